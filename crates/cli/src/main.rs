@@ -1,0 +1,2 @@
+//! The ferofs command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! EROFS on-disk format.
