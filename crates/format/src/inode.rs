@@ -1,1 +1,605 @@
-//! TBD
+//! Inodes, compact and extended. Source: FORMAT.md 2.
+
+use alloc::vec::Vec;
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{Fault, FormatError, Result, Structure};
+use crate::feature::Incompat;
+use crate::superblock::Superblock;
+use crate::units::BlockAddr;
+use crate::view::View;
+
+/// Bytes of a compact inode.
+pub const COMPACT_SIZE: usize = 32;
+/// Bytes of an extended inode.
+pub const EXTENDED_SIZE: usize = 64;
+
+/// What kind of file an inode is: exactly one, however `S_IFMT` may look like bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum FileType {
+    Regular,
+    Directory,
+    CharDevice,
+    BlockDevice,
+    Fifo,
+    Socket,
+    Symlink,
+}
+
+impl FileType {
+    /// From the `S_IFMT` bits of a mode.
+    #[must_use]
+    pub const fn from_mode(mode: u16) -> Option<Self> {
+        match mode >> 12 {
+            0o01 => Some(Self::Fifo),
+            0o02 => Some(Self::CharDevice),
+            0o04 => Some(Self::Directory),
+            0o06 => Some(Self::BlockDevice),
+            0o10 => Some(Self::Regular),
+            0o12 => Some(Self::Symlink),
+            0o14 => Some(Self::Socket),
+            _ => None,
+        }
+    }
+
+    /// The `S_IFMT` bits of a mode.
+    #[must_use]
+    pub const fn mode_bits(self) -> u16 {
+        match self {
+            Self::Fifo => 0o01 << 12,
+            Self::CharDevice => 0o02 << 12,
+            Self::Directory => 0o04 << 12,
+            Self::BlockDevice => 0o06 << 12,
+            Self::Regular => 0o10 << 12,
+            Self::Symlink => 0o12 << 12,
+            Self::Socket => 0o14 << 12,
+        }
+    }
+
+    /// Whether inodes of this kind have content of their own.
+    #[must_use]
+    pub const fn has_data(self) -> bool {
+        matches!(self, Self::Regular | Self::Directory | Self::Symlink)
+    }
+}
+
+/// How an inode's content is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DataLayout {
+    /// Consecutive blocks.
+    FlatPlain,
+    /// Compressed, with full indexes or encoded extents.
+    CompressedFull,
+    /// Consecutive blocks, and the tail right after the inode.
+    FlatInline,
+    /// Compressed, with compact indexes.
+    CompressedCompact,
+    /// Chunks of equal size, each with its own address.
+    ChunkBased,
+}
+
+impl DataLayout {
+    const fn from_bits(bits: u16) -> Option<Self> {
+        match bits {
+            0 => Some(Self::FlatPlain),
+            1 => Some(Self::CompressedFull),
+            2 => Some(Self::FlatInline),
+            3 => Some(Self::CompressedCompact),
+            4 => Some(Self::ChunkBased),
+            _ => None,
+        }
+    }
+
+    const fn bits(self) -> u16 {
+        match self {
+            Self::FlatPlain => 0,
+            Self::CompressedFull => 1,
+            Self::FlatInline => 2,
+            Self::CompressedCompact => 3,
+            Self::ChunkBased => 4,
+        }
+    }
+
+    /// Whether the content goes through a decompressor.
+    #[must_use]
+    pub const fn is_compressed(self) -> bool {
+        matches!(self, Self::CompressedFull | Self::CompressedCompact)
+    }
+}
+
+/// A device's number, as of `mknod`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rdev {
+    /// 12 bits are stored.
+    pub major: u32,
+    /// 20 bits are stored.
+    pub minor: u32,
+}
+
+impl Rdev {
+    /// From the stored form: minor's low 8 bits, 12 bits of major, minor's high bits.
+    #[must_use]
+    pub const fn decode(raw: u32) -> Self {
+        Self { major: (raw >> 8) & 0xfff, minor: (raw & 0xff) | ((raw >> 12) & 0xf_ff00) }
+    }
+
+    /// The stored form.
+    #[must_use]
+    pub const fn encode(self) -> u32 {
+        (self.minor & 0xff) | ((self.major & 0xfff) << 8) | ((self.minor & 0xf_ff00) << 12)
+    }
+}
+
+/// The inode's union `i_u`, by what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// All zeroes, stored nowhere (`FLAT_PLAIN` at the null address).
+    Hole,
+    /// Content starts at this block.
+    Blocks(BlockAddr),
+    /// Content is compressed into this many blocks; the map says where.
+    Compressed {
+        /// For `st_blocks` alone.
+        blocks: u64,
+    },
+    /// Content is in chunks of this format.
+    Chunked {
+        /// The chunk format: see [`crate::map`].
+        format: u16,
+    },
+    /// A device node.
+    Device(Rdev),
+    /// A fifo or a socket.
+    Nothing,
+}
+
+/// Seconds since 1970 and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    /// Negative before 1970.
+    pub secs: i64,
+    /// 0 to 999,999,999; adds to `secs` before 1970 too.
+    pub nanos: u32,
+}
+
+/// The on-disk form of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InodeVersion {
+    /// 32 bytes: 16-bit ids, 32-bit sizes, the superblock's time.
+    Compact,
+    /// 64 bytes.
+    Extended,
+}
+
+impl InodeVersion {
+    /// Bytes on disk.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Compact => COMPACT_SIZE,
+            Self::Extended => EXTENDED_SIZE,
+        }
+    }
+}
+
+/// A parsed inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Its on-disk form.
+    pub version: InodeVersion,
+    /// How its content is laid out.
+    pub layout: DataLayout,
+    /// What it is.
+    pub file_type: FileType,
+    /// The low 12 bits of the mode: permissions, setuid, setgid, sticky.
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes of decoded content.
+    pub size: u64,
+    /// Number of names.
+    pub nlink: u32,
+    /// Modification time.
+    pub mtime: Timestamp,
+    /// A 32-bit inode number, unique per image; for old `stat`.
+    pub ino: u32,
+    /// `i_xattr_icount`: see [`crate::xattr`].
+    pub xattr_icount: u16,
+    /// Where content is.
+    pub place: Place,
+    /// A directory without a `.` entry.
+    pub dot_omitted: bool,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawCompact {
+    i_format: U16,
+    i_xattr_icount: U16,
+    i_mode: U16,
+    i_nb: U16,
+    i_size: U32,
+    i_mtime: U32,
+    i_u: U32,
+    i_ino: U32,
+    i_uid: U16,
+    i_gid: U16,
+    i_reserved: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawExtended {
+    i_format: U16,
+    i_xattr_icount: U16,
+    i_mode: U16,
+    i_nb: U16,
+    i_size: U64,
+    i_u: U32,
+    i_ino: U32,
+    i_uid: U32,
+    i_gid: U32,
+    i_mtime: U64,
+    i_mtime_nsec: U32,
+    i_nlink: U32,
+    i_reserved2: [u8; 16],
+}
+
+const _: () = assert!(core::mem::size_of::<RawCompact>() == COMPACT_SIZE);
+const _: () = assert!(core::mem::size_of::<RawExtended>() == EXTENDED_SIZE);
+
+const FORMAT_EXTENDED: u16 = 1;
+const FORMAT_LAYOUT_SHIFT: u32 = 1;
+const FORMAT_LAYOUT_MASK: u16 = 7;
+/// `NLINK_1` in compact inodes that are no directories; `DOT_OMITTED` in directories.
+const FORMAT_BIT4: u16 = 1 << 4;
+const FORMAT_ALL: u16 = 0x1f;
+const NULL_LOW: u32 = u32::MAX;
+/// Linux keeps file sizes in a signed 64-bit number.
+const MAX_SIZE: u64 = i64::MAX.cast_unsigned();
+
+/// What both on-disk forms say, before the union is resolved.
+struct Parts {
+    format: u16,
+    mode: u16,
+    /// High 16 bits of the address, where the form has room for them.
+    high: Option<u16>,
+    union: u32,
+    inode: Inode,
+}
+
+impl Inode {
+    /// Reads an inode at the start of `bytes`, which may run on.
+    ///
+    /// # Errors
+    /// Bytes that are no inode of this image.
+    pub fn parse(bytes: &[u8], superblock: &Superblock) -> Result<Self> {
+        let mut view = View::new(bytes, Structure::Inode);
+        let format = view.clone().read::<U16>()?.get();
+        if format & !FORMAT_ALL != 0 {
+            return Err(field("i_format", format));
+        }
+        let parts = if format & FORMAT_EXTENDED != 0 {
+            Self::from_extended(view.read::<RawExtended>()?)
+        } else {
+            Self::from_compact(view.read::<RawCompact>()?, superblock)?
+        };
+        Self::resolve(parts)
+    }
+
+    fn from_compact(raw: &RawCompact, superblock: &Superblock) -> Result<Parts> {
+        let format = raw.i_format.get();
+        let mode = raw.i_mode.get();
+        let is_dir = FileType::from_mode(mode) == Some(FileType::Directory);
+        let one_link = !is_dir && format & FORMAT_BIT4 != 0;
+        let secs = superblock
+            .epoch
+            .checked_add(raw.i_mtime.get().into())
+            .ok_or_else(|| FormatError::new(Structure::Inode, Fault::Overflow("i_mtime")))?;
+        let inode = Self {
+            version: InodeVersion::Compact,
+            uid: raw.i_uid.get().into(),
+            gid: raw.i_gid.get().into(),
+            size: raw.i_size.get().into(),
+            nlink: if one_link { 1 } else { raw.i_nb.get().into() },
+            mtime: Timestamp { secs, nanos: superblock.fixed_nsec },
+            ino: raw.i_ino.get(),
+            xattr_icount: raw.i_xattr_icount.get(),
+            ..Self::unresolved()
+        };
+        let high = one_link.then(|| raw.i_nb.get());
+        Ok(Parts { format, mode, high, union: raw.i_u.get(), inode })
+    }
+
+    fn from_extended(raw: &RawExtended) -> Parts {
+        let inode = Self {
+            version: InodeVersion::Extended,
+            uid: raw.i_uid.get(),
+            gid: raw.i_gid.get(),
+            size: raw.i_size.get(),
+            nlink: raw.i_nlink.get(),
+            mtime: Timestamp { secs: raw.i_mtime.get().cast_signed(), nanos: raw.i_mtime_nsec.get() },
+            ino: raw.i_ino.get(),
+            xattr_icount: raw.i_xattr_icount.get(),
+            ..Self::unresolved()
+        };
+        let high = Some(raw.i_nb.get());
+        Parts { format: raw.i_format.get(), mode: raw.i_mode.get(), high, union: raw.i_u.get(), inode }
+    }
+
+    const fn unresolved() -> Self {
+        Self {
+            version: InodeVersion::Compact,
+            layout: DataLayout::FlatPlain,
+            file_type: FileType::Regular,
+            permissions: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            nlink: 0,
+            mtime: Timestamp { secs: 0, nanos: 0 },
+            ino: 0,
+            xattr_icount: 0,
+            place: Place::Nothing,
+            dot_omitted: false,
+        }
+    }
+
+    /// Settles what the type, the layout and the union mean together.
+    fn resolve(parts: Parts) -> Result<Self> {
+        let Parts { format, mode, high, union, mut inode } = parts;
+        let layout = (format >> FORMAT_LAYOUT_SHIFT) & FORMAT_LAYOUT_MASK;
+        inode.layout = DataLayout::from_bits(layout).ok_or_else(|| field("data layout", layout))?;
+        inode.file_type = FileType::from_mode(mode).ok_or_else(|| field("i_mode", mode))?;
+        inode.permissions = mode & 0o7777;
+        inode.dot_omitted = inode.file_type == FileType::Directory && format & FORMAT_BIT4 != 0;
+        if inode.size > MAX_SIZE {
+            return Err(FormatError::new(
+                Structure::Inode,
+                Fault::OutOfRange { field: "i_size", value: inode.size, limit: MAX_SIZE },
+            ));
+        }
+        let address = u64::from(union) | (u64::from(high.unwrap_or(0)) << 32);
+        inode.place = match (inode.file_type, inode.layout) {
+            (FileType::CharDevice | FileType::BlockDevice, _) => Place::Device(Rdev::decode(union)),
+            (FileType::Fifo | FileType::Socket, _) => Place::Nothing,
+            (_, DataLayout::FlatPlain) if union == NULL_LOW && high.unwrap_or(u16::MAX) == u16::MAX => {
+                Place::Hole
+            }
+            (_, DataLayout::FlatPlain | DataLayout::FlatInline) => Place::Blocks(BlockAddr::new(address)),
+            (_, DataLayout::CompressedFull | DataLayout::CompressedCompact) => {
+                Place::Compressed { blocks: address }
+            }
+            (_, DataLayout::ChunkBased) => {
+                let [low, high, _, _] = union.to_le_bytes();
+                Place::Chunked { format: u16::from_le_bytes([low, high]) }
+            }
+        };
+        Ok(inode)
+    }
+
+    /// The whole mode, as of `stat`.
+    #[must_use]
+    pub const fn mode(&self) -> u16 {
+        self.file_type.mode_bits() | self.permissions
+    }
+
+    /// Whether the compact form can hold this inode in an image with `superblock`, whatever `version`
+    /// says now.
+    #[must_use]
+    pub fn fits_compact(&self, superblock: &Superblock) -> bool {
+        let wide = superblock.incompat.contains(Incompat::BIT48);
+        let age = self.mtime.secs.checked_sub(superblock.epoch).map(u32::try_from);
+        let time_fits =
+            self.mtime.nanos == superblock.fixed_nsec && matches!(age, Some(Ok(age)) if wide || age == 0);
+        let (_, high) = self.union();
+        let links_fit = if high == 0 || self.place == Place::Hole {
+            u16::try_from(self.nlink).is_ok()
+        } else {
+            wide && self.nlink == 1 && self.file_type != FileType::Directory
+        };
+        time_fits
+            && links_fit
+            && u16::try_from(self.uid).is_ok()
+            && u16::try_from(self.gid).is_ok()
+            && u32::try_from(self.size).is_ok()
+    }
+
+    /// The low 32 and the high 16 bits of the union `i_u` and its extension `i_nb`.
+    fn union(&self) -> (u32, u16) {
+        let split = |address: u64| {
+            let [a, b, c, d, e, f, _, _] = address.to_le_bytes();
+            (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]))
+        };
+        match self.place {
+            Place::Hole => (NULL_LOW, u16::MAX),
+            Place::Blocks(address) => split(address.get()),
+            Place::Compressed { blocks } => split(blocks),
+            Place::Chunked { format } => (format.into(), 0),
+            Place::Device(rdev) => (rdev.encode(), 0),
+            Place::Nothing => (0, 0),
+        }
+    }
+
+    /// Appends the inode's bytes, [`InodeVersion::size`] of them, to `out`.
+    ///
+    /// # Errors
+    /// A compact inode that does not fit (see [`Self::fits_compact`]).
+    pub fn write(&self, superblock: &Superblock, out: &mut Vec<u8>) -> Result<()> {
+        let layout = self.layout.bits() << FORMAT_LAYOUT_SHIFT;
+        let dot = if self.dot_omitted { FORMAT_BIT4 } else { 0 };
+        let (low, high) = self.union();
+        match self.version {
+            InodeVersion::Extended => {
+                let raw = RawExtended {
+                    i_format: (FORMAT_EXTENDED | layout | dot).into(),
+                    i_xattr_icount: self.xattr_icount.into(),
+                    i_mode: self.mode().into(),
+                    i_nb: high.into(),
+                    i_size: self.size.into(),
+                    i_u: low.into(),
+                    i_ino: self.ino.into(),
+                    i_uid: self.uid.into(),
+                    i_gid: self.gid.into(),
+                    i_mtime: self.mtime.secs.cast_unsigned().into(),
+                    i_mtime_nsec: self.mtime.nanos.into(),
+                    i_nlink: self.nlink.into(),
+                    i_reserved2: [0; 16],
+                };
+                out.extend_from_slice(raw.as_bytes());
+            }
+            InodeVersion::Compact => {
+                let raw = self.compact(superblock, layout | dot, low, high).ok_or(FormatError::new(
+                    Structure::Inode,
+                    Fault::Field { field: "compact inode of size", value: self.size },
+                ))?;
+                out.extend_from_slice(raw.as_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    fn compact(&self, superblock: &Superblock, format: u16, low: u32, high: u16) -> Option<RawCompact> {
+        if !self.fits_compact(superblock) {
+            return None;
+        }
+        let wide_address = high != 0 && self.place != Place::Hole;
+        let (one_link, i_nb) =
+            if wide_address { (FORMAT_BIT4, high) } else { (0, u16::try_from(self.nlink).ok()?) };
+        let age = self.mtime.secs.checked_sub(superblock.epoch)?;
+        Some(RawCompact {
+            i_format: (format | one_link).into(),
+            i_xattr_icount: self.xattr_icount.into(),
+            i_mode: self.mode().into(),
+            i_nb: i_nb.into(),
+            i_size: u32::try_from(self.size).ok()?.into(),
+            i_mtime: u32::try_from(age).ok()?.into(),
+            i_u: low.into(),
+            i_ino: self.ino.into(),
+            i_uid: u16::try_from(self.uid).ok()?.into(),
+            i_gid: u16::try_from(self.gid).ok()?.into(),
+            i_reserved: 0.into(),
+        })
+    }
+}
+
+fn field(field: &'static str, value: u16) -> FormatError {
+    FormatError::new(Structure::Inode, Fault::Field { field, value: value.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::BlockSize;
+    use proptest::prelude::*;
+
+    fn superblock(wide: bool) -> Superblock {
+        let mut sb = Superblock::new(BlockSize::DEFAULT);
+        sb.epoch = 1_700_000_000;
+        sb.fixed_nsec = 5;
+        if wide {
+            sb.incompat = Incompat::BIT48;
+        }
+        sb
+    }
+
+    fn content() -> impl Strategy<Value = (FileType, DataLayout, Place)> {
+        let address = (0u64..0xffff_ffff_fff0).prop_map(BlockAddr::new);
+        prop_oneof![
+            Just((FileType::Regular, DataLayout::FlatPlain, Place::Hole)),
+            Just((FileType::Socket, DataLayout::FlatPlain, Place::Nothing)),
+            address.clone().prop_map(|a| (FileType::Directory, DataLayout::FlatInline, Place::Blocks(a))),
+            address.prop_map(|a| (FileType::Symlink, DataLayout::FlatPlain, Place::Blocks(a))),
+            (0u64..1 << 48).prop_map(|blocks| (
+                FileType::Regular,
+                DataLayout::CompressedCompact,
+                Place::Compressed { blocks }
+            )),
+            any::<u16>().prop_map(|format| (
+                FileType::Regular,
+                DataLayout::ChunkBased,
+                Place::Chunked { format }
+            )),
+            (0u32..1 << 12, 0u32..1 << 20).prop_map(|(major, minor)| (
+                FileType::CharDevice,
+                DataLayout::FlatPlain,
+                Place::Device(Rdev { major, minor })
+            )),
+        ]
+    }
+
+    fn inode() -> impl Strategy<Value = Inode> {
+        let owner = (any::<u32>(), any::<u32>(), 0u16..0o10000, any::<u32>());
+        let time = prop_oneof![
+            Just((1_700_000_000, 5)),
+            (1_700_000_000i64..1_800_000_000, Just(5u32)),
+            (any::<i64>(), 0u32..1_000_000_000)
+        ];
+        let small = any::<bool>();
+        (content(), owner, time, 0..=MAX_SIZE, any::<u32>(), any::<u16>(), small).prop_map(
+            |((file_type, layout, place), o, t, size, ino, xattr_icount, small)| {
+                let cut = |n: u32| if small { n & 0xffff } else { n };
+                Inode {
+                    version: InodeVersion::Extended,
+                    layout,
+                    file_type,
+                    permissions: o.2,
+                    uid: cut(o.0),
+                    gid: cut(o.1),
+                    size: if small { size & 0xffff_ffff } else { size },
+                    nlink: if small { o.3 & 3 } else { o.3 },
+                    mtime: Timestamp { secs: t.0, nanos: t.1 },
+                    ino,
+                    xattr_icount,
+                    place,
+                    dot_omitted: file_type == FileType::Directory && small,
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips_in_every_form_that_fits(mut inode in inode(), wide: bool) {
+            let sb = superblock(wide);
+            let mut out = Vec::new();
+            inode.write(&sb, &mut out).unwrap();
+            prop_assert_eq!(out.len(), EXTENDED_SIZE);
+            prop_assert_eq!(Inode::parse(&out, &sb), Ok(inode.clone()));
+
+            let fits = inode.fits_compact(&sb);
+            inode.version = InodeVersion::Compact;
+            out.clear();
+            prop_assert_eq!(inode.write(&sb, &mut out).is_ok(), fits);
+            if fits {
+                prop_assert_eq!(out.len(), COMPACT_SIZE);
+                prop_assert_eq!(Inode::parse(&out, &sb), Ok(inode));
+            }
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>) {
+            let _ = Inode::parse(&bytes, &superblock(true));
+        }
+    }
+
+    #[test]
+    fn refuses_what_the_format_lacks() {
+        let sb = superblock(false);
+        let parse = |format: u16, mode: u16| {
+            let mut bytes = [0u8; 64];
+            bytes[..2].copy_from_slice(&format.to_le_bytes());
+            bytes[4..6].copy_from_slice(&mode.to_le_bytes());
+            Inode::parse(&bytes, &sb).map_err(|e| e.fault)
+        };
+        assert!(parse(0, 0o100_644).is_ok());
+        assert_eq!(parse(0x20, 0o100_644), Err(Fault::Field { field: "i_format", value: 0x20 }));
+        assert_eq!(parse(5 << 1, 0o100_644), Err(Fault::Field { field: "data layout", value: 5 }));
+        assert_eq!(parse(0, 0o030_644), Err(Fault::Field { field: "i_mode", value: 0o030_644 }));
+    }
+}
