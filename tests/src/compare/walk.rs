@@ -1,0 +1,260 @@
+//! Walks both trees at once, with several threads that take work from one stack.
+//!
+//! A piece of work is a directory to list, or some files of one directory to read: reading is what takes long, and
+//! one directory may hold most of a tree. Being a stack, it goes deep first and keeps few directories open.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use rustix::fs::{Dir, FileType, OFlags, Statx};
+
+use super::links::Links;
+use super::{Difference, Field, Options, Report, entry};
+
+/// Files whose contents are compared as one piece of work.
+const BATCH: usize = 32;
+
+/// One directory, open on both sides.
+struct Pair {
+    left: OwnedFd,
+    right: OwnedFd,
+    path: Vec<u8>,
+}
+
+impl Pair {
+    fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.left.as_fd(), self.right.as_fd()]
+    }
+
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        match (name, self.path.as_slice()) {
+            (b".", path) => path.to_vec(),
+            (name, b"") => name.to_vec(),
+            (name, path) => [path, b"/", name].concat(),
+        }
+    }
+}
+
+enum Work {
+    Directory(Arc<Pair>, Vec<u8>),
+    Contents(Arc<Pair>, Vec<Vec<u8>>),
+}
+
+#[derive(Default)]
+struct Stack {
+    work: Vec<Work>,
+    busy: usize,
+}
+
+struct Walk<'a> {
+    options: &'a Options,
+    stack: Mutex<Stack>,
+    changed: Condvar,
+    links: Mutex<Links>,
+    report: Mutex<Report>,
+}
+
+pub(super) fn walk(left: &Path, right: &Path, options: &Options) -> io::Result<Report> {
+    let open = |path| {
+        Ok::<_, io::Error>(rustix::fs::open(
+            path,
+            OFlags::DIRECTORY | OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )?)
+    };
+    let root = Arc::new(Pair { left: open(left)?, right: open(right)?, path: Vec::new() });
+    let walk = Walk {
+        options,
+        stack: Mutex::default(),
+        changed: Condvar::new(),
+        links: Mutex::default(),
+        report: Mutex::default(),
+    };
+    walk.push(Work::Directory(root, b".".to_vec()));
+    thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            scope.spawn(|| while walk.step() {});
+        }
+    });
+    let Walk { links, report, .. } = walk;
+    let links = links.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let report = Mutex::new(report.into_inner().unwrap_or_else(PoisonError::into_inner));
+    for (path, field, sides) in links.miscounted() {
+        tell(options, &report, path, field, sides);
+    }
+    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report.differences.sort();
+    Ok(report)
+}
+
+/// A panic elsewhere is reported by its own thread; the data here is whole between any two statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tell(options: &Options, report: &Mutex<Report>, path: String, field: Field, [left, right]: [String; 2]) {
+    if options.ignores(&field) {
+        return;
+    }
+    let mut report = lock(report);
+    report.count += 1;
+    if report.differences.len() < options.limit {
+        let path = if path.is_empty() { ".".into() } else { path };
+        report.differences.push(Difference { path, field, left, right });
+    }
+}
+
+/// Ends a piece of work even if it panics, so that other threads do not wait for it forever.
+struct Busy<'a>(&'a Mutex<Stack>, &'a Condvar);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        lock(self.0).busy -= 1;
+        self.1.notify_all();
+    }
+}
+
+impl Walk<'_> {
+    fn push(&self, work: Work) {
+        lock(&self.stack).work.push(work);
+        self.changed.notify_one();
+    }
+
+    /// Does one piece of work; false when all is done.
+    fn step(&self) -> bool {
+        let mut stack = lock(&self.stack);
+        let work = loop {
+            if let Some(work) = stack.work.pop() {
+                stack.busy += 1;
+                break work;
+            }
+            if stack.busy == 0 {
+                return false;
+            }
+            stack = self.changed.wait(stack).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(stack);
+        let _busy = Busy(&self.stack, &self.changed);
+        match work {
+            Work::Directory(parent, name) => {
+                if let Err(error) = self.directory(&parent, &name) {
+                    self.tell(&parent, &name, Field::Unreadable, [String::new(), error.to_string()]);
+                }
+            }
+            Work::Contents(pair, names) => names.iter().for_each(|name| self.contents(&pair, name)),
+        }
+        true
+    }
+
+    fn tell(&self, pair: &Pair, name: &[u8], field: Field, sides: [String; 2]) {
+        tell(self.options, &self.report, entry::escape(&pair.path_of(name)), field, sides);
+    }
+
+    fn directory(&self, parent: &Pair, name: &[u8]) -> io::Result<()> {
+        let open = |dir| entry::open(dir, name, OFlags::RDONLY | OFlags::DIRECTORY);
+        let [left, right] = parent.fds();
+        let pair = Arc::new(Pair { left: open(left)?, right: open(right)?, path: parent.path_of(name) });
+        let here = b".".as_slice();
+        let stats = [entry::stat(pair.left.as_fd(), here)?, entry::stat(pair.right.as_fd(), here)?];
+        entry::attributes(pair.fds(), here, [&stats[0], &stats[1]], &mut |field, sides| {
+            self.tell(&pair, here, field, sides);
+        })?;
+
+        let (left, mut right) = (list(&pair.left)?, list(&pair.right)?);
+        let mut subdirectories = 0;
+        let mut batch = Vec::new();
+        for name in left.into_keys() {
+            let Some(listed) = right.remove(&name) else {
+                self.tell(&pair, &name, Field::Missing, ["there".into(), "missing".into()]);
+                continue;
+            };
+            lock(&self.report).entries += 1;
+            match self.entry(&pair, &name, listed) {
+                Ok(Some(FileType::Directory)) => {
+                    subdirectories += 1;
+                    self.push(Work::Directory(Arc::clone(&pair), name));
+                }
+                Ok(Some(FileType::RegularFile)) => batch.push(name),
+                Ok(_) => {}
+                Err(error) => self.tell(&pair, &name, Field::Unreadable, [String::new(), error.to_string()]),
+            }
+            if batch.len() == BATCH {
+                self.push(Work::Contents(Arc::clone(&pair), std::mem::take(&mut batch)));
+            }
+        }
+        self.push(Work::Contents(Arc::clone(&pair), batch));
+        for name in right.into_keys() {
+            self.tell(&pair, &name, Field::Unexpected, ["missing".into(), "there".into()]);
+        }
+        if stats[1].stx_nlink != subdirectories + 2 {
+            let sides = [(subdirectories + 2).to_string(), stats[1].stx_nlink.to_string()];
+            self.tell(&pair, here, Field::Links, sides);
+        }
+        Ok(())
+    }
+
+    /// Compares what needs no reading of contents, and returns the type if it is the same on both sides.
+    fn entry(&self, pair: &Pair, name: &[u8], listed: Listed) -> io::Result<Option<FileType>> {
+        let stats = [entry::stat(pair.left.as_fd(), name)?, entry::stat(pair.right.as_fd(), name)?];
+        let kind = entry::kind(&stats[0]);
+        let actual = Listed { ino: stats[1].stx_ino, kind: entry::kind(&stats[1]) };
+        if listed != actual {
+            self.tell(pair, name, Field::Listing, [format!("{actual:?}"), format!("{listed:?}")]);
+        }
+        if kind == FileType::Directory && actual.kind == kind {
+            return Ok(Some(kind)); // compared when it is opened
+        }
+        let mut tell = |field, sides| self.tell(pair, name, field, sides);
+        if !entry::attributes(pair.fds(), name, [&stats[0], &stats[1]], &mut tell)? {
+            return Ok(None);
+        }
+        let path = entry::escape(&pair.path_of(name));
+        let [left, right] = [identity(&stats[0]), identity(&stats[1])];
+        let clash = lock(&self.links).meet(left, right, stats[1].stx_nlink, &path);
+        if let Some(sides) = clash {
+            self.tell(pair, name, Field::HardLink, sides);
+        }
+        Ok(Some(kind))
+    }
+
+    fn contents(&self, pair: &Pair, name: &[u8]) {
+        let mut tell = |field, sides| self.tell(pair, name, field, sides);
+        match entry::contents(pair.fds(), name, &mut tell) {
+            Ok(bytes) => lock(&self.report).bytes += bytes,
+            Err(error) => tell(Field::Unreadable, [String::new(), error.to_string()]),
+        }
+    }
+}
+
+fn identity(stat: &Statx) -> (u64, u64) {
+    (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
+}
+
+/// What a directory's listing says of an entry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Listed {
+    ino: u64,
+    kind: FileType,
+}
+
+/// All names but "." and "..". A name that comes twice is an error, for no tree has one.
+fn list(dir: &OwnedFd) -> io::Result<BTreeMap<Vec<u8>, Listed>> {
+    let mut names = BTreeMap::new();
+    for item in Dir::read_from(dir)? {
+        let item = item?;
+        let name = item.file_name().to_bytes().to_vec();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let listed = Listed { ino: item.ino(), kind: item.file_type() };
+        if names.insert(name, listed).is_some() {
+            let name = entry::escape(item.file_name().to_bytes());
+            return Err(io::Error::other(format!("the directory lists {name} twice")));
+        }
+    }
+    Ok(names)
+}

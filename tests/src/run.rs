@@ -1,0 +1,212 @@
+//! Commands with a limit on time and address space, and what became of them.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wait4::Wait4;
+
+/// Far longer than any command under test takes, even on a busy machine: reaching it means a hang.
+const HANG: Duration = Duration::from_secs(600);
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The exit code; 128 + the signal's number when a signal ended it, as shells say it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error, unreadable bytes replaced.
+    pub stderr: String,
+    /// The largest resident set, in bytes.
+    pub peak: u64,
+    /// Processor time of all threads, user and system.
+    pub cpu: Duration,
+    /// Time from start to end.
+    pub wall: Duration,
+}
+
+impl Outcome {
+    /// This outcome if the code is 0.
+    ///
+    /// # Panics
+    /// On any other code, with what the command said.
+    #[track_caller]
+    pub fn success(self) -> Self {
+        assert_eq!(
+            self.code,
+            0,
+            "stderr: {}\nstdout: {}",
+            self.stderr,
+            String::from_utf8_lossy(&self.stdout)
+        );
+        self
+    }
+
+    /// This outcome if the code is `code` and stderr tells why in a line of ferofs's own.
+    ///
+    /// # Panics
+    /// Otherwise.
+    #[track_caller]
+    pub fn failure(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stderr: {}", self.stderr);
+        assert!(self.explained(), "stderr: {}", self.stderr);
+        self
+    }
+
+    /// Whether stderr tells what went wrong, in a line of ferofs's own and not in a panic's.
+    pub fn explained(&self) -> bool {
+        self.stderr.lines().any(|line| line.starts_with("ferofs: ")) && !self.stderr.contains("panicked")
+    }
+}
+
+/// A command to be: arguments are added, then it is run.
+#[derive(Debug)]
+pub struct Run {
+    command: Command,
+}
+
+/// The ferofs under test, without arguments yet.
+pub fn ferofs() -> Run {
+    Run::new(ferofs_path())
+}
+
+/// Where the ferofs under test is: `FEROFS_BIN`, or built now beside the running test.
+///
+/// # Panics
+/// If it is neither given nor can be built.
+pub fn ferofs_path() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| env::var_os("FEROFS_BIN").map_or_else(build_ferofs, PathBuf::from))
+}
+
+fn build_ferofs() -> PathBuf {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--package", "ferofs-cli"]);
+    let status = cargo.status();
+    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "cannot build ferofs: {status:?}");
+    crate::scratch::target_dir().join("debug/ferofs")
+}
+
+impl Run {
+    /// Any program.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self::limited(program, None, HANG)
+    }
+
+    /// Any program, killed after `time`, and with at most `memory` bytes of address space.
+    pub fn limited(program: impl AsRef<OsStr>, memory: Option<u64>, time: Duration) -> Self {
+        let mut command = Command::new("timeout");
+        command.arg("--signal=KILL").arg(format!("{}", time.as_secs().max(1)));
+        if let Some(bytes) = memory {
+            command.arg("prlimit").arg(format!("--as={bytes}")).arg("--core=0");
+        }
+        command.arg(program).stdin(Stdio::null());
+        Self { command }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    /// Adds several arguments.
+    #[must_use]
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets one environment variable.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// When it cannot be started or its output cannot be read.
+    pub fn try_run(mut self) -> io::Result<Outcome> {
+        let start = Instant::now();
+        let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let stderr = child.stderr.take();
+        let reader = thread::spawn(move || slurp(stderr));
+        let stdout = slurp(child.stdout.take())?;
+        let stderr = reader.join().unwrap_or_else(|_| Err(io::Error::other("reader of stderr panicked")))?;
+        let used = child.wait4()?;
+        Ok(Outcome {
+            code: shell_code(used.status),
+            stdout,
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+            peak: used.rusage.maxrss,
+            cpu: used.rusage.utime + used.rusage.stime,
+            wall: start.elapsed(),
+        })
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn run(self) -> Outcome {
+        let shown = format!("{:?}", self.command);
+        match self.try_run() {
+            Ok(outcome) => outcome,
+            Err(error) => panic!("{shown}: {error}"),
+        }
+    }
+}
+
+fn slurp(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(mut pipe) = pipe {
+        pipe.read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn shell_code(status: std::process::ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hanging_command_is_ended() {
+        let outcome = Run::limited("sleep", None, Duration::from_secs(1)).arg("30").run();
+        assert_eq!(outcome.code, 137);
+    }
+
+    #[test]
+    fn address_space_is_limited() {
+        let run = |limit| {
+            Run::limited("sh", Some(limit), HANG)
+                .args(["-c", "head -c 300M /dev/zero | tail -c 300M | wc -c"])
+        };
+        assert_eq!(run(4 << 30).run().success().stdout, b"314572800\n");
+        assert_ne!(run(100 << 20).run().stdout, b"314572800\n");
+    }
+
+    #[test]
+    fn output_code_and_memory_are_reported() {
+        let outcome = Run::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]).run();
+        assert_eq!(
+            (outcome.code, outcome.stdout.as_slice(), outcome.stderr.as_str()),
+            (3, &b"out\n"[..], "err\n")
+        );
+        assert!(outcome.peak > 100 << 10, "{outcome:?}");
+    }
+}
