@@ -1,2 +1,53 @@
-//! Developer commands.
-fn main() {}
+//! What a person types while developing: `cargo xtask COMMAND`. One file a command.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod demo;
+mod install;
+mod peers;
+mod picture;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+Usage: cargo xtask COMMAND
+
+  demo [DIR]                 make an image of DIR (/usr/share), mount it, compare each file, show what came of it
+  test [--full]              run every check and test; --full adds the slow ones (/usr, 200,000 names, 5 GiB)
+  peers                      install the newest erofs-utils and squashfs-tools under target/peers, for test and bench
+  bench build [DIR] [--rounds N] [--mkfs]
+                             time building an image of DIR (/usr) against mksquashfs, and Debian's mkfs.erofs
+  bench codec                time the codecs alone
+
+Each command installs what it needs and is missing, with apt-get.";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<()> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
+        ["demo"] => demo::demo("/usr/share".as_ref())?,
+        ["demo", dir] if !dir.starts_with('-') => demo::demo(dir.as_ref())?,
+        ["test"] => test::test(false)?,
+        ["test", "--full"] => test::test(true)?,
+        ["peers"] => peers::peers()?,
+        ["bench", "build", options @ ..] => bench::build(options)?,
+        ["bench", "codec", options @ ..] => bench::codec(options)?,
+        _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),
+    }
+    Ok(())
+}

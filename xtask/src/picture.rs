@@ -1,0 +1,117 @@
+//! Numbers and images drawn with characters.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::shell;
+
+const WIDTH: usize = 64;
+const ROWS: usize = 6;
+
+/// A size as people read it: powers of ten, as disks are sold.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = ["kB", "MB", "GB", "TB"];
+    let mut value = bytes as f64 / 1e3;
+    let mut unit = 0;
+    while value >= 1e3 && unit < units.len() - 1 {
+        value /= 1e3;
+        unit += 1;
+    }
+    format!("{value:.1} {}", units[unit])
+}
+
+/// Bytes a second.
+pub(crate) fn rate(bytes: u64, time: Duration) -> String {
+    format!("{}/s", size((bytes as f64 / time.as_secs_f64().max(1e-9)) as u64))
+}
+
+/// One bar a line, the longest as wide as the picture.
+pub(crate) fn bars(values: &[(&str, u64)]) -> String {
+    let most = values.iter().map(|(_, value)| *value).max().unwrap_or(0).max(1);
+    let lines = values.iter().map(|(name, value)| {
+        let bar = "█".repeat((*value as f64 / most as f64 * WIDTH as f64).round() as usize);
+        let percent = *value as f64 / most as f64 * 100.0;
+        format!(
+            "{name:9} {} {} ({percent:.0} %)",
+            shell::colour(&format!("{bar:<WIDTH$}"), "36"),
+            size(*value)
+        )
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The image from its first byte to its last, in cells: the denser a cell's bytes, the darker its mark.
+pub(crate) fn map(image: &Path) -> Result<String> {
+    let file = File::open(image)?;
+    let len = file.metadata()?.len();
+    let cells = (len / 4096).clamp(1, (WIDTH * ROWS) as u64);
+    let mut buffer = vec![0; 64 << 10];
+    let mut lines = vec![format!("the image, from left to right: {} bits a byte", legend())];
+    let mut line = String::new();
+    for cell in 0..cells {
+        let start = len * cell / cells;
+        let end = len * (cell + 1) / cells;
+        let want = buffer.len().min((end - start) as usize);
+        let got = file.read_at(&mut buffer[..want], start)?;
+        let (mark, code) = mark(entropy(&buffer[..got]));
+        line.push_str(&shell::colour(mark, code));
+        if (cell as usize + 1).is_multiple_of(WIDTH) || cell + 1 == cells {
+            lines.push(format!("          {line}"));
+            line.clear();
+        }
+    }
+    Ok(lines.join("\n"))
+}
+
+/// From nothing but zeroes to bytes that no compressor makes smaller.
+const MARKS: [(f64, &str, &str); 4] = [(2.0, "·", "2"), (5.0, "░", "33"), (7.0, "▒", "32"), (8.1, "█", "34")];
+
+fn mark(entropy: f64) -> (&'static str, &'static str) {
+    let [.., (_, darkest, code)] = MARKS;
+    MARKS.iter().find(|(bound, ..)| entropy < *bound).map_or((darkest, code), |(_, mark, code)| (mark, code))
+}
+
+fn legend() -> String {
+    let part =
+        |(bound, mark, code): &(f64, &str, &str)| format!("{} under {bound:.0}", shell::colour(mark, code));
+    MARKS.iter().map(part).collect::<Vec<_>>().join(", ").replace("under 8", "more")
+}
+
+/// Bits of information in each byte, as if bytes were independent: 0 to 8.
+fn entropy(bytes: &[u8]) -> f64 {
+    let mut counts = [0u32; 256];
+    for byte in bytes {
+        counts[usize::from(*byte)] += 1;
+    }
+    let total = bytes.len().max(1) as f64;
+    let bits = |count: u32| {
+        let share = f64::from(count) / total;
+        -share * share.log2()
+    };
+    counts.into_iter().filter(|count| *count > 0).map(bits).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entropy_is_between_nothing_and_eight_bits() {
+        assert_eq!(entropy(&[7; 1000]), 0.0);
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(entropy(&all), 8.0);
+    }
+
+    #[test]
+    fn sizes_and_bars_are_readable() {
+        assert_eq!(size(999), "1.0 kB");
+        assert_eq!(size(1_234_567), "1.2 MB");
+        let bars = bars(&[("source", 200), ("image", 50)]);
+        assert_eq!(bars.lines().map(|line| line.matches('█').count()).collect::<Vec<_>>(), [64, 16]);
+        assert!(bars.ends_with("(25 %)"));
+    }
+}

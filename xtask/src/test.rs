@@ -1,0 +1,41 @@
+//! `cargo xtask test`: all that must pass. CI runs this, and people run this.
+
+use ferofs_tests::{need, scratch};
+
+use anyhow::Result;
+
+use crate::install::{self, EROFS_UTILS, FUSE, MODPROBE, MOUNT};
+use crate::{peers, shell};
+
+pub(crate) fn test(full: bool) -> Result<()> {
+    install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
+    if need::is_root() && !need::kernel_has_erofs() {
+        install::install(&[MODPROBE])?;
+    }
+    // Toolchains from packages may lack these two; tests run without them.
+    if has_subcommand("fmt") {
+        shell::run(shell::cargo().args(["fmt", "--all", "--check"]))?;
+    }
+    if has_subcommand("clippy") {
+        let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        shell::run(shell::cargo().args(lint))?;
+    }
+    let ferofs = shell::build_ferofs("checked")?;
+    let mut test = shell::cargo();
+    test.args(["test", "--workspace"]).env("FEROFS_BIN", ferofs);
+    if let Some(bin) = peers::installed(&scratch::target_dir()) {
+        test.env("FEROFS_PEERS", bin);
+    }
+    if full {
+        test.env("FEROFS_TEST_FULL", "1");
+    }
+    shell::run(&mut test)
+}
+
+fn has_subcommand(name: &str) -> bool {
+    let found = shell::cargo().args([name, "--version"]).output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("left out: cargo {name} is not installed");
+    }
+    found
+}
