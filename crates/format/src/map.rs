@@ -1,1 +1,27 @@
-//! Where a file's bytes are.
+//! Where a file's bytes are, for the layouts whose answer is a table after the inode.
+//!
+//! | layout | room | one record for each | docs/FORMAT.md |
+//! |---|---|---|---|
+//! | chunk-based | [`chunk`] | chunk | 5 |
+//! | compressed, any | [`header`] | file: says which of the following | 6.2 |
+//! | compressed full | [`full`] | logical cluster | 6.4 |
+//! | compressed compact | [`compact`] | logical cluster, bit-packed | 6.5 |
+//! | compressed full with `EXTENTS` | [`extents`] | extent | 6.7 |
+//!
+//! Full and compact indexes are two forms of one thing, a sequence of [`Lcluster`]s; [`lcluster`] makes
+//! that sequence from a file's pclusters. A reader asks an index where the record of an lcluster is, and
+//! decodes it from those bytes alone; following distances from record to record is the reader's work.
+
+pub mod chunk;
+pub mod compact;
+pub mod extents;
+pub mod full;
+pub mod header;
+pub mod lcluster;
+
+pub use chunk::{ChunkFormat, ChunkIndex, ChunkPlace};
+pub use compact::{CompactIndex, CompactWriter, Pack, PackPlace};
+pub use extents::{Encoding, ExtentIndex, ExtentRecord, ExtentTable, RecordSize};
+pub use full::FullIndex;
+pub use header::{ExtentsHeader, IndexFormat, IndexHeader, MapHeader, Tail};
+pub use lcluster::{Back, Head, HeadKind, Lcluster, Lclusters, Pcluster};
