@@ -1,19 +1,20 @@
-//! Extended attributes: the region after an inode, shared entries, name prefixes, the name filter.
-//! Source: FORMAT.md 4.
+//! Extended attributes: the region after an inode and the shared entries. Source: FORMAT.md 4.
 //!
-//! An attribute's full name, such as `user.mime_type`, is stored as the index of a prefix and the rest.
-//! A prefix is one of the five [`NamePrefix`]es, or a [`LongPrefix`] of the image's own table: one of
-//! the five and an infix.
+//! Values stand in entries, either in the inode's region or shared by many inodes; [`name`] is about how
+//! their names are cut into an index and a rest.
+
+pub mod name;
 
 use alloc::vec::Vec;
 
-use xxhash_rust::xxh32::xxh32;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::units::BytePos;
 use crate::view::{View, to_u64};
+
+pub use name::{LONG_PREFIXES_MAX, LongPrefix, NameFilter, NameIndex, NamePrefix, split_name};
 
 /// Bytes of the region's header, without shared ids.
 pub const HEADER_SIZE: usize = 12;
@@ -27,11 +28,6 @@ pub const NAME_MAX: usize = 255;
 pub const VALUE_MAX: usize = 65535;
 /// The most shared ids that an inode can have.
 pub const SHARED_MAX: usize = 255;
-/// The most long prefixes that an image can have.
-pub const LONG_PREFIXES_MAX: usize = 128;
-
-const LONG_BIT: u8 = 0x80;
-const FILTER_SEED: u32 = 0x25bb_e08f;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -51,183 +47,6 @@ struct RawEntry {
 
 const _: () = assert!(core::mem::size_of::<RawHeader>() == HEADER_SIZE);
 const _: () = assert!(core::mem::size_of::<RawEntry>() == ENTRY_HEADER_SIZE);
-
-/// A prefix that the format itself knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NamePrefix {
-    /// `user.`
-    User,
-    /// `system.posix_acl_access`, a whole name.
-    PosixAclAccess,
-    /// `system.posix_acl_default`, a whole name.
-    PosixAclDefault,
-    /// `trusted.`
-    Trusted,
-    /// `security.`
-    Security,
-}
-
-impl NamePrefix {
-    /// Every prefix, in ascending order of its index.
-    pub const ALL: [Self; 5] =
-        [Self::User, Self::PosixAclAccess, Self::PosixAclDefault, Self::Trusted, Self::Security];
-
-    /// The prefix with this index.
-    #[must_use]
-    pub const fn from_index(index: u8) -> Option<Self> {
-        match index {
-            1 => Some(Self::User),
-            2 => Some(Self::PosixAclAccess),
-            3 => Some(Self::PosixAclDefault),
-            4 => Some(Self::Trusted),
-            6 => Some(Self::Security),
-            _ => None,
-        }
-    }
-
-    /// The index on disk.
-    #[must_use]
-    pub const fn index(self) -> u8 {
-        match self {
-            Self::User => 1,
-            Self::PosixAclAccess => 2,
-            Self::PosixAclDefault => 3,
-            Self::Trusted => 4,
-            Self::Security => 6,
-        }
-    }
-
-    /// What names with this prefix start with.
-    #[must_use]
-    pub const fn text(self) -> &'static [u8] {
-        match self {
-            Self::User => b"user.",
-            Self::PosixAclAccess => b"system.posix_acl_access",
-            Self::PosixAclDefault => b"system.posix_acl_default",
-            Self::Trusted => b"trusted.",
-            Self::Security => b"security.",
-        }
-    }
-
-    /// Whether the prefix is a whole name already.
-    #[must_use]
-    pub const fn is_whole_name(self) -> bool {
-        matches!(self, Self::PosixAclAccess | Self::PosixAclDefault)
-    }
-
-    /// Splits a full name into its prefix and the rest; `None` for names that EROFS cannot hold.
-    #[must_use]
-    pub fn split(name: &[u8]) -> Option<(Self, &[u8])> {
-        Self::ALL.into_iter().find_map(|prefix| {
-            let rest = name.strip_prefix(prefix.text())?;
-            (rest.is_empty() == prefix.is_whole_name()).then_some((prefix, rest))
-        })
-    }
-}
-
-/// A prefix of the image's own: a [`NamePrefix`] and an infix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LongPrefix {
-    /// Index of the [`NamePrefix`]; one that is not known makes names unreadable, but not the image.
-    pub base: u8,
-    /// What follows it: at most [`NAME_MAX`] bytes.
-    pub infix: Vec<u8>,
-}
-
-impl LongPrefix {
-    /// Reads a table of `count` records from `bytes`, which may run on.
-    ///
-    /// # Errors
-    /// A record that is truncated or has an impossible size.
-    pub fn parse_table(bytes: &[u8], count: u8) -> Result<Vec<Self>> {
-        let mut view = View::new(bytes, Structure::XattrPrefix);
-        let mut table = Vec::new();
-        for _ in 0..count {
-            let size = view.read::<U16>()?.get();
-            if !(1..=256).contains(&size) {
-                return Err(view.fault(Fault::Field { field: "size", value: size.into() }));
-            }
-            let record = view.take(size.into())?;
-            let Some((&base, infix)) = record.split_first() else { break };
-            table.push(Self { base, infix: infix.to_vec() });
-            // The last record's padding may be missing.
-            let padding = padding_after(usize::from(size).saturating_add(2)).min(view.rest().len());
-            view.take(padding)?;
-        }
-        Ok(table)
-    }
-
-    /// Appends `table` as it stands on disk to `out`, whose end must be a multiple of [`UNIT`] there.
-    ///
-    /// # Errors
-    /// [`Fault::OutOfRange`] for a table or an infix that is too long.
-    pub fn write_table(table: &[Self], out: &mut Vec<u8>) -> Result<()> {
-        let limit = LONG_PREFIXES_MAX;
-        check_len(Structure::XattrPrefix, "xattr_prefix_count", table.len(), limit)?;
-        for prefix in table {
-            let len = check_len(Structure::XattrPrefix, "size", prefix.infix.len(), NAME_MAX)?;
-            out.extend_from_slice(&len.saturating_add(1).to_le_bytes());
-            out.push(prefix.base);
-            out.extend_from_slice(&prefix.infix);
-            pad(out, prefix.infix.len().saturating_add(3));
-        }
-        Ok(())
-    }
-}
-
-/// An entry's `e_name_index`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NameIndex(u8);
-
-impl NameIndex {
-    /// From the byte on disk.
-    #[must_use]
-    pub const fn new(raw: u8) -> Self {
-        Self(raw)
-    }
-
-    /// Record `number` of the image's table of long prefixes; `None` past [`LONG_PREFIXES_MAX`].
-    #[must_use]
-    pub const fn long(number: u8) -> Option<Self> {
-        if number < LONG_BIT { Some(Self(number | LONG_BIT)) } else { None }
-    }
-
-    /// The byte on disk.
-    #[must_use]
-    pub const fn raw(self) -> u8 {
-        self.0
-    }
-
-    /// The short prefix and the infix that this index stands for; `None` when there is no such prefix.
-    #[must_use]
-    pub fn resolve(self, table: &[LongPrefix]) -> Option<(NamePrefix, &[u8])> {
-        if self.0 & LONG_BIT == 0 {
-            return Some((NamePrefix::from_index(self.0)?, &[]));
-        }
-        let long = table.get(usize::from(self.0 & !LONG_BIT))?;
-        Some((NamePrefix::from_index(long.base)?, &long.infix))
-    }
-}
-
-impl From<NamePrefix> for NameIndex {
-    fn from(prefix: NamePrefix) -> Self {
-        Self(prefix.index())
-    }
-}
-
-/// Splits a full name into an index and the rest, by the longest prefix that fits; `None` for names that
-/// EROFS cannot hold.
-#[must_use]
-pub fn split_name<'a>(name: &'a [u8], table: &[LongPrefix]) -> Option<(NameIndex, &'a [u8])> {
-    let (prefix, rest) = NamePrefix::split(name)?;
-    let long = (0u8..)
-        .map_while(NameIndex::long)
-        .zip(table)
-        .filter(|(_, long)| long.base == prefix.index() && !long.infix.is_empty())
-        .filter_map(|(index, long)| Some((index, rest.strip_prefix(long.infix.as_slice())?)))
-        .min_by_key(|(_, rest)| rest.len());
-    Some(long.unwrap_or((prefix.into(), rest)))
-}
 
 /// An attribute as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -360,7 +179,7 @@ impl<'a> Region<'a> {
         let ids = view.take(len)?;
         let shared = <[U32]>::ref_from_bytes(ids)
             .map_err(|_| view.fault(Fault::Truncated { need: to_u64(len), have: to_u64(ids.len()) }))?;
-        Ok(Self { filter: NameFilter(header.h_name_filter.get()), shared, inline: view })
+        Ok(Self { filter: NameFilter::new(header.h_name_filter.get()), shared, inline: view })
     }
 
     /// Ids of the inode's shared entries: see [`shared_pos`].
@@ -387,7 +206,7 @@ impl<'a> Region<'a> {
         }
         let count = check_len(Structure::Xattr, "h_shared_count", shared.len(), SHARED_MAX)?;
         let [h_shared_count, _] = count.to_le_bytes();
-        let raw = RawHeader { h_name_filter: filter.0.into(), h_shared_count, h_reserved2: [0; 7] };
+        let raw = RawHeader { h_name_filter: filter.raw().into(), h_shared_count, h_reserved2: [0; 7] };
         out.extend_from_slice(raw.as_bytes());
         for id in shared {
             out.extend_from_slice(&id.to_le_bytes());
@@ -430,43 +249,6 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// A Bloom filter over an inode's attribute names, inverted: a set bit says "absent".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NameFilter(u32);
-
-impl NameFilter {
-    /// The filter of no names.
-    pub const EMPTY: Self = Self(u32::MAX);
-
-    /// From the field `h_name_filter`.
-    #[must_use]
-    pub const fn new(raw: u32) -> Self {
-        Self(raw)
-    }
-
-    /// The field `h_name_filter`.
-    #[must_use]
-    pub const fn raw(self) -> u32 {
-        self.0
-    }
-
-    /// Adds the name `prefix` and `rest`; `rest` includes any infix.
-    #[must_use]
-    pub fn with(self, prefix: NamePrefix, rest: &[u8]) -> Self {
-        Self(self.0 & !Self::bit(prefix, rest))
-    }
-
-    /// Whether the name may be among those added; `false` is certain.
-    #[must_use]
-    pub fn may_contain(self, prefix: NamePrefix, rest: &[u8]) -> bool {
-        self.0 & Self::bit(prefix, rest) == 0
-    }
-
-    fn bit(prefix: NamePrefix, rest: &[u8]) -> u32 {
-        1u32.rotate_left(xxh32(rest, FILTER_SEED.wrapping_add(prefix.index().into())))
-    }
-}
-
 /// Bytes of an entry with its padding.
 const fn entry_size(name: usize, value: usize) -> usize {
     let len = ENTRY_HEADER_SIZE.saturating_add(name).saturating_add(value);
@@ -495,11 +277,6 @@ mod tests {
 
     fn entries() -> impl Strategy<Value = Vec<(u8, Vec<u8>, Vec<u8>)>> {
         vec((any::<u8>(), vec(any::<u8>(), 0..=NAME_MAX), vec(any::<u8>(), 0..600)), 0..9)
-    }
-
-    fn tables() -> impl Strategy<Value = Vec<LongPrefix>> {
-        let infix = vec(prop_oneof![Just(b'.'), Just(b'a')], 0..5);
-        vec((1u8..7, infix).prop_map(|(base, infix)| LongPrefix { base, infix }), 0..20)
     }
 
     proptest! {
@@ -534,49 +311,12 @@ mod tests {
         }
 
         #[test]
-        fn prefix_tables_round_trip(table in tables()) {
-            let mut bytes = Vec::new();
-            LongPrefix::write_table(&table, &mut bytes).unwrap();
-            prop_assert_eq!(bytes.len() % UNIT, 0);
-            let count = u8::try_from(table.len()).unwrap();
-            prop_assert_eq!(LongPrefix::parse_table(&bytes, count), Ok(table));
-        }
-
-        #[test]
-        fn names_split_and_join(table in tables(), prefix in 0usize..5, rest in vec(prop_oneof![Just(b'.'), Just(b'a')], 1..9)) {
-            let prefix = NamePrefix::ALL[prefix];
-            let rest = if prefix.is_whole_name() { Vec::new() } else { rest };
-            let full = [prefix.text(), &rest].concat();
-            let (index, name) = split_name(&full, &table).unwrap();
-            let entry = Entry { index, name, value: b"" };
-            prop_assert_eq!(entry.full_name(&table), Some(full.clone()));
-            prop_assert!(entry.is_named(prefix, &rest, &table));
-            prop_assert!(!entry.is_named(prefix, b"b", &table));
-            let longest = table
-                .iter()
-                .filter(|long| long.base == prefix.index() && rest.starts_with(&long.infix))
-                .map(|long| long.infix.len())
-                .max();
-            prop_assert_eq!(rest.len(), name.len().saturating_add(longest.unwrap_or(0)));
-        }
-
-        #[test]
-        fn filters_never_deny_what_they_hold(names in vec((0usize..5, any::<Vec<u8>>()), 0..20)) {
-            let filter = names.iter().fold(NameFilter::EMPTY, |f, (p, n)| f.with(NamePrefix::ALL[*p], n));
-            for (prefix, name) in &names {
-                prop_assert!(filter.may_contain(NamePrefix::ALL[*prefix], name));
-            }
-            prop_assert!(!NameFilter::EMPTY.may_contain(NamePrefix::User, b"a"));
-        }
-
-        #[test]
-        fn garbage_never_panics(bytes: Vec<u8>, count: u8) {
+        fn garbage_never_panics(bytes: Vec<u8>) {
             if let Ok(region) = Region::parse(&bytes) {
                 prop_assert!(region.entries().count() <= bytes.len() / 4);
                 region.entries().flatten().for_each(|entry| drop(entry.full_name(&[])));
             }
             let _ = Entry::parse(&bytes);
-            let _ = LongPrefix::parse_table(&bytes, count);
         }
     }
 
@@ -592,16 +332,5 @@ mod tests {
         assert!(out.is_empty());
         assert_eq!((icount(0), icount(12), icount(16)), (Ok(0), Ok(1), Ok(2)));
         assert!(icount(4).is_err() && icount(14).is_err());
-        let infix = alloc::vec![b'x'; 256];
-        assert!(LongPrefix::write_table(&[LongPrefix { base: 1, infix }], &mut out).is_err());
-    }
-
-    #[test]
-    fn names_that_erofs_cannot_hold() {
-        for name in
-            [&b"user."[..], b"system.posix_acl_access2", b"system.nfs4_acl", b"lustre.lov", b"user", b""]
-        {
-            assert_eq!(split_name(name, &[]), None);
-        }
     }
 }

@@ -1,0 +1,403 @@
+//! Writes compact indexes as a stream: what a pack cannot say is found when it is pushed.
+//! Source: FORMAT.md 6.5.
+
+use alloc::vec::Vec;
+
+use super::{CompactIndex, MAX_SLOTS, PackPlace, fault};
+use crate::error::{Fault, FormatError, Result, Structure};
+use crate::map::lcluster::{Back, Head, Lcluster, MAX_DISTANCE};
+
+/// Writes a compact index, lcluster by lcluster, without looking back.
+///
+/// A HEAD at address 0 has no blocks (its extent is inline, a fragment, or empty at the file's end), and
+/// all HEADs after it must be such; what is stored for them means nothing.
+#[derive(Clone, Debug)]
+pub struct CompactWriter {
+    index: CompactIndex,
+    next: u64,
+    /// The HEAD of the current extent, and the furthest lcluster that `forward` said is still in it.
+    extent: Option<(u64, u64)>,
+    /// A HEAD at address 0 was seen.
+    in_tail: bool,
+    /// Base plus blocks up to the end of the last pack.
+    running: u32,
+    /// The last HEAD's blocks are not in [`Self::running`] yet: with big pclusters only.
+    open: bool,
+    place: Option<PackPlace>,
+    filling: Filling,
+}
+
+/// The pack that a writer fills.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filling {
+    records: [u16; MAX_SLOTS],
+    used: usize,
+    /// What the first HEAD with an address makes the base.
+    base: Option<u32>,
+    /// Base if no HEAD has an address.
+    default_base: u32,
+    /// Blocks from the base to the next HEAD, without an open HEAD's.
+    blocks: u32,
+    /// The last HEAD is in this pack and its blocks are not in [`Self::blocks`] yet.
+    open: bool,
+}
+
+impl CompactWriter {
+    /// Writes `index` from lcluster 0 on.
+    #[must_use]
+    pub fn new(index: CompactIndex) -> Self {
+        Self {
+            index,
+            next: 0,
+            extent: None,
+            in_tail: false,
+            running: 0,
+            open: false,
+            place: None,
+            filling: Filling::default(),
+        }
+    }
+
+    /// Takes the next lcluster, and appends its pack to `out` when that is complete: after the last
+    /// lcluster too.
+    ///
+    /// # Errors
+    /// [`Fault::Map`] for what compact indexes cannot say: a partial reference, addresses within a pack
+    /// that do not follow each other, one NONHEAD after a HEAD without the block count that big pclusters
+    /// need; for distances that do not lead to the HEAD; for too many lclusters. [`Fault::OutOfRange`] for
+    /// an address beyond 32 bits or an offset outside the lcluster. The writer is of no use after that.
+    pub fn push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<()> {
+        self.try_push(lcluster, out).map_err(|fault| FormatError::new(Structure::CompactIndex, fault))
+    }
+
+    /// Ends writing.
+    ///
+    /// # Errors
+    /// [`Fault::Map`] when lclusters are missing, or a `forward` points past the end.
+    pub fn finish(self) -> Result<()> {
+        if self.next != self.index.lclusters {
+            return Err(fault(Fault::Map("lclusters are missing")));
+        }
+        self.check_forward().map_err(fault)
+    }
+
+    fn try_push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<(), Fault> {
+        if self.next >= self.index.lclusters {
+            return Err(Fault::Map("too many lclusters"));
+        }
+        let place = match self.place {
+            Some(place) => place,
+            None => self.begin(lcluster)?,
+        };
+        let value = match lcluster {
+            Lcluster::Head(head) => self.head(head)?,
+            Lcluster::NonHead { back, forward } => {
+                let last = self.filling.used.saturating_add(1) == usize::from(place.class.slots());
+                self.non_head(*back, *forward, last)?
+            }
+        };
+        let kind = u16::from(lcluster.type_bits()).wrapping_shl(self.index.value_bits().into());
+        if let Some(record) = self.filling.records.get_mut(self.filling.used) {
+            *record = kind | value;
+        }
+        self.filling.used = self.filling.used.saturating_add(1);
+        self.next = self.next.saturating_add(1);
+        if self.filling.used == usize::from(place.class.slots()) || self.next == self.index.lclusters {
+            self.emit(place, out);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, first: &Lcluster) -> Result<PackPlace, Fault> {
+        let place = self.index.locate(self.next).ok_or(Fault::Overflow("i_size"))?;
+        // A block count closes the HEAD before the pack; any other start leaves it at one block.
+        let counts = matches!(first, Lcluster::NonHead { back: Back::Blocks(_), .. });
+        let default_base = self.running.wrapping_add(u32::from(self.open && !counts));
+        self.filling = Filling { default_base, ..Filling::default() };
+        self.place = Some(place);
+        Ok(place)
+    }
+
+    fn head(&mut self, head: &Head) -> Result<u16, Fault> {
+        self.check_forward()?;
+        if head.partial_ref {
+            return Err(Fault::Map("a compact index has no partial references"));
+        }
+        let limit = self.index.cluster.bytes64();
+        if u64::from(head.clusterofs) >= limit {
+            return Err(Fault::OutOfRange { field: "clusterofs", value: head.clusterofs.into(), limit });
+        }
+        let filling = &mut self.filling;
+        if !self.index.big || filling.open {
+            filling.blocks = filling.blocks.wrapping_add(1);
+        }
+        filling.open = self.index.big;
+        let addr = head.addr.get();
+        if addr != 0 {
+            let addr = u32::try_from(addr).map_err(|_| Fault::OutOfRange {
+                field: "blkaddr",
+                value: addr,
+                limit: 1 << 32,
+            })?;
+            let base = addr.wrapping_sub(filling.blocks);
+            if self.in_tail || *filling.base.get_or_insert(base) != base {
+                return Err(Fault::Map("addresses in a pack do not follow each other"));
+            }
+        }
+        self.in_tail |= addr == 0;
+        self.extent = Some((self.next, self.next));
+        Ok(head.clusterofs)
+    }
+
+    fn non_head(&mut self, back: Back, forward: u16, last: bool) -> Result<u16, Fault> {
+        let Some((head, furthest)) = &mut self.extent else {
+            return Err(Fault::Map("the first lcluster is no HEAD"));
+        };
+        let distance = self.next.saturating_sub(*head);
+        let fits = match back {
+            Back::Distance(n) => {
+                u64::from(n) == distance.min(MAX_DISTANCE.into()) && !(self.index.big && n == 1)
+            }
+            Back::Blocks(n) => self.index.big && distance == 1 && (n != 0 || self.in_tail),
+        };
+        if !fits || forward == 0 {
+            return Err(Fault::Map("distances do not lead to the HEAD"));
+        }
+        *furthest = (*furthest).max(self.next.saturating_add(forward.into()));
+        if let Back::Blocks(n) = back {
+            self.filling.blocks = self.filling.blocks.wrapping_add(n.into());
+            self.filling.open = false;
+            self.open = false;
+        } else if last {
+            return Ok(forward.min(MAX_DISTANCE));
+        }
+        back.encode()
+    }
+
+    fn check_forward(&self) -> Result<(), Fault> {
+        match self.extent {
+            Some((_, furthest)) if furthest > self.next => {
+                Err(Fault::Map("delta[1] points past the next HEAD"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn emit(&mut self, place: PackPlace, out: &mut Vec<u8>) {
+        let Filling { records, base, default_base, blocks, open, .. } = self.filling;
+        let base = base.unwrap_or(default_base);
+        let mut pending: u64 = 0;
+        let mut bits: u32 = 0;
+        for record in records.iter().take(place.class.slots().into()) {
+            pending |= u64::from(*record).wrapping_shl(bits);
+            bits = bits.saturating_add(place.class.bits().into());
+            while let Some(rest) = bits.checked_sub(u8::BITS) {
+                let [byte, ..] = pending.to_le_bytes();
+                out.push(byte);
+                pending >>= u8::BITS;
+                bits = rest;
+            }
+        }
+        out.extend_from_slice(&base.to_le_bytes());
+        self.running = base.wrapping_add(blocks);
+        self.open = open;
+        self.place = None;
+    }
+}
+
+/// Appends the whole index to `out`.
+///
+/// # Errors
+/// As [`CompactWriter::push`] and [`CompactWriter::finish`]; or the iterator's own.
+pub fn encode(
+    index: CompactIndex,
+    lclusters: impl IntoIterator<Item = Result<Lcluster>>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut writer = CompactWriter::new(index);
+    for lcluster in lclusters {
+        writer.push(&lcluster?, out)?;
+    }
+    writer.finish()
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "an overflow fails the test")]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::map::header::{IndexFormat, IndexHeader, Tail};
+    use crate::map::lcluster::HeadKind;
+    use crate::map::lcluster::tests::{File, files};
+    use crate::units::{BlockAddr, BlockSize, BytePos, ClusterSize, Lcn};
+    use proptest::prelude::*;
+
+    fn index(file: &File, dense: bool, header_end: u64) -> Result<CompactIndex> {
+        let header = IndexHeader {
+            format: IndexFormat::Compact { dense },
+            cluster: file.cluster,
+            algorithms: [Algorithm::Lz4; 2],
+            big: [file.big; 2],
+            interlaced: false,
+            tail: Tail::Blocks,
+        };
+        CompactIndex::new(BytePos::new(header_end), file.size, file.block, &header)
+    }
+
+    fn write(index: CompactIndex, lclusters: &[Lcluster]) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        encode(index, lclusters.iter().copied().map(Ok), &mut bytes).map(|()| bytes)
+    }
+
+    /// Decodes `lcn` from its pack's bytes alone.
+    fn get(index: CompactIndex, bytes: &[u8], lcn: u64) -> Result<Lcluster> {
+        let place = index.place(Lcn::new(lcn))?;
+        let start = usize::try_from(place.pos().checked_sub(index.start()).unwrap()).unwrap();
+        index.pack(place, &bytes[start..start + place.size()])?.get(Lcn::new(lcn))
+    }
+
+    proptest! {
+        #[test]
+        fn says_what_was_written(file in files(), dense: bool, at in 0u64..64) {
+            let Ok(index) = index(&file, dense, at * 8) else {
+                prop_assert!(file.cluster.bits() > 12);
+                return Ok(());
+            };
+            let lclusters = file.lclusters();
+            let bytes = write(index, &lclusters).unwrap();
+            prop_assert_eq!(index.end().checked_sub(index.start()), u64::try_from(bytes.len()).ok());
+            let mut next_head = index.lclusters();
+            for (lcn, lcluster) in (0..index.lclusters()).rev().zip(lclusters.iter().rev()) {
+                match (get(index, &bytes, lcn).unwrap(), *lcluster) {
+                    (Lcluster::Head(mut read), Lcluster::Head(head)) => {
+                        next_head = lcn;
+                        if head.addr.get() == 0 {
+                            read.addr = head.addr;
+                        }
+                        prop_assert_eq!(read, head);
+                    }
+                    (Lcluster::NonHead { back, forward }, Lcluster::NonHead { back: wanted, .. }) => {
+                        prop_assert_eq!(back, wanted);
+                        prop_assert!(forward > 0 && lcn + u64::from(forward) <= next_head);
+                        // Only the last record of a pack, as a block count or at the limit, stops short.
+                        let place = index.place(Lcn::new(lcn)).unwrap();
+                        let end = place.first().get() + place.slots();
+                        let stops = lcn + u64::from(forward);
+                        prop_assert!(stops == next_head || stops == end || stops == end + 2046);
+                    }
+                    (read, wanted) => prop_assert_eq!(read, wanted),
+                }
+            }
+        }
+
+        #[test]
+        fn garbage_never_panics(file in files(), dense: bool, at: u64, lcn: u64, bytes: [u8; 32], last: bool) {
+            if let Ok(index) = index(&file, dense, at) {
+                let lcn = Lcn::new(if last { index.lclusters() - 1 } else { lcn });
+                let place = index.place(lcn);
+                prop_assert_eq!(place.is_ok(), lcn.get() < index.lclusters());
+                if let Ok(place) = place {
+                    let pack = index.pack(place, &bytes).unwrap();
+                    for slot in 0..=place.slots() {
+                        let _ = pack.get(Lcn::new(place.first().get() + slot));
+                    }
+                    prop_assert!(index.pack(place, &bytes[..7]).is_err());
+                }
+            }
+        }
+
+        #[test]
+        fn any_lclusters_are_taken_or_refused(file in files(), lclusters in proptest::collection::vec(any_lcluster(), 0..40)) {
+            if let Ok(index) = index(&file, true, 8) {
+                let _ = write(index, &lclusters);
+            }
+        }
+    }
+
+    fn any_lcluster() -> impl Strategy<Value = Lcluster> {
+        let kind = prop_oneof![Just(HeadKind::Plain), Just(HeadKind::Head1), Just(HeadKind::Head2)];
+        let head = (kind, any::<u16>(), 0u64..3 << 31).prop_map(|(kind, clusterofs, addr)| {
+            Lcluster::Head(Head { kind, clusterofs, addr: BlockAddr::new(addr), partial_ref: false })
+        });
+        let back = prop_oneof![
+            any::<u16>().prop_map(Back::Distance),
+            any::<u16>().prop_map(Back::Blocks),
+            (1u16..4).prop_map(Back::Distance)
+        ];
+        prop_oneof![
+            head,
+            (back, any::<u16>()).prop_map(|(back, forward)| Lcluster::NonHead { back, forward })
+        ]
+    }
+
+    fn head(addr: u64) -> Lcluster {
+        let addr = BlockAddr::new(addr);
+        Lcluster::Head(Head { kind: HeadKind::Head1, clusterofs: 0, addr, partial_ref: false })
+    }
+
+    fn small(lclusters: &[Lcluster], big: bool) -> Result<Vec<u8>> {
+        let block = BlockSize::DEFAULT;
+        let cluster = ClusterSize::new(block, 0).unwrap();
+        let size = u64::try_from(lclusters.len()).unwrap() * 4096;
+        let file = File { block, cluster, big, size, pclusters: Vec::new() };
+        write(index(&file, true, 0)?, lclusters)
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_say() {
+        let back = |n, forward| Lcluster::NonHead { back: Back::Distance(n), forward };
+        let blocks = |n, forward| Lcluster::NonHead { back: Back::Blocks(n), forward };
+        assert!(small(&[head(9), head(10)], false).is_ok());
+        assert!(small(&[head(9), head(11)], false).is_err());
+        assert!(small(&[head(9), head(10), head(30), head(31)], false).is_ok());
+        assert!(small(&[head(9), head(0)], false).is_ok());
+        assert!(small(&[head(0), head(9)], false).is_err());
+        assert!(small(&[head(1 << 32)], false).is_err());
+        assert!(small(&[head(9), back(1, 1)], false).is_ok());
+        assert!(small(&[head(9), back(1, 1)], true).is_err());
+        assert!(small(&[head(9), back(1, 2)], false).is_err());
+        assert!(small(&[head(9), back(2, 1)], false).is_err());
+        assert!(small(&[back(1, 1)], false).is_err());
+        assert!(small(&[head(9), blocks(3, 1)], false).is_err());
+        assert!(small(&[head(9), blocks(0, 1)], true).is_err());
+        assert!(small(&[head(0), blocks(0, 1)], true).is_ok());
+        assert!(small(&[head(9), blocks(3, 2), back(2, 1), head(12)], true).is_ok());
+        assert!(small(&[head(9), blocks(3, 1), head(13), head(14)], true).is_ok());
+        assert!(small(&[head(9), blocks(3, 1), head(13), head(15)], true).is_err());
+        let Lcluster::Head(plain) = head(9) else { unreachable!("made as a HEAD") };
+        assert!(small(&[Lcluster::Head(Head { partial_ref: true, ..plain })], false).is_err());
+        assert!(small(&[Lcluster::Head(Head { clusterofs: 4096, ..plain })], false).is_err());
+    }
+
+    #[test]
+    fn distances_stay_at_their_limit() {
+        let block = BlockSize::DEFAULT;
+        let cluster = ClusterSize::new(block, 0).unwrap();
+        let file = File { block, cluster, big: false, size: 3000 * 4096, pclusters: Vec::new() };
+        let index = index(&file, false, 0).unwrap();
+        let rest = (1..3000).map(|lcn: u16| {
+            let back = Back::Distance(lcn.min(MAX_DISTANCE));
+            Lcluster::NonHead { back, forward: 3000 - lcn }
+        });
+        let bytes = write(index, &core::iter::once(head(9)).chain(rest).collect::<Vec<_>>()).unwrap();
+        // The last of its pack, whose distance follows from the record before: not one more, which
+        // would look like a block count.
+        for lcn in [2047, 2049, 2999] {
+            let Ok(Lcluster::NonHead { back, .. }) = get(index, &bytes, lcn) else { panic!("a NONHEAD") };
+            assert_eq!(back, Back::Distance(MAX_DISTANCE));
+        }
+    }
+
+    #[test]
+    fn a_block_count_at_a_packs_start_counts() {
+        // Packs of two: HEAD 50 ends the first one, its five blocks are said in the second.
+        let count = Lcluster::NonHead { back: Back::Blocks(5), forward: 1 };
+        let bytes = small(&[head(49), head(50), count, head(55)], true).unwrap();
+        assert_eq!(bytes[4..8], 49u32.to_le_bytes());
+        assert_eq!(bytes[12..16], 50u32.to_le_bytes());
+        let block = BlockSize::DEFAULT;
+        let cluster = ClusterSize::new(block, 0).unwrap();
+        let file = File { block, cluster, big: true, size: 16384, pclusters: Vec::new() };
+        assert_eq!(get(index(&file, true, 0).unwrap(), &bytes, 3), Ok(head(55)));
+    }
+}
