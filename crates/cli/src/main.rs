@@ -1,2 +1,29 @@
-//! The ferofs command.
-fn main() {}
+//! The `ferofs` command: build, mount, check, extract and inspect EROFS images.
+//!
+//! `main` looks at the name it was called by: `ferofs` has subcommands (`cmd/`, one file each), the names
+//! of erofs-utils have their own command lines (`compat/`). Each command parses purely, runs, and
+//! returns an exit code or a [`exit::Failure`], which becomes one line on standard error.
+
+#![forbid(unsafe_code)]
+
+mod cmd;
+mod exit;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Build, mount, check, extract and inspect EROFS images.
+#[derive(Parser)]
+#[command(name = "ferofs", version, max_term_width = 100)]
+#[command(after_help = "Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse or mount.erofs \
+(see `ferofs links`), it takes their command lines.")]
+struct Cli {
+    #[command(subcommand)]
+    command: cmd::Command,
+}
+
+fn main() -> ExitCode {
+    let code = cmd::run(Cli::parse().command);
+    exit::finish(code)
+}

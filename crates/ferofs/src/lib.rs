@@ -3,9 +3,11 @@
 //! | room | what it does |
 //! |---|---|
 //! | [`error`] | the one error type: I/O, corrupt, unsupported, the caller's mistake |
+//! | [`read`] | from an image to names, attributes and bytes |
 
 #![deny(unsafe_code)]
 
 pub mod error;
+pub mod read;
 
 pub use error::{Corruption, Error, Result};

@@ -1,0 +1,26 @@
+//! The subcommands of `ferofs`, one file each.
+
+mod cat;
+mod image;
+mod links;
+mod ls;
+
+use clap::Subcommand;
+
+use crate::exit::Outcome;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Ls(ls::Args),
+    Cat(cat::Args),
+    Links(links::Args),
+}
+
+/// Runs a subcommand.
+pub(crate) fn run(command: Command) -> Outcome {
+    match command {
+        Command::Ls(args) => ls::run(&args),
+        Command::Cat(args) => cat::run(&args),
+        Command::Links(args) => links::run(&args),
+    }
+}

@@ -1,0 +1,45 @@
+//! `ferofs cat`: a file's content on standard output.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use ferofs::read::{FileOffset, FileType};
+
+use super::image::ImageArgs;
+use crate::exit::{About, Failure, Outcome};
+
+const BUFFER_SIZE: usize = 1 << 20;
+
+/// Write files of an image to standard output
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// Files to write, as paths within the image; symbolic links are followed
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let image = args.image.open()?;
+    let mut out = io::stdout().lock();
+    let mut buffer = vec![0; BUFFER_SIZE];
+    for path in &args.paths {
+        let file = image.resolve(path, true).about(&args.image.path)?;
+        if file.file_type() != FileType::Regular {
+            return Err(Failure::about(&args.image.path, ferofs::Error::NotAFile(path.clone())));
+        }
+        let mut offset = FileOffset::new(0);
+        loop {
+            let len = image.read_at(&file, offset, &mut buffer).about(&args.image.path)?;
+            if len == 0 {
+                break;
+            }
+            out.write_all(&buffer[..len])?;
+            offset = FileOffset::new(offset.get() + len as u64);
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}

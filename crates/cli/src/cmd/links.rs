@@ -1,0 +1,38 @@
+//! `ferofs links`: symbolic links under the names of erofs-utils.
+
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use crate::exit::{Failure, Outcome};
+
+/// The names under which this program takes erofs-utils' command lines.
+pub(crate) const NAMES: [&str; 5] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"];
+
+/// Make symbolic links to this program under the names of erofs-utils
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The directory for the links
+    dir: PathBuf,
+
+    /// Replace what stands there under these names
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let program = std::env::current_exe()?;
+    for name in NAMES {
+        let link = args.dir.join(name);
+        let made = symlink(&program, &link).or_else(|error| {
+            if !args.force || error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+            std::fs::remove_file(&link)?;
+            symlink(&program, &link)
+        });
+        made.map_err(|e| Failure::about(&link, e))?;
+        println!("{}", link.display());
+    }
+    Ok(0)
+}

@@ -1,0 +1,218 @@
+//! `ferofs ls`: names in an image, with all that `stat` would tell.
+
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ferofs::read::{FileType, Image, Inode, Place};
+use serde_json::json;
+
+use super::image::ImageArgs;
+use crate::exit::{About, Failure, Outcome};
+
+/// List files of an image
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// A directory or file within the image
+    #[arg(default_value = "/")]
+    path: PathBuf,
+
+    /// Show mode, links, owner, size and time (UTC) too
+    #[arg(short, long)]
+    long: bool,
+
+    /// List everything below, with paths
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// One JSON object a line; names that are no UTF-8 are given in `name_hex` too
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let image = args.image.open()?;
+    let listing = Listing { image: &image, args };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let inode = image.resolve(&args.path, false).about(&args.image.path)?;
+    if inode.is_dir() {
+        listing.directory(inode, &mut out)?;
+    } else {
+        let name = args.path.file_name().unwrap_or(args.path.as_os_str());
+        listing.entry(Path::new(name), &inode, &mut out)?;
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+struct Listing<'a> {
+    image: &'a Image,
+    args: &'a Args,
+}
+
+impl Listing<'_> {
+    fn directory(&self, root: Inode, out: &mut impl Write) -> Result<(), Failure> {
+        let mut visited = std::collections::HashSet::from([root.nid()]);
+        let mut pending = vec![(PathBuf::new(), root)];
+        while let Some((path, dir)) = pending.pop() {
+            let mut below = Vec::new();
+            for entry in self.image.read_dir(&dir).about(self.subject())? {
+                let entry = entry.about(self.subject())?;
+                if entry.name == b"." || entry.name == b".." {
+                    continue;
+                }
+                let name = path.join(std::ffi::OsStr::from_bytes(&entry.name));
+                let needs_inode = self.args.long || self.args.json || self.args.recursive;
+                if !needs_inode {
+                    write_name(&name, out)?;
+                    continue;
+                }
+                let inode = self.image.inode(entry.nid).about(self.subject())?;
+                self.entry(&name, &inode, out)?;
+                // A hostile image may link directories in circles.
+                if self.args.recursive && inode.is_dir() && visited.insert(inode.nid()) {
+                    below.push((name, inode));
+                }
+            }
+            pending.extend(below.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    fn subject(&self) -> &Path {
+        &self.args.image.path
+    }
+
+    fn entry(&self, name: &Path, inode: &Inode, out: &mut impl Write) -> Result<(), Failure> {
+        let target = match inode.file_type() {
+            FileType::Symlink => Some(self.image.read_link(inode).about(self.subject())?),
+            _ => None,
+        };
+        if self.args.json {
+            writeln!(out, "{}", json_entry(name, inode, target.as_deref()))?;
+        } else if self.args.long {
+            self.long_entry(name, inode, target.as_deref(), out)?;
+        } else {
+            write_name(name, out)?;
+        }
+        Ok(())
+    }
+
+    fn long_entry(
+        &self,
+        name: &Path,
+        inode: &Inode,
+        target: Option<&[u8]>,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        let disk = inode.on_disk();
+        let size = match disk.place {
+            Place::Device(rdev) => format!("{}, {}", rdev.major, rdev.minor),
+            _ => disk.size.to_string(),
+        };
+        let (mode, time) = (mode_string(disk.file_type, disk.permissions), time_string(disk.mtime.secs));
+        write!(out, "{mode} {:>3} {:>5} {:>5} {size:>10} {time} ", disk.nlink, disk.uid, disk.gid)?;
+        out.write_all(name.as_os_str().as_bytes())?;
+        if let Some(target) = target {
+            out.write_all(b" -> ")?;
+            out.write_all(target)?;
+        }
+        writeln!(out)?;
+        Ok(())
+    }
+}
+
+fn write_name(name: &Path, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(name.as_os_str().as_bytes())?;
+    out.write_all(b"\n")
+}
+
+/// The ten characters that `ls -l` shows.
+fn mode_string(file_type: FileType, permissions: u16) -> String {
+    let kind = match file_type {
+        FileType::Regular => '-',
+        FileType::Directory => 'd',
+        FileType::CharDevice => 'c',
+        FileType::BlockDevice => 'b',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
+        FileType::Symlink => 'l',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = permissions >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, permissions & special != 0) {
+            (false, false) => '-',
+            (true, false) => 'x',
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+        });
+    }
+    text
+}
+
+fn time_string(secs: i64) -> String {
+    match jiff::Timestamp::from_second(secs) {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M").to_string(),
+        Err(_) => format!("@{secs}"),
+    }
+}
+
+fn json_entry(name: &Path, inode: &Inode, target: Option<&[u8]>) -> serde_json::Value {
+    let disk = inode.on_disk();
+    let mut entry = json!({
+        "name": name.to_string_lossy(),
+        "nid": inode.nid().get(),
+        "type": type_name(disk.file_type),
+        "mode": format!("{:04o}", disk.permissions),
+        "nlink": disk.nlink,
+        "uid": disk.uid,
+        "gid": disk.gid,
+        "size": disk.size,
+        "mtime": disk.mtime.secs,
+        "mtime_nsec": disk.mtime.nanos,
+    });
+    if name.to_str().is_none() {
+        let hex = name.as_os_str().as_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
+        entry["name_hex"] = hex.into();
+    }
+    if let Some(target) = target {
+        entry["target"] = String::from_utf8_lossy(target).into();
+    }
+    if let Place::Device(rdev) = disk.place {
+        entry["rdev"] = json!([rdev.major, rdev.minor]);
+    }
+    entry
+}
+
+fn type_name(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::Regular => "file",
+        FileType::Directory => "directory",
+        FileType::CharDevice => "char-device",
+        FileType::BlockDevice => "block-device",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+        FileType::Symlink => "symlink",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_look_as_in_ls() {
+        assert_eq!(mode_string(FileType::Regular, 0o644), "-rw-r--r--");
+        assert_eq!(mode_string(FileType::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode_string(FileType::Regular, 0o6711), "-rws--s--x");
+        assert_eq!(mode_string(FileType::Regular, 0o4600), "-rwS------");
+        assert_eq!(time_string(0), "1970-01-01 00:00");
+        assert_eq!(time_string(i64::MAX), format!("@{}", i64::MAX));
+    }
+}

@@ -1,0 +1,76 @@
+//! Exit codes, and the one line that a failure prints.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Something failed.
+pub(crate) const FAILURE: u8 = 1;
+
+/// Why a command failed: what it was about, and the reason.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    subject: Option<PathBuf>,
+    reason: Box<dyn std::error::Error>,
+    code: u8,
+}
+
+/// What a command returns: its exit code, or why it failed.
+pub(crate) type Outcome = Result<u8, Failure>;
+
+impl Failure {
+    /// A failure concerning `subject`, usually an image.
+    pub(crate) fn about(subject: &Path, reason: impl Into<Box<dyn std::error::Error>>) -> Self {
+        Self { subject: Some(subject.to_owned()), reason: reason.into(), code: FAILURE }
+    }
+
+    /// A library error that names its file itself.
+    pub(crate) fn from_named(reason: ferofs::Error) -> Self {
+        Self { subject: None, reason: reason.into(), code: FAILURE }
+    }
+
+    fn is_broken_pipe(&self) -> bool {
+        self.reason.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// Standard output failed, usually because its reader went away.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self { subject: None, reason: error.into(), code: FAILURE }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(subject) = &self.subject {
+            write!(f, "{}: ", subject.display())?;
+        }
+        write!(f, "{}", self.reason)
+    }
+}
+
+/// Adds the subject to a library error.
+pub(crate) trait About<T> {
+    /// The error concerns `subject`.
+    fn about(self, subject: &Path) -> Result<T, Failure>;
+}
+
+impl<T> About<T> for ferofs::Result<T> {
+    fn about(self, subject: &Path) -> Result<T, Failure> {
+        self.map_err(|error| Failure::about(subject, error))
+    }
+}
+
+/// Prints a failure's line and gives the process its exit code. A broken pipe is quiet.
+pub(crate) fn finish(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(code) => code.into(),
+        Err(failure) if failure.is_broken_pipe() => FAILURE.into(),
+        Err(failure) => {
+            eprintln!("ferofs: {failure}");
+            failure.code.into()
+        }
+    }
+}

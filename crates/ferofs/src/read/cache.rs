@@ -1,0 +1,152 @@
+//! A bounded cache of blocks, for metadata: inodes, directories, xattrs and indexes are read in small
+//! pieces, many times over.
+//!
+//! Shards keep threads apart; each evicts by second chance (CLOCK). Blocks are loaded outside of the
+//! lock, and buffers are reused, so that a warm cache neither allocates nor holds others up.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SHARDS: usize = 16;
+
+/// Identifies a cached block: its device and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub device: u16,
+    pub block: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: Key,
+    bytes: Box<[u8]>,
+    used: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    index: HashMap<Key, usize>,
+    slots: Vec<Slot>,
+    hand: usize,
+    spare: Vec<Box<[u8]>>,
+}
+
+/// The cache. All blocks have the same size.
+#[derive(Debug)]
+pub(crate) struct BlockCache {
+    shards: [Mutex<Shard>; SHARDS],
+    block_size: usize,
+    slots_per_shard: usize,
+}
+
+impl BlockCache {
+    /// A cache that holds at most about `budget` bytes of blocks.
+    pub(crate) fn new(block_size: usize, budget: usize) -> Self {
+        let slots_per_shard = (budget / block_size / SHARDS).max(1);
+        Self { shards: Default::default(), block_size, slots_per_shard }
+    }
+
+    /// Hands the block to `use_block`; on a miss, `load` fills a buffer first.
+    pub(crate) fn with_block<T, E>(
+        &self,
+        key: Key,
+        load: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        use_block: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, E> {
+        let mut buffer = {
+            let mut shard = self.shard(key);
+            if let Some(slot) = shard.find(key) {
+                slot.used = true;
+                return Ok(use_block(&slot.bytes));
+            }
+            shard.spare.pop()
+        }
+        .unwrap_or_else(|| vec![0; self.block_size].into_boxed_slice());
+        if let Err(error) = load(&mut buffer) {
+            self.shard(key).spare.push(buffer);
+            return Err(error);
+        }
+        let result = use_block(&buffer);
+        self.shard(key).insert(key, buffer, self.slots_per_shard);
+        Ok(result)
+    }
+
+    fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
+        // Neighbouring blocks go to different shards; the remainder is below SHARDS.
+        let index = usize::try_from(key.block % 16).unwrap_or(0);
+        // A panic elsewhere cannot leave a shard half changed, so poison says nothing.
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shard {
+    fn find(&mut self, key: Key) -> Option<&mut Slot> {
+        let index = *self.index.get(&key)?;
+        self.slots.get_mut(index)
+    }
+
+    fn insert(&mut self, key: Key, bytes: Box<[u8]>, limit: usize) {
+        if self.index.contains_key(&key) {
+            self.spare.push(bytes);
+            return;
+        }
+        if self.slots.len() < limit {
+            self.index.insert(key, self.slots.len());
+            self.slots.push(Slot { key, bytes, used: false });
+            return;
+        }
+        // Two rounds: the first may clear every mark, the second then finds a slot.
+        for _ in 0..2 * self.slots.len() {
+            let at = self.hand;
+            self.hand = (at + 1) % self.slots.len();
+            let Some(slot) = self.slots.get_mut(at) else { break };
+            if std::mem::take(&mut slot.used) {
+                continue;
+            }
+            self.index.remove(&slot.key);
+            self.index.insert(key, at);
+            let old = std::mem::replace(slot, Slot { key, bytes, used: false });
+            self.spare.push(old.bytes);
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(cache: &BlockCache, block: u64, loads: &mut usize) -> u8 {
+        let load = |buffer: &mut [u8]| {
+            *loads += 1;
+            buffer.fill(u8::try_from(block % 251).unwrap());
+            Ok::<_, ()>(())
+        };
+        cache.with_block(Key { device: 0, block }, load, |bytes| bytes[0]).unwrap()
+    }
+
+    #[test]
+    fn keeps_what_is_used_within_its_budget() {
+        let cache = BlockCache::new(512, 512 * 16 * 4);
+        let mut loads = 0;
+        for round in 0..100u64 {
+            assert_eq!(get(&cache, 0, &mut loads), 0);
+            assert_eq!(
+                get(&cache, 16 * (round + 1), &mut loads),
+                u8::try_from(16 * (round + 1) % 251).unwrap()
+            );
+        }
+        assert_eq!(loads, 101, "block 0 was used in every round and stays");
+        let shard = cache.shards[0].lock().unwrap();
+        assert_eq!(shard.slots.len(), 4);
+        assert!(shard.spare.len() <= 1);
+    }
+
+    #[test]
+    fn a_failed_load_is_not_cached() {
+        let cache = BlockCache::new(512, 0);
+        let key = Key { device: 1, block: 3 };
+        assert_eq!(cache.with_block(key, |_| Err("no"), |_| ()), Err("no"));
+        assert_eq!(cache.with_block(key, |_| Ok::<_, &str>(()), |b| b.len()), Ok(512));
+    }
+}

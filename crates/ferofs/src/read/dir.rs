@@ -1,0 +1,219 @@
+//! Directories: listing, looking up a name, following a path.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use ferofs_format::dirent::{DirBlock, Side};
+use ferofs_format::inode::FileType;
+use ferofs_format::{FileOffset, FormatError, Nid};
+
+use super::image::Image;
+use super::inode::Inode;
+use crate::error::{Error, OfInode, Result};
+
+/// As many symbolic links as Linux follows in one lookup.
+const MAX_LINKS: u32 = 40;
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name, any bytes but NUL.
+    pub name: Vec<u8>,
+    /// The inode that it stands for.
+    pub nid: Nid,
+    /// The inode's type, if the directory says.
+    pub file_type: Option<FileType>,
+}
+
+impl Image {
+    /// The entries of `dir` with `.` and `..`, in stored order.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`]; each item fails by itself when its block is damaged.
+    pub fn read_dir<'a>(&'a self, dir: &'a Inode) -> Result<ReadDir<'a>> {
+        self.read_dir_from(dir, DirCookie::default())
+    }
+
+    /// The entries of `dir` from `cookie` on.
+    ///
+    /// # Errors
+    /// As [`Self::read_dir`].
+    pub fn read_dir_from<'a>(&'a self, dir: &'a Inode, cookie: DirCookie) -> Result<ReadDir<'a>> {
+        if !dir.is_dir() {
+            return Err(Error::NotADirectory(nid_path(dir.nid)));
+        }
+        Ok(ReadDir { image: self, dir, cookie, block: Vec::new(), loaded: None })
+    }
+
+    /// The entry called `name` in `dir`, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`], [`Error::Corrupt`].
+    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<DirEntry>> {
+        if !dir.is_dir() {
+            return Err(Error::NotADirectory(nid_path(dir.nid)));
+        }
+        let block_size = self.superblock().block_size;
+        let (mut low, mut high) = (0, block_size.blocks_for(dir.size()));
+        let mut bytes = Vec::new();
+        while low < high {
+            let middle = low.midpoint(high);
+            self.read_dir_block(dir, middle, &mut bytes)?;
+            let found = DirBlock::parse(&bytes).and_then(|block| block.find(name));
+            match in_dir(found, dir)? {
+                Ok(entry) => {
+                    return Ok(Some(DirEntry {
+                        name: entry.name.to_vec(),
+                        nid: entry.nid,
+                        file_type: entry.file_type,
+                    }));
+                }
+                Err(Side::Before) => high = middle,
+                Err(Side::Within) => return Ok(None),
+                Err(Side::After) => low = middle + 1,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Follows `path` from the root, through symbolic links but for a last one when `follow` is false.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::TooManyLinks`], [`Error::Corrupt`].
+    pub fn resolve(&self, path: &Path, follow: bool) -> Result<Inode> {
+        let mut pending: Vec<PathBuf> = components_reversed(path);
+        let mut parents: Vec<Inode> = Vec::new();
+        let mut here = self.root()?;
+        let mut links = 0;
+        while let Some(name) = pending.pop() {
+            if name.as_os_str() == ".." {
+                here = parents.pop().unwrap_or(here);
+                continue;
+            }
+            if !here.is_dir() {
+                return Err(Error::NotADirectory(path.to_owned()));
+            }
+            let Some(entry) = self.lookup(&here, name.as_os_str().as_bytes())? else {
+                return Err(Error::NotFound(path.to_owned()));
+            };
+            let inode = self.inode(entry.nid)?;
+            if inode.file_type() != FileType::Symlink || (pending.is_empty() && !follow) {
+                parents.push(std::mem::replace(&mut here, inode));
+                continue;
+            }
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Error::TooManyLinks(path.to_owned()));
+            }
+            let target = PathBuf::from(std::ffi::OsString::from_vec(self.read_link(&inode)?));
+            if target.is_absolute() {
+                parents.clear();
+                here = self.root()?;
+            }
+            pending.extend(components_reversed(&target));
+        }
+        Ok(here)
+    }
+
+    /// Reads block `index` of `dir` into `bytes`; the last one is as short as the directory says.
+    fn read_dir_block(&self, dir: &Inode, index: u64, bytes: &mut Vec<u8>) -> Result<()> {
+        let block_size = self.superblock().block_size;
+        let start = index.saturating_mul(block_size.bytes64());
+        let len = dir.size().saturating_sub(start).min(block_size.bytes64());
+        bytes.resize(usize::try_from(len).unwrap_or(0), 0);
+        self.read_at(dir, FileOffset::new(start), bytes).map(drop)
+    }
+}
+
+/// Where a listing goes on: a block of the directory, and an entry of that block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirCookie {
+    block: u64,
+    entry: u16,
+}
+
+impl DirCookie {
+    /// As one number that is above 0 after the first entry, for interfaces that want one.
+    #[must_use]
+    pub const fn to_raw(self) -> u64 {
+        // Entries of a block are at most 65536 / 12, so 16 bits hold them.
+        (self.block << 16) | self.entry as u64
+    }
+
+    /// From [`Self::to_raw`].
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self { block: raw >> 16, entry: (raw & 0xffff) as u16 }
+    }
+}
+
+/// Iterates over a directory's entries.
+pub struct ReadDir<'a> {
+    image: &'a Image,
+    dir: &'a Inode,
+    cookie: DirCookie,
+    block: Vec<u8>,
+    loaded: Option<u64>,
+}
+
+impl ReadDir<'_> {
+    /// Where a new listing finds the entry after the last one that this gave out.
+    #[must_use]
+    pub const fn cookie(&self) -> DirCookie {
+        self.cookie
+    }
+
+    fn step(&mut self) -> Result<Option<DirEntry>> {
+        let blocks = self.image.superblock().block_size.blocks_for(self.dir.size());
+        while self.cookie.block < blocks {
+            if self.loaded != Some(self.cookie.block) {
+                self.image.read_dir_block(self.dir, self.cookie.block, &mut self.block)?;
+                self.loaded = Some(self.cookie.block);
+            }
+            let block = in_dir(DirBlock::parse(&self.block), self.dir)?;
+            if let Some(entry) = block.get(self.cookie.entry.into()) {
+                let entry = in_dir(entry, self.dir)?;
+                let entry =
+                    DirEntry { name: entry.name.to_vec(), nid: entry.nid, file_type: entry.file_type };
+                self.cookie.entry += 1;
+                return Ok(Some(entry));
+            }
+            self.cookie = DirCookie { block: self.cookie.block + 1, entry: 0 };
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for ReadDir<'_> {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.step().of_inode(self.dir.nid).transpose();
+        if let Some(Err(_)) = item {
+            // The rest of a damaged block is unknown; go on with the next one.
+            self.cookie = DirCookie { block: self.cookie.block.saturating_add(1), entry: 0 };
+        }
+        item
+    }
+}
+
+fn in_dir<T>(result: Result<T, FormatError>, dir: &Inode) -> Result<T> {
+    crate::error::Locate::located_in(result, dir.nid)
+}
+
+fn nid_path(nid: Nid) -> PathBuf {
+    PathBuf::from(nid.to_string())
+}
+
+/// The components to walk, the first one last.
+fn components_reversed(path: &Path) -> Vec<PathBuf> {
+    let walk = |component: Component<'_>| match component {
+        Component::Normal(name) => Some(PathBuf::from(name)),
+        Component::ParentDir => Some(PathBuf::from(OsStr::new(".."))),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+    };
+    let mut names: Vec<PathBuf> = path.components().filter_map(walk).collect();
+    names.reverse();
+    names
+}

@@ -1,0 +1,75 @@
+//! Extents: what the plan of a file's content consists of.
+//!
+//! Planning (inode + offset -> extent) needs metadata alone; data is read and decoded afterwards.
+
+use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
+
+use super::image::MetadataPlace;
+
+/// A range of a file's decoded content that is stored in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it starts in the decoded content.
+    pub start: FileOffset,
+    /// Bytes of decoded content, at least 1.
+    pub len: u64,
+    /// How and where it is stored.
+    pub data: ExtentData,
+}
+
+/// How and where an extent is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentData {
+    /// Zeroes that are stored nowhere.
+    Hole,
+    /// The bytes as they are.
+    Stored {
+        /// Where the extent's first byte is.
+        at: Location,
+    },
+    /// One stored block, rotated so that each byte stands at its file offset modulo the block size.
+    Interlaced {
+        /// Where the block starts.
+        at: Location,
+    },
+    /// A pcluster to decode.
+    Encoded {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// Where the pcluster starts.
+        at: Location,
+        /// Bytes of the pcluster, with its leading zeroes.
+        encoded_len: u64,
+        /// The pcluster decodes to more than this extent uses.
+        partial: bool,
+    },
+    /// A range of the packed inode's decoded content.
+    Fragment {
+        /// Where it starts there.
+        offset: FileOffset,
+    },
+}
+
+/// Where stored bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// On a device, on blocks of their own.
+    Device(DeviceId, BytePos),
+    /// Among the metadata: inline data, right after its inode or index.
+    Metadata(MetadataPlace),
+}
+
+impl Extent {
+    /// The offset after the last byte.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        // An extent lies within its file, whose size fits 63 bits.
+        self.start.get().saturating_add(self.len)
+    }
+
+    /// Whether it covers `offset`.
+    #[must_use]
+    pub const fn contains(&self, offset: FileOffset) -> bool {
+        offset.get() >= self.start.get() && offset.get() < self.end()
+    }
+}

@@ -1,0 +1,345 @@
+//! An open image: its superblock, its devices, and checked reads of its metadata.
+//!
+//! First in the read flow: everything else asks the image for bytes by [`MetadataPlace`].
+
+use ferofs_format::algorithm::CompressionConfigs;
+use ferofs_format::device::{DEVICE_SLOT_SIZE, DeviceSlot};
+use ferofs_format::superblock::{self, Compression, Superblock};
+use ferofs_format::xattr::LongPrefix;
+use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, FileOffset, Nid, Structure};
+
+use super::cache::{BlockCache, Key};
+use super::scratch::Scratches;
+use super::source::Source;
+use crate::error::{Corruption, Error, Locate, Result};
+
+/// How to open an image.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// Bytes of metadata blocks to cache. Default: 4 MiB.
+    pub metadata_cache: usize,
+    /// Verify the superblock's checksum. Default: yes.
+    pub verify_checksum: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { metadata_cache: 4 << 20, verify_checksum: true }
+    }
+}
+
+/// Where metadata stands: at a position of the image, or in the decoded content of the metabox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataPlace {
+    /// In the metabox, and not on the primary device.
+    pub in_metabox: bool,
+    /// Bytes from the start of either.
+    pub pos: BytePos,
+}
+
+impl MetadataPlace {
+    /// A position on the primary device.
+    #[must_use]
+    pub const fn on_device(pos: BytePos) -> Self {
+        Self { in_metabox: false, pos }
+    }
+
+    /// `len` bytes further on.
+    pub(crate) fn offset(self, len: u64) -> Result<Self> {
+        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
+        Ok(Self { pos: self.pos.checked_add(len).ok_or_else(overflow)?, ..self })
+    }
+
+    /// The next multiple of `align`.
+    pub(crate) fn align_up(self, align: u64) -> Result<Self> {
+        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
+        Ok(Self { pos: self.pos.align_up(align).ok_or_else(overflow)?, ..self })
+    }
+}
+
+struct Device {
+    source: Box<dyn Source>,
+    /// Where this device's blocks are in the unified address space; `None` if nowhere.
+    unified: Option<std::ops::Range<u64>>,
+}
+
+/// An open image. All methods take `&self` and may be called from many threads at once.
+pub struct Image {
+    superblock: Superblock,
+    configs: CompressionConfigs,
+    devices: Vec<Device>,
+    slots: Vec<DeviceSlot>,
+    prefixes: Vec<LongPrefix>,
+    cache: BlockCache,
+    pub(super) scratches: Scratches,
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Image").field("superblock", &self.superblock).finish_non_exhaustive()
+    }
+}
+
+impl Image {
+    /// Opens an image on one device, with default options.
+    ///
+    /// # Errors
+    /// As [`Self::open_with`].
+    pub fn open(source: impl Source + 'static) -> Result<Self> {
+        Self::open_with(Box::new(source), Vec::new(), &OpenOptions::default())
+    }
+
+    /// Opens an image whose primary device is `source`, with `extra` devices in the order of its table.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for bytes that are no sound superblock, [`Error::Unsupported`] for features
+    /// that this version does not know, [`Error::Option`] for too few devices.
+    pub fn open_with(
+        source: Box<dyn Source>,
+        extra: Vec<Box<dyn Source>>,
+        options: &OpenOptions,
+    ) -> Result<Self> {
+        let superblock = read_superblock(&*source, options.verify_checksum)?;
+        let configs = read_configs(&*source, &superblock)?;
+        let slots = read_device_slots(&*source, &superblock)?;
+        if extra.len() < slots.len() {
+            return Err(Error::Option {
+                option: "device",
+                problem: "the image needs more devices than were given",
+            });
+        }
+        let mut devices = vec![Device { source, unified: None }];
+        for (source, slot) in extra.into_iter().zip(&slots) {
+            devices.push(Device { source, unified: unified_range(slot, &superblock) });
+        }
+        let cache = BlockCache::new(superblock.block_size.bytes(), options.metadata_cache);
+        let scratches = Scratches::default();
+        let mut image = Self { superblock, configs, devices, slots, prefixes: Vec::new(), cache, scratches };
+        image.prefixes = image.read_prefixes()?;
+        Ok(image)
+    }
+
+    /// The superblock.
+    #[must_use]
+    pub const fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The algorithms' configurations.
+    #[must_use]
+    pub const fn configs(&self) -> &CompressionConfigs {
+        &self.configs
+    }
+
+    /// The table of extra devices.
+    #[must_use]
+    pub fn device_slots(&self) -> &[DeviceSlot] {
+        &self.slots
+    }
+
+    /// The long xattr name prefixes.
+    #[must_use]
+    pub fn xattr_prefixes(&self) -> &[LongPrefix] {
+        &self.prefixes
+    }
+
+    /// Size in bytes of a device, or `None` when there is no such device.
+    #[must_use]
+    pub fn device_size(&self, device: DeviceId) -> Option<u64> {
+        Some(self.devices.get(usize::from(device.get()))?.source.size())
+    }
+
+    /// Where inode `nid` starts.
+    pub(super) fn inode_place(&self, nid: Nid) -> Result<MetadataPlace> {
+        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("nid")).of(nid);
+        let base = if nid.in_metabox() {
+            if self.superblock.metabox.is_none() {
+                let fault = Fault::FeatureNotSet("METABOX");
+                return Err(Corruption::new(Structure::Inode, fault).of(nid).into());
+            }
+            BytePos::new(0)
+        } else {
+            self.superblock.inode_base().ok_or_else(overflow)?
+        };
+        let pos = nid.to_pos(base).ok_or_else(overflow)?;
+        Ok(MetadataPlace { in_metabox: nid.in_metabox(), pos })
+    }
+
+    /// Fills `buf` with metadata, which belongs to a `structure`.
+    pub(super) fn read_metadata(
+        &self,
+        place: MetadataPlace,
+        structure: Structure,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        if place.in_metabox {
+            return self.read_metabox(place.pos, structure, buf);
+        }
+        self.check_bounds(place.pos, buf.len(), structure)?;
+        let block_size = self.superblock.block_size;
+        let (mut pos, mut rest) = (place.pos, buf);
+        while !rest.is_empty() {
+            let block = pos.block(block_size);
+            let skip = usize::try_from(pos.in_block(block_size)).unwrap_or(usize::MAX);
+            let len = rest.len().min(block_size.bytes() - skip);
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(len);
+            self.cache.with_block(
+                Key { device: 0, block: block.get() },
+                |bytes| self.load_block(block, bytes),
+                |bytes| head.copy_from_slice(&bytes[skip..skip + len]),
+            )?;
+            rest = tail;
+            pos = pos.checked_add(to_u64(len)).unwrap_or(pos);
+        }
+        Ok(())
+    }
+
+    /// Fills `buf` from a device without any caching; `device` 0 is the unified address space.
+    pub(super) fn read_device(
+        &self,
+        device: DeviceId,
+        pos: BytePos,
+        structure: Structure,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let (source, pos) = self.locate(device, pos).ok_or_else(|| {
+            let limit = to_u64(self.devices.len());
+            let fault = Fault::OutOfRange { field: "device", value: device.get().into(), limit };
+            Corruption::new(structure, fault)
+        })?;
+        check_source_bounds(source, pos, buf.len(), structure)?;
+        source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
+    }
+
+    fn locate(&self, device: DeviceId, pos: BytePos) -> Option<(&dyn Source, BytePos)> {
+        if device.get() == 0 {
+            for extra in &self.devices {
+                if let Some(range) = extra.unified.as_ref().filter(|range| range.contains(&pos.get())) {
+                    return Some((&*extra.source, BytePos::new(pos.get() - range.start)));
+                }
+            }
+        }
+        let device = self.devices.get(usize::from(device.get()))?;
+        Some((&*device.source, pos))
+    }
+
+    /// Whether `len` bytes at `pos` lie within a device.
+    #[must_use]
+    pub fn has_range(&self, device: DeviceId, pos: BytePos, len: u64) -> bool {
+        self.locate(device, pos)
+            .is_some_and(|(source, pos)| pos.get().checked_add(len).is_some_and(|end| end <= source.size()))
+    }
+
+    fn check_bounds(&self, pos: BytePos, len: usize, structure: Structure) -> Result<()> {
+        check_source_bounds(self.primary(), pos, len, structure)
+    }
+
+    fn primary(&self) -> &dyn Source {
+        &*self.devices[0].source
+    }
+
+    /// Reads one block; a last block that the device cuts short is padded with zeroes.
+    fn load_block(&self, block: BlockAddr, buf: &mut [u8]) -> Result<()> {
+        let start = block.get() << self.superblock.block_size.bits();
+        let have = self.primary().size().saturating_sub(start);
+        let len = usize::try_from(have).unwrap_or(usize::MAX).min(buf.len());
+        let (head, tail) = buf.split_at_mut(len);
+        tail.fill(0);
+        self.primary().read_exact_at(start, head).map_err(|e| Error::io_unnamed("read image", e))
+    }
+
+    fn read_metabox(&self, pos: BytePos, structure: Structure, buf: &mut [u8]) -> Result<()> {
+        let no_metabox = || Corruption::new(structure, Fault::FeatureNotSet("METABOX"));
+        let metabox = self.inode(self.superblock.metabox.ok_or_else(no_metabox)?)?;
+        self.read_exact(&metabox, pos, Structure::Metabox, buf)
+    }
+
+    /// Fills `buf` from the decoded content of an inode that holds structures: the packed inode, the
+    /// metabox.
+    pub(super) fn read_exact(
+        &self,
+        holder: &super::Inode,
+        pos: BytePos,
+        structure: Structure,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let read = self.read_at(holder, FileOffset::new(pos.get()), buf)?;
+        if read == buf.len() {
+            return Ok(());
+        }
+        let fault = Fault::OutOfRange { field: "position", value: pos.get(), limit: holder.size() };
+        Err(Corruption::new(structure, fault).into())
+    }
+}
+
+fn read_superblock(source: &dyn Source, verify: bool) -> Result<Superblock> {
+    let offset = BytePos::new(to_u64(superblock::OFFSET));
+    let mut bytes = vec![0; superblock::SIZE + 255 * superblock::EXT_SLOT_SIZE];
+    let have = read_up_to(source, offset, &mut bytes)?;
+    let sb = Superblock::parse(&bytes[..have]).located_at(offset)?;
+    if verify && sb.compat.contains(Compat::SB_CHKSUM) {
+        bytes.resize(sb.checksum_len(), 0);
+        let have = read_up_to(source, offset, &mut bytes)?;
+        sb.verify_checksum(&bytes[..have]).located_at(offset)?;
+    }
+    Ok(sb)
+}
+
+fn read_configs(source: &dyn Source, sb: &Superblock) -> Result<CompressionConfigs> {
+    let Compression::Configured { available } = sb.compression else {
+        let Compression::Lz4Only { max_distance } = sb.compression else { return Ok(Default::default()) };
+        let max_distance = match max_distance {
+            0 => ferofs_format::algorithm::LZ4_MAX_DISTANCE,
+            distance => distance,
+        };
+        let lz4 = ferofs_format::algorithm::Lz4Config { max_distance, max_pcluster_blocks: 1 };
+        return Ok(CompressionConfigs { lz4: Some(lz4), ..Default::default() });
+    };
+    let pos = BytePos::new(to_u64(superblock::OFFSET + sb.size()));
+    // Four records of at most 64 KiB; real ones have 14 bytes.
+    let mut bytes = vec![0; 4 * (2 + 14)];
+    let have = read_up_to(source, pos, &mut bytes)?;
+    CompressionConfigs::parse(available, &bytes[..have]).located_at(pos)
+}
+
+fn read_device_slots(source: &dyn Source, sb: &Superblock) -> Result<Vec<DeviceSlot>> {
+    let mut slots = Vec::new();
+    let mut at = sb.device_table;
+    for _ in 0..sb.extra_devices {
+        let mut bytes = [0; DEVICE_SLOT_SIZE];
+        check_source_bounds(source, at, bytes.len(), Structure::DeviceTable)?;
+        source.read_exact_at(at.get(), &mut bytes).map_err(|e| Error::io_unnamed("read image", e))?;
+        slots.push(DeviceSlot::parse(&bytes, sb.incompat).located_at(at)?);
+        let overflow = || Corruption::new(Structure::DeviceTable, Fault::Overflow("devt_slotoff"));
+        at = at.checked_add(to_u64(bytes.len())).ok_or_else(overflow)?;
+    }
+    Ok(slots)
+}
+
+fn unified_range(slot: &DeviceSlot, sb: &Superblock) -> Option<std::ops::Range<u64>> {
+    let start = slot.start?.to_pos(sb.block_size)?.get();
+    let len = BlockAddr::new(slot.blocks).to_pos(sb.block_size)?.get();
+    Some(start..start.checked_add(len)?)
+}
+
+fn check_source_bounds(source: &dyn Source, pos: BytePos, len: usize, structure: Structure) -> Result<()> {
+    let limit = source.size();
+    if pos.get().checked_add(to_u64(len)).is_some_and(|end| end <= limit) {
+        return Ok(());
+    }
+    let fault = Fault::OutOfRange { field: "position", value: pos.get(), limit };
+    Err(Corruption::new(structure, fault).at(pos).into())
+}
+
+/// Reads as much of `buf` as the source has; says how much that is.
+fn read_up_to(source: &dyn Source, pos: BytePos, buf: &mut [u8]) -> Result<usize> {
+    let have = usize::try_from(source.size().saturating_sub(pos.get())).unwrap_or(usize::MAX);
+    let len = have.min(buf.len());
+    source.read_exact_at(pos.get(), &mut buf[..len]).map_err(|e| Error::io_unnamed("read image", e))?;
+    Ok(len)
+}
+
+pub(super) fn to_u64(len: usize) -> u64 {
+    // No platform has lengths beyond 64 bits.
+    u64::try_from(len).unwrap_or(u64::MAX)
+}

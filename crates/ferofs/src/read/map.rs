@@ -1,0 +1,77 @@
+//! The map of a file: which extent covers an offset. Source: FORMAT.md 2, 5, 6.
+//!
+//! Reads metadata alone. A [`FileMap`] keeps what the last look-up read, so that walking a file from
+//! extent to extent costs little.
+
+mod chunk;
+mod flat;
+mod index;
+mod records;
+
+use ferofs_format::inode::Place as InodePlace;
+use ferofs_format::map::{MapHeader, header};
+use ferofs_format::{Fault, FileOffset, Structure};
+
+use super::extent::{Extent, ExtentData};
+use super::image::{Image, to_u64};
+use super::inode::Inode;
+use crate::error::{Corruption, Locate, Result};
+
+/// Linux's limit on a pcluster, encoded. Source: FORMAT.md 6.1.
+const MAX_ENCODED: u64 = 1 << 20;
+/// Linux's limit on a pcluster, decoded.
+const MAX_DECODED: u64 = 12 << 20;
+
+/// A file's map, by layout.
+#[derive(Debug)]
+pub(super) enum FileMap<'a> {
+    Flat(flat::FlatMap<'a>),
+    Chunks(chunk::ChunkMap<'a>),
+    Index(index::IndexMap<'a>),
+    Records(records::RecordMap<'a>),
+    /// The whole file is a fragment.
+    Fragment(Extent),
+}
+
+impl<'a> FileMap<'a> {
+    /// Reads what the map of `inode` starts with.
+    pub(super) fn open(image: &'a Image, inode: &'a Inode) -> Result<Self> {
+        match inode.disk.place {
+            InodePlace::Chunked { format } => Ok(Self::Chunks(chunk::ChunkMap::open(image, inode, format)?)),
+            InodePlace::Compressed { .. } => Self::open_compressed(image, inode),
+            _ => Ok(Self::Flat(flat::FlatMap::new(image, inode))),
+        }
+    }
+
+    fn open_compressed(image: &'a Image, inode: &'a Inode) -> Result<Self> {
+        let place = inode.end()?.align_up(8)?;
+        let mut bytes = [0; header::HEADER_SIZE];
+        image.read_metadata(place, Structure::MapHeader, &mut bytes)?;
+        let header = MapHeader::parse(&bytes, inode.disk.layout, image.superblock().block_size);
+        let end = place.offset(to_u64(bytes.len()))?;
+        Ok(match header.located_at(place.pos)? {
+            MapHeader::WholeFragment { offset } => {
+                let data = ExtentData::Fragment { offset: FileOffset::new(offset) };
+                Self::Fragment(Extent { start: FileOffset::new(0), len: inode.size(), data })
+            }
+            MapHeader::Index(header) => Self::Index(index::IndexMap::open(image, inode, header, end)?),
+            MapHeader::Extents(header) => Self::Records(records::RecordMap::open(image, inode, header, end)?),
+        })
+    }
+
+    /// The extent that covers `offset`, which is below the file's size.
+    pub(super) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+        let extent = match self {
+            Self::Flat(map) => map.extent_at(offset)?,
+            Self::Chunks(map) => map.extent_at(offset)?,
+            Self::Index(map) => map.extent_at(offset)?,
+            Self::Records(map) => map.extent_at(offset)?,
+            Self::Fragment(extent) => *extent,
+        };
+        // Whoever walks a file relies on going forward.
+        if extent.contains(offset) {
+            return Ok(extent);
+        }
+        Err(Corruption::new(Structure::Extent, Fault::Map("does not cover its offset")).into())
+    }
+}

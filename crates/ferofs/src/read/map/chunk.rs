@@ -1,0 +1,47 @@
+//! Chunk-based files. Source: FORMAT.md 5.
+
+use ferofs_format::map::{ChunkFormat, ChunkIndex};
+use ferofs_format::{Fault, FileOffset, Structure};
+
+use super::super::extent::{Extent, ExtentData, Location};
+use super::super::image::{Image, MetadataPlace};
+use super::super::inode::Inode;
+use crate::error::{Corruption, Locate, Result};
+
+#[derive(Debug)]
+pub(crate) struct ChunkMap<'a> {
+    image: &'a Image,
+    inode: &'a Inode,
+    index: ChunkIndex,
+    in_metabox: bool,
+}
+
+impl<'a> ChunkMap<'a> {
+    pub(super) fn open(image: &'a Image, inode: &'a Inode, format: u16) -> Result<Self> {
+        let end = inode.end()?;
+        let block_size = image.superblock().block_size;
+        let open = || ChunkIndex::new(end.pos, inode.size(), ChunkFormat::parse(format)?, block_size);
+        let index = open().located_at(end.pos)?;
+        Ok(Self { image, inode, index, in_metabox: end.in_metabox })
+    }
+
+    pub(super) fn extent_at(&self, offset: FileOffset) -> Result<Extent> {
+        let block_size = self.image.superblock().block_size;
+        let chunk_size = self.index.format().chunk_size(block_size);
+        let number = self.index.chunk(offset);
+        let pos = self.index.pos(number).located_at(self.index.start())?;
+        let mut bytes = [0; 8];
+        let bytes = &mut bytes[..self.index.format().entry_size()];
+        let place = MetadataPlace { in_metabox: self.in_metabox, pos };
+        self.image.read_metadata(place, Structure::ChunkIndex, bytes)?;
+        // The chunk holds `offset`, so its start does not overflow.
+        let start = FileOffset::new(number * chunk_size);
+        let len = (self.inode.size() - start.get()).min(chunk_size);
+        let Some(chunk) = self.index.format().decode(bytes).located_at(pos)? else {
+            return Ok(Extent { start, len, data: ExtentData::Hole });
+        };
+        let overflow = || Corruption::new(Structure::ChunkIndex, Fault::Overflow("startblk")).at(pos);
+        let at = Location::Device(chunk.device, chunk.addr.to_pos(block_size).ok_or_else(overflow)?);
+        Ok(Extent { start, len, data: ExtentData::Stored { at } })
+    }
+}

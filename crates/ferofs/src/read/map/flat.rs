@@ -1,0 +1,55 @@
+//! Flat files: consecutive blocks, and for `FLAT_INLINE` a tail after the inode. Source: FORMAT.md 2.
+
+use ferofs_format::inode::{DataLayout, Place as InodePlace};
+use ferofs_format::{DeviceId, Fault, FileOffset, Structure};
+
+use super::super::extent::{Extent, ExtentData, Location};
+use super::super::image::Image;
+use super::super::inode::Inode;
+use crate::error::{Corruption, Result};
+
+#[derive(Debug)]
+pub(crate) struct FlatMap<'a> {
+    image: &'a Image,
+    inode: &'a Inode,
+}
+
+impl<'a> FlatMap<'a> {
+    pub(super) fn new(image: &'a Image, inode: &'a Inode) -> Self {
+        Self { image, inode }
+    }
+
+    pub(super) fn extent_at(&self, offset: FileOffset) -> Result<Extent> {
+        let size = self.inode.size();
+        let block_size = self.image.superblock().block_size;
+        let tail_len = match self.inode.disk.layout {
+            DataLayout::FlatInline => size & block_size.mask(),
+            _ => 0,
+        };
+        let in_blocks = size - tail_len;
+        if offset.get() >= in_blocks {
+            return self.tail(in_blocks, tail_len);
+        }
+        let extent = |data| Extent { start: FileOffset::new(0), len: in_blocks, data };
+        match self.inode.disk.place {
+            InodePlace::Blocks(block) => {
+                let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("startblk"));
+                let pos = block.to_pos(block_size).ok_or_else(overflow)?;
+                Ok(extent(ExtentData::Stored { at: Location::Device(DeviceId::new(0), pos) }))
+            }
+            _ => Ok(extent(ExtentData::Hole)),
+        }
+    }
+
+    /// The inline tail, which stays within the block where it starts.
+    fn tail(&self, start: u64, len: u64) -> Result<Extent> {
+        let place = self.inode.end()?;
+        let block_size = self.image.superblock().block_size;
+        if place.pos.in_block(block_size) + len > block_size.bytes64() {
+            let fault = Fault::Map("inline data crosses a block's end");
+            return Err(Corruption::new(Structure::InlineData, fault).at(place.pos).into());
+        }
+        let data = ExtentData::Stored { at: Location::Metadata(place) };
+        Ok(Extent { start: FileOffset::new(start), len, data })
+    }
+}

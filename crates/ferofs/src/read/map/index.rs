@@ -1,0 +1,278 @@
+//! Compressed files with full or compact indexes. Source: FORMAT.md 6.2 to 6.6.
+//!
+//! An extent starts in a HEAD lcluster and ends where the next one starts, so a look-up goes back to the
+//! head and on to the next.
+
+use ferofs_format::map::{
+    Back, CompactIndex, FullIndex, Head, HeadKind, IndexFormat, IndexHeader, Lcluster, PackPlace, Tail, full,
+};
+use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, FormatError, Lcn, Structure};
+
+use super::super::extent::{Extent, ExtentData, Location};
+use super::super::image::{Image, MetadataPlace};
+use super::super::inode::Inode;
+use super::{MAX_DECODED, MAX_ENCODED};
+use crate::error::{Corruption, Error, Locate, Result};
+
+/// No sound index needs more steps to the head or to the next one: 12 MiB of 512-byte lclusters are
+/// 24,576, and fragments, which may be longer, take 2,047 at a step.
+const MAX_STEPS: u32 = 1 << 16;
+/// Bytes of the largest pack.
+const PACK_MAX: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct IndexMap<'a> {
+    image: &'a Image,
+    inode: &'a Inode,
+    header: IndexHeader,
+    records: Records,
+    in_metabox: bool,
+}
+
+#[derive(Debug)]
+enum Records {
+    Full(FullIndex),
+    Compact {
+        index: CompactIndex,
+        /// The pack that was read last.
+        pack: Option<(PackPlace, [u8; PACK_MAX])>,
+    },
+}
+
+/// A HEAD lcluster, and its number.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    lcn: Lcn,
+    head: Head,
+}
+
+impl<'a> IndexMap<'a> {
+    /// The index whose header ends at `header_end`.
+    pub(super) fn open(
+        image: &'a Image,
+        inode: &'a Inode,
+        header: IndexHeader,
+        header_end: MetadataPlace,
+    ) -> Result<Self> {
+        let pos = header_end.pos;
+        let records = match header.format {
+            IndexFormat::Full => Records::Full(FullIndex::new(pos, inode.size(), &header).located_at(pos)?),
+            IndexFormat::Compact { .. } => {
+                let block_size = image.superblock().block_size;
+                let index = CompactIndex::new(pos, inode.size(), block_size, &header).located_at(pos)?;
+                Records::Compact { index, pack: None }
+            }
+        };
+        Ok(Self { image, inode, header, records, in_metabox: header_end.in_metabox })
+    }
+
+    pub(super) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+        let cluster = self.header.cluster;
+        let lcn = cluster.lcn(offset);
+        let within = offset.get() & cluster.mask();
+        let (found, end) = match self.lcluster(lcn)? {
+            Lcluster::Head(head) if u64::from(head.clusterofs) <= within => {
+                let found = Found { lcn, head };
+                (found, self.next_start(lcn, 1)?)
+            }
+            Lcluster::Head(head) => {
+                let end = self.start(Found { lcn, head })?;
+                (self.look_back(lcn, 1)?, end.get())
+            }
+            Lcluster::NonHead { back, forward } => {
+                (self.look_back(lcn, back.distance())?, self.next_start(lcn, forward)?)
+            }
+        };
+        let start = self.start(found)?;
+        let end = end.min(self.inode.size());
+        let Some(len) = end.checked_sub(start.get()).filter(|&len| len > 0) else {
+            return Err(self.bad(Fault::Map("extents out of order")));
+        };
+        let data = self.data(found, start, len, end == self.inode.size())?;
+        Ok(Extent { start, len, data })
+    }
+
+    /// The HEAD that is `distance` lclusters before `lcn`, or further where records say so.
+    fn look_back(&mut self, mut lcn: Lcn, mut distance: u16) -> Result<Found> {
+        for _ in 0..MAX_STEPS {
+            let before = lcn.get().checked_sub(distance.into());
+            lcn = Lcn::new(before.ok_or_else(|| self.bad(Fault::Map("extent starts before the file")))?);
+            match self.lcluster(lcn)? {
+                Lcluster::Head(head) => return Ok(Found { lcn, head }),
+                Lcluster::NonHead { back, .. } => distance = back.distance(),
+            }
+        }
+        Err(self.bad(Fault::Map("too many lclusters back to the head")))
+    }
+
+    /// Where the next extent starts: the first HEAD at least `distance` lclusters after `lcn`.
+    fn next_start(&mut self, lcn: Lcn, distance: u16) -> Result<u64> {
+        let mut next = lcn.get().saturating_add(distance.into());
+        for _ in 0..MAX_STEPS {
+            if next >= self.lclusters() {
+                return Ok(self.inode.size());
+            }
+            let lcn = Lcn::new(next);
+            match self.lcluster(lcn)? {
+                Lcluster::Head(head) => return Ok(self.start(Found { lcn, head })?.get()),
+                Lcluster::NonHead { forward, .. } => next = next.saturating_add(forward.into()),
+            }
+        }
+        Err(self.bad(Fault::Map("too many lclusters to the next head")))
+    }
+
+    fn start(&self, found: Found) -> Result<FileOffset> {
+        let start = self.header.cluster.start(found.lcn);
+        start
+            .and_then(|start| start.checked_add(found.head.clusterofs.into()))
+            .ok_or_else(|| self.bad(Fault::Overflow("clusterofs")))
+    }
+
+    fn data(&mut self, found: Found, start: FileOffset, len: u64, at_end: bool) -> Result<ExtentData> {
+        let Found { head, .. } = found;
+        match self.header.tail {
+            Tail::Fragment { offset } if at_end => {
+                let high = match self.records {
+                    Records::Full(_) => head.addr.get() << 32,
+                    Records::Compact { .. } => 0,
+                };
+                return Ok(ExtentData::Fragment { offset: FileOffset::new(high | u64::from(offset)) });
+            }
+            Tail::Inline { size } if at_end => {
+                let at = self.inline_tail(size)?;
+                return self.encoding(head, at, size.into(), start, len, false);
+            }
+            _ => {}
+        }
+        let block_size = self.image.superblock().block_size;
+        let pos = head.addr.to_pos(block_size).ok_or_else(|| self.bad(Fault::Overflow("blkaddr")))?;
+        let encoded_len = self.encoded_len(found)?;
+        let at = Location::Device(DeviceId::new(0), pos);
+        self.encoding(head, at, encoded_len, start, len, self.header.interlaced)
+    }
+
+    fn encoding(
+        &self,
+        head: Head,
+        at: Location,
+        encoded_len: u64,
+        start: FileOffset,
+        len: u64,
+        interlaced: bool,
+    ) -> Result<ExtentData> {
+        let [first, second] = self.header.algorithms;
+        let algorithm = match head.kind {
+            HeadKind::Plain => {
+                if len > encoded_len {
+                    return Err(self.bad(Fault::Map("stored extent is longer than its pcluster")));
+                }
+                let in_block = start.get() & self.image.superblock().block_size.mask();
+                // Rotation moves nothing when the extent starts with a block of the file.
+                return Ok(match interlaced && in_block != 0 {
+                    true if len > self.image.superblock().block_size.bytes64() => {
+                        return Err(self.bad(Fault::Map("rotated extent is longer than a block")));
+                    }
+                    true => ExtentData::Interlaced { at },
+                    false => ExtentData::Stored { at },
+                });
+            }
+            HeadKind::Head1 => first,
+            HeadKind::Head2 => second,
+        };
+        if !self.image.configs().contains(algorithm) {
+            return Err(self.bad(Fault::FeatureNotSet(algorithm.name())));
+        }
+        if len > MAX_DECODED {
+            return Err(self.bad(Fault::Map("extent is longer than 12 MiB")));
+        }
+        Ok(ExtentData::Encoded { algorithm, at, encoded_len, partial: head.partial_ref })
+    }
+
+    /// Bytes of a pcluster on blocks of its own: an lcluster's, unless the record after its HEAD has a
+    /// block count.
+    fn encoded_len(&mut self, found: Found) -> Result<u64> {
+        let [first, second] = self.header.big;
+        let big = if found.head.kind == HeadKind::Head2 { second } else { first };
+        let next = Lcn::new(found.lcn.get().saturating_add(1));
+        if !big || next.get() >= self.lclusters() {
+            return Ok(self.header.cluster.bytes64());
+        }
+        match self.lcluster(next)? {
+            Lcluster::Head(_) => Ok(self.header.cluster.bytes64()),
+            Lcluster::NonHead { back: Back::Blocks(blocks), .. } if blocks > 0 => {
+                let len = u64::from(blocks) << self.image.superblock().block_size.bits();
+                if len > MAX_ENCODED {
+                    return Err(self.bad(Fault::Map("pcluster is longer than 1 MiB")));
+                }
+                Ok(len)
+            }
+            Lcluster::NonHead { .. } => Err(self.bad(Fault::Map("block count is missing"))),
+        }
+    }
+
+    /// Where the inline tail is: right after the index, within a block.
+    fn inline_tail(&self, size: u16) -> Result<Location> {
+        let pos = match &self.records {
+            Records::Full(index) => index.end(),
+            Records::Compact { index, .. } => index.end(),
+        };
+        let block_size = self.image.superblock().block_size;
+        if pos.in_block(block_size) + u64::from(size) > block_size.bytes64() {
+            let fault = Fault::Map("inline data crosses a block's end");
+            return Err(Corruption::new(Structure::InlineData, fault).at(pos).into());
+        }
+        Ok(Location::Metadata(self.place(pos)))
+    }
+
+    fn lclusters(&self) -> u64 {
+        match &self.records {
+            Records::Full(index) => index.lclusters(),
+            Records::Compact { index, .. } => index.lclusters(),
+        }
+    }
+
+    fn lcluster(&mut self, lcn: Lcn) -> Result<Lcluster> {
+        let (image, in_metabox, start) = (self.image, self.in_metabox, self.index_start());
+        match &mut self.records {
+            Records::Full(index) => {
+                let pos = index.pos(lcn).located_at(start)?;
+                let mut bytes = [0; full::RECORD_SIZE];
+                image.read_metadata(MetadataPlace { in_metabox, pos }, Structure::FullIndex, &mut bytes)?;
+                index.decode(lcn, &bytes).located_at(pos)
+            }
+            Records::Compact { index, pack } => {
+                let place = index.place(lcn).located_at(start)?;
+                let bytes = match pack {
+                    Some((read, bytes)) if *read == place => bytes,
+                    _ => {
+                        let mut bytes = [0; PACK_MAX];
+                        let at = MetadataPlace { in_metabox, pos: place.pos() };
+                        image.read_metadata(at, Structure::CompactIndex, &mut bytes[..place.size()])?;
+                        &mut pack.insert((place, bytes)).1
+                    }
+                };
+                let decode = || -> Result<Lcluster, FormatError> { index.pack(place, bytes)?.get(lcn) };
+                decode().located_at(place.pos())
+            }
+        }
+    }
+
+    fn index_start(&self) -> BytePos {
+        match &self.records {
+            Records::Full(index) => index.start(),
+            Records::Compact { index, .. } => index.start(),
+        }
+    }
+
+    fn place(&self, pos: BytePos) -> MetadataPlace {
+        MetadataPlace { in_metabox: self.in_metabox, pos }
+    }
+
+    fn bad(&self, fault: Fault) -> Error {
+        let structure = match self.records {
+            Records::Full(_) => Structure::FullIndex,
+            Records::Compact { .. } => Structure::CompactIndex,
+        };
+        Corruption::new(structure, fault).at(self.index_start()).into()
+    }
+}

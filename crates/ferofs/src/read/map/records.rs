@@ -1,0 +1,146 @@
+//! Compressed files with encoded extents. Source: FORMAT.md 6.7.
+
+use ferofs_format::map::{Encoding, ExtentIndex, ExtentRecord, ExtentsHeader, RecordSize, Records, extents};
+use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, Structure};
+
+use super::super::extent::{Extent, ExtentData, Location};
+use super::super::image::{Image, MetadataPlace};
+use super::super::inode::Inode;
+use super::{MAX_DECODED, MAX_ENCODED};
+use crate::error::{Corruption, Error, Locate, Result};
+
+#[derive(Debug)]
+pub(crate) struct RecordMap<'a> {
+    image: &'a Image,
+    inode: &'a Inode,
+    header: ExtentsHeader,
+    index: ExtentIndex,
+    in_metabox: bool,
+    /// Of records of 4 bytes: one whose start is known. Their data is consecutive.
+    known: Option<(u64, BytePos)>,
+}
+
+impl<'a> RecordMap<'a> {
+    /// The records whose header ends at `header_end`.
+    pub(super) fn open(
+        image: &'a Image,
+        inode: &'a Inode,
+        header: ExtentsHeader,
+        header_end: MetadataPlace,
+    ) -> Result<Self> {
+        let pos = header_end.pos;
+        let index = ExtentIndex::new(pos, inode.size(), &header).located_at(pos)?;
+        let in_metabox = header_end.in_metabox;
+        let map = Self { image, inode, header, index, in_metabox, known: None };
+        if index.count() == 0 {
+            return Err(map.bad(Fault::Map("no extents")));
+        }
+        Ok(map)
+    }
+
+    pub(super) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+        let size = self.inode.size();
+        let (number, record, end) = match self.header.records {
+            Records::Regular { unit, with_start } => {
+                let number = unit.lcn(offset);
+                let start = unit.start(number).ok_or_else(|| self.bad(Fault::Overflow("lstart")))?;
+                let number = number.get();
+                let record = if with_start { self.record(number)? } else { self.consecutive(number)? };
+                (number, ExtentRecord { lstart: start, ..record }, start.get().saturating_add(unit.bytes64()))
+            }
+            Records::Sorted { .. } => {
+                let found = extents::search(self.index.count(), offset, |number| {
+                    self.record(number).map(|record| record.lstart)
+                })?;
+                let number = found.ok_or_else(|| self.bad(Fault::Map("does not start with the file")))?;
+                let next = number + 1;
+                let end = if next < self.index.count() { self.record(next)?.lstart.get() } else { size };
+                (number, self.record(number)?, end)
+            }
+        };
+        let start = record.lstart;
+        let Some(len) = end.min(size).checked_sub(start.get()).filter(|&len| len > 0) else {
+            return Err(self.bad(Fault::Map("extents out of order")));
+        };
+        let last = number + 1 == self.index.count();
+        if last && self.header.fragment_tail {
+            let fragment = FileOffset::new(record.fragment_offset(self.size()));
+            return Ok(Extent { start, len, data: ExtentData::Fragment { offset: fragment } });
+        }
+        Ok(Extent { start, len, data: self.data(&record, len)? })
+    }
+
+    fn data(&self, record: &ExtentRecord, len: u64) -> Result<ExtentData> {
+        let Encoding::Data { len: encoded_len, algorithm, partial_ref } =
+            record.encoding().located_at(self.index.start())?
+        else {
+            return Ok(ExtentData::Hole);
+        };
+        let encoded_len = u64::from(encoded_len);
+        let at = Location::Device(DeviceId::new(0), record.pstart);
+        let Some(algorithm) = algorithm else {
+            if len > encoded_len {
+                return Err(self.bad(Fault::Map("stored extent is longer than its data")));
+            }
+            let block_size = self.image.superblock().block_size;
+            let in_block = record.lstart.get() & block_size.mask();
+            // Only whole blocks are rotated.
+            let rotated = self.header.interlaced
+                && in_block != 0
+                && record.pstart.in_block(block_size) == 0
+                && encoded_len == block_size.bytes64();
+            return Ok(if rotated { ExtentData::Interlaced { at } } else { ExtentData::Stored { at } });
+        };
+        if !self.image.configs().contains(algorithm) {
+            return Err(self.bad(Fault::FeatureNotSet(algorithm.name())));
+        }
+        if encoded_len > MAX_ENCODED || len > MAX_DECODED {
+            return Err(self.bad(Fault::Map("extent is longer than the format allows")));
+        }
+        Ok(ExtentData::Encoded { algorithm, at, encoded_len, partial: partial_ref })
+    }
+
+    fn record(&self, number: u64) -> Result<ExtentRecord> {
+        let pos = self.index.pos(number).located_at(self.index.start())?;
+        let mut bytes = [0; 32];
+        let bytes = &mut bytes[..self.size().bytes()];
+        let place = MetadataPlace { in_metabox: self.in_metabox, pos };
+        self.image.read_metadata(place, Structure::EncodedExtent, bytes)?;
+        ExtentRecord::parse(bytes, self.size()).located_at(pos)
+    }
+
+    /// Record `number` of those whose data is consecutive: sums up the lengths before it.
+    fn consecutive(&mut self, number: u64) -> Result<ExtentRecord> {
+        let known = self.known.filter(|(known, _)| *known <= number);
+        let (mut at, mut pstart) = match known {
+            Some(known) => known,
+            None => (0, self.leading_start()?),
+        };
+        while at < number {
+            let Encoding::Data { len, .. } = self.record(at)?.encoding().located_at(self.index.start())?
+            else {
+                at += 1;
+                continue;
+            };
+            pstart = pstart.checked_add(len.into()).ok_or_else(|| self.bad(Fault::Overflow("pstart")))?;
+            at += 1;
+        }
+        self.known = Some((number, pstart));
+        Ok(ExtentRecord { pstart, ..self.record(number)? })
+    }
+
+    fn leading_start(&self) -> Result<BytePos> {
+        let mut bytes = [0; 8];
+        let place = MetadataPlace { in_metabox: self.in_metabox, pos: self.index.start() };
+        self.image.read_metadata(place, Structure::EncodedExtent, &mut bytes)?;
+        Ok(BytePos::new(u64::from_le_bytes(bytes)))
+    }
+
+    const fn size(&self) -> RecordSize {
+        self.header.records.size()
+    }
+
+    fn bad(&self, fault: Fault) -> Error {
+        Corruption::new(Structure::EncodedExtent, fault).at(self.index.start()).into()
+    }
+}

@@ -1,0 +1,107 @@
+//! Where an image's bytes come from: a file, a block device, memory, or anything that reads at a position.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Random read access to one device of an image.
+pub trait Source: Send + Sync {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// Fills `buf` from the bytes that start at `pos`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` past the end, and whatever the medium reports.
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()>;
+}
+
+/// A file or a block device.
+#[derive(Debug)]
+pub struct FileSource {
+    file: File,
+    start: u64,
+    size: u64,
+}
+
+impl FileSource {
+    /// Opens the image at `path`, which starts `start` bytes into the file.
+    ///
+    /// # Errors
+    /// What opening and measuring the file reports.
+    pub fn open(path: impl AsRef<Path>, start: u64) -> Result<Self> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+        Self::new(file, start).map_err(|e| Error::io("measure", path, e))
+    }
+
+    /// Takes an open file or block device.
+    ///
+    /// # Errors
+    /// What measuring the file reports.
+    pub fn new(file: File, start: u64) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        // Block devices have a length only by seeking to their end.
+        let end = if metadata.is_file() {
+            metadata.len()
+        } else {
+            io::Seek::seek(&mut &file, io::SeekFrom::End(0))?
+        };
+        Ok(Self { file, start, size: end.saturating_sub(start) })
+    }
+}
+
+impl Source for FileSource {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        let pos = pos.checked_add(self.start).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.file.read_exact_at(buf, pos)
+    }
+}
+
+/// An image in memory.
+impl Source for Vec<u8> {
+    fn size(&self) -> u64 {
+        u64::try_from(self.len()).unwrap_or(u64::MAX)
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        let bytes = usize::try_from(pos)
+            .ok()
+            .and_then(|start| Some(start..start.checked_add(buf.len())?))
+            .and_then(|range| self.get(range))
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_within_bounds_only() {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, b"..image").unwrap();
+        let sources: [Box<dyn Source>; 2] =
+            [Box::new(FileSource::new(file, 2).unwrap()), Box::new(b"image".to_vec())];
+        for source in sources {
+            let mut buf = [0; 3];
+            assert_eq!(source.size(), 5);
+            source.read_exact_at(2, &mut buf).unwrap();
+            assert_eq!(&buf, b"age");
+            assert!(source.read_exact_at(3, &mut buf).is_err());
+            assert!(source.read_exact_at(u64::MAX, &mut buf).is_err());
+        }
+    }
+}
