@@ -1,6 +1,7 @@
 //! The subcommands of `ferofs`, one file each.
 
 mod cat;
+mod completions;
 mod image;
 mod links;
 mod ls;
@@ -14,6 +15,8 @@ pub(crate) enum Command {
     Ls(ls::Args),
     Cat(cat::Args),
     Links(links::Args),
+    Completions(completions::CompletionsArgs),
+    Man(completions::ManArgs),
 }
 
 /// Runs a subcommand.
@@ -22,5 +25,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Ls(args) => ls::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => completions::man(&args),
     }
 }
