@@ -5,7 +5,7 @@
 
 use ferofs_codec::Extent as Decode;
 use ferofs_format::inode::FileType;
-use ferofs_format::{Algorithm, BytePos, Fault, FileOffset, Incompat, Structure};
+use ferofs_format::{BytePos, Fault, FileOffset, Incompat, Structure};
 
 use super::extent::{Extent, ExtentData, Location};
 use super::image::{Image, to_u64};
@@ -112,14 +112,11 @@ impl Image {
                 let whole = !partial && right_aligned && to_u64(end) == extent.len;
                 let decode = if whole { Decode::Whole } else { Decode::Prefix };
                 if skip == 0 {
-                    return decoded(
-                        scratch.decoder.decode(codec(algorithm), &scratch.encoded, buf, decode),
-                        at,
-                    );
+                    return decoded(scratch.decoder.decode(algorithm, &scratch.encoded, buf, decode), at);
                 }
                 scratch.decoded.resize(end, 0);
                 let result =
-                    scratch.decoder.decode(codec(algorithm), &scratch.encoded, &mut scratch.decoded, decode);
+                    scratch.decoder.decode(algorithm, &scratch.encoded, &mut scratch.decoded, decode);
                 decoded(result, at)?;
                 buf.copy_from_slice(&scratch.decoded[skip..]);
                 Ok(())
@@ -177,15 +174,6 @@ impl Iterator for Extents<'_> {
             Err(_) => FileOffset::new(u64::MAX),
         };
         Some(extent)
-    }
-}
-
-const fn codec(algorithm: Algorithm) -> ferofs_codec::Algorithm {
-    match algorithm {
-        Algorithm::Lz4 => ferofs_codec::Algorithm::Lz4,
-        Algorithm::Lzma => ferofs_codec::Algorithm::Lzma,
-        Algorithm::Deflate => ferofs_codec::Algorithm::Deflate,
-        Algorithm::Zstd => ferofs_codec::Algorithm::Zstd,
     }
 }
 

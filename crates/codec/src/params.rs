@@ -1,0 +1,190 @@
+//! What a compressor is asked for, checked once: algorithm, level, window and the algorithm's own limits.
+
+use ferofs_format::Algorithm;
+
+use crate::error::ParamsError;
+use crate::fit::MAX_DECODED;
+
+/// The default compression window: one cluster takes at most this many bytes of input.
+pub(crate) const DEFAULT_WINDOW: usize = 1 << 20;
+/// The smallest compression window, the paper's.
+pub(crate) const MIN_WINDOW: usize = 64 << 10;
+
+/// LZ4's own parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lz4Params {
+    /// 0 is `fast`; 1 to 12 as lz4hc's.
+    pub level: u8,
+    /// Matches reach back at most this many bytes: 1024 to 65535.
+    pub max_distance: u16,
+}
+
+/// MicroLZMA's own parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LzmaParams {
+    /// 0 to 9; 100 to 109 are their extreme variants.
+    pub level: u8,
+    /// Dictionary in bytes: 4 KiB to 8 MiB. A decoder allocates this much.
+    pub dict_size: u32,
+    /// Literal context bits, 0 to 4.
+    pub lc: u8,
+    /// Literal position bits, 0 to 4; `lc + lp` is at most 4.
+    pub lp: u8,
+    /// Position bits, 0 to 4.
+    pub pb: u8,
+}
+
+/// DEFLATE's own parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeflateParams {
+    /// 0 to 12, libdeflate's.
+    pub level: u8,
+}
+
+/// Zstandard's own parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZstdParams {
+    /// 1 to 22.
+    pub level: u8,
+    /// log2 of the window that frames may declare: 10 to 24.
+    pub window_log: u8,
+}
+
+/// The algorithm with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// A raw LZ4 block.
+    Lz4(Lz4Params),
+    /// MicroLZMA.
+    Lzma(LzmaParams),
+    /// A raw DEFLATE stream.
+    Deflate(DeflateParams),
+    /// One Zstandard frame.
+    Zstd(ZstdParams),
+}
+
+/// Everything that a compressor is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// Algorithm, level, limits.
+    pub method: Method,
+    /// The most input that one cluster takes, in bytes: 64 KiB to 12 MiB.
+    pub window: usize,
+}
+
+const LZ4_LEVELS: &str = "0 (fast) to 12";
+const LZMA_LEVELS: &str = "0 to 9, or 100 to 109 (extreme)";
+const DEFLATE_LEVELS: &str = "0 to 12";
+const ZSTD_LEVELS: &str = "1 to 22";
+
+impl Params {
+    /// `algorithm` at `level` (`None`: its default), with every other parameter at its default.
+    ///
+    /// # Errors
+    /// [`ParamsError::Level`].
+    pub fn new(algorithm: Algorithm, level: Option<u8>) -> Result<Self, ParamsError> {
+        let method = match algorithm {
+            Algorithm::Lz4 => Method::Lz4(Lz4Params { level: level.unwrap_or(0), max_distance: 65535 }),
+            Algorithm::Lzma => {
+                let level = level.unwrap_or(6);
+                Method::Lzma(LzmaParams {
+                    level,
+                    dict_size: lzma_dict_size(level % 100),
+                    lc: 3,
+                    lp: 0,
+                    pb: 2,
+                })
+            }
+            Algorithm::Deflate => Method::Deflate(DeflateParams { level: level.unwrap_or(6) }),
+            Algorithm::Zstd => Method::Zstd(ZstdParams { level: level.unwrap_or(3), window_log: 20 }),
+        };
+        let params = Self { method, window: DEFAULT_WINDOW };
+        params.check().map(|()| params)
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        match self.method {
+            Method::Lz4(_) => Algorithm::Lz4,
+            Method::Lzma(_) => Algorithm::Lzma,
+            Method::Deflate(_) => Algorithm::Deflate,
+            Method::Zstd(_) => Algorithm::Zstd,
+        }
+    }
+
+    /// Checks every parameter.
+    ///
+    /// # Errors
+    /// The first one out of range.
+    pub fn check(&self) -> Result<(), ParamsError> {
+        let level = |level: u8, ok: bool, range: &'static str| match ok {
+            true => Ok(()),
+            false => Err(ParamsError::Level { algorithm: self.algorithm().name(), level, range }),
+        };
+        let within = |field, value: u64, range: std::ops::RangeInclusive<u64>| match range.contains(&value) {
+            true => Ok(()),
+            false => Err(ParamsError::Range { field, value, range }),
+        };
+        within("window", self.window as u64, MIN_WINDOW as u64..=MAX_DECODED as u64)?;
+        match self.method {
+            Method::Lz4(p) => {
+                level(p.level, p.level <= 12, LZ4_LEVELS)?;
+                within("max_distance", p.max_distance.into(), 1024..=65535)
+            }
+            Method::Lzma(p) => {
+                level(p.level, matches!(p.level, 0..=9 | 100..=109), LZMA_LEVELS)?;
+                within("dict_size", p.dict_size.into(), 4 << 10..=8 << 20)?;
+                within("lc", p.lc.into(), 0..=4)?;
+                within("lp", p.lp.into(), 0..=4)?;
+                within("pb", p.pb.into(), 0..=4)?;
+                if p.lc + p.lp > 4 { Err(ParamsError::LcLp(p.lc + p.lp)) } else { Ok(()) }
+            }
+            Method::Deflate(p) => level(p.level, p.level <= 12, DEFLATE_LEVELS),
+            Method::Zstd(p) => {
+                level(p.level, (1..=22).contains(&p.level), ZSTD_LEVELS)?;
+                within("window_log", p.window_log.into(), 10..=24)
+            }
+        }
+    }
+}
+
+/// The dictionary of liblzma's preset, within Linux's limit of 8 MiB.
+const fn lzma_dict_size(preset: u8) -> u32 {
+    match preset {
+        0 => 256 << 10,
+        1 => 1 << 20,
+        2 => 2 << 20,
+        3 | 4 => 4 << 20,
+        _ => 8 << 20,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_out_of_range_name_the_range() {
+        for (algorithm, bad, words) in [
+            (Algorithm::Lz4, 13, "lz4 has no level 13: 0 (fast) to 12"),
+            (Algorithm::Lzma, 10, "lzma has no level 10: 0 to 9, or 100 to 109 (extreme)"),
+            (Algorithm::Deflate, 13, "deflate has no level 13: 0 to 12"),
+            (Algorithm::Zstd, 0, "zstd has no level 0: 1 to 22"),
+        ] {
+            let error = Params::new(algorithm, Some(bad)).unwrap_err();
+            assert_eq!(error.to_string(), words);
+        }
+    }
+
+    #[test]
+    fn other_limits_hold() {
+        let good = Params::new(Algorithm::Lz4, None).unwrap();
+        assert!(Params { window: 65535, ..good }.check().is_err());
+        let far = Method::Lz4(Lz4Params { level: 0, max_distance: 1023 });
+        assert_eq!(
+            Params { method: far, ..good }.check().unwrap_err().to_string(),
+            "max_distance is 1023; it must be 1024 to 65535"
+        );
+    }
+}
