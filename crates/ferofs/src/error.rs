@@ -64,6 +64,15 @@ pub enum Error {
         /// What is wrong, and what is right.
         problem: &'static str,
     },
+    /// Something in the image to be built is beyond what the format can say.
+    #[error("the image cannot be written: {0}")]
+    Layout(FormatError),
+    /// A compressor does not take these parameters.
+    #[error("{0}")]
+    Params(ferofs_codec::ParamsError),
+    /// A compressor failed.
+    #[error("compressing failed: {0}")]
+    Encode(ferofs_codec::EncodeError),
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,

@@ -1,0 +1,385 @@
+//! From a source to an image.
+//!
+//! | room | what it does | next |
+//! |---|---|---|
+//! | [`walk`] | lists a source directory, in parallel, without holding descriptors | [`tree`] |
+//! | [`tree`], [`xattr`] | inodes and names, without places; attribute sets | [`heads`] |
+//! | [`heads`] | which inodes are compact, and how long each is | [`data`] |
+//! | [`data`], [`segment`], [`chunk`], [`index`] | content: read and encoded by workers, appended in order | [`emit`] |
+//! | [`layout`], [`emit`] | who lives where in the metadata, and its bytes | [`output`] |
+//! | [`spill`], [`output`] | what waits for its place; the image itself | |
+//!
+//! An image is: block 0 with the superblock; data, in the order of the tree; metadata; shared xattrs. It
+//! does not depend on the number of workers. Nothing has the image's name before it is complete.
+
+mod chunk;
+mod data;
+mod emit;
+mod heads;
+mod index;
+mod layout;
+mod output;
+mod segment;
+mod source;
+mod spill;
+mod tree;
+mod walk;
+mod xattr;
+
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ferofs_codec::{FixedOutput, Params};
+use ferofs_format::superblock::{self, Superblock};
+pub use ferofs_format::BlockSize;
+pub use ferofs_format::inode::Timestamp;
+use ferofs_format::{Algorithm, Compat};
+use rustix::fs::{Mode, OFlags};
+
+use crate::{Error, Result};
+use data::Content;
+use emit::Emitter;
+use heads::Heads;
+use output::Output;
+use segment::Shop;
+use spill::Spill;
+use tree::Kind;
+
+/// How content is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// As it is.
+    None,
+    /// LZ4, in pclusters of one block.
+    Lz4 {
+        /// 0 is fast; 1 to 12 as lz4hc's.
+        level: u8,
+    },
+}
+
+/// What is left out of the image, with everything below it. Paths are relative to the source.
+#[derive(Clone, Debug)]
+pub enum Exclude {
+    /// Exactly this path.
+    Path(PathBuf),
+    /// Paths in which this expression is found.
+    Regex(regex::bytes::Regex),
+}
+
+/// What to build, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The directory whose content becomes the image's.
+    pub source: PathBuf,
+    /// How content is stored.
+    pub compression: Compression,
+    /// The image's block size. Linux mounts those up to its page size.
+    pub block_size: BlockSize,
+    /// Number of worker threads; `None`: one for each processor that this process may use.
+    pub workers: Option<NonZeroUsize>,
+    /// When the image was made, in seconds since 1970; `None`: now.
+    pub build_time: Option<i64>,
+    /// Every file's time, instead of its own.
+    pub all_time: Option<Timestamp>,
+    /// The image's identity; `None`: random.
+    pub uuid: Option<[u8; 16]>,
+    /// The image's label: at most 16 bytes.
+    pub label: Vec<u8>,
+    /// What is left out.
+    pub excludes: Vec<Exclude>,
+    /// Leave out what cannot be read, with a [`Warning`], instead of failing.
+    pub skip_unreadable: bool,
+    /// Every file's owner.
+    pub force_uid: Option<u32>,
+    /// Every file's group.
+    pub force_gid: Option<u32>,
+    /// Added to owners, after [`Self::force_uid`]; wraps.
+    pub uid_offset: u32,
+    /// Added to groups, after [`Self::force_gid`]; wraps.
+    pub gid_offset: u32,
+    /// Is kept up to date while building.
+    pub progress: Arc<Progress>,
+    /// Once true, building ends with [`Error::Interrupted`].
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// What a build is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Listing the source.
+    Walk,
+    /// Reading, encoding and writing content.
+    Data,
+    /// Writing metadata, and making all durable.
+    Metadata,
+}
+
+/// How far a build is. Other threads may look at any time.
+#[derive(Debug, Default)]
+pub struct Progress {
+    stage: AtomicU8,
+    /// Files found by the walk so far.
+    pub found: AtomicU64,
+    /// Regular files whose content is done; a large one counts once for each part.
+    pub files_done: AtomicU64,
+    /// Bytes of content to be read; 0 until the walk is over.
+    pub bytes_total: AtomicU64,
+    /// Bytes of content that were read and written.
+    pub bytes_done: AtomicU64,
+}
+
+impl Progress {
+    /// What the build is doing.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Relaxed) {
+            0 => Stage::Walk,
+            1 => Stage::Data,
+            _ => Stage::Metadata,
+        }
+    }
+
+    fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+}
+
+/// Something that is not in the image although the source has it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// It could not be read; only with [`Options::skip_unreadable`].
+    #[error("left out: {0}")]
+    Skipped(Error),
+    /// An extended attribute that EROFS has no form for.
+    #[error("{}: attribute {name} left out", path.display())]
+    ForeignXattr {
+        /// The file.
+        path: PathBuf,
+        /// The attribute's name.
+        name: String,
+    },
+}
+
+/// What was built.
+#[derive(Debug)]
+pub struct Summary {
+    /// Inodes in the image.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Regular files among them.
+    pub files: u64,
+    /// Bytes of all regular files, each counted once.
+    pub bytes_in: u64,
+    /// Bytes of the image.
+    pub bytes_out: u64,
+    /// Time spent listing the source.
+    pub walk_time: Duration,
+    /// Time spent on content.
+    pub data_time: Duration,
+    /// Time spent on metadata, and until everything was durable.
+    pub metadata_time: Duration,
+    /// The most works that were under way at once: each holds at most some 5 MiB.
+    pub peak_works: usize,
+    /// The image's identity.
+    pub uuid: [u8; 16],
+    /// What was left out.
+    pub warnings: Vec<Warning>,
+}
+
+impl Options {
+    /// Builds from `source`, uncompressed, with every default.
+    #[must_use]
+    pub fn new(source: impl Into<PathBuf>) -> Self {
+        Self {
+            source: source.into(),
+            compression: Compression::None,
+            block_size: BlockSize::DEFAULT,
+            workers: None,
+            build_time: None,
+            all_time: None,
+            uuid: None,
+            label: Vec::new(),
+            excludes: Vec::new(),
+            skip_unreadable: false,
+            force_uid: None,
+            force_gid: None,
+            uid_offset: 0,
+            gid_offset: 0,
+            progress: Arc::default(),
+            cancel: Arc::default(),
+        }
+    }
+
+    fn worker_count(&self) -> usize {
+        self.workers
+            .or_else(|| std::thread::available_parallelism().ok())
+            .map_or(1, NonZeroUsize::get)
+            .min(WORKERS_MAX)
+    }
+
+    fn compresses(&self) -> bool {
+        self.compression != Compression::None
+    }
+
+    fn uid(&self, uid: u32) -> u32 {
+        self.force_uid.unwrap_or(uid).wrapping_add(self.uid_offset)
+    }
+
+    fn gid(&self, gid: u32) -> u32 {
+        self.force_gid.unwrap_or(gid).wrapping_add(self.gid_offset)
+    }
+
+    fn is_excluded(&self, path: &[u8]) -> bool {
+        self.excludes.iter().any(|exclude| match exclude {
+            Exclude::Path(excluded) => excluded == source::as_path(path),
+            Exclude::Regex(regex) => regex.is_match(path),
+        })
+    }
+
+    /// A compressor for a worker, if there is to be one.
+    fn compressor(&self) -> Result<Option<Box<dyn FixedOutput>>> {
+        let Compression::Lz4 { level } = self.compression else { return Ok(None) };
+        let params = Params::new(Algorithm::Lz4, Some(level)).map_err(Error::Params)?;
+        ferofs_codec::compressor(&params).map(Some).map_err(Error::Params)
+    }
+
+    fn check_cancelled(&self) -> Result<()> {
+        if self.cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// More threads than this are never of use.
+const WORKERS_MAX: usize = 512;
+
+/// Builds an image at `image`: a file, which gets that name when it is complete, or a block device.
+///
+/// # Errors
+/// [`Error::Io`] and [`Error::SourceChanged`] with the file concerned, [`Error::DoesNotFit`],
+/// [`Error::Option`] for an option out of range, [`Error::Interrupted`]. There is no new file then.
+pub fn build(options: &Options, image: &Path) -> Result<Summary> {
+    let started = Instant::now();
+    let mut superblock = new_superblock(options)?;
+    let build_time = options.build_time.unwrap_or_else(now);
+    let root = open_source(&options.source)?;
+    let mut output = Output::create(image)?;
+    let mut warnings = Vec::new();
+
+    options.progress.enter(Stage::Walk);
+    let tree = walk::walk(options, &root, &output.own_files(), &mut warnings)?;
+    let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
+    options.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
+    let walked = Instant::now();
+
+    options.progress.enter(Stage::Data);
+    let epoch = heads::common_time(&tree, build_time);
+    superblock.epoch = epoch.secs;
+    superblock.fixed_nsec = epoch.nanos;
+    superblock.build_time = u32::try_from(build_time.saturating_sub(epoch.secs)).unwrap_or(0);
+    let xattrs = tree.xattrs.plan().map_err(Error::Layout)?;
+    if !xattrs.is_empty() {
+        superblock.compat |= Compat::XATTR_FILTER;
+    }
+    let heads = Heads::new(&tree, &xattrs, &superblock)?;
+    let shop = Shop {
+        tree: &tree,
+        heads: &heads,
+        root: root.as_fd(),
+        source: &options.source,
+        block: options.block_size,
+        skip_unreadable: options.skip_unreadable,
+    };
+    let mut spill = Spill::new(image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new(".")));
+    output.pad_to(first_block(options.block_size))?;
+    let data = data::run(options, shop, &mut output, &mut spill, &mut warnings)?;
+    superblock.incompat |= data.features;
+    let encoded = Instant::now();
+
+    options.progress.enter(Stage::Metadata);
+    let (contents, spill) = (&data.contents, &mut spill);
+    Emitter { tree: &tree, heads: &heads, xattrs: &xattrs, contents, spill }
+        .emit(&mut superblock, &mut output)?;
+    options.check_cancelled()?;
+    output.finish(&head_bytes(&superblock)?)?;
+
+    let kept = || tree.nodes.iter().zip(contents).filter(|(_, c)| !matches!(c, Content::Skipped));
+    Ok(Summary {
+        inodes: superblock.inodes,
+        directories: kept().filter(|(node, _)| matches!(node.kind, Kind::Directory(_))).count() as u64,
+        files: kept().filter(|(node, _)| matches!(node.kind, Kind::Regular { .. })).count() as u64,
+        bytes_in: kept().map(|(node, _)| node.size).sum(),
+        bytes_out: superblock.blocks * options.block_size.bytes64(),
+        walk_time: walked - started,
+        data_time: encoded - walked,
+        metadata_time: encoded.elapsed(),
+        peak_works: data.peak_works,
+        uuid: superblock.uuid,
+        warnings,
+    })
+}
+
+fn open_source(source: &Path) -> Result<rustix::fd::OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(source, flags, Mode::empty()).map_err(|e| Error::io("open", source, e))
+}
+
+fn new_superblock(options: &Options) -> Result<Superblock> {
+    let mut superblock = Superblock::new(options.block_size);
+    superblock.compat = Compat::SB_CHKSUM | Compat::MTIME;
+    superblock.uuid = match options.uuid {
+        Some(uuid) => uuid,
+        None => random_uuid()?,
+    };
+    let label = superblock.volume_name.get_mut(..options.label.len());
+    let label = label.ok_or(Error::Option { option: "label", problem: "longer than 16 bytes" })?;
+    label.copy_from_slice(&options.label);
+    Ok(superblock)
+}
+
+/// Where data starts: at the block after the superblock.
+fn first_block(block: BlockSize) -> u64 {
+    (superblock::OFFSET as u64 + superblock::SIZE as u64).next_multiple_of(block.bytes64())
+}
+
+/// The image's first bytes, up to [`first_block`].
+fn head_bytes(superblock: &Superblock) -> Result<Vec<u8>> {
+    let mut head = vec![0; superblock::OFFSET];
+    head.extend_from_slice(&superblock.to_bytes().map_err(Error::Layout)?);
+    // The checksum covers whole blocks, and with small ones a bit of what follows.
+    let covered = superblock::OFFSET + superblock.checksum_len();
+    head.resize(covered.max(first_block(superblock.block_size) as usize), 0);
+    if let Some(covered) = head.get_mut(superblock::OFFSET..covered) {
+        superblock::write_checksum(covered);
+    }
+    Ok(head)
+}
+
+fn now() -> i64 {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |secs| -secs),
+    }
+}
+
+/// A random UUID: version 4, variant 1.
+fn random_uuid() -> Result<[u8; 16]> {
+    let mut uuid = [0; 16];
+    random(&mut uuid)?;
+    uuid[6] = (uuid[6] & 0x0f) | 0x40;
+    uuid[8] = (uuid[8] & 0x3f) | 0x80;
+    Ok(uuid)
+}
+
+fn random(bytes: &mut [u8]) -> Result<()> {
+    rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())
+        .map(|_| ())
+        .map_err(|e| Error::io_unnamed("get random bytes", e))
+}
+
+#[cfg(test)]
+mod tests;

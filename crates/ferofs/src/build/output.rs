@@ -1,0 +1,210 @@
+//! Where the image goes: a nameless file that gets its name when it is complete, or a block device.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD};
+
+use crate::{Error, Result};
+
+/// Bytes gathered before a write.
+const BUFFER: usize = 1 << 20;
+
+/// An image being written, from its start to its end.
+#[derive(Debug)]
+pub(crate) struct Output {
+    file: File,
+    path: PathBuf,
+    target: Target,
+    buffer: Vec<u8>,
+    /// Bytes written, without the buffered ones.
+    written: u64,
+}
+
+#[derive(Debug)]
+enum Target {
+    /// A device is written in place.
+    Device,
+    /// A file without a name: it is gone with its descriptor.
+    Nameless,
+    /// A file beside its future name, for file systems without nameless ones.
+    Temporary(PathBuf),
+}
+
+impl Output {
+    /// Opens `path` for writing; a file appears there only with [`Self::finish`].
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let (file, target) = match std::fs::metadata(path) {
+            Ok(old) if old.file_type().is_block_device() => {
+                // Exclusively: Linux refuses that for mounted devices.
+                let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
+                let device = OpenOptions::new().write(true).custom_flags(exclusive).open(path);
+                (device.map_err(|e| Error::io("open", path, e))?, Target::Device)
+            }
+            Ok(old) if !old.is_file() => {
+                let problem = "neither a file nor a block device";
+                return Err(Error::Option { option: "image", problem });
+            }
+            _ => Self::create_file(path)?,
+        };
+        Ok(Self { file, path: path.to_owned(), target, buffer: Vec::with_capacity(BUFFER), written: 0 })
+    }
+
+    fn create_file(path: &Path) -> Result<(File, Target)> {
+        let nameless = OpenOptions::new()
+            .write(true)
+            .custom_flags(rustix::fs::OFlags::TMPFILE.bits() as i32)
+            .mode(0o666)
+            .open(dir_of(path));
+        if let Ok(file) = nameless {
+            return Ok((file, Target::Nameless));
+        }
+        let name = unused_name(path)?;
+        let file = OpenOptions::new().write(true).create_new(true).open(&name);
+        let file = file.map_err(|e| Error::io("create", &name, e))?;
+        Ok((file, Target::Temporary(name)))
+    }
+
+    /// Files that must not become a part of the image: what is at its path now, and this file.
+    pub(crate) fn own_files(&self) -> Vec<(u32, u32, u64)> {
+        [std::fs::metadata(&self.path).ok(), self.file.metadata().ok()]
+            .into_iter()
+            .flatten()
+            .map(|meta| (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()), meta.ino()))
+            .collect()
+    }
+
+    /// Bytes appended so far.
+    pub(crate) const fn position(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Appends `bytes`.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.buffer.len() + bytes.len() <= BUFFER {
+            self.buffer.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.flush()?;
+        if bytes.len() < BUFFER / 4 {
+            self.buffer.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.write(bytes, self.written)?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appends zeroes up to `position`.
+    pub(crate) fn pad_to(&mut self, position: u64) -> Result<()> {
+        const ZEROES: [u8; 4096] = [0; 4096];
+        while let Some(missing) = position.checked_sub(self.position()).filter(|n| *n > 0) {
+            self.append(&ZEROES[..missing.min(4096) as usize])?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.write(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        self.file.write_all_at(bytes, at).map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    /// Overwrites the image's start with `head`, makes everything durable, and gives it its name.
+    pub(crate) fn finish(mut self, head: &[u8]) -> Result<()> {
+        self.flush()?;
+        self.write(head, 0)?;
+        let io = |action, e| Error::io(action, &self.path, e);
+        self.file.sync_all().map_err(|e| io("sync", e))?;
+        let temporary = match &self.target {
+            Target::Device => return Ok(()),
+            Target::Nameless => {
+                let name = unused_name(&self.path)?;
+                link(&self.file, &name).map_err(|e| io("name", e.into()))?;
+                self.target = Target::Temporary(name.clone());
+                name
+            }
+            Target::Temporary(name) => name.clone(),
+        };
+        std::fs::rename(&temporary, &self.path).map_err(|e| io("rename", e))?;
+        self.target = Target::Nameless;
+        // The name is durable with its directory; not every file system can sync one.
+        if let Ok(dir) = File::open(dir_of(&self.path)) {
+            let _ = dir.sync_all();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Target::Temporary(name) = &self.target {
+            // There is nothing more to do about it.
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+fn dir_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    }
+}
+
+/// A name beside `path` that nobody else has.
+fn unused_name(path: &Path) -> Result<PathBuf> {
+    let mut random = [0; 8];
+    super::random(&mut random)?;
+    Ok(dir_of(path).join(format!(".ferofs.{:016x}", u64::from_le_bytes(random))))
+}
+
+fn link(file: &File, name: &Path) -> Result<(), rustix::io::Errno> {
+    use std::os::fd::AsRawFd;
+    match rustix::fs::linkat(file.as_fd(), c"", CWD, name, AtFlags::EMPTY_PATH) {
+        // Not permitted without a capability, on older kernels.
+        Err(_) => {
+            let source = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::fs::linkat(CWD, source, CWD, name, AtFlags::SYMLINK_FOLLOW)
+        }
+        ok => ok,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_a_name_before_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, b"old").unwrap();
+        let mut output = Output::create(&path).unwrap();
+        output.append(&[7; 3 << 20]).unwrap();
+        drop(output);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let mut output = Output::create(&path).unwrap();
+        output.pad_to(10_000).unwrap();
+        output.append(&[7; 3 << 20]).unwrap();
+        assert_eq!(output.position(), 10_000 + (3 << 20));
+        output.finish(b"head").unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!((bytes.len(), &bytes[..5]), (10_000 + (3 << 20), b"head\0".as_slice()));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn refuses_what_is_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(Output::create(dir.path()), Err(Error::Option { .. })));
+        assert!(matches!(Output::create(&dir.path().join("no/image")), Err(Error::Io { .. })));
+    }
+}

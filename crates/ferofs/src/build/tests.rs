@@ -1,0 +1,274 @@
+//! Whole builds, read back with this crate's reader.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+
+use super::*;
+use ferofs_format::FileOffset;
+
+use crate::read::{FileSource, Image};
+
+struct Room {
+    dir: tempfile::TempDir,
+    options: Options,
+}
+
+impl Room {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        fs::create_dir(&source).unwrap();
+        let mut options = Options::new(source);
+        options.compression = Compression::Lz4 { level: 0 };
+        options.build_time = Some(2_000_000_000);
+        options.uuid = Some([7; 16]);
+        Self { dir, options }
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.options.source.join(name), content).unwrap();
+    }
+
+    fn build(&self) -> Summary {
+        build(&self.options, &self.image()).unwrap()
+    }
+
+    fn open(&self) -> Image {
+        Image::open(FileSource::open(self.image(), 0).unwrap()).unwrap()
+    }
+
+    fn read(&self, path: &str) -> Vec<u8> {
+        let image = self.open();
+        let inode = image.resolve(Path::new(path), false).unwrap();
+        let mut content = vec![0; inode.size() as usize];
+        let read = image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
+        assert_eq!(read, content.len());
+        content
+    }
+}
+
+/// Bytes that compress, somewhat.
+fn text(len: usize) -> Vec<u8> {
+    (0..len).map(|n| ((n / 7) as u32).wrapping_mul(2_654_435_761).to_be_bytes()[n % 3]).collect()
+}
+
+/// Bytes that do not.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252u64;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    })
+    .take(len)
+    .collect()
+}
+
+fn plant(room: &Room) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for size in [0, 1, 4000, 4095, 4096, 4097, 5000, 100_000, 4 << 20, (4 << 20) + 1, (9 << 20) + 77] {
+        files.push((format!("text{size}"), text(size)));
+        files.push((format!("noise{size}"), noise(size)));
+        files.push((format!("zero{size}"), vec![0; size]));
+    }
+    let mixed = [noise(5 << 20), text(1 << 20), noise(4097)].concat();
+    files.push(("mixed".into(), mixed));
+    for (name, content) in &files {
+        room.write(name, content);
+    }
+    files
+}
+
+#[test]
+fn content_comes_back_from_every_block_size_and_form() {
+    for (bits, compression) in
+        [(9, Compression::Lz4 { level: 0 }), (12, Compression::Lz4 { level: 0 }), (12, Compression::None)]
+    {
+        let mut room = Room::new();
+        room.options.block_size = BlockSize::from_bits(bits).unwrap();
+        room.options.compression = compression;
+        let files = plant(&room);
+        room.build();
+        for (name, content) in &files {
+            assert!(&room.read(name) == content, "{name} with blocks of 2^{bits}, {compression:?}");
+        }
+    }
+}
+
+#[test]
+fn workers_leave_no_trace() {
+    let mut room = Room::new();
+    plant(&room);
+    for n in 0..500 {
+        fs::create_dir_all(room.options.source.join(format!("d{}", n % 50))).unwrap();
+        room.write(&format!("d{}/f{n}", n % 50), text(n * 31));
+    }
+    let mut images = [1, 2, 5].map(|workers| {
+        room.options.workers = NonZeroUsize::new(workers);
+        room.build();
+        fs::read(room.image()).unwrap()
+    });
+    images.sort_unstable_by_key(Vec::len);
+    assert!(images[0] == images[1] && images[1] == images[2]);
+}
+
+#[test]
+fn links_are_counted_within_the_tree() {
+    let room = Room::new();
+    room.write("a", b"content");
+    let at = |name: &str| room.options.source.join(name);
+    fs::create_dir(at("d")).unwrap();
+    fs::hard_link(at("a"), at("d/b")).unwrap();
+    fs::hard_link(at("a"), room.dir.path().join("outside")).unwrap();
+    symlink("d/b", at("link")).unwrap();
+    let summary = room.build();
+    assert_eq!((summary.inodes, summary.files, summary.directories), (4, 1, 2));
+    let image = room.open();
+    let nid = |path: &str| image.resolve(Path::new(path), false).unwrap().nid();
+    assert_eq!(nid("a"), nid("d/b"));
+    assert_eq!(image.resolve(Path::new("a"), false).unwrap().on_disk().nlink, 2);
+    assert_eq!(room.read("link"), b"d/b");
+}
+
+#[test]
+fn odd_names_and_large_directories() {
+    let room = Room::new();
+    let mut names: Vec<Vec<u8>> = (0..3000).map(|n| format!("{n:0250}").into_bytes()).collect();
+    names.extend([b"-".to_vec(), b"!".to_vec(), b"...".to_vec(), b"\xff\xfe\n".to_vec(), vec![b'x'; 255]]);
+    for name in &names {
+        fs::write(room.options.source.join(source::as_path(name)), name).unwrap();
+    }
+    room.build();
+    let image = room.open();
+    for name in &names {
+        let inode = image.resolve(source::as_path(name), false).unwrap();
+        let mut content = vec![0; name.len()];
+        image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
+        assert_eq!(content, *name);
+    }
+}
+
+#[test]
+fn holes_take_no_room() {
+    let mut room = Room::new();
+    let sparse = fs::File::create(room.options.source.join("sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    sparse.write_all_at(b"data", 1 << 39).unwrap();
+    fs::File::create(room.options.source.join("empty")).unwrap().set_len(1 << 30).unwrap();
+    for compression in [Compression::None, Compression::Lz4 { level: 0 }] {
+        room.options.compression = compression;
+        let summary = room.build();
+        assert!(summary.bytes_out < 64 << 20, "{summary:?}");
+        let image = room.open();
+        let inode = image.resolve(Path::new("sparse"), false).unwrap();
+        let mut bytes = [1; 8];
+        image.read_at(&inode, FileOffset::new((1 << 39) - 2), &mut bytes).unwrap();
+        assert_eq!(&bytes, b"\0\0data\0\0");
+    }
+}
+
+#[test]
+fn deep_trees_need_neither_stack_nor_long_paths() {
+    let room = Room::new();
+    let name = "n".repeat(200);
+    let mut at = open_source(&room.options.source).unwrap();
+    for _ in 0..100 {
+        rustix::fs::mkdirat(&at, &*name, Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, &*name, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
+    }
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    let file = rustix::fs::openat(&at, "bottom", flags, Mode::RUSR | Mode::WUSR).unwrap();
+    fs::File::from(file).write_all(&text(10_000)).unwrap();
+    let summary = room.build();
+    assert_eq!((summary.directories, summary.files), (101, 1));
+    let path = format!("{}bottom", format!("{name}/").repeat(100));
+    assert!(room.read(&path) == text(10_000));
+}
+
+#[test]
+fn failure_leaves_nothing() {
+    let room = Room::new();
+    room.options.cancel.store(true, Ordering::Relaxed);
+    room.write("a", text(100_000));
+    assert!(matches!(build(&room.options, &room.image()), Err(Error::Interrupted)));
+    room.options.cancel.store(false, Ordering::Relaxed);
+    let mut missing = room.options.clone();
+    missing.source.push("missing");
+    assert!(matches!(build(&missing, &room.image()), Err(Error::Io { .. })));
+    let mut labelled = room.options.clone();
+    labelled.label = vec![b'x'; 17];
+    assert!(matches!(build(&labelled, &room.image()), Err(Error::Option { option: "label", .. })));
+    let names: Vec<_> = fs::read_dir(room.dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["source"]);
+}
+
+#[test]
+fn a_source_that_changes_is_named() {
+    let room = Room::new();
+    room.write("changing", text(9 << 20));
+    let path = room.options.source.join("changing");
+    let root = open_source(&room.options.source).unwrap();
+    let tree = walk::walk(&room.options, &root, &[], &mut Vec::new()).unwrap();
+    fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+    let xattrs = tree.xattrs.plan().unwrap();
+    let heads = Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap()).unwrap();
+    let shop = Shop {
+        tree: &tree,
+        heads: &heads,
+        root: root.as_fd(),
+        source: &room.options.source,
+        block: room.options.block_size,
+        skip_unreadable: false,
+    };
+    let mut output = Output::create(&room.image()).unwrap();
+    let mut spill = Spill::new(room.dir.path());
+    let result = data::run(&room.options, shop, &mut output, &mut spill, &mut Vec::new());
+    assert!(matches!(result, Err(Error::SourceChanged(changed)) if changed == path));
+}
+
+#[test]
+fn the_image_is_no_part_of_itself() {
+    let room = Room::new();
+    room.write("a", b"a");
+    let image = room.options.source.join("image");
+    fs::write(&image, b"an older one").unwrap();
+    assert_eq!(build(&room.options, &image).unwrap().inodes, 2);
+}
+
+#[test]
+fn excludes_leave_out_all_below() {
+    let mut room = Room::new();
+    fs::create_dir_all(room.options.source.join("cache/deep")).unwrap();
+    room.write("cache/deep/file", b"x");
+    room.write("a.o", b"x");
+    room.write("a.c", b"x");
+    room.options.excludes =
+        vec![Exclude::Path("cache".into()), Exclude::Regex(regex::bytes::Regex::new(r"\.o$").unwrap())];
+    let summary = room.build();
+    assert_eq!((summary.directories, summary.files), (1, 1));
+    assert_eq!(room.read("a.c"), b"x");
+}
+
+#[test]
+fn owners_times_and_modes_follow_the_options() {
+    let mut room = Room::new();
+    room.write("a", b"a");
+    let path = room.options.source.join("a");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4751)).unwrap();
+    let uid = fs::metadata(&path).unwrap().uid();
+    room.options.uid_offset = 100_000;
+    room.options.force_gid = Some(5);
+    room.options.all_time = Some(Timestamp { secs: -5, nanos: 42 });
+    room.build();
+    let image = room.open();
+    let inode = image.resolve(Path::new("a"), false).unwrap();
+    let inode = inode.on_disk();
+    assert_eq!((inode.uid, inode.gid, inode.permissions), (uid + 100_000, 5, 0o4751));
+    assert_eq!(inode.mtime, Timestamp { secs: -5, nanos: 42 });
+}
