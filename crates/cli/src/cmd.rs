@@ -1,5 +1,6 @@
 //! The subcommands of `ferofs`, one file each.
 
+mod build;
 mod cat;
 mod completions;
 mod image;
@@ -12,6 +13,7 @@ use crate::exit::Outcome;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Build(Box<build::Args>),
     Ls(ls::Args),
     Cat(cat::Args),
     Links(links::Args),
@@ -22,6 +24,7 @@ pub(crate) enum Command {
 /// Runs a subcommand.
 pub(crate) fn run(command: Command) -> Outcome {
     match command {
+        Command::Build(args) => build::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),

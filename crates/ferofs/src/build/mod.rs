@@ -34,9 +34,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ferofs_codec::{FixedOutput, Params};
-use ferofs_format::superblock::{self, Superblock};
 pub use ferofs_format::BlockSize;
 pub use ferofs_format::inode::Timestamp;
+use ferofs_format::superblock::{self, Superblock};
 use ferofs_format::{Algorithm, Compat};
 use rustix::fs::{Mode, OFlags};
 

@@ -1,0 +1,259 @@
+//! `ferofs build`: an image from a directory.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use ferofs::build::{BlockSize, Compression, Exclude, Options, Progress, Stage, Summary, Timestamp, build};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+
+use crate::exit::{Failure, Outcome};
+
+/// Build an image from a directory
+///
+/// The image appears under its name once it is complete and durable; whatever goes wrong before that
+/// leaves nothing, and what was there before stays. A block device is written in place.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The directory whose content becomes the image's
+    source: PathBuf,
+
+    /// The image, a file or a block device
+    image: PathBuf,
+
+    /// How file content is stored
+    #[arg(short = 'z', long, value_enum, default_value_t = Algorithm::None)]
+    compress: Algorithm,
+
+    /// Number of worker threads; the image does not depend on it [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroUsize>,
+
+    /// Block size in bytes, from 512 to the page size of the machine that is to mount the image
+    #[arg(short, long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
+    block_size: BlockSize,
+
+    /// When the image was made, in seconds since 1970 [default: now]
+    #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
+    time: Option<i64>,
+
+    /// Give every file the time of -T too
+    #[arg(long, requires = "time")]
+    all_time: bool,
+
+    /// The image's UUID [default: random]
+    #[arg(short = 'U', long, value_parser = uuid)]
+    uuid: Option<[u8; 16]>,
+
+    /// The image's label, of at most 16 bytes
+    #[arg(short = 'L', long)]
+    label: Option<OsString>,
+
+    /// Leave out this path, relative to SOURCE, and all below it
+    #[arg(long, value_name = "PATH")]
+    exclude: Vec<PathBuf>,
+
+    /// Leave out paths, relative to SOURCE, in which this regular expression is found
+    #[arg(long, value_name = "REGEX")]
+    exclude_regex: Vec<regex::bytes::Regex>,
+
+    /// Leave out what cannot be read, with a warning, instead of failing
+    #[arg(long)]
+    skip_unreadable: bool,
+
+    /// Make this the owner of all files
+    #[arg(long, value_name = "UID")]
+    force_uid: Option<u32>,
+
+    /// Make this the group of all files
+    #[arg(long, value_name = "GID")]
+    force_gid: Option<u32>,
+
+    /// Make root own all files
+    #[arg(long, conflicts_with_all = ["force_uid", "force_gid"])]
+    all_root: bool,
+
+    /// Add this to all owners
+    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    uid_offset: i64,
+
+    /// Add this to all groups
+    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    gid_offset: i64,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Algorithm {
+    /// As it is
+    None,
+    /// LZ4: fast to read and write
+    Lz4,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let options = args.options();
+    cancel_on_signals(&options.cancel)?;
+    let display = (!args.quiet && std::io::stderr().is_terminal()).then(|| Display::start(&options.progress));
+    let result = build(&options, &args.image);
+    if let Some(display) = display {
+        display.stop();
+    }
+    let summary = result.map_err(Failure::from_named)?;
+    for warning in &summary.warnings {
+        eprintln!("ferofs: {warning}");
+    }
+    if !args.quiet && std::io::stdout().is_terminal() {
+        print(&summary);
+    }
+    Ok(0)
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        let mut options = Options::new(&self.source);
+        options.compression = match self.compress {
+            Algorithm::None => Compression::None,
+            Algorithm::Lz4 => Compression::Lz4 { level: 0 },
+        };
+        options.workers = self.workers;
+        options.block_size = self.block_size;
+        options.build_time = self.time;
+        options.all_time = self.time.filter(|_| self.all_time).map(|secs| Timestamp { secs, nanos: 0 });
+        options.uuid = self.uuid;
+        options.label = self.label.clone().map(OsString::into_vec).unwrap_or_default();
+        let paths = self.exclude.iter().cloned().map(Exclude::Path);
+        let regexes = self.exclude_regex.iter().cloned().map(Exclude::Regex);
+        options.excludes = paths.chain(regexes).collect();
+        options.skip_unreadable = self.skip_unreadable;
+        options.force_uid = self.force_uid.or(self.all_root.then_some(0));
+        options.force_gid = self.force_gid.or(self.all_root.then_some(0));
+        // Ids are added modulo 2^32, so negative offsets come out right.
+        options.uid_offset = self.uid_offset as u32;
+        options.gid_offset = self.gid_offset as u32;
+        options
+    }
+}
+
+fn block_size(text: &str) -> Result<BlockSize, &'static str> {
+    let bytes = text.parse().map_err(|_| "not a number of bytes")?;
+    BlockSize::from_bytes(bytes).ok_or("not a power of two from 512 to 65536")
+}
+
+/// A UUID in its usual form, or all zeroes for `clear`.
+fn uuid(text: &str) -> Result<[u8; 16], &'static str> {
+    const PROBLEM: &str = "not a UUID such as 123e4567-e89b-42d3-a456-426614174000";
+    if text == "clear" {
+        return Ok([0; 16]);
+    }
+    let dashes = text.bytes().enumerate().filter(|(_, b)| *b == b'-').map(|(n, _)| n);
+    if text.len() != 36 || !dashes.eq([8, 13, 18, 23]) {
+        return Err(PROBLEM);
+    }
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    // The radix' parser would take a sign.
+    let number = Some(&digits).filter(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
+    number.and_then(|digits| u128::from_str_radix(digits, 16).ok()).map(u128::to_be_bytes).ok_or(PROBLEM)
+}
+
+/// The first SIGINT or SIGTERM ends the build cleanly.
+fn cancel_on_signals(cancel: &Arc<AtomicBool>) -> Result<(), Failure> {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // A second one ends the process at once; the image has no name then either.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(cancel))?;
+        signal_hook::flag::register(signal, Arc::clone(cancel))?;
+    }
+    Ok(())
+}
+
+/// The progress bar and the thread that moves it.
+struct Display {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Display {
+    fn start(progress: &Arc<Progress>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (progress, stopped) = (Arc::clone(progress), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let bar = ProgressBar::new_spinner();
+            while !stopped.load(Ordering::Relaxed) {
+                show(&bar, &progress);
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+            bar.finish_and_clear();
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        // It has nothing that could panic but the drawing, which is no reason to fail.
+        let _ = self.thread.join();
+    }
+}
+
+fn show(bar: &ProgressBar, progress: &Progress) {
+    match progress.stage() {
+        Stage::Walk => bar.set_message(format!("{} files found", progress.found.load(Ordering::Relaxed))),
+        Stage::Data => {
+            if bar.length().is_none() {
+                let template = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+                bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| {
+                    // The template is a constant; the default bar is as good.
+                    ProgressStyle::default_bar()
+                }));
+                bar.set_length(progress.bytes_total.load(Ordering::Relaxed));
+            }
+            bar.set_position(progress.bytes_done.load(Ordering::Relaxed));
+        }
+        Stage::Metadata => bar.set_message("writing metadata"),
+    }
+    bar.tick();
+}
+
+fn print(summary: &Summary) {
+    let time = summary.walk_time + summary.data_time + summary.metadata_time;
+    println!(
+        "{} files in {} directories: {} became {} in {:.1} s",
+        summary.inodes - summary.directories,
+        summary.directories,
+        HumanBytes(summary.bytes_in),
+        HumanBytes(summary.bytes_out),
+        time.as_secs_f64(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_read_strictly() {
+        let bytes = uuid("00112233-4455-6677-8899-aabbccddeeff").unwrap();
+        assert_eq!((bytes[0], bytes[1], bytes[15]), (0x00, 0x11, 0xff));
+        assert_eq!(uuid("clear"), Ok([0; 16]));
+        for bad in ["", "0011", "00112233-4455-6677-8899-aabbccddeef", "+0112233-4455-6677-8899-aabbccddeeff"]
+        {
+            assert!(uuid(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn block_sizes_are_powers_of_two() {
+        assert_eq!(block_size("4096"), Ok(BlockSize::DEFAULT));
+        assert!(block_size("4095").is_err() && block_size("256").is_err() && block_size("x").is_err());
+    }
+}
