@@ -6,6 +6,7 @@ mod completions;
 mod image;
 mod links;
 mod ls;
+pub(crate) mod mount;
 
 use clap::Subcommand;
 
@@ -15,6 +16,8 @@ use crate::exit::Outcome;
 pub(crate) enum Command {
     Build(Box<build::Args>),
     Ls(ls::Args),
+    Mount(mount::Args),
+    Umount(mount::UmountArgs),
     Cat(cat::Args),
     Links(links::Args),
     Completions(completions::CompletionsArgs),
@@ -26,6 +29,8 @@ pub(crate) fn run(command: Command) -> Outcome {
     match command {
         Command::Build(args) => build::run(&args),
         Command::Ls(args) => ls::run(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => mount::umount(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),
         Command::Completions(args) => completions::completions(&args),

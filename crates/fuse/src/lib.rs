@@ -1,1 +1,18 @@
-//! FUSE.
+//! The FUSE daemon over [`ferofs::read`]: mounts an image where the kernel's driver cannot, or may not.
+//!
+//! | room | what it does |
+//! |---|---|
+//! | [`session`](mount) | mounts, serves until unmounted, stops on request |
+//! | `filesystem` | answers the kernel's requests from an open image |
+//! | `attr` | inode numbers, attributes and error numbers as the kernel wants them |
+//!
+//! An image never changes, so the kernel may keep all that it is told for as long as it likes: names,
+//! attributes, targets of links, content. Nothing is counted or remembered per open file.
+
+#![forbid(unsafe_code)]
+
+mod attr;
+mod filesystem;
+mod session;
+
+pub use session::{MountError, MountOptions, Mounted, Stopper, mount};

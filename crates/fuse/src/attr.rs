@@ -1,0 +1,117 @@
+//! Inode numbers, attributes and error numbers as the kernel wants them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ferofs::Error;
+use ferofs::read::{FileType, Inode, Nid, Place, Rdev, Timestamp};
+use fuser::{Errno, FileAttr, INodeNo};
+
+/// What the kernel takes the root's inode number for.
+const ROOT: u64 = 1;
+/// Nids start at 0; 0 is no inode number, and 1 is the root's.
+const FIRST: u64 = 2;
+
+/// Inode numbers for nids, and back. Hard links have one nid, and so one number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    root: Nid,
+}
+
+impl Numbers {
+    pub(crate) const fn new(root: Nid) -> Self {
+        Self { root }
+    }
+
+    pub(crate) fn ino(self, nid: Nid) -> INodeNo {
+        if nid == self.root { INodeNo(ROOT) } else { INodeNo(nid.get().wrapping_add(FIRST)) }
+    }
+
+    pub(crate) fn nid(self, ino: INodeNo) -> Nid {
+        if ino.0 == ROOT { self.root } else { Nid::new(ino.0.wrapping_sub(FIRST)) }
+    }
+}
+
+/// What `stat` shows of an inode.
+pub(crate) fn attributes(inode: &Inode, ino: INodeNo, block_size: u32) -> FileAttr {
+    let disk = inode.on_disk();
+    let time = system_time(disk.mtime);
+    let sectors = u64::from(block_size) / 512;
+    let blocks = match disk.place {
+        Place::Compressed { blocks } => blocks.saturating_mul(sectors),
+        _ => disk.size.div_ceil(u64::from(block_size)).saturating_mul(sectors),
+    };
+    FileAttr {
+        ino,
+        size: disk.size,
+        blocks,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        crtime: time,
+        kind: kind(disk.file_type),
+        perm: disk.permissions,
+        nlink: disk.nlink,
+        uid: disk.uid,
+        gid: disk.gid,
+        rdev: match disk.place {
+            Place::Device(Rdev { major, minor }) => Rdev { major, minor }.encode(),
+            _ => 0,
+        },
+        blksize: block_size,
+        flags: 0,
+    }
+}
+
+pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
+    match file_type {
+        FileType::Regular => fuser::FileType::RegularFile,
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::CharDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::Symlink => fuser::FileType::Symlink,
+    }
+}
+
+/// A time before or after 1970; one that no clock shows becomes 1970.
+fn system_time(time: Timestamp) -> SystemTime {
+    let nanos = Duration::from_nanos(time.nanos.min(999_999_999).into());
+    let whole = Duration::from_secs(time.secs.unsigned_abs());
+    let secs = if time.secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    secs.and_then(|secs| secs.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+}
+
+/// The error number that a program sees.
+pub(crate) fn errno(error: &Error) -> Errno {
+    match error {
+        Error::NotFound(_) => Errno::ENOENT,
+        Error::NotADirectory(_) => Errno::ENOTDIR,
+        Error::TooManyLinks(_) => Errno::ELOOP,
+        _ => Errno::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_there_and_back() {
+        let numbers = Numbers::new(Nid::new(36));
+        assert_eq!(numbers.ino(Nid::new(36)), INodeNo(ROOT));
+        for raw in [0, 1, 35, 36, 37, 1 << 63, u64::MAX - 2] {
+            let ino = numbers.ino(Nid::new(raw));
+            assert_eq!(numbers.nid(ino), Nid::new(raw));
+            assert_ne!(ino, INodeNo(0));
+        }
+    }
+
+    #[test]
+    fn times_before_1970_and_beyond_all_clocks() {
+        let before = system_time(Timestamp { secs: -2, nanos: 250_000_000 });
+        assert_eq!(UNIX_EPOCH.duration_since(before).unwrap(), Duration::from_millis(1750));
+        system_time(Timestamp { secs: i64::MIN, nanos: u32::MAX });
+        system_time(Timestamp { secs: i64::MAX, nanos: u32::MAX });
+    }
+}
