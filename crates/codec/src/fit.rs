@@ -1,5 +1,6 @@
 //! The contract of fixed-size output: fill a block with as much input as fits. Everything that compresses implements
-//! [`FixedOutput`]; builders see it through [`Compressor`](crate::Compressor).
+//! [`FixedOutput`]; builders make one by
+//! [`compressor`](crate::compressor).
 
 use crate::error::EncodeError;
 
@@ -52,6 +53,11 @@ pub trait FixedOutput: Send {
     /// # Errors
     /// As [`fit`](Self::fit).
     fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError>;
+
+    /// Trial compressions and clusters so far, for the compressors that need trials.
+    fn trials(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// Moves the `produced` encoded bytes at the start of `block` to its end and zeroes what precedes them, as an image

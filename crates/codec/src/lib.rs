@@ -1,26 +1,26 @@
 //! Compressors with fixed-size output, and their decompressors: bytes in, bytes out.
+//!
+//! A builder makes one [`compressor`] per worker from [`Params`], calls [`FixedOutput::begin`] for each file and
+//! [`FixedOutput::fit`] for each cluster; a reader keeps one [`Decoder`] per thread. See docs/CODEC.md.
 
 #![deny(unsafe_code)]
 
+mod decoder;
+mod deflate;
 mod error;
 mod fit;
 mod lz4;
+mod lzma;
 mod params;
+mod plain;
+mod predict;
+mod zstd;
 
-use ferofs_format::Algorithm;
-
+pub use decoder::{Decoder, Extent, decode_lz4_in_place};
 pub use error::{DecodeError, EncodeError, ParamsError};
+pub use ferofs_format::Algorithm;
 pub use fit::{Fit, FixedOutput, MAX_DECODED, MAX_ENCODED, right_align, strip_padding};
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
-
-/// How much of a pcluster is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// All that it decodes to, which fills the output exactly.
-    Whole,
-    /// As much as fills the output; more may follow.
-    Prefix,
-}
 
 /// A compressor for `params`.
 ///
@@ -28,40 +28,16 @@ pub enum Extent {
 /// [`ParamsError`] for parameters out of range.
 pub fn compressor(params: &Params) -> Result<Box<dyn FixedOutput>, ParamsError> {
     params.check()?;
-    match params.method {
-        Method::Lz4(lz4) if lz4.level == 0 => Ok(Box::new(lz4::Fast::new(lz4.max_distance, params.window))),
-        Method::Lz4(Lz4Params { level, .. })
-        | Method::Lzma(LzmaParams { level, .. })
-        | Method::Deflate(DeflateParams { level })
-        | Method::Zstd(ZstdParams { level, .. }) => {
-            let range = "only lz4's level 0 (fast) in this version";
-            Err(ParamsError::Level { algorithm: params.algorithm().name(), level, range })
+    Ok(match params.method {
+        Method::Lz4(Lz4Params { level: level @ 1.., .. }) => {
+            let range = "0 (fast) in this version";
+            return Err(ParamsError::Level { algorithm: "lz4", level, range });
         }
-    }
-}
-
-/// Decodes pclusters; keeps state that is worth keeping from one to the next.
-#[derive(Debug, Default)]
-pub struct Decoder {}
-
-impl Decoder {
-    /// Fills `dst` with what the pcluster `src`, with its leading zeroes, decodes to.
-    ///
-    /// # Errors
-    /// [`DecodeError`] when it does not decode to that; `dst` then holds anything.
-    pub fn decode(
-        &mut self,
-        algorithm: Algorithm,
-        src: &[u8],
-        dst: &mut [u8],
-        extent: Extent,
-    ) -> Result<(), DecodeError> {
-        let start = src.iter().position(|&b| b != 0).ok_or(DecodeError::EmptyInput)?;
-        match algorithm {
-            Algorithm::Lz4 => lz4::decode(&src[start..], dst, extent),
-            _ => Err(DecodeError::Corrupt { algorithm: algorithm.name() }),
-        }
-    }
+        Method::Lz4(p) => Box::new(lz4::Lz4::new(p, params.window)),
+        Method::Lzma(p) => Box::new(lzma::Encoder::new(p, params.window)?),
+        Method::Deflate(p) => Box::new(deflate::encoder(p, params.window)?),
+        Method::Zstd(p) => Box::new(zstd::encoder(p, params.window)?),
+    })
 }
 
 #[cfg(test)]
@@ -79,39 +55,96 @@ mod tests {
         proptest::collection::vec(piece, 1..20).prop_map(|pieces| pieces.concat())
     }
 
+    /// Encodes `input` cluster by cluster, and checks each of them both ways.
+    fn round_trip(params: &Params, inputs: &[Vec<u8>], size: usize) {
+        let algorithm = params.algorithm();
+        let mut encoder = compressor(params).unwrap();
+        let mut decoder = Decoder::default();
+        for input in inputs {
+            encoder.begin();
+            let mut pos = 0;
+            while pos < input.len() {
+                let mut block = vec![0; size];
+                let Fit::Encoded { consumed, produced, in_place } =
+                    encoder.fit(input, pos, &mut block).unwrap()
+                else {
+                    pos += size;
+                    continue;
+                };
+                assert!(produced <= size && produced < consumed && block[0] != 0);
+                right_align(&mut block, produced);
+                let mut out = vec![0; consumed];
+                decoder.decode(algorithm, &block, &mut out, Extent::Whole).unwrap();
+                assert!(out == input[pos..pos + consumed]);
+                let mut prefix = vec![0; consumed / 2];
+                decoder.decode(algorithm, &block, &mut prefix, Extent::Prefix).unwrap();
+                assert!(prefix == out[..consumed / 2]);
+                if algorithm == Algorithm::Lz4 {
+                    let mut buffer = vec![0; consumed];
+                    buffer[consumed - produced..].copy_from_slice(&block[size - produced..]);
+                    let done = decode_lz4_in_place(&mut buffer, consumed - produced..consumed, consumed);
+                    assert_eq!(done.is_ok(), in_place);
+                    assert!(!in_place || buffer == out);
+                }
+                pos += consumed;
+            }
+            let mut whole = vec![0; 2 * input.len() + 64];
+            whole.truncate(MAX_ENCODED);
+            if let Fit::Encoded { consumed, produced, .. } = encoder.fit_exact(input, &mut whole).unwrap() {
+                assert_eq!(consumed, input.len());
+                let mut out = vec![0; consumed];
+                decoder.decode(algorithm, &whole[..produced], &mut out, Extent::Whole).unwrap();
+                assert!(&out == input);
+            }
+        }
+    }
+
+    fn method() -> impl Strategy<Value = (Algorithm, u8)> {
+        prop_oneof![
+            8 => (Just(Algorithm::Lz4), Just(0u8)),
+            1 => (Just(Algorithm::Lzma), prop_oneof![0u8..=9, 100u8..=109]),
+            1 => (Just(Algorithm::Deflate), 0u8..=12),
+            1 => (Just(Algorithm::Zstd), 1u8..=22),
+        ]
+    }
+
     proptest! {
         #[test]
-        fn clusters_round_trip(inputs in proptest::collection::vec(content(), 1..4), size in 64usize..5000) {
-            let params = Params::new(Algorithm::Lz4, Some(0)).unwrap();
-            let mut encoder = compressor(&params).unwrap();
-            let mut decoder = Decoder::default();
-            for input in &inputs {
-                encoder.begin();
-                let mut pos = 0;
-                while pos < input.len() {
-                    let mut block = vec![0; size];
-                    match encoder.fit(input, pos, &mut block).unwrap() {
-                        Fit::Encoded { consumed, produced, .. } => {
-                            prop_assert!(produced <= size && produced < consumed);
-                            right_align(&mut block, produced);
-                            let mut out = vec![0; consumed];
-                            decoder.decode(Algorithm::Lz4, &block, &mut out, Extent::Whole).unwrap();
-                            prop_assert_eq!(&out, &input[pos..pos + consumed]);
-                            let mut prefix = vec![0; consumed / 2];
-                            decoder.decode(Algorithm::Lz4, &block, &mut prefix, Extent::Prefix).unwrap();
-                            prop_assert_eq!(&prefix, &out[..consumed / 2]);
-                            pos += consumed;
-                        }
-                        Fit::DoesNotPay => pos += size,
-                    }
-                }
+        fn clusters_round_trip(
+            inputs in proptest::collection::vec(content(), 1..4),
+            size in 64usize..5000,
+            (algorithm, level) in method(),
+            max_distance in prop_oneof![Just(65535u16), 1024..=65535u16],
+        ) {
+            let mut params = Params::new(algorithm, Some(level)).unwrap();
+            if let Method::Lz4(p) = &mut params.method {
+                p.max_distance = max_distance;
             }
+            round_trip(&params, &inputs, size);
         }
 
         #[test]
-        fn garbage_never_panics(src: Vec<u8>, len in 0usize..2000, whole: bool) {
+        fn garbage_never_panics(src: Vec<u8>, len in 0usize..2000, whole: bool, which in 0u8..4) {
             let extent = if whole { Extent::Whole } else { Extent::Prefix };
-            let _ = Decoder::default().decode(Algorithm::Lz4, &src, &mut vec![0; len], extent);
+            let algorithm = Algorithm::from_id(which).unwrap();
+            let _ = Decoder::default().decode(algorithm, &src, &mut vec![0; len], extent);
+            let (at, mut buffer) = (src.len() / 3, src);
+            let end = buffer.len();
+            let _ = decode_lz4_in_place(&mut buffer, at..end, len);
+        }
+
+        #[test]
+        fn clusters_do_not_depend_on_what_came_before(
+            before in content(), input in content(), size in 64usize..5000, level in 0u8..=0,
+        ) {
+            let params = Params::new(Algorithm::Lz4, Some(level)).unwrap();
+            let (mut used, mut fresh) = (compressor(&params).unwrap(), compressor(&params).unwrap());
+            let (mut a, mut b) = (vec![0; size], vec![0; size]);
+            used.fit(&before, 0, &mut a).unwrap();
+            used.begin();
+            a.fill(0);
+            prop_assert_eq!(used.fit(&input, 0, &mut a), fresh.fit(&input, 0, &mut b));
+            prop_assert!(a == b);
         }
     }
 }

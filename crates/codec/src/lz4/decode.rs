@@ -1,58 +1,107 @@
-//! LZ4 blocks.
+//! LZ4 decoding: liblz4's decoder for separate buffers, whole or as a prefix, and our own, safe one for decoding inside
+//! the output buffer, exact to the byte where liblz4 needs slack.
+#![allow(unsafe_code)]
 
-use crate::{DecodeError, Extent};
+use std::ffi::{c_char, c_int};
+use std::ops::Range;
+
+use lz4_sys::LZ4_decompress_safe;
+
+use crate::decoder::Extent;
+use crate::error::DecodeError;
+
+unsafe extern "C" {
+    /// liblz4's prefix decoder (lz4.h, since 1.8.3); the binding crate links it but does not declare it.
+    fn LZ4_decompress_safe_partial(
+        src: *const c_char,
+        dst: *mut c_char,
+        src_size: c_int,
+        target: c_int,
+        capacity: c_int,
+    ) -> c_int;
+}
 
 const CORRUPT: DecodeError = DecodeError::Corrupt { algorithm: "lz4" };
 
-const MIN_MATCH: usize = 4;
+/// Decodes `src` into the whole of `dst`.
+pub(crate) fn decode(src: &[u8], dst: &mut [u8], extent: Extent) -> Result<usize, DecodeError> {
+    let src_len = c_int::try_from(src.len()).map_err(|_| CORRUPT)?;
+    let dst_len = c_int::try_from(dst.len()).map_err(|_| CORRUPT)?;
+    let (from, to) = (src.as_ptr().cast::<c_char>(), dst.as_mut_ptr().cast::<c_char>());
+    let got = match extent {
+        // SAFETY: liblz4 reads only `src_len` bytes at `from` and writes only `dst_len` at `to`; both are the slices' own.
+        Extent::Whole => unsafe { LZ4_decompress_safe(from, to, src_len, dst_len) },
+        // SAFETY: as above; `target` equals the capacity.
+        Extent::Prefix => unsafe { LZ4_decompress_safe_partial(from, to, src_len, dst_len, dst_len) },
+    };
+    let got = usize::try_from(got).map_err(|_| CORRUPT)?;
+    if got < dst.len() {
+        return Err(DecodeError::TooShort { algorithm: "lz4", got, wanted: dst.len() });
+    }
+    Ok(got)
+}
 
-/// Decodes the block `src` into `dst`.
-pub(crate) fn decode(mut src: &[u8], dst: &mut [u8], extent: Extent) -> Result<(), DecodeError> {
-    let mut at = 0;
+/// Decodes `buffer[encoded]` to `buffer[..wanted]`, as long as output never overtakes unread input.
+pub(crate) fn decode_in_place(
+    buffer: &mut [u8],
+    encoded: Range<usize>,
+    wanted: usize,
+) -> Result<usize, DecodeError> {
+    if encoded.end > buffer.len() || encoded.start > encoded.end || wanted > buffer.len() {
+        return Err(CORRUPT);
+    }
+    let (mut ip, end, mut op) = (encoded.start, encoded.end, 0);
     loop {
-        let token = take(&mut src, 1)?[0];
-        let literals = length(&mut src, token >> 4)?.min(dst.len() - at + 1);
-        let wanted = literals.min(dst.len() - at);
-        if wanted < literals && extent == Extent::Whole {
+        let token = next(buffer, &mut ip, end)?;
+        let lits = length(buffer, &mut ip, end, token >> 4)?;
+        if lits > end - ip || lits > wanted - op {
             return Err(CORRUPT);
         }
-        dst[at..at + wanted].copy_from_slice(take(&mut src, wanted)?);
-        at += wanted;
-        if at == dst.len() && (src.is_empty() || extent == Extent::Prefix) {
-            return Ok(());
+        if op > ip {
+            return Err(DecodeError::Overtakes);
         }
-        let offset = take(&mut src, 2)?;
-        let offset = usize::from(u16::from_le_bytes([offset[0], offset[1]]));
-        let len = length(&mut src, token & 15)?.saturating_add(MIN_MATCH);
-        if offset == 0 || offset > at || (len > dst.len() - at && extent == Extent::Whole) {
+        buffer.copy_within(ip..ip + lits, op);
+        ip += lits;
+        op += lits;
+        if ip == end {
+            break;
+        }
+        let low = next(buffer, &mut ip, end)?;
+        let distance = usize::from(low) | usize::from(next(buffer, &mut ip, end)?) << 8;
+        let len = length(buffer, &mut ip, end, token & 15)?.checked_add(4).ok_or(CORRUPT)?;
+        if distance == 0 || distance > op || len > wanted - op {
             return Err(CORRUPT);
         }
-        let end = at + len.min(dst.len() - at);
-        while at < end {
-            // A match may overlap what it makes: each round doubles what can be copied at once.
-            let len = offset.min(end - at);
-            dst.copy_within(at - offset..at - offset + len, at);
-            at += len;
+        if op + len > ip {
+            return Err(DecodeError::Overtakes);
         }
-        if at == dst.len() && extent == Extent::Prefix {
-            return Ok(());
+        // What is copied doubles with each turn where the match overlaps itself.
+        let (from, stop) = (op - distance, op + len);
+        while op < stop {
+            let n = (op - from).min(stop - op);
+            buffer.copy_within(from..from + n, op);
+            op += n;
         }
     }
+    if op < wanted {
+        return Err(DecodeError::TooShort { algorithm: "lz4", got: op, wanted });
+    }
+    Ok(op)
 }
 
-fn take<'a>(src: &mut &'a [u8], len: usize) -> Result<&'a [u8], DecodeError> {
-    let (head, tail) = src.split_at_checked(len).ok_or(CORRUPT)?;
-    *src = tail;
-    Ok(head)
+fn next(buffer: &[u8], ip: &mut usize, end: usize) -> Result<u8, DecodeError> {
+    let byte = buffer.get(..end).and_then(|b| b.get(*ip)).ok_or(CORRUPT)?;
+    *ip += 1;
+    Ok(*byte)
 }
 
-fn length(src: &mut &[u8], nibble: u8) -> Result<usize, DecodeError> {
+fn length(buffer: &[u8], ip: &mut usize, end: usize, nibble: u8) -> Result<usize, DecodeError> {
     let mut len = usize::from(nibble);
     if nibble == 15 {
         loop {
-            let more = take(src, 1)?[0];
-            len = len.saturating_add(usize::from(more));
-            if more != 255 {
+            let byte = next(buffer, ip, end)?;
+            len += usize::from(byte);
+            if byte != 255 {
                 break;
             }
         }

@@ -1,0 +1,80 @@
+//! [`Decoder`]: the one door to all decoders. Whole clusters or prefixes, right-aligned or not; any input is safe.
+
+use ferofs_format::Algorithm;
+
+use crate::error::DecodeError;
+use crate::fit::strip_padding;
+use crate::{deflate, lz4, lzma, zstd};
+
+/// How much of a cluster is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it: the output's length is the decoded length.
+    Whole,
+    /// Its first bytes, as many as the output holds; what follows is neither decoded nor judged.
+    Prefix,
+}
+
+/// Decodes clusters of any algorithm; keeps its working memory from one to the next.
+#[derive(Default)]
+pub struct Decoder {
+    lzma: lzma::Decoder,
+    deflate: deflate::Decoder,
+    zstd: zstd::Decoder,
+}
+
+impl Decoder {
+    /// One without working memory; each algorithm allocates at its first use.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Fills `dst` from the encoded `src`, whose leading zeroes are padding. What `dst` holds after an error is
+    /// unspecified, but nothing beyond it is touched.
+    ///
+    /// # Errors
+    /// No encoded bytes, a corrupt stream, one that is shorter or, for [`Extent::Whole`], longer than `dst`.
+    pub fn decode(
+        &mut self,
+        algorithm: Algorithm,
+        src: &[u8],
+        dst: &mut [u8],
+        extent: Extent,
+    ) -> Result<(), DecodeError> {
+        let src = strip_padding(src);
+        if src.is_empty() {
+            return Err(DecodeError::EmptyInput);
+        }
+        if dst.is_empty() {
+            return Ok(());
+        }
+        let _all = match algorithm {
+            Algorithm::Lz4 => lz4::decode(src, dst, extent),
+            Algorithm::Lzma => self.lzma.decode(src, dst, extent),
+            Algorithm::Deflate => self.deflate.decode(src, dst, extent),
+            Algorithm::Zstd => self.zstd.decode(src, dst, extent),
+        }?;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoder").finish_non_exhaustive()
+    }
+}
+
+/// Decodes the LZ4 cluster at `buffer[encoded]` into `buffer[..decoded_len]`, in place. It succeeds exactly where
+/// [`Fit::Encoded`](crate::Fit::Encoded) says `in_place` and the encoded bytes end at `decoded_len` or beyond.
+///
+/// # Errors
+/// [`DecodeError::Overtakes`] where output would reach unread input (the buffer's content is then lost); else as
+/// [`Decoder::decode`].
+pub fn decode_lz4_in_place(
+    buffer: &mut [u8],
+    encoded: std::ops::Range<usize>,
+    decoded_len: usize,
+) -> Result<usize, DecodeError> {
+    lz4::decode_in_place(buffer, encoded, decoded_len)
+}

@@ -1,0 +1,111 @@
+//! The unchecked moves under the LZ4 encoders: unaligned loads, common-prefix counting, overrunning copies. Each
+//! function is unsafe with its condition stated; nothing here knows the format.
+#![allow(unsafe_code)]
+
+/// Loads four bytes in little-endian order.
+///
+/// # Safety
+/// `at + 4 <= src.len()`.
+#[inline(always)]
+pub(super) unsafe fn load32(src: &[u8], at: usize) -> u32 {
+    debug_assert!(at + 4 <= src.len());
+    // SAFETY: the caller keeps `at + 4` within `src`, so four bytes from `at` are readable; any alignment is accepted.
+    let raw = unsafe { src.as_ptr().wrapping_add(at).cast::<u32>().read_unaligned() };
+    u32::from_le(raw)
+}
+
+/// Loads eight bytes in little-endian order.
+///
+/// # Safety
+/// `at + 8 <= src.len()`.
+#[inline(always)]
+pub(super) unsafe fn load64(src: &[u8], at: usize) -> u64 {
+    debug_assert!(at + 8 <= src.len());
+    // SAFETY: the caller keeps `at + 8` within `src`, so eight bytes from `at` are readable; any alignment is accepted.
+    let raw = unsafe { src.as_ptr().wrapping_add(at).cast::<u64>().read_unaligned() };
+    u64::from_le(raw)
+}
+
+/// Whether two bytes are equal.
+///
+/// # Safety
+/// `a < src.len()` and `b < src.len()`.
+#[inline(always)]
+pub(super) unsafe fn same(src: &[u8], a: usize, b: usize) -> bool {
+    debug_assert!(a < src.len() && b < src.len());
+    // SAFETY: the caller keeps `a` within `src`.
+    let x = unsafe { src.get_unchecked(a) };
+    // SAFETY: the caller keeps `b` within `src`.
+    let y = unsafe { src.get_unchecked(b) };
+    x == y
+}
+
+/// How many bytes from `a` on equal those from `b` on, `a` not passing `end`.
+///
+/// # Safety
+/// `b <= a <= end <= src.len()`.
+#[inline(always)]
+pub(super) unsafe fn common(src: &[u8], a: usize, b: usize, end: usize) -> usize {
+    debug_assert!(b <= a && a <= end && end <= src.len());
+    let mut n = 0;
+    while a + n + 8 <= end {
+        // SAFETY: `a + n + 8 <= end <= src.len()`.
+        let x = unsafe { load64(src, a + n) };
+        // SAFETY: `b <= a`, so this load ends no later than the one above.
+        let y = unsafe { load64(src, b + n) };
+        let diff = x ^ y;
+        if diff != 0 {
+            return n + (diff.trailing_zeros() >> 3) as usize;
+        }
+        n += 8;
+    }
+    while a + n < end {
+        // SAFETY: `a + n < end <= src.len()` and `b <= a`.
+        if !unsafe { same(src, a + n, b + n) } {
+            break;
+        }
+        n += 1;
+    }
+    n
+}
+
+/// Copies `src[from..from + len]` to `dst[to..]`; may write up to 31 bytes beyond `len` if they lie within `dst`.
+#[inline(always)]
+pub(super) fn copy(dst: &mut [u8], to: usize, src: &[u8], from: usize, len: usize) {
+    if to + len + 32 <= dst.len() && from + len + 32 <= src.len() {
+        let mut done = 0;
+        while done < len {
+            // SAFETY: `done < len`, and both slices reach 32 bytes beyond `len`, so `from + done` is inside `src`.
+            let s = unsafe { src.as_ptr().add(from + done) };
+            // SAFETY: likewise for `dst`.
+            let d = unsafe { dst.as_mut_ptr().add(to + done) };
+            // SAFETY: 32 bytes are readable at `s` and writable at `d`; a shared and an exclusive borrow never overlap.
+            unsafe { core::ptr::copy_nonoverlapping(s, d, 32) };
+            done += 32;
+        }
+    } else {
+        dst[to..to + len].copy_from_slice(&src[from..from + len]);
+    }
+}
+
+/// Stores one byte.
+///
+/// # Safety
+/// `at < dst.len()`.
+#[inline(always)]
+pub(super) unsafe fn store8(dst: &mut [u8], at: usize, byte: u8) {
+    debug_assert!(at < dst.len());
+    // SAFETY: the caller keeps `at` within `dst`.
+    unsafe { *dst.get_unchecked_mut(at) = byte };
+}
+
+/// Stores two bytes in little-endian order.
+///
+/// # Safety
+/// `at + 2 <= dst.len()`.
+#[inline(always)]
+pub(super) unsafe fn store16(dst: &mut [u8], at: usize, value: u16) {
+    debug_assert!(at + 2 <= dst.len());
+    // SAFETY: the caller keeps both bytes within `dst`; any alignment is accepted.
+    unsafe { dst.as_mut_ptr().wrapping_add(at).cast::<u16>().write_unaligned(value.to_le()) };
+}

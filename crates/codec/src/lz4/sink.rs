@@ -1,0 +1,127 @@
+//! Writes LZ4 sequences into an output of fixed size, keeps the end-of-block rules (the last five bytes are literals,
+//! the last match starts at least twelve bytes before the end) and simulates decoding in place.
+#![allow(unsafe_code)]
+
+use super::mem;
+use crate::fit::Fit;
+
+/// The shortest match.
+pub(super) const MIN_MATCH: usize = 4;
+/// A block's last bytes are literals: this many.
+pub(super) const LAST_LITERALS: usize = 5;
+/// The last match starts this many bytes before the block's end, or earlier.
+pub(super) const MATCH_LIMIT: usize = 12;
+
+/// The output of one cluster.
+pub(super) struct Sink<'a> {
+    dst: &'a mut [u8],
+    /// Bytes written.
+    op: usize,
+    /// The most by which decoded bytes ran ahead of encoded ones.
+    excess: isize,
+}
+
+/// Extension bytes of a length field whose value beyond the token's 15 is `rest + 15`.
+#[inline(always)]
+const fn extension(len: usize) -> usize {
+    if len < 15 { 0 } else { 1 + (len - 15) / 255 }
+}
+
+impl<'a> Sink<'a> {
+    pub(super) fn new(dst: &'a mut [u8]) -> Self {
+        Self { dst, op: 0, excess: isize::MIN }
+    }
+
+    /// Writes the literals `src[anchor..at]` and a match of `len` bytes, made shorter if that is what fits. Returns the
+    /// length written; 0 if nothing fits any more, and nothing was written. `start` is the cluster's start.
+    #[inline(always)]
+    pub(super) fn sequence(
+        &mut self,
+        src: &[u8],
+        start: usize,
+        anchor: usize,
+        at: usize,
+        distance: u16,
+        len: usize,
+    ) -> usize {
+        debug_assert!(start <= anchor && anchor <= at && at + len <= src.len() && len >= MIN_MATCH);
+        let lits = at - anchor;
+        let mut len = len;
+        // What must remain free after the match: a token, five literals, and twelve bytes from the match's start.
+        let room = self.dst.len() - self.op;
+        let head = 1 + extension(lits) + lits + 2;
+        let tail = 1 + LAST_LITERALS.max(MATCH_LIMIT.saturating_sub(len));
+        if head + extension(len - MIN_MATCH) + tail > room {
+            if head + 1 + MATCH_LIMIT - MIN_MATCH > room {
+                return 0;
+            }
+            // Extension bytes that fit beside a tail of six; a match under eight needs none and a longer tail.
+            let spare = (room - head).saturating_sub(1 + LAST_LITERALS);
+            let longest = if spare == 0 { 14 } else { 14 + spare * 255 } + MIN_MATCH;
+            len = len.min(longest);
+            if head + extension(len - MIN_MATCH) + 1 + LAST_LITERALS.max(MATCH_LIMIT.saturating_sub(len))
+                > room
+            {
+                len = len.min(MIN_MATCH);
+            }
+        }
+        let token = self.op;
+        let mut op = token + 1;
+        let code = len - MIN_MATCH;
+        // SAFETY: for this and the stores below: `head`, the match's extension bytes and a tail of at least six bytes
+        // were just shown to fit into `dst[self.op..]`, and no store passes `head` plus the extension.
+        unsafe { mem::store8(self.dst, token, ((lits.min(15) as u8) << 4) | code.min(15) as u8) };
+        if lits >= 15 {
+            op = self.extend(op, lits - 15);
+        }
+        mem::copy(self.dst, op, src, anchor, lits);
+        op += lits;
+        // SAFETY: see the token.
+        unsafe { mem::store16(self.dst, op, distance) };
+        op += 2;
+        if code >= 15 {
+            op = self.extend(op, code - 15);
+        }
+        self.op = op;
+        self.excess = self.excess.max((at + len - start) as isize - op as isize);
+        len
+    }
+
+    #[inline(always)]
+    fn extend(&mut self, mut op: usize, mut rest: usize) -> usize {
+        while rest >= 255 {
+            // SAFETY: `sequence` and `finish` count one byte for each 255 before they write.
+            unsafe { mem::store8(self.dst, op, 255) };
+            op += 1;
+            rest -= 255;
+        }
+        // SAFETY: likewise for the last one.
+        unsafe { mem::store8(self.dst, op, rest as u8) };
+        op + 1
+    }
+
+    /// Ends the block with as many of the literals `src[anchor..end]` as fit, and judges it.
+    pub(super) fn finish(mut self, src: &[u8], start: usize, anchor: usize, end: usize) -> Fit {
+        let room = self.dst.len() - self.op;
+        let mut lits = (end - anchor).min(room.saturating_sub(1));
+        while lits > 0 && 1 + extension(lits) + lits > room {
+            lits -= 1;
+        }
+        let consumed = anchor + lits - start;
+        if lits > 0 || self.op == 0 {
+            // SAFETY: `room` is at least 1 here: `sequence` always leaves a tail, and an output is never empty.
+            unsafe { mem::store8(self.dst, self.op, (lits.min(15) as u8) << 4) };
+            self.op += 1;
+            if lits >= 15 {
+                self.op = self.extend(self.op, lits - 15);
+            }
+            self.dst[self.op..self.op + lits].copy_from_slice(&src[anchor..anchor + lits]);
+            self.op += lits;
+        }
+        let produced = self.op;
+        if !crate::fit::pays(consumed, produced, self.dst.len(), start + consumed == src.len()) {
+            return Fit::DoesNotPay;
+        }
+        Fit::Encoded { consumed, produced, in_place: self.excess <= consumed as isize - produced as isize }
+    }
+}
