@@ -16,16 +16,17 @@
 
 mod cache;
 mod dir;
+mod engine;
 mod extent;
 mod file;
 mod image;
 mod inode;
 mod map;
-mod scratch;
 mod source;
 mod xattr;
 
 pub use dir::{DirCookie, DirEntry, ReadDir};
+pub use engine::{EngineOptions, Io, Stats};
 pub use extent::{Extent, ExtentData, Location};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::{FileOffset, Nid};

@@ -50,6 +50,10 @@ pub(crate) fn decode_in_place(
     if encoded.end > buffer.len() || encoded.start > encoded.end || wanted > buffer.len() {
         return Err(CORRUPT);
     }
+    let slack = encoded.end.saturating_sub(wanted);
+    if slack >= (encoded.len() >> 8) + 32 {
+        return decode_with_slack(&mut buffer[..encoded.end], encoded.start, wanted);
+    }
     let (mut ip, end, mut op) = (encoded.start, encoded.end, 0);
     loop {
         let token = next(buffer, &mut ip, end)?;
@@ -87,6 +91,24 @@ pub(crate) fn decode_in_place(
         return Err(DecodeError::TooShort { algorithm: "lz4", got: op, wanted });
     }
     Ok(op)
+}
+
+/// liblz4 on the encoded bytes at the end of `buffer`, with at least LZ4_DECOMPRESS_INPLACE_MARGIN bytes between the
+/// ends of output and input, where lz4.h allows the two to overlap.
+fn decode_with_slack(buffer: &mut [u8], start: usize, wanted: usize) -> Result<usize, DecodeError> {
+    let src_len = c_int::try_from(buffer.len() - start).map_err(|_| CORRUPT)?;
+    let dst_len = c_int::try_from(wanted).map_err(|_| CORRUPT)?;
+    let to = buffer.as_mut_ptr().cast::<c_char>();
+    // SAFETY: `start` is at most the buffer's length, as the callers' check of `encoded` says.
+    let from = unsafe { to.add(start) }.cast_const();
+    // SAFETY: liblz4 reads only `src_len` bytes at `from` and writes only `dst_len` at `to`, whatever they hold; both
+    // ranges are within `buffer`, which this function alone may use, and both pointers derive from it.
+    let got = unsafe { LZ4_decompress_safe(from, to, src_len, dst_len) };
+    let got = usize::try_from(got).map_err(|_| CORRUPT)?;
+    if got < wanted {
+        return Err(DecodeError::TooShort { algorithm: "lz4", got, wanted });
+    }
+    Ok(got)
 }
 
 fn next(buffer: &[u8], ip: &mut usize, end: usize) -> Result<u8, DecodeError> {

@@ -1,10 +1,11 @@
-//! A bounded cache of blocks, for metadata: inodes, directories, xattrs and indexes are read in small
-//! pieces, many times over.
+//! A bounded cache of blocks: metadata is read in small pieces, many times over; encoded blocks serve the requests
+//! that want parts of one cluster.
 //!
 //! Shards keep threads apart; each evicts by second chance (CLOCK). Blocks are loaded outside of the
 //! lock, and buffers are reused, so that a warm cache neither allocates nor holds others up.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 16;
@@ -37,13 +38,15 @@ pub(crate) struct BlockCache {
     shards: [Mutex<Shard>; SHARDS],
     block_size: usize,
     slots_per_shard: usize,
+    /// Blocks allocated, none of which is ever freed.
+    blocks: AtomicUsize,
 }
 
 impl BlockCache {
     /// A cache that holds at most about `budget` bytes of blocks.
     pub(crate) fn new(block_size: usize, budget: usize) -> Self {
         let slots_per_shard = (budget / block_size / SHARDS).max(1);
-        Self { shards: Default::default(), block_size, slots_per_shard }
+        Self { shards: Default::default(), block_size, slots_per_shard, blocks: AtomicUsize::new(0) }
     }
 
     /// Hands the block to `use_block`; on a miss, `load` fills a buffer first.
@@ -61,7 +64,7 @@ impl BlockCache {
             }
             shard.spare.pop()
         }
-        .unwrap_or_else(|| vec![0; self.block_size].into_boxed_slice());
+        .unwrap_or_else(|| self.new_block());
         if let Err(error) = load(&mut buffer) {
             self.shard(key).spare.push(buffer);
             return Err(error);
@@ -69,6 +72,38 @@ impl BlockCache {
         let result = use_block(&buffer);
         self.shard(key).insert(key, buffer, self.slots_per_shard);
         Ok(result)
+    }
+
+    /// Copies the block to `buf` if it is there.
+    pub(crate) fn get(&self, key: Key, buf: &mut [u8]) -> bool {
+        let mut shard = self.shard(key);
+        let Some(slot) = shard.find(key) else { return false };
+        slot.used = true;
+        buf.copy_from_slice(&slot.bytes);
+        true
+    }
+
+    /// Keeps a copy of `block`.
+    pub(crate) fn put(&self, key: Key, block: &[u8]) {
+        let mut shard = self.shard(key);
+        let mut buffer = shard.spare.pop().unwrap_or_else(|| self.new_block());
+        buffer.copy_from_slice(block);
+        shard.insert(key, buffer, self.slots_per_shard);
+    }
+
+    /// Bytes of blocks that it may hold.
+    pub(crate) const fn budget(&self) -> usize {
+        self.slots_per_shard * SHARDS * self.block_size
+    }
+
+    /// Bytes of blocks that it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.blocks.load(Relaxed) * self.block_size
+    }
+
+    fn new_block(&self) -> Box<[u8]> {
+        self.blocks.fetch_add(1, Relaxed);
+        vec![0; self.block_size].into_boxed_slice()
     }
 
     fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {

@@ -2,6 +2,8 @@
 //!
 //! First in the read flow: everything else asks the image for bytes by [`MetadataPlace`].
 
+use std::sync::OnceLock;
+
 use ferofs_format::algorithm::CompressionConfigs;
 use ferofs_format::device::{DEVICE_SLOT_SIZE, DeviceSlot};
 use ferofs_format::superblock::{self, Compression, Superblock};
@@ -9,7 +11,8 @@ use ferofs_format::xattr::LongPrefix;
 use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, FileOffset, Nid, Structure};
 
 use super::cache::{BlockCache, Key};
-use super::scratch::Scratches;
+use super::engine::stats::Cause;
+use super::engine::{Engine, EngineOptions};
 use super::source::Source;
 use crate::error::{Corruption, Error, Locate, Result};
 
@@ -20,11 +23,13 @@ pub struct OpenOptions {
     pub metadata_cache: usize,
     /// Verify the superblock's checksum. Default: yes.
     pub verify_checksum: bool,
+    /// Budgets for reading content.
+    pub engine: EngineOptions,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { metadata_cache: 4 << 20, verify_checksum: true }
+        Self { metadata_cache: 4 << 20, verify_checksum: true, engine: EngineOptions::default() }
     }
 }
 
@@ -71,7 +76,9 @@ pub struct Image {
     slots: Vec<DeviceSlot>,
     prefixes: Vec<LongPrefix>,
     cache: BlockCache,
-    pub(super) scratches: Scratches,
+    /// The packed inode, read once.
+    packed: OnceLock<super::Inode>,
+    pub(super) engine: Engine,
 }
 
 impl std::fmt::Debug for Image {
@@ -113,8 +120,17 @@ impl Image {
             devices.push(Device { source, unified: unified_range(slot, &superblock) });
         }
         let cache = BlockCache::new(superblock.block_size.bytes(), options.metadata_cache);
-        let scratches = Scratches::default();
-        let mut image = Self { superblock, configs, devices, slots, prefixes: Vec::new(), cache, scratches };
+        let engine = Engine::new(&options.engine, superblock.block_size.bytes());
+        let mut image = Self {
+            superblock,
+            configs,
+            devices,
+            slots,
+            prefixes: Vec::new(),
+            cache,
+            packed: OnceLock::new(),
+            engine,
+        };
         image.prefixes = image.read_prefixes()?;
         Ok(image)
     }
@@ -245,6 +261,7 @@ impl Image {
         let len = usize::try_from(have).unwrap_or(usize::MAX).min(buf.len());
         let (head, tail) = buf.split_at_mut(len);
         tail.fill(0);
+        self.engine.counters.io(Cause::Metadata, head.len());
         self.primary().read_exact_at(start, head).map_err(|e| Error::io_unnamed("read image", e))
     }
 
@@ -252,6 +269,20 @@ impl Image {
         let no_metabox = || Corruption::new(structure, Fault::FeatureNotSet("METABOX"));
         let metabox = self.inode(self.superblock.metabox.ok_or_else(no_metabox)?)?;
         self.read_exact(&metabox, pos, Structure::Metabox, buf)
+    }
+
+    /// Fills `buf` from the packed inode's content.
+    pub(super) fn read_fragment(&self, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
+        let packed = match self.packed.get() {
+            Some(packed) => packed,
+            None => {
+                let fault = Fault::FeatureNotSet("FRAGMENTS");
+                let no_packed = || Corruption::new(Structure::PackedInode, fault);
+                let packed = self.inode(self.superblock.packed.ok_or_else(no_packed)?)?;
+                self.packed.get_or_init(|| packed)
+            }
+        };
+        self.read_exact(packed, BytePos::new(offset.get()), Structure::PackedInode, buf)
     }
 
     /// Fills `buf` from the decoded content of an inode that holds structures: the packed inode, the

@@ -1,0 +1,181 @@
+//! Runs: adjacent, wholly wanted extents, read with one call into the tail of the range that they will fill.
+//!
+//! Each extent of a run is at least as long as its encoded bytes. So what is decoded never reaches the encoded bytes
+//! of a later extent: before extent `i + 1`, as much output remains as encoded bytes do, or more. Only the last ones
+//! may lack the few bytes by which a decoder's output must trail its input; they are moved to a buffer first.
+
+use ferofs_codec::{Extent as Decode, decode_lz4_in_place, strip_padding};
+use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
+
+use super::super::extent::{Extent, ExtentData, Location};
+use super::super::image::{Image, to_u64};
+use super::stats::{Cause, Counter};
+use super::{Request, undecodable};
+use crate::error::Result;
+
+/// Extents of a run at most: their records are all the memory that a run needs.
+const MAX: usize = 128;
+/// Encoded bytes that other algorithms than LZ4 may have in a run, as they are moved before they are decoded.
+const MAX_MOVED: usize = 64 << 10;
+
+/// An extent in flight.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    len: u32,
+    encoded_len: u32,
+    /// `None` for a stored extent.
+    algorithm: Option<Algorithm>,
+    partial: bool,
+}
+
+/// A run being gathered.
+#[derive(Debug)]
+pub(super) struct Run {
+    pieces: [Option<Piece>; MAX],
+    count: usize,
+    start: FileOffset,
+    device: DeviceId,
+    pos: BytePos,
+    decoded_len: usize,
+    encoded_len: usize,
+    /// Bytes that the request wants.
+    wanted: usize,
+    /// With several devices, adjacent positions may be on two of them.
+    joins: bool,
+}
+
+impl Run {
+    /// The run that starts with `extent`, if the request of `wanted` bytes from `offset` on wants all of it.
+    pub(super) fn start(image: &Image, extent: &Extent, offset: FileOffset, wanted: usize) -> Option<Self> {
+        let (device, pos, piece) = piece(extent)?;
+        if extent.start != offset || to_usize(piece.len) > wanted {
+            return None;
+        }
+        let joins = image.device_slots().is_empty();
+        let mut run = Self {
+            pieces: [None; MAX],
+            count: 0,
+            start: offset,
+            device,
+            pos,
+            decoded_len: 0,
+            encoded_len: 0,
+            wanted,
+            joins,
+        };
+        run.push(piece);
+        Some(run)
+    }
+
+    /// Whether another extent may fit.
+    pub(super) fn wants_more(&self) -> bool {
+        self.joins && self.count < MAX && self.decoded_len < self.wanted
+    }
+
+    /// Takes `extent`, which follows, if it belongs here.
+    pub(super) fn extend(&mut self, extent: &Extent) -> bool {
+        let Some((device, pos, piece)) = piece(extent) else { return false };
+        let fits = to_usize(piece.len) <= self.wanted - self.decoded_len;
+        let adjacent = device == self.device && self.pos.checked_add(to_u64(self.encoded_len)) == Some(pos);
+        if fits && adjacent && extent.start == self.end() {
+            self.push(piece);
+            return true;
+        }
+        false
+    }
+
+    fn push(&mut self, piece: Piece) {
+        self.pieces[self.count] = Some(piece);
+        self.count += 1;
+        self.decoded_len += to_usize(piece.len);
+        self.encoded_len += to_usize(piece.encoded_len);
+    }
+
+    /// Where in the file the run ends.
+    pub(super) fn end(&self) -> FileOffset {
+        FileOffset::new(self.start.get() + to_u64(self.decoded_len))
+    }
+
+    /// Bytes that the run decodes to.
+    pub(super) const fn decoded_len(&self) -> usize {
+        self.decoded_len
+    }
+}
+
+/// `extent` as a piece of a run, and where it is stored.
+fn piece(extent: &Extent) -> Option<(DeviceId, BytePos, Piece)> {
+    let (at, encoded_len, algorithm, partial) = match extent.data {
+        ExtentData::Stored { at } => (at, extent.len, None, false),
+        ExtentData::Encoded { algorithm, at, encoded_len, partial } => {
+            (at, encoded_len, Some(algorithm), partial)
+        }
+        _ => return None,
+    };
+    let Location::Device(device, pos) = at else { return None };
+    let len = u32::try_from(extent.len).ok()?;
+    let encoded_len = u32::try_from(encoded_len).ok()?;
+    let moved = algorithm.is_some_and(|algorithm| algorithm != Algorithm::Lz4);
+    if encoded_len > len || moved && to_usize(encoded_len) > MAX_MOVED {
+        return None;
+    }
+    Some((device, pos, Piece { len, encoded_len, algorithm, partial }))
+}
+
+impl Request<'_> {
+    /// Reads and decodes `run` into `buf`, which is as long as it decodes to.
+    pub(super) fn read_run(&mut self, run: &Run, buf: &mut [u8]) -> Result<()> {
+        let mut encoded = buf.len() - run.encoded_len;
+        let at = Location::Device(run.device, run.pos);
+        self.image.read_counted(at, 0, &mut buf[encoded..], Cause::Run)?;
+        let first = encoded;
+        let mut out = 0;
+        for piece in run.pieces.iter().take(run.count).flatten() {
+            let encoded_end = encoded + to_usize(piece.encoded_len);
+            let len = to_usize(piece.len);
+            // Holds as no extent of a run is longer encoded than decoded.
+            debug_assert!(out + len <= encoded_end);
+            let at = run.pos.checked_add(to_u64(encoded - first)).unwrap_or(run.pos);
+            let at = Location::Device(run.device, at);
+            self.decode_piece(piece, &mut buf[out..encoded_end], len, at)?;
+            encoded = encoded_end;
+            out += len;
+        }
+        Ok(())
+    }
+
+    /// Decodes the encoded bytes at the end of `buf` into its first `len` bytes.
+    fn decode_piece(&mut self, piece: &Piece, buf: &mut [u8], len: usize, at: Location) -> Result<()> {
+        let start = buf.len() - to_usize(piece.encoded_len);
+        let Some(algorithm) = piece.algorithm else {
+            if start > 0 {
+                buf.copy_within(start.., 0);
+            }
+            return Ok(());
+        };
+        let counters = &self.image.engine.counters;
+        let encoded = strip_padding(&buf[start..]);
+        let exact = self.exact(piece.partial);
+        if algorithm == Algorithm::Lz4 && exact && buf.len() - len >= in_place_margin(encoded.len()) {
+            let range = buf.len() - encoded.len()..buf.len();
+            counters.decoded(Counter::InPlace, len);
+            return decode_lz4_in_place(buf, range, len).map(drop).map_err(|_| undecodable(at));
+        }
+        self.scratch.encoded.clear();
+        self.scratch.encoded.extend_from_slice(encoded);
+        counters.decoded(Counter::Copied, len);
+        let decode = if exact { Decode::Whole } else { Decode::Prefix };
+        let result = self.scratch.decoder.decode(algorithm, &self.scratch.encoded, &mut buf[..len], decode);
+        result.map_err(|_| undecodable(at))
+    }
+}
+
+/// By how many bytes the end of LZ4's output must trail the end of its input, for any input of `encoded_len` bytes.
+/// Source: lz4.h, "in-place decompression".
+const fn in_place_margin(encoded_len: usize) -> usize {
+    (encoded_len >> 8) + 32
+}
+
+fn to_usize(len: u32) -> usize {
+    // Linux, where this runs, has no narrower lengths.
+    usize::try_from(len).unwrap_or(usize::MAX)
+}
