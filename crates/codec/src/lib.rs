@@ -29,10 +29,6 @@ pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParam
 pub fn compressor(params: &Params) -> Result<Box<dyn FixedOutput>, ParamsError> {
     params.check()?;
     Ok(match params.method {
-        Method::Lz4(Lz4Params { level: level @ 1.., .. }) => {
-            let range = "0 (fast) in this version";
-            return Err(ParamsError::Level { algorithm: "lz4", level, range });
-        }
         Method::Lz4(p) => Box::new(lz4::Lz4::new(p, params.window)),
         Method::Lzma(p) => Box::new(lzma::Encoder::new(p, params.window)?),
         Method::Deflate(p) => Box::new(deflate::encoder(p, params.window)?),
@@ -101,7 +97,7 @@ mod tests {
 
     fn method() -> impl Strategy<Value = (Algorithm, u8)> {
         prop_oneof![
-            8 => (Just(Algorithm::Lz4), Just(0u8)),
+            8 => (Just(Algorithm::Lz4), 0u8..=12),
             1 => (Just(Algorithm::Lzma), prop_oneof![0u8..=9, 100u8..=109]),
             1 => (Just(Algorithm::Deflate), 0u8..=12),
             1 => (Just(Algorithm::Zstd), 1u8..=22),
@@ -135,7 +131,7 @@ mod tests {
 
         #[test]
         fn clusters_do_not_depend_on_what_came_before(
-            before in content(), input in content(), size in 64usize..5000, level in 0u8..=0,
+            before in content(), input in content(), size in 64usize..5000, level in 0u8..=12,
         ) {
             let params = Params::new(Algorithm::Lz4, Some(level)).unwrap();
             let (mut used, mut fresh) = (compressor(&params).unwrap(), compressor(&params).unwrap());

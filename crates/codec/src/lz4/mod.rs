@@ -1,8 +1,10 @@
 //! LZ4 with fixed-size output, our own: one match finder runs on over a file's clusters. Source: FORMAT.md 6.5.
 
+mod chain;
 mod decode;
 mod fast;
 mod mem;
+mod optimal;
 mod sink;
 
 pub(crate) use decode::{decode, decode_in_place};
@@ -13,30 +15,48 @@ use crate::params::Lz4Params;
 
 /// The LZ4 compressors, by level.
 pub(crate) struct Lz4 {
-    fast: fast::Fast,
+    parse: Parse,
     window: usize,
+}
+
+enum Parse {
+    Fast(fast::Fast),
+    Optimal(optimal::Optimal),
 }
 
 impl Lz4 {
     pub(crate) fn new(params: Lz4Params, window: usize) -> Self {
-        Self { fast: fast::Fast::new(params.max_distance), window }
+        let parse = match params.level {
+            0 => Parse::Fast(fast::Fast::new(params.max_distance)),
+            level => Parse::Optimal(optimal::Optimal::new(level, params.max_distance)),
+        };
+        Self { parse, window }
+    }
+
+    fn run(&mut self, src: &[u8], pos: usize, dst: &mut [u8], window: usize) -> Result<Fit, EncodeError> {
+        match &mut self.parse {
+            Parse::Fast(fast) => fast.fit(src, pos, dst, window),
+            Parse::Optimal(optimal) => optimal.fit(src, pos, dst, window),
+        }
     }
 }
 
 impl FixedOutput for Lz4 {
     fn begin(&mut self) {
-        self.fast.begin();
+        match &mut self.parse {
+            Parse::Fast(fast) => fast.begin(),
+            Parse::Optimal(optimal) => optimal.begin(),
+        }
     }
 
     fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError> {
-        self.fast.fit(src, pos, dst, self.window)
+        self.run(src, pos, dst, self.window)
     }
 
     fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError> {
         self.begin();
-        let fit = self.fast.fit(src, 0, dst, usize::MAX)?;
-        Ok(match fit {
-            Fit::Encoded { consumed, .. } if consumed == src.len() => fit,
+        Ok(match self.run(src, 0, dst, usize::MAX)? {
+            fit @ Fit::Encoded { consumed, .. } if consumed == src.len() => fit,
             _ => Fit::DoesNotPay,
         })
     }

@@ -23,7 +23,7 @@ pub(super) struct Sink<'a> {
 
 /// Extension bytes of a length field whose value beyond the token's 15 is `rest + 15`.
 #[inline(always)]
-const fn extension(len: usize) -> usize {
+pub(super) const fn extension(len: usize) -> usize {
     if len < 15 { 0 } else { 1 + (len - 15) / 255 }
 }
 
