@@ -65,8 +65,8 @@ impl std::fmt::Debug for Decoder {
     }
 }
 
-/// Decodes the LZ4 cluster at `buffer[encoded]` into `buffer[..decoded_len]`, in place. It succeeds exactly where
-/// [`Fit::Encoded`](crate::Fit::Encoded) says `in_place` and the encoded bytes end at `decoded_len` or beyond.
+/// Decodes the LZ4 cluster at `buffer[encoded]` into `buffer[..decoded_len]`, in place. It succeeds where
+/// [`Fit::Encoded`](crate::Fit::Encoded) says `in_place` and the encoded bytes end with the last page of the decoded range.
 ///
 /// # Errors
 /// [`DecodeError::Overtakes`] where output would reach unread input (the buffer's content is then lost); else as

@@ -23,7 +23,7 @@ pub enum Fit {
         /// Output bytes written; the first of them is never zero.
         produced: usize,
         /// Whether the cluster decodes inside its own output: with the encoded bytes at the very end of the decoded
-        /// range, output never overtakes unread input. Only ever true for LZ4.
+        /// range, counted in whole pages of 4 KiB, output never overtakes unread input. Only ever true for LZ4.
         in_place: bool,
     },
     /// Store the input plainly: encoding saves nothing.
@@ -40,7 +40,7 @@ pub trait FixedOutput: Send {
 
     /// Encodes as much as fits of `src[pos..]` into `dst`.
     ///
-    /// Each cluster decodes on its own: matches reach back to `pos` and no further. It pays if it takes more input
+    /// At most the window is taken, or four times the output if that is more. Each cluster decodes on its own: matches reach back to `pos` and no further. It pays if it takes more input
     /// than the output's size, or, at the input's end, than the bytes produced.
     ///
     /// # Errors
@@ -94,6 +94,8 @@ pub(crate) fn check(src: &[u8], pos: usize, dst: &[u8], window: usize) -> Result
     if window < dst.len() {
         return Err(EncodeError::WindowTooSmall { window, output: dst.len() });
     }
+    // An output as large as the window could never pay: give it room for a ratio of four.
+    let window = window.max(dst.len().saturating_mul(4));
     Ok(src.len().min(pos.saturating_add(window)))
 }
 
@@ -129,6 +131,6 @@ mod tests {
             Err(EncodeError::OutputTooLarge { .. })
         ));
         assert!(matches!(check(&src, 0, &vec![0; 65537], 65536), Err(EncodeError::WindowTooSmall { .. })));
-        assert_eq!(check(&src, 3, &[0; 64], 64), Ok(67));
+        assert_eq!(check(&[1; 1000], 3, &[0; 64], 64), Ok(259));
     }
 }

@@ -103,7 +103,14 @@ impl Finder {
     /// # Safety
     /// `start <= at`, `at + 8 <= end <= src.len()`, `known` is a match at `at` or none.
     #[inline(always)]
-    pub(super) unsafe fn longest(&mut self, src: &[u8], start: usize, at: usize, end: usize, known: Match) -> Match {
+    pub(super) unsafe fn longest(
+        &mut self,
+        src: &[u8],
+        start: usize,
+        at: usize,
+        end: usize,
+        known: Match,
+    ) -> Match {
         debug_assert!(start <= at && at + 8 <= end && end <= src.len());
         while self.next <= at {
             // SAFETY: `next <= at`, and `at + 8 <= src.len()`.

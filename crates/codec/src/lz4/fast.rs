@@ -53,26 +53,37 @@ impl Fast {
             // The last position at which a match may start; eight bytes are readable from it.
             let last = end - MATCH_LIMIT;
             let match_end = end - LAST_LITERALS;
+            let (table, base) = (&mut *self.table, self.base);
             // SAFETY: `start < last` and `last + 8 <= end <= src.len()`.
             let five = unsafe { mem::load64(src, start) };
-            self.table[hash(five)] = self.base + start as u32;
+            table[hash(five)] = base + start as u32;
             let mut at = start + 1;
-            let mut misses = 1usize << SKIP_LOG;
-            while at <= last {
-                // SAFETY: `at <= last`, so `at + 8 <= end`.
-                let here = unsafe { mem::load64(src, at) };
-                let slot = &mut self.table[hash(here)];
-                let distance = (self.base as usize + at).wrapping_sub(*slot as usize);
-                *slot = self.base + at as u32;
-                let reach = (at - start).min(self.max_distance);
-                // A distance of 0 wraps round and is refused with those out of reach.
-                let candidate = if distance.wrapping_sub(1) < reach { at - distance } else { at + 1 };
-                // SAFETY: `candidate` is `at + 1` or less, and `at + 8 <= end <= src.len()`.
-                if candidate > at || unsafe { mem::load32(src, candidate) } != here as u32 {
-                    at += misses >> SKIP_LOG;
+            // SAFETY: `start + 1 <= last`.
+            let mut here = unsafe { mem::load64(src, at) };
+            'sequences: loop {
+                let mut misses = 1usize << SKIP_LOG;
+                let candidate = loop {
+                    let slot = &mut table[hash(here)];
+                    let candidate = (*slot).wrapping_sub(base) as usize;
+                    *slot = base + at as u32;
+                    let ahead = at + (misses >> SKIP_LOG);
                     misses += 1;
-                    continue;
-                }
+                    // What an earlier file or a later position left wraps round to beyond `at`, or lies there.
+                    // One branch for all: the bytes are loaded before it is known whether the candidate is in reach.
+                    let near = (candidate.wrapping_sub(start) < at - start)
+                        & (at.wrapping_sub(candidate) <= self.max_distance);
+                    // SAFETY: the index is at most `at`, and `at + 8 <= end <= src.len()`.
+                    let there = unsafe { mem::load32(src, candidate.min(at)) };
+                    if near & (there == here as u32) {
+                        break candidate;
+                    }
+                    if ahead > last {
+                        break 'sequences;
+                    }
+                    at = ahead;
+                    // SAFETY: `at <= last`, so `at + 8 <= end`.
+                    here = unsafe { mem::load64(src, at) };
+                };
                 let (mut at2, mut from) = (at, candidate);
                 // SAFETY: both indexes are positive and at most `at`, which is below `end`.
                 while at2 > anchor && from > start && unsafe { mem::same(src, at2 - 1, from - 1) } {
@@ -82,7 +93,7 @@ impl Fast {
                 // SAFETY: `candidate < at`, and `at + 4 <= last + 4 < match_end <= src.len()`.
                 let more = unsafe { mem::common(src, at + MIN_MATCH, candidate + MIN_MATCH, match_end) };
                 let len = at - at2 + MIN_MATCH + more;
-                let written = sink.sequence(src, start, anchor, at2, distance as u16, len);
+                let written = sink.sequence(src, start, anchor, at2, (at - candidate) as u16, len);
                 if written < len {
                     if written > 0 {
                         anchor = at2 + written;
@@ -91,12 +102,14 @@ impl Fast {
                 }
                 at = at2 + len;
                 anchor = at;
-                misses = 1 << SKIP_LOG;
-                if at <= last {
-                    // SAFETY: `at - 2 > start` is below `last`, so `at - 2 + 8 <= end`.
-                    let behind = unsafe { mem::load64(src, at - 2) };
-                    self.table[hash(behind)] = self.base + at as u32 - 2;
+                if at > last {
+                    break;
                 }
+                // SAFETY: `at - 2 > start` is below `last`, so `at - 2 + 8 <= end`.
+                let behind = unsafe { mem::load64(src, at - 2) };
+                table[hash(behind)] = base + at as u32 - 2;
+                // SAFETY: `at <= last`, so `at + 8 <= end`.
+                here = unsafe { mem::load64(src, at) };
             }
         }
         Ok(sink.finish(src, start, anchor, end))

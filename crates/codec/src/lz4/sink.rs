@@ -12,6 +12,9 @@ pub(super) const LAST_LITERALS: usize = 5;
 /// The last match starts this many bytes before the block's end, or earlier.
 pub(super) const MATCH_LIMIT: usize = 12;
 
+/// Readers decode into whole pages: the encoded bytes end where the last one does.
+const PAGE: usize = 4096;
+
 /// The output of one cluster.
 pub(super) struct Sink<'a> {
     dst: &'a mut [u8],
@@ -122,6 +125,7 @@ impl<'a> Sink<'a> {
         if !crate::fit::pays(consumed, produced, self.dst.len(), start + consumed == src.len()) {
             return Fit::DoesNotPay;
         }
-        Fit::Encoded { consumed, produced, in_place: self.excess <= consumed as isize - produced as isize }
+        let behind = consumed.next_multiple_of(PAGE) as isize - produced as isize;
+        Fit::Encoded { consumed, produced, in_place: self.excess <= behind }
     }
 }

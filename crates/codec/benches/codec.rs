@@ -1,0 +1,330 @@
+//! The codecs beside liblz4 called once per cluster, and beside plain bisection, on real files: one table, one run.
+//!
+//! `cargo bench -p ferofs-codec -- [--only NAME] [--mib N] [FILE]...`; without files: binaries, documentation and kernel
+//! source of this machine. Times are the thread's CPU time, the least of the turns, ours and theirs by turns.
+#![allow(unsafe_code, missing_docs, clippy::expect_used, clippy::type_complexity)]
+
+use std::ffi::{c_char, c_int};
+use std::hint::black_box;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use ferofs_codec::{Algorithm, Decoder, Extent, Fit, FixedOutput, Params, compressor};
+use rustix::time::{ClockId, clock_gettime};
+
+const BLOCK: usize = 4096;
+const WINDOW: usize = 1 << 20;
+const TURNS: usize = 3;
+
+unsafe extern "C" {
+    fn LZ4_compress_destSize(src: *const c_char, dst: *mut c_char, len: *mut c_int, target: c_int) -> c_int;
+    fn LZ4_compress_HC_destSize(
+        state: *mut u8,
+        src: *const c_char,
+        dst: *mut c_char,
+        len: *mut c_int,
+        target: c_int,
+        level: c_int,
+    ) -> c_int;
+    fn LZ4_sizeofStateHC() -> c_int;
+    fn LZ4_decompress_safe(src: *const c_char, dst: *mut c_char, len: c_int, capacity: c_int) -> c_int;
+}
+
+/// Encodes one cluster: input taken and bytes made, or `None` if it does not pay.
+type Cluster<'a> = dyn FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize, bool)> + 'a;
+
+/// What one pass over a file showed.
+#[derive(Clone, Copy, Default)]
+struct Pass {
+    seconds: f64,
+    /// Bytes in whole blocks, as an image stores them.
+    bytes: usize,
+    clusters: usize,
+    in_place: usize,
+}
+
+fn now() -> f64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+fn pass(src: &[u8], size: usize, encode: &mut Cluster<'_>) -> Pass {
+    let (mut out, mut dst, mut pos) = (Pass::default(), vec![0; size], 0);
+    let start = now();
+    while pos < src.len() {
+        match encode(src, pos, &mut dst) {
+            Some((consumed, produced, in_place)) => {
+                pos += consumed;
+                out.bytes += produced.next_multiple_of(BLOCK);
+                out.clusters += 1;
+                out.in_place += usize::from(in_place);
+            }
+            None => {
+                pos += BLOCK;
+                out.bytes += BLOCK;
+            }
+        }
+    }
+    out.seconds = now() - start;
+    out
+}
+
+fn best(of: &mut Option<Pass>, new: Pass) {
+    let seconds = of.map_or(new.seconds, |old| old.seconds.min(new.seconds));
+    *of = Some(Pass { seconds, ..new });
+}
+
+fn pays(consumed: usize, produced: usize, size: usize, at_end: bool) -> Option<(usize, usize, bool)> {
+    (produced > 0 && produced < consumed && (at_end || consumed > size))
+        .then_some((consumed, produced, false))
+}
+
+fn liblz4(level: u8) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize, bool)> {
+    // SAFETY: a query without arguments.
+    let words = unsafe { LZ4_sizeofStateHC() } as usize / 8 + 1;
+    let mut state = vec![0u64; words];
+    move |src, pos, dst| {
+        let rest = &src[pos..src.len().min(pos + WINDOW.max(4 * dst.len()))];
+        let (mut len, from, to) = (rest.len() as c_int, rest.as_ptr().cast(), dst.as_mut_ptr().cast());
+        let target = dst.len() as c_int;
+        let produced = match level {
+            // SAFETY: the pointers cover `len` and `target` bytes.
+            0 => unsafe { LZ4_compress_destSize(from, to, &raw mut len, target) },
+            // SAFETY: as above; the state is as large as liblz4 asks for, and aligned to eight bytes.
+            _ => unsafe {
+                LZ4_compress_HC_destSize(
+                    state.as_mut_ptr().cast(),
+                    from,
+                    to,
+                    &raw mut len,
+                    target,
+                    level.into(),
+                )
+            },
+        };
+        pays(len as usize, produced as usize, dst.len(), pos + len as usize == src.len())
+    }
+}
+
+/// The longest input that fits, by halving the interval down to a thousandth.
+fn bisect(
+    mut compress: impl FnMut(&[u8], &mut [u8]) -> Option<usize>,
+) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize, bool)> {
+    move |src, pos, dst| {
+        let rest = &src[pos..src.len().min(pos + WINDOW.max(4 * dst.len()))];
+        let (mut low, mut size) = (0, 0);
+        let mut high = rest.len().min(dst.len() * 8) + 1;
+        while high - low > 1 + low / 1000 {
+            // The first trial takes the upper end: short input fits at once.
+            let len = if low == 0 && high > rest.len() { rest.len() } else { low + (high - low) / 2 };
+            match compress(&rest[..len], dst) {
+                Some(produced) => (low, size) = (len, produced),
+                None => high = len,
+            }
+        }
+        pays(low, size, dst.len(), pos + low == src.len())
+    }
+}
+
+fn peer(algorithm: Algorithm, level: u8) -> Option<Box<Cluster<'static>>> {
+    match algorithm {
+        Algorithm::Lz4 => Some(Box::new(liblz4(level))),
+        Algorithm::Lzma => None,
+        Algorithm::Deflate => {
+            let level = libdeflater::CompressionLvl::new(level.into()).expect("a level of libdeflate's");
+            let mut c = libdeflater::Compressor::new(level);
+            Some(Box::new(bisect(move |src, dst| c.deflate_compress(src, dst).ok())))
+        }
+        Algorithm::Zstd => {
+            let mut c = zstd_safe::CCtx::create();
+            Some(Box::new(bisect(move |src, dst| c.compress(dst, src, level.into()).ok())))
+        }
+    }
+}
+
+fn ours(
+    encoder: &mut dyn FixedOutput,
+) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize, bool)> {
+    |src, pos, dst| match encoder.fit(src, pos, dst).expect("a call within the limits") {
+        Fit::Encoded { consumed, produced, in_place } => Some((consumed, produced, in_place)),
+        Fit::DoesNotPay => None,
+    }
+}
+
+fn row(name: &str, data: &[u8], algorithm: Algorithm, level: u8, size: usize) {
+    let params = Params::new(algorithm, Some(level)).expect("a level that exists");
+    let mut encoder = compressor(&params).expect("checked parameters");
+    let mut peer = peer(algorithm, level);
+    let (mut mine, mut theirs) = (None, None);
+    for _ in 0..TURNS {
+        encoder.begin();
+        best(&mut mine, pass(data, size, &mut ours(&mut *encoder)));
+        if let Some(peer) = &mut peer {
+            best(&mut theirs, pass(data, size, peer));
+        }
+    }
+    let mine = mine.unwrap_or_default();
+    let speed = |p: Pass| data.len() as f64 / 1e6 / p.seconds;
+    print!(
+        "{name:8} {:8} {level:3} {:5}K {:9.1} {:10}",
+        algorithm.name(),
+        size >> 10,
+        speed(mine),
+        mine.bytes
+    );
+    match theirs {
+        Some(t) => print!(
+            " {:9.1} {:10} {:7.2} {:8.4}",
+            speed(t),
+            t.bytes,
+            t.seconds / mine.seconds,
+            mine.bytes as f64 / t.bytes as f64
+        ),
+        None => print!(" {:>9} {:>10} {:>7} {:>8}", "-", "-", "-", "-"),
+    }
+    if algorithm == Algorithm::Lz4 {
+        print!("  in place {:.2} %", 100.0 * mine.in_place as f64 / mine.clusters.max(1) as f64);
+    }
+    if let Some((trials, clusters)) = encoder.trials() {
+        print!("  {:.2} trials", trials as f64 / clusters.max(1) as f64);
+    }
+    println!();
+}
+
+/// Decodes all clusters of a pass at level 9, by ours and by liblz4.
+fn decoding(name: &str, data: &[u8], size: usize) {
+    let params = Params::new(Algorithm::Lz4, Some(9)).expect("a level that exists");
+    let mut encoder = compressor(&params).expect("checked parameters");
+    let (mut clusters, mut pos) = (Vec::new(), 0);
+    while pos < data.len() {
+        let mut dst = vec![0; size];
+        match encoder.fit(data, pos, &mut dst).expect("a call within the limits") {
+            Fit::Encoded { consumed, produced, .. } => {
+                dst.truncate(produced);
+                clusters.push((dst, consumed));
+                pos += consumed;
+            }
+            Fit::DoesNotPay => pos += BLOCK,
+        }
+    }
+    let mut out = vec![0; 4 << 20];
+    let mut decoder = Decoder::default();
+    let (mut mine, mut theirs) = (f64::MAX, f64::MAX);
+    for _ in 0..2 * TURNS {
+        let start = now();
+        for (src, len) in &clusters {
+            decoder.decode(Algorithm::Lz4, src, &mut out[..*len], Extent::Whole).expect("our own encoding");
+        }
+        mine = mine.min(now() - start);
+        let start = now();
+        for (src, len) in &clusters {
+            let (from, to) = (src.as_ptr().cast(), out.as_mut_ptr().cast());
+            // SAFETY: the pointers cover the lengths given; `len` is at most the window.
+            black_box(unsafe { LZ4_decompress_safe(from, to, src.len() as c_int, *len as c_int) });
+        }
+        theirs = theirs.min(now() - start);
+    }
+    let total: usize = clusters.iter().map(|c| c.1).sum();
+    let speed = |s: f64| total as f64 / 1e6 / s;
+    println!(
+        "{name:8} decode lz4 {:5}K {:9.1} MB/s, liblz4 {:9.1} MB/s: {:.3}",
+        size >> 10,
+        speed(mine),
+        speed(theirs),
+        theirs / mine
+    );
+}
+
+/// Reads files under `root` that `wanted` accepts, in the order of their names, until `most` bytes are there.
+fn gather(root: &str, most: usize, wanted: impl Fn(&Path, usize) -> bool) -> Vec<u8> {
+    let (mut dirs, mut data) = (vec![PathBuf::from(root)], Vec::new());
+    while let Some(dir) = dirs.pop() {
+        let mut entries: Vec<_> = std::fs::read_dir(dir).into_iter().flatten().flatten().collect();
+        entries.sort_by_key(std::fs::DirEntry::path);
+        for entry in entries {
+            let Ok(meta) = entry.metadata() else { continue };
+            if meta.is_dir() {
+                dirs.push(entry.path());
+            } else if meta.is_file() && wanted(&entry.path(), meta.len() as usize) && data.len() < most {
+                data.extend(std::fs::read(entry.path()).unwrap_or_default());
+            }
+        }
+    }
+    data.truncate(most);
+    data
+}
+
+fn defaults(most: usize) -> Vec<(String, Vec<u8>)> {
+    let mut sets = vec![
+        ("bin".to_owned(), gather("/usr/bin", most, |_, len| len > 100_000)),
+        (
+            "doc".to_owned(),
+            gather("/usr/share/doc", most, |path, _| {
+                path.extension().is_none_or(|e| e != "gz" && e != "png")
+            }),
+        ),
+    ];
+    let tar = std::fs::read_dir("/usr/src").into_iter().flatten().flatten().map(|e| e.path());
+    let tar = tar
+        .filter(|p| p.to_string_lossy().contains("linux-source"))
+        .find(|p| p.extension().is_some_and(|e| e == "xz"));
+    if let Some(tar) = tar {
+        let xz =
+            std::process::Command::new("xz").arg("-dc").arg(tar).stdout(std::process::Stdio::piped()).spawn();
+        if let Ok(mut xz) = xz {
+            let mut data = Vec::new();
+            if let Some(out) = xz.stdout.take() {
+                let _read = out.take(most as u64).read_to_end(&mut data);
+            }
+            let _ended = (xz.kill(), xz.wait());
+            sets.push(("kernel".to_owned(), data));
+        }
+    }
+    sets.retain(|(_, data)| !data.is_empty());
+    sets
+}
+
+fn main() {
+    let (mut files, mut only, mut mib) = (Vec::new(), None, 16);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--bench" => {}
+            "--only" => only = args.next(),
+            "--mib" => mib = args.next().and_then(|n| n.parse().ok()).unwrap_or(mib),
+            file => files.push(file.to_owned()),
+        }
+    }
+    let most = mib << 20;
+    let sets = match files.is_empty() {
+        true => defaults(most),
+        false => {
+            let read =
+                |f: String| std::fs::read(&f).map(|mut d| (d.truncate(most), d)).map(|(_, d)| (f.clone(), d));
+            files.into_iter().filter_map(|f| read(f).ok()).collect()
+        }
+    };
+    println!("data     codec    lvl  output ours MB/s      bytes peer MB/s      bytes   speed     size");
+    let wanted = |name: &str| only.as_deref().is_none_or(|o| name.starts_with(o));
+    for (name, data) in &sets {
+        for size in [4 << 10, 64 << 10, 1 << 20] {
+            for (algorithm, levels) in [
+                (Algorithm::Lz4, &[0, 1, 3, 6, 9, 12][..]),
+                (Algorithm::Zstd, &[3, 9]),
+                (Algorithm::Deflate, &[1, 6]),
+                (Algorithm::Lzma, &[6]),
+            ] {
+                for &level in levels {
+                    if wanted(&format!("{}{level}", algorithm.name())) {
+                        // The slow ones, bisected, get a part of the data.
+                        let part = if algorithm == Algorithm::Lz4 { data.len() } else { data.len() / 4 };
+                        row(name, &data[..part], algorithm, level, size);
+                    }
+                }
+            }
+            if wanted("decode") {
+                decoding(name, data, size);
+            }
+        }
+    }
+}
