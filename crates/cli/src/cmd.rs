@@ -1,20 +1,27 @@
 //! The subcommands of `ferofs`, one file each.
 
-mod build;
-mod cat;
+pub(crate) mod build;
+pub(crate) mod cat;
+pub(crate) mod check;
 mod completions;
-mod image;
+pub(crate) mod extract;
+pub(crate) mod image;
 mod links;
-mod ls;
+pub(crate) mod ls;
 pub(crate) mod mount;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::Subcommand;
 
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Build(Box<build::Args>),
+    Check(check::Args),
+    Extract(extract::Args),
     Ls(ls::Args),
     Mount(mount::Args),
     Umount(mount::UmountArgs),
@@ -28,6 +35,8 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> Outcome {
     match command {
         Command::Build(args) => build::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Extract(args) => extract::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => mount::umount(&args),
@@ -36,4 +45,14 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => completions::man(&args),
     }
+}
+
+/// The first SIGINT or SIGTERM ends the work cleanly.
+pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>) -> Result<(), Failure> {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // A second one ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(cancel))?;
+        signal_hook::flag::register(signal, Arc::clone(cancel))?;
+    }
+    Ok(())
 }

@@ -30,6 +30,11 @@ impl Failure {
         Self { subject: None, reason: reason.into(), code: FAILURE }
     }
 
+    /// Whether the image is to blame, and not the system or the caller.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.reason.downcast_ref::<ferofs::Error>().is_some_and(|error| error.corruption().is_some())
+    }
+
     fn is_broken_pipe(&self) -> bool {
         self.reason.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     }

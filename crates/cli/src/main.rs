@@ -7,8 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod cmd;
+mod compat;
 mod exit;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -24,6 +26,10 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let code = cmd::run(Cli::parse().command);
-    exit::finish(code)
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let front_end = args.first().and_then(|name| compat::front_end(name));
+    exit::finish(match front_end {
+        Some(run) => run(&args),
+        None => cmd::run(Cli::parse().command),
+    })
 }

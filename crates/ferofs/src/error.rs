@@ -23,6 +23,16 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
+    /// An extended attribute could not be set.
+    #[error("{}: set attribute {name}: {source}", path.display())]
+    Xattr {
+        /// The file concerned.
+        path: PathBuf,
+        /// The attribute.
+        name: String,
+        /// The reason.
+        source: io::Error,
+    },
     /// The image breaks a rule of the format.
     #[error(transparent)]
     Corrupt(#[from] Corruption),

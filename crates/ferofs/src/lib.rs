@@ -1,15 +1,19 @@
-//! Build, read and check EROFS images.
+//! Build, read, check and extract EROFS images.
 //!
 //! | room | what it does |
 //! |---|---|
 //! | [`build`] | from a directory to an image |
+//! | [`check`] | an image held against the format's rules |
+//! | [`extract`] | from an image to a directory |
 //! | [`error`] | the one error type: I/O, corrupt, unsupported, the caller's mistake |
 //! | [`read`] | from an image to names, attributes and bytes |
 
 #![deny(unsafe_code)]
 
 pub mod build;
+pub mod check;
 pub mod error;
+pub mod extract;
 pub mod read;
 
 pub use error::{Corruption, Error, Result};

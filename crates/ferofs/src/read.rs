@@ -29,6 +29,7 @@ pub use dir::{DirCookie, DirEntry, ReadDir};
 pub use engine::{EngineOptions, Io, Stats};
 pub use extent::{Extent, ExtentData, Location};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
+pub use ferofs_format::superblock::Superblock;
 pub use ferofs_format::{FileOffset, Nid};
 pub use file::Extents;
 pub use image::{Image, MetadataPlace, OpenOptions};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,6 +14,7 @@ use clap::ValueEnum;
 use ferofs::build::{BlockSize, Compression, Exclude, Options, Progress, Stage, Summary, Timestamp, build};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
+use super::cancel_on_signals;
 use crate::exit::{Failure, Outcome};
 
 /// Build an image from a directory
@@ -102,10 +103,14 @@ enum Algorithm {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let options = args.options();
+    execute(&args.options(), &args.image, args.quiet)
+}
+
+/// Builds an image, with a progress bar and a summary where somebody looks.
+pub(crate) fn execute(options: &Options, image: &Path, quiet: bool) -> Outcome {
     cancel_on_signals(&options.cancel)?;
-    let display = (!args.quiet && std::io::stderr().is_terminal()).then(|| Display::start(&options.progress));
-    let result = build(&options, &args.image);
+    let display = (!quiet && std::io::stderr().is_terminal()).then(|| Display::start(&options.progress));
+    let result = build(options, image);
     if let Some(display) = display {
         display.stop();
     }
@@ -113,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     for warning in &summary.warnings {
         eprintln!("ferofs: {warning}");
     }
-    if !args.quiet && std::io::stdout().is_terminal() {
+    if !quiet && std::io::stdout().is_terminal() {
         print(&summary);
     }
     Ok(0)
@@ -164,16 +169,6 @@ fn uuid(text: &str) -> Result<[u8; 16], &'static str> {
     // The radix' parser would take a sign.
     let number = Some(&digits).filter(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
     number.and_then(|digits| u128::from_str_radix(digits, 16).ok()).map(u128::to_be_bytes).ok_or(PROBLEM)
-}
-
-/// The first SIGINT or SIGTERM ends the build cleanly.
-fn cancel_on_signals(cancel: &Arc<AtomicBool>) -> Result<(), Failure> {
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second one ends the process at once; the image has no name then either.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(cancel))?;
-        signal_hook::flag::register(signal, Arc::clone(cancel))?;
-    }
-    Ok(())
 }
 
 /// The progress bar and the thread that moves it.

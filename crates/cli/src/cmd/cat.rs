@@ -14,11 +14,11 @@ const BUFFER_SIZE: usize = 1 << 20;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    image: ImageArgs,
+    pub(crate) image: ImageArgs,
 
     /// Files to write, as paths within the image; symbolic links are followed
     #[arg(required = true)]
-    paths: Vec<PathBuf>,
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {

@@ -33,6 +33,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
+impl Args {
+    /// A short listing of `path`.
+    pub(crate) fn plain(image: ImageArgs, path: PathBuf) -> Self {
+        Self { image, path, long: false, recursive: false, json: false }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
     let image = args.image.open()?;
     let listing = Listing { image: &image, args };
@@ -156,7 +163,7 @@ fn mode_string(file_type: FileType, permissions: u16) -> String {
     text
 }
 
-fn time_string(secs: i64) -> String {
+pub(crate) fn time_string(secs: i64) -> String {
     match jiff::Timestamp::from_second(secs) {
         Ok(time) => time.strftime("%Y-%m-%d %H:%M").to_string(),
         Err(_) => format!("@{secs}"),

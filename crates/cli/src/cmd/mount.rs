@@ -72,7 +72,7 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 pub(crate) struct UmountArgs {
     /// The directory that it is mounted on
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {

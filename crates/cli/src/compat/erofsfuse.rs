@@ -1,0 +1,55 @@
+//! `erofsfuse [OPTIONS] IMAGE DIR`.
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+use crate::cmd::image::ImageArgs;
+use crate::cmd::mount;
+use crate::exit::Outcome;
+
+/// Mount an EROFS image through FUSE.
+#[derive(Parser, Debug)]
+#[command(name = "erofsfuse", version)]
+struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// The directory to mount on
+    dir: std::path::PathBuf,
+
+    /// Stay in the foreground
+    #[arg(short)]
+    foreground: bool,
+
+    /// Stay in the foreground, and say more
+    #[arg(short)]
+    debug: bool,
+
+    /// Answer on one thread
+    #[arg(short)]
+    single: bool,
+
+    /// Mount options, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+
+    /// Messages: accepted
+    #[arg(long, value_name = "LEVEL")]
+    dbglevel: Option<u8>,
+}
+
+/// Runs `erofsfuse` with these arguments, the program's name first.
+pub(crate) fn run(args: &[OsString]) -> Outcome {
+    let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    mount::run(&mount::Args {
+        image: args.image,
+        dir: args.dir,
+        fuse: true,
+        kernel: false,
+        foreground: args.foreground || args.debug,
+        options: args.options,
+        threads: if args.single { std::num::NonZeroUsize::new(1) } else { None },
+        verbose: args.debug,
+    })
+}

@@ -1,0 +1,141 @@
+//! `fsck.erofs [OPTIONS] IMAGE`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use ferofs::{check, extract};
+
+use crate::cmd::check::{Examined, examine, print_findings};
+use crate::cmd::image::ImageArgs;
+use crate::exit::{FAILURE, Outcome};
+
+/// Check an EROFS image, or extract it.
+#[derive(Parser, Debug)]
+#[command(name = "fsck.erofs", version, disable_version_flag = true)]
+struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// Decode all content, and extract it to DIR if that is given
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    extract: Option<Option<PathBuf>>,
+
+    /// Extract what is below this directory of the image
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    path: PathBuf,
+
+    /// Replace files that exist
+    #[arg(long)]
+    overwrite: bool,
+
+    /// Accepted: extraction as root needs no force
+    #[arg(long)]
+    force: bool,
+
+    /// Keep owners and permissions
+    #[arg(long, overrides_with = "no_preserve")]
+    preserve: bool,
+
+    /// Leave owners and permissions as they come
+    #[arg(long)]
+    no_preserve: bool,
+
+    /// Keep owners
+    #[arg(long, overrides_with = "no_preserve_owner")]
+    preserve_owner: bool,
+
+    /// Leave owners as they come
+    #[arg(long)]
+    no_preserve_owner: bool,
+
+    /// Keep permissions
+    #[arg(long, overrides_with = "no_preserve_perms")]
+    preserve_perms: bool,
+
+    /// Leave permissions as they come
+    #[arg(long)]
+    no_preserve_perms: bool,
+
+    /// Keep extended attributes
+    #[arg(long, overrides_with = "no_xattrs")]
+    xattrs: bool,
+
+    /// Leave out extended attributes (default)
+    #[arg(long)]
+    no_xattrs: bool,
+
+    /// Print the compression ratio of the content
+    #[arg(short = 'p')]
+    print_ratio: bool,
+
+    /// Messages: accepted
+    #[arg(short = 'd', value_name = "LEVEL")]
+    debug: Option<u8>,
+
+    /// Repair without asking: accepted, nothing is ever repaired
+    #[arg(short = 'a')]
+    automatic: bool,
+
+    /// Answer yes: accepted, nothing is ever asked
+    #[arg(short = 'y')]
+    yes: bool,
+
+    /// Print the version
+    #[arg(short = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+}
+
+/// Runs `fsck.erofs` with these arguments, the program's name first.
+pub(crate) fn run(args: &[OsString]) -> Outcome {
+    let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    if let Some(Some(target)) = &args.extract {
+        return args.extract_to(target);
+    }
+    let content = args.extract.is_some() || args.print_ratio;
+    match examine(&args.image, &check::Options { workers: None, content })? {
+        Examined::Refused(_) => Ok(FAILURE),
+        Examined::Opened(report) => {
+            print_findings(&args.image.path, &report);
+            if args.print_ratio && report.content_bytes > 0 {
+                let image = std::fs::metadata(&args.image.path).map_or(0, |metadata| metadata.len());
+                let ratio = image as f64 * 100.0 / report.content_bytes as f64;
+                println!("Compression ratio: {image} / {} ({ratio:.2}%)", report.content_bytes);
+            }
+            Ok(if report.findings.is_empty() { 0 } else { FAILURE })
+        }
+    }
+}
+
+impl Args {
+    fn extract_to(&self, target: &Path) -> Outcome {
+        let defaults = extract::Options::default();
+        let options = extract::Options {
+            overwrite: self.overwrite,
+            owners: defaults.owners && !self.no_preserve && !self.no_preserve_owner,
+            permissions: !self.no_preserve && !self.no_preserve_perms,
+            xattrs: self.xattrs,
+            ..defaults
+        };
+        crate::cmd::extract::execute(&self.image, &self.path, target, &options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Args {
+        Args::try_parse_from(line.split_whitespace()).unwrap()
+    }
+
+    #[test]
+    fn takes_the_lines_that_callers_use() {
+        assert_eq!(args("fsck.erofs IMG").extract, None);
+        assert_eq!(args("fsck.erofs --extract IMG").extract, Some(None));
+        let to = args("fsck.erofs --extract=DIR --no-preserve --xattrs --path=/a IMG");
+        assert_eq!(to.extract, Some(Some("DIR".into())));
+        assert!(to.no_preserve && to.xattrs);
+        assert!(args("fsck.erofs -p -a -y -d9 IMG").print_ratio);
+    }
+}

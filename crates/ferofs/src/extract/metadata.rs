@@ -1,0 +1,109 @@
+//! Owners, permissions, extended attributes and times of what was extracted.
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use super::Extraction;
+use crate::error::{Error, Result};
+use crate::read::{FileType, Inode};
+
+impl Extraction<'_> {
+    /// Sets everything on an open file or directory. The order matters: changing the owner clears setuid
+    /// bits and capabilities, and everything else changes times.
+    pub(super) fn set_metadata(&self, file: BorrowedFd<'_>, inode: &Inode, path: &Path) -> Result<()> {
+        let disk = inode.on_disk();
+        if self.options.owners {
+            let (uid, gid) = owner(inode);
+            rustix::fs::fchown(file, uid, gid).map_err(|e| Error::io("chown", path, e))?;
+        }
+        let bits = if self.options.permissions { disk.permissions } else { plain_permissions(inode) };
+        rustix::fs::fchmod(file, Mode::from_raw_mode(bits.into()))
+            .map_err(|e| Error::io("chmod", path, e))?;
+        self.each_xattr(inode, path, |name, value| {
+            rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
+        })?;
+        rustix::fs::futimens(file, &times(inode)).map_err(|e| Error::io("set times", path, e))
+    }
+
+    /// Sets everything on what cannot be opened: symbolic links, devices, fifos, sockets.
+    pub(super) fn set_metadata_at(
+        &self,
+        dir: &OwnedFd,
+        name: &OsStr,
+        inode: &Inode,
+        path: &Path,
+    ) -> Result<()> {
+        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+        if self.options.owners {
+            let (uid, gid) = owner(inode);
+            rustix::fs::chownat(dir, name, uid, gid, nofollow).map_err(|e| Error::io("chown", path, e))?;
+        }
+        if inode.file_type() != FileType::Symlink {
+            let bits =
+                if self.options.permissions { inode.on_disk().permissions } else { plain_permissions(inode) };
+            // It was made just now, as no symbolic link.
+            rustix::fs::chmodat(dir, name, Mode::from_raw_mode(bits.into()), AtFlags::empty())
+                .map_err(|e| Error::io("chmod", path, e))?;
+        }
+        let by_fd = Path::new("/proc/self/fd").join(dir.as_fd().as_raw_fd().to_string()).join(name);
+        self.each_xattr(inode, path, |name, value| {
+            rustix::fs::lsetxattr(&by_fd, name, value, XattrFlags::empty())
+        })?;
+        rustix::fs::utimensat(dir, name, &times(inode), nofollow).map_err(|e| Error::io("set times", path, e))
+    }
+
+    fn each_xattr(
+        &self,
+        inode: &Inode,
+        path: &Path,
+        set: impl Fn(&CString, &[u8]) -> Result<(), Errno>,
+    ) -> Result<()> {
+        if !self.options.xattrs {
+            return Ok(());
+        }
+        for xattr in self.image.xattrs(inode)? {
+            let Ok(name) = CString::new(xattr.name) else { continue };
+            match set(&name, &xattr.value) {
+                Ok(()) => {}
+                // Without root, or on a file system without them, they cannot be kept: said once.
+                Err(error @ (Errno::PERM | Errno::OPNOTSUPP)) => {
+                    if !self.foreign_xattrs.swap(true, Ordering::Relaxed) {
+                        (self.complain)(path, &xattr_error(path, &name, error));
+                    }
+                }
+                Err(error) => return Err(xattr_error(path, &name, error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn xattr_error(path: &Path, name: &CString, error: Errno) -> Error {
+    let name = OsStr::from_bytes(name.to_bytes()).to_string_lossy().into_owned();
+    Error::Xattr { path: path.to_owned(), name, source: error.into() }
+}
+
+fn owner(inode: &Inode) -> (Option<Uid>, Option<Gid>) {
+    // The largest number means "leave it" to the system, and no file can have it.
+    let known = |id: u32| (id != u32::MAX).then_some(id);
+    let disk = inode.on_disk();
+    (known(disk.uid).map(Uid::from_raw), known(disk.gid).map(Gid::from_raw))
+}
+
+/// Permissions without those of the image: executables stay executable.
+fn plain_permissions(inode: &Inode) -> u16 {
+    let executable = inode.is_dir() || inode.on_disk().permissions & 0o111 != 0;
+    if executable { 0o755 } else { 0o644 }
+}
+
+fn times(inode: &Inode) -> Timestamps {
+    let time = inode.mtime();
+    let time = Timespec { tv_sec: time.secs, tv_nsec: time.nanos.min(999_999_999).into() };
+    Timestamps { last_access: time, last_modification: time }
+}

@@ -1,0 +1,68 @@
+//! Trees that go through an image and come out again.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use super::*;
+use crate::build;
+
+fn through_an_image(source: &Path, target: &Path, options: &Options) -> Summary {
+    let path = source.with_extension("image");
+    let mut request = build::Options::new(source);
+    request.compression = build::Compression::Lz4 { level: 0 };
+    build::build(&request, &path).unwrap();
+    let image = Image::open(crate::read::FileSource::open(&path, 0).unwrap()).unwrap();
+    extract(&image, &image.root().unwrap(), target, options, &|path, error| {
+        panic!("{}: {error}", path.display());
+    })
+    .unwrap()
+}
+
+#[test]
+fn comes_out_as_it_went_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, target) = (dir.path().join("source"), dir.path().join("target"));
+    fs::create_dir_all(source.join("below")).unwrap();
+    fs::write(source.join("below/file"), "words ".repeat(5000)).unwrap();
+    fs::set_permissions(source.join("below/file"), fs::Permissions::from_mode(0o4751)).unwrap();
+    fs::hard_link(source.join("below/file"), source.join("again")).unwrap();
+    symlink("below/file", source.join("link")).unwrap();
+    let sparse = fs::File::create(source.join("sparse")).unwrap();
+    sparse.set_len(40 << 20).unwrap();
+    fs::set_permissions(source.join("below"), fs::Permissions::from_mode(0o555)).unwrap();
+
+    let summary = through_an_image(&source, &target, &Options::default());
+    assert_eq!((summary.names, summary.failures), (5, 0));
+    for name in ["", "below", "below/file", "link", "sparse"] {
+        let (a, b) = (source.join(name), target.join(name));
+        let (a, b) = (fs::symlink_metadata(a).unwrap(), fs::symlink_metadata(b).unwrap());
+        assert_eq!(
+            (a.mode(), a.len(), a.mtime(), a.mtime_nsec()),
+            (b.mode(), b.len(), b.mtime(), b.mtime_nsec())
+        );
+    }
+    assert_eq!(fs::read(source.join("again")).unwrap(), fs::read(target.join("below/file")).unwrap());
+    let inode = |name| fs::metadata(target.join(name)).unwrap().ino();
+    assert_eq!(inode("again"), inode("below/file"));
+    assert_eq!(fs::metadata(target.join("sparse")).unwrap().blocks(), 0);
+}
+
+#[test]
+fn a_symbolic_link_in_the_target_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, target) = (dir.path().join("source"), dir.path().join("target"));
+    let outside = dir.path().join("outside");
+    fs::create_dir_all(source.join("below")).unwrap();
+    fs::write(source.join("below/file"), "x").unwrap();
+    fs::create_dir_all(&outside).unwrap();
+    fs::create_dir_all(&target).unwrap();
+    symlink(&outside, target.join("below")).unwrap();
+
+    let path = dir.path().join("image");
+    build::build(&build::Options::new(&source), &path).unwrap();
+    let image = Image::open(crate::read::FileSource::open(&path, 0).unwrap()).unwrap();
+    let options = Options::default();
+    let summary = extract(&image, &image.root().unwrap(), &target, &options, &|_, _| {}).unwrap();
+    assert!(summary.failures > 0);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+}
