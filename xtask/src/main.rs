@@ -22,6 +22,9 @@ Usage: cargo xtask COMMAND
   bench build [DIR] [--rounds N] [--mkfs]
                              time building an image of DIR (/usr) against mksquashfs, and Debian's mkfs.erofs
   bench codec                time the codecs alone
+  bench read [FILE] [--tree IMAGE]
+                             measure reading: FILE (256 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
+                             clusters, and every file of IMAGE
 
 Each command installs what it needs and is missing, with apt-get.";
 
@@ -46,6 +49,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--full"] => test::test(true)?,
         ["peers"] => peers::peers()?,
         ["bench", "build", options @ ..] => bench::build(options)?,
+        ["bench", "read", options @ ..] => bench::read(options)?,
         ["bench", "codec", options @ ..] => bench::codec(options)?,
         _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),
     }

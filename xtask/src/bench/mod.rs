@@ -2,6 +2,8 @@
 
 mod build;
 mod codec;
+mod read;
 
 pub(crate) use build::build;
 pub(crate) use codec::codec;
+pub(crate) use read::read;

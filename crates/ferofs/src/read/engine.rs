@@ -91,17 +91,16 @@ impl Image {
         let sequential = engine.patterns.note(inode.nid(), offset, to_u64(buf.len()));
         let shared = self.superblock().packed == Some(inode.nid());
         let mut map = FileMap::open(self, inode)?;
-        engine.scratches.with(|scratch| {
+        let work = |scratch: &mut Scratch| {
             let mut request = Request { image: self, sequential, shared, scratch };
             while !buf.is_empty() {
                 let len = request.step(&mut map, offset, buf)?;
                 offset = FileOffset::new(offset.get() + to_u64(len));
                 buf = &mut std::mem::take(&mut buf)[len..];
             }
-            Ok::<_, Error>(())
-        })?;
-        engine.counters.peak(engine.held());
-        Ok(())
+            Ok(())
+        };
+        engine.scratches.with(work, || engine.counters.peak(engine.held()))
     }
 
     /// Reads data, counted for `cause`.

@@ -31,21 +31,27 @@ impl Scratches {
         Self { idle: Mutex::default(), held: AtomicUsize::new(0), low_memory }
     }
 
-    /// Runs `work` with a scratch.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
+    /// Runs `work` with a scratch, and `finish` before any of its memory is given back.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Scratch) -> T, finish: impl FnOnce()) -> T {
         let idle = self.lock().pop();
         let mut scratch = idle.unwrap_or_default();
         let result = work(&mut scratch);
+        self.count(&mut scratch);
+        finish();
         if self.low_memory {
             scratch.encoded = Vec::new();
             scratch.decoded = Vec::new();
+            self.count(&mut scratch);
         }
+        self.lock().push(scratch);
+        result
+    }
+
+    fn count(&self, scratch: &mut Scratch) {
         let now = scratch.encoded.capacity() + scratch.decoded.capacity();
         // Two steps, so that the sum never goes below zero.
         self.held.fetch_add(now, Relaxed);
         self.held.fetch_sub(std::mem::replace(&mut scratch.counted, now), Relaxed);
-        self.lock().push(scratch);
-        result
     }
 
     /// Bytes of all buffers, as of the end of the requests that used them.
