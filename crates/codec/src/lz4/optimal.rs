@@ -17,18 +17,18 @@ const SHORT: usize = 14 + MIN_MATCH;
 
 /// By level, 1 to 12.
 const EFFORTS: [Effort; 12] = [
-    Effort { short: 1, long: 1, nice: 16 },
-    Effort { short: 1, long: 2, nice: 24 },
-    Effort { short: 2, long: 3, nice: 32 },
-    Effort { short: 2, long: 4, nice: 40 },
-    Effort { short: 3, long: 6, nice: 48 },
-    Effort { short: 4, long: 8, nice: 64 },
-    Effort { short: 5, long: 12, nice: 64 },
-    Effort { short: 6, long: 16, nice: 96 },
-    Effort { short: 8, long: 24, nice: 128 },
-    Effort { short: 16, long: 48, nice: 256 },
-    Effort { short: 32, long: 128, nice: 512 },
-    Effort { short: 128, long: 512, nice: 4096 },
+    Effort { short: 1, long: 1, nice: 8 },
+    Effort { short: 1, long: 2, nice: 10 },
+    Effort { short: 2, long: 3, nice: 12 },
+    Effort { short: 2, long: 4, nice: 16 },
+    Effort { short: 4, long: 6, nice: 20 },
+    Effort { short: 6, long: 8, nice: 24 },
+    Effort { short: 12, long: 12, nice: 32 },
+    Effort { short: 16, long: 16, nice: 40 },
+    Effort { short: 48, long: 32, nice: 64 },
+    Effort { short: 64, long: 64, nice: 128 },
+    Effort { short: 128, long: 128, nice: 256 },
+    Effort { short: 256, long: 256, nice: 1024 },
 ];
 
 /// The cheapest way known to a position.
