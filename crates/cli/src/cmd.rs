@@ -6,6 +6,7 @@ pub(crate) mod check;
 mod completions;
 pub(crate) mod extract;
 pub(crate) mod image;
+mod keeper;
 mod links;
 pub(crate) mod ls;
 pub(crate) mod mount;
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     Ls(ls::Args),
     Mount(mount::Args),
     Umount(mount::UmountArgs),
+    #[command(hide = true)]
+    Keeper(keeper::Args),
     Cat(cat::Args),
     Links(links::Args),
     Completions(completions::CompletionsArgs),
@@ -40,6 +43,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Ls(args) => ls::run(&args),
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => mount::umount(&args),
+        Command::Keeper(args) => keeper::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),
         Command::Completions(args) => completions::completions(&args),

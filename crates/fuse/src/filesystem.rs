@@ -3,19 +3,22 @@
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ferofs::Error;
-use ferofs::read::{DirCookie, FileOffset, Image, Inode};
+use ferofs::read::{DataLayout, DirCookie, ExtentData, FileOffset, Image, Inode};
 use fuser::{
     Errno, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr,
-    Request,
+    ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyXattr, Request,
 };
 
 use crate::attr::{Numbers, attributes, errno, kind};
+use crate::neighbours::Neighbours;
 
 /// As good as for ever: an image does not change.
 const TTL: Duration = Duration::from_secs(1 << 31);
@@ -34,18 +37,20 @@ pub(crate) struct ImageFilesystem {
     name: String,
     numbers: Numbers,
     block_size: u32,
+    neighbours: Arc<Neighbours>,
     started: Instant,
     /// Milliseconds from the start to the next line that may be logged.
     next_log: AtomicU64,
 }
 
 impl ImageFilesystem {
-    pub(crate) fn new(image: Image, name: String) -> Self {
+    pub(crate) fn new(image: Image, name: String, neighbours: Arc<Neighbours>) -> Self {
         let superblock = image.superblock();
         let numbers = Numbers::new(superblock.root);
         // Block sizes are at most 64 KiB.
         let block_size = u32::try_from(superblock.block_size.bytes64()).unwrap_or(4096);
-        Self { image, name, numbers, block_size, started: Instant::now(), next_log: AtomicU64::new(0) }
+        let next_log = AtomicU64::new(0);
+        Self { image, name, numbers, block_size, neighbours, started: Instant::now(), next_log }
     }
 
     fn inode(&self, ino: INodeNo) -> Result<Inode, Errno> {
@@ -73,9 +78,51 @@ impl ImageFilesystem {
         }
     }
 
-    fn read_into(&self, ino: INodeNo, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    /// Reads what is asked, and the neighbours that it brings: where the bytes start in the file, and how
+    /// many there are.
+    fn read_into(
+        &self,
+        inode: &Inode,
+        wanted: &Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Range<u64>, Errno> {
+        if let Some(wide) = self.neighbours.widen(&self.image, inode, wanted) {
+            let bytes = prepare(buffer, wide.end - wide.start);
+            // Damage outside of what is asked is not this read's concern.
+            if self.image.read_at(inode, FileOffset::new(wide.start), bytes).is_ok_and(|n| n == bytes.len()) {
+                return Ok(wide);
+            }
+        }
+        let bytes = prepare(buffer, wanted.end - wanted.start);
+        let len = self.told(self.image.read_at(inode, FileOffset::new(wanted.start), bytes))?;
+        Ok(wanted.start..wanted.start + len as u64)
+    }
+
+    /// The next hole or data at or after `offset`, as lseek(2) wants it.
+    fn seek(&self, ino: INodeNo, offset: i64, whence: Whence) -> Result<i64, Errno> {
         let inode = self.inode(ino)?;
-        self.told(self.image.read_at(&inode, FileOffset::new(offset), buf))
+        let from = u64::try_from(offset).ok().filter(|from| *from < inode.size()).ok_or(Errno::ENXIO)?;
+        let mut found = match whence {
+            Whence::Data => from,
+            Whence::Hole => inode.size(),
+        };
+        // The other layouts have holes only as far as they decode to zeroes.
+        if inode.layout() == DataLayout::ChunkBased {
+            let wants_hole = matches!(whence, Whence::Hole);
+            found = inode.size();
+            for extent in self.told(self.image.extents(&inode, FileOffset::new(from)))? {
+                let extent = self.told(extent)?;
+                if matches!(extent.data, ExtentData::Hole) == wants_hole {
+                    found = extent.start.get().max(from);
+                    break;
+                }
+            }
+            // The end of a file counts as a hole, and not as data.
+            if !wants_hole && found == inode.size() {
+                return Err(Errno::ENXIO);
+            }
+        }
+        i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
     }
 
     fn list(
@@ -116,6 +163,34 @@ impl ImageFilesystem {
         let inode = self.inode(ino)?;
         self.told(self.image.xattr(&inode, name.as_bytes()))?.ok_or(Errno::ENODATA)
     }
+}
+
+/// What lseek(2) looks for; the kernel answers all else by itself.
+#[derive(Clone, Copy)]
+enum Whence {
+    Data,
+    Hole,
+}
+
+impl Whence {
+    /// From Linux's `SEEK_DATA` and `SEEK_HOLE`.
+    const fn from_raw(raw: i32) -> Option<Self> {
+        match raw {
+            3 => Some(Self::Data),
+            4 => Some(Self::Hole),
+            _ => None,
+        }
+    }
+}
+
+/// The first `len` bytes of `buffer`, which grows as needed.
+fn prepare(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
+    // Requests and their neighbours have a few MiB at most.
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    &mut buffer[..len]
 }
 
 /// Answers a request for bytes whose size the kernel may want to know first.
@@ -199,15 +274,41 @@ impl Filesystem for ImageFilesystem {
         reply: ReplyData,
     ) {
         BUFFER.with_borrow_mut(|buffer| {
-            let size = size.min(2 * MAX_READ) as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            match self.read_into(ino, offset, &mut buffer[..size]) {
-                Ok(len) => reply.data(&buffer[..len]),
-                Err(error) => reply.error(error),
+            let read = self.inode(ino).and_then(|inode| {
+                let end = offset.saturating_add(size.min(2 * MAX_READ).into()).min(inode.size());
+                let wanted = offset.min(end)..end;
+                Ok((self.read_into(&inode, &wanted, buffer)?, wanted))
+            });
+            let (got, wanted) = match read {
+                Ok(ranges) => ranges,
+                Err(error) => return reply.error(error),
+            };
+            let at = |offset: u64| usize::try_from(offset - got.start).unwrap_or(usize::MAX);
+            let bytes = &buffer[..at(got.end)];
+            reply.data(&bytes[at(wanted.start)..at(wanted.end.min(got.end))]);
+            if got != wanted {
+                self.neighbours.store(ino, got.start, bytes, &wanted);
             }
         });
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let sought = match Whence::from_raw(whence) {
+            Some(whence) => self.seek(ino, offset, whence),
+            None => Err(Errno::EINVAL),
+        };
+        match sought {
+            Ok(offset) => reply.offset(offset),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {

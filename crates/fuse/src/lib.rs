@@ -2,8 +2,10 @@
 //!
 //! | room | what it does |
 //! |---|---|
-//! | [`session`](mount) | mounts, serves until unmounted, stops on request |
+//! | [`session`](mount) | mounts, and serves until unmounted |
 //! | `filesystem` | answers the kernel's requests from an open image |
+//! | `neighbours` | gives the kernel's page cache what a read decoded but was not asked for |
+//! | [`sandbox`](restrict) | gives up what serving does not need |
 //! | `attr` | inode numbers, attributes and error numbers as the kernel wants them |
 //!
 //! An image never changes, so the kernel may keep all that it is told for as long as it likes: names,
@@ -13,6 +15,9 @@
 
 mod attr;
 mod filesystem;
+mod neighbours;
+mod sandbox;
 mod session;
 
-pub use session::{MountError, MountOptions, Mounted, Stopper, mount};
+pub use sandbox::{Sandbox, SandboxError, restrict};
+pub use session::{MountError, MountOptions, Mounted, mount};

@@ -1,12 +1,14 @@
-//! Mounting, serving until unmounted, and stopping on request.
+//! Mounting, and serving until unmounted.
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use ferofs::read::Image;
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{Config, MountOption, Session, SessionACL};
 
 use crate::filesystem::ImageFilesystem;
+use crate::neighbours::Neighbours;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -29,9 +31,6 @@ pub struct MountError(#[from] io::Error);
 /// A mounted image that is not served yet.
 pub struct Mounted(Session<ImageFilesystem>);
 
-/// Unmounts from another thread.
-pub struct Stopper(SessionUnmounter);
-
 /// Mounts `image` on `dir`. When this returns the mount is there; requests wait for [`Mounted::serve`].
 ///
 /// # Errors
@@ -48,10 +47,14 @@ pub fn mount(image: Image, dir: &Path, options: &MountOptions) -> Result<Mounted
     if options.allow_other || rustix::process::geteuid().is_root() {
         config.acl = SessionACL::All;
     }
-    config.n_threads = Some(options.threads.max(1));
+    let threads = options.threads.max(1);
+    config.n_threads = Some(threads);
     config.clone_fd = true;
-    let filesystem = ImageFilesystem::new(image, options.source.clone());
-    Ok(Mounted(Session::new(filesystem, dir, &config)?))
+    let neighbours = Arc::new(Neighbours::new(threads));
+    let filesystem = ImageFilesystem::new(image, options.source.clone(), Arc::clone(&neighbours));
+    let session = Session::new(filesystem, dir, &config)?;
+    neighbours.connect(session.notifier());
+    Ok(Mounted(session))
 }
 
 /// Options that are flags of mount(2) have a type of their own; others are passed on as they are.
@@ -71,26 +74,11 @@ fn mount_option(text: &str) -> MountOption {
 }
 
 impl Mounted {
-    /// What unmounts this from another thread.
-    pub fn stopper(&mut self) -> Stopper {
-        Stopper(self.0.unmount_callable())
-    }
-
     /// Answers requests until the mount is gone.
     ///
     /// # Errors
     /// When the connection to the kernel fails.
     pub fn serve(self) -> Result<(), MountError> {
         Ok(self.0.run()?)
-    }
-}
-
-impl Stopper {
-    /// Unmounts.
-    ///
-    /// # Errors
-    /// When the kernel, or fusermount3 without root, refuses.
-    pub fn stop(&mut self) -> Result<(), MountError> {
-        Ok(self.0.unmount()?)
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 
 use ferofs::read::OpenOptions;
 use ferofs_fuse::MountOptions;
@@ -62,6 +62,10 @@ pub(crate) struct Args {
     /// Threads of the FUSE daemon [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
+
+    /// Let the FUSE daemon keep the rights that serving does not need
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
 
     /// Say which way was taken, and why
     #[arg(short, long)]
@@ -175,47 +179,63 @@ fn start_daemon() -> Outcome {
 
 fn serve(args: &Args, image: ferofs::read::Image, daemon: bool) -> Outcome {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
+    let source = std::fs::canonicalize(&args.image.path).unwrap_or_else(|_| args.image.path.clone());
     let options = MountOptions {
-        source: args.image.path.to_string_lossy().replace(',', "_"),
+        source: source.to_string_lossy().replace(',', "_"),
         threads: threads.map_or(1, Into::into),
         allow_other: args.options.iter().any(|option| option == "allow_other"),
         extra: args.passed_options().filter(|option| *option != "allow_other").cloned().collect(),
     };
-    let mut signals =
+    let signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
-    // The daemon leaves this directory, and must find the mount again to take it away.
+    // The keeper works from another directory.
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
-    let mut mounted = ferofs_fuse::mount(image, &dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
-    let mut stopper = mounted.stopper();
+    let mounted = ferofs_fuse::mount(image, &dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
+    let null = daemon.then(leave).transpose()?;
+    let mut keeper = super::keeper::start(&dir, daemon)?;
+    if !args.no_sandbox {
+        let sandbox = ferofs_fuse::restrict().map_err(|e| Failure::about(&args.dir, e))?;
+        args.say(&format!("Landlock: {}, seccomp: {}", sandbox.landlock, sandbox.seccomp));
+    }
     let waiting = signals.handle();
-    let stop = std::thread::spawn(move || {
-        for _ in signals.forever() {
-            // A mount that is in use stays; the next signal tries again.
-            if stopper.stop().is_ok() {
-                break;
-            }
-        }
-    });
-    if daemon {
-        detach()?;
+    let keepers_input = keeper.stdin.take();
+    let stop = std::thread::spawn(move || stop_on_signals(signals, keepers_input));
+    if let Some(null) = null {
+        let_go(&null)?;
     }
     let served = mounted.serve().map_err(|e| Failure::about(&args.dir, e));
     waiting.close();
     // The thread holds nothing that could fail to be released.
     let _ = stop.join();
+    keeper.wait()?;
     served.map(|()| 0)
 }
 
-/// Leaves the terminal's session, says that the mount is there, and lets go of standard streams.
-fn detach() -> Result<(), Failure> {
-    rustix::process::setsid().map_err(io::Error::from)?;
+/// The first signal takes the mount away, so that the daemon ends with its last user; the second one ends
+/// it at once.
+fn stop_on_signals(mut signals: signal_hook::iterator::Signals, keepers_input: Option<ChildStdin>) {
+    let mut keepers_input = keepers_input;
+    for signal in signals.forever() {
+        if keepers_input.take().is_none() {
+            std::process::exit(128 + signal);
+        }
+    }
+}
+
+/// Leaves the terminal's session and the current directory; opens what stands in for standard streams.
+fn leave() -> io::Result<std::fs::File> {
+    rustix::process::setsid()?;
+    std::env::set_current_dir("/")?;
+    std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
+}
+
+/// Says that the mount is there, and lets go of standard streams.
+fn let_go(null: &std::fs::File) -> Result<(), Failure> {
     let mut out = io::stdout();
     out.write_all(READY)?;
     out.flush()?;
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null).map_err(io::Error::from)?;
-    rustix::stdio::dup2_stdout(&null).map_err(io::Error::from)?;
-    rustix::stdio::dup2_stderr(&null).map_err(io::Error::from)?;
-    std::env::set_current_dir("/")?;
+    rustix::stdio::dup2_stdin(null).map_err(io::Error::from)?;
+    rustix::stdio::dup2_stdout(null).map_err(io::Error::from)?;
+    rustix::stdio::dup2_stderr(null).map_err(io::Error::from)?;
     Ok(())
 }

@@ -1,0 +1,209 @@
+//! Takes from the daemon every right that serving an open image does not need.
+//!
+//! Applied to the main thread once the mount is there and before any image data beyond the root is read;
+//! the threads that it starts afterwards inherit it. What is promised is in docs/SECURITY.md.
+
+use std::collections::BTreeMap;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+/// Each thread of the session opens this once more for itself.
+const FUSE_DEVICE: &str = "/dev/fuse";
+/// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`: the only ioctl(2) that a session makes.
+const FUSE_DEV_IOC_CLONE: u64 = 0x8004_e500;
+
+/// What the sandbox consists of; what the kernel lacks is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Landlock: no file can be opened but `/dev/fuse`, nothing mounted, no network.
+    pub landlock: bool,
+    /// Seccomp: system calls that serving does not need fail.
+    pub seccomp: bool,
+}
+
+/// Why the sandbox could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("sandbox: {part}: {reason}")]
+pub struct SandboxError {
+    part: &'static str,
+    reason: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// The failure of a part of the sandbox that the kernel has.
+fn failed<E: std::error::Error + Send + Sync + 'static>(part: &'static str) -> impl Fn(E) -> SandboxError {
+    move |error| SandboxError { part, reason: error.into() }
+}
+
+/// Restricts the calling thread, and the threads that it starts from now on.
+///
+/// Nothing can be executed, opened or unmounted afterwards.
+///
+/// # Errors
+/// [`SandboxError`]; the thread may then be restricted in part.
+pub fn restrict() -> Result<Sandbox, SandboxError> {
+    rustix::thread::set_no_new_privs(true).map_err(failed("privileges"))?;
+    let landlock = restrict_paths().map_err(failed("Landlock"))?;
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, none).map_err(failed("capabilities"))?;
+    Ok(Sandbox { landlock, seccomp: restrict_calls()? })
+}
+
+fn restrict_paths() -> Result<bool, RulesetError> {
+    let abi = ABI::V6;
+    let mut ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(abi))?
+        .handle_access(AccessNet::from_all(abi))?
+        .scope(Scope::from_all(abi))?
+        .create()?;
+    if let Ok(device) = PathFd::new(FUSE_DEVICE) {
+        let access = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+        ruleset = ruleset.add_rule(PathBeneath::new(device, access))?;
+    }
+    Ok(ruleset.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// The filter answers what it does not know with `EPERM`: an allocator or a C library that tries something
+/// new finds another way.
+fn restrict_calls() -> Result<bool, SandboxError> {
+    let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(false) };
+    let filter = filter(arch).map_err(failed("seccomp"))?;
+    match seccompiler::apply_filter(&filter) {
+        Ok(()) => Ok(true),
+        // A kernel without seccomp.
+        Err(seccompiler::Error::Seccomp(error)) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(failed("seccomp")(error)),
+    }
+}
+
+fn filter(arch: TargetArch) -> Result<BpfProgram, BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        allowed().into_iter().map(|call| (call, vec![])).collect();
+    let clone = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, FUSE_DEV_IOC_CLONE)?;
+    rules.insert(libc::SYS_ioctl, vec![SeccompRule::new(vec![clone])?]);
+    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)?.try_into()
+}
+
+/// System calls that serving, logging, threads, memory and an orderly end need.
+fn allowed() -> Vec<i64> {
+    let mut calls = vec![
+        // Requests, replies, the image, the log.
+        libc::SYS_read,
+        libc::SYS_readv,
+        libc::SYS_pread64,
+        libc::SYS_preadv,
+        libc::SYS_write,
+        libc::SYS_writev,
+        libc::SYS_close,
+        libc::SYS_lseek,
+        libc::SYS_fstat,
+        libc::SYS_newfstatat,
+        libc::SYS_statx,
+        libc::SYS_fcntl,
+        libc::SYS_dup3,
+        // Landlock says what may be opened: /dev/fuse.
+        libc::SYS_openat,
+        // A signal reaches its thread through a pair of sockets, made earlier.
+        libc::SYS_sendto,
+        libc::SYS_recvfrom,
+        libc::SYS_ppoll,
+        // Memory.
+        libc::SYS_brk,
+        libc::SYS_mmap,
+        libc::SYS_munmap,
+        libc::SYS_mremap,
+        libc::SYS_mprotect,
+        libc::SYS_madvise,
+        // Threads.
+        libc::SYS_clone,
+        libc::SYS_clone3,
+        libc::SYS_futex,
+        libc::SYS_rseq,
+        libc::SYS_set_robust_list,
+        libc::SYS_set_tid_address,
+        libc::SYS_sched_yield,
+        libc::SYS_sched_getaffinity,
+        libc::SYS_sigaltstack,
+        libc::SYS_rt_sigaction,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_restart_syscall,
+        libc::SYS_prctl,
+        libc::SYS_gettid,
+        libc::SYS_getpid,
+        libc::SYS_geteuid,
+        libc::SYS_tgkill,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+        // Waiting for the process that unmounts.
+        libc::SYS_wait4,
+        libc::SYS_waitid,
+        // Clocks and randomness (hash tables).
+        libc::SYS_clock_gettime,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_nanosleep,
+        libc::SYS_getrandom,
+    ];
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([libc::SYS_poll, libc::SYS_dup2]);
+    calls
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// In a thread of its own: restrictions cannot be taken off again.
+    fn restricted<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let thread = std::thread::spawn(|| {
+            restrict().unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    }
+
+    #[test]
+    fn nothing_can_be_executed_or_connected() {
+        let run = restricted(|| std::process::Command::new("/bin/true").spawn().map(drop));
+        assert_eq!(run.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let listen = restricted(|| std::net::TcpListener::bind("127.0.0.1:0").map(drop));
+        assert_eq!(listen.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn no_file_can_be_opened_but_open_ones_are_read() {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let (sandbox, opened, read) = restricted(move || {
+            let mut magic = [0; 4];
+            let read = file.read_exact_at(&mut magic, 0).map(|()| magic);
+            // The thread has a sandbox; a second one on top tells what it consists of.
+            (restrict_paths(), std::fs::read("/etc/passwd").map(drop), read)
+        });
+        assert_eq!(&read.unwrap(), b"\x7fELF");
+        if matches!(sandbox, Ok(true)) {
+            assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        }
+    }
+
+    #[test]
+    fn threads_start_and_memory_is_to_be_had() {
+        let sum = restricted(|| {
+            let threads: Vec<_> =
+                (0..4u8).map(|i| std::thread::spawn(move || vec![i; 1 << 22].len())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!(sum, 4 << 22);
+    }
+}
