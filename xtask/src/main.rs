@@ -23,7 +23,7 @@ Usage: cargo xtask COMMAND
                              time building an image of DIR (/usr) against mksquashfs, and Debian's mkfs.erofs
   bench codec                time the codecs alone
   bench read [FILE] [--tree IMAGE]
-                             measure reading: FILE (256 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
+                             measure reading: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE
 
 Each command installs what it needs and is missing, with apt-get.";

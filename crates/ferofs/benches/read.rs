@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use ferofs::read::{
     EngineOptions, ExtentData, FileOffset, FileSource, FileType, Image, Inode, Location, Nid, OpenOptions,
-    Source, Stats,
+    Source, Stats, Strategy,
 };
 use ferofs_codec::{Decoder, Extent};
 
@@ -80,8 +80,7 @@ fn main() -> Outcome {
     args.get(1).map_or(Ok(()), |tree| read_tree(tree))
 }
 
-fn open(source: impl Source + 'static, low_memory: bool) -> Outcome<(Image, Inode)> {
-    let engine = EngineOptions { low_memory, ..EngineOptions::default() };
+fn open(source: impl Source + 'static, engine: EngineOptions) -> Outcome<(Image, Inode)> {
     let options = OpenOptions { engine, ..OpenOptions::default() };
     let image = Image::open_with(Box::new(source), Vec::new(), &options)?;
     let inode = image.resolve("file".as_ref(), true)?;
@@ -90,7 +89,8 @@ fn open(source: impl Source + 'static, low_memory: bool) -> Outcome<(Image, Inod
 
 /// Prints what reads of `len` bytes at the given offsets cost.
 fn reads(name: &str, path: &str, low_memory: bool, len: u64, offsets: impl Fn(u64) -> Vec<u64>) -> Outcome {
-    let (image, inode) = open(FileSource::open(path, 0)?, low_memory)?;
+    let (image, inode) =
+        open(FileSource::open(path, 0)?, EngineOptions { low_memory, ..EngineOptions::default() })?;
     let offsets = offsets(inode.size());
     let mut buf = vec![0; usize::try_from(len)?];
     let before = image.stats();
@@ -126,8 +126,12 @@ type Cluster = (usize, usize, usize);
 /// Reads of the image in memory against liblz4 on the same clusters, in turns; the best of five rounds.
 fn speeds(path: &str) -> Outcome {
     let bytes = std::fs::read(path)?;
-    let (image, inode) = open(bytes.clone(), false)?;
-    let (file_image, _) = open(FileSource::open(path, 0)?, false)?;
+    let with = |strategy| EngineOptions { strategy, ..EngineOptions::default() };
+    let (image, inode) = open(bytes.clone(), with(Strategy::InPlace))?;
+    let (direct, _) = open(bytes.clone(), with(Strategy::Direct))?;
+    let (buffer, _) = open(bytes.clone(), with(Strategy::Buffer))?;
+    let (file, _) = open(FileSource::open(path, 0)?, with(Strategy::InPlace))?;
+    let images = [&image, &direct, &buffer, &file];
     let mut clusters = Vec::new();
     for extent in image.extents(&inode, FileOffset::new(0))? {
         let extent = extent?;
@@ -138,28 +142,31 @@ fn speeds(path: &str) -> Outcome {
     }
     let decoded: usize = clusters.iter().map(|cluster| cluster.2).sum();
     println!("\n{:<34}{:>14}{:>14}", "MiB/s of content", "1 thread", "2 threads");
-    let mut best = [[0f64; 2]; 3];
+    let mut best = [[0f64; 2]; 5];
     for _ in 0..5 {
         for threads in [1, 2] {
+            let mut note = |row: usize, size: f64, seconds: f64| {
+                best[row][threads - 1] = best[row][threads - 1].max(size / MIB / seconds);
+            };
             let lz4 = timed(threads, |part| decode_all(&bytes, share(&clusters, part, threads)))?;
-            let memory = timed(threads, |part| read_all(&image, &inode, part, threads))?;
-            let file = timed(threads, |part| read_all(&file_image, &inode, part, threads))?;
-            let sizes = [decoded as f64, inode.size() as f64, inode.size() as f64];
-            for ((best, seconds), size) in best.iter_mut().zip([lz4, memory, file]).zip(sizes) {
-                best[threads - 1] = best[threads - 1].max(size / MIB / seconds);
+            note(0, decoded as f64, lz4);
+            for (number, image) in images.iter().enumerate() {
+                let seconds = timed(threads, |part| read_all(image, &inode, part, threads))?;
+                note(number + 1, inode.size() as f64, seconds);
             }
         }
     }
-    let names = ["liblz4 alone, in memory", "ferofs, image in memory", "ferofs, image in a cached file"];
+    let names = [
+        "liblz4 alone, in memory",
+        "image in memory, in place",
+        "image in memory, direct",
+        "image in memory, buffer",
+        "image in a cached file, in place",
+    ];
     for (name, [one, two]) in names.iter().zip(best) {
         println!("{name:<34}{one:>14.0}{two:>14.0}");
     }
-    println!(
-        "{:<34}{:>14.3}{:>14.3}",
-        "ferofs / liblz4, in memory",
-        best[1][0] / best[0][0],
-        best[1][1] / best[0][1]
-    );
+    println!("{:<34}{:>14.3}{:>14.3}", "in place / liblz4", best[1][0] / best[0][0], best[1][1] / best[0][1]);
     Ok(())
 }
 

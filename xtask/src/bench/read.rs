@@ -15,7 +15,7 @@ use crate::install::{self, EROFS_UTILS};
 use crate::{peers, shell};
 
 /// As much of the text as is taken by default.
-const TEXT: u64 = 256 << 20;
+const TEXT: u64 = 512 << 20;
 const SOURCES: &str = "/usr/src";
 
 pub(crate) fn read(options: &[&str]) -> Result<()> {

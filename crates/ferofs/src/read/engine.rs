@@ -28,12 +28,13 @@ use run::Run;
 use scratch::{Scratch, Scratches};
 use stats::{Counter, Counters};
 
-pub use options::EngineOptions;
+pub use options::{EngineOptions, Strategy};
 pub use stats::{Io, Stats};
 
 /// What an image's reads share.
 #[derive(Debug)]
 pub(super) struct Engine {
+    pub strategy: Strategy,
     pub counters: Counters,
     pub scratches: Scratches,
     patterns: Patterns,
@@ -50,6 +51,7 @@ impl Engine {
         let keep = |budget: usize| if options.low_memory { 0 } else { budget };
         let encoded = keep(options.encoded_cache);
         Self {
+            strategy: options.strategy,
             counters: Counters::default(),
             scratches: Scratches::new(options.low_memory),
             patterns: Patterns::default(),

@@ -9,8 +9,9 @@ use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
 
 use super::super::extent::{Extent, ExtentData, Location};
 use super::super::image::{Image, to_u64};
+use super::scratch::Scratch;
 use super::stats::{Cause, Counter};
-use super::{Request, undecodable};
+use super::{Request, Strategy, undecodable};
 use crate::error::Result;
 
 /// Extents of a run at most: their records are all the memory that a run needs.
@@ -155,17 +156,29 @@ impl Request<'_> {
         let counters = &self.image.engine.counters;
         let encoded = strip_padding(&buf[start..]);
         let exact = self.exact(piece.partial);
-        if algorithm == Algorithm::Lz4 && exact && buf.len() - len >= in_place_margin(encoded.len()) {
+        let strategy = self.image.engine.strategy;
+        let has_room = exact && buf.len() - len >= in_place_margin(encoded.len());
+        if strategy == Strategy::InPlace && algorithm == Algorithm::Lz4 && has_room {
             let range = buf.len() - encoded.len()..buf.len();
             counters.decoded(Counter::InPlace, len);
             return decode_lz4_in_place(buf, range, len).map(drop).map_err(|_| undecodable(at));
         }
-        self.scratch.encoded.clear();
-        self.scratch.encoded.extend_from_slice(encoded);
-        counters.decoded(Counter::Copied, len);
+        let Scratch { encoded: moved, decoded, decoder, .. } = &mut *self.scratch;
+        moved.clear();
+        moved.extend_from_slice(encoded);
         let decode = if exact { Decode::Whole } else { Decode::Prefix };
-        let result = self.scratch.decoder.decode(algorithm, &self.scratch.encoded, &mut buf[..len], decode);
-        result.map_err(|_| undecodable(at))
+        if strategy != Strategy::Buffer {
+            counters.decoded(Counter::Copied, len);
+            let result = decoder.decode(algorithm, moved, &mut buf[..len], decode);
+            return result.map_err(|_| undecodable(at));
+        }
+        if decoded.len() < len {
+            decoded.resize(len, 0);
+        }
+        counters.decoded(Counter::Buffered, len);
+        decoder.decode(algorithm, moved, &mut decoded[..len], decode).map_err(|_| undecodable(at))?;
+        buf[..len].copy_from_slice(&decoded[..len]);
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ use ferofs_codec::{Decoder, Extent as Decode};
 use proptest::prelude::*;
 
 use super::super::{FileSource, Inode, OpenOptions};
+use super::options::Strategy as Plan;
 use super::*;
 
 /// Text that compresses, noise that does not, and zeroes.
@@ -64,7 +65,7 @@ fn open(bytes: &[u8], options: EngineOptions) -> (Image, Inode) {
 }
 
 fn small_caches() -> EngineOptions {
-    EngineOptions { encoded_cache: 1 << 16, tail_cache: 1 << 15, packed_cache: 1 << 16, low_memory: false }
+    EngineOptions { encoded_cache: 1 << 16, tail_cache: 1 << 15, packed_cache: 1 << 16, ..Default::default() }
 }
 
 proptest! {
@@ -74,10 +75,11 @@ proptest! {
     fn any_range_gives_the_same_bytes(
         ranges in proptest::collection::vec((any::<prop::sample::Index>(), 1usize..300_000, any::<bool>()), 1..12),
         low_memory: bool,
+        strategy in prop::sample::select(vec![Plan::InPlace, Plan::Direct, Plan::Buffer]),
     ) {
         let expected = content();
         for bytes in images() {
-            let (image, inode) = open(bytes, EngineOptions { low_memory, ..small_caches() });
+            let (image, inode) = open(bytes, EngineOptions { low_memory, strategy, ..small_caches() });
             let mut next = 0;
             for (start, len, sequel) in &ranges {
                 let start = if *sequel && next < expected.len() { next } else { start.index(expected.len()) };
