@@ -10,6 +10,7 @@ mod keeper;
 mod links;
 pub(crate) mod ls;
 pub(crate) mod mount;
+mod mount_options;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -13,27 +13,12 @@ use ferofs::read::OpenOptions;
 use ferofs_fuse::MountOptions;
 
 use super::image::ImageArgs;
+use super::mount_options::{self, Sorted};
 use crate::exit::{Failure, Outcome};
 
 /// Tells the daemon that somebody waits for its word.
 const READY_VARIABLE: &str = "FEROFS_TELL_WHEN_MOUNTED";
 const READY: &[u8] = b"mounted\n";
-/// Options that mean something to mount(8) alone, or that hold anyway.
-const IGNORED_OPTIONS: [&str; 12] = [
-    "ro",
-    "loop",
-    "auto",
-    "noauto",
-    "user",
-    "users",
-    "nouser",
-    "nofail",
-    "_netdev",
-    "defaults",
-    "default_permissions",
-    "x-gvfs-hide",
-];
-
 /// Mount an image, through the kernel where it can, else through FUSE
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
@@ -80,13 +65,17 @@ pub(crate) struct UmountArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    let mut args = args.clone();
+    let options =
+        mount_options::sort(&args.options, &mut args.image).map_err(|e| Failure::about(&args.dir, e))?;
+    let args = &args;
     // Whatever way is taken, a bad superblock or root is told before anything appears.
     let image = args.image.open_with(&OpenOptions::default())?;
     image.root().map_err(|e| Failure::about(&args.image.path, e))?;
     let daemon = std::env::var_os(READY_VARIABLE).is_some();
     let try_kernel = args.kernel || !(args.fuse || args.foreground || daemon);
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
-        match mount_in_kernel(args) {
+        match mount_in_kernel(args, &options) {
             Ok(()) => {
                 args.say("mounted by the kernel");
                 return Ok(0);
@@ -98,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     if args.foreground || daemon {
-        return serve(args, image, daemon);
+        return serve(args, options, image, daemon);
     }
     drop(image);
     start_daemon()
@@ -124,19 +113,14 @@ impl Args {
             eprintln!("ferofs: {}: {what}", self.image.path.display());
         }
     }
-
-    /// Options that are passed on.
-    fn passed_options(&self) -> impl Iterator<Item = &String> {
-        self.options.iter().filter(|option| !IGNORED_OPTIONS.contains(&option.as_str()) && !option.is_empty())
-    }
 }
 
 /// Mounts a file or block device as it is, or through a loop device.
-fn mount_in_kernel(args: &Args) -> io::Result<()> {
+fn mount_in_kernel(args: &Args, sorted: &Sorted) -> io::Result<()> {
     let mut command = Command::new("mount");
     command.args(["-t", "erofs", "-o"]);
     let mut options: Vec<OsString> = vec!["ro".into()];
-    options.extend(args.passed_options().map(OsString::from));
+    options.extend(sorted.passed.iter().map(OsString::from));
     if args.image.offset != 0 {
         options.push(format!("loop,offset={}", args.image.offset).into());
     }
@@ -177,14 +161,14 @@ fn start_daemon() -> Outcome {
     Ok(code.filter(|code| *code != 0).unwrap_or(crate::exit::FAILURE))
 }
 
-fn serve(args: &Args, image: ferofs::read::Image, daemon: bool) -> Outcome {
+fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) -> Outcome {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
     let source = std::fs::canonicalize(&args.image.path).unwrap_or_else(|_| args.image.path.clone());
     let options = MountOptions {
         source: source.to_string_lossy().replace(',', "_"),
         threads: threads.map_or(1, Into::into),
-        allow_other: args.options.iter().any(|option| option == "allow_other"),
-        extra: args.passed_options().filter(|option| *option != "allow_other").cloned().collect(),
+        allow_other: sorted.allow_other,
+        extra: sorted.passed,
     };
     let signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
@@ -193,7 +177,7 @@ fn serve(args: &Args, image: ferofs::read::Image, daemon: bool) -> Outcome {
     let mounted = ferofs_fuse::mount(image, &dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
     let null = daemon.then(leave).transpose()?;
     let mut keeper = super::keeper::start(&dir, daemon)?;
-    if !args.no_sandbox {
+    if !(args.no_sandbox || sorted.no_sandbox) {
         let sandbox = ferofs_fuse::restrict().map_err(|e| Failure::about(&args.dir, e))?;
         args.say(&format!("Landlock: {}, seccomp: {}", sandbox.landlock, sandbox.seccomp));
     }
