@@ -14,6 +14,8 @@ mod run;
 pub(super) mod scratch;
 pub(super) mod stats;
 
+use std::cell::Cell;
+
 use ferofs_format::{Fault, FileOffset, Incompat, Structure};
 
 use super::cache::BlockCache;
@@ -30,6 +32,9 @@ use stats::{Counter, Counters};
 
 pub use options::{EngineOptions, Strategy};
 pub use stats::{Io, Stats};
+
+/// A file leads to the packed inode, and that to the metabox; sound images go no deeper.
+const MAX_DEPTH: u32 = 4;
 
 /// What an image's reads share.
 #[derive(Debug)]
@@ -92,8 +97,8 @@ impl Image {
         engine.counters.add(Counter::RequestedBytes, to_u64(buf.len()));
         let sequential = engine.patterns.note(inode.nid(), offset, to_u64(buf.len()));
         let shared = self.superblock().packed == Some(inode.nid());
-        let mut map = FileMap::open(self, inode)?;
         let work = |scratch: &mut Scratch| {
+            let mut map = FileMap::open(self, inode)?;
             let mut request = Request { image: self, sequential, shared, scratch };
             while !buf.is_empty() {
                 let len = request.step(&mut map, offset, buf)?;
@@ -102,7 +107,7 @@ impl Image {
             }
             Ok(())
         };
-        engine.scratches.with(work, || engine.counters.peak(engine.held()))
+        nested(|| engine.scratches.with(work, || engine.counters.peak(engine.held())))
     }
 
     /// Reads data, counted for `cause`.
@@ -172,6 +177,19 @@ impl Request<'_> {
     fn exact(&self, partial: bool) -> bool {
         !partial && self.image.superblock().incompat.contains(Incompat::LZ4_0PADDING)
     }
+}
+
+/// Runs a request, unless requests have led to requests for so long that files must lie within each other.
+fn nested<T>(request: impl FnOnce() -> Result<T>) -> Result<T> {
+    thread_local!(static DEPTH: Cell<u32> = const { Cell::new(0) });
+    let depth = DEPTH.get();
+    if depth == MAX_DEPTH {
+        return Err(Corruption::new(Structure::Extent, Fault::Map("content lies within itself")).into());
+    }
+    DEPTH.set(depth + 1);
+    let result = request();
+    DEPTH.set(depth);
+    result
 }
 
 /// The error of a cluster at `at` that does not decode.

@@ -35,7 +35,9 @@ impl Request<'_> {
         let len = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let image = self.image;
         let cache = if self.shared { &image.engine.packed } else { &image.engine.tails };
-        if buf.len() == len || !cache.is_enabled() {
+        // Reading an inline tail may lead to other files, so that its thread could come to wait for itself.
+        let inline = matches!(at, Location::Metadata(_));
+        if buf.len() == len || inline || !cache.is_enabled() {
             return self.decode_wanted(&cluster, len, skip, buf);
         }
         self.read_kept(cache, &cluster, len, skip, buf)

@@ -181,3 +181,12 @@ fn a_damaged_cluster_fails_alone() {
     offset = victim.start.get() - 100;
     image.read_at(&inode, FileOffset::new(offset), &mut buf).unwrap();
 }
+
+#[test]
+fn content_within_itself_is_an_error() {
+    fn endless() -> Result<()> {
+        nested(endless)
+    }
+    assert!(endless().unwrap_err().corruption().is_some());
+    assert!(nested(|| Ok(())).is_ok(), "the count goes back");
+}
