@@ -43,7 +43,7 @@ impl Image {
         if !dir.is_dir() {
             return Err(Error::NotADirectory(nid_path(dir.nid)));
         }
-        Ok(ReadDir { image: self, dir, cookie, block: Vec::new(), loaded: None })
+        Ok(ReadDir { image: self, dir, cookie, block: Vec::new(), loaded: None, damaged: 0 })
     }
 
     /// The entry called `name` in `dir`, if there is one.
@@ -148,6 +148,9 @@ impl DirCookie {
     }
 }
 
+/// A listing ends after so many damaged blocks: a directory may claim exabytes.
+const MAX_DAMAGED: u32 = 16;
+
 /// Iterates over a directory's entries.
 pub struct ReadDir<'a> {
     image: &'a Image,
@@ -155,6 +158,7 @@ pub struct ReadDir<'a> {
     cookie: DirCookie,
     block: Vec<u8>,
     loaded: Option<u64>,
+    damaged: u32,
 }
 
 impl ReadDir<'_> {
@@ -191,8 +195,12 @@ impl Iterator for ReadDir<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.step().of_inode(self.dir.nid).transpose();
         if let Some(Err(_)) = item {
-            // The rest of a damaged block is unknown; go on with the next one.
-            self.cookie = DirCookie { block: self.cookie.block.saturating_add(1), entry: 0 };
+            // The rest of a damaged block is unknown; go on with the next one. After what cannot be read at
+            // all there is nothing to go on with.
+            let readable = self.loaded == Some(self.cookie.block);
+            self.damaged += 1;
+            let next = if readable && self.damaged < MAX_DAMAGED { self.cookie.block + 1 } else { u64::MAX };
+            self.cookie = DirCookie { block: next, entry: 0 };
         }
         item
     }
