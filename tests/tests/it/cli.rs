@@ -1,0 +1,220 @@
+//! Options, exit codes, errors, and what is left behind after them.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Run, ferofs, need, tree};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::stage::Stage;
+
+/// Offset of the superblock, and fields in it (FORMAT.md 1).
+const SUPER: usize = 1024;
+const BLKSZBITS: usize = SUPER + 0x0C;
+const UUID: std::ops::Range<usize> = SUPER + 0x30..SUPER + 0x40;
+const LABEL: std::ops::Range<usize> = SUPER + 0x40..SUPER + 0x50;
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for arg in ["--help", "--version", "-h", "-V"] {
+        let outcome = ferofs().arg(arg).run().success();
+        assert!(outcome.stdout.starts_with(b"ferofs") || arg.contains('h'), "{arg}");
+    }
+    let help = ferofs().arg("--help").run().success().stdout;
+    let help = String::from_utf8(help).unwrap();
+    for command in ["build", "mount", "check", "ls", "cat", "extract", "links"] {
+        assert!(help.contains(command), "{command}: {help}");
+        ferofs().args([command, "--help"]).run().success();
+    }
+}
+
+#[test]
+fn a_wrong_call_is_explained() {
+    for args in [&["nonsense"][..], &["build"], &["build", "--nonsense", "a", "b"], &["check"]] {
+        let outcome = ferofs().args(args).run();
+        assert_ne!(outcome.code, 0, "{args:?}");
+        assert!(!outcome.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn the_superblock_holds_what_was_asked_for() {
+    let stage = Stage::new(&tree::Options::small());
+    let uuid = "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71";
+    let image = fs::read(stage.build("image", ["-U", uuid, "-L", "sixteen-letters!", "-b", "1024"])).unwrap();
+    let hex: String = image[UUID].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, uuid.replace('-', ""));
+    assert_eq!(&image[LABEL], b"sixteen-letters!");
+    assert_eq!(image[BLKSZBITS], 10);
+}
+
+#[test]
+fn output_to_a_pipe_is_quiet() {
+    let stage = Stage::new(&tree::Options::small());
+    let outcome = ferofs().arg("build").args([stage.source(), stage.path("image")]).run().success();
+    assert_eq!(outcome.stderr, "");
+    assert!(!outcome.stdout.iter().any(|byte| b"\r\x1b".contains(byte)), "no progress bar in a pipe");
+}
+
+#[test]
+fn a_missing_source_leaves_no_image() {
+    let stage = Stage::bare();
+    let outcome = ferofs().arg("build").args([stage.path("missing"), stage.path("image")]).run().failure(1);
+    assert!(outcome.stderr.contains("missing"), "{}", outcome.stderr);
+    assert_eq!(names(&stage), ["source"]);
+}
+
+#[test]
+fn an_unreadable_file_leaves_no_image() {
+    let stage = Stage::new(&tree::Options::small());
+    let secret = stage.source().join("files/secret");
+    fs::write(&secret, "secret").unwrap();
+    let build = || ferofs().arg("build").args([stage.source(), stage.path("image")]);
+    if need::is_root() {
+        // Root reads everything; a dead FUSE daemon's mount is what even root cannot read.
+        fs::remove_file(&secret).unwrap();
+        if !need::fuse("an unreadable directory, for root") {
+            return;
+        }
+        fs::create_dir(&secret).unwrap();
+        let other = stage.build("other", ["--compress", "lz4"]);
+        let mut daemon = Command::new(ferofs_path())
+            .args(["mount", "--fuse", "-f"])
+            .args([&other, &secret])
+            .spawn()
+            .unwrap();
+        while fs::read_dir(&secret).unwrap().next().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        let outcome = build().run();
+        rustix::mount::unmount(&secret, rustix::mount::UnmountFlags::DETACH).unwrap();
+        let outcome = outcome.failure(1);
+        assert!(outcome.stderr.contains("files/secret"), "{}", outcome.stderr);
+        assert_eq!(names(&stage), ["other", "source"]);
+    } else {
+        fs::set_permissions(&secret, PermissionsExt::from_mode(0o000)).unwrap();
+        let outcome = build().run().failure(1);
+        assert!(outcome.stderr.contains("files/secret"), "{}", outcome.stderr);
+        assert_eq!(names(&stage), ["source"]);
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_no_image() {
+    if !need::root("a full disk: a tmpfs") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options { largest: 9_000_000, ..tree::Options::small() });
+    let disk = stage.directory("disk");
+    rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"size=2m").unwrap();
+    let outcome = ferofs().arg("build").args([stage.source(), disk.join("image")]).run();
+    let left = fs::read_dir(&disk).unwrap().count();
+    rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
+    outcome.failure(1);
+    assert_eq!(left, 0, "files left on the full disk");
+}
+
+#[test]
+fn a_signal_leaves_no_image() {
+    let stage = Stage::new(&tree::Options { largest: 60_000_000, ..tree::Options::small() });
+    for signal in [Signal::INT, Signal::TERM] {
+        let image = stage.path("image");
+        let mut child = Command::new(ferofs_path())
+            .args(["build", "--compress", "lz4", "--workers", "1"])
+            .args([stage.source(), image.clone()])
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
+        let done = child.wait().unwrap();
+        // On a fast machine the build may have won; then the image is whole.
+        if done.success() {
+            ferofs().arg("check").arg(&image).run().success();
+            fs::remove_file(&image).unwrap();
+        }
+        assert_eq!(names(&stage), ["source"], "{signal:?}");
+    }
+}
+
+#[test]
+fn an_old_image_stays_until_the_new_one_is_whole() {
+    let stage = Stage::new(&tree::Options::small());
+    let image = stage.build("image", ["-L", "old"]);
+    let old = fs::read(&image).unwrap();
+    ferofs().arg("build").args([stage.path("missing"), image.clone()]).run().failure(1);
+    assert!(fs::read(&image).unwrap() == old);
+    stage.build("image", ["-L", "new"]);
+    assert!(fs::read(&image).unwrap() != old);
+    assert_eq!(names(&stage), ["image", "source"]);
+}
+
+#[test]
+fn extraction_stays_in_its_target() {
+    let stage = Stage::bare();
+    symlink("../outside", stage.source().join("link")).unwrap();
+    fs::write(stage.source().join("file"), "new").unwrap();
+    let image = stage.build("image", ["--compress", "lz4"]);
+    // A symlink lies in wait where the file goes.
+    let target = stage.directory("target");
+    fs::write(stage.path("outside"), "old").unwrap();
+    symlink("../outside", target.join("file")).unwrap();
+    ferofs().arg("extract").args([&image, &target]).run();
+    assert_eq!(fs::read(stage.path("outside")).unwrap(), b"old");
+}
+
+#[test]
+fn what_is_no_image_is_refused() {
+    let stage = Stage::bare();
+    fs::write(stage.path("text"), "not an image\n".repeat(1_000)).unwrap();
+    fs::write(stage.path("empty"), "").unwrap();
+    for file in ["text", "empty", "missing", "source"] {
+        for command in ["check", "ls"] {
+            let outcome = ferofs().arg(command).arg(stage.path(file)).run();
+            assert_ne!(outcome.code, 0, "{command} {file}");
+            assert!(outcome.explained(), "{command} {file}: {}", outcome.stderr);
+        }
+    }
+}
+
+#[test]
+fn it_answers_to_the_names_of_erofs_utils() {
+    let stage = Stage::new(&tree::Options::small());
+    let links = stage.path("links");
+    ferofs().arg("links").arg(&links).run().success();
+    for name in ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"] {
+        assert!(fs::symlink_metadata(links.join(name)).unwrap().is_symlink(), "{name}");
+        Run::new(links.join(name)).arg("--help").run().success();
+    }
+    let (image, extracted) = (stage.path("image"), stage.path("extracted"));
+    let mkfs = || Run::new(links.join("mkfs.erofs"));
+    mkfs().args(["-zlz4", "-T0", "--quiet"]).args([&image, &stage.source()]).run().success();
+    Run::new(links.join("fsck.erofs")).arg(&image).run().success();
+    // Options may follow, glued and spaced.
+    mkfs()
+        .args([&image, &stage.source()])
+        .args(["-z", "lz4", "-b4096", "-L", "label", "--quiet"])
+        .run()
+        .success();
+    let mut extract = std::ffi::OsString::from("--extract=");
+    extract.push(&extracted);
+    Run::new(links.join("fsck.erofs")).arg(extract).arg(&image).run().success();
+    stage.assert_shown(&extracted);
+    let dump = Run::new(links.join("dump.erofs")).arg("-s").arg(&image).run().success();
+    assert!(String::from_utf8(dump.stdout).unwrap().contains("Filesystem UUID:"));
+    assert_ne!(mkfs().args(["-znonsense", "--quiet"]).args([&image, &stage.source()]).run().code, 0);
+}
+
+fn names(stage: &Stage) -> Vec<String> {
+    let entries = fs::read_dir(stage.source().parent().unwrap()).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,92 @@
+//! Linux is the judge: it mounts each image and shows the source.
+
+use std::path::Path;
+
+use ferofs_tests::{Mount, compare, ferofs, need, tree};
+
+use crate::stage::{COMPRESSIONS, Stage, full, same, usual_tree};
+
+#[test]
+fn every_oddity_is_shown() {
+    if !need::kernel_erofs("kernel mounts") {
+        return;
+    }
+    let stage = Stage::new(&usual_tree());
+    for compression in COMPRESSIONS {
+        let image = stage.build(compression, ["--compress", compression]);
+        let mount = Mount::kernel(&image, &stage.directory(&format!("{compression}-mount"))).unwrap();
+        stage.assert_shown(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn every_block_size_is_mounted() {
+    if !need::kernel_erofs("kernel mounts of small blocks") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
+    for compression in COMPRESSIONS {
+        for size in ["512", "1024", "2048", "4096"] {
+            let name = format!("{compression}-{size}");
+            let image = stage.build(&name, ["--compress", compression, "-b", size]);
+            let mount = Mount::kernel(&image, &stage.directory(&format!("{name}-mount"))).unwrap();
+            stage.assert_shown(mount.path());
+            mount.unmount().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_is_mounted_without_a_loop_device() {
+    if !need::kernel_erofs("file-backed mounts") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options::small());
+    let image = stage.build("image", ["--compress", "lz4"]);
+    match Mount::kernel_file(&image, &stage.directory("mount")) {
+        Ok(mount) => stage.assert_shown(mount.path()),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTBLK.raw_os_error()) => {
+            // Not lacks(): a CI machine's kernel is what it is.
+            eprintln!("SKIPPED file-backed mounts: needs Linux 6.12");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn ferofs_mount_asks_the_kernel() {
+    if !need::kernel_erofs("ferofs mount --kernel") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options::small());
+    let image = stage.build("image", ["--compress", "lz4"]);
+    for (name, options) in [("forced", &["--kernel"][..]), ("auto", &[])] {
+        let dir = stage.directory(name);
+        ferofs().arg("mount").args(options).args([&image, &dir]).run().success();
+        let mount = Mount::adopt(&dir);
+        assert_eq!(type_of_mount(&dir).as_deref(), Some("erofs"));
+        stage.assert_shown(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn the_machine_s_usr_is_shown() {
+    if !full() || !need::kernel_erofs("/usr through the kernel") {
+        return;
+    }
+    let stage = Stage::bare();
+    let image = stage.path("usr");
+    ferofs().args(["build", "--compress", "lz4", "/usr"]).arg(&image).run().success();
+    let mount = Mount::kernel(&image, &stage.directory("mount")).unwrap();
+    compare(Path::new("/usr"), mount.path(), &same()).unwrap().assert_same();
+}
+
+/// The file system type of what is mounted on `dir`.
+fn type_of_mount(dir: &Path) -> Option<String> {
+    let dir = dir.canonicalize().ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let mut fields = mounts.lines().map(|line| line.split(' '));
+    fields.find_map(|mut line| (line.nth(1) == dir.to_str()).then(|| line.next().map(str::to_owned))?)
+}

@@ -1,0 +1,20 @@
+//! ferofs judged from outside, as a command. One binary, in rooms:
+//!
+//! - `round_trip`: what is built and extracted again is the source.
+//! - `kernel`: Linux mounts the images, and shows the source.
+//! - `fuse`: so does the FUSE daemon, which also comes and goes as it should.
+//! - `threads`: any number of workers makes the same bits.
+//! - `cli`: options, exit codes, errors, and what is left behind after them.
+//! - `corrupt`: damaged images give one clear line, and never a panic, a hang, or a hunger for memory.
+//! - `peers`: Debian's erofs-utils accept our images, and we theirs.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
+#![allow(clippy::panic, reason = "the way to fail a test")]
+
+mod cli;
+mod corrupt;
+mod fuse;
+mod kernel;
+mod peers;
+mod round_trip;
+mod stage;
+mod threads;

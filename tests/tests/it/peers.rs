@@ -1,0 +1,81 @@
+//! erofs-utils accept our images, and we theirs: Debian stable's as installed, and those in `FEROFS_PEERS` (made by
+//! `cargo xtask peers`) if it is set.
+
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::{Mount, Run, ferofs, need, tree};
+
+use crate::stage::{COMPRESSIONS, Stage};
+
+/// The programs of this name: the machine's, and the newest if `cargo xtask peers` was run.
+fn programs(name: &str, what: &str) -> Vec<PathBuf> {
+    let peer =
+        std::env::var_os("FEROFS_PEERS").map(|dir| Path::new(&dir).join(name)).filter(|file| file.is_file());
+    let machine = if peer.is_some() { need::find_tool(name) } else { need::tool(name, what) };
+    machine.into_iter().chain(peer).collect()
+}
+
+#[test]
+fn their_fsck_accepts_our_images() {
+    let stage = Stage::new(&tree::Options { deep: 50, wide: 2_000, ..tree::Options::default() });
+    for fsck in programs("fsck.erofs", "erofs-utils on our images") {
+        for compression in COMPRESSIONS {
+            let image = stage.build("image", ["--compress", compression]);
+            let extracted = stage.path("extracted");
+            let mut extract = std::ffi::OsString::from("--extract=");
+            extract.push(&extracted);
+            // Extracting is its way to decode everything; it restores no hard links and no xattrs.
+            Run::new(&fsck).arg(extract).arg(&image).run().success();
+            std::fs::remove_dir_all(extracted).unwrap();
+        }
+    }
+}
+
+#[test]
+fn we_accept_their_images() {
+    // Each line works from erofs-utils 1.5 on.
+    let settings: [&[&str]; 10] = [
+        &[],
+        &["-Eforce-inode-compact"],
+        &["-Eforce-inode-extended"],
+        &["-x-1"],
+        &["-zlz4"],
+        &["-zlz4hc,9"],
+        &["-zlz4", "-Elegacy-compress"],
+        &["-zlz4hc", "-C65536"],
+        &["--chunksize=4096"],
+        &["--chunksize=65536", "-Eforce-chunk-indexes"],
+    ];
+    let stage = Stage::new(&tree::Options { wide: 300, ..tree::Options::small() });
+    for mkfs in programs("mkfs.erofs", "images of erofs-utils") {
+        for options in settings {
+            let image = stage.path("image");
+            Run::new(&mkfs).arg("--quiet").args(options).args([&image, &stage.source()]).run().success();
+            let context = format!("{} {options:?}", mkfs.display());
+            let checked = ferofs().arg("check").arg(&image).run();
+            assert_eq!(
+                checked.code,
+                0,
+                "{context}: {}{}",
+                checked.stderr,
+                String::from_utf8_lossy(&checked.stdout)
+            );
+            same_as_the_kernel(&stage, &image, &context);
+        }
+    }
+}
+
+/// What we extract is what Linux shows of the image. Not the source: their tools leave things out.
+fn same_as_the_kernel(stage: &Stage, image: &Path, context: &str) {
+    if !need::kernel_erofs("images of erofs-utils through the kernel") {
+        return;
+    }
+    let dir = stage.directory("mount");
+    let extracted = stage.extract(image, "extracted");
+    let mount = Mount::kernel(image, &dir).unwrap();
+    let report = ferofs_tests::compare(mount.path(), &extracted, &crate::stage::same()).unwrap();
+    assert_eq!(report.differences, [], "{context}");
+    mount.unmount().unwrap();
+    std::fs::remove_dir(dir).unwrap();
+    std::fs::remove_dir_all(extracted).unwrap();
+}

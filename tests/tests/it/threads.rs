@@ -1,0 +1,40 @@
+//! The same tree gives the same image, to the bit, for any number of workers.
+
+use std::fs;
+
+use ferofs_tests::tree;
+
+use crate::stage::{COMPRESSIONS, Stage};
+
+const FIXED: [&str; 4] = ["-T", "1700000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71"];
+
+#[test]
+fn one_two_and_five_workers_agree() {
+    // Large enough for files to be cut into segments.
+    let stage =
+        Stage::new(&tree::Options { largest: 20_000_003, wide: 2_000, deep: 50, ..tree::Options::default() });
+    for compression in COMPRESSIONS {
+        let build = |workers: &str| {
+            let name = format!("{compression}-{workers}");
+            let image =
+                stage.build(&name, ["--compress", compression, "--workers", workers].iter().chain(&FIXED));
+            fs::read(image).unwrap()
+        };
+        let one = build("1");
+        assert!(build("2") == one, "{compression}: two workers make another image than one");
+        assert!(build("5") == one, "{compression}: five workers make another image than one");
+    }
+}
+
+#[test]
+fn another_copy_of_the_tree_gives_the_same_image() {
+    let options = tree::Options { wide: 500, ..tree::Options::small() };
+    let build =
+        |stage: &Stage| fs::read(stage.build("image", ["--compress", "lz4"].iter().chain(&FIXED))).unwrap();
+    let image = build(&Stage::new(&options));
+    assert!(build(&Stage::new(&options)) == image);
+    assert!(
+        build(&Stage::new(&tree::Options { seed: 2, ..options })) != image,
+        "the test must be able to fail"
+    );
+}
