@@ -97,14 +97,14 @@ fn it_unmounts_when_asked_to_end() {
     }
     let stage = Stage::new(&tree::Options::small());
     let image = stage.build("image", ["--compress", "lz4"]);
-    for signal in [Signal::TERM, Signal::INT] {
-        let dir = stage.directory(&format!("{signal:?}"));
+    for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT)] {
+        let dir = stage.directory(name);
         let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
         let daemon = Pid::from_raw(mount.daemon_id().unwrap() as i32).unwrap();
         kill_process(daemon, signal).unwrap();
         let (code, said) = mount.wait().unwrap();
-        assert_eq!((code, said.as_str()), (Some(0), ""), "{signal:?}");
-        assert!(!is_mounted(&dir), "{signal:?}");
+        assert_eq!((code, said.as_str()), (Some(0), ""), "{name}");
+        assert!(!is_mounted(&dir), "{name}");
     }
 }
 

@@ -46,8 +46,14 @@ fn we_accept_their_images() {
         &["--chunksize=4096"],
         &["--chunksize=65536", "-Eforce-chunk-indexes"],
     ];
-    let stage = Stage::new(&tree::Options { wide: 300, ..tree::Options::small() });
+    let options = tree::Options { wide: 300, ..tree::Options::small() };
     for mkfs in programs("mkfs.erofs", "images of erofs-utils") {
+        let stage = Stage::new(&options);
+        if sorts_badly(&mkfs) {
+            for dir in ["names", "meta/times"] {
+                std::fs::remove_dir_all(stage.source().join(dir)).unwrap();
+            }
+        }
         for options in settings {
             let image = stage.path("image");
             Run::new(&mkfs).arg("--quiet").args(options).args([&image, &stage.source()]).run().success();
@@ -63,6 +69,14 @@ fn we_accept_their_images() {
             same_as_the_kernel(&stage, &image, &context);
         }
     }
+}
+
+/// Whether this mkfs.erofs (1.5 at least) puts "." and ".." before names that sort before them. Linux does not find
+/// such names, so `ferofs check` is right to complain.
+fn sorts_badly(mkfs: &Path) -> bool {
+    let outcome = Run::new(mkfs).arg("-V").run();
+    let said = String::from_utf8_lossy(&outcome.stdout) + outcome.stderr.as_str();
+    said.contains(" 1.5") || said.contains(" 1.4")
 }
 
 /// What we extract is what Linux shows of the image. Not the source: their tools leave things out.
