@@ -123,12 +123,12 @@ fn endure(stage: &Stage, image: &[u8], damages: &[Damage]) {
     });
 }
 
-fn command(args: &[&str], image: &Path, more: &[&Path]) -> Outcome {
+pub(crate) fn command(args: &[&str], image: &Path, more: &[&Path]) -> Outcome {
     Run::limited(ferofs_path(), Some(ADDRESS_SPACE), HANG).args(args).arg(image).args(more).run()
 }
 
 #[track_caller]
-fn judge(outcome: &Outcome, context: &str) {
+pub(crate) fn judge(outcome: &Outcome, context: &str) {
     let Outcome { code, stderr, peak, .. } = outcome;
     assert!(!stderr.contains("panicked"), "{context}: {stderr}");
     // 0 clean, 1 findings or failure; fsck(8): 4 errors left, 8 operational error.

@@ -6,12 +6,15 @@
 //! - `threads`: any number of workers makes the same bits.
 //! - `cli`: options, exit codes, errors, and what is left behind after them.
 //! - `corrupt`: damaged images give one clear line, and never a panic, a hang, or a hunger for memory.
+//! - `forged`: images that lie in one place; `check` finds each lie (`forge` tells them).
 //! - `peers`: Debian's erofs-utils accept our images, and we theirs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 #![allow(clippy::panic, reason = "the way to fail a test")]
 
 mod cli;
 mod corrupt;
+mod forge;
+mod forged;
 mod fuse;
 mod kernel;
 mod peers;
