@@ -7,12 +7,14 @@
 //! - `cli`: options, exit codes, errors, and what is left behind after them.
 //! - `corrupt`: damaged images give one clear line, and never a panic, a hang, or a hunger for memory.
 //! - `forged`: images that lie in one place; `check` finds each lie (`forge` tells them).
+//! - `docs`: what the documents point to is there.
 //! - `peers`: Debian's erofs-utils accept our images, and we theirs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 #![allow(clippy::panic, reason = "the way to fail a test")]
 
 mod cli;
 mod corrupt;
+mod docs;
 mod forge;
 mod forged;
 mod fuse;
