@@ -187,7 +187,7 @@ fn what_is_no_image_is_refused() {
 #[test]
 fn it_answers_to_the_names_of_erofs_utils() {
     let stage = Stage::new(&tree::Options::small());
-    let links = stage.path("links");
+    let links = stage.directory("links");
     ferofs().arg("links").arg(&links).run().success();
     for name in ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"] {
         assert!(fs::symlink_metadata(links.join(name)).unwrap().is_symlink(), "{name}");
