@@ -64,9 +64,8 @@ fn we_accept_their_images() {
 }
 
 /// What erofs-utils 1.5 knows.
-const SETTINGS: [&[&str]; 10] = [
+const SETTINGS: [&[&str]; 9] = [
     &[],
-    &["-Eforce-inode-compact"],
     &["-Eforce-inode-extended"],
     &["-x-1"],
     &["-zlz4"],
