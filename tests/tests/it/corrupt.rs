@@ -101,12 +101,14 @@ fn without_checksum(mut image: Vec<u8>) -> Vec<u8> {
 fn endure(stage: &Stage, image: &[u8], damages: &[Damage]) {
     let next = AtomicUsize::new(0);
     let threads = thread::available_parallelism().map_or(2, usize::from);
+    // ext4 looks long for inodes that were not deleted a moment ago: memory is ten times as fast.
+    let memory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     thread::scope(|scope| {
         for worker in 0..threads {
-            let next = &next;
+            let (next, memory) = (&next, &memory);
             scope.spawn(move || {
-                let (damaged, target) =
-                    (stage.path(&format!("damaged-{worker}")), stage.path(&format!("out-{worker}")));
+                let target = memory.path().join(format!("out-{worker}"));
+                let damaged = stage.path(&format!("damaged-{worker}"));
                 while let Some(damage) = damages.get(next.fetch_add(1, Ordering::Relaxed)) {
                     fs::write(&damaged, damage.apply(image)).unwrap();
                     let context = |name: &str| format!("{name}, {damage:?} of {} bytes", image.len());

@@ -26,7 +26,7 @@ const SUPERBLOCK: [Lie; 9] = [
     ("blocks of 256 bytes", |f| f.put(SUPER + 0x0C, 8, 1)),
     ("blocks of 2^255 bytes", |f| f.put(SUPER + 0x0C, 255, 1)),
     ("unknown incompatible feature", |f| f.bytes[SUPER + 0x53] |= 0x40),
-    ("directory blocks of another size", |f| f.put(SUPER + 0x5B, 1, 1)),
+    ("directory blocks of another size", |f| f.put(SUPER + 0x5A, 1, 1)),
     ("root past the image", |f| f.put(SUPER + 0x0E, 0xFFFF, 2)),
     ("metadata past the image", |f| f.put(SUPER + 0x28, 0x7FFF_FFFF, 4)),
     ("root is a file", |f| {
