@@ -156,7 +156,7 @@ fn block_size(text: &str) -> Result<BlockSize, &'static str> {
 }
 
 /// A UUID in its usual form, or all zeroes for `clear`.
-fn uuid(text: &str) -> Result<[u8; 16], &'static str> {
+pub(crate) fn uuid(text: &str) -> Result<[u8; 16], &'static str> {
     const PROBLEM: &str = "not a UUID such as 123e4567-e89b-42d3-a456-426614174000";
     if text == "clear" {
         return Ok([0; 16]);

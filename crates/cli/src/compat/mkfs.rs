@@ -170,10 +170,9 @@ impl Args {
     fn identity(&self, options: &mut Options) -> Result<(), Refusal> {
         options.uuid = match self.uuid.as_deref() {
             None | Some("random") => None,
-            Some("clear") => Some([0; 16]),
             Some(text) => {
-                let uuid = parse_uuid(text);
-                Some(uuid.ok_or_else(|| refusal("-U", text.to_owned(), "no UUID"))?)
+                let uuid = crate::cmd::build::uuid(text);
+                Some(uuid.map_err(|reason| refusal("-U", text.to_owned(), reason))?)
             }
         };
         if let Some(label) = &self.label {
@@ -215,15 +214,6 @@ fn parse_compressor(text: &str) -> Result<Compression, Refusal> {
         return Err(refuse("levels go from 0 to 12"));
     }
     Ok(Compression::Lz4 { level })
-}
-
-/// Parses 32 hexadecimal digits, with or without hyphens.
-pub(crate) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let digits: String = text.chars().filter(|&c| c != '-').collect();
-    if digits.len() != 32 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
 }
 
 /// Runs `mkfs.erofs` with these arguments, the program's name first.
@@ -271,7 +261,7 @@ mod tests {
         assert_eq!(reason("mkfs.erofs -zlz5 I D"), "-z lz5: no such compressor; there are lz4 and lz4hc");
         assert_eq!(reason("mkfs.erofs -zlz4hc,13 I D"), "-z lz4hc,13: levels go from 0 to 12");
         assert_eq!(reason("mkfs.erofs -b 1000 I D"), "-b 1000: no block size of EROFS");
-        assert_eq!(reason("mkfs.erofs -U xyz I D"), "-U xyz: no UUID");
+        assert!(reason("mkfs.erofs -U xyz I D").starts_with("-U xyz: not a UUID"));
         assert_eq!(reason("mkfs.erofs -C65536 I D"), "-C 65536: only clusters of one block are supported");
     }
 }
