@@ -4,20 +4,16 @@
 //! At most a few works a worker are under way, so memory is bounded whatever the tree holds.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use ferofs_format::inode::DataLayout;
 use ferofs_format::{BlockAddr, Incompat};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 
-use super::chunk::{ChunkPlan, Ranges, data_ranges};
+use super::chunk::{ChunkPlan, Ranges};
 use super::index::{self, ExtentLog};
 use super::output::Output;
 use super::segment::{Done, Piece, PieceKind, SEGMENT, Shop, Work, Worker};
-use super::source::{open_dir, open_file};
 use super::spill::{Payload, Spill};
 use super::tree::{Kind, NodeId};
 use super::{Options, Warning};
@@ -295,10 +291,9 @@ impl<'a> Feeder<'a> {
                 continue;
             }
             if stage.options.skip_unreadable
-                && let Err(error) = self.open(id)
+                && let Err(error) = self.shop.contents.probe(self.shop.tree, id)
             {
-                let path = self.shop.source.join(self.shop.tree.path(id));
-                stage.warnings.push(Warning::Skipped(Error::io("open", path, error)));
+                stage.warnings.push(Warning::Skipped(error));
                 stage.data.contents[id.index()] = Content::Skipped;
                 continue;
             }
@@ -338,14 +333,7 @@ impl<'a> Feeder<'a> {
     /// says why.
     fn chunk_plan(&self, id: NodeId) -> Option<ChunkPlan> {
         let size = self.shop.tree.node(id).size;
-        let ranges = data_ranges(self.open(id).ok()?, size)?;
+        let ranges = self.shop.contents.data_ranges(self.shop.tree, id)?;
         ChunkPlan::new(size, &ranges, self.shop.block, self.compressing)
-    }
-
-    fn open(&self, id: NodeId) -> Result<OwnedFd, Errno> {
-        let node = self.shop.tree.node(id);
-        let path = self.shop.tree.path_bytes(node.parent);
-        let dir = open_dir(self.shop.root, &path, OFlags::PATH)?;
-        open_file(dir.as_fd(), self.shop.tree.text(node.name))
     }
 }

@@ -5,6 +5,7 @@
 //! | [`walk`] | lists a source directory, in parallel, without holding descriptors | [`tree`] |
 //! | [`tree`], [`xattr`] | inodes and names, without places; attribute sets | [`heads`] |
 //! | [`heads`] | which inodes are compact, and how long each is | [`data`] |
+//! | [`content`] | where each file's bytes come from, and reading them | [`data`] |
 //! | [`data`], [`segment`], [`chunk`], [`index`] | content: read and encoded by workers, appended in order | [`emit`] |
 //! | [`layout`], [`emit`] | who lives where in the metadata, and its bytes | [`output`] |
 //! | [`spill`], [`output`] | what waits for its place; the image itself | |
@@ -13,21 +14,21 @@
 //! does not depend on the number of workers. Nothing has the image's name before it is complete.
 
 mod chunk;
+mod content;
 mod data;
 mod emit;
 mod heads;
 mod index;
 mod layout;
+mod open;
 mod output;
 mod segment;
-mod source;
 mod spill;
 mod tree;
 mod walk;
 mod xattr;
 
 use std::num::NonZeroUsize;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -38,9 +39,9 @@ pub use ferofs_format::BlockSize;
 pub use ferofs_format::inode::Timestamp;
 use ferofs_format::superblock::{self, Superblock};
 use ferofs_format::{Algorithm, Compat};
-use rustix::fs::{Mode, OFlags};
 
 use crate::{Error, Result};
+use content::Contents;
 use data::Content;
 use emit::Emitter;
 use heads::Heads;
@@ -237,7 +238,7 @@ impl Options {
 
     fn is_excluded(&self, path: &[u8]) -> bool {
         self.excludes.iter().any(|exclude| match exclude {
-            Exclude::Path(excluded) => excluded == source::as_path(path),
+            Exclude::Path(excluded) => excluded == open::as_path(path),
             Exclude::Regex(regex) => regex.is_match(path),
         })
     }
@@ -266,12 +267,12 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let started = Instant::now();
     let mut superblock = new_superblock(options)?;
     let build_time = options.build_time.unwrap_or_else(now);
-    let root = open_source(&options.source)?;
+    let contents = Contents::directory(&options.source)?;
     let mut output = Output::create(image)?;
     let mut warnings = Vec::new();
 
     options.progress.enter(Stage::Walk);
-    let tree = walk::walk(options, &root, &output.own_files(), &mut warnings)?;
+    let tree = walk::walk(options, contents.root()?, &output.own_files(), &mut warnings)?;
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
     options.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
     let walked = Instant::now();
@@ -289,8 +290,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let shop = Shop {
         tree: &tree,
         heads: &heads,
-        root: root.as_fd(),
-        source: &options.source,
+        contents: &contents,
         block: options.block_size,
         skip_unreadable: options.skip_unreadable,
     };
@@ -301,13 +301,13 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let encoded = Instant::now();
 
     options.progress.enter(Stage::Metadata);
-    let (contents, spill) = (&data.contents, &mut spill);
-    Emitter { tree: &tree, heads: &heads, xattrs: &xattrs, contents, spill }
+    let spill = &mut spill;
+    Emitter { tree: &tree, heads: &heads, xattrs: &xattrs, contents: &data.contents, spill }
         .emit(&mut superblock, &mut output)?;
     options.check_cancelled()?;
     output.finish(&head_bytes(&superblock)?)?;
 
-    let kept = || tree.nodes.iter().zip(contents).filter(|(_, c)| !matches!(c, Content::Skipped));
+    let kept = || tree.nodes.iter().zip(&data.contents).filter(|(_, c)| !matches!(c, Content::Skipped));
     Ok(Summary {
         inodes: superblock.inodes,
         directories: kept().filter(|(node, _)| matches!(node.kind, Kind::Directory(_))).count() as u64,
@@ -321,11 +321,6 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         uuid: superblock.uuid,
         warnings,
     })
-}
-
-fn open_source(source: &Path) -> Result<rustix::fd::OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(source, flags, Mode::empty()).map_err(|e| Error::io("open", source, e))
 }
 
 fn new_superblock(options: &Options) -> Result<Superblock> {

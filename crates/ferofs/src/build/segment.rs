@@ -2,16 +2,12 @@
 //!
 //! A worker's result depends on the source's bytes and the options alone, never on other workers.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
 use ferofs_codec::{Fit, FixedOutput, right_align};
 use ferofs_format::BlockSize;
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 
+use super::content::{Contents, Reader};
 use super::heads::Heads;
 use super::index::{self, ExtentLog};
-use super::source::{identity, open_dir, open_file, stat_fd};
 use super::tree::{NodeId, Tree};
 use crate::{Error, Result};
 
@@ -81,8 +77,7 @@ impl Done {
 pub(crate) struct Shop<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) heads: &'a Heads,
-    pub(crate) root: BorrowedFd<'a>,
-    pub(crate) source: &'a std::path::Path,
+    pub(crate) contents: &'a Contents,
     pub(crate) block: BlockSize,
     pub(crate) skip_unreadable: bool,
 }
@@ -92,13 +87,12 @@ pub(crate) struct Worker<'a> {
     shop: Shop<'a>,
     compressor: Option<Box<dyn FixedOutput>>,
     input: Vec<u8>,
-    /// The directory of the file before.
-    dir: Option<(NodeId, OwnedFd)>,
+    reader: Reader<'a>,
 }
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(shop: Shop<'a>, compressor: Option<Box<dyn FixedOutput>>) -> Self {
-        Self { shop, compressor, input: Vec::new(), dir: None }
+        Self { shop, compressor, input: Vec::new(), reader: Reader::new(shop.contents, shop.tree) }
     }
 
     /// Does `work` into `done`, which is empty.
@@ -197,36 +191,9 @@ impl<'a> Worker<'a> {
         Ok(Some(log))
     }
 
-    /// Reads `len` bytes from `offset` into the input, and makes sure that the file is the one that was
-    /// walked.
+    /// Reads `len` bytes from `offset` into the input.
     fn read(&mut self, node: NodeId, offset: u64, len: usize) -> Result<()> {
-        let shop = self.shop;
-        let changed = || Error::SourceChanged(shop.source.join(shop.tree.path(node)));
-        let io = |action, e: Errno| match e {
-            Errno::NOENT | Errno::LOOP => changed(),
-            e => Error::io(action, shop.source.join(shop.tree.path(node)), e),
-        };
-        let entry = shop.tree.node(node);
-        let parent = match &self.dir {
-            Some((parent, fd)) if *parent == entry.parent => fd.as_fd(),
-            _ => {
-                let path = shop.tree.path_bytes(entry.parent);
-                let fd = open_dir(shop.root, &path, OFlags::PATH).map_err(|e| io("open", e))?;
-                self.dir.insert((entry.parent, fd)).1.as_fd()
-            }
-        };
-        let file = open_file(parent, shop.tree.text(entry.name)).map_err(|e| io("open", e))?;
         self.input.resize(len, 0);
-        let mut filled = 0;
-        while filled < len {
-            match rustix::io::pread(&file, &mut self.input[filled..], offset + filled as u64) {
-                Ok(0) => return Err(changed()),
-                Ok(n) => filled += n,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(io("read", e)),
-            }
-        }
-        let stat = stat_fd(file.as_fd()).map_err(|e| io("stat", e))?;
-        if identity(&stat) == entry.identity { Ok(()) } else { Err(changed()) }
+        self.reader.read(node, offset, &mut self.input)
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 
 use super::*;
 use ferofs_format::FileOffset;
+use rustix::fs::{Mode, OFlags};
 
 use crate::read::{FileSource, Image};
 
@@ -142,12 +143,12 @@ fn odd_names_and_large_directories() {
     let mut names: Vec<Vec<u8>> = (0..3000).map(|n| format!("{n:0250}").into_bytes()).collect();
     names.extend([b"-".to_vec(), b"!".to_vec(), b"...".to_vec(), b"\xff\xfe\n".to_vec(), vec![b'x'; 255]]);
     for name in &names {
-        fs::write(room.options.source.join(source::as_path(name)), name).unwrap();
+        fs::write(room.options.source.join(open::as_path(name)), name).unwrap();
     }
     room.build();
     let image = room.open();
     for name in &names {
-        let inode = image.resolve(source::as_path(name), false).unwrap();
+        let inode = image.resolve(open::as_path(name), false).unwrap();
         let mut content = vec![0; name.len()];
         image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
         assert_eq!(content, *name);
@@ -177,7 +178,8 @@ fn holes_take_no_room() {
 fn deep_trees_need_neither_stack_nor_long_paths() {
     let room = Room::new();
     let name = "n".repeat(200);
-    let mut at = open_source(&room.options.source).unwrap();
+    let contents = Contents::directory(&room.options.source).unwrap();
+    let mut at = contents.root().unwrap().try_clone().unwrap();
     for _ in 0..100 {
         rustix::fs::mkdirat(&at, &*name, Mode::RWXU).unwrap();
         at = rustix::fs::openat(&at, &*name, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
@@ -213,16 +215,15 @@ fn a_source_that_changes_is_named() {
     let room = Room::new();
     room.write("changing", text(9 << 20));
     let path = room.options.source.join("changing");
-    let root = open_source(&room.options.source).unwrap();
-    let tree = walk::walk(&room.options, &root, &[], &mut Vec::new()).unwrap();
+    let contents = Contents::directory(&room.options.source).unwrap();
+    let tree = walk::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
     let xattrs = tree.xattrs.plan().unwrap();
     let heads = Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap()).unwrap();
     let shop = Shop {
         tree: &tree,
         heads: &heads,
-        root: root.as_fd(),
-        source: &room.options.source,
+        contents: &contents,
         block: room.options.block_size,
         skip_unreadable: false,
     };

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
+use super::content::Origin;
 use super::xattr::{SetId, XattrTable};
 
 /// A node's number: its place in [`Tree::nodes`].
@@ -75,20 +76,11 @@ pub(crate) struct Node {
     pub(crate) xattrs: SetId,
     /// Bytes of content of a regular file.
     pub(crate) size: u64,
-    /// How to know the source again.
-    pub(crate) identity: Identity,
+    /// Where that content is.
+    pub(crate) origin: Origin,
     /// The directory of its first name, and that name.
     pub(crate) parent: NodeId,
     pub(crate) name: Text,
-}
-
-/// What tells whether a source file is still the one that was walked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) ino: u64,
-    pub(crate) size: u64,
-    pub(crate) mtime: Timestamp,
-    pub(crate) ctime: Timestamp,
 }
 
 /// A name in a directory.

@@ -16,8 +16,9 @@ use ferofs_format::inode::{FileType, Rdev};
 use rustix::fs::{OFlags, RawDir, Statx};
 use rustix::io::Errno;
 
-use super::source::{as_path, identity, open_dir, open_file, stat_at, stat_fd};
-use super::tree::{Dir, Entry, Identity, Kind, Node, NodeId, Tree};
+use super::content::{Identity, Origin};
+use super::open::{as_path, identity, open_dir, open_file, stat_at, stat_fd};
+use super::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
 use super::xattr::encode_set;
 use super::{Options, Warning};
 use crate::{Error, Result};
@@ -49,6 +50,7 @@ struct Stat {
     nlink: u32,
     dev: (u32, u32),
     rdev: Rdev,
+    size: u64,
     blocks: u64,
     identity: Identity,
 }
@@ -324,6 +326,7 @@ impl Stat {
             nlink: stat.stx_nlink,
             dev: (stat.stx_dev_major, stat.stx_dev_minor),
             rdev: Rdev { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor },
+            size: stat.stx_size,
             blocks: stat.stx_blocks,
             identity: identity(stat),
         })
@@ -379,7 +382,7 @@ fn add(options: &Options, tree: &mut Tree, file: &Found, parent: NodeId) -> Resu
         limit: u32::MAX.into(),
     })?);
     let kind = match stat.file_type {
-        FileType::Regular => Kind::Regular { sparse: stat.blocks.saturating_mul(512) < stat.identity.size },
+        FileType::Regular => Kind::Regular { sparse: stat.blocks.saturating_mul(512) < stat.size },
         FileType::Directory => {
             tree.dirs.push(Dir::default());
             Kind::Directory(tree.dirs.len() as u32 - 1)
@@ -389,6 +392,7 @@ fn add(options: &Options, tree: &mut Tree, file: &Found, parent: NodeId) -> Resu
         FileType::Fifo => Kind::Fifo,
         FileType::Socket => Kind::Socket,
     };
+    let is_regular = matches!(kind, Kind::Regular { .. });
     let name = tree.intern(&file.name);
     let xattrs = tree.xattrs.intern(&file.xattrs);
     tree.nodes.push(Node {
@@ -399,8 +403,8 @@ fn add(options: &Options, tree: &mut Tree, file: &Found, parent: NodeId) -> Resu
         nlink: if matches!(kind, Kind::Directory(_)) { 2 } else { 1 },
         mtime: options.all_time.unwrap_or(stat.identity.mtime),
         xattrs,
-        size: if matches!(kind, Kind::Regular { .. }) { stat.identity.size } else { 0 },
-        identity: stat.identity,
+        size: if is_regular { stat.size } else { 0 },
+        origin: if is_regular { Origin::File(stat.identity) } else { Origin::None },
         parent,
         name,
     });

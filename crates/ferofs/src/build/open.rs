@@ -8,7 +8,7 @@ use ferofs_format::inode::Timestamp;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
-use super::tree::Identity;
+use super::content::Identity;
 
 /// The longest path that one system call is given: `PATH_MAX` with its final NUL is 4096.
 const PIECE: usize = 4095;
@@ -71,12 +71,7 @@ pub(crate) fn timestamp(time: &StatxTimestamp) -> Timestamp {
 
 /// What tells this file from another, and from itself after a change.
 pub(crate) fn identity(stat: &Statx) -> Identity {
-    Identity {
-        ino: stat.stx_ino,
-        size: stat.stx_size,
-        mtime: timestamp(&stat.stx_mtime),
-        ctime: timestamp(&stat.stx_ctime),
-    }
+    Identity { ino: stat.stx_ino, mtime: timestamp(&stat.stx_mtime), ctime: timestamp(&stat.stx_ctime) }
 }
 
 /// Bytes as a path, for messages.
