@@ -66,6 +66,9 @@ pub enum Error {
         /// The largest value that fits.
         limit: u64,
     },
+    /// A file that the table of owners and modes says nothing of.
+    #[error("{}: not in the fs_config file", .0.display())]
+    NotConfigured(PathBuf),
     /// An option's value is out of its range.
     #[error("{option}: {problem}")]
     Option {

@@ -15,6 +15,13 @@ fn programs(name: &str, what: &str) -> Vec<PathBuf> {
     machine.into_iter().chain(peer).collect()
 }
 
+/// The newest program of this name, if `cargo xtask peers` was run: by `FEROFS_PEERS`, or where that puts them.
+pub(crate) fn newest(name: &str) -> Option<PathBuf> {
+    let default = || ferofs_tests::scratch::target_dir().join("peers/bin").into_os_string();
+    let dir = std::env::var_os("FEROFS_PEERS").unwrap_or_else(default);
+    Some(Path::new(&dir).join(name)).filter(|file| file.is_file())
+}
+
 #[test]
 fn their_fsck_accepts_our_images() {
     let stage = Stage::new(&tree::Options { deep: 50, wide: 2_000, ..tree::Options::default() });

@@ -1,170 +1,195 @@
-//! `mkfs.erofs [OPTIONS] IMAGE SOURCE`.
+//! `mkfs.erofs [OPTIONS] IMAGE [SOURCE]...`.
 //!
 //! Callers glue values to short options (`-C65536`, `-zlz4hc,12`, `-EA,B`), put options after the
-//! positional arguments, and look into `--help` for what is there; see the tests for their very lines.
+//! positional arguments, and look into `--help` for what is there: `callers` has their very lines.
+//! [`args`] is the command line, [`extended`] what `-E` takes; here both become the library's options, or a
+//! refusal that says why.
 
-use std::ffi::OsString;
-use std::num::NonZeroUsize;
+mod args;
+#[cfg(test)]
+mod callers;
+mod extended;
+mod posix;
+
+use std::ffi::{OsStr, OsString};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Parser};
-use ferofs::build::{BlockSize, Compression, Exclude, Options, Timestamp};
-use regex::bytes::Regex;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
+use ferofs::build::{
+    BlockSize, Compression, Exclude, FsConfig, InodeForm, Labels, Options, Timestamp, XattrOptions,
+};
 
 use crate::exit::{Failure, Outcome};
+use args::Args;
+use extended::Extended;
 
-/// Make an EROFS image of a directory.
-#[derive(Parser, Debug)]
-#[command(name = "mkfs.erofs", version, disable_version_flag = true)]
-#[command(after_help = "Available compressors / supported compressors: lz4, lz4hc")]
-struct Args {
-    /// The image to make: a file, or a block device
-    image: PathBuf,
-
-    /// The directory to make it of
-    source: PathBuf,
-
-    /// Compress: lz4, lz4hc[,LEVEL] or lz4hc[,level=LEVEL]
-    #[arg(short = 'z', value_name = "X[,level=N]")]
-    compressor: Option<String>,
-
-    /// Block size in bytes
-    #[arg(short = 'b', value_name = "SIZE", default_value_t = 4096)]
-    block_size: u64,
-
-    /// Largest physical cluster in bytes
-    #[arg(short = 'C', value_name = "SIZE")]
-    pcluster_size: Option<u64>,
-
-    /// Extended options, separated by commas
-    #[arg(short = 'E', value_name = "X[,...]", value_delimiter = ',')]
-    extended: Vec<String>,
-
-    /// Volume label, at most 15 bytes
-    #[arg(short = 'L', value_name = "LABEL")]
-    label: Option<OsString>,
-
-    /// The image's and all files' time, seconds since 1970
-    #[arg(short = 'T', value_name = "SECONDS", allow_hyphen_values = true)]
-    time: Option<i64>,
-
-    /// With -T, keep the files' own times
-    #[arg(long, overrides_with = "all_time")]
-    mkfs_time: bool,
-
-    /// With -T, set the time of all files too (default)
-    #[arg(long)]
-    all_time: bool,
-
-    /// Set the UUID; `clear` for all zeroes, `random` for a random one
-    #[arg(short = 'U', value_name = "UUID")]
-    uuid: Option<String>,
-
-    /// Accepted for its callers: which xattrs are shared is decided by size
-    #[arg(short = 'x', value_name = "N", allow_hyphen_values = true)]
-    xattr_tolerance: Option<i64>,
-
-    /// Messages: 0 prints errors only
-    #[arg(short = 'd', value_name = "LEVEL")]
-    debug: Option<u8>,
-
-    /// Print errors only
-    #[arg(long)]
-    quiet: bool,
-
-    /// Leave out this path, relative to the source
-    #[arg(long, value_name = "PATH")]
-    exclude_path: Vec<OsString>,
-
-    /// Leave out paths that match this POSIX extended regular expression
-    #[arg(long, value_name = "REGEX")]
-    exclude_regex: Vec<String>,
-
-    /// Give all files to root
-    #[arg(long)]
-    all_root: bool,
-
-    /// Give all files to this user
-    #[arg(long, value_name = "UID")]
-    force_uid: Option<u32>,
-
-    /// Give all files to this group
-    #[arg(long, value_name = "GID")]
-    force_gid: Option<u32>,
-
-    /// Add this to all users
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    uid_offset: u32,
-
-    /// Add this to all groups
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    gid_offset: u32,
-
-    /// Compress on this many threads
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
-
-    /// Use the build time for all files
-    #[arg(long, conflicts_with = "preserve_mtime")]
-    ignore_mtime: bool,
-
-    /// Keep each file's time (default)
-    #[arg(long)]
-    preserve_mtime: bool,
-
-    /// Print the version
-    #[arg(short = 'V', long, action = ArgAction::Version)]
-    version: Option<bool>,
-}
-
-/// The compressors, as `--help` names them.
-const COMPRESSORS: [&str; 2] = ["lz4", "lz4hc"];
+/// The compressors, as `--help` names them, with what may follow them.
+const COMPRESSORS: [(&str, &str); 2] = [("lz4", ""), ("lz4hc", "[,level=<0-12>] (default=9)")];
 
 /// Why an argument is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{option} {value}: {reason}")]
+#[error("{option}{}{value}: {reason}", if value.is_empty() { "" } else { " " })]
 struct Refusal {
     option: &'static str,
     value: String,
-    reason: &'static str,
+    reason: String,
 }
 
-const fn refusal(option: &'static str, value: String, reason: &'static str) -> Refusal {
-    Refusal { option, value, reason }
+fn refusal(option: &'static str, value: String, reason: impl Into<String>) -> Refusal {
+    Refusal { option, value, reason: reason.into() }
+}
+
+/// "; the nearest is X" when one of `names` is near enough to `name`.
+fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let likeness = |other: &str| strsim::jaro_winkler(name, other);
+    let best = names.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    best.filter(|best| likeness(best) > 0.75).map_or(String::new(), |best| format!("; the nearest is {best}"))
 }
 
 impl Args {
-    /// What the library is asked for.
+    /// Reads a command line, the program's name first.
+    fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        // Callers look for these very words.
+        let mut more = String::from("A tar is taken with --tar=f, --tar=i or --tar=headerball.\n\n");
+        more += "Available compressors / supported compressors, and their options:";
+        for (name, options) in COMPRESSORS {
+            more += &format!("\n  {name}{options}");
+        }
+        let matches = Self::command().after_help(more).try_get_matches_from(line)?;
+        Self::from_arg_matches(&matches)
+    }
+
+    /// What the library is asked for. Nothing is opened yet.
     fn options(&self) -> Result<Options, Refusal> {
-        let mut options = Options::new(&self.source);
-        options.block_size = BlockSize::from_bytes(self.block_size)
-            .ok_or_else(|| refusal("-b", self.block_size.to_string(), "no block size of EROFS"))?;
+        self.refuse_foreign()?;
+        let mut extended = Extended::parse(self.extended.iter().map(String::as_str))?;
+        extended.set_bits(self.zfeature_bits.unwrap_or(0))?;
+        let mut options = Options::new(self.source()?);
+        options.block_size = BlockSize::from_bytes(self.block_size).ok_or_else(|| {
+            refusal("-b", self.block_size.to_string(), "not a power of two from 512 to 65536")
+        })?;
+        self.compression(&extended, &mut options)?;
+        self.xattrs(&extended, &mut options)?;
+        self.identity(&mut options)?;
+        self.ownership(&mut options);
+        self.times(&mut options);
+        self.excludes(&mut options)?;
+        options.inodes.form = extended.inode_form;
+        options.inodes.keep_mtime = !self.ignore_mtime && extended.inode_form != InodeForm::Compact;
+        options.inodes.inline_data = extended.inline_data;
+        options.checksum = extended.checksum;
+        options.hard_dereference = self.hard_dereference;
+        options.skip_unreadable = self.skip_unreadable;
+        options.image_unit = match self.fsalignblks {
+            Some(unit) => NonZeroU32::new(unit)
+                .filter(|unit| unit.is_power_of_two())
+                .ok_or_else(|| refusal("--fsalignblks", unit.to_string(), "not a power of two"))?,
+            None => NonZeroU32::MIN,
+        };
+        options.workers = self.workers.and_then(NonZeroUsize::new);
+        Ok(options)
+    }
+
+    /// What erofs-utils has and ferofs will not, or cannot in this call.
+    fn refuse_foreign(&self) -> Result<(), Refusal> {
+        let text = |value: &OsString| value.to_string_lossy().into_owned();
+        if let Some(value) = &self.s3 {
+            return Err(refusal(
+                "--s3",
+                value.clone(),
+                "ferofs reads no object stores; give it a directory or a tar",
+            ));
+        }
+        if let Some(value) = &self.oci {
+            let reason = "ferofs asks no registries; fetch the image, and give its directory or archive";
+            return Err(refusal("--oci", value.clone(), reason));
+        }
+        if let Some(value) = &self.gzinfo {
+            return Err(refusal("--gzinfo", text(value), "indexes into gzip are not supported"));
+        }
+        if let Some(value) = &self.vmdk_desc {
+            let value = value.to_string_lossy().into_owned();
+            return Err(refusal("--vmdk-desc", value, "VMware's descriptors are not supported"));
+        }
+        if let (Some(dir), None) = (&self.product_out, &self.fs_config_file) {
+            let reason = "Android's compiled-in table of owners and modes is not here; give --fs-config-file";
+            return Err(refusal("--product-out", dir.to_string_lossy().into_owned(), reason));
+        }
+        if let Some(value) = &self.metadata {
+            return Err(refusal("-m", value.clone(), "metadata compression is not supported"));
+        }
+        if self.compress_directories.as_deref().is_some_and(|value| value != "0") {
+            return Err(refusal("--zD", String::new(), "directory compression is not supported"));
+        }
+        if let Some(zone) = self.metadata_zone.as_deref().filter(|value| *value != "0") {
+            return Err(refusal("--MZ", zone.to_owned(), "metadata zones are not supported"));
+        }
+        Ok(())
+    }
+
+    /// Where the files come from.
+    fn source(&self) -> Result<&Path, Refusal> {
+        let missing = "give a directory; tars are not supported";
+        if let Some(tar) = &self.tar {
+            return Err(refusal("--tar", tar.clone(), missing));
+        }
+        match &self.sources[..] {
+            [source] => Ok(source),
+            [] => Err(refusal("SOURCE", String::new(), missing)),
+            [_, second, ..] => {
+                let second = second.to_string_lossy().into_owned();
+                Err(refusal("SOURCE", second, "one source is all that is supported"))
+            }
+        }
+    }
+
+    fn compression(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {
         if let Some(compressor) = &self.compressor {
             options.compression = parse_compressor(compressor)?;
         }
         if let Some(size) = self.pcluster_size.filter(|size| *size != self.block_size) {
             return Err(refusal("-C", size.to_string(), "only clusters of one block are supported"));
         }
-        if let Some(feature) = self.extended.first() {
-            return Err(refusal("-E", feature.clone(), "not supported"));
+        let features = [
+            ("48bit", extended.wide),
+            ("dedupe", extended.dedupe),
+            ("dot-omitted", extended.dot_omitted),
+            ("fragments", extended.fragments.is_some()),
+            ("legacy-compress", extended.legacy_compress),
+            ("ztailpacking", extended.tail_packing),
+        ];
+        match features.into_iter().find(|(_, on)| *on) {
+            Some((name, _)) => Err(refusal("-E", name.to_owned(), "not supported")),
+            None => Ok(()),
         }
-        if let Some(tolerance) = self.xattr_tolerance.filter(|n| *n < 0) {
-            return Err(refusal("-x", tolerance.to_string(), "leaving xattrs out is not supported"));
+    }
+
+    fn xattrs(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {
+        let xattrs = &mut options.xattrs;
+        xattrs.name_filter = extended.name_filter;
+        xattrs.root_min = self.root_xattr_isize;
+        match self.xattr_tolerance {
+            Some(..0) if self.file_contexts.is_some() => {
+                return Err(refusal("-x", "-1".into(), "leaves out the labels of --file-contexts"));
+            }
+            Some(..0) => xattrs.keep = false,
+            limit => xattrs.inline_limit = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)),
         }
-        self.identity(&mut options)?;
-        self.ownership(&mut options);
-        options.build_time = self.time;
-        let all = self.time.filter(|_| !self.mkfs_time);
-        options.all_time = all.map(|secs| Timestamp { secs, nanos: 0 });
-        options.workers = self.workers.and_then(NonZeroUsize::new);
-        options.excludes = self.exclude_path.iter().map(|path| Exclude::Path(path.into())).collect();
-        for text in &self.exclude_regex {
-            let regex = Regex::new(text)
-                .map_err(|_| refusal("--exclude-regex", text.clone(), "no regular expression"))?;
-            options.excludes.push(Exclude::Regex(regex));
+        for prefix in &self.xattr_prefix {
+            let parsed = XattrOptions::prefix(prefix.as_bytes());
+            let reason = "no prefix of attribute names, such as trusted.overlay.";
+            xattrs.prefixes.push(parsed.ok_or_else(|| refusal("--xattr-prefix", prefix.clone(), reason))?);
         }
-        Ok(options)
+        if let Some(name) = &self.xattr_inode_digest {
+            let parsed = XattrOptions::digest_name(name.as_bytes());
+            let reason = "no attribute's name";
+            xattrs.digest =
+                Some(parsed.ok_or_else(|| refusal("--xattr-inode-digest", name.clone(), reason))?);
+        }
+        Ok(())
     }
 
     fn identity(&self, options: &mut Options) -> Result<(), Refusal> {
@@ -189,79 +214,96 @@ impl Args {
         let root = self.all_root.then_some(0);
         options.force_uid = self.force_uid.or(root);
         options.force_gid = self.force_gid.or(root);
-        options.uid_offset = self.uid_offset;
-        options.gid_offset = self.gid_offset;
+        // Ids are added modulo 2^32, so negative offsets come out right.
+        options.uid_offset = self.uid_offset as u32;
+        options.gid_offset = self.gid_offset as u32;
     }
+
+    fn times(&self, options: &mut Options) {
+        options.build_time = self.time;
+        let all = self.time.filter(|_| !self.mkfs_time);
+        options.all_time = all.map(|secs| Timestamp { secs, nanos: 0 });
+    }
+
+    fn excludes(&self, options: &mut Options) -> Result<(), Refusal> {
+        for path in &self.exclude_path {
+            options.excludes.push(Exclude::Path(relative(path)));
+        }
+        for text in &self.exclude_regex {
+            let regex = posix::regex(text);
+            let reason = "no POSIX extended regular expression";
+            let regex = regex.ok_or_else(|| refusal("--exclude-regex", text.clone(), reason))?;
+            options.excludes.push(Exclude::Regex(regex));
+        }
+        Ok(())
+    }
+
+    /// Reads the files that options name.
+    fn load(&self, options: &mut Options) -> Result<(), Failure> {
+        let mount_point = self.mount_point.as_bytes();
+        let inner = mount_point.iter().position(|b| *b != b'/').map(|start| &mount_point[start..]);
+        options.target.mount_point = inner.unwrap_or_default().to_vec();
+        while options.target.mount_point.ends_with(b"/") {
+            options.target.mount_point.pop();
+        }
+        if let Some(path) = &self.file_contexts {
+            let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
+            options.target.labels = Some(Labels::parse(&text).map_err(|e| Failure::about(path, e))?);
+        }
+        if let Some(path) = &self.fs_config_file {
+            let text = std::fs::read(path).map_err(|e| Failure::about(path, e))?;
+            options.target.fs_config = Some(FsConfig::parse(&text).map_err(|e| Failure::about(path, e))?);
+        }
+        Ok(())
+    }
+}
+
+/// `path` as files below a source are named.
+fn relative(path: &OsStr) -> PathBuf {
+    path.as_bytes()
+        .split(|b| *b == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .map(OsStr::from_bytes)
+        .collect()
 }
 
 /// A compressor as `-z` names it: `lz4`, `lz4hc,9`, `lz4hc,level=9`.
 fn parse_compressor(text: &str) -> Result<Compression, Refusal> {
-    let refuse = |reason| refusal("-z", text.to_owned(), reason);
+    let refuse = |reason: String| refusal("-z", text.to_owned(), reason);
     if text.contains(':') {
-        return Err(refuse("several compressors in one image are not supported"));
+        return Err(refuse("several compressors in one image are not supported".into()));
     }
     let mut parts = text.split(',');
     let name = parts.next().unwrap_or_default();
-    if !COMPRESSORS.contains(&name) {
-        return Err(refuse("no such compressor; there are lz4 and lz4hc"));
+    if !COMPRESSORS.iter().any(|(known, _)| *known == name) {
+        let names = COMPRESSORS.map(|(name, _)| name);
+        let nearest = nearest(name, names);
+        return Err(refuse(format!("no such compressor{nearest}; there are {}", names.join(", "))));
     }
     let mut level = if name == "lz4hc" { 9 } else { 0 };
     for part in parts {
         let number = part.strip_prefix("level=").unwrap_or(part);
-        level = number.parse().map_err(|_| refuse("the level is no number"))?;
+        level = number.parse().map_err(|_| refuse("the level is no number".into()))?;
     }
     if level > 12 {
-        return Err(refuse("levels go from 0 to 12"));
+        return Err(refuse("levels go from 0 to 12".into()));
     }
     Ok(Compression::Lz4 { level })
 }
 
 /// Runs `mkfs.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
-    let options = args.options().map_err(|refusal| Failure::about(&args.image, refusal))?;
+    let args = match Args::parse_line(args) {
+        Ok(args) => args,
+        Err(error) => {
+            error.print()?;
+            // Callers know 1 alone.
+            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return Ok(u8::from(!asked_for));
+        }
+    };
+    let mut options = args.options().map_err(|refusal| Failure::about(&args.image, refusal))?;
+    args.load(&mut options)?;
     let quiet = args.quiet || args.debug == Some(0);
     crate::cmd::build::execute(&options, &args.image, quiet)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn options(line: &str) -> Result<Options, Refusal> {
-        let args = Args::try_parse_from(line.split_whitespace()).map_err(|e| panic!("{line}: {e}"));
-        args.unwrap().options()
-    }
-
-    #[test]
-    fn takes_the_lines_that_callers_use() {
-        let uuid = "01234567-89ab-cdef-0123-456789abcdef";
-        let repart =
-            options(&format!("mkfs.erofs -U {uuid} --quiet -zlz4hc,level=12 -b 4096 IMG DIR")).unwrap();
-        assert_eq!(repart.compression, Compression::Lz4 { level: 12 });
-        assert_eq!(repart.uuid.unwrap()[..4], [1, 0x23, 0x45, 0x67]);
-        let archiso =
-            options(&format!("mkfs.erofs -U {uuid} -zlz4hc,12 --workers=4 -T0 -- IMG DIR")).unwrap();
-        assert_eq!(archiso.workers.unwrap().get(), 4);
-        assert_eq!(archiso.all_time, Some(Timestamp { secs: 0, nanos: 0 }));
-        let late = options("mkfs.erofs IMG DIR -z lz4 -C4096 -x 2 -T 5 --mkfs-time").unwrap();
-        assert_eq!(late.source, PathBuf::from("DIR"));
-        assert_eq!((late.build_time, late.all_time), (Some(5), None));
-        let isar =
-            options("mkfs.erofs -z lz4hc,12 --exclude-regex ^dir/.* --exclude-path=a/b IMG DIR").unwrap();
-        assert_eq!(isar.excludes.len(), 2);
-        let owned = options("mkfs.erofs --all-root --force-gid=7 -L nix-store IMG DIR").unwrap();
-        assert_eq!((owned.force_uid, owned.force_gid), (Some(0), Some(7)));
-    }
-
-    #[test]
-    fn refuses_by_name_what_it_cannot_do() {
-        let reason = |line: &str| options(line).map(drop).unwrap_err().to_string();
-        assert_eq!(reason("mkfs.erofs -Efragments I D"), "-E fragments: not supported");
-        assert_eq!(reason("mkfs.erofs -zlz5 I D"), "-z lz5: no such compressor; there are lz4 and lz4hc");
-        assert_eq!(reason("mkfs.erofs -zlz4hc,13 I D"), "-z lz4hc,13: levels go from 0 to 12");
-        assert_eq!(reason("mkfs.erofs -b 1000 I D"), "-b 1000: no block size of EROFS");
-        assert!(reason("mkfs.erofs -U xyz I D").starts_with("-U xyz: not a UUID"));
-        assert_eq!(reason("mkfs.erofs -C65536 I D"), "-C 65536: only clusters of one block are supported");
-    }
 }

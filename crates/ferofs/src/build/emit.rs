@@ -7,6 +7,7 @@ use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, Nid};
 
+use super::Options;
 use super::data::Content;
 use super::heads::{self, Heads};
 use super::layout::Packer;
@@ -52,7 +53,12 @@ struct Places {
 
 impl Emitter<'_> {
     /// Appends the metadata and completes `superblock` with what is where.
-    pub(crate) fn emit(&mut self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
+    pub(crate) fn emit(
+        &mut self,
+        options: &Options,
+        superblock: &mut Superblock,
+        output: &mut Output,
+    ) -> Result<()> {
         let block = superblock.block_size;
         let base = output.position().next_multiple_of(block.bytes64());
         output.pad_to(base)?;
@@ -62,6 +68,7 @@ impl Emitter<'_> {
         superblock.inodes = places.items.iter().filter(|item| !item.is_blocks).count() as u64;
         let mut bytes = Vec::new();
         for item in &places.items {
+            options.check_cancelled()?;
             output.pad_to(base + item.pos)?;
             bytes.clear();
             if item.is_blocks {
@@ -76,7 +83,8 @@ impl Emitter<'_> {
             superblock.xattr = BlockAddr::new(output.position() >> block.bits());
             output.append(&self.xattrs.shared)?;
         }
-        output.pad_to(output.position().next_multiple_of(block.bytes64()))?;
+        let unit = block.bytes64().saturating_mul(options.image_unit.get().into());
+        output.pad_to(output.position().next_multiple_of(unit))?;
         superblock.blocks = output.position() >> block.bits();
         Ok(())
     }
@@ -196,7 +204,7 @@ impl Emitter<'_> {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let block = superblock.block_size;
-        let mut inode = heads::inode(self.tree, self.xattrs, superblock, id)?;
+        let mut inode = heads::inode(self.tree, self.xattrs, superblock, id, self.heads.version(id))?;
         let mut own = Vec::new();
         let mut after = None;
         match self.contents[id.index()] {
@@ -223,7 +231,7 @@ impl Emitter<'_> {
             inode.layout = DataLayout::FlatInline;
         }
         inode.write(superblock, out).map_err(Error::Layout)?;
-        out.extend_from_slice(self.xattrs.region(self.tree.node(id).xattrs));
+        out.extend_from_slice(self.xattrs.region(id, self.tree.node(id).xattrs));
         out.extend_from_slice(&own);
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);

@@ -4,45 +4,131 @@ use ferofs_format::inode::{DataLayout, Inode, InodeVersion, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, xattr};
 
+use super::content::Contents;
 use super::tree::{Kind, NodeId, Tree};
 use super::xattr::XattrPlan;
 use crate::{Error, Result};
 
-/// Lengths of inodes with their xattrs, by node.
-#[derive(Debug)]
-pub(crate) struct Heads {
-    lens: Vec<u32>,
+/// The forms of inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InodeForm {
+    /// 32 bytes where that is enough, else 64.
+    #[default]
+    Smallest,
+    /// 32 bytes always, without times of their own; what does not fit is an error.
+    Compact,
+    /// 64 bytes always.
+    Extended,
 }
+
+/// How inodes are stored.
+#[derive(Clone, Debug)]
+pub struct InodeOptions {
+    /// Their form.
+    pub form: InodeForm,
+    /// Keep times for which an inode must be extended; else such a file gets the build time.
+    pub keep_mtime: bool,
+    /// The last bytes of regular files, and whole small ones, may follow their inodes. DAX wants none that do.
+    pub inline_data: bool,
+}
+
+impl Default for InodeOptions {
+    fn default() -> Self {
+        Self { form: InodeForm::Smallest, keep_mtime: true, inline_data: true }
+    }
+}
+
+/// What is known of one inode.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    /// Bytes, with xattrs.
+    len: u32,
+    version: InodeVersion,
+    /// Its tail may follow it.
+    may_inline: bool,
+}
+
+/// What is known of all inodes, by node.
+#[derive(Debug)]
+pub(crate) struct Heads(Vec<Head>);
 
 impl Heads {
     /// Decides the form of every inode; `superblock` has the time that compact ones share.
-    pub(crate) fn new(tree: &Tree, xattrs: &XattrPlan, superblock: &Superblock) -> Result<Self> {
-        let lens = tree.ids().map(|id| {
-            let inode = inode(tree, xattrs, superblock, id)?;
-            Ok((inode.version.size() + xattrs.region(tree.node(id).xattrs).len()) as u32)
+    pub(crate) fn new(
+        tree: &Tree,
+        xattrs: &XattrPlan,
+        superblock: &Superblock,
+        options: &InodeOptions,
+        contents: &Contents,
+    ) -> Result<Self> {
+        let heads = tree.ids().map(|id| {
+            let mut inode = inode(tree, xattrs, superblock, id, InodeVersion::Extended)?;
+            let fits = inode.fits_compact(superblock);
+            inode.mtime = shared_time(superblock);
+            let fits_without_time = fits || inode.fits_compact(superblock);
+            let version = match options.form {
+                InodeForm::Extended => InodeVersion::Extended,
+                InodeForm::Compact if !fits_without_time => return Err(too_large(tree, contents, id)),
+                InodeForm::Smallest if !fits && (options.keep_mtime || !fits_without_time) => {
+                    InodeVersion::Extended
+                }
+                InodeForm::Compact | InodeForm::Smallest => InodeVersion::Compact,
+            };
+            let node = tree.node(id);
+            Ok(Head {
+                len: (version.size() + xattrs.region(id, node.xattrs).len()) as u32,
+                version,
+                may_inline: options.inline_data || !matches!(node.kind, Kind::Regular { .. }),
+            })
         });
-        Ok(Self { lens: lens.collect::<Result<_>>()? })
+        Ok(Self(heads.collect::<Result<_>>()?))
     }
 
     /// Bytes of the inode and its xattrs.
     pub(crate) fn len(&self, id: NodeId) -> usize {
-        self.lens[id.index()] as usize
+        self.0[id.index()].len as usize
+    }
+
+    /// The inode's form.
+    pub(crate) fn version(&self, id: NodeId) -> InodeVersion {
+        self.0[id.index()].version
     }
 
     /// How many of the last bytes of `size` can follow the inode within one block: those past the last
     /// whole block, or none.
     pub(crate) fn inline_tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
         let tail = (size & block.mask()) as usize;
-        if self.len(id) + tail <= block.bytes() { tail } else { 0 }
+        let head = self.0[id.index()];
+        if head.may_inline && head.len as usize + tail <= block.bytes() { tail } else { 0 }
     }
 }
 
-/// The inode of `id`, without a place and, of directories, without a size.
-pub(crate) fn inode(tree: &Tree, xattrs: &XattrPlan, superblock: &Superblock, id: NodeId) -> Result<Inode> {
+/// Why an inode has no compact form.
+fn too_large(tree: &Tree, contents: &Contents, id: NodeId) -> Error {
     let node = tree.node(id);
-    let icount = xattr::icount(xattrs.region(node.xattrs).len()).map_err(Error::Layout)?;
+    let values = [
+        ("a size for compact inodes of", node.size, u32::MAX.into()),
+        ("an owner for compact inodes of", node.uid.into(), u16::MAX.into()),
+        ("a group for compact inodes of", node.gid.into(), u16::MAX.into()),
+        ("a link count for compact inodes of", node.nlink.into(), u16::MAX.into()),
+    ];
+    let (what, value, limit) =
+        values.into_iter().find(|(_, value, limit)| value > limit).unwrap_or(values[0]);
+    Error::DoesNotFit { path: contents.path(tree, id), what, value, limit }
+}
+
+/// The inode of `id`, without a place and, of directories, without a size.
+pub(crate) fn inode(
+    tree: &Tree,
+    xattrs: &XattrPlan,
+    superblock: &Superblock,
+    id: NodeId,
+    version: InodeVersion,
+) -> Result<Inode> {
+    let node = tree.node(id);
+    let icount = xattr::icount(xattrs.region(id, node.xattrs).len()).map_err(Error::Layout)?;
     let mut inode = Inode {
-        version: InodeVersion::Extended,
+        version,
         layout: DataLayout::FlatPlain,
         file_type: node.kind.file_type(),
         permissions: node.permissions,
@@ -62,10 +148,15 @@ pub(crate) fn inode(tree: &Tree, xattrs: &XattrPlan, superblock: &Superblock, id
         },
         dot_omitted: false,
     };
-    if inode.fits_compact(superblock) {
-        inode.version = InodeVersion::Compact;
+    if version == InodeVersion::Compact && !inode.fits_compact(superblock) {
+        inode.mtime = shared_time(superblock);
     }
     Ok(inode)
+}
+
+/// The time of compact inodes.
+const fn shared_time(superblock: &Superblock) -> Timestamp {
+    Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec }
 }
 
 /// The time of compact inodes: the most frequent one from which `build_time` can be counted.

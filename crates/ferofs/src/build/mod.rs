@@ -3,22 +3,28 @@
 //! | room | what it does | next |
 //! |---|---|---|
 //! | [`walk`] | lists a source directory, in parallel, without holding descriptors | [`tree`] |
-//! | [`tree`], [`xattr`] | inodes and names, without places; attribute sets | [`heads`] |
+//! | [`tree`], [`xattr`] | inodes and names, without places; attribute sets | [`amend`] |
+//! | [`amend`], [`labels`], [`fs_config`] | labels, owners and digests that the options add | [`heads`] |
 //! | [`heads`] | which inodes are compact, and how long each is | [`data`] |
 //! | [`content`] | where each file's bytes come from, and reading them | [`data`] |
 //! | [`data`], [`segment`], [`chunk`], [`index`] | content: read and encoded by workers, appended in order | [`emit`] |
 //! | [`layout`], [`emit`] | who lives where in the metadata, and its bytes | [`output`] |
+//! | [`front`] | the superblock, and tables that stand near it | [`output`] |
 //! | [`spill`], [`output`] | what waits for its place; the image itself | |
 //!
 //! An image is: block 0 with the superblock; data, in the order of the tree; metadata; shared xattrs. It
 //! does not depend on the number of workers. Nothing has the image's name before it is complete.
 
+mod amend;
 mod chunk;
 mod content;
 mod data;
 mod emit;
+mod front;
+mod fs_config;
 mod heads;
 mod index;
+mod labels;
 mod layout;
 mod open;
 mod output;
@@ -28,7 +34,7 @@ mod tree;
 mod walk;
 mod xattr;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -37,18 +43,24 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ferofs_codec::{FixedOutput, Params};
 pub use ferofs_format::BlockSize;
 pub use ferofs_format::inode::Timestamp;
-use ferofs_format::superblock::{self, Superblock};
+use ferofs_format::superblock::Superblock;
 use ferofs_format::{Algorithm, Compat};
 
 use crate::{Error, Result};
+pub use amend::Target;
 use content::Contents;
 use data::Content;
 use emit::Emitter;
+use front::Front;
+pub use fs_config::{FsConfig, FsConfigError};
 use heads::Heads;
+pub use heads::{InodeForm, InodeOptions};
+pub use labels::{Labels, LabelsError};
 use output::Output;
 use segment::Shop;
 use spill::Spill;
-use tree::Kind;
+use tree::{Kind, NodeId};
+pub use xattr::{DIGEST_NAME, XattrOptions};
 
 /// How content is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +114,18 @@ pub struct Options {
     pub uid_offset: u32,
     /// Added to groups, after [`Self::force_gid`]; wraps.
     pub gid_offset: u32,
+    /// Store each name of a file with several as a file of its own.
+    pub hard_dereference: bool,
+    /// How extended attributes are stored.
+    pub xattrs: XattrOptions,
+    /// How inodes are stored.
+    pub inodes: InodeOptions,
+    /// What the place says where the image will be mounted.
+    pub target: Target,
+    /// The superblock has a checksum.
+    pub checksum: bool,
+    /// The image's size is a multiple of this many blocks.
+    pub image_unit: NonZeroU32,
     /// Is kept up to date while building.
     pub progress: Arc<Progress>,
     /// Once true, building ends with [`Error::Interrupted`].
@@ -212,6 +236,12 @@ impl Options {
             force_gid: None,
             uid_offset: 0,
             gid_offset: 0,
+            hard_dereference: false,
+            xattrs: XattrOptions::default(),
+            inodes: InodeOptions::default(),
+            target: Target::default(),
+            checksum: true,
+            image_unit: NonZeroU32::MIN,
             progress: Arc::default(),
             cancel: Arc::default(),
         }
@@ -272,21 +302,30 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let mut warnings = Vec::new();
 
     options.progress.enter(Stage::Walk);
-    let tree = walk::walk(options, contents.root()?, &output.own_files(), &mut warnings)?;
+    let mut tree = walk::walk(options, contents.root()?, &output.own_files(), &mut warnings)?;
+    amend::amend(&mut tree, options, &contents)?;
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
     options.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
     let walked = Instant::now();
 
     options.progress.enter(Stage::Data);
-    let epoch = heads::common_time(&tree, build_time);
+    let epoch = match options.inodes.keep_mtime && options.inodes.form != InodeForm::Compact {
+        true => heads::common_time(&tree, build_time),
+        false => Timestamp { secs: build_time, nanos: 0 },
+    };
     superblock.epoch = epoch.secs;
     superblock.fixed_nsec = epoch.nanos;
     superblock.build_time = u32::try_from(build_time.saturating_sub(epoch.secs)).unwrap_or(0);
-    let xattrs = tree.xattrs.plan().map_err(Error::Layout)?;
-    if !xattrs.is_empty() {
+    let root_xattrs = tree.node(NodeId::ROOT).xattrs;
+    let xattrs = tree.xattrs.plan(&options.xattrs, root_xattrs).map_err(Error::Layout)?;
+    if !xattrs.is_empty && options.xattrs.name_filter {
         superblock.compat |= Compat::XATTR_FILTER;
     }
-    let heads = Heads::new(&tree, &xattrs, &superblock)?;
+    if options.xattrs.digest.is_some() {
+        superblock.compat |= Compat::ISHARE_XATTRS;
+    }
+    let front = Front::new(&mut superblock, 0, &options.xattrs.table())?;
+    let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
     let shop = Shop {
         tree: &tree,
         heads: &heads,
@@ -295,17 +334,20 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         skip_unreadable: options.skip_unreadable,
     };
     let mut spill = Spill::new(image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new(".")));
-    output.pad_to(first_block(options.block_size))?;
+    output.pad_to(front.len())?;
     let data = data::run(options, shop, &mut output, &mut spill, &mut warnings)?;
     superblock.incompat |= data.features;
     let encoded = Instant::now();
 
     options.progress.enter(Stage::Metadata);
     let spill = &mut spill;
-    Emitter { tree: &tree, heads: &heads, xattrs: &xattrs, contents: &data.contents, spill }
-        .emit(&mut superblock, &mut output)?;
+    Emitter { tree: &tree, heads: &heads, xattrs: &xattrs, contents: &data.contents, spill }.emit(
+        options,
+        &mut superblock,
+        &mut output,
+    )?;
     options.check_cancelled()?;
-    output.finish(&head_bytes(&superblock)?)?;
+    output.finish(&front.bytes(&superblock, &[])?)?;
 
     let kept = || tree.nodes.iter().zip(&data.contents).filter(|(_, c)| !matches!(c, Content::Skipped));
     Ok(Summary {
@@ -325,7 +367,8 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
 
 fn new_superblock(options: &Options) -> Result<Superblock> {
     let mut superblock = Superblock::new(options.block_size);
-    superblock.compat = Compat::SB_CHKSUM | Compat::MTIME;
+    superblock.compat = Compat::MTIME;
+    superblock.compat.set(Compat::SB_CHKSUM, options.checksum);
     superblock.uuid = match options.uuid {
         Some(uuid) => uuid,
         None => random_uuid()?,
@@ -334,24 +377,6 @@ fn new_superblock(options: &Options) -> Result<Superblock> {
     let label = label.ok_or(Error::Option { option: "label", problem: "longer than 16 bytes" })?;
     label.copy_from_slice(&options.label);
     Ok(superblock)
-}
-
-/// Where data starts: at the block after the superblock.
-fn first_block(block: BlockSize) -> u64 {
-    (superblock::OFFSET as u64 + superblock::SIZE as u64).next_multiple_of(block.bytes64())
-}
-
-/// The image's first bytes, up to [`first_block`].
-fn head_bytes(superblock: &Superblock) -> Result<Vec<u8>> {
-    let mut head = vec![0; superblock::OFFSET];
-    head.extend_from_slice(&superblock.to_bytes().map_err(Error::Layout)?);
-    // The checksum covers whole blocks, and with small ones a bit of what follows.
-    let covered = superblock::OFFSET + superblock.checksum_len();
-    head.resize(covered.max(first_block(superblock.block_size) as usize), 0);
-    if let Some(covered) = head.get_mut(superblock::OFFSET..covered) {
-        superblock::write_checksum(covered);
-    }
-    Ok(head)
 }
 
 fn now() -> i64 {

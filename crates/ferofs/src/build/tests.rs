@@ -218,8 +218,10 @@ fn a_source_that_changes_is_named() {
     let contents = Contents::directory(&room.options.source).unwrap();
     let tree = walk::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
-    let xattrs = tree.xattrs.plan().unwrap();
-    let heads = Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap()).unwrap();
+    let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs).unwrap();
+    let heads =
+        Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap(), &room.options.inodes, &contents)
+            .unwrap();
     let shop = Shop {
         tree: &tree,
         heads: &heads,

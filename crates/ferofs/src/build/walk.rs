@@ -245,6 +245,9 @@ impl<'a> Lister<'a> {
 
     /// The encoded set of attributes of `name`.
     fn xattrs(&mut self, dir: BorrowedFd<'_>, name: &[u8], readable: bool, full: &Path) -> Result<Box<[u8]>> {
+        if !self.context.options.xattrs.keep {
+            return Ok([].into());
+        }
         let result = if self.context.proc {
             self.xattrs_by_path(dir, name)
         } else if readable {
@@ -257,12 +260,7 @@ impl<'a> Lister<'a> {
             Ok(attributes) if attributes.is_empty() => Ok([].into()),
             Ok(attributes) => {
                 self.note_foreign(&attributes, full);
-                encode_set(attributes).map(Into::into).map_err(|_| Error::DoesNotFit {
-                    path: full.to_owned(),
-                    what: "the extended attributes'",
-                    value: 0,
-                    limit: 0,
-                })
+                encode_set(attributes).map(Into::into).map_err(|too_large| too_large.of(full))
             }
             Err(Errno::NOTSUP) => Ok([].into()),
             Err(e) => Err(Error::io("read extended attributes", full, e)),
@@ -346,7 +344,11 @@ fn number(options: &Options, top: Found, mut listings: Vec<Option<Vec<Found>>>) 
         for file in &found {
             let is_dir = file.stat.file_type == FileType::Directory;
             let key = (file.stat.dev, file.stat.identity.ino);
-            let seen = if is_dir || file.stat.nlink < 2 { None } else { links.get(&key).copied() };
+            let seen = if is_dir || file.stat.nlink < 2 || options.hard_dereference {
+                None
+            } else {
+                links.get(&key).copied()
+            };
             let node = match seen {
                 Some(node) => {
                     tree.nodes[node.index()].nlink += 1;

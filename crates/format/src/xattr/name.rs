@@ -219,17 +219,24 @@ impl NameFilter {
     /// Adds the name `prefix` and `rest`; `rest` includes any infix.
     #[must_use]
     pub fn with(self, prefix: NamePrefix, rest: &[u8]) -> Self {
-        Self(self.0 & !Self::bit(prefix, rest))
+        self.with_base(prefix.index(), rest)
+    }
+
+    /// Adds a name by the index of its short prefix, which may be one that is not known: see
+    /// [`LongPrefix::base`].
+    #[must_use]
+    pub fn with_base(self, base: u8, rest: &[u8]) -> Self {
+        Self(self.0 & !Self::bit(base, rest))
     }
 
     /// Whether the name may be among those added; `false` is certain.
     #[must_use]
     pub fn may_contain(self, prefix: NamePrefix, rest: &[u8]) -> bool {
-        self.0 & Self::bit(prefix, rest) == 0
+        self.0 & Self::bit(prefix.index(), rest) == 0
     }
 
-    fn bit(prefix: NamePrefix, rest: &[u8]) -> u32 {
-        1u32.rotate_left(xxh32(rest, FILTER_SEED.wrapping_add(prefix.index().into())))
+    fn bit(base: u8, rest: &[u8]) -> u32 {
+        1u32.rotate_left(xxh32(rest, FILTER_SEED.wrapping_add(base.into())))
     }
 }
 

@@ -1,0 +1,125 @@
+//! The command lines by which programs call `mkfs.erofs`, as docs/CALLERS.md lists them, and what they must mean.
+
+use super::*;
+
+fn options(line: &str) -> Result<Options, String> {
+    let args = Args::parse_line(line.split_whitespace()).unwrap_or_else(|e| panic!("{line}: {e}"));
+    args.options().map_err(|refusal| refusal.to_string())
+}
+
+fn usage_error(line: &str) -> String {
+    Args::parse_line(line.split_whitespace()).map(drop).unwrap_err().to_string()
+}
+
+const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+#[test]
+fn takes_the_lines_that_callers_use() {
+    let repart = options(&format!("mkfs.erofs -U {UUID} --quiet -zlz4hc,level=12 -b 4096 IMG DIR")).unwrap();
+    assert_eq!(repart.compression, Compression::Lz4 { level: 12 });
+    assert_eq!(repart.uuid.unwrap()[..4], [1, 0x23, 0x45, 0x67]);
+    let archiso = options(&format!("mkfs.erofs -U {UUID} -zlz4hc,12 --workers=4 -T0 -- IMG DIR")).unwrap();
+    assert_eq!(archiso.workers.unwrap().get(), 4);
+    assert_eq!(archiso.all_time, Some(Timestamp { secs: 0, nanos: 0 }));
+    let late = options("mkfs.erofs IMG DIR -z lz4 -C4096 -x 2 -T 5 --mkfs-time").unwrap();
+    assert_eq!(late.source, PathBuf::from("DIR"));
+    assert_eq!((late.build_time, late.all_time), (Some(5), None));
+    let isar =
+        options("mkfs.erofs -z lz4hc,12 --exclude-regex ^dir/.* --exclude-path=/a//b/ IMG DIR").unwrap();
+    assert_eq!(isar.excludes.len(), 2);
+    assert!(matches!(&isar.excludes[0], Exclude::Path(path) if path == Path::new("a/b")));
+    let owned = options("mkfs.erofs --all-root --force-gid=7 -L nix-store IMG DIR").unwrap();
+    assert_eq!((owned.force_uid, owned.force_gid), (Some(0), Some(7)));
+    let kata = options("mkfs.erofs -Enoinline_data IMG DIR").unwrap();
+    assert!(!kata.inodes.inline_data);
+    let dracut =
+        options(&format!("mkfs.erofs --exclude-path=boot -x -1 -U {UUID} -T 0 -z lz4hc IMG DIR")).unwrap();
+    assert!(!dracut.xattrs.keep);
+    let buildroot =
+        options("mkfs.erofs -zlz4hc,9 -T 1700000000 -U 00000000-0000-0000-0000-000000000000 -C4096 IMG DIR")
+            .unwrap();
+    assert_eq!(buildroot.uuid, Some([0; 16]));
+    let android = options(
+        "mkfs.erofs -z lz4hc,9 -b 4096 --mount-point /system --product-out out --fs-config-file fs_config \
+         --file-contexts contexts -T 1230768000 -U 01234567-89ab-cdef-0123-456789abcdef OUT IN",
+    );
+    assert!(android.is_ok(), "{android:?}");
+}
+
+#[test]
+fn the_last_of_two_opposites_wins() {
+    let times = |line: &str| options(line).unwrap().all_time.is_some();
+    assert!(times("mkfs.erofs -T0 --mkfs-time --all-time I D"));
+    assert!(!times("mkfs.erofs -T0 --all-time --mkfs-time I D"));
+    let keep = |line: &str| options(line).unwrap().inodes.keep_mtime;
+    assert!(keep("mkfs.erofs --ignore-mtime --preserve-mtime I D"));
+    assert!(!keep("mkfs.erofs --preserve-mtime --ignore-mtime I D"));
+    assert!(!keep("mkfs.erofs -Eforce-inode-compact I D"));
+}
+
+#[test]
+fn attributes_are_stored_as_asked() {
+    let xattrs = options(
+        "mkfs.erofs -x 3 --xattr-prefix=trusted.overlay. --xattr-inode-digest --root-xattr-isize=200 \
+         -E^xattr-name-filter I D",
+    );
+    let xattrs = xattrs.unwrap().xattrs;
+    assert_eq!((xattrs.inline_limit, xattrs.root_min, xattrs.name_filter), (Some(3), 200, false));
+    assert_eq!(xattrs.prefixes[0].infix, b"overlay.");
+    assert_eq!(xattrs.digest.unwrap().infix, ferofs::build::DIGEST_NAME);
+}
+
+#[test]
+fn refuses_by_name_what_it_cannot_do() {
+    let reason = |line: &str| options(line).map(drop).unwrap_err();
+    assert_eq!(
+        reason("mkfs.erofs -Edegupe I D"),
+        "-E degupe: no such extended option; the nearest is dedupe"
+    );
+    assert!(reason("mkfs.erofs -zlz5 I D").starts_with("-z lz5: no such compressor; the nearest is lz4"));
+    assert_eq!(reason("mkfs.erofs -zlz4hc,13 I D"), "-z lz4hc,13: levels go from 0 to 12");
+    assert_eq!(reason("mkfs.erofs -b 1000 I D"), "-b 1000: not a power of two from 512 to 65536");
+    assert!(reason("mkfs.erofs -U xyz I D").starts_with("-U xyz: not a UUID"));
+    assert!(reason("mkfs.erofs --s3=host I bucket").starts_with("--s3 host: ferofs reads no object stores"));
+    assert!(reason("mkfs.erofs --oci I ref").starts_with("--oci f: ferofs asks no registries"));
+    assert!(reason("mkfs.erofs --gzinfo=x I D").contains("gzip"));
+    assert!(reason("mkfs.erofs --product-out=x I D").contains("--fs-config-file"));
+    assert!(reason("mkfs.erofs -x -1 --file-contexts=x I D").contains("--file-contexts"));
+    assert!(reason("mkfs.erofs --xattr-prefix=user. I D").contains("trusted.overlay."));
+    assert!(reason("mkfs.erofs --fsalignblks=3 I D").contains("power of two"));
+    assert!(reason("mkfs.erofs --exclude-regex=( I D").contains("POSIX"));
+}
+
+#[test]
+fn unknown_flags_are_named_with_the_nearest() {
+    let error = usage_error("mkfs.erofs --xattr-prefx=a I D");
+    assert!(error.contains("--xattr-prefx") && error.contains("--xattr-prefix"), "{error}");
+    assert!(usage_error("mkfs.erofs -Q I D").contains("-Q"));
+}
+
+#[test]
+fn help_says_what_callers_look_for() {
+    let help = usage_error("mkfs.erofs --help");
+    for text in ["--tar=", "Available compressors", "supported compressors", "lz4hc", "--aufs", "--quiet"] {
+        assert!(help.contains(text), "{text}: {help}");
+    }
+}
+
+/// Every long flag that `mkfs.erofs --help` of erofs-utils 1.9.4 names.
+#[test]
+fn every_flag_of_erofs_utils_is_known() {
+    const FLAGS: &str = "all-time mkfs-time zD MZ all-root async-queue-limit blobdev chunksize clean incremental \
+        compress-hints dsunit exclude-path exclude-regex file-contexts force-uid force-gid fsalignblks uid-offset \
+        gid-offset hard-dereference ignore-mtime max-extent-bytes mount-point preserve-mtime offset \
+        root-xattr-isize aufs sort s3 oci tar ovlfs-strip quiet ungzip unxz gzinfo vmdk-desc workers \
+        xattr-inode-digest xattr-prefix zfeature-bits version help";
+    const SHORT: &str = "bdxzCELmTUVh";
+    let mut command = Args::command();
+    command.build();
+    for flag in FLAGS.split_whitespace() {
+        assert!(command.get_arguments().any(|arg| arg.get_long() == Some(flag)), "--{flag}");
+    }
+    for flag in SHORT.chars() {
+        assert!(command.get_arguments().any(|arg| arg.get_short() == Some(flag)), "-{flag}");
+    }
+}

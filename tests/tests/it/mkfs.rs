@@ -1,0 +1,260 @@
+//! The options of `mkfs.erofs`: what each does to an image, judged by Linux, by `check`, and by the newest
+//! `fsck.erofs` where `cargo xtask peers` has brought it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::compare::{self, Field, compare};
+use ferofs_tests::{Mount, Outcome, Run, ferofs, need, tree, xattr};
+
+use crate::peers::newest;
+use crate::stage::{Stage, same};
+
+/// A run of `mkfs.erofs` with these options.
+pub(crate) fn mkfs(stage: &Stage, options: &str, image: &Path) -> Outcome {
+    let link = stage.path("mkfs.erofs");
+    if fs::symlink_metadata(&link).is_err() {
+        std::os::unix::fs::symlink(ferofs_tests::run::ferofs_path(), &link).unwrap();
+    }
+    Run::new(link).args(options.split_whitespace()).arg(image).arg(stage.source()).run()
+}
+
+/// An image that was built, and that both checkers accept.
+fn built(stage: &Stage, name: &str, options: &str) -> PathBuf {
+    let image = stage.path(name);
+    mkfs(stage, options, &image).success();
+    sound(&image);
+    image
+}
+
+/// Fails unless our `check` and their `fsck.erofs` find nothing.
+pub(crate) fn sound(image: &Path) {
+    let checked = ferofs().arg("check").arg(image).run();
+    assert_eq!(checked.code, 0, "{}{}", checked.stderr, String::from_utf8_lossy(&checked.stdout));
+    if let Some(fsck) = newest("fsck.erofs") {
+        let out = image.with_extension("theirs");
+        let mut extract = OsString::from("--extract=");
+        extract.push(&out);
+        Run::new(fsck).arg(extract).arg(image).run().success();
+        fs::remove_dir_all(out).unwrap();
+    }
+}
+
+/// Fails unless Linux shows the source, but for what `ignore` says.
+fn assert_mounted(stage: &Stage, image: &Path, ignore: Vec<Field>) {
+    if !need::kernel_erofs("mkfs.erofs' options through the kernel") {
+        return;
+    }
+    let dir = stage.directory("mount");
+    let mount = Mount::kernel(image, &dir).unwrap();
+    let mut options = same();
+    options.ignore.extend(ignore);
+    compare(&stage.source(), mount.path(), &options).unwrap().assert_same();
+    mount.unmount().unwrap();
+    fs::remove_dir(dir).unwrap();
+}
+
+fn small() -> tree::Options {
+    tree::Options { largest: 20_001, ..tree::Options::small() }
+}
+
+#[test]
+fn metadata_is_stored_as_asked_and_shown_as_it_was() {
+    let stage = Stage::new(&small());
+    for options in [
+        "-x 0",
+        "-x 1 -zlz4",
+        "-x 1000",
+        "-E^xattr-name-filter",
+        "--xattr-prefix=user.number --xattr-prefix=user.nu --xattr-prefix=trusted.ferofs.",
+        "--xattr-prefix=user.num -b512 -zlz4",
+        "--root-xattr-isize=3000",
+        "-Eforce-inode-extended",
+        "-E^inline_data",
+        "-Enoinline_data -zlz4hc,9",
+        "-Enosbcrc --fsalignblks=256",
+        "--async-queue-limit=3 --workers=1 -d0 --sort=none",
+    ] {
+        let image = built(&stage, "image", options);
+        assert_mounted(&stage, &image, vec![]);
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn some_options_take_something_away() {
+    let stage = Stage::new(&small());
+    let cases = [
+        ("-x -1", vec![Field::Xattr(String::new())]),
+        ("--ignore-mtime", vec![Field::Mtime]),
+        ("-T0", vec![Field::Mtime]),
+        ("--hard-dereference", vec![Field::Links, Field::HardLink]),
+        ("--xattr-inode-digest=user.digest", vec![Field::Xattr(String::new())]),
+        ("--all-root", vec![Field::Uid, Field::Gid]),
+    ];
+    for (options, ignored) in cases {
+        let image = built(&stage, "image", options);
+        assert_mounted(&stage, &image, ignored);
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn compact_inodes_are_all_or_an_error() {
+    let stage = Stage::bare();
+    fs::write(stage.source().join("file"), "x").unwrap();
+    let image = built(&stage, "image", "-Eforce-inode-compact -T 1000 --mkfs-time --all-root");
+    assert_mounted(&stage, &image, vec![Field::Mtime, Field::Uid, Field::Gid]);
+    let outcome = mkfs(&stage, "-Eforce-inode-compact --force-uid=70000", &image).failure(1);
+    assert!(outcome.stderr.contains("70000") && outcome.stderr.contains("65535"), "{}", outcome.stderr);
+}
+
+#[test]
+fn fsck_finds_the_digests_right() {
+    let Some(fsck) = newest("fsck.erofs") else { return };
+    let stage = Stage::new(&tree::Options { largest: 5_000_000, ..small() });
+    for name in ["", "=trusted.ferofs.digest"] {
+        let image = built(&stage, "image", &format!("-zlz4 --xattr-inode-digest{name}"));
+        Run::new(&fsck).arg("--xattr-inode-digest").arg(&image).run().success();
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn attributes_that_do_not_fit_are_told_in_numbers() {
+    if !need::root("a file system with large attributes") {
+        return;
+    }
+    let stage = Stage::bare();
+    let disk = stage.directory("disk");
+    rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"").unwrap();
+    let large = disk.join("large");
+    fs::write(&large, "x").unwrap();
+    let dir = fs::File::open(&disk).unwrap();
+    let planted =
+        (0..5).all(|n| xattr::set(&dir, b"large", format!("trusted.n{n}").as_bytes(), &[7; 60_000]).is_ok());
+    let outcome = ferofs().arg("build").arg(&disk).arg(stage.path("image")).run();
+    drop(dir);
+    rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
+    if planted {
+        let outcome = outcome.failure(1);
+        assert!(
+            outcome.stderr.contains("large: a set of extended attributes of 300052"),
+            "{}",
+            outcome.stderr
+        );
+        assert!(outcome.stderr.contains("limit 262148"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn labels_are_those_of_erofs_utils() {
+    if !need::kernel_erofs("labels through the kernel") {
+        return;
+    }
+    let stage = Stage::bare();
+    fs::create_dir_all(stage.source().join("bin")).unwrap();
+    fs::create_dir_all(stage.source().join("lib/modules")).unwrap();
+    for file in ["bin/sh", "bin/su", "lib/libc.so.6", "lib/modules/a.ko", "top"] {
+        fs::write(stage.source().join(file), file).unwrap();
+    }
+    std::os::unix::fs::symlink("sh", stage.source().join("bin/link")).unwrap();
+    let contexts = stage.path("contexts");
+    let text = "/.* u:object_r:default:s0\n/system(/.*)? u:object_r:system:s0\n# comment\n\
+        /system/bin/.* u:object_r:bin:s0\n/system/bin/.* -l u:object_r:link:s0\n\
+        /system/bin/su -- u:object_r:su:s0\n/system/lib/.*\\.so(\\.[0-9]+)* u:object_r:lib:s0\n\
+        /system/lib/modules(/.*)? <<none>>\n/system/top u:object_r:top:s0\n/system/t.* u:object_r:late:s0\n";
+    fs::write(&contexts, text).unwrap();
+    let options = format!("--file-contexts={} --mount-point=/system", contexts.display());
+    let ours = built(&stage, "ours", &options);
+    let mount = Mount::kernel(&ours, &stage.directory("mount")).unwrap();
+    let label = |path: &str| {
+        let dir = fs::File::open(mount.path()).unwrap();
+        let all = xattr::all(&dir, path.as_bytes()).unwrap();
+        all.get(b"security.selinux".as_slice()).map(|label| String::from_utf8(label.clone()).unwrap())
+    };
+    for (path, expected) in [
+        (".", Some("system")),
+        ("bin", Some("system")),
+        ("bin/sh", Some("bin")),
+        ("bin/link", Some("link")),
+        ("bin/su", Some("su")),
+        ("lib/libc.so.6", Some("lib")),
+        ("lib/modules", None),
+        ("lib/modules/a.ko", None),
+        ("top", Some("top")),
+    ] {
+        assert_eq!(label(path), expected.map(|name| format!("u:object_r:{name}:s0")), "{path}");
+    }
+    if let Some(theirs) = newest("mkfs.erofs") {
+        let image = stage.path("theirs");
+        Run::new(theirs).args(options.split(' ')).arg(&image).arg(stage.source()).run().success();
+        let theirs = Mount::kernel(&image, &stage.directory("their mount")).unwrap();
+        // They store whole seconds.
+        let options = compare::Options { ignore: vec![Field::Mtime], ..compare::Options::default() };
+        compare(theirs.path(), mount.path(), &options).unwrap().assert_same();
+    }
+    let broken = stage.path("broken");
+    fs::write(&broken, "/a u:b\n/( u:c\n").unwrap();
+    let outcome =
+        mkfs(&stage, &format!("--file-contexts={}", broken.display()), &stage.path("image")).failure(1);
+    assert!(outcome.stderr.contains("broken: line 2"), "{}", outcome.stderr);
+}
+
+#[test]
+fn android_s_owners_and_modes_are_set() {
+    if !need::kernel_erofs("fs_config through the kernel") {
+        return;
+    }
+    let stage = Stage::bare();
+    fs::create_dir(stage.source().join("bin")).unwrap();
+    fs::write(stage.source().join("bin/run-as"), "x").unwrap();
+    let config = stage.path("fs_config");
+    fs::write(
+        &config,
+        "system 0 0 755\nsystem/bin 0 2000 751\nsystem/bin/run-as 0 2000 750 capabilities=0xc0\n",
+    )
+    .unwrap();
+    let options =
+        format!("--mount-point /system --product-out out --fs-config-file {} -T 5", config.display());
+    let image = built(&stage, "image", &options);
+    let mount = Mount::kernel(&image, &stage.directory("mount")).unwrap();
+    let metadata = fs::metadata(mount.path().join("bin/run-as")).unwrap();
+    assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777), (0, 2000, 0o750));
+    let bin = fs::File::open(mount.path().join("bin")).unwrap();
+    assert_eq!(xattr::all(&bin, b"run-as").unwrap()[b"security.capability".as_slice()][4], 0xc0);
+    fs::write(stage.source().join("new"), "x").unwrap();
+    let outcome = mkfs(&stage, &options, &stage.path("other")).failure(1);
+    assert!(outcome.stderr.contains("system/new: not in the fs_config file"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_wrong_call_exits_with_1_and_names_what_is_wrong() {
+    let stage = Stage::bare();
+    let image = stage.path("image");
+    let said = |options: &str| {
+        let outcome = mkfs(&stage, options, &image);
+        assert_eq!(outcome.code, 1, "{options}");
+        assert!(!image.exists());
+        outcome.stderr
+    };
+    assert!(said("--chunk-size=4096").contains("--chunksize"));
+    assert!(said("-Eztailpaking").contains("the nearest is ztailpacking"));
+    assert!(said("-zlz4h").contains("the nearest is lz4hc"));
+    assert!(said("--s3=x").contains("object stores"));
+    let help = Run::new(stage.path("mkfs.erofs")).arg("--help").run().success();
+    let help = String::from_utf8(help.stdout).unwrap();
+    assert!(help.contains("--tar=") && help.contains("Available compressors"), "{help}");
+}
+
+#[test]
+fn the_image_s_size_is_a_multiple_of_what_was_asked() {
+    let stage = Stage::bare();
+    let image = built(&stage, "image", "--fsalignblks=16");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 16 * 4096);
+    let mut field = [0; 4];
+    fs::File::open(&image).unwrap().read_exact_at(&mut field, 1024 + 0x24).unwrap();
+    assert_eq!(u32::from_le_bytes(field), 16);
+}
