@@ -258,3 +258,89 @@ fn the_image_s_size_is_a_multiple_of_what_was_asked() {
     fs::File::open(&image).unwrap().read_exact_at(&mut field, 1024 + 0x24).unwrap();
     assert_eq!(u32::from_le_bytes(field), 16);
 }
+
+#[test]
+fn chunks_are_shared_and_shown() {
+    let stage = Stage::new(&tree::Options { largest: 300_001, ..small() });
+    for options in [
+        "--chunksize=4096",
+        "--chunksize=4096 -Eforce-chunk-indexes -zlz4",
+        "--chunksize=65536 -Eforce-inode-blockmap --dsunit=4",
+        "--chunksize=512 -b512",
+        "--chunksize=8388608 -Eforce-chunk-indexes --xattr-prefix=user.num",
+    ] {
+        let image = built(&stage, "image", options);
+        assert_mounted(&stage, &image, vec![]);
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn equal_chunks_are_stored_once() {
+    let stage = Stage::bare();
+    let noise = ferofs_tests::content::Content::Noise.bytes(1 << 20, &mut ferofs_tests::rng::Rng::new(1));
+    for name in ["one", "two", "three"] {
+        fs::write(stage.source().join(name), &noise).unwrap();
+    }
+    fs::write(stage.source().join("shifted"), [&noise[4096..], &noise[..4096]].concat()).unwrap();
+    fs::write(stage.source().join("zeroes"), vec![0; 1 << 20]).unwrap();
+    let image = built(&stage, "image", "--chunksize=4096");
+    assert_mounted(&stage, &image, vec![]);
+    assert!(fs::metadata(&image).unwrap().len() < (1 << 20) + 32_768);
+}
+
+#[test]
+fn chunks_go_to_another_device() {
+    let stage = Stage::new(&small());
+    let (image, blob) = (stage.path("image"), stage.path("blob"));
+    mkfs(&stage, &format!("--chunksize=4096 --blobdev={}", blob.display()), &image).success();
+    let content = fs::metadata(&blob).unwrap().len();
+    assert!(content > 20_000, "{content}");
+    let mut device = OsString::from("--device=");
+    device.push(&blob);
+    let extracted = stage.path("extracted");
+    ferofs().arg("extract").arg(&device).args([&image, &extracted]).run().success();
+    stage.assert_shown(&extracted);
+    if let Some(fsck) = newest("fsck.erofs") {
+        Run::new(fsck).arg(&device).arg("--extract").arg(&image).run().success();
+    }
+    if need::kernel_erofs("an extra device through the kernel") {
+        let dir = stage.directory("mount");
+        let mut options = OsString::from("device=");
+        options.push(&blob);
+        let result = rustix::mount::mount(
+            &image,
+            &dir,
+            "erofs",
+            rustix::mount::MountFlags::RDONLY,
+            std::ffi::CString::new(options.into_encoded_bytes()).unwrap().as_c_str(),
+        );
+        match result {
+            Ok(()) => stage.assert_shown(Mount::adopt(&dir).path()),
+            Err(rustix::io::Errno::NOTBLK) => eprintln!("SKIPPED devices in files: needs Linux 6.12"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn an_image_starts_where_it_is_asked_to() {
+    let stage = Stage::new(&small());
+    let image = stage.path("image");
+    fs::write(&image, vec![0xaa; 100_000]).unwrap();
+    mkfs(&stage, "--offset=65536 -zlz4", &image).success();
+    let bytes = fs::read(&image).unwrap();
+    assert!(bytes[..65536].iter().all(|byte| *byte == 0xaa), "what was there before is not kept");
+    ferofs().args(["check", "--offset=65536"]).arg(&image).run().success();
+    fs::write(&image, &bytes[65536..]).unwrap();
+    sound(&image);
+    assert_mounted(&stage, &image, vec![]);
+}
+
+#[test]
+fn an_image_can_go_to_standard_output() {
+    let stage = Stage::new(&small());
+    let options = "-T7 --mkfs-time -U clear -zlz4";
+    let stream = mkfs(&stage, options, Path::new("-")).success().stdout;
+    assert!(stream == fs::read(built(&stage, "image", options)).unwrap());
+}

@@ -19,12 +19,13 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use ferofs::build::{
-    BlockSize, Compression, Exclude, FsConfig, InodeForm, Labels, Options, Timestamp, XattrOptions,
+    BlockSize, ChunkOptions, Compression, Exclude, FsConfig, InodeForm, Labels, Options, Timestamp,
+    XattrOptions,
 };
 
 use crate::exit::{Failure, Outcome};
 use args::Args;
-use extended::Extended;
+use extended::{ChunkEntries, Extended};
 
 /// The compressors, as `--help` names them, with what may follow them.
 const COMPRESSORS: [(&str, &str); 2] = [("lz4", ""), ("lz4hc", "[,level=<0-12>] (default=9)")];
@@ -83,6 +84,9 @@ impl Args {
         options.checksum = extended.checksum;
         options.hard_dereference = self.hard_dereference;
         options.skip_unreadable = self.skip_unreadable;
+        self.chunks(&extended, &mut options)?;
+        options.offset = self.offset;
+        options.data_unit = self.dsunit.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
         options.image_unit = match self.fsalignblks {
             Some(unit) => NonZeroU32::new(unit)
                 .filter(|unit| unit.is_power_of_two())
@@ -165,6 +169,25 @@ impl Args {
             Some((name, _)) => Err(refusal("-E", name.to_owned(), "not supported")),
             None => Ok(()),
         }
+    }
+
+    fn chunks(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {
+        let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+        let Some(size) = self.chunksize else {
+            let Some(device) = &self.blobdev else { return Ok(()) };
+            return Err(refusal("--blobdev", path(device), "holds chunks; give their --chunksize too"));
+        };
+        if !size.is_power_of_two() || size < self.block_size {
+            let reason = "not a power of two, or smaller than a block";
+            return Err(refusal("--chunksize", size.to_string(), reason));
+        }
+        if let (Some(ChunkEntries::BlockMap), Some(device)) = (extended.chunk_entries, &self.blobdev) {
+            let reason = "addresses of 4 bytes name no device; leave out -E force-inode-blockmap";
+            return Err(refusal("--blobdev", path(device), reason));
+        }
+        let force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
+        options.chunks = Some(ChunkOptions { size, force_indexes, device: self.blobdev.clone() });
+        Ok(())
     }
 
     fn xattrs(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {

@@ -43,12 +43,14 @@ pub(crate) enum Content {
 }
 
 /// What the data stage leaves behind.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Data {
     /// By node.
     pub(crate) contents: Vec<Content>,
     pub(crate) features: Incompat,
     pub(crate) bytes_read: u64,
+    /// Bytes of files that are stored with another file's.
+    pub(crate) bytes_shared: u64,
     pub(crate) peak_works: usize,
 }
 
@@ -67,12 +69,7 @@ pub(crate) fn run(
     let ahead = workers * AHEAD + 2;
     let (job_tx, job_rx) = bounded::<Job>(ahead);
     let (answer_tx, answer_rx) = bounded::<Answer>(ahead);
-    let data = Data {
-        contents: vec![Content::None; shop.tree.nodes.len()],
-        features: Incompat::empty(),
-        bytes_read: 0,
-        peak_works: 0,
-    };
+    let data = Data { contents: vec![Content::None; shop.tree.nodes.len()], ..Data::default() };
     let larges = VecDeque::new();
     let mut stage = Stage { options, shop, output, spill, warnings, larges, data };
     std::thread::scope(|scope| {

@@ -8,6 +8,7 @@
 //! | [`heads`] | which inodes are compact, and how long each is | [`data`] |
 //! | [`content`] | where each file's bytes come from, and reading them | [`data`] |
 //! | [`data`], [`segment`], [`chunk`], [`index`] | content: read and encoded by workers, appended in order | [`emit`] |
+//! | [`chunks`] | the same, for images in chunks | [`emit`] |
 //! | [`layout`], [`emit`] | who lives where in the metadata, and its bytes | [`output`] |
 //! | [`front`] | the superblock, and tables that stand near it | [`output`] |
 //! | [`spill`], [`output`] | what waits for its place; the image itself | |
@@ -17,6 +18,7 @@
 
 mod amend;
 mod chunk;
+mod chunks;
 mod content;
 mod data;
 mod emit;
@@ -42,12 +44,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ferofs_codec::{FixedOutput, Params};
 pub use ferofs_format::BlockSize;
+use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
 pub use ferofs_format::inode::Timestamp;
 use ferofs_format::superblock::Superblock;
-use ferofs_format::{Algorithm, Compat};
+use ferofs_format::{Algorithm, BlockAddr, Compat};
 
 use crate::{Error, Result};
 pub use amend::Target;
+pub use chunks::ChunkOptions;
 use content::Contents;
 use data::Content;
 use emit::Emitter;
@@ -120,10 +124,16 @@ pub struct Options {
     pub xattrs: XattrOptions,
     /// How inodes are stored.
     pub inodes: InodeOptions,
+    /// Store files in chunks, equal ones once, whatever [`Self::compression`] says.
+    pub chunks: Option<ChunkOptions>,
     /// What the place says where the image will be mounted.
     pub target: Target,
     /// The superblock has a checksum.
     pub checksum: bool,
+    /// Content starts at multiples of this many blocks.
+    pub data_unit: NonZeroU32,
+    /// The image starts at this byte of its file or device.
+    pub offset: u64,
     /// The image's size is a multiple of this many blocks.
     pub image_unit: NonZeroU32,
     /// Is kept up to date while building.
@@ -203,6 +213,8 @@ pub struct Summary {
     pub bytes_in: u64,
     /// Bytes of the image.
     pub bytes_out: u64,
+    /// Bytes of regular files that are stored as equal ones elsewhere in the image.
+    pub bytes_shared: u64,
     /// Time spent listing the source.
     pub walk_time: Duration,
     /// Time spent on content.
@@ -239,8 +251,11 @@ impl Options {
             hard_dereference: false,
             xattrs: XattrOptions::default(),
             inodes: InodeOptions::default(),
+            chunks: None,
             target: Target::default(),
             checksum: true,
+            data_unit: NonZeroU32::MIN,
+            offset: 0,
             image_unit: NonZeroU32::MIN,
             progress: Arc::default(),
             cancel: Arc::default(),
@@ -298,7 +313,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let mut superblock = new_superblock(options)?;
     let build_time = options.build_time.unwrap_or_else(now);
     let contents = Contents::directory(&options.source)?;
-    let mut output = Output::create(image)?;
+    let mut output = Output::create(image, options.offset)?;
     let mut warnings = Vec::new();
 
     options.progress.enter(Stage::Walk);
@@ -324,18 +339,25 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     if options.xattrs.digest.is_some() {
         superblock.compat |= Compat::ISHARE_XATTRS;
     }
-    let front = Front::new(&mut superblock, 0, &options.xattrs.table())?;
+    let device_path = options.chunks.as_ref().and_then(|chunks| chunks.device.as_deref());
+    let mut device = device_path.map(|path| Output::create(path, 0)).transpose()?;
+    let front = Front::new(&mut superblock, device.is_some().into(), &options.xattrs.table())?;
     let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
-    let shop = Shop {
-        tree: &tree,
-        heads: &heads,
-        contents: &contents,
-        block: options.block_size,
-        skip_unreadable: options.skip_unreadable,
-    };
     let mut spill = Spill::new(image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new(".")));
     output.pad_to(front.len())?;
-    let data = data::run(options, shop, &mut output, &mut spill, &mut warnings)?;
+    let data = if let Some(chunks) = &options.chunks {
+        let room = chunks::Room { options, chunks, tree: &tree, heads: &heads, contents: &contents };
+        chunks::run(room, &mut output, device.as_mut(), &mut spill, &mut warnings)?
+    } else {
+        let shop = Shop {
+            tree: &tree,
+            heads: &heads,
+            contents: &contents,
+            block: options.block_size,
+            skip_unreadable: options.skip_unreadable,
+        };
+        data::run(options, shop, &mut output, &mut spill, &mut warnings)?
+    };
     superblock.incompat |= data.features;
     let encoded = Instant::now();
 
@@ -347,7 +369,15 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         &mut output,
     )?;
     options.check_cancelled()?;
-    output.finish(&front.bytes(&superblock, &[])?)?;
+    let mut slots = Vec::new();
+    if let Some(device) = device {
+        let blocks = options.block_size.blocks_for(device.position());
+        // The device continues the image's address space.
+        let start = Some(BlockAddr::new(superblock.blocks));
+        slots.push(DeviceSlot { tag: [0; DEVICE_TAG_SIZE], blocks, start });
+        device.finish(&[])?;
+    }
+    output.finish(&front.bytes(&superblock, &slots)?)?;
 
     let kept = || tree.nodes.iter().zip(&data.contents).filter(|(_, c)| !matches!(c, Content::Skipped));
     Ok(Summary {
@@ -356,6 +386,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         files: kept().filter(|(node, _)| matches!(node.kind, Kind::Regular { .. })).count() as u64,
         bytes_in: kept().map(|(node, _)| node.size).sum(),
         bytes_out: superblock.blocks * options.block_size.bytes64(),
+        bytes_shared: data.bytes_shared,
         walk_time: walked - started,
         data_time: encoded - walked,
         metadata_time: encoded.elapsed(),

@@ -1,6 +1,7 @@
 //! Where the image goes: a nameless file that gets its name when it is complete, or a block device.
 
 use std::fs::{File, OpenOptions};
+use std::io::{IsTerminal, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -21,12 +22,16 @@ pub(crate) struct Output {
     buffer: Vec<u8>,
     /// Bytes written, without the buffered ones.
     written: u64,
+    /// Bytes of the file before the image.
+    offset: u64,
 }
 
 #[derive(Debug)]
 enum Target {
     /// A device is written in place.
     Device,
+    /// Standard output gets a copy.
+    Stream,
     /// A file without a name: it is gone with its descriptor.
     Nameless,
     /// A file beside its future name, for file systems without nameless ones.
@@ -34,8 +39,12 @@ enum Target {
 }
 
 impl Output {
-    /// Opens `path` for writing; a file appears there only with [`Self::finish`].
-    pub(crate) fn create(path: &Path) -> Result<Self> {
+    /// Opens `path` for writing; a file appears there only with [`Self::finish`]. `-` is standard output. The
+    /// image starts at `offset`; what a file has before that stays.
+    pub(crate) fn create(path: &Path, offset: u64) -> Result<Self> {
+        if path == Path::new("-") {
+            return Self::create_stream(offset);
+        }
         let (file, target) = match std::fs::metadata(path) {
             Ok(old) if old.file_type().is_block_device() => {
                 // Exclusively: Linux refuses that for mounted devices.
@@ -49,7 +58,34 @@ impl Output {
             }
             _ => Self::create_file(path)?,
         };
-        Ok(Self { file, path: path.to_owned(), target, buffer: Vec::with_capacity(BUFFER), written: 0 })
+        let output = Self::new(file, path, target, offset);
+        if offset > 0 && !matches!(output.target, Target::Device) {
+            output.keep_start()?;
+        }
+        Ok(output)
+    }
+
+    fn new(file: File, path: &Path, target: Target, offset: u64) -> Self {
+        Self { file, path: path.to_owned(), target, buffer: Vec::with_capacity(BUFFER), written: 0, offset }
+    }
+
+    /// The superblock comes last, and a stream has no way back: so the image is made elsewhere first.
+    fn create_stream(offset: u64) -> Result<Self> {
+        if std::io::stdout().is_terminal() {
+            let problem = "standard output is a terminal";
+            return Err(Error::Option { option: "image", problem });
+        }
+        let file = tempfile::tempfile().map_err(|e| Error::io_unnamed("create a temporary file", e))?;
+        Ok(Self::new(file, Path::new("standard output"), Target::Stream, offset))
+    }
+
+    /// Copies what the file has before the image.
+    fn keep_start(&self) -> Result<()> {
+        let Ok(old) = File::open(&self.path) else { return Ok(()) };
+        let mut to = &self.file;
+        std::io::copy(&mut old.take(self.offset), &mut to)
+            .map(drop)
+            .map_err(|e| Error::io("copy the start of", &self.path, e))
     }
 
     fn create_file(path: &Path) -> Result<(File, Target)> {
@@ -114,7 +150,7 @@ impl Output {
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        self.file.write_all_at(bytes, at).map_err(|e| Error::io("write", &self.path, e))
+        self.file.write_all_at(bytes, self.offset + at).map_err(|e| Error::io("write", &self.path, e))
     }
 
     /// Overwrites the image's start with `head`, makes everything durable, and gives it its name.
@@ -122,9 +158,14 @@ impl Output {
         self.flush()?;
         self.write(head, 0)?;
         let io = |action, e| Error::io(action, &self.path, e);
+        if matches!(self.target, Target::Stream) {
+            self.file.rewind().map_err(|e| io("rewind", e))?;
+            std::io::copy(&mut self.file, &mut std::io::stdout().lock()).map_err(|e| io("write", e))?;
+            return std::io::stdout().flush().map_err(|e| io("write", e));
+        }
         self.file.sync_all().map_err(|e| io("sync", e))?;
         let temporary = match &self.target {
-            Target::Device => return Ok(()),
+            Target::Device | Target::Stream => return Ok(()),
             Target::Nameless => {
                 let name = unused_name(&self.path)?;
                 link(&self.file, &name).map_err(|e| io("name", e.into()))?;
@@ -187,11 +228,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         std::fs::write(&path, b"old").unwrap();
-        let mut output = Output::create(&path).unwrap();
+        let mut output = Output::create(&path, 0).unwrap();
         output.append(&[7; 3 << 20]).unwrap();
         drop(output);
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        let mut output = Output::create(&path).unwrap();
+        let mut output = Output::create(&path, 0).unwrap();
         output.pad_to(10_000).unwrap();
         output.append(&[7; 3 << 20]).unwrap();
         assert_eq!(output.position(), 10_000 + (3 << 20));
@@ -204,7 +245,7 @@ mod tests {
     #[test]
     fn refuses_what_is_no_file() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(Output::create(dir.path()), Err(Error::Option { .. })));
-        assert!(matches!(Output::create(&dir.path().join("no/image")), Err(Error::Io { .. })));
+        assert!(matches!(Output::create(dir.path(), 0), Err(Error::Option { .. })));
+        assert!(matches!(Output::create(&dir.path().join("no/image"), 0), Err(Error::Io { .. })));
     }
 }

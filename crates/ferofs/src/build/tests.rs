@@ -229,7 +229,7 @@ fn a_source_that_changes_is_named() {
         block: room.options.block_size,
         skip_unreadable: false,
     };
-    let mut output = Output::create(&room.image()).unwrap();
+    let mut output = Output::create(&room.image(), 0).unwrap();
     let mut spill = Spill::new(room.dir.path());
     let result = data::run(&room.options, shop, &mut output, &mut spill, &mut Vec::new());
     assert!(matches!(result, Err(Error::SourceChanged(changed)) if changed == path));

@@ -70,6 +70,23 @@ fn attributes_are_stored_as_asked() {
 }
 
 #[test]
+fn chunks_are_cut_as_asked() {
+    let chunks = |line: &str| options(line).map(|options| options.chunks.unwrap());
+    let android = chunks("mkfs.erofs -z lz4hc,9 --chunksize 4096 OUT IN").unwrap();
+    assert_eq!((android.size, android.force_indexes, android.device), (4096, false, None));
+    let device = chunks("mkfs.erofs --chunksize=2097152 --blobdev=data -Eforce-chunk-indexes I D").unwrap();
+    assert_eq!((device.size, device.device), (2 << 20, Some("data".into())));
+    for line in [
+        "--chunksize=5000",
+        "--chunksize=512",
+        "--blobdev=x",
+        "--chunksize=4096 --blobdev=x -Eforce-inode-blockmap",
+    ] {
+        assert!(options(&format!("mkfs.erofs {line} I D")).is_err(), "{line}");
+    }
+}
+
+#[test]
 fn refuses_by_name_what_it_cannot_do() {
     let reason = |line: &str| options(line).map(drop).unwrap_err();
     assert_eq!(
