@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use ferofs_codec::{Algorithm, Decoder, Extent, Fit, FixedOutput, Params, compressor};
 use rustix::time::{ClockId, clock_gettime};
+use zstd_safe::CParameter;
 
 const BLOCK: usize = 4096;
 const WINDOW: usize = 1 << 20;
@@ -113,7 +114,8 @@ fn bisect(
     move |src, pos, dst| {
         let rest = &src[pos..src.len().min(pos + WINDOW.max(4 * dst.len()))];
         let (mut low, mut size) = (0, 0);
-        let mut high = rest.len().min(dst.len() * 8) + 1;
+        let mut most = rest.len().min(dst.len() * 8);
+        let mut high = most + 1;
         while high - low > 1 + low / 1000 {
             // The first trial takes the upper end: short input fits at once.
             let len = if low == 0 && high > rest.len() { rest.len() } else { low + (high - low) / 2 };
@@ -121,8 +123,42 @@ fn bisect(
                 Some(produced) => (low, size) = (len, produced),
                 None => high = len,
             }
+            // What compresses still better deserves a wider interval.
+            if high > most && low + low / 1000 >= most && most < rest.len() {
+                most = rest.len().min(most * 4);
+                high = most + 1;
+            }
         }
         pays(low, size, dst.len(), pos + low == src.len())
+    }
+}
+
+/// Compresses all of the input: the size, or `None` if the output is too small.
+type Exact = dyn FnMut(&[u8], &mut [u8]) -> Option<usize>;
+
+fn exact(algorithm: Algorithm, level: u8) -> Box<Exact> {
+    match algorithm {
+        Algorithm::Deflate => {
+            let level = libdeflater::CompressionLvl::new(level.into()).expect("a level of libdeflate's");
+            let mut c = libdeflater::Compressor::new(level);
+            Box::new(move |src, dst| c.deflate_compress(src, dst).ok())
+        }
+        Algorithm::Zstd => {
+            let mut c = zstd_safe::CCtx::create();
+            // The largest window that Linux accepts.
+            for parameter in [CParameter::CompressionLevel(level.into()), CParameter::WindowLog(20)] {
+                c.set_parameter(parameter).expect("a level of libzstd's");
+            }
+            Box::new(move |src, dst| c.compress2(dst, src).ok())
+        }
+        Algorithm::Lz4 | Algorithm::Lzma => {
+            let params = Params::new(algorithm, Some(level)).expect("a level that exists");
+            let mut c = compressor(&params).expect("checked parameters");
+            Box::new(move |src, dst| match c.fit_exact(src, dst) {
+                Ok(Fit::Encoded { produced, .. }) => Some(produced),
+                _ => None,
+            })
+        }
     }
 }
 
@@ -130,15 +166,7 @@ fn peer(algorithm: Algorithm, level: u8) -> Option<Box<Cluster<'static>>> {
     match algorithm {
         Algorithm::Lz4 => Some(Box::new(liblz4(level))),
         Algorithm::Lzma => None,
-        Algorithm::Deflate => {
-            let level = libdeflater::CompressionLvl::new(level.into()).expect("a level of libdeflate's");
-            let mut c = libdeflater::Compressor::new(level);
-            Some(Box::new(bisect(move |src, dst| c.deflate_compress(src, dst).ok())))
-        }
-        Algorithm::Zstd => {
-            let mut c = zstd_safe::CCtx::create();
-            Some(Box::new(bisect(move |src, dst| c.compress(dst, src, level.into()).ok())))
-        }
+        Algorithm::Deflate | Algorithm::Zstd => Some(Box::new(bisect(exact(algorithm, level)))),
     }
 }
 
@@ -235,6 +263,50 @@ fn decoding(name: &str, data: &[u8], size: usize) {
     );
 }
 
+/// What it costs to see that noise will not compress, beside compressing it: one output's worth at the least.
+fn noise(size: usize) {
+    let mut state = 1u64;
+    let mut step = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    let data: Vec<u8> = (0..4 << 20).map(|_| step()).collect();
+    for (algorithm, level) in [
+        (Algorithm::Zstd, 1),
+        (Algorithm::Zstd, 3),
+        (Algorithm::Zstd, 9),
+        (Algorithm::Deflate, 1),
+        (Algorithm::Deflate, 6),
+        (Algorithm::Lzma, 0),
+        (Algorithm::Lzma, 6),
+    ] {
+        let params = Params::new(algorithm, Some(level)).expect("a level that exists");
+        let mut encoder = compressor(&params).expect("checked parameters");
+        let mut dst = vec![0; size + 1024];
+        let mut once = exact(algorithm, level);
+        let (mut look, mut encode) = (f64::MAX, f64::MAX);
+        for _ in 0..TURNS {
+            let start = now();
+            for pos in (0..data.len() - 2 * size).step_by(size) {
+                let fit = encoder.fit(&data, pos, &mut dst[..size]).expect("a call within the limits");
+                assert_eq!(fit, Fit::DoesNotPay);
+            }
+            look = look.min(now() - start);
+            let start = now();
+            for pos in (0..data.len() - 2 * size).step_by(size) {
+                black_box(once(&data[pos..pos + size], &mut dst));
+            }
+            encode = encode.min(now() - start);
+        }
+        println!(
+            "noise    {:8} {level:3} {:5}K  seen at {:.2} % of the cost of compressing it",
+            algorithm.name(),
+            size >> 10,
+            100.0 * look / encode
+        );
+    }
+}
+
 /// Reads files under `root` that `wanted` accepts, in the order of their names, until `most` bytes are there.
 fn gather(root: &str, most: usize, wanted: impl Fn(&Path, usize) -> bool) -> Vec<u8> {
     let (mut dirs, mut data) = (vec![PathBuf::from(root)], Vec::new());
@@ -304,10 +376,14 @@ fn main() {
             files.into_iter().filter_map(|f| read(f).ok()).collect()
         }
     };
+    if only.as_deref().is_none_or(|o| o == "noise") {
+        noise(4 << 10);
+        noise(128 << 10);
+    }
     println!("data     codec    lvl  output ours MB/s      bytes peer MB/s      bytes   speed     size");
     let wanted = |name: &str| only.as_deref().is_none_or(|o| name.starts_with(o));
     for (name, data) in &sets {
-        for size in [4 << 10, 64 << 10, 1 << 20] {
+        for size in [4 << 10, 64 << 10, 128 << 10, 1 << 20] {
             for (algorithm, levels) in [
                 (Algorithm::Lz4, &[0, 1, 3, 6, 9, 12][..]),
                 (Algorithm::Zstd, &[3, 9]),

@@ -27,7 +27,7 @@ pub(crate) fn encoder(params: DeflateParams, window: usize) -> Result<Predicted<
         level: params.level,
         range: "0 to 12",
     })?;
-    Ok(Predicted::new(Inner(Compressor::new(level)), window))
+    Ok(Predicted::new(Inner(Compressor::new(level)), window, 32 << 10))
 }
 
 /// The DEFLATE decompressor.

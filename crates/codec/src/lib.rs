@@ -14,6 +14,7 @@ mod lzma;
 mod params;
 mod plain;
 mod predict;
+mod profile;
 mod zstd;
 
 pub use decoder::{Decoder, Extent, decode_lz4_in_place};
@@ -96,6 +97,48 @@ mod tests {
         }
     }
 
+    const ALL: [Algorithm; 4] = [Algorithm::Lz4, Algorithm::Lzma, Algorithm::Deflate, Algorithm::Zstd];
+
+    #[test]
+    fn every_compressor_refuses_bad_calls_by_name() {
+        use EncodeError::{EmptyInput, OutputTooLarge, OutputTooSmall, WindowTooSmall};
+        for algorithm in ALL {
+            let params = Params { window: 64 << 10, ..Params::new(algorithm, None).unwrap() };
+            let mut c = compressor(&params).unwrap();
+            let text = b"the same and the same and ".repeat(9000);
+            let mut dst = vec![0; MAX_ENCODED + 1];
+            assert!(matches!(c.fit(&[], 0, &mut dst[..4096]), Err(EmptyInput { .. })));
+            assert!(matches!(c.fit(&text, text.len(), &mut dst[..4096]), Err(EmptyInput { .. })));
+            assert!(matches!(c.fit(&text, 0, &mut dst[..63]), Err(OutputTooSmall { least: 64, .. })));
+            assert!(matches!(c.fit(&text, 0, &mut []), Err(OutputTooSmall { .. })));
+            assert!(matches!(c.fit(&text, 0, &mut dst[..128 << 10]), Err(WindowTooSmall { .. })));
+            assert!(matches!(c.fit(&text, 0, &mut dst), Err(OutputTooLarge { .. })));
+            assert!(matches!(c.fit_exact(&[], &mut dst[..4096]), Err(EmptyInput { .. })));
+            assert!(matches!(c.fit_exact(&text, &mut dst[..63]), Err(OutputTooSmall { .. })));
+            // And goes on as if nothing had been.
+            assert!(matches!(c.fit(&text, 0, &mut dst[..4096]), Ok(Fit::Encoded { .. })));
+        }
+    }
+
+    #[test]
+    fn exact_input_is_taken_whole_or_not_at_all() {
+        let text: Vec<u8> = (0..20_000u32).flat_map(|n| (n % 251 * n % 977).to_le_bytes()).collect();
+        let mut out = vec![0; text.len()];
+        for algorithm in ALL {
+            let mut c = compressor(&Params::new(algorithm, None).unwrap()).unwrap();
+            let mut dst = vec![0; text.len()];
+            let Fit::Encoded { consumed, produced, .. } = c.fit_exact(&text, &mut dst).unwrap() else {
+                panic!("{algorithm:?} finds nothing in it");
+            };
+            assert_eq!(consumed, text.len());
+            Decoder::default().decode(algorithm, &dst[..produced], &mut out, Extent::Whole).unwrap();
+            assert!(out == text);
+            // What does not fit is no reason to take less; nor is a failure remembered.
+            assert_eq!(c.fit_exact(&text, &mut dst[..produced / 2]), Ok(Fit::DoesNotPay));
+            assert!(matches!(c.fit_exact(&text, &mut dst), Ok(Fit::Encoded { .. })));
+        }
+    }
+
     fn method() -> impl Strategy<Value = (Algorithm, u8)> {
         prop_oneof![
             8 => (Just(Algorithm::Lz4), 0u8..=12),
@@ -132,9 +175,9 @@ mod tests {
 
         #[test]
         fn clusters_do_not_depend_on_what_came_before(
-            before in content(), input in content(), size in 64usize..5000, level in 0u8..=12,
+            before in content(), input in content(), size in 64usize..5000, (algorithm, level) in method(),
         ) {
-            let params = Params::new(Algorithm::Lz4, Some(level)).unwrap();
+            let params = Params::new(algorithm, Some(level)).unwrap();
             let (mut used, mut fresh) = (compressor(&params).unwrap(), compressor(&params).unwrap());
             let (mut a, mut b) = (vec![0; size], vec![0; size]);
             used.fit(&before, 0, &mut a).unwrap();

@@ -160,3 +160,67 @@ impl Decoder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferofs_format::Algorithm;
+
+    use super::*;
+    use crate::params::{Method, Params};
+
+    /// Text of 64 letters without order, which repeats after `period` bytes.
+    fn text(period: usize, len: usize) -> Vec<u8> {
+        let mut state = 7u32;
+        let mut letter = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b'0' + (state >> 26) as u8
+        };
+        let once: Vec<u8> = (0..period).map(|_| letter()).collect();
+        once.into_iter().cycle().take(len).collect()
+    }
+
+    fn exact(params: LzmaParams, src: &[u8]) -> Vec<u8> {
+        let mut dst = vec![0; src.len()];
+        let fit = Encoder::new(params, 1 << 20).unwrap().fit_exact(src, &mut dst).unwrap();
+        let Fit::Encoded { produced, .. } = fit else { panic!("{params:?} does not pay") };
+        dst.truncate(produced);
+        let mut out = vec![0; src.len()];
+        Decoder::default().decode(&dst, &mut out, Extent::Whole).unwrap();
+        assert!(out == src, "{params:?}");
+        dst
+    }
+
+    fn params(level: u8) -> LzmaParams {
+        match Params::new(Algorithm::Lzma, Some(level)).unwrap().method {
+            Method::Lzma(params) => params,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_level_round_trips() {
+        let src = text(5000, 20_000);
+        for level in (0..=9).chain(100..=109) {
+            assert!(exact(params(level), &src).len() < 5000);
+        }
+    }
+
+    #[test]
+    fn every_property_reaches_the_stream() {
+        let src = text(900, 4000);
+        for (lc, lp) in (0..=4).flat_map(|lc| (0..=4 - lc).map(move |lp| (lc, lp))) {
+            for pb in 0..=4 {
+                let encoded = exact(LzmaParams { lc, lp, pb, ..params(6) }, &src);
+                assert_eq!(!encoded[0], (pb * 5 + lp) * 9 + lc);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_refers_back_beyond_the_dictionary() {
+        let src = text(8000, 16_000);
+        let near = exact(LzmaParams { dict_size: 4096, ..params(6) }, &src);
+        let far = exact(LzmaParams { dict_size: 16 << 10, ..params(6) }, &src);
+        assert!(near.len() > 11_000 && far.len() < 6500, "{} {}", near.len(), far.len());
+    }
+}

@@ -170,7 +170,9 @@ mod tests {
             (Algorithm::Lz4, 13, "lz4 has no level 13: 0 (fast) to 12"),
             (Algorithm::Lzma, 10, "lzma has no level 10: 0 to 9, or 100 to 109 (extreme)"),
             (Algorithm::Deflate, 13, "deflate has no level 13: 0 to 12"),
+            (Algorithm::Lzma, 110, "lzma has no level 110: 0 to 9, or 100 to 109 (extreme)"),
             (Algorithm::Zstd, 0, "zstd has no level 0: 1 to 22"),
+            (Algorithm::Zstd, 23, "zstd has no level 23: 1 to 22"),
         ] {
             let error = Params::new(algorithm, Some(bad)).unwrap_err();
             assert_eq!(error.to_string(), words);

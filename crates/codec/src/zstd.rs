@@ -35,7 +35,7 @@ pub(crate) fn encoder(params: ZstdParams, window: usize) -> Result<Predicted<imp
     ] {
         context.set_parameter(parameter).map_err(|_| level.clone())?;
     }
-    Ok(Predicted::new(Inner(context), window))
+    Ok(Predicted::new(Inner(context), window, 1 << params.window_log))
 }
 
 /// Frames of at most 12 MiB need no larger window.
