@@ -8,11 +8,12 @@
 //! - `corrupt`: damaged images give one clear line, and never a panic, a hang, or a hunger for memory.
 //! - `forged`: images that lie in one place; `check` finds each lie (`forge` tells them).
 //! - `docs`: what the documents point to is there.
-//! - `mkfs`: the options of `mkfs.erofs`.
+//! - `mkfs`: the options of `mkfs.erofs`; `matrix`: every pair of settings; `callers`: the lines of those who call it.
 //! - `peers`: Debian's erofs-utils accept our images, and we theirs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 #![allow(clippy::panic, reason = "the way to fail a test")]
 
+mod callers;
 mod cli;
 mod corrupt;
 mod docs;
@@ -20,6 +21,7 @@ mod forge;
 mod forged;
 mod fuse;
 mod kernel;
+mod matrix;
 mod mkfs;
 mod peers;
 mod round_trip;

@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use ferofs_tests::tree;
+use ferofs_tests::{Run, tree};
 
+use crate::mkfs::mkfs;
 use crate::stage::{COMPRESSIONS, Stage};
 
 const FIXED: [&str; 4] = ["-T", "1700000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71"];
@@ -37,4 +38,32 @@ fn another_copy_of_the_tree_gives_the_same_image() {
         build(&Stage::new(&tree::Options { seed: 2, ..options })) != image,
         "the test must be able to fail"
     );
+}
+
+#[test]
+fn neither_day_nor_directory_nor_order_shows() {
+    let stage = Stage::new(&tree::Options { largest: 5_000_003, wide: 500, ..tree::Options::small() });
+    // Where holes are is a part of the source, and copies may have others.
+    fs::remove_dir_all(stage.source().join("sparse")).unwrap();
+    let other = Stage::bare();
+    let mut names: Vec<_> =
+        fs::read_dir(stage.source()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    // The copy has other inode numbers, in another order, and other times.
+    for path in names.iter().rev() {
+        Run::new("cp").args(["-a", "--"]).arg(path).arg(other.source()).run().success();
+    }
+    let touch = "find . -depth -exec touch -h -d 2001-01-01 {} +";
+    Run::new("sh").args(["-c", &format!("cd \"$0\" && {touch}")]).arg(other.source()).run().success();
+    let owner = "chown --reference=\"$0\" \"$1\" && chmod --reference=\"$0\" \"$1\"";
+    Run::new("sh").args(["-c", owner]).args([stage.source(), other.source()]).run().success();
+    for options in ["", "-zlz4", "-zlz4hc,9", "--chunksize=4096", "--xattr-inode-digest -x 1"] {
+        let build = |stage: &Stage, workers: &str| {
+            let fixed = "-T 1700000000 -U c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71";
+            let image = stage.path("image");
+            mkfs(stage, &format!("{fixed} --workers={workers} {options}"), &image).success();
+            fs::read(image).unwrap()
+        };
+        assert!(build(&stage, "1") == build(&other, "4"), "{options}");
+    }
 }

@@ -1,0 +1,170 @@
+//! The very command lines by which programs call erofs-utils, run to their end. docs/CALLERS.md has the table.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::PathBuf;
+
+use ferofs_tests::{Run, ferofs, need, tree};
+
+use crate::mkfs::sound;
+use crate::stage::Stage;
+
+const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+/// A stage with the names of erofs-utils.
+struct Room {
+    stage: Stage,
+}
+
+impl Room {
+    fn new() -> Self {
+        let stage = Stage::new(&tree::Options { largest: 50_001, ..tree::Options::small() });
+        let links = stage.directory("bin");
+        for name in ["mkfs.erofs", "fsck.erofs", "dump.erofs"] {
+            symlink(ferofs_tests::run::ferofs_path(), links.join(name)).unwrap();
+        }
+        Self { stage }
+    }
+
+    fn image(&self) -> PathBuf {
+        self.stage.path("IMG")
+    }
+
+    /// Runs `line`, in which IMG and DIR, UUID and F:NAME (a file) stand for what is here.
+    fn line(&self, line: &str) -> ferofs_tests::Outcome {
+        let mut words = line.split_whitespace();
+        let program = self.stage.path("bin").join(words.next().unwrap());
+        let arguments = words.map(|word| {
+            let word = word.replace("UUID", UUID).replace("IMG", self.image().to_str().unwrap());
+            let source = self.stage.source();
+            let word = word.replace("DIR", source.to_str().unwrap());
+            match word.split_once("F:") {
+                Some((before, name)) => {
+                    OsString::from(format!("{before}{}", self.stage.path(name).display()))
+                }
+                None => OsString::from(word),
+            }
+        });
+        Run::new(program).args(arguments).run()
+    }
+
+    fn builds(&self, line: &str) {
+        let outcome = self.line(line);
+        assert_eq!(outcome.code, 0, "{line}: {}", outcome.stderr);
+        sound(&self.image());
+    }
+}
+
+/// Lines that make an image of a directory.
+const DIRECTORY_LINES: &[&str] = &[
+    // containerd
+    "mkfs.erofs --quiet -Enoinline_data IMG DIR",
+    // systemd-repart, mkosi
+    "mkfs.erofs -U UUID IMG DIR",
+    "mkfs.erofs -U UUID --quiet -zlz4hc,level=12 -b 4096 IMG DIR",
+    // archiso
+    "mkfs.erofs -U UUID -zlz4hc,12 -- IMG DIR",
+    // Android
+    "mkfs.erofs -z lz4hc,9 -b 4096 --mount-point / --product-out out --fs-config-file F:fs_config \
+     --file-contexts F:contexts -T 1230768000 -U UUID --chunksize 4096 IMG DIR",
+    // Buildroot
+    "mkfs.erofs -zlz4hc,9 -T 1700000000 -U 00000000-0000-0000-0000-000000000000 -C4096 IMG DIR",
+    // Yocto
+    "mkfs.erofs -zlz4hc IMG DIR",
+    // isar
+    "mkfs.erofs -z lz4hc,12 --exclude-regex ^files/.* -U UUID IMG DIR",
+    // kiwi
+    "mkfs.erofs -z lz4 -L LABEL --exclude-regex=^sparse$ IMG DIR",
+    // Fedora
+    "mkfs.erofs -zlz4 -d0 --all-root --file-contexts=F:contexts IMG DIR",
+    // kata
+    "mkfs.erofs -Enoinline_data IMG DIR",
+    // options after positionals
+    "mkfs.erofs IMG DIR -z lz4 -C 4096 -x -1 -T0",
+];
+
+#[test]
+fn lines_over_directories_build_sound_images() {
+    let room = Room::new();
+    fs::write(room.stage.path("contexts"), "/.* system_u:object_r:usr_t:s0\n").unwrap();
+    // Android's names have no line ends.
+    fs::remove_dir_all(room.stage.source().join("names")).unwrap();
+    fs::remove_dir_all(room.stage.source().join("attrs")).unwrap();
+    let list = "find . -printf '%P 0 0 0%m\\n' > \"$1\"";
+    Run::new("sh")
+        .args(["-c", &format!("cd \"$0\" && {list}")])
+        .args([room.stage.source(), room.stage.path("fs_config")])
+        .run()
+        .success();
+    for line in DIRECTORY_LINES {
+        room.builds(line);
+    }
+}
+
+#[test]
+fn the_checks_and_dumps_of_callers_work() {
+    let room = Room::new();
+    room.builds("mkfs.erofs -zlz4 -U UUID IMG DIR");
+    assert_eq!(room.line("fsck.erofs IMG").code, 0);
+    assert_eq!(room.line("fsck.erofs -p IMG").code, 0);
+    // Android: no directory, everything is decoded as a check.
+    assert_eq!(room.line("fsck.erofs --extract IMG").code, 0);
+    assert_eq!(room.line("fsck.erofs --extract=F:out --no-preserve --xattrs IMG").code, 0);
+    assert_eq!(room.line("fsck.erofs --extract=F:part --path=/files IMG").code, 0);
+    let superblock = String::from_utf8(room.line("dump.erofs -s IMG").success().stdout).unwrap();
+    let uuid = superblock.lines().find_map(|line| line.strip_prefix("Filesystem UUID:")).map(str::trim);
+    assert_eq!(uuid, Some(UUID), "{superblock}");
+    for line in ["dump.erofs --ls --path=/ IMG", "dump.erofs -e --path=/files IMG"] {
+        let outcome = room.line(line);
+        assert_eq!(outcome.code, 0, "{line}: {}", outcome.stderr);
+    }
+    let bytes = fs::read(room.image()).unwrap();
+    fs::write(room.image(), &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(room.line("fsck.erofs IMG").code, 1);
+}
+
+#[test]
+fn a_block_device_is_written_in_place() {
+    if !need::root("a loop device") || need::tool("losetup", "a loop device").is_none() {
+        return;
+    }
+    let room = Room::new();
+    let disk = room.stage.path("disk");
+    fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    let outcome = Run::new("losetup").args(["--find", "--show"]).arg(&disk).run().success();
+    let device = PathBuf::from(String::from_utf8(outcome.stdout).unwrap().trim());
+    let result = std::panic::catch_unwind(|| {
+        assert!(fs::metadata(&device).unwrap().file_type().is_block_device());
+        ferofs().args(["build", "-z", "lz4"]).args([&room.stage.source(), &device]).run().success();
+        ferofs().arg("check").arg(&device).run().success();
+        // It is busy while it is mounted.
+        if need::kernel_erofs("a mounted device") {
+            let dir = room.stage.directory("mount");
+            rustix::mount::mount(&device, &dir, "erofs", rustix::mount::MountFlags::RDONLY, None).unwrap();
+            let mount = ferofs_tests::Mount::adopt(&dir);
+            room.stage.assert_shown(mount.path());
+            ferofs().arg("build").args([&room.stage.source(), &device]).run().failure(1);
+            mount.unmount().unwrap();
+        }
+    });
+    Run::new("losetup").arg("-d").arg(&device).run().success();
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn a_small_device_is_full_and_says_so() {
+    if !need::root("a loop device") || need::tool("losetup", "a loop device").is_none() {
+        return;
+    }
+    let room = Room::new();
+    let disk = room.stage.path("disk");
+    fs::File::create(&disk).unwrap().set_len(64 << 10).unwrap();
+    let outcome = Run::new("losetup").args(["--find", "--show"]).arg(&disk).run().success();
+    let device = PathBuf::from(String::from_utf8(outcome.stdout).unwrap().trim());
+    let outcome = ferofs().arg("build").args([&room.stage.source(), &device]).run();
+    Run::new("losetup").arg("-d").arg(&device).run().success();
+    assert!(outcome.failure(1).stderr.contains("No space left"));
+}
