@@ -4,6 +4,7 @@ pub(crate) mod build;
 pub(crate) mod cat;
 pub(crate) mod check;
 mod completions;
+mod display;
 pub(crate) mod extract;
 pub(crate) mod image;
 mod keeper;

@@ -77,6 +77,14 @@ pub enum Error {
         /// What is wrong, and what is right.
         problem: &'static str,
     },
+    /// A glob pattern that is none.
+    #[error("pattern {pattern}: {problem}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// Something in the image to be built is beyond what the format can say.
     #[error("the image cannot be written: {0}")]
     Layout(FormatError),

@@ -1,46 +1,55 @@
 //! Extract: an image's tree, made anew below a directory.
 //!
-//! One thread walks the image and makes directories; workers write what is in them; hard links, and then
-//! the attributes of directories, come last, as writing into a directory changes its time. Everything is
-//! opened beneath the target, through no symbolic link, whatever the image's names say.
+//! One thread walks the image ([`walk`]), makes directories, and hands out the rest in an order that decodes nothing
+//! twice ([`schedule`]); workers make files ([`make`]), many at a time, and the pieces of large ones. Further names
+//! of a file, and then the attributes of directories, come last, as writing into a directory changes its time.
+//! Everything is opened beneath the target, through no symbolic link, whatever the image's names say.
 
 mod beneath;
 mod content;
+mod make;
 mod metadata;
+mod schedule;
+mod select;
+mod walk;
 
-use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use ferofs_format::{Fault, Nid, Structure};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use crossbeam_channel::bounded;
 
-use crate::error::{Corruption, Error, Result};
-use crate::read::{DirEntry, FileType, Image, Inode, Place, Rdev};
+use crate::error::{Error, Result};
+use crate::read::{Image, Inode};
 use beneath::Target;
+use make::Worker;
+use schedule::{Item, Schedule};
+use walk::{DirId, File, Name, Step, Walk};
 
-/// Works that may wait: each holds a directory open.
-const QUEUE: usize = 256;
+pub use select::Selection;
+
+/// Jobs that may wait for a worker.
+const QUEUE: usize = 64;
 
 /// What to extract, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Threads that decode and write; `None`: one for each processor.
     pub workers: Option<NonZeroUsize>,
-    /// Replace files that exist.
-    pub overwrite: bool,
+    /// Which names. Default: all.
+    pub select: Selection,
+    /// What becomes of files that exist. Default: they stay, and are reported.
+    pub existing: Existing,
     /// Keep owners. Default: as root.
     pub owners: bool,
     /// Keep permissions. Default: yes.
     pub permissions: bool,
     /// Keep extended attributes. Default: yes.
     pub xattrs: bool,
+    /// Told of what is done; read by another thread.
+    pub progress: Arc<Progress>,
     /// Set by another thread, ends the extraction with [`Error::Interrupted`].
     pub cancel: Arc<AtomicBool>,
 }
@@ -49,13 +58,40 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             workers: None,
-            overwrite: false,
+            select: Selection::default(),
+            existing: Existing::default(),
             owners: rustix::process::geteuid().is_root(),
             permissions: true,
             xattrs: true,
+            progress: Arc::default(),
             cancel: Arc::default(),
         }
     }
+}
+
+/// What becomes of a file that stands where one is to be made. A directory always stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and is reported as a failure.
+    #[default]
+    Refuse,
+    /// It is replaced.
+    Replace,
+    /// It stays if its type, size and time of modification are those of the image's, else it is replaced.
+    SkipSame,
+}
+
+/// How far an extraction is.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Names that were made.
+    pub names: AtomicU64,
+    /// Names that were there already.
+    pub skipped: AtomicU64,
+    /// Bytes of regular files' content, with holes.
+    pub bytes: AtomicU64,
+    /// Names that could not be made, or not as they should be.
+    pub failures: AtomicU64,
 }
 
 /// What was extracted.
@@ -63,15 +99,20 @@ impl Default for Options {
 pub struct Summary {
     /// Names that were made.
     pub names: u64,
-    /// Bytes of regular files' content.
+    /// Names that were there already.
+    pub skipped: u64,
+    /// Bytes of regular files' content, with holes.
     pub bytes: u64,
     /// Names that could not be made, or not as they should be.
     pub failures: u64,
 }
 
-/// Extracts `from`, and all below it when it is a directory, to `target`, which is made if need be.
+/// Told of each file that fails, with its path in the image.
+pub type Complain<'a> = &'a (dyn Fn(&Path, &Error) + Sync);
+
+/// Extracts `from` to `target`: a directory with all below it, made if need be; or a single file of that name.
 ///
-/// `complain` is told of each file that fails, with its path in the image; the others go on.
+/// `complain` is told of each file that fails; the others go on. A file whose content fails keeps what came before.
 ///
 /// # Errors
 /// [`Error::Io`] for the target itself, [`Error::Interrupted`].
@@ -80,240 +121,166 @@ pub fn extract(
     from: &Inode,
     target: &Path,
     options: &Options,
-    complain: &(dyn Fn(&Path, &Error) + Sync),
+    complain: Complain<'_>,
 ) -> Result<Summary> {
+    let (dir, file) = match target.file_name() {
+        Some(name) if !from.is_dir() => (target.parent().unwrap_or(Path::new("")), Some(name)),
+        _ => (target, None),
+    };
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     let job = Extraction {
         image,
         options,
         complain,
-        target: Target::create(target)?,
-        names: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-        failures: AtomicU64::new(0),
+        target: Target::create(dir)?,
+        umask: metadata::umask(),
         foreign_xattrs: AtomicBool::new(false),
     };
-    let workers = options.workers.or_else(|| std::thread::available_parallelism().ok());
-    let (sender, receiver) = bounded(QUEUE);
-    let walked = std::thread::scope(|scope| {
-        for _ in 0..workers.map_or(1, NonZeroUsize::get) {
-            let receiver = receiver.clone();
-            scope.spawn(|| job.serve(receiver));
+    match file {
+        Some(name) => {
+            let file = File { name: name.to_owned(), inode: from.clone(), first: None };
+            job.with_workers(|schedule| job.hand_out(schedule, Item { dir: Path::new("").into(), file }));
         }
-        drop(receiver);
-        job.walk(from, sender)
-    })?;
-    job.finish(&walked);
+        None => job.run(from),
+    }
     if options.cancel.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
-    Ok(Summary {
-        names: job.names.into_inner(),
-        bytes: job.bytes.into_inner(),
-        failures: job.failures.into_inner(),
-    })
+    Ok(options.progress.summary())
 }
 
+impl Progress {
+    fn summary(&self) -> Summary {
+        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Summary {
+            names: get(&self.names),
+            skipped: get(&self.skipped),
+            bytes: get(&self.bytes),
+            failures: get(&self.failures),
+        }
+    }
+}
+
+/// What the threads of an extraction share.
 struct Extraction<'a> {
     image: &'a Image,
     options: &'a Options,
-    complain: &'a (dyn Fn(&Path, &Error) + Sync),
+    complain: Complain<'a>,
     target: Target,
-    names: AtomicU64,
-    bytes: AtomicU64,
-    failures: AtomicU64,
+    umask: u16,
     foreign_xattrs: AtomicBool,
-}
-
-/// A file to make.
-struct Work {
-    dir: Arc<OwnedFd>,
-    path: PathBuf,
-    inode: Inode,
 }
 
 /// What waits until everything else is there.
 #[derive(Default)]
-struct Walked {
-    /// The further names of an inode, and its first one.
-    links: Vec<(PathBuf, PathBuf)>,
-    /// Directories, parents first.
-    dirs: Vec<(PathBuf, Inode)>,
-}
-
-/// What the walking thread knows.
-struct Walk {
-    works: Sender<Work>,
-    /// Directories that were reached.
-    seen: HashSet<Nid>,
-    /// The first names of inodes that have several.
-    first_names: HashMap<Nid, PathBuf>,
-    walked: Walked,
-}
-
-impl Walk {
-    fn send(&self, dir: &Arc<OwnedFd>, path: PathBuf, inode: Inode) {
-        // The receiving end lives as long as the workers do.
-        let _ = self.works.send(Work { dir: Arc::clone(dir), path, inode });
-    }
+struct Waiting {
+    /// The further names of inodes, and their first ones.
+    links: Vec<(Name, Name)>,
+    /// Directories that were made, parents first.
+    dirs: Vec<DirId>,
 }
 
 impl Extraction<'_> {
-    fn walk(&self, from: &Inode, works: Sender<Work>) -> Result<Walked> {
-        let mut walk = Walk {
-            works,
-            seen: HashSet::from([from.nid()]),
-            first_names: HashMap::new(),
-            walked: Walked::default(),
-        };
-        if !from.is_dir() {
-            let dir = Arc::new(self.target.open_dir(Path::new(""))?);
-            walk.send(&dir, PathBuf::from(from.nid().slot().to_string()), from.clone());
-            return Ok(walk.walked);
-        }
-        walk.walked.dirs.push((PathBuf::new(), from.clone()));
-        let mut next = 0;
-        while let Some((path, dir)) = walk.walked.dirs.get(next).cloned() {
-            next += 1;
-            if self.options.cancel.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            let listed = self.list(&path, &dir, &mut walk);
-            self.report(&path, listed);
-        }
-        Ok(walk.walked)
+    fn run(&self, from: &Inode) {
+        let mut walk = Walk::new(self.image, from, &self.options.select);
+        let mut waiting = Waiting::default();
+        self.with_workers(|schedule| self.walk(&mut walk, schedule, &mut waiting));
+        self.finish(&walk, &waiting);
     }
 
-    /// Makes the directories in `dir`, and hands its files to the workers.
-    fn list(&self, path: &Path, dir: &Inode, walk: &mut Walk) -> Result<()> {
-        let fd = Arc::new(self.target.open_dir(path)?);
-        for entry in self.image.read_dir(dir)? {
-            match entry {
-                Ok(entry) if entry.name == b"." || entry.name == b".." => {}
-                Ok(entry) => {
-                    let path = path.join(OsStr::from_bytes(&entry.name));
-                    let made = self.entry(&fd, &path, dir, &entry, walk);
-                    self.report(&path, made);
+    /// Lets workers do what `feed` hands out.
+    fn with_workers(&self, feed: impl FnOnce(&mut Schedule<'_>)) {
+        let workers = self.options.workers.or_else(|| std::thread::available_parallelism().ok());
+        let (sender, receiver) = bounded(QUEUE);
+        std::thread::scope(|scope| {
+            for _ in 0..workers.map_or(1, NonZeroUsize::get) {
+                let receiver = receiver.clone();
+                scope.spawn(|| Worker::new(self).serve(receiver));
+            }
+            drop(receiver);
+            let mut schedule = Schedule::new(self.image, sender);
+            feed(&mut schedule);
+            schedule.finish();
+        });
+    }
+
+    fn walk(&self, walk: &mut Walk<'_>, schedule: &mut Schedule<'_>, waiting: &mut Waiting) {
+        // The directory in which the last one was made, open: the next one is often beside it.
+        let mut last: Option<(PathBuf, OwnedFd)> = None;
+        let mut here: Arc<Path> = Path::new("").into();
+        while let Some(step) = walk.next() {
+            if self.options.cancel.load(Ordering::Relaxed) {
+                return;
+            }
+            match step {
+                Step::Dir(dir) => {
+                    here = walk.path(dir).into();
+                    if let Err(error) = self.make_dir(&here, &mut last) {
+                        self.report(&here, Err(error));
+                        walk.prune();
+                    } else {
+                        waiting.dirs.push(dir);
+                    }
                 }
-                Err(error) => self.report(path, Err(error)),
+                Step::Files(dir, files) => {
+                    for file in files {
+                        match file.first {
+                            Some(first) => waiting.links.push((Name { dir, name: file.name }, first)),
+                            None => self.hand_out(schedule, Item { dir: Arc::clone(&here), file }),
+                        }
+                    }
+                }
+                Step::Failed(path, error) => self.report(&path, Err(error)),
             }
         }
+    }
+
+    fn hand_out(&self, schedule: &mut Schedule<'_>, item: Item) {
+        if let Some(large) = schedule.add(item) {
+            Worker::new(self).complete(&large);
+        }
+    }
+
+    fn make_dir(&self, path: &Path, last: &mut Option<(PathBuf, OwnedFd)>) -> Result<()> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        if last.as_ref().is_none_or(|(path, _)| path != parent) {
+            *last = Some((parent.to_owned(), self.target.open_dir(parent)?));
+        }
+        let Some((_, parent)) = last else { return Ok(()) };
+        self.target.make_dir(parent, name, path)?;
+        self.options.progress.names.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    fn entry(
-        &self,
-        fd: &Arc<OwnedFd>,
-        path: &Path,
-        dir: &Inode,
-        entry: &DirEntry,
-        walk: &mut Walk,
-    ) -> Result<()> {
-        if entry.name.contains(&b'/') || entry.name.contains(&0) {
-            return Err(Corruption::new(Structure::Directory, Fault::Name).of(dir.nid()).into());
+    fn finish(&self, walk: &Walk<'_>, waiting: &Waiting) {
+        for (name, first) in &waiting.links {
+            let (path, first) = (walk.path_of(name), walk.path_of(first));
+            let linked = self.target.link(&first, &path, self.options.existing);
+            self.count(&path, linked);
         }
-        let inode = self.image.inode(entry.nid)?;
-        if inode.is_dir() {
-            if !walk.seen.insert(inode.nid()) {
-                let fault = Fault::DirectoryLoop;
-                return Err(Corruption::new(Structure::Directory, fault).of(inode.nid()).into());
-            }
-            self.target.make_dir(fd, OsStr::from_bytes(&entry.name), path)?;
-            self.names.fetch_add(1, Ordering::Relaxed);
-            walk.walked.dirs.push((path.to_owned(), inode));
-            return Ok(());
-        }
-        if inode.on_disk().nlink > 1 {
-            if let Some(first) = walk.first_names.get(&inode.nid()) {
-                walk.walked.links.push((path.to_owned(), first.clone()));
-                return Ok(());
-            }
-            walk.first_names.insert(inode.nid(), path.to_owned());
-        }
-        walk.send(fd, path.to_owned(), inode);
-        Ok(())
-    }
-
-    fn serve(&self, works: Receiver<Work>) {
-        let mut buffer = Vec::new();
-        for work in works {
-            if self.options.cancel.load(Ordering::Relaxed) {
-                continue;
-            }
-            let made = self.make(&work, &mut buffer);
-            if made.is_ok() {
-                self.names.fetch_add(1, Ordering::Relaxed);
-            }
-            self.report(&work.path, made);
+        for dir in waiting.dirs.iter().rev() {
+            let path = walk.path(*dir);
+            let set = self.target.open_dir(&path);
+            let set = set.and_then(|fd| self.set_metadata(fd.as_fd(), walk.inode(*dir), &path));
+            self.report(&path, set);
         }
     }
 
-    fn make(&self, work: &Work, buffer: &mut Vec<u8>) -> Result<()> {
-        let Work { dir, path, inode } = work;
-        let name = path.file_name().unwrap_or_default();
-        let failed = |e| Error::io("create", path, e);
-        if self.options.overwrite {
-            match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
-                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-                Err(error) => return Err(Error::io("replace", path, error)),
-            }
-        }
-        match inode.file_type() {
-            FileType::Regular => {
-                let flags =
-                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-                let written = content::write(self.image, inode, &file, path, buffer)?;
-                self.bytes.fetch_add(written, Ordering::Relaxed);
-                return self.set_metadata(file.as_fd(), inode, path);
-            }
-            FileType::Symlink => {
-                let target = self.image.read_link(inode)?;
-                rustix::fs::symlinkat(OsStr::from_bytes(&target), dir, name).map_err(failed)?;
-            }
-            FileType::Directory => return Ok(()),
-            special => {
-                let mode = Mode::RUSR | Mode::WUSR;
-                rustix::fs::mknodat(dir, name, kind(special), mode, device(inode)).map_err(failed)?;
-            }
-        }
-        self.set_metadata_at(dir, name, inode, path)
-    }
-
-    fn finish(&self, walked: &Walked) {
-        for (path, first) in &walked.links {
-            let linked = self.target.link(first, path, self.options.overwrite);
-            if linked.is_ok() {
-                self.names.fetch_add(1, Ordering::Relaxed);
-            }
-            self.report(path, linked);
-        }
-        for (path, inode) in walked.dirs.iter().rev() {
-            let set = self.target.open_dir(path).and_then(|fd| self.set_metadata(fd.as_fd(), inode, path));
-            self.report(path, set);
+    /// Counts a name that was made, or was there, or failed.
+    fn count(&self, path: &Path, made: Result<bool>) {
+        let progress = &self.options.progress;
+        match made {
+            Ok(true) => drop(progress.names.fetch_add(1, Ordering::Relaxed)),
+            Ok(false) => drop(progress.skipped.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => self.report(path, Err(error)),
         }
     }
 
     fn report(&self, path: &Path, result: Result<()>) {
         if let Err(error) = result {
-            self.failures.fetch_add(1, Ordering::Relaxed);
+            self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
             (self.complain)(path, &error);
         }
-    }
-}
-
-const fn kind(file_type: FileType) -> rustix::fs::FileType {
-    match file_type {
-        FileType::CharDevice => rustix::fs::FileType::CharacterDevice,
-        FileType::BlockDevice => rustix::fs::FileType::BlockDevice,
-        FileType::Socket => rustix::fs::FileType::Socket,
-        _ => rustix::fs::FileType::Fifo,
-    }
-}
-
-fn device(inode: &Inode) -> u64 {
-    match inode.on_disk().place {
-        Place::Device(Rdev { major, minor }) => rustix::fs::makedev(major, minor),
-        _ => 0,
     }
 }
 

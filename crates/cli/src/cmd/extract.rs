@@ -1,10 +1,16 @@
 //! `ferofs extract`: an image's tree, made anew in a directory.
 
+use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
-use ferofs::extract::{Options, extract};
+use ferofs::Error;
+use ferofs::extract::{Existing, Options, Selection, extract};
+use ferofs::read::{Image, Inode, Nid};
+use indicatif::HumanBytes;
 
+use super::display::Display;
 use super::image::ImageArgs;
 use crate::exit::{About, FAILURE, Failure, Outcome};
 
@@ -20,19 +26,26 @@ pub(crate) struct Args {
     /// The directory to extract to; made if need be
     dir: PathBuf,
 
-    /// Extract what is below this directory of the image
-    #[arg(long, default_value = "/")]
-    path: PathBuf,
+    #[command(flatten)]
+    from: FromArgs,
+
+    #[command(flatten)]
+    select: SelectArgs,
 
     /// Replace files that exist
     #[arg(long)]
     overwrite: bool,
 
+    /// Go on with an extraction that was interrupted: leave files that have the right size and time, and
+    /// replace others
+    #[arg(long, conflicts_with = "overwrite")]
+    skip_existing: bool,
+
     /// Leave owners as they come; always so without root
     #[arg(long)]
     no_preserve_owner: bool,
 
-    /// Leave permissions as they come
+    /// Give files the permissions that the umask leaves of the image's
     #[arg(long)]
     no_preserve_perms: bool,
 
@@ -43,36 +56,118 @@ pub(crate) struct Args {
     /// Number of threads [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Where in the image to start.
+#[derive(clap::Args, Debug)]
+pub(crate) struct FromArgs {
+    /// Start at this file or directory of the image
+    #[arg(long)]
+    pub(crate) path: Option<PathBuf>,
+
+    /// Start at the inode of this number
+    #[arg(long, value_name = "NID", conflicts_with = "path", value_parser = nid)]
+    pub(crate) nid: Option<u64>,
+}
+
+/// Which names to take.
+#[derive(clap::Args)]
+struct SelectArgs {
+    /// Take only what matches this pattern, and what is below it. `*` stays within a name, `**` does not; a
+    /// pattern without a slash matches names anywhere
+    #[arg(long, value_name = "GLOB")]
+    include: Vec<String>,
+
+    /// Leave out what matches this pattern, and what is below it
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let defaults = Options::default();
     let options = Options {
         workers: args.workers,
-        overwrite: args.overwrite,
+        select: Selection::new(&args.select.include, &args.select.exclude).map_err(Failure::from_named)?,
+        existing: match (args.overwrite, args.skip_existing) {
+            (true, _) => Existing::Replace,
+            (_, true) => Existing::SkipSame,
+            _ => Existing::Refuse,
+        },
         owners: defaults.owners && !args.no_preserve_owner,
         permissions: !args.no_preserve_perms,
         xattrs: !args.no_xattrs,
         ..defaults
     };
-    execute(&args.image, &args.path, &args.dir, &options)
+    let image = args.image.open()?;
+    let from = args.from.find(&image).about(&args.image.path)?;
+    let target = if from.is_dir() { args.dir.clone() } else { args.dir.join(args.from.name()) };
+    execute(&args.image.path, &image, &from, &target, &options, args.quiet)
 }
 
-/// Extracts the directory `from` of an image to `target`.
-pub(crate) fn execute(image: &ImageArgs, from: &Path, target: &Path, options: &Options) -> Outcome {
-    let opened = image.open()?;
-    let root = opened.resolve(from, true).about(&image.path)?;
-    if !root.is_dir() {
-        return Err(Failure::about(&image.path, ferofs::Error::NotADirectory(from.to_owned())));
-    }
+/// Extracts `from` to `target`, with progress and a summary where somebody looks.
+pub(crate) fn execute(
+    name: &Path,
+    image: &Image,
+    from: &Inode,
+    target: &Path,
+    options: &Options,
+    quiet: bool,
+) -> Outcome {
     super::cancel_on_signals(&options.cancel)?;
-    let complain = |path: &Path, error: &ferofs::Error| {
-        // Errors of the system name the path themselves.
-        match error.corruption() {
-            Some(_) => eprintln!("ferofs: {}: {}: {error}", image.path.display(), path.display()),
-            None => eprintln!("ferofs: {error}"),
-        }
-    };
-    let summary = extract(&opened, &root, target, options, &complain).map_err(Failure::from_named)?;
+    let display = (!quiet && std::io::stderr().is_terminal()).then(|| {
+        let (progress, total) = (options.progress.clone(), image.superblock().inodes);
+        Display::start(move |bar| {
+            let names = progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
+            let bytes = HumanBytes(progress.bytes.load(Ordering::Relaxed));
+            bar.set_message(format!("{names} of about {total} files, {bytes}"));
+        })
+    });
+    let result = extract(image, from, target, options, &|path, error| complain(name, path, error));
+    drop(display);
+    let summary = result.map_err(Failure::from_named)?;
+    if !quiet && std::io::stdout().is_terminal() {
+        let skipped = match summary.skipped {
+            0 => String::new(),
+            skipped => format!(", {skipped} were there already"),
+        };
+        println!("{} files with {}{skipped}", summary.names, HumanBytes(summary.bytes));
+    }
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
+}
+
+/// Prints the line of a file that failed.
+fn complain(image: &Path, path: &Path, error: &Error) {
+    // Errors of the system name the path themselves.
+    match error.corruption() {
+        Some(_) => eprintln!("ferofs: {}: {}: {error}", image.display(), path.display()),
+        None => eprintln!("ferofs: {error}"),
+    }
+}
+
+impl FromArgs {
+    /// The inode to start at.
+    pub(crate) fn find(&self, image: &Image) -> Result<Inode, Error> {
+        match self.nid {
+            Some(nid) => image.inode(Nid::new(nid)),
+            None => image.resolve(self.path.as_deref().unwrap_or(Path::new("/")), true),
+        }
+    }
+
+    /// What a file is called that is no directory.
+    fn name(&self) -> PathBuf {
+        let name = self.path.as_deref().and_then(Path::file_name).map(PathBuf::from);
+        name.unwrap_or_else(|| self.nid.unwrap_or_default().to_string().into())
+    }
+}
+
+/// A number in decimal, or in hexadecimal after `0x`.
+pub(crate) fn nid(text: &str) -> Result<u64, std::num::ParseIntError> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
 }

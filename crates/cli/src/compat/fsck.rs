@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use ferofs::extract::Existing;
 use ferofs::{check, extract};
 
 use crate::cmd::check::{Examined, examine, print_findings};
+use crate::cmd::extract::{FromArgs, execute};
 use crate::cmd::image::ImageArgs;
-use crate::exit::{FAILURE, Outcome};
+use crate::exit::{About, FAILURE, Failure, Outcome};
 
 /// Check an EROFS image, or extract it.
 #[derive(Parser, Debug)]
@@ -21,24 +23,23 @@ struct Args {
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     extract: Option<Option<PathBuf>>,
 
-    /// Extract what is below this directory of the image
-    #[arg(long, value_name = "PATH", default_value = "/")]
-    path: PathBuf,
+    #[command(flatten)]
+    from: FromArgs,
 
     /// Replace files that exist
     #[arg(long)]
     overwrite: bool,
 
-    /// Accepted: extraction as root needs no force
+    /// Allow extracting to the root directory
     #[arg(long)]
     force: bool,
 
-    /// Keep owners and permissions
-    #[arg(long, overrides_with = "no_preserve")]
+    /// Keep owners and permissions (default as root)
+    #[arg(long, overrides_with_all = ["no_preserve", "no_preserve_owner", "no_preserve_perms"])]
     preserve: bool,
 
-    /// Leave owners and permissions as they come
-    #[arg(long)]
+    /// Leave owners as they come, and permissions to the umask (default for others)
+    #[arg(long, overrides_with_all = ["preserve", "preserve_owner", "preserve_perms"])]
     no_preserve: bool,
 
     /// Keep owners
@@ -53,7 +54,7 @@ struct Args {
     #[arg(long, overrides_with = "no_preserve_perms")]
     preserve_perms: bool,
 
-    /// Leave permissions as they come
+    /// Leave permissions to the umask
     #[arg(long)]
     no_preserve_perms: bool,
 
@@ -74,7 +75,7 @@ struct Args {
     debug: Option<u8>,
 
     /// Repair without asking: accepted, nothing is ever repaired
-    #[arg(short = 'a')]
+    #[arg(short = 'a', visible_short_alias = 'A')]
     automatic: bool,
 
     /// Answer yes: accepted, nothing is ever asked
@@ -109,15 +110,34 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
 
 impl Args {
     fn extract_to(&self, target: &Path) -> Outcome {
+        if target.as_os_str().is_empty() {
+            return Err(Failure::about(Path::new("--extract"), "needs a directory after the ="));
+        }
+        if target == Path::new("/") && !self.force {
+            return Err(Failure::about(Path::new("--extract=/"), "needs --force"));
+        }
         let defaults = extract::Options::default();
+        let (owners, permissions) = self.preserves(defaults.owners);
         let options = extract::Options {
-            overwrite: self.overwrite,
-            owners: defaults.owners && !self.no_preserve && !self.no_preserve_owner,
-            permissions: !self.no_preserve && !self.no_preserve_perms,
+            existing: if self.overwrite { Existing::Replace } else { Existing::Refuse },
+            owners,
+            permissions,
             xattrs: self.xattrs,
             ..defaults
         };
-        crate::cmd::extract::execute(&self.image, &self.path, target, &options)
+        let image = self.image.open()?;
+        let from = self.from.find(&image).about(&self.image.path)?;
+        execute(&self.image.path, &image, &from, target, &options, true)
+    }
+
+    /// Whether to keep owners and permissions. A later --[no-]preserve overrides earlier ones of either alone.
+    fn preserves(&self, as_root: bool) -> (bool, bool) {
+        let choose = |yes: bool, no: bool, otherwise: bool| if yes || no { yes } else { otherwise };
+        let both = choose(self.preserve, self.no_preserve, as_root);
+        (
+            choose(self.preserve_owner, self.no_preserve_owner, both),
+            choose(self.preserve_perms, self.no_preserve_perms, both),
+        )
     }
 }
 
@@ -136,6 +156,23 @@ mod tests {
         let to = args("fsck.erofs --extract=DIR --no-preserve --xattrs --path=/a IMG");
         assert_eq!(to.extract, Some(Some("DIR".into())));
         assert!(to.no_preserve && to.xattrs);
-        assert!(args("fsck.erofs -p -a -y -d9 IMG").print_ratio);
+        assert!(args("fsck.erofs -p -a -A -y -d9 IMG").print_ratio);
+        assert_eq!(args("fsck.erofs --extract=DIR --nid=0x24 IMG").from.nid, Some(36));
+    }
+
+    #[test]
+    fn the_last_word_on_preserving_counts() {
+        for (line, expected) in [
+            ("", (true, true)),
+            ("--no-preserve", (false, false)),
+            ("--no-preserve --preserve-perms", (false, true)),
+            ("--preserve-perms --no-preserve", (false, false)),
+            ("--no-preserve-owner --preserve", (true, true)),
+            ("--preserve --no-preserve-owner", (false, true)),
+            ("--no-preserve --preserve", (true, true)),
+        ] {
+            let given = args(&format!("fsck.erofs {line} IMG"));
+            assert_eq!(given.preserves(true), expected, "{line}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::Existing;
 use crate::error::{Error, Result};
 
 /// A piece of a path that one system call takes, with some room.
@@ -54,16 +55,25 @@ impl Target {
         .map_err(|e| Error::io("create", path, e))
     }
 
-    /// Gives the file `first` the further name `path`.
-    pub(super) fn link(&self, first: &Path, path: &Path, overwrite: bool) -> Result<()> {
+    /// Gives the file `first` the further name `path`; false if it has that name already, and is to keep it.
+    pub(super) fn link(&self, first: &Path, path: &Path, existing: Existing) -> Result<bool> {
         let dir_of = |path: &Path| self.open_dir(path.parent().unwrap_or(Path::new("")));
         let (from, to) = (dir_of(first)?, dir_of(path)?);
         let (old, new) = (first.file_name().unwrap_or_default(), path.file_name().unwrap_or_default());
-        if overwrite {
-            // That it may not exist is no failure; anything else the link itself will tell.
-            let _ = rustix::fs::unlinkat(&to, new, AtFlags::empty());
+        let link = || rustix::fs::linkat(&from, old, &to, new, AtFlags::empty());
+        let failed = |e| Error::io("link", path, e);
+        match link() {
+            Err(Errno::EXIST) if existing != Existing::Refuse => {}
+            linked => return linked.map(|()| true).map_err(failed),
         }
-        rustix::fs::linkat(&from, old, &to, new, AtFlags::empty()).map_err(|e| Error::io("link", path, e))
+        let id = |dir: &OwnedFd, name: &OsStr| {
+            rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| (stat.st_dev, stat.st_ino))
+        };
+        if id(&from, old).is_ok_and(|first| id(&to, new) == Ok(first)) {
+            return Ok(false);
+        }
+        rustix::fs::unlinkat(&to, new, AtFlags::empty()).map_err(|e| Error::io("replace", path, e))?;
+        link().map(|()| true).map_err(failed)
     }
 }
 

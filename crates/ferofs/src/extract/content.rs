@@ -1,54 +1,75 @@
-//! Writes a regular file's content; blocks of zeroes become holes.
+//! Writes a regular file's content; holes stay holes, and blocks of zeroes become some.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::PathBuf;
 
 use ferofs_format::FileOffset;
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::read::{Extent, ExtentData, Image, Inode};
+use crate::read::{ExtentData, Image, Inode};
 
-const BUFFER_SIZE: usize = 1 << 20;
+/// Bytes that are decoded and written at once, but for clusters that decode to more.
+const BUFFER_SIZE: u64 = 1 << 20;
 /// Zeroes are left out in units of this: what file systems allocate.
 const BLOCK: usize = 4096;
 
-/// Writes all of `inode`'s content to `file`, which is empty; says how many bytes it has.
-pub(super) fn write(
-    image: &Image,
-    inode: &Inode,
-    file: &OwnedFd,
-    path: &Path,
-    buffer: &mut Vec<u8>,
-) -> Result<u64> {
-    let failed = |e| Error::io("write", path, e);
-    buffer.resize(BUFFER_SIZE, 0);
-    let mut offset = 0;
-    while offset < inode.size() {
-        if let Some(end) = hole_at(image, inode, offset)? {
-            offset = end;
-            continue;
-        }
-        let len = image.read_at(inode, FileOffset::new(offset), buffer)?;
-        for (start, data) in runs(&buffer[..len]) {
-            let (mut at, mut rest) = (offset + start as u64, data);
-            while !rest.is_empty() {
-                let written = rustix::io::pwrite(file, rest, at).map_err(failed)?;
-                rest = &rest[written..];
-                at += written as u64;
-            }
-        }
-        offset += len as u64;
-    }
-    rustix::fs::ftruncate(file, inode.size()).map_err(failed)?;
-    Ok(inode.size())
+/// Writes content, with a buffer that it keeps.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    buffer: Vec<u8>,
 }
 
-/// The end of the hole at `offset`, if there is one: a hole of a terabyte is not to be read.
-fn hole_at(image: &Image, inode: &Inode, offset: u64) -> Result<Option<u64>> {
-    match image.extents(inode, FileOffset::new(offset))?.next().transpose()? {
-        Some(extent @ Extent { data: ExtentData::Hole, .. }) => Ok(Some(extent.end())),
-        _ => Ok(None),
+impl Content {
+    /// Writes this range of `inode`'s content to `file`, where there is nothing yet; says where the last write ended.
+    pub(super) fn write(
+        &mut self,
+        image: &Image,
+        inode: &Inode,
+        file: &OwnedFd,
+        range: Range<u64>,
+        path: &dyn Fn() -> PathBuf,
+    ) -> Result<u64> {
+        let (mut offset, mut end) = (range.start, 0);
+        while offset < range.end {
+            let rest = range.end - offset;
+            let extent = image.extents(inode, FileOffset::new(offset))?.next().transpose()?;
+            let window = match extent {
+                // A hole of a terabyte is not to be read.
+                Some(extent) if extent.data == ExtentData::Hole => {
+                    offset = extent.end();
+                    continue;
+                }
+                Some(extent) if matches!(extent.data, ExtentData::Encoded { .. }) => {
+                    BUFFER_SIZE.max(extent.end() - offset)
+                }
+                _ => BUFFER_SIZE,
+            };
+            // A map bounds clusters to 12 MiB.
+            let window = usize::try_from(window.min(rest)).unwrap_or(usize::MAX);
+            if self.buffer.len() < window {
+                self.buffer.resize(window, 0);
+            }
+            let len = image.read_whole_at(inode, FileOffset::new(offset), &mut self.buffer[..window])?;
+            for (start, data) in runs(&self.buffer[..len]) {
+                let start = offset + start as u64;
+                write_all(file, data, start).map_err(|e| Error::io("write", path(), e))?;
+                end = start + data.len() as u64;
+            }
+            offset += len as u64;
+        }
+        Ok(end)
     }
+}
+
+fn write_all(file: &OwnedFd, mut data: &[u8], mut at: u64) -> Result<(), Errno> {
+    while !data.is_empty() {
+        let written = rustix::io::pwrite(file, data, at)?;
+        data = &data[written..];
+        at += written as u64;
+    }
+    Ok(())
 }
 
 /// The parts of `bytes` that are to be written, each with its start: all but blocks of zeroes.

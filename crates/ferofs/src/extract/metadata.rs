@@ -17,12 +17,11 @@ impl Extraction<'_> {
     /// Sets everything on an open file or directory. The order matters: changing the owner clears setuid
     /// bits and capabilities, and everything else changes times.
     pub(super) fn set_metadata(&self, file: BorrowedFd<'_>, inode: &Inode, path: &Path) -> Result<()> {
-        let disk = inode.on_disk();
         if self.options.owners {
             let (uid, gid) = owner(inode);
             rustix::fs::fchown(file, uid, gid).map_err(|e| Error::io("chown", path, e))?;
         }
-        let bits = if self.options.permissions { disk.permissions } else { plain_permissions(inode) };
+        let bits = self.permissions(inode);
         rustix::fs::fchmod(file, Mode::from_raw_mode(bits.into()))
             .map_err(|e| Error::io("chmod", path, e))?;
         self.each_xattr(inode, path, |name, value| {
@@ -45,8 +44,7 @@ impl Extraction<'_> {
             rustix::fs::chownat(dir, name, uid, gid, nofollow).map_err(|e| Error::io("chown", path, e))?;
         }
         if inode.file_type() != FileType::Symlink {
-            let bits =
-                if self.options.permissions { inode.on_disk().permissions } else { plain_permissions(inode) };
+            let bits = self.permissions(inode);
             // It was made just now, as no symbolic link.
             rustix::fs::chmodat(dir, name, Mode::from_raw_mode(bits.into()), AtFlags::empty())
                 .map_err(|e| Error::io("chmod", path, e))?;
@@ -56,6 +54,12 @@ impl Extraction<'_> {
             rustix::fs::lsetxattr(&by_fd, name, value, XattrFlags::empty())
         })?;
         rustix::fs::utimensat(dir, name, &times(inode), nofollow).map_err(|e| Error::io("set times", path, e))
+    }
+
+    /// The image's permissions, or what the umask leaves of them.
+    fn permissions(&self, inode: &Inode) -> u16 {
+        let bits = inode.on_disk().permissions;
+        if self.options.permissions { bits } else { bits & 0o777 & !self.umask }
     }
 
     fn each_xattr(
@@ -96,10 +100,12 @@ fn owner(inode: &Inode) -> (Option<Uid>, Option<Gid>) {
     (known(disk.uid).map(Uid::from_raw), known(disk.gid).map(Gid::from_raw))
 }
 
-/// Permissions without those of the image: executables stay executable.
-fn plain_permissions(inode: &Inode) -> u16 {
-    let executable = inode.is_dir() || inode.on_disk().permissions & 0o111 != 0;
-    if executable { 0o755 } else { 0o644 }
+/// The process's umask, read where that does not change it, as other threads may be making files.
+pub(super) fn umask() -> u16 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    // Where it is unknown, a strict one does no harm.
+    mask.and_then(|mask| u16::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o077)
 }
 
 fn times(inode: &Inode) -> Timestamps {

@@ -73,6 +73,20 @@ impl Engine {
     }
 }
 
+/// Where a request may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// At its buffer's end.
+    Buffer,
+    /// Before an encoded extent that its buffer has no room for.
+    Extent,
+}
+
+/// Whether a request for the next `room` bytes wants all of `extent`, or loses nothing by taking a part.
+fn is_whole(extent: &Extent, room: usize) -> bool {
+    !matches!(extent.data, ExtentData::Encoded { .. }) || extent.len <= to_u64(room)
+}
+
 /// One request on its way.
 struct Request<'a> {
     image: &'a Image,
@@ -90,8 +104,14 @@ impl Image {
         self.engine.counters.snapshot(self.engine.held())
     }
 
-    /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has.
-    pub(super) fn fill(&self, inode: &Inode, mut offset: FileOffset, mut buf: &mut [u8]) -> Result<()> {
+    /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has; says how much it filled.
+    pub(super) fn fill(
+        &self,
+        inode: &Inode,
+        mut offset: FileOffset,
+        mut buf: &mut [u8],
+        end: End,
+    ) -> Result<usize> {
         let engine = &self.engine;
         engine.counters.add(Counter::Requests, 1);
         engine.counters.add(Counter::RequestedBytes, to_u64(buf.len()));
@@ -100,12 +120,17 @@ impl Image {
         let work = |scratch: &mut Scratch| {
             let mut map = FileMap::open(self, inode)?;
             let mut request = Request { image: self, sequential, shared, scratch };
+            let mut filled = 0;
             while !buf.is_empty() {
+                if end == End::Extent && filled > 0 && !is_whole(&map.extent_at(offset)?, buf.len()) {
+                    break;
+                }
                 let len = request.step(&mut map, offset, buf)?;
                 offset = FileOffset::new(offset.get() + to_u64(len));
                 buf = &mut std::mem::take(&mut buf)[len..];
+                filled += len;
             }
-            Ok(())
+            Ok(filled)
         };
         nested(|| engine.scratches.with(work, || engine.counters.peak(engine.held())))
     }

@@ -3,6 +3,7 @@
 use ferofs_format::inode::FileType;
 use ferofs_format::{Fault, FileOffset, Structure};
 
+use super::engine::End;
 use super::extent::Extent;
 use super::image::Image;
 use super::inode::Inode;
@@ -25,9 +26,23 @@ impl Image {
         let rest = usize::try_from(inode.content_len().saturating_sub(offset.get())).unwrap_or(usize::MAX);
         let len = rest.min(buf.len());
         if len > 0 {
-            self.fill(inode, offset, &mut buf[..len]).of_inode(inode.nid)?;
+            self.fill(inode, offset, &mut buf[..len], End::Buffer).of_inode(inode.nid)?;
         }
         Ok(len)
+    }
+
+    /// Reads as [`Self::read_at`] does, but ends before a pcluster that `buf` cannot take whole, unless it
+    /// starts with that one: who reads on from there has nothing decoded twice.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn read_whole_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+        let rest = usize::try_from(inode.content_len().saturating_sub(offset.get())).unwrap_or(usize::MAX);
+        let len = rest.min(buf.len());
+        if len == 0 {
+            return Ok(0);
+        }
+        self.fill(inode, offset, &mut buf[..len], End::Extent).of_inode(inode.nid)
     }
 
     /// The target of a symbolic link.

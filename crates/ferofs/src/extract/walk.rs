@@ -1,0 +1,328 @@
+//! The walk: an image's names in one order that never changes, for whoever makes something of them.
+//!
+//! A directory comes before what is in it; what is no directory comes before the directories beside it. Directories
+//! are kept as a tree of names and not as paths, as the paths of a deep tree are far longer than its image.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use ferofs_format::{Fault, Nid, Structure};
+
+use super::select::Selection;
+use crate::error::{Corruption, Error, Result};
+use crate::read::{DirCookie, Image, Inode};
+
+/// Names that one step has at most.
+const MAX_FILES: usize = 1024;
+
+/// A directory that the walk has met: its place in the order of meeting them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct DirId(usize);
+
+/// What the walk meets next.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A directory, whose content follows.
+    Dir(DirId),
+    /// Some of what is in the directory that came last, but no directories.
+    Files(DirId, Vec<File>),
+    /// Something that cannot be walked, with its path.
+    Failed(PathBuf, Error),
+}
+
+/// A name that is no directory.
+#[derive(Clone, Debug)]
+pub(super) struct File {
+    /// Its last component: no slash and no NUL is in it.
+    pub(super) name: OsString,
+    pub(super) inode: Inode,
+    /// The name that the walk met first, if the inode has several.
+    pub(super) first: Option<Name>,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug)]
+pub(super) struct Name {
+    pub(super) dir: DirId,
+    pub(super) name: OsString,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: usize,
+    name: OsString,
+    inode: Inode,
+    /// It was asked for, by its name or by that of one above it.
+    wanted: bool,
+    /// It was given out as a step.
+    met: bool,
+}
+
+/// Further names of an inode to come, and its first.
+#[derive(Debug)]
+struct Shared {
+    first: Name,
+    to_come: u32,
+}
+
+/// The walk. An iterator of [`Step`]s.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    image: &'a Image,
+    select: &'a Selection,
+    nodes: Vec<Node>,
+    /// Directories that were reached, as a damaged image may lead to one twice.
+    seen: HashSet<Nid>,
+    shared: HashMap<Nid, Shared>,
+    /// Directories to be listed, the next one last.
+    pending: Vec<usize>,
+    listing: Option<Listing>,
+    /// Steps to be given out, the next one last.
+    ready: Vec<Step>,
+}
+
+/// The directory being listed.
+#[derive(Debug)]
+struct Listing {
+    dir: usize,
+    path: PathBuf,
+    cookie: DirCookie,
+    /// Its directories so far.
+    below: Vec<usize>,
+}
+
+impl<'a> Walk<'a> {
+    /// Starts at the directory `from`, whose path is empty.
+    pub(super) fn new(image: &'a Image, from: &Inode, select: &'a Selection) -> Self {
+        let wanted = select.includes(b"");
+        let root = Node { parent: 0, name: OsString::new(), inode: from.clone(), wanted, met: false };
+        Self {
+            image,
+            select,
+            nodes: vec![root],
+            seen: HashSet::from([from.nid()]),
+            shared: HashMap::new(),
+            pending: vec![0],
+            listing: None,
+            ready: Vec::new(),
+        }
+    }
+
+    /// The directory's inode.
+    pub(super) fn inode(&self, dir: DirId) -> &Inode {
+        &self.nodes[dir.0].inode
+    }
+
+    /// The directory's path below the one where the walk started.
+    pub(super) fn path(&self, DirId(mut at): DirId) -> PathBuf {
+        let mut names = Vec::new();
+        while at > 0 {
+            names.push(&self.nodes[at].name);
+            at = self.nodes[at].parent;
+        }
+        names.into_iter().rev().collect()
+    }
+
+    /// The path of a name.
+    pub(super) fn path_of(&self, name: &Name) -> PathBuf {
+        self.path(name.dir).join(&name.name)
+    }
+
+    /// Leaves out what is in the directory that was given out last.
+    pub(super) fn prune(&mut self) {
+        self.listing = None;
+    }
+
+    /// Goes on with the listing; false at its end.
+    fn list(&mut self) -> bool {
+        let Some(mut listing) = self.listing.take() else { return false };
+        let (image, dir) = (self.image, self.nodes[listing.dir].inode.clone());
+        let mut files = Vec::new();
+        let mut failed = Vec::new();
+        let mut entries = match image.read_dir_from(&dir, listing.cookie) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.ready.push(Step::Failed(listing.path, error));
+                return true;
+            }
+        };
+        let ended = loop {
+            match entries.next() {
+                None => break true,
+                Some(Ok(entry)) if entry.name == b"." || entry.name == b".." => {}
+                Some(Ok(entry)) => {
+                    let path = listing.path.join(OsString::from_vec(entry.name.clone()));
+                    match self.enter(&mut listing, entry.name, entry.nid, &path) {
+                        Ok(file) => files.extend(file),
+                        Err(error) => failed.push(Step::Failed(path, error)),
+                    }
+                }
+                Some(Err(error)) => failed.push(Step::Failed(listing.path.clone(), error)),
+            }
+            if files.len() + failed.len() >= MAX_FILES {
+                break false;
+            }
+        };
+        listing.cookie = entries.cookie();
+        drop(entries);
+        self.ready.extend(failed);
+        if !files.is_empty() {
+            self.ready.push(Step::Files(DirId(listing.dir), files));
+            self.announce(listing.dir);
+        }
+        if ended {
+            self.pending.extend(listing.below.into_iter().rev());
+        } else {
+            self.listing = Some(listing);
+        }
+        true
+    }
+
+    /// Takes a name of the directory being listed: gives it back if it is a file that is wanted.
+    fn enter(
+        &mut self,
+        listing: &mut Listing,
+        name: Vec<u8>,
+        nid: Nid,
+        path: &std::path::Path,
+    ) -> Result<Option<File>> {
+        let parent = listing.dir;
+        if name.contains(&b'/') || name.contains(&0) {
+            let dir = self.nodes[parent].inode.nid();
+            return Err(Corruption::new(Structure::Directory, Fault::Name).of(dir).into());
+        }
+        let bytes = path.as_os_str().as_encoded_bytes();
+        if !self.select.is_all() && self.select.excludes(bytes) {
+            return Ok(None);
+        }
+        let wanted = self.nodes[parent].wanted || self.select.includes(bytes);
+        let inode = self.image.inode(nid)?;
+        let name = OsString::from_vec(name);
+        if inode.is_dir() {
+            if !self.seen.insert(nid) {
+                return Err(Corruption::new(Structure::Directory, Fault::DirectoryLoop).of(nid).into());
+            }
+            listing.below.push(self.nodes.len());
+            self.nodes.push(Node { parent, name, inode, wanted, met: false });
+            return Ok(None);
+        }
+        if !wanted {
+            return Ok(None);
+        }
+        let first = self.first_name(&inode, parent, &name);
+        Ok(Some(File { name, inode, first }))
+    }
+
+    /// The name of `inode` that was met before this one. Forgotten with the last, as many inodes have several.
+    fn first_name(&mut self, inode: &Inode, dir: usize, name: &OsString) -> Option<Name> {
+        let links = inode.on_disk().nlink;
+        if links < 2 {
+            return None;
+        }
+        if let Some(shared) = self.shared.get_mut(&inode.nid()) {
+            shared.to_come = shared.to_come.saturating_sub(1);
+            if shared.to_come > 0 {
+                return Some(shared.first.clone());
+            }
+            return self.shared.remove(&inode.nid()).map(|shared| shared.first);
+        }
+        let first = Name { dir: DirId(dir), name: name.clone() };
+        self.shared.insert(inode.nid(), Shared { first, to_come: links - 1 });
+        None
+    }
+
+    /// Gives out a directory, after those above it that were not given out yet.
+    fn announce(&mut self, mut dir: usize) {
+        while !std::mem::replace(&mut self.nodes[dir].met, true) {
+            self.ready.push(Step::Dir(DirId(dir)));
+            dir = self.nodes[dir].parent;
+        }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.pop() {
+                return Some(step);
+            }
+            if self.list() {
+                continue;
+            }
+            let dir = self.pending.pop()?;
+            let path = self.path(DirId(dir));
+            self.listing = Some(Listing { dir, path, cookie: DirCookie::default(), below: Vec::new() });
+            // A directory that was not asked for is there for the sake of what is in it, if that is.
+            if self.nodes[dir].wanted {
+                self.announce(dir);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{build, read::FileSource};
+
+    fn image(files: &[&str]) -> Image {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        for file in files {
+            let path = source.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+        }
+        fs::hard_link(source.join(files[0]), source.join("again")).unwrap();
+        let image = dir.path().join("image");
+        build::build(&build::Options::new(&source), &image).unwrap();
+        Image::open(FileSource::open(image, 0).unwrap()).unwrap()
+    }
+
+    fn walk(image: &Image, include: &[&str], exclude: &[&str]) -> Vec<String> {
+        let select = Selection::new(include, exclude).unwrap();
+        let mut walk = Walk::new(image, &image.root().unwrap(), &select);
+        let mut steps = Vec::new();
+        while let Some(step) = walk.next() {
+            match step {
+                Step::Dir(dir) => steps.push(format!("{}/", walk.path(dir).display())),
+                Step::Files(dir, files) => steps.extend(files.iter().map(|file| {
+                    let path = walk.path(dir).join(&file.name);
+                    let first = file.first.as_ref().map(|first| walk.path_of(first).display().to_string());
+                    format!(
+                        "{}{}",
+                        path.display(),
+                        first.map_or(String::new(), |first| format!(" = {first}"))
+                    )
+                })),
+                Step::Failed(path, error) => panic!("{}: {error}", path.display()),
+            }
+        }
+        steps
+    }
+
+    #[test]
+    fn goes_from_directories_to_what_is_in_them() {
+        let image = image(&["z/a/deep", "z/b", "a/one", "a/two"]);
+        let all = ["/", "again", "a/", "a/one", "a/two", "z/", "z/b", "z/a/", "z/a/deep = again"];
+        assert_eq!(walk(&image, &[], &[]), all);
+        assert_eq!(walk(&image, &[], &["z/a", "one"]), ["/", "again", "a/", "a/two", "z/", "z/b"]);
+        assert_eq!(walk(&image, &["deep"], &[]), ["/", "z/", "z/a/", "z/a/deep"]);
+        assert_eq!(walk(&image, &["/z"], &["b"]), ["/", "z/", "z/a/", "z/a/deep"]);
+        assert_eq!(walk(&image, &["none"], &[]), [""; 0]);
+    }
+
+    #[test]
+    fn long_listings_come_in_parts() {
+        let names: Vec<String> = (0..3 * MAX_FILES).map(|n| format!("dir/{n:05}")).collect();
+        let image = image(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let found = walk(&image, &[], &["again"]);
+        assert_eq!(found[2..], names[..]);
+    }
+}

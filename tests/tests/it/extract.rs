@@ -1,0 +1,330 @@
+//! Extraction: which names, over what is there already, and never outside of the target.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::compare::{self, Field, compare};
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Run, ferofs, need, tree};
+
+use crate::corrupt::{command, judge};
+use crate::forge::{Forge, I_U};
+use crate::stage::{Stage, same};
+
+#[test]
+fn patterns_choose_names() {
+    let stage = Stage::bare();
+    for path in ["bin/tool", "lib/a.so", "lib/deep/b.so", "lib/deep/note", "share/doc/note"] {
+        let path = stage.source().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, path.as_os_str().as_encoded_bytes()).unwrap();
+    }
+    let image = stage.build("image", ["-T0"]);
+    for (number, (options, expected)) in [
+        (vec!["--include=*.so"], vec!["lib", "lib/a.so", "lib/deep", "lib/deep/b.so"]),
+        (vec!["--include=/lib/*.so", "--include=bin"], vec!["bin", "bin/tool", "lib", "lib/a.so"]),
+        (vec!["--exclude=lib", "--exclude=share/**/note"], vec!["bin", "bin/tool", "share", "share/doc"]),
+        (vec!["--include=lib", "--exclude=deep"], vec!["lib", "lib/a.so"]),
+        (vec!["--path=lib/deep", "--include=n*"], vec!["note"]),
+        (vec!["--path=/lib/deep/note"], vec!["note"]),
+        (vec!["--include=none"], vec![]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let target = stage.path(&number.to_string());
+        ferofs().arg("extract").args(&options).args([&image, &target]).run().success();
+        assert_eq!(names(&target), expected, "{options:?}");
+    }
+    let bad = ferofs().args(["extract", "--include=[a"]).arg(&image).arg(stage.path("bad")).run();
+    assert!(bad.failure(1).stderr.contains("[a"));
+}
+
+#[test]
+fn an_interrupted_extraction_goes_on() {
+    let stage = Stage::new(&tree::Options::small());
+    let image = stage.build("image", ["--compress", "lz4"]);
+    let target = stage.extract(&image, "target");
+    let again = |options: &[&str]| ferofs().arg("extract").args(options).arg(&image).arg(&target).run();
+    let (kept, cut, lost) =
+        (target.join("files/text/4097"), target.join("files/mixed/65537"), target.join("files/text/1"));
+    let number = fs::metadata(&kept).unwrap().ino();
+    // Same size, but it was not completed: its time is not the image's.
+    fs::File::options().write(true).open(&cut).unwrap().write_all_at(b"garbage", 0).unwrap();
+    fs::remove_file(lost).unwrap();
+
+    assert_eq!(again(&[]).code, 1, "what is there is not touched unasked");
+    again(&["--skip-existing"]).success();
+    stage.assert_shown(&target);
+    assert_eq!(fs::metadata(&kept).unwrap().ino(), number, "what was complete was left");
+    again(&["--overwrite"]).success();
+    stage.assert_shown(&target);
+    assert_ne!(fs::metadata(&kept).unwrap().ino(), number);
+}
+
+#[test]
+fn large_files_are_made_in_pieces() {
+    let stage = Stage::bare();
+    // Little by little, as this process's memory is counted as that of the commands it starts.
+    let large = fs::File::create(stage.source().join("large")).unwrap();
+    large.set_len(21 << 20).unwrap();
+    for (seed, place) in [(1, 0), (2, 4), (3, 7), (4, 11), (5, 17), (6, 18)] {
+        let bytes = Content::Text.bytes(1 << 20, &mut Rng::new(seed));
+        large.write_all_at(&bytes, (place << 20) + seed * 1000).unwrap();
+    }
+    fs::hard_link(stage.source().join("large"), stage.source().join("linked")).unwrap();
+    // Not compressed, as an index of a hole of 1 TiB would be larger than all the rest.
+    fs::File::create(stage.source().join("hole")).unwrap().set_len(1 << 40).unwrap();
+    for compression in ["none", "lz4"] {
+        let image = stage.build(compression, ["--compress", compression]);
+        let target = stage.extract(&image, &format!("{compression}-extracted"));
+        assert!(fs::metadata(target.join("large")).unwrap().blocks() * 512 <= 7 << 20, "{compression}");
+        if compression == "none" {
+            assert_eq!(fs::metadata(target.join("hole")).unwrap().blocks(), 0);
+            fs::remove_file(target.join("hole")).unwrap();
+            fs::remove_file(stage.source().join("hole")).unwrap();
+        }
+        let options = compare::Options { ignore: vec![Field::Mtime], ..same() };
+        compare(&stage.source(), &target, &options).unwrap().assert_same();
+        assert_eq!(fs::metadata(target.join("linked")).unwrap().nlink(), 2);
+    }
+}
+
+#[test]
+fn owners_permissions_and_xattrs_can_be_left() {
+    let stage = Stage::new(&tree::Options::small());
+    fs::write(stage.source().join("tool"), "tool").unwrap();
+    fs::set_permissions(stage.source().join("tool"), fs::Permissions::from_mode(0o4777)).unwrap();
+    let image = stage.build("image", ["-T0"]);
+    let target = stage.path("target");
+    let mut line = std::process::Command::new("sh");
+    line.args([
+        "-c",
+        "umask 027; exec \"$0\" extract --no-preserve-perms --no-preserve-owner --no-xattrs \"$@\"",
+    ]);
+    assert!(line.arg(ferofs_path()).args([&image, &target]).status().unwrap().success());
+    assert_eq!(fs::metadata(target.join("tool")).unwrap().mode() & 0o7777, 0o750);
+    let report = compare(&stage.source(), &target, &same()).unwrap();
+    let left = [Field::Mode, Field::Uid, Field::Gid, Field::Xattr(String::new())];
+    let ignore = left.to_vec();
+    let options = compare::Options { ignore, ..compare::Options::default() };
+    assert_ne!(report.count, 0);
+    compare(&stage.source(), &target, &options).unwrap().assert_same();
+}
+
+#[test]
+fn fsck_erofs_extracts_as_its_callers_expect() {
+    let stage = Stage::bare();
+    fs::create_dir(stage.source().join("dir")).unwrap();
+    fs::write(stage.source().join("dir/file"), "content").unwrap();
+    let image = stage.build("image", ["-T0"]);
+    let nid = Forge::new(fs::read(&image).unwrap()).find("dir").nid;
+    let program = stage.path("fsck.erofs");
+    symlink(ferofs_path(), &program).unwrap();
+    let run = |target: &str, options: &[&str]| {
+        let extract =
+            format!("--extract={}", if target.is_empty() { String::new() } else { path(&stage, target) });
+        Run::new(&program).arg(extract).args(options).arg(&image).run()
+    };
+    run("all", &[]).success();
+    assert_eq!(names(&stage.path("all")), ["dir", "dir/file"]);
+    run("all", &[]).failure(1);
+    run("all", &["--overwrite", "-p", "-a", "-y", "--force", "--preserve", "--no-preserve-owner"]).success();
+    run("below", &["--path=/dir"]).success();
+    assert_eq!(names(&stage.path("below")), ["file"]);
+    run("by number", &[&format!("--nid={nid}")]).success();
+    assert_eq!(names(&stage.path("by number")), ["file"]);
+    run("file", &["--path=dir/file", "--xattrs"]).success();
+    assert_eq!(fs::read(stage.path("file")).unwrap(), b"content", "a file gets the name that was given");
+    assert_ne!(run("", &[]).code, 0, "a directory is missing");
+    Run::new(&program).arg("--extract=/").arg(&image).run().failure(1);
+    Run::new(&program).arg("--extract").arg(&image).run().success();
+}
+
+/// What stands in the way is called, and put into the target, given a directory outside of it, too.
+type Way = (&'static str, fn(&Path, &Path));
+/// What a lie is called, and how it is told.
+type Lie = (&'static str, Box<dyn Fn(&mut Forge)>);
+
+/// What stands in the way, in the target, of an image with the directory `dir` and the files `dir/file` and `file`.
+#[test]
+fn what_stands_in_the_way_is_not_followed() {
+    let stage = Stage::bare();
+    fs::create_dir(stage.source().join("dir")).unwrap();
+    fs::write(stage.source().join("dir/file"), "image").unwrap();
+    fs::write(stage.source().join("file"), "image").unwrap();
+    fs::hard_link(stage.source().join("file"), stage.source().join("link")).unwrap();
+    let image = stage.build("image", ["-T0"]);
+    let ways: [Way; 6] = [
+        ("a symlink to a directory", |target, outside| symlink(outside, target.join("dir")).unwrap()),
+        ("a symlink within the target", |target, _| {
+            fs::create_dir(target.join("other")).unwrap();
+            symlink("other", target.join("dir")).unwrap();
+        }),
+        ("a symlink to a file", |target, outside| {
+            symlink(outside.join("kept"), target.join("file")).unwrap()
+        }),
+        ("a hard link", |target, outside| fs::hard_link(outside.join("kept"), target.join("file")).unwrap()),
+        ("a file where a directory is to be", |target, _| fs::write(target.join("dir"), "").unwrap()),
+        ("a directory where a file is to be", |target, _| fs::create_dir(target.join("link")).unwrap()),
+    ];
+    for (name, block) in ways {
+        for option in [None, Some("--overwrite"), Some("--skip-existing")] {
+            let (target, outside) = (stage.directory("target"), stage.directory("outside"));
+            fs::write(outside.join("kept"), "kept").unwrap();
+            block(&target, &outside);
+            let outcome = ferofs().arg("extract").args(option).arg(&image).arg(&target).run();
+            let replaced = option.is_some() && (name == "a symlink to a file" || name == "a hard link");
+            assert_eq!(outcome.code, i32::from(!replaced), "{name}, {option:?}: {}", outcome.stderr);
+            assert_eq!(names(&outside), ["kept"], "{name}, {option:?}");
+            assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept", "{name}, {option:?}");
+            if target.join("other").exists() {
+                assert_eq!(names(&target.join("other")), [""; 0]);
+            }
+            if replaced {
+                assert_eq!(fs::read(target.join("file")).unwrap(), b"image");
+                assert!(!target.join("file").is_symlink());
+            }
+            fs::remove_dir_all(target).unwrap();
+            fs::remove_dir_all(outside).unwrap();
+        }
+    }
+}
+
+/// Each case renames something in the image, or leads it elsewhere, so that a naive extractor writes to `outside`,
+/// which is beside the target.
+#[test]
+fn no_name_leads_outside() {
+    let stage = Stage::bare();
+    let outside = stage.directory("outside");
+    fs::write(outside.join("kept"), "kept").unwrap();
+    fs::create_dir(stage.source().join("dirdir")).unwrap();
+    fs::write(stage.source().join("dirdir/file"), "image").unwrap();
+    fs::write(stage.source().join("12345678901234"), "image").unwrap();
+    fs::write(stage.source().join("xy"), "image").unwrap();
+    symlink(&outside, stage.source().join("linked")).unwrap();
+    symlink("../outside", stage.source().join("nearby")).unwrap();
+    symlink("../outside/kept", stage.source().join("tofile")).unwrap();
+    fs::write(stage.source().join("wanted"), "image").unwrap();
+    let image = Forge::new(fs::read(stage.build("image", ["-T0"])).unwrap());
+    let absolute = format!("{}/x", path(&stage, "outside"));
+
+    let lies: Vec<Lie> = vec![
+        ("..", Box::new(|f| rename(f, "xy", b".."))),
+        (".", Box::new(|f| rename(f, "xy", b"./"))),
+        ("../outside/x", Box::new(|f| rename(f, "12345678901234", b"../outside/xyz"))),
+        ("/tmp/ferofs.esc", Box::new(|f| rename(f, "12345678901234", b"/tmp/ferofs.es"))),
+        ("a directory of slashes", Box::new(|f| rename(f, "dirdir", b"../out"))),
+        ("NUL", Box::new(|f| rename(f, "12345678901234", b"123\x0045678901234"[..14].as_ref()))),
+        ("NUL in a directory", Box::new(|f| rename(f, "dirdir", b"../\x00ab"))),
+        ("a directory named as a symlink", Box::new(|f| rename(f, "dirdir", b"linked"))),
+        ("a directory named as a near symlink", Box::new(|f| rename(f, "dirdir", b"nearby"))),
+        ("a file named as a symlink", Box::new(|f| rename(f, "wanted", b"tofile"))),
+        ("a symlink named as a directory", Box::new(|f| rename(f, "linked", b"dirdir"))),
+        (
+            "a directory that is a symlink",
+            Box::new(|f| {
+                let (dir, link) = (f.find("dirdir"), f.find("linked").nid);
+                f.put(dir.at, link, 8);
+            }),
+        ),
+        (
+            "a file's blocks elsewhere",
+            Box::new(|f| {
+                let nid = f.find("wanted").nid;
+                let inode = f.inode(nid);
+                f.put(inode + I_U, 0x7FFF_FFFF, 4);
+            }),
+        ),
+    ];
+    let forged = stage.path("forged");
+    for (name, lie) in &lies {
+        for option in [&[][..], &["--overwrite"], &["--skip-existing"]] {
+            let mut lying = image.clone();
+            lie(&mut lying);
+            fs::write(&forged, &lying.bytes).unwrap();
+            let target = stage.path("target");
+            let line: Vec<&str> = ["extract"].iter().chain(option).copied().collect();
+            judge(&command(&line, &forged, &[&target]), &format!("{name}, {option:?}"));
+            assert_eq!(names(&outside), ["kept"], "{name}, {option:?}");
+            assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept", "{name}, {option:?}");
+            let mut beside: Vec<_> =
+                fs::read_dir(stage.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
+            beside.sort();
+            assert_eq!(beside, ["forged", "image", "outside", "source", "target"], "{name}, {option:?}");
+            assert!(!Path::new("/tmp/ferofs.es").exists() && !Path::new(&absolute).exists(), "{name}");
+            fs::remove_dir_all(target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_damaged_file_does_not_hold_the_others_up() {
+    let stage = Stage::bare();
+    for name in ["before", "damaged", "later"] {
+        fs::write(stage.source().join(name), Content::Text.bytes(40_000, &mut Rng::new(3))).unwrap();
+    }
+    let mut image = Forge::new(fs::read(stage.build("image", ["--compress", "lz4"])).unwrap());
+    let nid = image.find("damaged").nid;
+    let map = image.after(nid).next_multiple_of(8);
+    image.bytes[map + 8..map + 24].fill(0xFF);
+    fs::write(stage.path("image"), &image.bytes).unwrap();
+    let outcome = ferofs().arg("extract").args([stage.path("image"), stage.path("target")]).run().failure(1);
+    assert!(outcome.stderr.contains("damaged"), "{}", outcome.stderr);
+    for name in ["before", "later"] {
+        assert!(
+            fs::read(stage.path("target").join(name)).unwrap()
+                == fs::read(stage.source().join(name)).unwrap()
+        );
+    }
+}
+
+#[test]
+fn fragments_come_out_whole() {
+    let Some(mkfs) = need::tool("mkfs.erofs", "fragments") else { return };
+    let stage = Stage::new(&tree::Options { wide: 500, ..tree::Options::small() });
+    // What Debian stable's sorts badly.
+    for dir in ["names", "meta/times"] {
+        fs::remove_dir_all(stage.source().join(dir)).unwrap();
+    }
+    fs::write(stage.source().join("large"), Content::Text.bytes(9 << 20, &mut Rng::new(4))).unwrap();
+    for options in [&["-zlz4", "-C65536", "-Eall-fragments"][..], &["-zlz4hc", "-Efragments,ztailpacking"]] {
+        let image = stage.path("fragments");
+        Run::new(&mkfs).arg("--quiet").args(options).args([&image, &stage.source()]).run().success();
+        let target = stage.extract(&image, "extracted");
+        stage.assert_shown(&target);
+        fs::remove_dir_all(target).unwrap();
+    }
+}
+
+/// Gives a name of the root another one of the same length.
+fn rename(f: &mut Forge, from: &str, to: &[u8]) {
+    let name = f.find(from).name;
+    assert_eq!(name.len(), to.len(), "{from}");
+    f.bytes[name].copy_from_slice(to);
+}
+
+fn path(stage: &Stage, name: &str) -> String {
+    stage.path(name).into_os_string().into_string().unwrap()
+}
+
+/// All names below a directory, sorted.
+fn names(dir: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut pending = vec![PathBuf::new()];
+    while let Some(below) = pending.pop() {
+        for entry in fs::read_dir(dir.join(&below)).unwrap() {
+            let entry = entry.unwrap();
+            let path = below.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(path.clone());
+            }
+            names.push(path.into_os_string().into_string().unwrap());
+        }
+    }
+    names.sort();
+    names
+}
