@@ -51,7 +51,9 @@ fn an_interrupted_extraction_goes_on() {
     let again = |options: &[&str]| ferofs().arg("extract").args(options).arg(&image).arg(&target).run();
     let (kept, cut, lost) =
         (target.join("files/text/4097"), target.join("files/mixed/65537"), target.join("files/text/1"));
-    let number = fs::metadata(&kept).unwrap().ino();
+    // As long as it is open, no other file gets its number.
+    let held = fs::File::open(&kept).unwrap();
+    let number = held.metadata().unwrap().ino();
     // Same size, but it was not completed: its time is not the image's.
     fs::File::options().write(true).open(&cut).unwrap().write_all_at(b"garbage", 0).unwrap();
     fs::remove_file(lost).unwrap();
