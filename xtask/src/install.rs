@@ -24,6 +24,14 @@ pub(crate) const MODPROBE: Tool = Tool { program: "modprobe", package: "kmod" };
 pub(crate) const EROFS_UTILS: Tool = Tool { program: "mkfs.erofs", package: "erofs-utils" };
 /// What we are timed against.
 pub(crate) const SQUASHFS: Tool = Tool { program: "mksquashfs", package: "squashfs-tools" };
+/// Mounts squashfs through FUSE.
+pub(crate) const SQUASHFUSE: Tool = Tool { program: "squashfuse", package: "squashfuse" };
+/// Makes ext4.
+pub(crate) const MKE2FS: Tool = Tool { program: "mke2fs", package: "e2fsprogs" };
+/// Reads in patterns.
+pub(crate) const FIO: Tool = Tool { program: "fio", package: "fio" };
+/// Copies trees.
+pub(crate) const RSYNC: Tool = Tool { program: "rsync", package: "rsync" };
 /// Installs a Debian into a directory.
 pub(crate) const DEBOOTSTRAP: Tool = Tool { program: "debootstrap", package: "debootstrap" };
 

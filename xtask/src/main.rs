@@ -22,6 +22,8 @@ Usage: cargo xtask COMMAND
   bench build [DIR] [--rounds N] [--mkfs]
                              time building an image of DIR (/usr) against mksquashfs, and Debian's mkfs.erofs
   bench codec                time the codecs alone
+  bench mount [--quick] [--rounds N]
+                             time reading through mounts against erofsfuse, the kernel's EROFS, squashfs and ext4
   bench read [FILE] [--tree IMAGE]
                              measure reading: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE
@@ -50,6 +52,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["peers"] => peers::peers()?,
         ["bench", "build", options @ ..] => bench::build(options)?,
         ["bench", "read", options @ ..] => bench::read(options)?,
+        ["bench", "mount", options @ ..] => bench::mount(options)?,
         ["bench", "codec", options @ ..] => bench::codec(options)?,
         _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),
     }

@@ -2,8 +2,10 @@
 
 mod build;
 mod codec;
+mod mount;
 mod read;
 
 pub(crate) use build::build;
 pub(crate) use codec::codec;
+pub(crate) use mount::mount;
 pub(crate) use read::read;

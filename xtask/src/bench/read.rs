@@ -34,7 +34,7 @@ pub(crate) fn read(options: &[&str]) -> Result<()> {
     fs::create_dir_all(&source)?;
     match file {
         Some(file) => drop(fs::copy(&file, source.join("file")).with_context(|| file.display().to_string())?),
-        None => linux_source(&source.join("file"))?,
+        None => linux_source(&source.join("file"), TEXT)?,
     }
     let image = room.join("image.erofs");
     let peer = peers::installed(&scratch::target_dir()).map(|bin| bin.join("mkfs.erofs"));
@@ -46,22 +46,29 @@ pub(crate) fn read(options: &[&str]) -> Result<()> {
 }
 
 /// The start of the tar of Debian's kernel sources, kept from one run to the next.
-fn linux_source(to: &Path) -> Result<()> {
-    if to.metadata().is_ok_and(|metadata| metadata.len() == TEXT) {
+pub(super) fn linux_source(to: &Path, len: u64) -> Result<()> {
+    if to.metadata().is_ok_and(|metadata| metadata.len() == len) {
         return Ok(());
     }
-    let archives = fs::read_dir(SOURCES)?.flatten().map(|entry| entry.path());
-    let archive = archives
-        .filter(|path| path.to_string_lossy().contains("linux-source-"))
-        .find(|path| path.extension().is_some_and(|extension| extension == "xz"))
-        .context("no /usr/src/linux-source-*.tar.xz: apt-get install linux-source, or name a file")?;
-    let mut xz = Command::new("xz").arg("-dc").arg(archive).stdout(Stdio::piped()).spawn().context("xz")?;
+    let mut xz =
+        Command::new("xz").arg("-dc").arg(linux_archive()?).stdout(Stdio::piped()).spawn().context("xz")?;
     let mut out = File::create(to)?;
     let text = xz.stdout.take().context("xz has no output")?;
-    io::copy(&mut text.take(TEXT), &mut out)?;
+    if io::copy(&mut text.take(len), &mut out)? != len {
+        bail!("the kernel's sources have less than {len} bytes");
+    }
     out.flush()?;
     // The rest is not wanted.
     xz.kill()?;
     xz.wait()?;
     Ok(())
+}
+
+/// Debian's kernel sources.
+pub(super) fn linux_archive() -> Result<PathBuf> {
+    let archives = fs::read_dir(SOURCES)?.flatten().map(|entry| entry.path());
+    archives
+        .filter(|path| path.to_string_lossy().contains("linux-source-"))
+        .find(|path| path.extension().is_some_and(|extension| extension == "xz"))
+        .context("no /usr/src/linux-source-*.tar.xz: apt-get install linux-source, or name a file")
 }
