@@ -18,7 +18,8 @@ use fuser::{
 };
 
 use crate::attr::{Numbers, attributes, errno, kind};
-use crate::neighbours::Neighbours;
+use crate::neighbours::{More, Neighbours};
+use crate::pattern::Ahead;
 
 /// As good as for ever: an image does not change.
 const TTL: Duration = Duration::from_secs(1 << 31);
@@ -78,24 +79,41 @@ impl ImageFilesystem {
         }
     }
 
-    /// Reads what is asked, and the neighbours that it brings: where the bytes start in the file, and how
-    /// many there are.
+    /// Reads what is asked, or `around` it: where the bytes start in the file, and how many there are.
     fn read_into(
         &self,
         inode: &Inode,
         wanted: &Range<u64>,
+        around: Option<&Range<u64>>,
         buffer: &mut Vec<u8>,
     ) -> Result<Range<u64>, Errno> {
-        if let Some(wide) = self.neighbours.widen(&self.image, inode, wanted) {
+        if let Some(wide) = around {
             let bytes = prepare(buffer, wide.end - wide.start);
             // Damage outside of what is asked is not this read's concern.
             if self.image.read_at(inode, FileOffset::new(wide.start), bytes).is_ok_and(|n| n == bytes.len()) {
-                return Ok(wide);
+                return Ok(wide.clone());
             }
         }
         let bytes = prepare(buffer, wanted.end - wanted.start);
         let len = self.told(self.image.read_at(inode, FileOffset::new(wanted.start), bytes))?;
         Ok(wanted.start..wanted.start + len as u64)
+    }
+
+    /// Reads the next steps of a stride for the kernel's page cache, until it has no more use for them.
+    fn read_ahead(&self, inode: &Inode, ino: INodeNo, read: &Range<u64>, ahead: Ahead, buffer: &mut Vec<u8>) {
+        let Some(store) = self.neighbours.start() else { return };
+        let len = read.end - read.start;
+        let mut at = read.start;
+        for _ in 0..ahead.count {
+            at = at.saturating_add(ahead.step);
+            let len = len.min(inode.size().saturating_sub(at));
+            let bytes = prepare(buffer, len);
+            // Nobody has asked yet, so nobody is told of damage.
+            let read = self.image.read_at(inode, FileOffset::new(at), bytes);
+            if len == 0 || !read.is_ok_and(|read| read == bytes.len()) || !store.store(ino, at, bytes) {
+                return;
+            }
+        }
     }
 
     /// The next hole or data at or after `offset`, as lseek(2) wants it.
@@ -277,17 +295,30 @@ impl Filesystem for ImageFilesystem {
             let read = self.inode(ino).and_then(|inode| {
                 let end = offset.saturating_add(size.min(2 * MAX_READ).into()).min(inode.size());
                 let wanted = offset.min(end)..end;
-                Ok((self.read_into(&inode, &wanted, buffer)?, wanted))
+                let more = if wanted.is_empty() {
+                    More::Nothing
+                } else {
+                    self.neighbours.plan(&self.image, &inode, &wanted)
+                };
+                let around = if let More::Around(wide) = &more { Some(wide) } else { None };
+                let got = self.read_into(&inode, &wanted, around, buffer)?;
+                Ok((inode, wanted, got, more))
             });
-            let (got, wanted) = match read {
-                Ok(ranges) => ranges,
+            let (inode, wanted, got, more) = match read {
+                Ok(read) => read,
                 Err(error) => return reply.error(error),
             };
             let at = |offset: u64| usize::try_from(offset - got.start).unwrap_or(usize::MAX);
             let bytes = &buffer[..at(got.end)];
             reply.data(&bytes[at(wanted.start)..at(wanted.end.min(got.end))]);
-            if got != wanted {
-                self.neighbours.store(ino, got.start, bytes, &wanted);
+            match more {
+                More::Around(_) if got != wanted => {
+                    if let Some(store) = self.neighbours.start() {
+                        store.store_around(ino, got.start, bytes, &wanted);
+                    }
+                }
+                More::Ahead(ahead) => self.read_ahead(&inode, ino, &wanted, ahead, buffer),
+                _ => {}
             }
         });
     }

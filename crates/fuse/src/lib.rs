@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`session`](mount) | mounts, and serves until unmounted |
 //! | `filesystem` | answers the kernel's requests from an open image |
-//! | `neighbours` | gives the kernel's page cache what a read decoded but was not asked for |
+//! | `neighbours` | gives the kernel's page cache more than a read asked for |
+//! | `pattern` | how files are being read: here and there, all over, in strides |
 //! | [`sandbox`](restrict) | gives up what serving does not need |
 //! | `attr` | inode numbers, attributes and error numbers as the kernel wants them |
 //!
@@ -16,6 +17,7 @@
 mod attr;
 mod filesystem;
 mod neighbours;
+mod pattern;
 mod sandbox;
 mod session;
 

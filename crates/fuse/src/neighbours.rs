@@ -1,9 +1,14 @@
-//! Gives the kernel's page cache what a read had to decode but was not asked for.
+//! Gives the kernel's page cache more than a read asked for, where that spares requests.
 //!
-//! A read of one page decodes the clusters around it. Their other whole pages are stored into the page
-//! cache (`FUSE_NOTIFY_STORE`), so that random reading of a whole file decodes each cluster about once,
-//! and not once for each page. What is stored is bounded, and only small reads bring neighbours: large
-//! ones are sequential, and the kernel already reads ahead of them.
+//! The kernel asks for single pages where it sees no sequence. What else they bring is stored into its page cache
+//! (`FUSE_NOTIFY_STORE`), so that reading all of a file at random decodes each cluster about once:
+//!
+//! - here and there: the other whole pages of the clusters that had to be decoded anyway;
+//! - all over a region (see [`crate::pattern`]): a whole window, decoded in one go;
+//! - in strides: no neighbours, but the next steps.
+//!
+//! What is stored is bounded, and only small reads bring more: large ones are sequential, and the kernel already reads
+//! ahead of them.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -12,17 +17,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ferofs::read::{Extent, ExtentData, FileOffset, Image, Inode};
 use fuser::{INodeNo, Notifier};
 
-/// Reads above this size bring no neighbours.
+use crate::pattern::{Ahead, Pattern, Patterns};
+
+/// Reads above this size bring nothing more.
 const SMALL_READ: u64 = 16 << 10;
-/// At most so many bytes before the read, and as many after it.
+/// At most so many bytes before the read, and as many after it, of the clusters that it touches.
 const REACH: u64 = 128 << 10;
 /// Extents that a small read may touch; a map with shorter ones is not worth following.
 const MAX_EXTENTS: usize = 16;
+/// The window of a region that is read all over. Clusters at its ends are decoded by its neighbours too, so that it is
+/// several times larger where clusters are large.
+const MIN_WINDOW: u64 = 128 << 10;
+const WINDOW_CLUSTERS: u64 = 4;
 
 /// The way into the kernel's page cache.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     page_size: u64,
+    max_window: u64,
+    patterns: Patterns,
     notifier: OnceLock<Notifier>,
     /// Threads that may store at the same time.
     ///
@@ -31,10 +44,29 @@ pub(crate) struct Neighbours {
     permits: AtomicUsize,
 }
 
+/// What to read beyond a small read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum More {
+    Nothing,
+    /// This instead, which has the read in it.
+    Around(Range<u64>),
+    /// These too, after the read was answered.
+    Ahead(Ahead),
+}
+
+/// The right to store.
+pub(crate) struct Store<'a> {
+    neighbours: &'a Neighbours,
+    notifier: &'a Notifier,
+}
+
 impl Neighbours {
-    pub(crate) fn new(threads: usize) -> Self {
+    /// For so many threads that answer; no window is larger than `max_window` bytes.
+    pub(crate) fn new(threads: usize, max_window: u64) -> Self {
         Self {
             page_size: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
+            max_window: max_window.max(MIN_WINDOW),
+            patterns: Patterns::new(),
             notifier: OnceLock::new(),
             permits: AtomicUsize::new(threads.saturating_sub(1)),
         }
@@ -46,46 +78,88 @@ impl Neighbours {
         let _ = self.notifier.set(notifier);
     }
 
-    /// The range to read instead of `wanted`, if that brings whole pages more for the decodes that
-    /// `wanted` needs anyway.
-    pub(crate) fn widen(&self, image: &Image, inode: &Inode, wanted: &Range<u64>) -> Option<Range<u64>> {
+    /// What to read with `wanted`, which is not empty and within the file.
+    pub(crate) fn plan(&self, image: &Image, inode: &Inode, wanted: &Range<u64>) -> More {
+        // Reads without the page cache start anywhere; a file's start is mostly the start of a sequence.
         if wanted.end.saturating_sub(wanted.start) > SMALL_READ
+            || wanted.start == 0
+            || !wanted.start.is_multiple_of(self.page_size)
             || self.permits.load(Ordering::Relaxed) == 0
             || self.notifier.get().is_none()
         {
-            return None;
+            return More::Nothing;
         }
-        let end = wanted.end.min(inode.size());
+        match self.patterns.note(inode.nid(), wanted.start) {
+            Pattern::Stride(None) => More::Nothing,
+            Pattern::Stride(Some(ahead)) => More::Ahead(ahead),
+            Pattern::Random { dense } => {
+                let around = self.around(image, inode, wanted, dense);
+                let given = around.as_ref().unwrap_or(wanted);
+                self.patterns.given(inode.nid(), wanted.start, given.end - given.start);
+                around.map_or(More::Nothing, More::Around)
+            }
+        }
+    }
+
+    fn around(&self, image: &Image, inode: &Inode, wanted: &Range<u64>, dense: bool) -> Option<Range<u64>> {
         let mut extents = image.extents(inode, FileOffset::new(wanted.start)).ok()?;
         let first = extents.next()?.ok()?;
+        if dense {
+            return Some(dense_window(first.len, wanted, inode.size(), self.max_window));
+        }
         let mut last = first;
         for _ in 1..MAX_EXTENTS {
-            if last.end() >= end {
+            if last.end() >= wanted.end {
                 break;
             }
             last = extents.next()?.ok()?;
         }
-        window(&first, &last, &(wanted.start..end), inode.size(), self.page_size)
+        window(&first, &last, wanted, inode.size(), self.page_size)
     }
 
-    /// Stores the pages of `bytes`, which start at `start`, but for those of `wanted`, which were answered.
-    pub(crate) fn store(&self, ino: INodeNo, start: u64, bytes: &[u8], wanted: &Range<u64>) {
-        let Some(notifier) = self.notifier.get() else { return };
-        let Ok(_) = self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| n.checked_sub(1))
-        else {
-            return;
-        };
+    /// The right to store, if it is free.
+    pub(crate) fn start(&self) -> Option<Store<'_>> {
+        let notifier = self.notifier.get()?;
+        self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| n.checked_sub(1)).ok()?;
+        Some(Store { neighbours: self, notifier })
+    }
+}
+
+impl Store<'_> {
+    /// Stores `bytes`, which start at `start`; says whether the kernel took them.
+    pub(crate) fn store(&self, ino: INodeNo, start: u64, bytes: &[u8]) -> bool {
+        // Old kernels cannot, and memory may be short: then the pages are read when they are wanted.
+        self.notifier.store(ino, start, bytes).is_ok()
+    }
+
+    /// Stores the pages of `bytes`, which start at `start`, but for those of `wanted` at an end, which were answered.
+    pub(crate) fn store_around(&self, ino: INodeNo, start: u64, bytes: &[u8], wanted: &Range<u64>) {
+        let end = start.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        // In their midst they are stored once more: a second call costs more than their copy.
+        let from = if wanted.start == start { wanted.end } else { start };
+        let to = if wanted.end >= end { wanted.start.max(from) } else { end };
         let split =
             |at: u64| usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX).min(bytes.len());
-        let (before, after) = (&bytes[..split(wanted.start)], &bytes[split(wanted.end)..]);
-        for (at, part) in [(start, before), (wanted.end, after)] {
-            if !part.is_empty() {
-                // Old kernels cannot, and memory may be short: then the pages are read when they are wanted.
-                let _ = notifier.store(ino, at, part);
-            }
+        let part = &bytes[split(from)..split(to)];
+        if !part.is_empty() {
+            self.store(ino, from, part);
         }
-        self.permits.fetch_add(1, Ordering::Release);
     }
+}
+
+impl Drop for Store<'_> {
+    fn drop(&mut self) {
+        self.neighbours.permits.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The aligned window around `wanted`, where extents have about `extent` bytes.
+fn dense_window(extent: u64, wanted: &Range<u64>, size: u64, max: u64) -> Range<u64> {
+    let len = extent.saturating_mul(WINDOW_CLUSTERS).checked_next_power_of_two().unwrap_or(max);
+    let len = len.clamp(MIN_WINDOW, max);
+    let start = wanted.start - wanted.start % len;
+    let end = start.saturating_add(len).max(wanted.end).min(size.max(wanted.end));
+    start..end
 }
 
 /// Whole pages (the file's last one counts as whole) of the encoded extents at both ends of `wanted`.
@@ -141,6 +215,15 @@ mod tests {
         let cluster = extent(90_000..SIZE, true);
         assert_eq!(window(&cluster, &cluster, &(90_112..94_208), SIZE, 4096), Some(90_112..SIZE));
         assert_eq!(window(&cluster, &cluster, &(98_304..SIZE), SIZE, 4096), Some(90_112..SIZE));
+    }
+
+    #[test]
+    fn windows_are_aligned_and_bounded() {
+        let window = |extent, start: u64| dense_window(extent, &(start..start + 4096), SIZE * 100, 1 << 20);
+        assert_eq!(window(12_000, 200_704), 131_072..262_144);
+        assert_eq!(window(100_000, 600_000), 524_288..1_048_576);
+        assert_eq!(window(u64::MAX, 1_200_000), 1_048_576..2_097_152);
+        assert_eq!(dense_window(4096, &(98_304..SIZE), SIZE, 1 << 20), 0..SIZE);
     }
 
     #[test]

@@ -10,6 +10,10 @@ use fuser::{Config, MountOption, Session, SessionACL};
 use crate::filesystem::ImageFilesystem;
 use crate::neighbours::Neighbours;
 
+/// Bytes that may be read around a small request.
+const WINDOW: u64 = 1 << 20;
+const LOW_WINDOW: u64 = 128 << 10;
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -19,6 +23,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// Let other users in; root always does.
     pub allow_other: bool,
+    /// Keep buffers small.
+    pub low_memory: bool,
     /// Further options for the kernel or for fusermount3, such as `nosuid`.
     pub extra: Vec<String>,
 }
@@ -50,7 +56,7 @@ pub fn mount(image: Image, dir: &Path, options: &MountOptions) -> Result<Mounted
     let threads = options.threads.max(1);
     config.n_threads = Some(threads);
     config.clone_fd = true;
-    let neighbours = Arc::new(Neighbours::new(threads));
+    let neighbours = Arc::new(Neighbours::new(threads, if options.low_memory { LOW_WINDOW } else { WINDOW }));
     let filesystem = ImageFilesystem::new(image, options.source.clone(), Arc::clone(&neighbours));
     let session = Session::new(filesystem, dir, &config)?;
     neighbours.connect(session.notifier());

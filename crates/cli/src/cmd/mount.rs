@@ -19,6 +19,9 @@ use crate::exit::{Failure, Outcome};
 /// Tells the daemon that somebody waits for its word.
 const READY_VARIABLE: &str = "FEROFS_TELL_WHEN_MOUNTED";
 const READY: &[u8] = b"mounted\n";
+/// Bytes of a cache where memory is short.
+const LOW_CACHE: usize = 1 << 20;
+
 /// Mount an image, through the kernel where it can, else through FUSE
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
@@ -48,6 +51,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
 
+    /// Let the FUSE daemon cache little, and keep its buffers small
+    #[arg(long)]
+    pub(crate) low_memory: bool,
+
     /// Let the FUSE daemon keep the rights that serving does not need
     #[arg(long)]
     pub(crate) no_sandbox: bool,
@@ -70,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         mount_options::sort(&args.options, &mut args.image).map_err(|e| Failure::about(&args.dir, e))?;
     let args = &args;
     // Whatever way is taken, a bad superblock or root is told before anything appears.
-    let image = args.image.open_with(&OpenOptions::default())?;
+    let image = args.image.open_with(&args.open_options())?;
     image.root().map_err(|e| Failure::about(&args.image.path, e))?;
     let daemon = std::env::var_os(READY_VARIABLE).is_some();
     let try_kernel = args.kernel || !(args.fuse || args.foreground || daemon);
@@ -108,6 +115,16 @@ pub(crate) fn umount(args: &UmountArgs) -> Outcome {
 }
 
 impl Args {
+    fn open_options(&self) -> OpenOptions {
+        let mut options = OpenOptions::default();
+        if self.low_memory {
+            options.metadata_cache = LOW_CACHE;
+            options.engine.packed_cache = LOW_CACHE;
+            options.engine.low_memory = true;
+        }
+        options
+    }
+
     fn say(&self, what: &str) {
         if self.verbose {
             eprintln!("ferofs: {}: {what}", self.image.path.display());
@@ -168,6 +185,7 @@ fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) 
         source: source.to_string_lossy().replace(',', "_"),
         threads: threads.map_or(1, Into::into),
         allow_other: sorted.allow_other,
+        low_memory: args.low_memory,
         extra: sorted.passed,
     };
     let signals =

@@ -50,6 +50,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         foreground: args.foreground || args.debug,
         options: args.options,
         threads: if args.single { std::num::NonZeroUsize::new(1) } else { None },
+        low_memory: false,
         no_sandbox: false,
         verbose: args.debug,
     })

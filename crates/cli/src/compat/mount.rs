@@ -55,6 +55,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         foreground: false,
         options: args.options,
         threads: None,
+        low_memory: false,
         no_sandbox: false,
         verbose: args.verbose,
     })
