@@ -4,6 +4,7 @@ pub(crate) mod build;
 pub(crate) mod cat;
 pub(crate) mod check;
 mod completions;
+mod daemon_log;
 mod display;
 pub(crate) mod extract;
 pub(crate) mod image;
@@ -12,6 +13,8 @@ mod links;
 pub(crate) mod ls;
 pub(crate) mod mount;
 mod mount_options;
+mod mountinfo;
+mod stats;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,6 +31,7 @@ pub(crate) enum Command {
     Ls(ls::Args),
     Mount(mount::Args),
     Umount(mount::UmountArgs),
+    Stats(stats::Args),
     #[command(hide = true)]
     Keeper(keeper::Args),
     Cat(cat::Args),
@@ -45,6 +49,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Ls(args) => ls::run(&args),
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => mount::umount(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Keeper(args) => keeper::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),

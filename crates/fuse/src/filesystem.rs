@@ -6,8 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferofs::Error;
 use ferofs::read::{DataLayout, DirCookie, ExtentData, FileOffset, Image, Inode};
@@ -18,15 +17,15 @@ use fuser::{
 };
 
 use crate::attr::{Numbers, attributes, errno, kind};
+use crate::complaints::Complaints;
 use crate::neighbours::{More, Neighbours};
 use crate::pattern::Ahead;
+use crate::stats::{self, Counters};
 
 /// As good as for ever: an image does not change.
 const TTL: Duration = Duration::from_secs(1 << 31);
 const NAME_MAX: u32 = 255;
 const MAX_READ: u32 = 1 << 20;
-/// At most one line of complaint in this time.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// Where a thread of the session puts what it reads; it grows to the largest request.
@@ -35,54 +34,44 @@ thread_local! {
 
 pub(crate) struct ImageFilesystem {
     image: Image,
-    name: String,
     numbers: Numbers,
     block_size: u32,
     neighbours: Arc<Neighbours>,
-    started: Instant,
-    /// Milliseconds from the start to the next line that may be logged.
-    next_log: AtomicU64,
+    complaints: Complaints,
+    counters: Counters,
 }
 
 impl ImageFilesystem {
+    /// The log calls the image `name`.
     pub(crate) fn new(image: Image, name: String, neighbours: Arc<Neighbours>) -> Self {
         let superblock = image.superblock();
         let numbers = Numbers::new(superblock.root);
         // Block sizes are at most 64 KiB.
         let block_size = u32::try_from(superblock.block_size.bytes64()).unwrap_or(4096);
-        let next_log = AtomicU64::new(0);
-        Self { image, name, numbers, block_size, neighbours, started: Instant::now(), next_log }
+        let (complaints, counters) = (Complaints::new(name), Counters::default());
+        Self { image, numbers, block_size, neighbours, complaints, counters }
     }
 
     fn inode(&self, ino: INodeNo) -> Result<Inode, Errno> {
-        self.told(self.image.inode(self.numbers.nid(ino)))
+        self.told(ino, self.image.inode(self.numbers.nid(ino)))
     }
 
-    /// The error number of a failure, which is logged when the image or the medium is to blame.
-    fn told<T>(&self, result: ferofs::Result<T>) -> Result<T, Errno> {
+    /// The error number of a failure at `ino`, which is logged when the image or the medium is to blame.
+    fn told<T>(&self, ino: INodeNo, result: ferofs::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
             if matches!(error, Error::Corrupt(_) | Error::Unsupported(_) | Error::Io { .. }) {
-                self.log(&error);
+                self.counters.error();
+                self.complaints.complain(ino.0, &error);
             }
             errno(&error)
         })
-    }
-
-    fn log(&self, error: &Error) {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let next = self.next_log.load(Ordering::Relaxed);
-        let later = now.saturating_add(u64::try_from(LOG_INTERVAL.as_millis()).unwrap_or(u64::MAX));
-        if now >= next
-            && self.next_log.compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
-            eprintln!("ferofs: {}: {error}", self.name);
-        }
     }
 
     /// Reads what is asked, or `around` it: where the bytes start in the file, and how many there are.
     fn read_into(
         &self,
         inode: &Inode,
+        ino: INodeNo,
         wanted: &Range<u64>,
         around: Option<&Range<u64>>,
         buffer: &mut Vec<u8>,
@@ -95,13 +84,13 @@ impl ImageFilesystem {
             }
         }
         let bytes = prepare(buffer, wanted.end - wanted.start);
-        let len = self.told(self.image.read_at(inode, FileOffset::new(wanted.start), bytes))?;
+        let len = self.told(ino, self.image.read_at(inode, FileOffset::new(wanted.start), bytes))?;
         Ok(wanted.start..wanted.start + len as u64)
     }
 
     /// Reads the next steps of a stride for the kernel's page cache, until it has no more use for them.
     fn read_ahead(&self, inode: &Inode, ino: INodeNo, read: &Range<u64>, ahead: Ahead, buffer: &mut Vec<u8>) {
-        let Some(store) = self.neighbours.start() else { return };
+        let Some(store) = self.neighbours.start(&self.counters) else { return };
         let len = read.end - read.start;
         let mut at = read.start;
         for _ in 0..ahead.count {
@@ -128,8 +117,8 @@ impl ImageFilesystem {
         if inode.layout() == DataLayout::ChunkBased {
             let wants_hole = matches!(whence, Whence::Hole);
             found = inode.size();
-            for extent in self.told(self.image.extents(&inode, FileOffset::new(from)))? {
-                let extent = self.told(extent)?;
+            for extent in self.told(ino, self.image.extents(&inode, FileOffset::new(from)))? {
+                let extent = self.told(ino, extent)?;
                 if matches!(extent.data, ExtentData::Hole) == wants_hole {
                     found = extent.start.get().max(from);
                     break;
@@ -150,11 +139,11 @@ impl ImageFilesystem {
         mut add: impl FnMut(INodeNo, u64, &ferofs::read::DirEntry) -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
         let dir = self.inode(ino)?;
-        let mut entries = self.told(self.image.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
+        let mut entries = self.told(ino, self.image.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
         let mut any = false;
         while let Some(entry) = entries.next() {
             // What was listed so far is given out; the damage is reported by the next request.
-            let entry = match self.told(entry) {
+            let entry = match self.told(ino, entry) {
                 Err(_) if any => break,
                 entry => entry?,
             };
@@ -170,7 +159,7 @@ impl ImageFilesystem {
     fn names(&self, ino: INodeNo) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(ino)?;
         let mut names = Vec::new();
-        for xattr in self.told(self.image.xattrs(&inode))? {
+        for xattr in self.told(ino, self.image.xattrs(&inode))? {
             names.extend_from_slice(&xattr.name);
             names.push(0);
         }
@@ -178,8 +167,11 @@ impl ImageFilesystem {
     }
 
     fn value(&self, ino: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
+        if ino == INodeNo::ROOT && stats::is_stats(name) {
+            return Ok(stats::text(&self.counters, &self.image).into_bytes());
+        }
         let inode = self.inode(ino)?;
-        self.told(self.image.xattr(&inode, name.as_bytes()))?.ok_or(Errno::ENODATA)
+        self.told(ino, self.image.xattr(&inode, name.as_bytes()))?.ok_or(Errno::ENODATA)
     }
 }
 
@@ -231,7 +223,8 @@ impl Filesystem for ImageFilesystem {
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_MAX_PAGES;
+            | InitFlags::FUSE_MAX_PAGES
+            | InitFlags::FUSE_POSIX_ACL;
         // What an older kernel lacks, it does without.
         for flag in wanted.iter() {
             let _ = config.add_capabilities(flag);
@@ -245,7 +238,9 @@ impl Filesystem for ImageFilesystem {
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let find = || {
             let dir = self.inode(parent)?;
-            let Some(entry) = self.told(self.image.lookup(&dir, name.as_bytes()))? else { return Ok(None) };
+            let Some(entry) = self.told(parent, self.image.lookup(&dir, name.as_bytes()))? else {
+                return Ok(None);
+            };
             let ino = self.numbers.ino(entry.nid);
             Ok(Some(attributes(&self.inode(ino)?, ino, self.block_size)))
         };
@@ -265,7 +260,7 @@ impl Filesystem for ImageFilesystem {
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.inode(ino).and_then(|inode| self.told(self.image.read_link(&inode))) {
+        match self.inode(ino).and_then(|inode| self.told(ino, self.image.read_link(&inode))) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(error),
         }
@@ -301,7 +296,7 @@ impl Filesystem for ImageFilesystem {
                     self.neighbours.plan(&self.image, &inode, &wanted)
                 };
                 let around = if let More::Around(wide) = &more { Some(wide) } else { None };
-                let got = self.read_into(&inode, &wanted, around, buffer)?;
+                let got = self.read_into(&inode, ino, &wanted, around, buffer)?;
                 Ok((inode, wanted, got, more))
             });
             let (inode, wanted, got, more) = match read {
@@ -310,10 +305,12 @@ impl Filesystem for ImageFilesystem {
             };
             let at = |offset: u64| usize::try_from(offset - got.start).unwrap_or(usize::MAX);
             let bytes = &buffer[..at(got.end)];
-            reply.data(&bytes[at(wanted.start)..at(wanted.end.min(got.end))]);
+            let answer = &bytes[at(wanted.start)..at(wanted.end.min(got.end))];
+            self.counters.read(answer.len());
+            reply.data(answer);
             match more {
                 More::Around(_) if got != wanted => {
-                    if let Some(store) = self.neighbours.start() {
+                    if let Some(store) = self.neighbours.start(&self.counters) {
                         store.store_around(ino, got.start, bytes, &wanted);
                     }
                 }

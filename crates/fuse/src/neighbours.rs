@@ -18,6 +18,7 @@ use ferofs::read::{Extent, ExtentData, FileOffset, Image, Inode};
 use fuser::{INodeNo, Notifier};
 
 use crate::pattern::{Ahead, Pattern, Patterns};
+use crate::stats::Counters;
 
 /// Reads above this size bring nothing more.
 const SMALL_READ: u64 = 16 << 10;
@@ -25,6 +26,8 @@ const SMALL_READ: u64 = 16 << 10;
 const REACH: u64 = 128 << 10;
 /// Extents that a small read may touch; a map with shorter ones is not worth following.
 const MAX_EXTENTS: usize = 16;
+/// Strides over longer extents are not read ahead.
+const CHEAP: u64 = 64 << 10;
 /// The window of a region that is read all over. Clusters at its ends are decoded by its neighbours too, so that it is
 /// several times larger where clusters are large.
 const MIN_WINDOW: u64 = 128 << 10;
@@ -58,6 +61,7 @@ pub(crate) enum More {
 pub(crate) struct Store<'a> {
     neighbours: &'a Neighbours,
     notifier: &'a Notifier,
+    counters: &'a Counters,
 }
 
 impl Neighbours {
@@ -91,7 +95,9 @@ impl Neighbours {
         }
         match self.patterns.note(inode.nid(), wanted.start) {
             Pattern::Stride(None) => More::Nothing,
-            Pattern::Stride(Some(ahead)) => More::Ahead(ahead),
+            // A large cluster costs more than the request that it spares, and whoever follows closely would decode it, too.
+            Pattern::Stride(Some(ahead)) if is_cheap(image, inode, wanted.start) => More::Ahead(ahead),
+            Pattern::Stride(Some(_)) => More::Nothing,
             Pattern::Random { dense } => {
                 let around = self.around(image, inode, wanted, dense);
                 let given = around.as_ref().unwrap_or(wanted);
@@ -118,10 +124,10 @@ impl Neighbours {
     }
 
     /// The right to store, if it is free.
-    pub(crate) fn start(&self) -> Option<Store<'_>> {
+    pub(crate) fn start<'a>(&'a self, counters: &'a Counters) -> Option<Store<'a>> {
         let notifier = self.notifier.get()?;
         self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| n.checked_sub(1)).ok()?;
-        Some(Store { neighbours: self, notifier })
+        Some(Store { neighbours: self, notifier, counters })
     }
 }
 
@@ -129,7 +135,11 @@ impl Store<'_> {
     /// Stores `bytes`, which start at `start`; says whether the kernel took them.
     pub(crate) fn store(&self, ino: INodeNo, start: u64, bytes: &[u8]) -> bool {
         // Old kernels cannot, and memory may be short: then the pages are read when they are wanted.
-        self.notifier.store(ino, start, bytes).is_ok()
+        let taken = self.notifier.store(ino, start, bytes).is_ok();
+        if taken {
+            self.counters.stored(bytes.len());
+        }
+        taken
     }
 
     /// Stores the pages of `bytes`, which start at `start`, but for those of `wanted` at an end, which were answered.
@@ -151,6 +161,12 @@ impl Drop for Store<'_> {
     fn drop(&mut self) {
         self.neighbours.permits.fetch_add(1, Ordering::Release);
     }
+}
+
+/// Whether the extent at `offset` is soon decoded.
+fn is_cheap(image: &Image, inode: &Inode, offset: u64) -> bool {
+    let extent = image.extents(inode, FileOffset::new(offset)).ok().and_then(|mut extents| extents.next());
+    extent.is_some_and(|extent| extent.is_ok_and(|extent| extent.len <= CHEAP))
 }
 
 /// The aligned window around `wanted`, where extents have about `extent` bytes.

@@ -3,6 +3,7 @@
 //! - `round_trip`: what is built and extracted again is the source.
 //! - `kernel`: Linux mounts the images, and shows the source.
 //! - `fuse`: so does the FUSE daemon, which also comes and goes as it should.
+//! - `daemon`: who may start it, what it tells, what it endures.
 //! - `threads`: any number of workers makes the same bits.
 //! - `cli`: options, exit codes, errors, and what is left behind after them.
 //! - `corrupt`: damaged images give one clear line, and never a panic, a hang, or a hunger for memory.
@@ -17,6 +18,7 @@
 mod callers;
 mod cli;
 mod corrupt;
+mod daemon;
 mod docs;
 mod extract;
 mod forge;

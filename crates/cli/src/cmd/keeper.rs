@@ -6,11 +6,11 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use super::mountinfo::mount_at;
 use crate::exit::{FAILURE, Failure, Outcome};
 
 /// Keep a mount until standard input ends, then take it away
@@ -18,6 +18,10 @@ use crate::exit::{FAILURE, Failure, Outcome};
 pub(crate) struct Args {
     /// Where it is mounted: an absolute path without symbolic links
     dir: PathBuf,
+
+    /// A file to remove when the daemon is gone
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -25,24 +29,32 @@ pub(crate) fn run(args: &Args) -> Outcome {
     io::stdout().write_all(b"\n")?;
     io::stdout().flush()?;
     io::stdin().read_to_end(&mut Vec::new())?;
+    if let Some(file) = &args.pid_file {
+        // It may be gone by now.
+        let _ = std::fs::remove_file(file);
+    }
     // Somebody may have unmounted it by now, and mounted something else.
     if mine.is_some() && mount_at(&args.dir)? == mine { detach(&args.dir) } else { Ok(0) }
 }
 
 /// Starts the keeper of what is mounted on `dir`, and waits until it knows its mount. It unmounts when
 /// the returned process's standard input is closed.
-pub(crate) fn start(dir: &Path, quiet: bool) -> io::Result<Child> {
-    let mut keeper = Command::new(std::env::current_exe()?)
+pub(crate) fn start(dir: &Path, pid_file: Option<&Path>, quiet: bool) -> io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
         // By this name the program has subcommands.
         .arg0("ferofs")
-        .args([OsStr::new("keeper"), OsStr::new("--"), dir.as_os_str()])
+        .arg("keeper")
         .current_dir("/")
         // A terminal's signals are for the daemon.
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(if quiet { Stdio::null() } else { Stdio::inherit() })
-        .spawn()?;
+        .stderr(if quiet { Stdio::null() } else { Stdio::inherit() });
+    if let Some(file) = pid_file {
+        command.arg("--pid-file").arg(file);
+    }
+    let mut keeper = command.args([OsStr::new("--"), dir.as_os_str()]).spawn()?;
     if let Some(mut stdout) = keeper.stdout.take() {
         stdout.read_exact(&mut [0])?;
     }
@@ -61,52 +73,5 @@ fn detach(dir: &Path) -> Outcome {
             Ok(if status.success() { 0 } else { FAILURE })
         }
         Err(error) => Err(Failure::about(dir, io::Error::from(error))),
-    }
-}
-
-/// The number of the mount on top of `dir`.
-fn mount_at(dir: &Path) -> io::Result<Option<Vec<u8>>> {
-    Ok(find_mount(&std::fs::read("/proc/self/mountinfo")?, dir))
-}
-
-/// The first field of the last line of `mountinfo` (see proc(5)) whose mount point is `dir`.
-fn find_mount(mountinfo: &[u8], dir: &Path) -> Option<Vec<u8>> {
-    let wanted = escaped(dir);
-    let mut found = None;
-    for line in mountinfo.split(|byte| *byte == b'\n') {
-        let mut fields = line.split(|byte| *byte == b' ');
-        let (id, point) = (fields.next(), fields.nth(3));
-        if point == Some(wanted.as_slice()) {
-            found = id.map(<[u8]>::to_vec);
-        }
-    }
-    found
-}
-
-/// A path as the kernel's tables of mounts write it.
-fn escaped(path: &Path) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b' ' | b'\t' | b'\n' | b'\\' => bytes.extend(format!("\\{byte:03o}").into_bytes()),
-            byte => bytes.push(*byte),
-        }
-    }
-    bytes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_the_topmost_mount_of_a_directory() {
-        let table: &[u8] = b"22 1 0:20 / / rw - ext4 /dev/vda rw\n\
-            31 22 0:41 / /mnt/a\\040b rw - fuse x.erofs ro\n\
-            32 31 0:42 / /mnt/a\\040b ro - fuse y.erofs ro\n\
-            33 22 0:43 / /mnt/a ro - fuse z.erofs ro\n";
-        assert_eq!(find_mount(table, Path::new("/mnt/a b")), Some(b"32".to_vec()));
-        assert_eq!(find_mount(table, Path::new("/mnt/a")), Some(b"33".to_vec()));
-        assert_eq!(find_mount(table, Path::new("/mnt")), None);
     }
 }

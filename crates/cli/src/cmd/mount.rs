@@ -12,13 +12,17 @@ use std::process::{ChildStdin, Command, Stdio};
 use ferofs::read::OpenOptions;
 use ferofs_fuse::MountOptions;
 
+use super::daemon_log;
 use super::image::ImageArgs;
 use super::mount_options::{self, Sorted};
+use super::mountinfo::mount_at;
 use crate::exit::{Failure, Outcome};
 
 /// Tells the daemon that somebody waits for its word.
 const READY_VARIABLE: &str = "FEROFS_TELL_WHEN_MOUNTED";
 const READY: &[u8] = b"mounted\n";
+/// What a request of the FUSE daemon's has at most.
+const READ_AHEAD_KIB: &str = "1024";
 /// Bytes of a cache where memory is short.
 const LOW_CACHE: usize = 1 << 20;
 
@@ -59,6 +63,14 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_sandbox: bool,
 
+    /// Append the FUSE daemon's messages to this file [default: in the background, syslog]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+
+    /// Write the FUSE daemon's process number to this file, which goes with the daemon
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pid_file: Option<PathBuf>,
+
     /// Say which way was taken, and why
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -75,6 +87,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut args = args.clone();
     let options =
         mount_options::sort(&args.options, &mut args.image).map_err(|e| Failure::about(&args.dir, e))?;
+    args.low_memory |= options.low_memory;
+    args.log_file = args.log_file.or_else(|| options.log_file.clone());
+    args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
     let args = &args;
     // Whatever way is taken, a bad superblock or root is told before anything appears.
     let image = args.image.open_with(&args.open_options())?;
@@ -179,11 +194,10 @@ fn start_daemon() -> Outcome {
 }
 
 fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) -> Outcome {
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
     let source = std::fs::canonicalize(&args.image.path).unwrap_or_else(|_| args.image.path.clone());
     let options = MountOptions {
         source: source.to_string_lossy().replace(',', "_"),
-        threads: threads.map_or(1, Into::into),
+        threads: args.threads.map_or_else(default_threads, Into::into),
         allow_other: sorted.allow_other,
         low_memory: args.low_memory,
         extra: sorted.passed,
@@ -192,9 +206,17 @@ fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) 
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
     // The keeper works from another directory.
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
+    let log = daemon_log::open(args.log_file.as_deref(), daemon)?;
     let mounted = ferofs_fuse::mount(image, &dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
+    if !args.low_memory {
+        read_ahead(&dir);
+    }
     let null = daemon.then(leave).transpose()?;
-    let mut keeper = super::keeper::start(&dir, daemon)?;
+    let mut keeper = super::keeper::start(&dir, pid_file.as_deref(), daemon)?;
+    if let Some(file) = &pid_file {
+        std::fs::write(file, format!("{}\n", std::process::id())).map_err(|e| Failure::about(file, e))?;
+    }
     if !(args.no_sandbox || sorted.no_sandbox) {
         let sandbox = ferofs_fuse::restrict().map_err(|e| Failure::about(&args.dir, e))?;
         args.say(&format!("Landlock: {}, seccomp: {}", sandbox.landlock, sandbox.seccomp));
@@ -202,6 +224,9 @@ fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) 
     let waiting = signals.handle();
     let keepers_input = keeper.stdin.take();
     let stop = std::thread::spawn(move || stop_on_signals(signals, keepers_input));
+    if let Some(log) = log {
+        rustix::stdio::dup2_stderr(&log).map_err(io::Error::from)?;
+    }
     if let Some(null) = null {
         let_go(&null)?;
     }
@@ -211,6 +236,19 @@ fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) 
     let _ = stop.join();
     keeper.wait()?;
     served.map(|()| 0)
+}
+
+/// One for each processor; and never one alone, which could not store into the page cache.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |threads| threads.get().max(2))
+}
+
+/// Lets the kernel read as far ahead as a request can be long. Only root may.
+fn read_ahead(dir: &Path) {
+    if let Ok(Some(mount)) = mount_at(dir) {
+        // Without it, requests are shorter.
+        let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), READ_AHEAD_KIB);
+    }
 }
 
 /// The first signal takes the mount away, so that the daemon ends with its last user; the second one ends
@@ -238,6 +276,5 @@ fn let_go(null: &std::fs::File) -> Result<(), Failure> {
     out.flush()?;
     rustix::stdio::dup2_stdin(null).map_err(io::Error::from)?;
     rustix::stdio::dup2_stdout(null).map_err(io::Error::from)?;
-    rustix::stdio::dup2_stderr(null).map_err(io::Error::from)?;
     Ok(())
 }

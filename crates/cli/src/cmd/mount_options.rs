@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::image::ImageArgs;
 
 /// Options that mean something to mount(8) alone, or that hold anyway.
-const IGNORED: [&str; 14] = [
+const IGNORED: [&str; 15] = [
     "ro",
     "rw",
     "loop",
@@ -20,6 +20,8 @@ const IGNORED: [&str; 14] = [
     "_netdev",
     "defaults",
     "default_permissions",
+    // The keeper sees to it.
+    "auto_unmount",
 ];
 
 /// The options, sorted by whom they concern.
@@ -29,6 +31,12 @@ pub(crate) struct Sorted {
     pub(crate) allow_other: bool,
     /// Keep the rights that serving does not need.
     pub(crate) no_sandbox: bool,
+    /// Cache little.
+    pub(crate) low_memory: bool,
+    /// Where messages go.
+    pub(crate) log_file: Option<PathBuf>,
+    /// Where the daemon's number goes.
+    pub(crate) pid_file: Option<PathBuf>,
     /// For the kernel or fusermount3.
     pub(crate) passed: Vec<String>,
 }
@@ -48,6 +56,9 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<Sorted, 
             ("device", Some(value)) => image.devices.push(PathBuf::from(value)),
             ("allow_other", None) => sorted.allow_other = true,
             ("no_sandbox", None) => sorted.no_sandbox = true,
+            ("low_memory", None) => sorted.low_memory = true,
+            ("log_file", Some(value)) => sorted.log_file = Some(value.into()),
+            ("pid_file", Some(value)) => sorted.pid_file = Some(value.into()),
             ("", None) | ("comment", Some(_)) => {}
             // Options of user space, by convention: x-systemd.automount and the like.
             (name, _) if name.starts_with("x-") || name.starts_with("X-") || IGNORED.contains(&name) => {}
@@ -81,11 +92,15 @@ mod tests {
 
     #[test]
     fn options_go_where_they_belong() {
-        let (options, image) =
-            sorted("defaults,ro,offset=512,device=a,x-systemd.automount,nodev,device=b,allow_other");
+        let (options, image) = sorted(
+            "defaults,ro,offset=512,device=a,x-systemd.automount,nodev,device=b,allow_other,pid_file=p",
+        );
         assert_eq!((image.offset, image.devices), (512, vec!["a".into(), "b".into()]));
         let passed = vec!["nodev".to_owned()];
-        assert_eq!(options, Ok(Sorted { allow_other: true, no_sandbox: false, passed }));
+        assert_eq!(
+            options,
+            Ok(Sorted { allow_other: true, pid_file: Some("p".into()), passed, ..Sorted::default() })
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ struct Args {
     /// The directory to mount on
     dir: std::path::PathBuf,
 
-    /// `erofs` for the kernel, `erofs.fuse` for FUSE; else the kernel where it can
+    /// `erofs` for the kernel, `erofs.fuse` or `erofs.ferofs` for FUSE; else the kernel where it can
     #[arg(short = 't', value_name = "TYPE")]
     kind: Option<String>,
 
@@ -33,6 +33,10 @@ struct Args {
     /// Given by mount(8): accepted
     #[arg(short = 'n')]
     no_mtab: bool,
+
+    /// Given by mount(8): unknown options are for the kernel to judge
+    #[arg(short = 's')]
+    sloppy: bool,
 
     /// Say which way was taken
     #[arg(short = 'v')]
@@ -50,12 +54,14 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     mount::run(&mount::Args {
         image: args.image,
         dir: args.dir,
-        fuse: args.kind.as_deref().is_some_and(|kind| kind.ends_with(".fuse")),
+        fuse: matches!(args.kind.as_deref(), Some("erofs.fuse" | "erofs.ferofs")),
         kernel: args.kind.as_deref() == Some("erofs"),
         foreground: false,
         options: args.options,
         threads: None,
         low_memory: false,
+        log_file: None,
+        pid_file: None,
         no_sandbox: false,
         verbose: args.verbose,
     })

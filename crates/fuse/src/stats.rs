@@ -1,0 +1,85 @@
+//! What a live daemon tells of itself: counters, as the value of an extended attribute of the mount's root.
+//!
+//! The attribute is never listed, so that no copy takes it along, and needs nothing that the sandbox forbids.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ferofs::read::Image;
+
+/// The attribute's name. Its value is text: a line for each counter, name and number.
+pub const STATS_XATTR: &str = "user.ferofs.stats";
+
+/// What the daemon counts besides the read engine.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Requests to read content.
+    pub(crate) reads: AtomicU64,
+    /// Bytes that they were answered with.
+    pub(crate) read_bytes: AtomicU64,
+    /// Bytes that the kernel was given unasked, in `stores` calls.
+    pub(crate) stored_bytes: AtomicU64,
+    pub(crate) stores: AtomicU64,
+    /// Requests that failed for damage or I/O.
+    pub(crate) errors: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Relaxed);
+        self.read_bytes.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    pub(crate) fn stored(&self, bytes: usize) {
+        self.stores.fetch_add(1, Relaxed);
+        self.stored_bytes.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    pub(crate) fn error(&self) {
+        self.errors.fetch_add(1, Relaxed);
+    }
+}
+
+/// Whether `name` asks for the counters.
+pub(crate) fn is_stats(name: &OsStr) -> bool {
+    name == STATS_XATTR
+}
+
+/// All counters, a line each.
+pub(crate) fn text(counters: &Counters, image: &Image) -> String {
+    let engine = image.stats();
+    let own = |counter: &AtomicU64| counter.load(Relaxed);
+    let mut text = String::new();
+    for (name, number) in [
+        ("fuse_reads", own(&counters.reads)),
+        ("fuse_read_bytes", own(&counters.read_bytes)),
+        ("fuse_stores", own(&counters.stores)),
+        ("fuse_stored_bytes", own(&counters.stored_bytes)),
+        ("fuse_errors", own(&counters.errors)),
+        ("requests", engine.requests),
+        ("requested_bytes", engine.requested_bytes),
+        ("metadata_reads", engine.metadata.reads),
+        ("metadata_bytes", engine.metadata.bytes),
+        ("run_reads", engine.runs.reads),
+        ("run_bytes", engine.runs.bytes),
+        ("partial_reads", engine.partial.reads),
+        ("partial_bytes", engine.partial.bytes),
+        ("stored_reads", engine.stored.reads),
+        ("stored_bytes", engine.stored.bytes),
+        ("decoded_bytes", engine.decoded_bytes),
+        ("clusters_in_place", engine.in_place),
+        ("clusters_copied", engine.copied),
+        ("clusters_direct", engine.direct),
+        ("clusters_buffered", engine.buffered),
+        ("encoded_hits", engine.encoded_hits),
+        ("cluster_hits", engine.cluster_hits),
+        ("cohort_hits", engine.cohort_hits),
+        ("held_bytes", engine.held_bytes),
+        ("held_peak", engine.held_peak),
+    ] {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name} {number}");
+    }
+    text
+}
