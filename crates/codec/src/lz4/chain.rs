@@ -1,26 +1,21 @@
-//! The match finder of LZ4's levels 1 to 12: for a position the longest match within reach, from two hash chains. A
-//! distance always costs two bytes, so the longest is all that a parse needs: every shorter one comes with it.
+//! The match finder of LZ4's levels 1 to 12: hash chains of four-byte strings over one cluster, and for the deeper levels
+//! others of eight-byte strings, which find the long matches first.
 //!
-//! The chain of eight-byte strings is walked first; only if it holds nothing is the one of four-byte strings walked, and
-//! that stops at seven. Both live on over clusters and files.
+//! Positions go in by blocks of 64, without a branch; each block also yields a word of *hits*, the positions whose newest
+//! candidate holds. Where there is no hit nothing is searched, and looking for the next hit costs next to nothing: most
+//! positions match nowhere, and a mispredicted branch at each would cost more than all the rest.
+//!
+//! What is to be longer than `n` bytes also holds the four (or eight) that end there. Once a match is known its end's chain is
+//! walked instead of its start's: it is mostly empty, which ends the search.
 #![allow(unsafe_code)]
 
 use super::mem;
-use crate::fit::MAX_INPUT;
+use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH};
 
-const HASH_LOG: u32 = 15;
 const RING: usize = 1 << 16;
-
-/// How much a level searches.
-#[derive(Clone, Copy)]
-pub(super) struct Effort {
-    /// Candidates tried in the chain of four-byte strings.
-    pub(super) short: u32,
-    /// Candidates tried in the chain of eight-byte strings.
-    pub(super) long: u32,
-    /// A match this long is not improved upon.
-    pub(super) nice: usize,
-}
+const MAX_LOG: u32 = 17;
+/// Outputs up to this get a table half as large.
+const SMALL: usize = 16 << 10;
 
 /// A match: `len` bytes from `distance` back; none if `len` is 0.
 #[derive(Clone, Copy, Default)]
@@ -29,163 +24,270 @@ pub(super) struct Match {
     pub(super) distance: usize,
 }
 
-/// One hash chain. Heads hold `base` + position; links hold the distance to the next older one, 0 at the end.
-struct Chain {
-    heads: Box<[u32; 1 << HASH_LOG]>,
+/// Where a cluster lies in the input. All other positions count from its start.
+#[derive(Clone, Copy)]
+pub(super) struct Cluster<'a> {
+    src: &'a [u8],
+    start: usize,
+    /// The cluster's end, at most; a match starts at `total - 12` and ends at `total - 5` at most.
+    total: usize,
+}
+
+impl<'a> Cluster<'a> {
+    /// `src[start..end]`.
+    pub(super) fn new(src: &'a [u8], start: usize, end: usize) -> Self {
+        assert!(start <= end && end <= src.len(), "a cluster lies within its input");
+        Self { src, start, total: end - start }
+    }
+
+    pub(super) const fn total(self) -> usize {
+        self.total
+    }
+
+    /// The last position at which a match may start; 0 if none may.
+    pub(super) const fn last(self) -> usize {
+        self.total.saturating_sub(MATCH_LIMIT)
+    }
+
+    /// How many bytes before `at` and before `distance` further back are alike, at most `most`.
+    pub(super) fn before(self, at: usize, distance: usize, most: usize) -> usize {
+        assert!(at <= self.total && distance <= at, "a match within the cluster");
+        // SAFETY: `most <= at - distance`, both counted from the cluster's start.
+        unsafe {
+            mem::common_before(self.src, self.start + at, self.start + at - distance, most.min(at - distance))
+        }
+    }
+}
+
+/// Hash chains of strings of `WIDTH` bytes, four or eight.
+struct Chains<const WIDTH: usize> {
+    /// By hash: the newest position modulo 64 KiB. What is empty is 0, as the first position.
+    heads: Box<[u16]>,
+    /// By position modulo 64 KiB: the distance to the next older one of the same hash; 0 for none.
     links: Box<[u16; RING]>,
+    /// A bit for each position that is in the chains: whether the next older one begins the same string, or may hide one
+    /// that does.
+    hits: Vec<u64>,
+    log: u32,
+    /// Whether strings that others of their hash hide count as hits.
+    exact: bool,
 }
 
-impl Chain {
-    fn new() -> Self {
-        Self { heads: Box::new([0; 1 << HASH_LOG]), links: Box::new([0; RING]) }
-    }
-
-    #[inline(always)]
-    fn insert(&mut self, hash: u64, position: u32) {
-        let head = &mut self.heads[(hash >> (64 - HASH_LOG)) as usize];
-        let distance = position.wrapping_sub(*head);
-        self.links[position as usize % RING] = if distance < RING as u32 { distance as u16 } else { 0 };
-        *head = position;
-    }
-
-    /// The distance from `position` to the next older string of its chain; 0 if there is none.
-    #[inline(always)]
-    fn link(&self, position: usize) -> usize {
-        usize::from(self.links[position % RING])
+/// Loads `WIDTH` bytes.
+///
+/// # Safety
+/// `at + WIDTH <= src.len()`.
+#[inline(always)]
+unsafe fn load<const WIDTH: usize>(src: &[u8], at: usize) -> u64 {
+    if WIDTH == 8 {
+        // SAFETY: the caller's condition.
+        unsafe { mem::load64(src, at) }
+    } else {
+        // SAFETY: the caller's condition.
+        unsafe { mem::load32(src, at) }.into()
     }
 }
 
-pub(super) struct Finder {
-    short: Chain,
-    long: Chain,
-    effort: Effort,
-    max_distance: usize,
-    base: u32,
-    /// The longest input since `begin`.
-    seen: u32,
-    /// The first position that is not in the chains.
-    next: usize,
-}
-
-impl Finder {
-    pub(super) fn new(effort: Effort, max_distance: u16) -> Self {
+impl<const WIDTH: usize> Chains<WIDTH> {
+    fn new(exact: bool) -> Self {
         Self {
-            short: Chain::new(),
-            long: Chain::new(),
-            effort,
-            max_distance: max_distance.into(),
-            base: RING as u32,
-            seen: 0,
-            next: 0,
+            exact,
+            heads: vec![0; 1 << MAX_LOG].into_boxed_slice(),
+            links: Box::new([0; RING]),
+            hits: Vec::new(),
+            log: MAX_LOG,
         }
     }
 
-    pub(super) fn begin(&mut self) {
-        self.base += self.seen;
-        (self.seen, self.next) = (0, 0);
-        if self.base as usize > u32::MAX as usize - MAX_INPUT {
-            self.short.heads.fill(0);
-            self.long.heads.fill(0);
-            self.base = RING as u32;
+    fn begin(&mut self, output: usize) {
+        self.log = if output <= SMALL { MAX_LOG - 1 } else { MAX_LOG };
+        self.heads[..1 << self.log].fill(0);
+        self.hits.clear();
+    }
+
+    /// Whether the string at `at` has occurred before, as far as its newest candidate tells.
+    #[inline(always)]
+    fn hit(&mut self, cluster: Cluster<'_>, at: usize) -> bool {
+        self.insert(cluster, at);
+        self.hits[at / 64] >> (at % 64) & 1 != 0
+    }
+
+    /// Has the blocks up to that of `at` in the chains.
+    #[inline(always)]
+    fn insert(&mut self, cluster: Cluster<'_>, at: usize) {
+        while self.hits.len() * 64 <= at {
+            self.insert_block(cluster);
         }
     }
 
-    /// Announces a cluster at `start`: what lies before it is out of reach.
-    pub(super) fn cluster(&mut self, src: &[u8], start: usize) {
-        // `check` limited the input to 1 GiB. One more keeps the last position apart from the next file's first.
-        self.seen = self.seen.max(src.len() as u32 + 1);
-        self.next = self.next.max(start);
+    #[inline(never)]
+    fn insert_block(&mut self, cluster: Cluster<'_>) {
+        let first = self.hits.len() * 64;
+        let count = (cluster.total + 1).saturating_sub(first + WIDTH).min(64);
+        let shift = 64 - self.log;
+        let ring = first % RING;
+        let (mut bits, exact) = (0, self.exact);
+        for (i, link) in self.links[ring..ring + 64].iter_mut().take(count).enumerate() {
+            let at = first + i;
+            // SAFETY: `at + WIDTH <= total`.
+            let string = unsafe { load::<WIDTH>(cluster.src, cluster.start + at) };
+            let hash = ((string << (64 - 8 * WIDTH)).wrapping_mul(0x9E37_79B1_85EB_CA87) >> shift) as usize;
+            // SAFETY: a hash has `log` bits, and there are as many heads or more.
+            let head = unsafe { self.heads.get_unchecked_mut(hash) };
+            let newest = *head;
+            let distance = (at as u16).wrapping_sub(newest);
+            *head = at as u16;
+            *link = distance;
+            // SAFETY: heads are positions before `at`, modulo 64 KiB: the distance leads to the cluster's start at most.
+            let there = unsafe { load::<WIDTH>(cluster.src, cluster.start + at - usize::from(distance)) };
+            let hit = ((there == string) & (distance != 0)) | (exact & (newest != 0));
+            bits = bits >> 1 | u64::from(hit) << 63;
+        }
+        self.hits.push(if count == 0 { 0 } else { bits >> (64 - count) });
     }
 
-    /// The longest match at `at` in the cluster from `start`, ending at `end` or before; `known` is one that is known
-    /// to be there and is returned if there is no longer one.
+    /// The longest match at `at` that is longer than `best`, if one of at most `attempts` candidates is one; else `best`.
     ///
     /// # Safety
-    /// `start <= at`, `at + 8 <= end <= src.len()`, `known` is a match at `at` or none.
+    /// `at + 12 <= total`, `at + best.len <= end <= total - 5`, `best.len >= 3`.
     #[inline(always)]
-    pub(super) unsafe fn longest(
+    unsafe fn walk(
         &mut self,
-        src: &[u8],
-        start: usize,
+        cluster: Cluster<'_>,
         at: usize,
-        end: usize,
-        known: Match,
+        mut best: Match,
+        attempts: u32,
+        max_distance: usize,
     ) -> Match {
-        debug_assert!(start <= at && at + 8 <= end && end <= src.len());
-        while self.next <= at {
-            // SAFETY: `next <= at`, and `at + 8 <= src.len()`.
-            let eight = unsafe { mem::load64(src, self.next) };
-            let position = self.base + self.next as u32;
-            self.short.insert((eight << 32).wrapping_mul(0x9E37_79B1_85EB_CA87), position);
-            self.long.insert(eight.wrapping_mul(0xCF1B_BCDC_B7A5_6463), position);
-            self.next += 1;
-        }
-        if known.len >= self.effort.nice {
-            return known;
-        }
-        let reach = (at - start).min(self.max_distance);
-        let limit = end - at;
-        // SAFETY: `at + 8 <= src.len()`.
-        let here = unsafe { mem::load64(src, at) };
-        let mut best = known;
-        let mut distance = 0;
-        for _ in 0..self.effort.long {
-            let link = self.long.link(self.base as usize + at - distance);
-            distance += link;
-            if link == 0 || distance > reach {
+        let end = cluster.total - LAST_LITERALS;
+        let (src, start) = (cluster.src, cluster.start);
+        // SAFETY: `at + 12 <= total`.
+        let here = unsafe { mem::load32(src, start + at) };
+        // What is walked is the chain of the string `offset` behind `at`.
+        let mut offset = best.len.saturating_sub(WIDTH - 1);
+        let mut walk = at + offset;
+        self.insert(cluster, walk);
+        // SAFETY: `walk` is `at`, or it is at most `end + 1 - WIDTH`.
+        let mut there = unsafe { load::<WIDTH>(src, start + walk) };
+        for _ in 0..attempts {
+            let link = usize::from(self.links[walk % RING]);
+            if link == 0 || link + offset > walk {
                 break;
             }
-            let from = at - distance;
-            // SAFETY: `from < at`, and `best.len` is at most `limit - 1`, so both loads end within `at + limit`.
-            if best.len >= 8 && !unsafe { same_end(src, at, from, best.len) } {
+            walk -= link;
+            let from = walk - offset;
+            if at - from > max_distance {
+                break;
+            }
+            // SAFETY: links are positive, so `from < at`.
+            let begins = unsafe { mem::load32(src, start + from) } == here;
+            // SAFETY: `walk` lies before where `there` was loaded from.
+            let ends = unsafe { load::<WIDTH>(src, start + walk) } == there;
+            if !(begins & ends) {
                 continue;
             }
-            // SAFETY: `from < at` and `at + 8 <= src.len()`.
-            if unsafe { mem::load64(src, from) } != here {
-                continue;
-            }
-            // SAFETY: `from < at`, `at + 8 <= end <= src.len()`.
-            let len = 8 + unsafe { mem::common(src, at + 8, from + 8, end) };
+            // SAFETY: `from < at`, and `at + 4 <= end`.
+            let len = 4 + unsafe { mem::common(src, start + at + 4, start + from + 4, start + end) };
             if len > best.len {
-                best = Match { len, distance };
-                if len >= self.effort.nice || len >= limit {
-                    return best;
-                }
-            }
-        }
-        if best.len >= 7 {
-            return best;
-        }
-        distance = 0;
-        for _ in 0..self.effort.short {
-            let link = self.short.link(self.base as usize + at - distance);
-            distance += link;
-            if link == 0 || distance > reach {
-                break;
-            }
-            // SAFETY: `at - distance >= start` and lies below `at`, so its eight bytes are readable.
-            let there = unsafe { mem::load64(src, at - distance) };
-            let len = ((there ^ here).trailing_zeros() >> 3) as usize;
-            if len >= 4 && len > best.len {
-                best = Match { len: len.min(limit), distance };
-                if len >= 7 {
+                best = Match { len, distance: at - from };
+                if at + len >= end {
                     break;
                 }
+                offset = len.saturating_sub(WIDTH - 1);
+                walk = at + offset;
+                self.insert(cluster, walk);
+                // SAFETY: `at + len < end`, so that `walk + WIDTH <= end`, or it is `at`.
+                there = unsafe { load::<WIDTH>(src, start + walk) };
             }
         }
         best
     }
 }
 
-/// Whether the candidate at `from` could be longer than `len`: its bytes up to and with number `len` end alike.
-///
-/// # Safety
-/// `from < at`, `len >= 3`, `at + len < src.len()`.
-#[inline(always)]
-unsafe fn same_end(src: &[u8], at: usize, from: usize, len: usize) -> bool {
-    // SAFETY: `at + len - 3 + 4 <= src.len()`.
-    let x = unsafe { mem::load32(src, at + len - 3) };
-    // SAFETY: `from < at`, so this ends earlier.
-    let y = unsafe { mem::load32(src, from + len - 3) };
-    x == y
+/// The finder. Its methods are `DEEP` with chains of eight-byte strings, the same throughout a cluster.
+pub(super) struct Finder {
+    short: Chains<4>,
+    long: Chains<8>,
+    max_distance: usize,
+}
+
+impl Finder {
+    /// `exact` if nothing may be missed for speed.
+    pub(super) fn new(max_distance: u16, exact: bool) -> Self {
+        Self { short: Chains::new(exact), long: Chains::new(exact), max_distance: max_distance.into() }
+    }
+
+    /// Forgets all: another cluster begins, which fills `output` bytes.
+    pub(super) fn begin<const DEEP: bool>(&mut self, output: usize) {
+        self.short.begin(output);
+        if DEEP {
+            self.long.begin(output);
+        }
+    }
+
+    /// The first position from `from` to `limit` that has a hit; `limit` if there is none.
+    ///
+    /// # Panics
+    /// If `limit` is more than one beyond the last position for a match.
+    #[inline(always)]
+    pub(super) fn next_hit(&mut self, cluster: Cluster<'_>, from: usize, limit: usize) -> usize {
+        assert!(limit <= cluster.last() + 1, "matches start before");
+        let mut word = from / 64;
+        let mut mask = u64::MAX << (from % 64);
+        while word * 64 < limit {
+            self.short.insert(cluster, word * 64);
+            let bits = self.short.hits[word] & mask;
+            if bits != 0 {
+                return limit.min(word * 64 + bits.trailing_zeros() as usize);
+            }
+            mask = u64::MAX;
+            word += 1;
+        }
+        limit
+    }
+
+    /// The first position from `from` on at which a match may start that goes on beyond `end`, where a known one ends:
+    /// the strings that end one byte later must have occurred before.
+    #[inline(always)]
+    pub(super) fn beyond<const DEEP: bool>(
+        &mut self,
+        cluster: Cluster<'_>,
+        from: usize,
+        end: usize,
+    ) -> usize {
+        if from + 3 <= end && !self.short.hit(cluster, end - 3) {
+            return end - 2;
+        }
+        if DEEP && from + 7 <= end && !self.long.hit(cluster, end - 7) {
+            return end - 6;
+        }
+        from
+    }
+
+    /// The longest match at `at`, which must be longer than `known` bytes and at least four; at most `attempts` candidates
+    /// are tried in each kind of chain. None if there is none.
+    ///
+    /// # Panics
+    /// If no match may start at `at`, or end at `at + known`.
+    #[inline(always)]
+    pub(super) fn longest<const DEEP: bool>(
+        &mut self,
+        cluster: Cluster<'_>,
+        at: usize,
+        known: usize,
+        attempts: u32,
+    ) -> Match {
+        assert!(at + MATCH_LIMIT <= cluster.total, "a match's start");
+        assert!(at + known + LAST_LITERALS <= cluster.total, "a match's end");
+        let mut best = Match { len: known.max(MIN_MATCH - 1), distance: 0 };
+        if DEEP && (known >= 7 || self.long.hit(cluster, at)) {
+            // SAFETY: the conditions were just asserted, and `known.max(3)` ends before the twelve.
+            best = unsafe { self.long.walk(cluster, at, best, attempts, self.max_distance) };
+        }
+        if !DEEP || best.len < 8 {
+            // SAFETY: as above; what was found ends where a match may.
+            best = unsafe { self.short.walk(cluster, at, best, attempts, self.max_distance) };
+        }
+        if best.distance == 0 { Match::default() } else { best }
+    }
 }

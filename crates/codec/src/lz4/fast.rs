@@ -1,46 +1,34 @@
-//! LZ4's level 0: one probe of one hash table, a step that grows where nothing matches. The table lives on over the
-//! clusters and, by a base that moves on, over the files; only for small outputs is it cleared at each.
+//! LZ4's level 0: one probe of one hash table, a step that grows where nothing matches.
+//!
+//! What costs time here is mispredicted branches, about two for each sequence; so lengths are found sixteen bytes at a
+//! time, and copies overrun. The table holds positions modulo 64 KiB: 16 KiB hold 8192 of them. It is cleared for each
+//! cluster, as what earlier clusters left would be out of reach, but not out of sight.
 #![allow(unsafe_code)]
 
 use super::mem;
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, Sink};
 use crate::error::EncodeError;
-use crate::fit::{self, Fit, MAX_INPUT};
+use crate::fit::{self, Fit};
 
 const HASH_LOG: u32 = 13;
 /// Misses after which the step grows by one, as a power of two.
 const SKIP_LOG: u32 = 6;
 
-/// For outputs below this the table is cleared at each cluster after all: what earlier clusters left is out of reach but
-/// often looks alike, and the branches mispredicted over it cost more (measured at 4 KiB: 0.5 of liblz4's speed, cleared
-/// 0.85).
-const CLEAR_BELOW: usize = 32 << 10;
-
 pub(super) struct Fast {
-    /// By hash: `base` + position of its latest occurrence. Anything below `base` is from an earlier file.
-    table: Box<[u32; 1 << HASH_LOG]>,
-    base: u32,
-    seen: u32,
-    max_distance: usize,
+    /// By hash: the latest position, from the cluster's start, modulo 64 KiB.
+    table: Box<[u16; 1 << HASH_LOG]>,
+    max_distance: u16,
 }
 
+/// The hash of a word's first five bytes.
 #[inline(always)]
-fn hash(five: u64) -> usize {
-    ((five << 24).wrapping_mul(889_523_592_379) >> (64 - HASH_LOG)) as usize
+fn hash(word: u64) -> usize {
+    ((word << 24).wrapping_mul(889_523_592_379) >> (64 - HASH_LOG)) as usize
 }
 
 impl Fast {
     pub(super) fn new(max_distance: u16) -> Self {
-        Self { table: Box::new([0; 1 << HASH_LOG]), base: 1, seen: 0, max_distance: max_distance.into() }
-    }
-
-    pub(super) fn begin(&mut self) {
-        self.base += self.seen;
-        self.seen = 0;
-        if self.base as usize > u32::MAX as usize - MAX_INPUT {
-            self.table.fill(0);
-            self.base = 1;
-        }
+        Self { table: Box::new([0; 1 << HASH_LOG]), max_distance }
     }
 
     pub(super) fn fit(
@@ -51,75 +39,62 @@ impl Fast {
         window: usize,
     ) -> Result<Fit, EncodeError> {
         let end = fit::check(src, start, dst, window)?;
-        self.seen = self.seen.max(src.len() as u32);
-        let small = dst.len() < CLEAR_BELOW;
         let mut sink = Sink::new(dst);
         let mut anchor = start;
-        if end - start > MATCH_LIMIT {
-            // The last position at which a match may start; eight bytes are readable from it.
-            let last = end - MATCH_LIMIT;
-            let match_end = end - LAST_LITERALS;
-            if small {
-                self.table.fill(0);
-            }
-            let (table, base) = (&mut *self.table, self.base);
-            // SAFETY: `start < last` and `last + 8 <= end <= src.len()`.
-            let five = unsafe { mem::load64(src, start) };
-            table[hash(five)] = base + start as u32;
-            let mut at = start + 1;
-            // SAFETY: `start + 1 <= last`.
-            let mut here = unsafe { mem::load64(src, at) };
-            'sequences: loop {
-                let mut misses = 1usize << SKIP_LOG;
-                let candidate = loop {
-                    let slot = &mut table[hash(here)];
-                    let candidate = (*slot).wrapping_sub(base) as usize;
-                    *slot = base + at as u32;
-                    let ahead = at + (misses >> SKIP_LOG);
-                    misses += 1;
-                    // What an earlier file or a later position left wraps round to beyond `at`, or lies there.
-                    // One branch for all: the bytes are loaded before it is known whether the candidate is in reach.
-                    let near = (candidate.wrapping_sub(start) < at - start)
-                        & (at.wrapping_sub(candidate) <= self.max_distance);
-                    // SAFETY: the index is at most `at + 1`, and `at + 8 <= end <= src.len()`.
-                    let there = unsafe { mem::load32(src, candidate.min(at + 1)) };
-                    if near & (there == here as u32) {
-                        break candidate;
-                    }
-                    if ahead > last {
-                        break 'sequences;
-                    }
-                    at = ahead;
-                    // SAFETY: `at <= last`, so `at + 8 <= end`.
-                    here = unsafe { mem::load64(src, at) };
-                };
-                let (mut at2, mut from) = (at, candidate);
-                // SAFETY: both indexes are positive and at most `at`, which is below `end`.
-                while at2 > anchor && from > start && unsafe { mem::same(src, at2 - 1, from - 1) } {
-                    at2 -= 1;
-                    from -= 1;
+        let match_end = end.saturating_sub(LAST_LITERALS);
+        // The last position at which a match may start; eight bytes are readable from it.
+        let last = end.saturating_sub(MATCH_LIMIT);
+        self.table.fill(0);
+        let table = &mut *self.table;
+        // The first position is in the table: it is 0, as what is empty.
+        let mut at = start + 1;
+        while at <= last {
+            let mut misses = 1usize << SKIP_LOG;
+            let distance = loop {
+                // SAFETY: `at <= last`, so `at + 8 <= end <= src.len()`.
+                let here = unsafe { mem::load64(src, at) };
+                let position = (at - start) as u16;
+                let slot = &mut table[hash(here)];
+                let distance = position.wrapping_sub(*slot);
+                *slot = position;
+                // SAFETY: every entry is a position before `at`, modulo 64 KiB. The distance is thus the true one, or
+                // shorter by a multiple of 64 KiB, and leads to this cluster's start at most.
+                let there = unsafe { mem::load32(src, at - usize::from(distance)) };
+                // A distance of 0 wraps, and is beyond the most as well.
+                if there == here as u32 && distance.wrapping_sub(1) < self.max_distance {
+                    break distance;
                 }
-                // SAFETY: `candidate < at`, and `at + 4 <= last + 4 < match_end <= src.len()`.
-                let more = unsafe { mem::common(src, at + MIN_MATCH, candidate + MIN_MATCH, match_end) };
-                let len = at - at2 + MIN_MATCH + more;
-                let written = sink.sequence(src, start, anchor, at2, (at - candidate) as u16, len);
-                if written < len {
-                    if written > 0 {
-                        anchor = at2 + written;
-                    }
+                at += misses >> SKIP_LOG;
+                misses += 1;
+                if at > last {
                     return Ok(sink.finish(src, start, anchor, end));
                 }
-                at = at2 + len;
-                anchor = at;
-                if at > last {
-                    break;
-                }
-                // SAFETY: `at - 2 > start` is below `last`, so `at - 2 + 8 <= end`.
-                let behind = unsafe { mem::load64(src, at - 2) };
-                table[hash(behind)] = base + at as u32 - 2;
-                // SAFETY: `at <= last`, so `at + 8 <= end`.
-                here = unsafe { mem::load64(src, at) };
+            };
+            let from = at - usize::from(distance);
+            // SAFETY: `from < at`, and `at + 4 <= last + 4 < match_end <= src.len()`.
+            let next =
+                at + MIN_MATCH + unsafe { mem::common(src, at + MIN_MATCH, from + MIN_MATCH, match_end) };
+            let mut back = 0;
+            // SAFETY: both indexes are positive and at most `at`, which is below `end`.
+            if at > anchor && from > start && unsafe { mem::same(src, at - 1, from - 1) } {
+                let most = (at - anchor).min(from - start);
+                // SAFETY: `most <= from <= at <= src.len()`.
+                back = unsafe { mem::common_before(src, at, from, most) };
             }
+            at -= back;
+            let len = next - at;
+            let written = sink.sequence(src, start, anchor, at, distance, len);
+            if written < len {
+                if written > 0 {
+                    anchor = at + written;
+                }
+                break;
+            }
+            at = next;
+            anchor = next;
+            // SAFETY: `next - 3 > start`, and `next <= match_end`, so `next - 3 + 8 <= end`.
+            let behind = unsafe { mem::load64(src, next - 3) } >> 8;
+            table[hash(behind)] = (next - 2 - start) as u16;
         }
         Ok(sink.finish(src, start, anchor, end))
     }

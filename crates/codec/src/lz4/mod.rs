@@ -1,4 +1,4 @@
-//! LZ4 with fixed-size output, our own: one match finder runs on over a file's clusters. Source: FORMAT.md 6.5.
+//! LZ4 with fixed-size output, our own. Source: FORMAT.md 6.5.
 
 mod chain;
 mod decode;
@@ -21,14 +21,14 @@ pub(crate) struct Lz4 {
 
 enum Parse {
     Fast(fast::Fast),
-    Optimal(optimal::Optimal),
+    Optimal(Box<optimal::Optimal>),
 }
 
 impl Lz4 {
     pub(crate) fn new(params: Lz4Params, window: usize) -> Self {
         let parse = match params.level {
             0 => Parse::Fast(fast::Fast::new(params.max_distance)),
-            level => Parse::Optimal(optimal::Optimal::new(level, params.max_distance)),
+            level => Parse::Optimal(Box::new(optimal::Optimal::new(level, params.max_distance))),
         };
         Self { parse, window }
     }
@@ -43,10 +43,7 @@ impl Lz4 {
 
 impl FixedOutput for Lz4 {
     fn begin(&mut self) {
-        match &mut self.parse {
-            Parse::Fast(fast) => fast.begin(),
-            Parse::Optimal(optimal) => optimal.begin(),
-        }
+        // Nothing is kept from one cluster to the next: what lies before it is out of reach.
     }
 
     fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError> {
@@ -54,7 +51,6 @@ impl FixedOutput for Lz4 {
     }
 
     fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError> {
-        self.begin();
         Ok(match self.run(src, 0, dst, usize::MAX)? {
             fit @ Fit::Encoded { consumed, .. } if consumed == src.len() => fit,
             _ => Fit::DoesNotPay,

@@ -2,11 +2,15 @@
 //! the one that reaches furthest into the input.
 //!
 //! A sequence costs a token, its literals and two bytes of distance, plus length bytes beyond 14 literals or a match of
-//! 18. Reaching further at the same cost never hurts, so at each position only the longest match and its longest part
-//! without length bytes matter: two steps a position, and a literal.
-#![allow(unsafe_code)]
+//! 18. Reaching further at the same cost never hurts, so of all matches at hand only the one that ends last matters, and
+//! of that its whole and its longest part without length bytes. The path's nodes are therefore few: where a match
+//! starts, and where one ends. They are found by a bit for each position; between them lie literals.
+//!
+//! Matches are searched for where none is known, near the start of one, and at its end: what reaches beyond an end holds
+//! the four bytes there. Nodes ahead of the parse live in a ring that stays in the first-level cache; settled ones go into
+//! a list. A very long match is taken at once.
 
-use super::chain::{Effort, Finder, Match};
+use super::chain::{Cluster, Finder, Match};
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, Sink, extension};
 use crate::error::EncodeError;
 use crate::fit::{self, Fit};
@@ -14,76 +18,122 @@ use crate::plain;
 
 /// The longest match without length bytes.
 const SHORT: usize = 14 + MIN_MATCH;
+/// Positions searched between two rounds of the parse, at most.
+const CHUNK: usize = 512;
+/// A match of this many bytes or more is taken without looking at what else there is.
+const LONG: usize = 1024;
+/// Positions for which nodes may be pending: rounds end within a match, search on for a chunk, and find another.
+const RING: usize = 4096;
+const _: () = assert!(CHUNK + 2 * LONG < RING);
+
+/// How much a level searches.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// Candidates tried at a position.
+    attempts: u32,
+    /// Positions after a match's start at which longer ones are looked for.
+    near: usize,
+    /// The outputs in bytes from which on chains of eight-byte strings are used as well: the larger the window, the more
+    /// candidates share four bytes.
+    deep: usize,
+}
+
+const NEVER: usize = usize::MAX;
+const LARGE: usize = 32 << 10;
 
 /// By level, 1 to 12.
 const EFFORTS: [Effort; 12] = [
-    Effort { short: 1, long: 1, nice: 8 },
-    Effort { short: 1, long: 2, nice: 10 },
-    Effort { short: 2, long: 3, nice: 12 },
-    Effort { short: 2, long: 4, nice: 16 },
-    Effort { short: 4, long: 6, nice: 20 },
-    Effort { short: 6, long: 8, nice: 24 },
-    Effort { short: 12, long: 12, nice: 32 },
-    Effort { short: 16, long: 16, nice: 40 },
-    Effort { short: 48, long: 32, nice: 64 },
-    Effort { short: 64, long: 64, nice: 128 },
-    Effort { short: 128, long: 128, nice: 256 },
-    Effort { short: 256, long: 256, nice: 1024 },
+    Effort { attempts: 1, near: 0, deep: NEVER },
+    Effort { attempts: 2, near: 0, deep: NEVER },
+    Effort { attempts: 4, near: 1, deep: NEVER },
+    Effort { attempts: 8, near: 1, deep: NEVER },
+    Effort { attempts: 16, near: 1, deep: NEVER },
+    Effort { attempts: 24, near: 4, deep: NEVER },
+    Effort { attempts: 8, near: 1, deep: LARGE },
+    Effort { attempts: 16, near: 2, deep: LARGE },
+    Effort { attempts: 24, near: 8, deep: LARGE },
+    Effort { attempts: 32, near: 16, deep: 0 },
+    Effort { attempts: 64, near: 64, deep: 0 },
+    Effort { attempts: 256, near: usize::MAX, deep: 0 },
 ];
 
-/// The cheapest way known to a position.
-#[derive(Clone, Copy)]
-struct State {
-    /// Bytes written, the open sequence's token with them.
-    cost: u32,
-    /// Literals in the open sequence.
-    lits: u32,
-    /// The match that ends here, if `lits` is 0.
-    len: u32,
-    distance: u32,
+/// What a path costs: bytes in the high 24 bits, the open sequence's token with them. The low 8 bits count its literals
+/// so that they overflow into the bytes where a length byte is due; of two paths of the same bytes the one whose next
+/// length byte is further off is the smaller. (Every 256 literals instead of 255: the output's end is exact anyway.)
+type Cost = u32;
+
+/// An open sequence without literals: the fifteenth overflows.
+const NO_LITERALS: Cost = 256 - 15;
+const LITERAL: u64 = 0x101;
+const UNREACHED: Cost = u32::MAX;
+
+const fn bytes(cost: Cost) -> usize {
+    (cost >> 8) as usize
 }
 
-const UNREACHED: State = State { cost: u32::MAX, lits: 0, len: 0, distance: 0 };
+/// A position where a match starts or ends, not yet settled; valid if its bit is set.
+#[derive(Clone, Copy, Default)]
+struct Node {
+    /// The cheapest path by a match that ends here, the settled node before it, and its distance.
+    cost: Cost,
+    from: u32,
+    by: u16,
+    /// The end of the longest match that starts here, and its distance.
+    distance: u16,
+    end: u32,
+}
 
-/// Where the encoding ends: after the state at `from`, a last match of `len` if not 0, and literals up to `reach`.
+/// A node whose cheapest path is known: it goes on from `from`, by a match of distance `by`, or by literals if that is 0.
 #[derive(Clone, Copy)]
+struct Settled {
+    at: u32,
+    from: u32,
+    by: u16,
+}
+
+/// The end of an encoding: a match of `last` (if any) behind a settled node, then literals.
+#[derive(Clone, Copy, Default)]
 struct End {
-    from: usize,
-    last: Match,
     reach: usize,
-    cost: usize,
+    node: usize,
+    last: Match,
+}
+
+/// How far the parse has come.
+struct Front {
+    /// The latest settled node's position.
+    at: usize,
+    cost: Cost,
+    /// The first position that may hold a pending node.
+    next: usize,
+    /// The match at hand that ends last.
+    end: usize,
+    distance: u16,
+    best: End,
 }
 
 pub(super) struct Optimal {
     finder: Finder,
-    /// By position from the cluster's start.
-    states: Vec<State>,
+    effort: Effort,
+    /// By position from the cluster's start, modulo the ring.
+    nodes: Box<[Node; RING]>,
+    /// A bit for each position: whether it is a pending node.
+    marks: [u64; RING / 64],
+    settled: Vec<Settled>,
     path: Vec<(usize, Match)>,
-}
-
-/// How many literals an open sequence that holds `lits` can take into `room` further bytes, and the bytes they use.
-fn literals_into(room: usize, lits: usize, most: usize) -> (usize, usize) {
-    let cost = |n: usize| n + extension(lits + n) - extension(lits);
-    let mut n = room.min(most);
-    while n > 0 && cost(n) > room {
-        n -= (cost(n) - room).min(n);
-    }
-    // The last subtraction may have gone one or two too far.
-    while n < most && cost(n + 1) <= room {
-        n += 1;
-    }
-    (n, cost(n))
 }
 
 impl Optimal {
     /// For `level` 1 to 12; others count as the nearest.
     pub(super) fn new(level: u8, max_distance: u16) -> Self {
-        let effort = EFFORTS[usize::from(level.clamp(1, 12)) - 1];
-        Self { finder: Finder::new(effort, max_distance), states: Vec::new(), path: Vec::new() }
-    }
-
-    pub(super) fn begin(&mut self) {
-        self.finder.begin();
+        Self {
+            finder: Finder::new(max_distance, level >= 12),
+            effort: EFFORTS[usize::from(level.clamp(1, 12)) - 1],
+            nodes: Box::new([Node::default(); RING]),
+            marks: [0; RING / 64],
+            settled: Vec::new(),
+            path: Vec::new(),
+        }
     }
 
     pub(super) fn fit(
@@ -97,8 +147,12 @@ impl Optimal {
         if plain::looks_random(&src[start..end], dst.len()) {
             return Ok(Fit::DoesNotPay);
         }
-        self.finder.cluster(src, start);
-        let best = self.parse(src, start, end, dst.len());
+        let cluster = Cluster::new(src, start, end);
+        let best = if dst.len() >= self.effort.deep {
+            self.parse::<true>(cluster, dst.len())
+        } else {
+            self.parse::<false>(cluster, dst.len())
+        };
         self.trace(best);
         let mut sink = Sink::new(dst);
         let mut anchor = start;
@@ -115,122 +169,235 @@ impl Optimal {
         Ok(sink.finish(src, start, anchor, end))
     }
 
-    /// Fills the states and returns the best end. Positions count from `start`.
-    fn parse(&mut self, src: &[u8], start: usize, end: usize, budget: usize) -> End {
-        let total = end - start;
-        self.states.clear();
-        self.states.push(State { cost: 1, lits: 0, len: 0, distance: 0 });
-        let mut best = End { from: 0, last: Match::default(), reach: 0, cost: 0 };
-        let mut found = Match::default();
-        let mut at = 0;
-        while let Some(&state) = self.states.get(at) {
-            let cost = state.cost as usize;
-            found = match found {
-                Match { len, distance } if len > MIN_MATCH => Match { len: len - 1, distance },
-                _ => Match::default(),
-            };
-            if at + MATCH_LIMIT <= total {
-                // SAFETY: `at + 12 <= total` leaves seven bytes and more before `end - 5`; eight before `end`.
-                found = unsafe { self.finder.longest(src, start, start + at, end, found) };
-                found.len = found.len.min(total - LAST_LITERALS - at);
-            } else {
-                found = Match::default();
+    /// Searches and parses by turns until the budget is spent.
+    fn parse<const DEEP: bool>(&mut self, cluster: Cluster<'_>, budget: usize) -> End {
+        self.finder.begin::<DEEP>(budget);
+        self.marks.fill(0);
+        self.settled.clear();
+        self.settled.push(Settled { at: 0, from: 0, by: 0 });
+        let (total, last) = (cluster.total(), cluster.last());
+        // Literals alone reach this far, or further.
+        let best = End { reach: budget - 1 - budget / 255, ..End::default() };
+        let cost = 1 << 8 | NO_LITERALS;
+        let mut front = Front { at: 0, cost, next: 1, end: 0, distance: 0, best };
+        // The end of the match that ends last, and where it starts.
+        let (mut cover, mut begun) = (0usize, 0usize);
+        let mut at = 1;
+        while at <= last {
+            let spare = budget.saturating_sub(bytes(front.cost));
+            let limit = (at + CHUNK.min(spare / 2 + 32)).min(last + 1);
+            while at < limit {
+                at = self.finder.next_hit(cluster, at, limit);
+                if at == limit {
+                    break;
+                }
+                let known = cover.saturating_sub(at);
+                if known >= MIN_MATCH {
+                    let next = self.finder.beyond::<DEEP>(cluster, at, cover);
+                    if next > at {
+                        at = next;
+                        continue;
+                    }
+                    if at - begun > self.effort.near && known > MIN_MATCH {
+                        at = cover - 3;
+                        continue;
+                    }
+                }
+                let known = if known >= MIN_MATCH { known } else { 0 };
+                let found = self.finder.longest::<DEEP>(cluster, at, known, self.effort.attempts);
+                if found.len == 0 || at + found.len <= cover {
+                    at += 1;
+                    continue;
+                }
+                // Where a match is at hand the new one may have begun earlier.
+                let mut first = at;
+                if at < cover {
+                    let most = at - begun.max(front.next).min(at);
+                    first -= cluster.before(at, found.distance, most);
+                }
+                begun = first;
+                cover = at + found.len;
+                if cover - first >= LONG {
+                    let found = Match { len: cover - first, ..found };
+                    if !self.jump(&mut front, first, found, budget) {
+                        return front.best;
+                    }
+                    begun = cover;
+                    at = cover;
+                    // A round ends: the budget may be spent.
+                    break;
+                }
+                let node = self.node(first);
+                if cover as u32 > node.end {
+                    (node.end, node.distance) = (cover as u32, found.distance as u16);
+                }
+                // Nothing ends later than the input.
+                at = if cover + LAST_LITERALS >= total { cover } else { at + 1 };
             }
-            if cost > budget {
-                at += 1;
+            // What starts later may yet begin earlier, but not before the latest match.
+            let settled = if at < cover { begun } else { at };
+            self.advance(&mut front, settled.min(total), budget);
+            let literals = settled.min(total).saturating_sub(front.at) as u64;
+            if bytes_of(front.cost, literals) > budget as u64 {
+                break;
+            }
+        }
+        self.advance(&mut front, cover + 1, budget);
+        front.best
+    }
+
+    /// Takes the long match `found` at `at`. Whether the budget allows for all of it.
+    #[cold]
+    #[inline(never)]
+    fn jump(&mut self, front: &mut Front, at: usize, found: Match, budget: usize) -> bool {
+        let end = at + found.len;
+        self.node(at);
+        self.advance(front, at + 1, budget);
+        let spent = bytes(front.cost);
+        let after = spent + 3 + extension(found.len - MIN_MATCH);
+        if after + LAST_LITERALS > budget {
+            self.end_within(front, found.len, found.distance as u16, budget);
+            self.advance(front, end, budget);
+            return false;
+        }
+        self.marks.fill(0);
+        let from = self.settled.len() as u32 - 1;
+        let cost = (after as u32) << 8 | NO_LITERALS;
+        self.arrive(front, Settled { at: end as u32, from, by: found.distance as u16 }, cost, budget);
+        front.next = end + 1;
+        true
+    }
+
+    /// Settles the pending nodes before `limit`.
+    #[inline(always)]
+    fn advance(&mut self, front: &mut Front, limit: usize, budget: usize) {
+        let mut at = front.next;
+        while at < limit {
+            let bits = self.marks[at / 64 % (RING / 64)] >> (at % 64);
+            if bits == 0 {
+                at = (at / 64 + 1) * 64;
                 continue;
             }
-            if state.lits == 0 {
-                self.consider(&mut best, at, Match::default(), at, cost, budget, total);
+            at += bits.trailing_zeros() as usize;
+            if at >= limit {
+                break;
             }
-            if found.len >= MIN_MATCH {
-                let after = cost + 3;
-                let whole = after + extension(found.len - MIN_MATCH);
-                if whole + LAST_LITERALS.max(MATCH_LIMIT.saturating_sub(found.len)) <= budget {
-                    self.relax(at + found.len, whole, found);
-                } else if after + LAST_LITERALS <= budget {
-                    let spare = budget - after - LAST_LITERALS;
-                    let len = found.len.min(if spare == 0 { SHORT } else { SHORT + spare * 255 });
-                    let part = Match { len, ..found };
-                    let cost = after + extension(len - MIN_MATCH);
-                    self.consider(&mut best, at, part, at + len, cost, budget, total);
-                }
-                if found.len > SHORT {
-                    self.relax(at + SHORT, after, Match { len: SHORT, ..found });
-                }
-            }
-            // A literal, if there is room and input for it.
-            let lits = state.lits + 1;
-            let more = cost + 1 + usize::from(lits >= 15 && (lits - 15) % 255 == 0);
-            if at < total && more <= budget {
-                self.reserve(at + 1);
-                let next = &mut self.states[at + 1];
-                if more < next.cost as usize {
-                    *next = State { cost: more as u32, lits, len: 0, distance: 0 };
-                }
-            }
+            self.marks[at / 64 % (RING / 64)] &= !(1 << (at % 64));
+            self.settle(front, at, budget);
             at += 1;
         }
-        best
+        front.next = front.next.max(limit);
     }
 
+    /// Has the match-ended path `by` at `cost` as the latest.
     #[inline(always)]
-    fn reserve(&mut self, at: usize) {
-        if at >= self.states.len() {
-            self.states.resize(at + 1, UNREACHED);
+    fn arrive(&mut self, front: &mut Front, by: Settled, cost: Cost, budget: usize) {
+        let at = by.at as usize;
+        let spent = bytes(cost);
+        let len = at - self.settled[by.from as usize].at as usize;
+        // The block's last bytes are literals.
+        if spent + LAST_LITERALS <= budget && len + budget - spent >= MATCH_LIMIT {
+            let reach = at + budget - spent;
+            if reach >= front.best.reach {
+                front.best = End { reach, node: self.settled.len(), last: Match::default() };
+            }
         }
+        self.settled.push(by);
+        (front.at, front.cost) = (at, cost);
     }
 
+    /// Finds the cheapest path to the node at `at`, and goes on from there.
     #[inline(always)]
-    fn relax(&mut self, to: usize, cost: usize, by: Match) {
-        self.reserve(to);
-        let state = &mut self.states[to];
-        if cost <= state.cost as usize {
-            *state = State { cost: cost as u32, lits: 0, len: by.len as u32, distance: by.distance as u32 };
+    fn settle(&mut self, front: &mut Front, at: usize, budget: usize) {
+        let node = self.nodes[at % RING];
+        let literals = u64::from(front.cost) + (at - front.at) as u64 * LITERAL;
+        if u64::from(node.cost) <= literals {
+            let by = Settled { at: at as u32, from: node.from, by: node.by };
+            self.arrive(front, by, node.cost, budget);
+        } else {
+            self.settled.push(Settled { at: at as u32, from: self.settled.len() as u32 - 1, by: 0 });
+            (front.at, front.cost) = (at, u32::try_from(literals).unwrap_or(UNREACHED));
         }
-    }
-
-    /// Compares the best end with the one after the state at `from` and `last`, which reach `at` for `cost`.
-    #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "one caller's locals")]
-    fn consider(
-        &self,
-        best: &mut End,
-        from: usize,
-        last: Match,
-        at: usize,
-        cost: usize,
-        budget: usize,
-        total: usize,
-    ) {
-        // Room for literals bounds the reach; only few states come near the best.
-        if at + (budget - cost) <= best.reach && best.reach < total {
+        if node.end as usize > front.end {
+            (front.end, front.distance) = (node.end as usize, node.distance);
+        }
+        let spent = bytes(front.cost);
+        if front.end < at + MIN_MATCH || spent + 3 + LAST_LITERALS > budget {
             return;
         }
-        let (lits, bytes) = literals_into(budget - cost, 0, total - at);
-        let reach = at + lits;
-        let len = if last.len > 0 { last.len } else { self.states[from].len as usize };
-        let legal = at == 0 || (lits >= LAST_LITERALS && len + lits >= MATCH_LIMIT);
-        if legal && (reach > best.reach || (reach == best.reach && cost + bytes < best.cost)) {
-            *best = End { from, last, reach, cost: cost + bytes };
+        let (end, distance) = (front.end, front.distance);
+        let len = end - at;
+        let after = ((spent as u32 + 3) << 8) | NO_LITERALS;
+        if len <= SHORT {
+            self.relax(end, after, distance);
+            return;
         }
+        self.relax(at + SHORT, after, distance);
+        let lengths = extension(len - MIN_MATCH);
+        if spent + 3 + lengths + LAST_LITERALS <= budget {
+            self.relax(end, after + ((lengths as u32) << 8), distance);
+        } else {
+            self.end_within(front, len, distance, budget);
+        }
+    }
+
+    /// As much of a match as there is room for ends the block.
+    #[cold]
+    fn end_within(&mut self, front: &mut Front, len: usize, distance: u16, budget: usize) {
+        let spent = bytes(front.cost) + 3 + LAST_LITERALS;
+        if spent > budget {
+            return;
+        }
+        let spare = budget - spent;
+        let len = len.min(if spare == 0 { SHORT } else { SHORT + spare * 255 });
+        let reach = front.at + len + LAST_LITERALS;
+        if reach > front.best.reach {
+            let last = Match { len, distance: distance.into() };
+            front.best = End { reach, node: self.settled.len() - 1, last };
+        }
+    }
+
+    /// A match of `distance` from the latest node ends at `end`, for `cost`.
+    #[inline(always)]
+    fn relax(&mut self, end: usize, cost: Cost, distance: u16) {
+        let from = self.settled.len() as u32 - 1;
+        let node = self.node(end);
+        if cost <= node.cost {
+            (node.cost, node.from, node.by) = (cost, from, distance);
+        }
+    }
+
+    /// The pending node at `at`, which is made if it is not there.
+    #[inline(always)]
+    fn node(&mut self, at: usize) -> &mut Node {
+        let mark = &mut self.marks[at / 64 % (RING / 64)];
+        let node = &mut self.nodes[at % RING];
+        if *mark >> (at % 64) & 1 == 0 {
+            *mark |= 1 << (at % 64);
+            *node = Node { cost: UNREACHED, ..Node::default() };
+        }
+        node
     }
 
     /// Collects the matches on the way to `end`, last first.
     fn trace(&mut self, end: End) {
         self.path.clear();
+        let mut node = end.node;
         if end.last.len > 0 {
-            self.path.push((end.from, end.last));
+            self.path.push((self.settled[node].at as usize, end.last));
         }
-        let mut at = end.from;
-        while at > 0 {
-            let state = self.states[at];
-            if state.lits > 0 {
-                at -= state.lits as usize;
-            } else {
-                at -= state.len as usize;
-                self.path.push((at, Match { len: state.len as usize, distance: state.distance as usize }));
+        while node > 0 {
+            let Settled { at, from, by } = self.settled[node];
+            node = from as usize;
+            if by > 0 {
+                let begin = self.settled[node].at;
+                self.path.push((begin as usize, Match { len: (at - begin) as usize, distance: by.into() }));
             }
         }
     }
+}
+
+/// The bytes that a path of `cost` takes after `literals` more.
+const fn bytes_of(cost: Cost, literals: u64) -> u64 {
+    (cost as u64 + literals * LITERAL) >> 8
 }

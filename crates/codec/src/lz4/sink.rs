@@ -15,6 +15,10 @@ pub(super) const MATCH_LIMIT: usize = 12;
 /// Readers decode into whole pages: the encoded bytes end where the last one does.
 const PAGE: usize = 4096;
 
+/// Room in bytes, beyond literals and length bytes, with which a sequence is written without further checks: a token, a
+/// distance, two rounded length bytes, the copy's 32 bytes and the block's end.
+const SLACK: usize = 64;
+
 /// The output of one cluster.
 pub(super) struct Sink<'a> {
     dst: &'a mut [u8],
@@ -49,7 +53,46 @@ impl<'a> Sink<'a> {
     ) -> usize {
         debug_assert!(start <= anchor && anchor <= at && at + len <= src.len() && len >= MIN_MATCH);
         let lits = at - anchor;
-        let mut len = len;
+        let room = self.dst.len() - self.op;
+        // Far from the ends a rough bound is enough.
+        if lits + ((lits + len) >> 7) + SLACK > room || at + SLACK > src.len() {
+            return self.last_sequence(src, start, anchor, at, distance, len);
+        }
+        let code = len - MIN_MATCH;
+        let mut op = self.op + 1;
+        // SAFETY: for this and the stores below: a token, the literals with up to 32 bytes behind them, the distance, and
+        // less than `(lits + len) / 255 + 2` bytes of lengths take less than the room.
+        unsafe { mem::store8(self.dst, self.op, ((lits.min(15) as u8) << 4) | code.min(15) as u8) };
+        if lits >= 15 {
+            op = self.extend(op, lits - 15);
+        }
+        // SAFETY: see above; more than 32 bytes of `src` follow the literals.
+        unsafe { mem::copy_over(self.dst, op, src, anchor, lits) };
+        op += lits;
+        // SAFETY: see above.
+        unsafe { mem::store16(self.dst, op, distance) };
+        op += 2;
+        if code >= 15 {
+            op = self.extend(op, code - 15);
+        }
+        self.op = op;
+        self.excess = self.excess.max((at + len - start) as isize - op as isize);
+        len
+    }
+
+    /// [`sequence`](Self::sequence) near the end of the output or the input.
+    #[cold]
+    #[inline(never)]
+    fn last_sequence(
+        &mut self,
+        src: &[u8],
+        start: usize,
+        anchor: usize,
+        at: usize,
+        distance: u16,
+        mut len: usize,
+    ) -> usize {
+        let lits = at - anchor;
         // What must remain free after the match: a token, five literals, and twelve bytes from the match's start.
         let room = self.dst.len() - self.op;
         let head = 1 + extension(lits) + lits + 2;
@@ -77,7 +120,7 @@ impl<'a> Sink<'a> {
         if lits >= 15 {
             op = self.extend(op, lits - 15);
         }
-        mem::copy(self.dst, op, src, anchor, lits);
+        self.dst[op..op + lits].copy_from_slice(&src[anchor..at]);
         op += lits;
         // SAFETY: see the token.
         unsafe { mem::store16(self.dst, op, distance) };
@@ -93,7 +136,7 @@ impl<'a> Sink<'a> {
     #[inline(always)]
     fn extend(&mut self, mut op: usize, mut rest: usize) -> usize {
         while rest >= 255 {
-            // SAFETY: `sequence` and `finish` count one byte for each 255 before they write.
+            // SAFETY: the callers count one byte for each 255 before they write.
             unsafe { mem::store8(self.dst, op, 255) };
             op += 1;
             rest -= 255;
