@@ -78,3 +78,24 @@ pub fn decode_lz4_in_place(
 ) -> Result<usize, DecodeError> {
     lz4::decode_in_place(buffer, encoded, decoded_len)
 }
+
+/// Decodes the bytes of the LZ4 cluster `src` from `skip` on into `out`, and nothing beyond. What precedes them rolls
+/// through `window`, whose content does not matter before and afterwards.
+///
+/// # Errors
+/// As [`Decoder::decode`] for a prefix of `skip` and `out.len()` bytes.
+pub fn decode_lz4_range(
+    src: &[u8],
+    window: &mut [u8; lz4::LZ4_WINDOW],
+    skip: usize,
+    out: &mut [u8],
+) -> Result<(), DecodeError> {
+    let src = strip_padding(src);
+    if src.is_empty() {
+        return Err(DecodeError::EmptyInput);
+    }
+    if out.is_empty() {
+        return Ok(());
+    }
+    lz4::decode_range(src, window, skip, out)
+}

@@ -115,6 +115,58 @@ pub(super) unsafe fn copy_over(dst: &mut [u8], to: usize, src: &[u8], from: usiz
     }
 }
 
+/// Copies `buf[from..from + len]` to `buf[to..]`, byte for byte in that order, so that the copy may take up what it
+/// wrote itself; may write up to 31 bytes beyond `len` if they lie within `buf`. `from` is not `to`.
+#[inline(always)]
+pub(super) fn copy_within(buf: &mut [u8], from: usize, to: usize, len: usize) {
+    if from > to || to + len + 32 > buf.len() {
+        return copy_within_bounds(buf, from, to, len);
+    }
+    match to - from {
+        // SAFETY: `from < to`, the step is no longer than their distance, and 32 bytes beyond `to + len` are `buf`'s.
+        32.. => unsafe { copy_in_steps::<32>(buf, from, to, len) },
+        // SAFETY: as above.
+        16.. => unsafe { copy_in_steps::<16>(buf, from, to, len) },
+        // SAFETY: as above.
+        8.. => unsafe { copy_in_steps::<8>(buf, from, to, len) },
+        _ => copy_within_bounds(buf, from, to, len),
+    }
+}
+
+/// As [`copy_within`], and not a byte further.
+fn copy_within_bounds(buf: &mut [u8], from: usize, to: usize, len: usize) {
+    if from > to {
+        return buf.copy_within(from..from + len, to);
+    }
+    // What is copied doubles with each turn where source and target overlap.
+    let (mut at, end) = (to, to + len);
+    while at < end {
+        let n = (at - from).min(end - at);
+        buf.copy_within(from..from + n, at);
+        at += n;
+    }
+}
+
+/// Copies `N` bytes at a time, upwards.
+///
+/// # Safety
+/// `from + N <= to` and `to + len + N <= buf.len()`.
+#[inline(always)]
+unsafe fn copy_in_steps<const N: usize>(buf: &mut [u8], from: usize, to: usize, len: usize) {
+    debug_assert!(from + N <= to && to + len + N <= buf.len());
+    let start = buf.as_mut_ptr();
+    let mut done = 0;
+    while done < len {
+        // SAFETY: `to + done < to + len`, so this is inside `buf`, and `from` is lower.
+        let s = unsafe { start.add(from + done) }.cast_const();
+        // SAFETY: as above.
+        let d = unsafe { start.add(to + done) };
+        // SAFETY: N bytes at both ends lie within `buf`, and do not overlap as the two are at least N apart.
+        unsafe { core::ptr::copy_nonoverlapping(s, d, N) };
+        done += N;
+    }
+}
+
 /// Stores one byte.
 ///
 /// # Safety

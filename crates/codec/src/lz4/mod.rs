@@ -5,9 +5,13 @@ mod decode;
 mod fast;
 mod mem;
 mod optimal;
+mod rolling;
 mod sink;
 
+pub use rolling::LZ4_WINDOW;
+
 pub(crate) use decode::{decode, decode_in_place};
+pub(crate) use rolling::decode_range;
 
 use crate::error::EncodeError;
 use crate::fit::{Fit, FixedOutput};
