@@ -26,7 +26,10 @@ mod source;
 mod xattr;
 
 pub use dir::{DirCookie, DirEntry, ReadDir};
-pub use engine::{EngineOptions, Io, Stats, Strategy};
+pub use engine::{
+    BOOKKEEPING, EngineOptions, HotRange, Io, LowMemory, Pinned, Policy, Profile, ProfileError, Stats,
+    Strategy,
+};
 pub use extent::{Extent, ExtentData, Location};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::Superblock;

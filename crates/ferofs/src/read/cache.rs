@@ -5,9 +5,11 @@
 //! lock, and buffers are reused, so that a warm cache neither allocates nor holds others up.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::engine::memory::Memory;
+
+/// Shards at most: no more than there are blocks.
 const SHARDS: usize = 16;
 
 /// Identifies a cached block: its device and its number there.
@@ -35,18 +37,25 @@ struct Shard {
 /// The cache. All blocks have the same size.
 #[derive(Debug)]
 pub(crate) struct BlockCache {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: Box<[Mutex<Shard>]>,
     block_size: usize,
     slots_per_shard: usize,
-    /// Blocks allocated, none of which is ever freed.
-    blocks: AtomicUsize,
+    memory: Arc<Memory>,
+}
+
+impl Key {
+    /// The block `number` blocks further on.
+    pub(crate) fn after(self, number: usize) -> Self {
+        Self { block: self.block.saturating_add(u64::try_from(number).unwrap_or(u64::MAX)), ..self }
+    }
 }
 
 impl BlockCache {
     /// A cache that holds at most about `budget` bytes of blocks.
-    pub(crate) fn new(block_size: usize, budget: usize) -> Self {
-        let slots_per_shard = (budget / block_size / SHARDS).max(1);
-        Self { shards: Default::default(), block_size, slots_per_shard, blocks: AtomicUsize::new(0) }
+    pub(crate) fn new(block_size: usize, budget: usize, memory: Arc<Memory>) -> Self {
+        let blocks = (budget / block_size).max(1);
+        let shards = (0..blocks.min(SHARDS)).map(|_| Mutex::default()).collect();
+        Self { shards, block_size, slots_per_shard: blocks / blocks.min(SHARDS), memory }
     }
 
     /// Hands the block to `use_block`; on a miss, `load` fills a buffer first.
@@ -92,23 +101,28 @@ impl BlockCache {
     }
 
     /// Bytes of blocks that it may hold.
-    pub(crate) const fn budget(&self) -> usize {
-        self.slots_per_shard * SHARDS * self.block_size
+    pub(crate) fn budget(&self) -> usize {
+        self.slots_per_shard * self.shards.len() * self.block_size
     }
 
-    /// Bytes of blocks that it holds.
-    pub(crate) fn held(&self) -> usize {
-        self.blocks.load(Relaxed) * self.block_size
+    /// Gives all of its memory back.
+    pub(crate) fn clear(&self) {
+        for shard in self.shards.iter() {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let Shard { slots, spare, .. } = std::mem::take(&mut *shard);
+            self.memory.give((slots.len() + spare.len()) * self.block_size);
+        }
     }
 
     fn new_block(&self) -> Box<[u8]> {
-        self.blocks.fetch_add(1, Relaxed);
+        self.memory.take(self.block_size);
         vec![0; self.block_size].into_boxed_slice()
     }
 
     fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
-        // Neighbouring blocks go to different shards; the remainder is below SHARDS.
-        let index = usize::try_from(key.block % 16).unwrap_or(0);
+        // Neighbouring blocks go to different shards; the remainder is below their number.
+        let shards = u64::try_from(self.shards.len()).unwrap_or(u64::MAX);
+        let index = usize::try_from(key.block % shards).unwrap_or(0);
         // A panic elsewhere cannot leave a shard half changed, so poison says nothing.
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,7 +176,7 @@ mod tests {
 
     #[test]
     fn keeps_what_is_used_within_its_budget() {
-        let cache = BlockCache::new(512, 512 * 16 * 4);
+        let cache = BlockCache::new(512, 512 * 16 * 4, Arc::new(Memory::new(None)));
         let mut loads = 0;
         for round in 0..100u64 {
             assert_eq!(get(&cache, 0, &mut loads), 0);
@@ -175,11 +189,15 @@ mod tests {
         let shard = cache.shards[0].lock().unwrap();
         assert_eq!(shard.slots.len(), 4);
         assert!(shard.spare.len() <= 1);
+        drop(shard);
+        assert!(cache.memory.held() >= 4 * 512);
+        cache.clear();
+        assert_eq!(cache.memory.held(), 0);
     }
 
     #[test]
     fn a_failed_load_is_not_cached() {
-        let cache = BlockCache::new(512, 0);
+        let cache = BlockCache::new(512, 0, Arc::new(Memory::new(None)));
         let key = Key { device: 1, block: 3 };
         assert_eq!(cache.with_block(key, |_| Err("no"), |_| ()), Err("no"));
         assert_eq!(cache.with_block(key, |_| Ok::<_, &str>(()), |b| b.len()), Ok(512));

@@ -2,19 +2,28 @@
 //!
 //! Last in the read flow. A request is cut into *runs* of wholly wanted extents whose encoded bytes are adjacent:
 //! one system call reads them into the tail of the very range that they will fill, where LZ4 clusters are decoded
-//! in place ([`run`]). A cluster that is wanted in part goes through the cache of encoded blocks, and is decoded as
-//! far as wanted, or whole where the rest will be asked for next ([`partial`], [`clusters`]). [`stats`] counts it
-//! all. The thread that took a request does all of its work.
+//! in place ([`run`]). A cluster that is wanted in part goes through the cache of encoded blocks ([`partial`]), by one
+//! of several strategies ([`decode`]), as far as wanted, or whole where the rest will be asked for next
+//! ([`clusters`]). Buffers come from a pool that is set aside ([`pool`], [`scratch`]); all memory is accounted for
+//! ([`memory`]) and given back when it is short ([`pressure`]). What is read most can be found out ([`profile`]) and
+//! kept decoded ([`pins`]). [`stats`] counts it all. The thread that took a request does all of its work.
 
-pub(super) mod clusters;
+mod clusters;
+mod decode;
+pub(super) mod memory;
 mod options;
 mod partial;
 mod pattern;
+mod pins;
+mod pool;
+mod pressure;
+mod profile;
 mod run;
-pub(super) mod scratch;
+mod scratch;
 pub(super) mod stats;
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use ferofs_format::{Fault, FileOffset, Incompat, Structure};
 
@@ -25,23 +34,40 @@ use super::inode::Inode;
 use super::map::FileMap;
 use crate::error::{Corruption, Error, Result};
 use clusters::Clusters;
-use pattern::Patterns;
+use memory::Memory;
+use pattern::{Pattern, Patterns};
+use pins::Pins;
+use pool::Pool;
+use pressure::Pressure;
+use profile::Recorder;
 use run::Run;
-use scratch::{Scratch, Scratches};
-use stats::{Counter, Counters};
+use scratch::{Buffer, Scratch};
+use stats::{Cause, Counter, Counters};
 
-pub use options::{EngineOptions, Strategy};
+pub use options::{EngineOptions, LowMemory, Policy, Strategy};
+pub use pins::Pinned;
+pub use profile::{HotRange, Profile, ProfileError};
 pub use stats::{Io, Stats};
 
 /// A file leads to the packed inode, and that to the metabox; sound images go no deeper.
 const MAX_DEPTH: u32 = 4;
+/// The smallest buffers of decoded clusters: most of LZ4's clusters of one block fit, so that one serves for the next.
+const LEAST_TAIL: usize = 32 << 10;
+const LEAST_PACKED: usize = 4 << 10;
+
+/// Bytes of bookkeeping for each extent in flight, and for each request with all that it can gather at once. They are
+/// on the stack, and the same however large a cluster is.
+pub const BOOKKEEPING: (usize, usize) =
+    (run::PIECE_SIZE, size_of::<Run>() + size_of::<Request<'static>>() + size_of::<FileMap<'static>>());
 
 /// What an image's reads share.
 #[derive(Debug)]
 pub(super) struct Engine {
-    pub strategy: Strategy,
+    pub policy: Policy,
     pub counters: Counters,
-    pub scratches: Scratches,
+    pub memory: Arc<Memory>,
+    scratch: Scratch,
+    pressure: Pressure,
     patterns: Patterns,
     /// Encoded blocks of clusters that were wanted in part; `None` where memory is short.
     encoded: Option<BlockCache>,
@@ -49,27 +75,43 @@ pub(super) struct Engine {
     tails: Clusters,
     /// Decoded clusters of the packed inode.
     packed: Clusters,
+    pub recorder: Option<Recorder>,
+    pub pins: Pins,
 }
 
 impl Engine {
-    pub(super) fn new(options: &EngineOptions, block_size: usize) -> Self {
-        let keep = |budget: usize| if options.low_memory { 0 } else { budget };
-        let encoded = keep(options.encoded_cache);
-        Self {
-            strategy: options.strategy,
+    /// An engine with budgets that have been fitted to the limit.
+    pub(super) fn new(options: &EngineOptions, block_size: usize) -> Result<Self> {
+        let memory = Arc::new(Memory::new(options.memory_limit));
+        let pool = Pool::new(options.pool).map_err(|e| Error::io_unnamed("allocate the page pool", e))?;
+        memory.take(pool.len());
+        let clusters =
+            |budget, least| Clusters::new(budget, least, options.memory_limit.is_none(), Arc::clone(&memory));
+        let encoded = options.encoded_cache;
+        Ok(Self {
+            policy: options.policy,
             counters: Counters::default(),
-            scratches: Scratches::new(options.low_memory),
+            scratch: Scratch::new(pool),
+            pressure: Pressure::new(options.low_memory),
             patterns: Patterns::default(),
-            encoded: (encoded > 0).then(|| BlockCache::new(block_size, encoded)),
-            tails: Clusters::new(keep(options.tail_cache)),
-            packed: Clusters::new(options.packed_cache),
-        }
+            encoded: (encoded > 0).then(|| BlockCache::new(block_size, encoded, Arc::clone(&memory))),
+            tails: clusters(options.tail_cache, LEAST_TAIL.min(options.tail_cache / 4)),
+            packed: clusters(options.packed_cache, LEAST_PACKED),
+            recorder: options.record.then(Recorder::default),
+            pins: Pins::default(),
+            memory,
+        })
     }
 
-    /// Bytes of memory that the engine holds now.
-    pub(super) fn held(&self) -> u64 {
-        let encoded = self.encoded.as_ref().map_or(0, BlockCache::held);
-        to_u64(encoded + self.tails.held() + self.packed.held() + self.scratches.held())
+    /// Gives back what is kept in case that it is wanted again.
+    fn shrink(&self) {
+        self.counters.add(Counter::LowMemoryEntries, 1);
+        if let Some(encoded) = &self.encoded {
+            encoded.clear();
+        }
+        self.tails.shrink();
+        self.packed.shrink();
+        self.scratch.shrink(&self.memory);
     }
 }
 
@@ -90,18 +132,29 @@ fn is_whole(extent: &Extent, room: usize) -> bool {
 /// One request on its way.
 struct Request<'a> {
     image: &'a Image,
-    /// The file goes on being read where this request ends, as far as one can tell.
-    sequential: bool,
+    pattern: Pattern,
     /// The file is the packed inode, of which others will want the same clusters.
     shared: bool,
-    scratch: &'a mut Scratch,
+    /// Bytes that it asks for.
+    len: usize,
+    /// Bytes of the file after it.
+    left: usize,
 }
 
 impl Image {
     /// Counters of all reads so far, and the memory held.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.engine.counters.snapshot(self.engine.held())
+        let engine = &self.engine;
+        let pool = engine.scratch.pool();
+        Stats {
+            pool_bytes: to_u64(pool.len()),
+            pool_peak: to_u64(pool.peak()),
+            low_memory: engine.pressure.is_short(),
+            held_bytes: to_u64(engine.memory.held()),
+            held_peak: to_u64(engine.memory.peak()),
+            ..engine.counters.snapshot()
+        }
     }
 
     /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has; says how much it filled.
@@ -115,28 +168,45 @@ impl Image {
         let engine = &self.engine;
         engine.counters.add(Counter::Requests, 1);
         engine.counters.add(Counter::RequestedBytes, to_u64(buf.len()));
-        let sequential = engine.patterns.note(inode.nid(), offset, to_u64(buf.len()));
-        let shared = self.superblock().packed == Some(inode.nid());
-        let work = |scratch: &mut Scratch| {
-            let mut map = FileMap::open(self, inode)?;
-            let mut request = Request { image: self, sequential, shared, scratch };
+        if engine.pressure.became_short() {
+            engine.shrink();
+        }
+        let stop = offset.get().saturating_add(to_u64(buf.len()));
+        let request = Request {
+            image: self,
+            pattern: engine.patterns.note(inode.nid(), offset, to_u64(buf.len())),
+            shared: self.superblock().packed == Some(inode.nid()),
+            len: buf.len(),
+            left: usize::try_from(inode.size().saturating_sub(stop)).unwrap_or(usize::MAX),
+        };
+        let work = || {
+            let mut map = None;
             let mut filled = 0;
             while !buf.is_empty() {
-                if end == End::Extent && filled > 0 && !is_whole(&map.extent_at(offset)?, buf.len()) {
-                    break;
+                if end == End::Extent && filled > 0 {
+                    let extent = FileMap::opened(&mut map, self, inode)?.extent_at(offset)?;
+                    if !is_whole(&extent, buf.len()) {
+                        break;
+                    }
                 }
-                let len = request.step(&mut map, offset, buf)?;
+                let len = match engine.pins.get(inode.nid(), offset) {
+                    Some(pinned) => request.take_pinned(pinned, buf),
+                    None => request.step(FileMap::opened(&mut map, self, inode)?, offset, buf)?,
+                };
                 offset = FileOffset::new(offset.get() + to_u64(len));
                 buf = &mut std::mem::take(&mut buf)[len..];
                 filled += len;
             }
+            if let (Pattern::Strided { next }, Some(map)) = (request.pattern, &mut map) {
+                request.hint(map, next, inode.size());
+            }
             Ok(filled)
         };
-        nested(|| engine.scratches.with(work, || engine.counters.peak(engine.held())))
+        nested(work)
     }
 
     /// Reads data, counted for `cause`.
-    fn read_counted(&self, at: Location, skip: u64, buf: &mut [u8], cause: stats::Cause) -> Result<()> {
+    fn read_counted(&self, at: Location, skip: u64, buf: &mut [u8], cause: Cause) -> Result<()> {
         match at {
             Location::Metadata(place) => self.read_metadata(place.offset(skip)?, Structure::InlineData, buf),
             Location::Device(device, pos) => {
@@ -150,14 +220,32 @@ impl Image {
 }
 
 impl Request<'_> {
+    const fn is_sequential(&self) -> bool {
+        matches!(self.pattern, Pattern::Sequential { .. })
+    }
+
+    /// A buffer to borrow.
+    fn buffer(&self, len: usize) -> Buffer<'_> {
+        let engine = &self.image.engine;
+        engine.scratch.buffer(len, &engine.memory, &engine.counters, !engine.pressure.is_short())
+    }
+
+    /// Fills a prefix of `buf` from what is `pinned`; says how long that is.
+    fn take_pinned(&self, pinned: &[u8], buf: &mut [u8]) -> usize {
+        let len = pinned.len().min(buf.len());
+        self.image.engine.counters.add(Counter::PinnedHits, 1);
+        self.image.engine.counters.add_len(Counter::PinnedBytes, len);
+        self.copy(&pinned[..len], &mut buf[..len]);
+        len
+    }
+
     /// Fills a prefix of `buf`; says how long that is, at least 1.
-    fn step(&mut self, map: &mut FileMap<'_>, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+    fn step(&self, map: &mut FileMap<'_>, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
         let extent = map.extent_at(offset)?;
         if let Some(mut run) = Run::start(self.image, &extent, offset, buf.len()) {
             while run.wants_more() && run.extend(&map.extent_at(run.end())?) {}
-            let len = run.decoded_len();
-            self.read_run(&run, &mut buf[..len])?;
-            return Ok(len);
+            self.read_run(&run, buf)?;
+            return Ok(run.decoded_len());
         }
         let have = usize::try_from(extent.end() - offset.get()).unwrap_or(usize::MAX);
         let len = have.min(buf.len());
@@ -165,15 +253,32 @@ impl Request<'_> {
         Ok(len)
     }
 
+    /// Tells the system what the next request of a strided reader will want: just that, so that nothing is read for
+    /// nothing but the last time.
+    fn hint(&self, map: &mut FileMap<'_>, next: FileOffset, size: u64) {
+        let end = next.get().saturating_add(to_u64(self.len)).min(size);
+        let mut at = next.get();
+        while at < end {
+            // What cannot be mapped is an error when it is read.
+            let Ok(extent) = map.extent_at(FileOffset::new(at)) else { return };
+            if let ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } = extent.data {
+                let len = usize::try_from(encoded_len).unwrap_or(usize::MAX);
+                self.image.engine.counters.io(Cause::Hint, len);
+                self.image.will_need(device, pos, encoded_len);
+            }
+            at = extent.end();
+        }
+    }
+
     /// Fills `buf` with the part of `extent` that starts at `offset`.
-    fn read_extent(&mut self, extent: &Extent, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
+    fn read_extent(&self, extent: &Extent, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
         let skip = offset.get() - extent.start.get();
         match extent.data {
             ExtentData::Hole => {
                 buf.fill(0);
                 Ok(())
             }
-            ExtentData::Stored { at } => self.image.read_counted(at, skip, buf, stats::Cause::Stored),
+            ExtentData::Stored { at } => self.image.read_counted(at, skip, buf, Cause::Stored),
             ExtentData::Interlaced { at } => self.read_interlaced(at, offset, buf),
             ExtentData::Fragment { offset } => {
                 let overflow = || Corruption::new(Structure::PackedInode, Fault::Overflow("h_fragmentoff"));
@@ -190,11 +295,11 @@ impl Request<'_> {
         let start = offset.get() & block_size.mask();
         let room = usize::try_from(block_size.bytes64() - start).unwrap_or(usize::MAX);
         let (head, wrapped) = buf.split_at_mut(room.min(buf.len()));
-        self.image.read_counted(at, start, head, stats::Cause::Stored)?;
+        self.image.read_counted(at, start, head, Cause::Stored)?;
         if wrapped.is_empty() {
             return Ok(());
         }
-        self.image.read_counted(at, 0, wrapped, stats::Cause::Stored)
+        self.image.read_counted(at, 0, wrapped, Cause::Stored)
     }
 
     /// Whether a cluster that is wanted to its end must end there. Not before Linux 5.4's right alignment, where

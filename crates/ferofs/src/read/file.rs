@@ -26,6 +26,9 @@ impl Image {
         let rest = usize::try_from(inode.content_len().saturating_sub(offset.get())).unwrap_or(usize::MAX);
         let len = rest.min(buf.len());
         if len > 0 {
+            if let Some(recorder) = &self.engine.recorder {
+                recorder.note(inode.nid, offset, len);
+            }
             self.fill(inode, offset, &mut buf[..len], End::Buffer).of_inode(inode.nid)?;
         }
         Ok(len)

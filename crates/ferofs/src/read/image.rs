@@ -2,7 +2,7 @@
 //!
 //! First in the read flow: everything else asks the image for bytes by [`MetadataPlace`].
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use ferofs_format::algorithm::CompressionConfigs;
 use ferofs_format::device::{DEVICE_SLOT_SIZE, DeviceSlot};
@@ -119,8 +119,11 @@ impl Image {
         for (source, slot) in extra.into_iter().zip(&slots) {
             devices.push(Device { source, unified: unified_range(slot, &superblock) });
         }
-        let cache = BlockCache::new(superblock.block_size.bytes(), options.metadata_cache);
-        let engine = Engine::new(&options.engine, superblock.block_size.bytes());
+        let block_size = superblock.block_size.bytes();
+        let (engine, metadata_cache) =
+            options.engine.fitted(options.metadata_cache, superblock.packed.is_some());
+        let engine = Engine::new(&engine, block_size)?;
+        let cache = BlockCache::new(block_size, metadata_cache, Arc::clone(&engine.memory));
         let mut image = Self {
             superblock,
             configs,
@@ -225,6 +228,13 @@ impl Image {
         })?;
         check_source_bounds(source, pos, buf.len(), structure)?;
         source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
+    }
+
+    /// Says that a range of a device will be read soon.
+    pub(super) fn will_need(&self, device: DeviceId, pos: BytePos, len: u64) {
+        if let Some((source, pos)) = self.locate(device, pos) {
+            source.will_need(pos.get(), len);
+        }
     }
 
     fn locate(&self, device: DeviceId, pos: BytePos) -> Option<(&dyn Source, BytePos)> {

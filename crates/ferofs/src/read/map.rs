@@ -43,6 +43,18 @@ impl<'a> FileMap<'a> {
         }
     }
 
+    /// The map in `map`, opened at its first use.
+    pub(super) fn opened<'m>(
+        map: &'m mut Option<Self>,
+        image: &'a Image,
+        inode: &'a Inode,
+    ) -> Result<&'m mut Self> {
+        match map {
+            Some(map) => Ok(map),
+            None => Ok(map.insert(Self::open(image, inode)?)),
+        }
+    }
+
     fn open_compressed(image: &'a Image, inode: &'a Inode) -> Result<Self> {
         let place = inode.end()?.align_up(8)?;
         let mut bytes = [0; header::HEADER_SIZE];

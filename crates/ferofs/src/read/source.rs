@@ -17,6 +17,12 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// `UnexpectedEof` past the end, and whatever the medium reports.
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Says that `len` bytes from `pos` on will be wanted soon. Whoever can fetch them meanwhile may do so, without
+    /// making the caller wait.
+    fn will_need(&self, pos: u64, len: u64) {
+        let _ = (pos, len);
+    }
 }
 
 /// A file or a block device.
@@ -65,6 +71,17 @@ impl Source for FileSource {
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         let pos = pos.checked_add(self.start).ok_or(io::ErrorKind::UnexpectedEof)?;
         self.file.read_exact_at(buf, pos)
+    }
+
+    fn will_need(&self, pos: u64, len: u64) {
+        let Some(pos) = pos.checked_add(self.start) else { return };
+        // Advice: if the system takes none, the bytes come when they are read.
+        let _ = rustix::fs::fadvise(
+            &self.file,
+            pos,
+            std::num::NonZeroU64::new(len),
+            rustix::fs::Advice::WillNeed,
+        );
     }
 }
 

@@ -1,21 +1,27 @@
 //! A bounded cache of decoded clusters, each decoded by one thread at a time.
 //!
-//! Who finds nothing claims the cluster and decodes it; who comes meanwhile waits for that result instead of decoding
-//! the same bytes again (cohort decompression). Buffers pass from evicted clusters to new ones.
+//! Who finds nothing claims the cluster and decodes it; who comes meanwhile waits, and takes the result instead of
+//! decoding the same bytes again (cohort decompression). A claim need not end in the cache: see [`Claim::is_wanted`].
+//! Buffers pass from evicted clusters to new ones.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::super::extent::Location;
+use super::memory::Memory;
+use super::stats::{Counter, Counters};
 
-/// The least capacity of a buffer.
-const MIN_BUFFER: usize = 4096;
-
-/// The cache. Keeps one cluster however large; more within its budget.
+/// The cache. Keeps one cluster however large, unless there is a limit to memory; more within its budget.
 #[derive(Debug)]
 pub(crate) struct Clusters {
     state: Mutex<State>,
     decoded: Condvar,
     budget: usize,
+    /// Capacity of the smallest buffers: few sizes let evicted ones serve again.
+    least: usize,
+    /// Whether one cluster may be larger than the budget.
+    keeps_one: bool,
+    memory: Arc<Memory>,
 }
 
 #[derive(Debug, Default)]
@@ -32,68 +38,116 @@ struct Slot {
     /// Two extents of a deduplicated image may use one cluster to different lengths.
     len: usize,
     used: u64,
+    /// Threads that wait for the claim to end.
+    waiting: u32,
     /// `None` while a thread decodes it.
     bytes: Option<Arc<Vec<u8>>>,
 }
 
 /// What a look-up gave.
 pub(crate) enum Found<'a> {
-    /// The decoded cluster; `waited` if another thread was decoding it.
-    Decoded { bytes: Arc<Vec<u8>>, waited: bool },
+    /// The decoded cluster.
+    Decoded(Arc<Vec<u8>>),
     /// The caller is to decode it.
     Claimed(Claim<'a>),
-    /// Nobody has it, and the caller did not want to claim it.
-    Nothing,
 }
 
 /// The right and duty to decode a cluster. Dropped unpublished, it leaves the cluster to the next who asks.
 pub(crate) struct Claim<'a> {
     cache: &'a Clusters,
     at: Location,
-    len: usize,
-    bytes: Arc<Vec<u8>>,
+    /// `None` before it is asked for, and once it is published.
+    bytes: Option<Arc<Vec<u8>>>,
     published: bool,
 }
 
 impl Clusters {
-    pub(crate) fn new(budget: usize) -> Self {
-        Self { state: Mutex::default(), decoded: Condvar::new(), budget }
+    pub(crate) fn new(budget: usize, least: usize, keeps_one: bool, memory: Arc<Memory>) -> Self {
+        Self { state: Mutex::default(), decoded: Condvar::new(), budget, least, keeps_one, memory }
     }
 
-    pub(crate) const fn is_enabled(&self) -> bool {
-        self.budget > 0
+    /// Whether there is room for a cluster of `len` bytes.
+    pub(crate) const fn takes(&self, len: usize) -> bool {
+        self.budget > 0 && (self.keeps_one || self.class(len) <= self.budget)
     }
 
-    /// Bytes held.
-    pub(crate) fn held(&self) -> usize {
-        if self.is_enabled() { self.lock().held } else { 0 }
-    }
-
-    /// Looks for the cluster at `at`, of which `len` bytes are used, and waits for it if it is being decoded.
-    pub(crate) fn find(&self, at: Location, len: usize, claim: bool) -> Found<'_> {
+    /// Looks for the cluster at `at`, of which `len` bytes are used; waits for a thread that is decoding it.
+    pub(crate) fn find(&self, at: Location, len: usize, counters: &Counters) -> Found<'_> {
         let mut waited = false;
         let mut state = self.lock();
         loop {
             state.clock += 1;
             let now = state.clock;
-            match state.slots.iter_mut().find(|slot| slot.at == at && slot.len >= len) {
+            let found = state
+                .slots
+                .iter_mut()
+                .find(|slot| slot.at == at && (slot.bytes.is_none() || slot.len >= len));
+            match found {
                 Some(Slot { bytes: Some(bytes), used, .. }) => {
                     *used = now;
-                    return Found::Decoded { bytes: Arc::clone(bytes), waited };
+                    counters.add(Counter::ClusterHits, 1);
+                    counters.add(Counter::CohortHits, waited.into());
+                    return Found::Decoded(Arc::clone(bytes));
                 }
-                Some(_) => {
+                Some(slot) => {
+                    slot.waiting += 1;
                     waited = true;
+                    let start = Instant::now();
                     state = self.decoded.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    counters.stalled(start);
                 }
-                None if claim => {
-                    let bytes = state.make_room(len, self.budget);
-                    state.held += bytes.capacity();
-                    state.slots.push(Slot { at, len, used: now, bytes: None });
-                    return Found::Claimed(Claim { cache: self, at, len, bytes, published: false });
+                None => {
+                    state.slots.push(Slot { at, len, used: now, waiting: 0, bytes: None });
+                    return Found::Claimed(Claim { cache: self, at, bytes: None, published: false });
                 }
-                None => return Found::Nothing,
             }
         }
+    }
+
+    /// Forgets what nobody uses, but for one cluster.
+    pub(crate) fn shrink(&self) {
+        let mut state = self.lock();
+        while state.slots.len() > 1 {
+            let Some(oldest) = state.oldest(None) else { break };
+            self.drop_slot(&mut state, oldest);
+        }
+    }
+
+    /// A buffer for `len` bytes: a new one, or from clusters that are evicted to stay within the budget.
+    fn make_room(&self, len: usize) -> Arc<Vec<u8>> {
+        let capacity = self.class(len);
+        let mut state = self.lock();
+        while state.held.saturating_add(capacity) > self.budget {
+            // A buffer of the same size passes on as it is, so that a warm cache does not allocate.
+            let Some(oldest) = state.oldest(Some(capacity)).or_else(|| state.oldest(None)) else { break };
+            let slot = &mut state.slots[oldest];
+            if slot.bytes.as_ref().is_some_and(|bytes| bytes.capacity() == capacity) {
+                // An idle buffer has no other owner.
+                return state.slots.swap_remove(oldest).bytes.unwrap_or_default();
+            }
+            self.drop_slot(&mut state, oldest);
+        }
+        state.held += capacity;
+        self.memory.take(capacity);
+        Arc::new(Vec::with_capacity(capacity))
+    }
+
+    fn drop_slot(&self, state: &mut State, number: usize) {
+        let capacity = state.slots.swap_remove(number).bytes.map_or(0, |bytes| bytes.capacity());
+        self.give(state, capacity);
+    }
+
+    fn give(&self, state: &mut State, capacity: usize) {
+        state.held -= capacity;
+        self.memory.give(capacity);
+    }
+
+    /// The capacity for `len` bytes: a half power of two, or more.
+    const fn class(&self, len: usize) -> usize {
+        let least = if len > self.least { len } else { self.least };
+        let power = least.next_power_of_two();
+        // Three quarters of it spare a quarter of the memory.
+        if least <= power / 4 * 3 { power / 4 * 3 } else { power }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -103,21 +157,6 @@ impl Clusters {
 }
 
 impl State {
-    /// A buffer for `len` bytes: a new one, or from clusters that are evicted to stay within `budget`.
-    fn make_room(&mut self, len: usize, budget: usize) -> Arc<Vec<u8>> {
-        let capacity = class(len);
-        while self.held.saturating_add(capacity) > budget {
-            // A buffer of the same size passes on as it is, so that a warm cache does not allocate.
-            let Some(oldest) = self.oldest(Some(capacity)).or_else(|| self.oldest(None)) else { break };
-            let Some(bytes) = self.slots.swap_remove(oldest).bytes else { break };
-            self.held -= bytes.capacity();
-            if bytes.capacity() == capacity {
-                return bytes;
-            }
-        }
-        Arc::new(Vec::with_capacity(capacity))
-    }
-
     /// The least recently used cluster, of a certain capacity if one is given.
     fn oldest(&self, capacity: Option<usize>) -> Option<usize> {
         // What others still copy from, or are decoding, stays.
@@ -130,42 +169,50 @@ impl State {
     }
 }
 
-/// Buffers come in few sizes, so that they can serve again: a half power of two, or more.
-fn class(len: usize) -> usize {
-    let power = len.next_power_of_two().max(MIN_BUFFER);
-    // Three quarters of it spare a quarter of the memory.
-    if len <= power / 4 * 3 { power / 4 * 3 } else { power }
-}
-
 impl Claim<'_> {
+    /// Whether somebody waits for this cluster by now.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.cache.lock().slots.iter().any(|slot| slot.at == self.at && slot.waiting > 0)
+    }
+
     /// The buffer to decode into.
     pub(crate) fn buffer(&mut self, len: usize) -> &mut [u8] {
-        // Only this claim has the buffer, which has room for `len` bytes.
-        let bytes = Arc::make_mut(&mut self.bytes);
+        let bytes = self.bytes.get_or_insert_with(|| self.cache.make_room(len));
+        // Only this claim has the buffer, which has room for `len` bytes, as callers ask once.
+        let bytes = Arc::make_mut(bytes);
         bytes.resize(len, 0);
         bytes
     }
 
-    /// Gives the decoded cluster to everyone.
-    pub(crate) fn publish(mut self) {
-        self.published = true;
+    /// Gives the first `len` decoded bytes to everyone.
+    pub(crate) fn publish(mut self, len: usize) {
         let mut state = self.cache.lock();
-        let (at, len) = (self.at, self.len);
-        if let Some(slot) = state.slots.iter_mut().find(|s| s.at == at && s.len == len && s.bytes.is_none()) {
-            slot.bytes = Some(Arc::clone(&self.bytes));
+        self.published = true;
+        if let Some(slot) = state.slots.iter_mut().find(|s| s.at == self.at && s.bytes.is_none()) {
+            slot.len = len;
+            slot.bytes = self.bytes.take();
+            if std::mem::take(&mut slot.waiting) > 0 {
+                self.cache.decoded.notify_all();
+            }
         }
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if !self.published {
-            let mut state = self.cache.lock();
-            let (at, len) = (self.at, self.len);
-            state.slots.retain(|slot| slot.at != at || slot.len != len || slot.bytes.is_some());
-            state.held -= self.bytes.capacity();
+        if self.published {
+            return;
         }
-        self.cache.decoded.notify_all();
+        let mut state = self.cache.lock();
+        if let Some(bytes) = self.bytes.take() {
+            self.cache.give(&mut state, bytes.capacity());
+        }
+        let Some(number) = state.slots.iter().position(|s| s.at == self.at && s.bytes.is_none()) else {
+            return;
+        };
+        if state.slots.swap_remove(number).waiting > 0 {
+            self.cache.decoded.notify_all();
+        }
     }
 }
 
@@ -179,51 +226,73 @@ mod tests {
         Location::Device(DeviceId::new(0), BytePos::new(pos))
     }
 
+    fn cache(budget: usize) -> Clusters {
+        Clusters::new(budget, 4096, true, Arc::new(Memory::new(None)))
+    }
+
+    fn find(cache: &Clusters, pos: u64, len: usize) -> Found<'_> {
+        cache.find(at(pos), len, &Counters::default())
+    }
+
+    /// Whether the cluster had to be decoded.
     fn decode(cache: &Clusters, pos: u64, len: usize) -> bool {
-        match cache.find(at(pos), len, true) {
+        match find(cache, pos, len) {
             Found::Claimed(mut claim) => {
                 claim.buffer(len).fill(7);
-                claim.publish();
+                claim.publish(len);
                 true
             }
-            _ => false,
+            Found::Decoded(_) => false,
         }
     }
 
     #[test]
     fn keeps_the_recent_within_its_budget() {
         const BUDGET: usize = 10_000;
-        let cache = Clusters::new(BUDGET);
+        let cache = cache(BUDGET);
+        let held = || cache.memory.held();
         assert!(decode(&cache, 0, 4000) && decode(&cache, 1, 4000));
         assert!(!decode(&cache, 0, 4000), "still there");
         assert!(decode(&cache, 2, 4000));
-        assert!(cache.held() <= BUDGET);
+        assert!(held() <= BUDGET);
         assert!(!decode(&cache, 0, 4000) && decode(&cache, 1, 4000), "1 was the older");
-        assert!(decode(&cache, 3, 1 << 20) && cache.held() == 1 << 20, "one stays however large");
-        assert!(decode(&cache, 4, 10) && cache.held() <= BUDGET);
+        assert!(decode(&cache, 3, 1 << 20) && held() == 1 << 20, "one stays however large");
+        assert!(decode(&cache, 4, 10) && held() <= BUDGET);
+        cache.shrink();
+        assert!(!decode(&cache, 4, 10));
     }
 
     #[test]
     fn one_decodes_and_the_others_wait() {
-        let cache = Clusters::new(100);
-        let Found::Claimed(mut claim) = cache.find(at(0), 10, true) else { panic!("nobody has it yet") };
+        let cache = cache(100);
+        let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+        assert!(!claim.is_wanted());
         std::thread::scope(|scope| {
-            let others: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| matches!(cache.find(at(0), 10, true), Found::Decoded { .. })))
-                .collect();
+            let others: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| matches!(find(&cache, 0, 10), Found::Decoded(_)))).collect();
+            while !claim.is_wanted() {
+                std::thread::yield_now();
+            }
             claim.buffer(10).fill(1);
-            claim.publish();
+            claim.publish(10);
             assert!(others.into_iter().all(|other| other.join().unwrap()));
         });
     }
 
     #[test]
     fn a_failed_claim_passes_on() {
-        let cache = Clusters::new(100);
-        let Found::Claimed(mut claim) = cache.find(at(0), 10, true) else { panic!("nobody has it yet") };
+        let cache = cache(100);
+        let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
         claim.buffer(10);
         drop(claim);
-        assert_eq!(cache.held(), 0);
+        assert_eq!(cache.memory.held(), 0);
         assert!(decode(&cache, 0, 10));
+    }
+
+    #[test]
+    fn a_prefix_does_not_stand_for_more() {
+        let cache = cache(1 << 20);
+        assert!(decode(&cache, 0, 10) && decode(&cache, 0, 20));
+        assert!(!decode(&cache, 0, 15));
     }
 }

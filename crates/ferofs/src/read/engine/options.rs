@@ -1,21 +1,59 @@
 //! How much memory the engine may hold, and how it decodes.
 
-/// How a wholly wanted LZ4 cluster is decoded. All give the same bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a cluster is decoded. All give the same bytes. Where one cannot be, the engine takes the next that can:
+/// see [`Policy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// Within the output, where its encoded bytes were read to; directly where it lacks the room. The fastest.
-    #[default]
+    /// Where its encoded bytes were read to: at the end of the memory that it fills. LZ4 alone, whole clusters, and
+    /// only where output cannot overtake input.
     InPlace,
-    /// From a buffer of encoded bytes, right into the output.
-    Direct,
-    /// From and to buffers, and copied out.
+    /// What precedes the range wanted goes through a window of 17 pages, however long it is; the range goes right
+    /// to the request. LZ4 alone.
+    Rolling,
+    /// Into pages of the pool, scattered and mapped side by side, and copied from there.
+    Vmap,
+    /// Into a buffer, and copied from there.
     Buffer,
+    /// Right into the request, from the cluster's start on; nothing may precede the range wanted.
+    Direct,
 }
+
+/// Which strategy a cluster gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// What measures best: in place; else directly; else from a buffer, or rolling where that would be long.
+    #[default]
+    Auto,
+    /// As the EROFS paper has it (USENIX ATC 2019, section 4): a buffer if at most a page is wanted; else in place;
+    /// else rolling; else vmap.
+    Paper,
+    /// As in the phones that the paper was tried on: a buffer below four pages, else vmap.
+    Commercial,
+    /// Always one, where it can be; else as [`Policy::Auto`] without decoding in place.
+    Always(Strategy),
+}
+
+/// When memory counts as short: then no data is cached, and buffers go back at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LowMemory {
+    /// Never.
+    #[default]
+    Never,
+    /// While Linux tells of memory pressure (PSI), of this process's cgroup or of the system.
+    Auto,
+    /// Always.
+    Always,
+}
+
+/// Bytes of metadata blocks that are cached where memory is always short.
+const LOW_METADATA: usize = 64 << 10;
 
 /// Budgets of the engine, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Encoded blocks of clusters that were wanted in part. Default: 256 KiB.
+    /// The page pool that buffers come from, allocated when the image is opened. Default: 256 KiB.
+    pub pool: usize,
+    /// Encoded blocks of clusters that were wanted in part. Default: 128 KiB.
     pub encoded_cache: usize,
     /// Decoded clusters of which a sequential reader wants the rest next; one is kept however large it is.
     /// Default: 256 KiB.
@@ -23,20 +61,82 @@ pub struct EngineOptions {
     /// Decoded clusters of the packed inode, used by images with fragments alone; one is kept however large it is.
     /// Default: 16 MiB.
     pub packed_cache: usize,
-    /// Keep neither encoded nor decoded data but for the packed inode, and give buffers back at once. Default: no.
-    pub low_memory: bool,
-    /// The strategy for clusters that are wanted whole. Default: in place.
-    pub strategy: Strategy,
+    /// Bytes for all that an open image holds: the pool, caches with that of metadata, buffers, pinned content.
+    /// The budgets above shrink to fit. Only a single request's own buffers may go beyond, when its cluster cannot be
+    /// decoded in less. Default: none.
+    pub memory_limit: Option<usize>,
+    /// When to do without caches. Default: never.
+    pub low_memory: LowMemory,
+    /// Which strategy decodes a cluster. Default: what measures best.
+    pub policy: Policy,
+    /// Count which ranges are read, for [`Image::profile`](super::super::Image::profile). Default: no.
+    pub record: bool,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
-            encoded_cache: 256 << 10,
+            pool: 256 << 10,
+            encoded_cache: 128 << 10,
             tail_cache: 256 << 10,
             packed_cache: 16 << 20,
-            low_memory: false,
-            strategy: Strategy::default(),
+            memory_limit: None,
+            low_memory: LowMemory::default(),
+            policy: Policy::default(),
+            record: false,
         }
+    }
+}
+
+impl EngineOptions {
+    /// These options with budgets that, together with `metadata` bytes for metadata, fit the limit; and what then is
+    /// left for metadata.
+    #[must_use]
+    pub(crate) fn fitted(&self, metadata: usize, has_fragments: bool) -> (Self, usize) {
+        let mut fitted = self.clone();
+        let mut metadata = metadata;
+        if !has_fragments {
+            fitted.packed_cache = 0;
+        }
+        if self.low_memory == LowMemory::Always {
+            (fitted.encoded_cache, fitted.tail_cache) = (0, 0);
+            metadata = metadata.min(LOW_METADATA);
+        }
+        let Some(limit) = self.memory_limit else { return (fitted, metadata) };
+        // A quarter stays for clusters that need more than the pool.
+        let limit = limit / 4 * 3;
+        let wanted = [fitted.pool, fitted.encoded_cache, fitted.tail_cache, fitted.packed_cache, metadata]
+            .iter()
+            .fold(0usize, |sum, part| sum.saturating_add(*part));
+        if wanted <= limit {
+            return (fitted, metadata);
+        }
+        // Each part in proportion; products of budgets and limits may exceed 64 bits.
+        let shrink = |part: usize| {
+            usize::try_from(part as u128 * limit as u128 / (wanted as u128).max(1)).unwrap_or(limit)
+        };
+        for part in
+            [&mut fitted.pool, &mut fitted.encoded_cache, &mut fitted.tail_cache, &mut fitted.packed_cache]
+        {
+            *part = shrink(*part);
+        }
+        let metadata = shrink(metadata);
+        (fitted, metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_fit_the_limit() {
+        let options = EngineOptions { memory_limit: Some(1 << 20), ..EngineOptions::default() };
+        let (fitted, metadata) = options.fitted(4 << 20, true);
+        let sum = fitted.pool + fitted.encoded_cache + fitted.tail_cache + fitted.packed_cache + metadata;
+        assert!(sum <= 3 << 18, "{fitted:?}");
+        assert!(fitted.packed_cache > fitted.pool && metadata > 0);
+        let free = EngineOptions::default();
+        assert_eq!(free.fitted(4 << 20, true), (free, 4 << 20));
     }
 }

@@ -1,135 +1,175 @@
 //! Clusters of which a request wants a part, and those that no run takes.
 //!
-//! Their encoded bytes go through a bounded cache, as neighbouring requests want the same clusters. They are decoded
-//! only as far as wanted; but whole, and kept, where a sequential reader or other files will want the rest.
+//! Their encoded bytes go through a bounded cache, as neighbouring requests want the same clusters; for a reader that
+//! goes on in small steps, one call brings the blocks that follow, too. They are decoded only as far as wanted; but
+//! whole, and kept, where a sequential reader, other files or other threads want the rest.
 
-use ferofs_codec::Extent as Decode;
+use ferofs_codec::{decode_lz4_in_place, strip_padding};
 use ferofs_format::Algorithm;
 
-use super::super::cache::Key;
+use super::super::cache::{BlockCache, Key};
 use super::super::extent::{Extent, ExtentData, Location};
-use super::super::image::{Image, to_u64};
-use super::clusters::{Clusters, Found};
-use super::scratch::Scratch;
+use super::super::image::to_u64;
+use super::clusters::{Claim, Found};
+use super::decode::{Cluster, Wanted};
+use super::pattern::Pattern;
+use super::run::in_place_margin;
 use super::stats::{Cause, Counter};
 use super::{Request, undecodable};
 use crate::error::Result;
 
-/// A cluster to decode.
-#[derive(Clone, Copy, Debug)]
-struct Cluster {
-    algorithm: Algorithm,
-    at: Location,
-    encoded_len: usize,
-    exact: bool,
-}
+/// Larger requests bring enough by themselves.
+const SMALL_REQUEST: usize = 64 << 10;
 
 impl Request<'_> {
     /// Fills `buf` with what follows the first `skip` bytes of an encoded extent.
-    pub(super) fn read_partial(&mut self, extent: &Extent, skip: u64, buf: &mut [u8]) -> Result<()> {
+    pub(super) fn read_partial(&self, extent: &Extent, skip: u64, buf: &mut [u8]) -> Result<()> {
         let ExtentData::Encoded { algorithm, at, encoded_len, partial } = extent.data else { return Ok(()) };
         let encoded_len = usize::try_from(encoded_len).unwrap_or(usize::MAX);
         let cluster = Cluster { algorithm, at, encoded_len, exact: self.exact(partial) };
         // The map bounds both lengths to 12 MiB.
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let len = usize::try_from(extent.len).unwrap_or(usize::MAX);
-        let image = self.image;
-        let cache = if self.shared { &image.engine.packed } else { &image.engine.tails };
+        let wanted = Wanted { skip, to_end: skip + buf.len() == len };
         // Reading an inline tail may lead to other files, so that its thread could come to wait for itself.
-        let inline = matches!(at, Location::Metadata(_));
-        if buf.len() == len || inline || !cache.is_enabled() {
-            return self.decode_wanted(&cluster, len, skip, buf);
+        if buf.len() == len || matches!(at, Location::Metadata(_)) {
+            let mut encoded = self.buffer(encoded_len);
+            self.fetch(&cluster, &mut encoded, true)?;
+            return self.decode(&cluster, &encoded, wanted, buf);
         }
-        self.read_kept(cache, &cluster, len, skip, buf)
+        let engine = &self.image.engine;
+        let cache = if self.shared { &engine.packed } else { &engine.tails };
+        match cache.find(at, skip + buf.len(), &engine.counters) {
+            Found::Decoded(bytes) => {
+                self.copy(&bytes[skip..skip + buf.len()], buf);
+                Ok(())
+            }
+            Found::Claimed(claim) => {
+                // What comes next starts after this request, so the end of a cluster will not be wanted again.
+                let rest_follows = self.is_sequential() && !wanted.to_end;
+                let pays = (self.shared || rest_follows) && cache.takes(len);
+                if pays && !(engine.pressure.is_short() && !self.shared) {
+                    self.decode_all(&cluster, claim, len, wanted, buf)
+                } else {
+                    self.decode_wanted(&cluster, claim, len, wanted, buf)
+                }
+            }
+        }
     }
 
-    /// Takes the part from the cluster as others left it decoded, or decodes all of it where that pays.
-    fn read_kept(
-        &mut self,
-        cache: &Clusters,
+    /// Decodes the whole cluster for all who want it.
+    fn decode_all(
+        &self,
         cluster: &Cluster,
+        mut claim: Claim<'_>,
         len: usize,
-        skip: usize,
+        wanted: Wanted,
         buf: &mut [u8],
     ) -> Result<()> {
-        let counters = &self.image.engine.counters;
-        // What comes next starts after this request, so the end of a cluster will not be wanted again.
-        let rest_follows = self.sequential && skip + buf.len() < len;
-        match cache.find(cluster.at, len, self.shared || rest_follows) {
-            Found::Decoded { bytes, waited } => {
-                counters.add(Counter::ClusterHits, 1);
-                counters.add(Counter::CohortHits, waited.into());
-                buf.copy_from_slice(&bytes[skip..skip + buf.len()]);
-                Ok(())
-            }
-            Found::Claimed(mut claim) => {
-                let out = claim.buffer(len);
-                fetch(self.image, cluster, self.scratch, false)?;
-                decode(cluster, self.scratch, out, true)?;
-                counters.decoded(Counter::Buffered, len);
-                buf.copy_from_slice(&out[skip..skip + buf.len()]);
-                claim.publish();
-                Ok(())
-            }
-            Found::Nothing => self.decode_wanted(cluster, len, skip, buf),
+        let lz4 = cluster.algorithm == Algorithm::Lz4;
+        if lz4 && cluster.exact && self.image.engine.policy.in_place(len) {
+            // With the margin after it, any LZ4 cluster decodes where its encoded bytes end.
+            let room = len.max(cluster.encoded_len) + in_place_margin(cluster.encoded_len);
+            let out = claim.buffer(room);
+            let start = room - cluster.encoded_len;
+            self.fetch(cluster, &mut out[start..], false)?;
+            let encoded = room - strip_padding(&out[start..]).len();
+            self.count(Counter::InPlace, len);
+            decode_lz4_in_place(out, encoded..room, len).map_err(|_| undecodable(cluster.at))?;
+            self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
+        } else {
+            let mut encoded = self.buffer(cluster.encoded_len);
+            self.fetch(cluster, &mut encoded, false)?;
+            let out = claim.buffer(len);
+            self.decode(cluster, &encoded, Wanted::WHOLE, out)?;
+            self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
         }
+        claim.publish(len);
+        Ok(())
     }
 
-    /// Decodes as far as wanted: into `buf` if that starts with the cluster, else into a buffer first.
-    fn decode_wanted(&mut self, cluster: &Cluster, len: usize, skip: usize, buf: &mut [u8]) -> Result<()> {
-        let counters = &self.image.engine.counters;
-        fetch(self.image, cluster, self.scratch, true)?;
-        let end = skip + buf.len();
-        if skip == 0 {
-            counters.decoded(Counter::Direct, end);
-            return decode(cluster, self.scratch, buf, end == len);
+    /// Decodes as far as wanted; the whole cluster if others have come for it meanwhile.
+    fn decode_wanted(
+        &self,
+        cluster: &Cluster,
+        mut claim: Claim<'_>,
+        len: usize,
+        wanted: Wanted,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let mut encoded = self.buffer(cluster.encoded_len);
+        self.fetch(cluster, &mut encoded, true)?;
+        if !claim.is_wanted() {
+            return self.decode(cluster, &encoded, wanted, buf);
         }
-        let mut decoded = std::mem::take(&mut self.scratch.decoded);
-        if decoded.len() < end {
-            decoded.resize(end, 0);
+        let out = claim.buffer(len);
+        self.decode(cluster, &encoded, Wanted::WHOLE, out)?;
+        self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
+        claim.publish(len);
+        Ok(())
+    }
+
+    /// Gets the encoded bytes, from the cache or with one read, and may `keep` them.
+    fn fetch(&self, cluster: &Cluster, encoded: &mut [u8], keep: bool) -> Result<()> {
+        let image = self.image;
+        let block_size = image.superblock().block_size;
+        let cache = image.engine.encoded.as_ref().filter(|_| !image.engine.pressure.is_short());
+        let (Some(cache), Location::Device(device, pos)) = (cache, cluster.at) else {
+            return image.read_counted(cluster.at, 0, encoded, Cause::Partial);
+        };
+        let whole_blocks =
+            pos.in_block(block_size) == 0 && cluster.encoded_len.is_multiple_of(block_size.bytes());
+        if !whole_blocks || cluster.encoded_len > cache.budget() / 4 {
+            return image.read_counted(cluster.at, 0, encoded, Cause::Partial);
         }
-        counters.decoded(Counter::Buffered, end);
-        let result = decode(cluster, self.scratch, &mut decoded[..end], end == len);
-        if result.is_ok() {
-            buf.copy_from_slice(&decoded[skip..end]);
+        let first = Key { device: device.get(), block: pos.block(block_size).get() };
+        let mut blocks = encoded.chunks_exact_mut(block_size.bytes()).enumerate();
+        if blocks.all(|(number, block)| cache.get(first.after(number), block)) {
+            image.engine.counters.add(Counter::EncodedHits, 1);
+            return Ok(());
         }
-        self.scratch.decoded = decoded;
-        result
+        let ahead = self.ahead() & !(block_size.bytes() - 1);
+        let with_ahead = to_u64(cluster.encoded_len + ahead);
+        if ahead > 0 && ahead <= cache.budget() / 2 && image.has_range(device, pos, with_ahead) {
+            return self.fetch_ahead(cluster, encoded, ahead, cache, first);
+        }
+        image.read_counted(cluster.at, 0, encoded, Cause::Partial)?;
+        if keep {
+            keep_blocks(cache, first, encoded, block_size.bytes());
+        }
+        Ok(())
+    }
+
+    /// Reads the cluster and `ahead` bytes that follow it with one call.
+    fn fetch_ahead(
+        &self,
+        cluster: &Cluster,
+        encoded: &mut [u8],
+        ahead: usize,
+        cache: &BlockCache,
+        first: Key,
+    ) -> Result<()> {
+        let block_size = self.image.superblock().block_size.bytes();
+        let mut all = self.buffer(encoded.len() + ahead);
+        self.image.read_counted(cluster.at, 0, &mut all, Cause::Ahead)?;
+        let (own, next) = all.split_at(encoded.len());
+        encoded.copy_from_slice(own);
+        keep_blocks(cache, first.after(own.len() / block_size), next, block_size);
+        Ok(())
+    }
+
+    /// Bytes that pay to be read together with those of this request.
+    fn ahead(&self) -> usize {
+        match self.pattern {
+            // Encoded bytes are no more than decoded ones, of which the file has so many left.
+            Pattern::Sequential { ahead } if self.len < SMALL_REQUEST => ahead.min(self.left),
+            _ => 0,
+        }
     }
 }
 
-/// Decodes the encoded bytes in `scratch` to fill `out`, which is the `whole` extent or a prefix.
-fn decode(cluster: &Cluster, scratch: &mut Scratch, out: &mut [u8], whole: bool) -> Result<()> {
-    let extent = if whole && cluster.exact { Decode::Whole } else { Decode::Prefix };
-    let result = scratch.decoder.decode(cluster.algorithm, &scratch.encoded, out, extent);
-    result.map_err(|_| undecodable(cluster.at))
-}
-
-/// Gets the encoded bytes into `scratch`, from the cache or with one read, and may `keep` them.
-fn fetch(image: &Image, cluster: &Cluster, scratch: &mut Scratch, keep: bool) -> Result<()> {
-    scratch.encoded.resize(cluster.encoded_len, 0);
-    let block_size = image.superblock().block_size;
-    let cache = image.engine.encoded.as_ref();
-    let (Some(cache), Location::Device(device, pos)) = (cache, cluster.at) else {
-        return image.read_counted(cluster.at, 0, &mut scratch.encoded, Cause::Partial);
-    };
-    let whole_blocks =
-        pos.in_block(block_size) == 0 && cluster.encoded_len.is_multiple_of(block_size.bytes());
-    if !whole_blocks || cluster.encoded_len > cache.budget() / 4 {
-        return image.read_counted(cluster.at, 0, &mut scratch.encoded, Cause::Partial);
+fn keep_blocks(cache: &BlockCache, first: Key, blocks: &[u8], block_size: usize) {
+    for (number, block) in blocks.chunks_exact(block_size).enumerate() {
+        cache.put(first.after(number), block);
     }
-    let first = pos.block(block_size).get();
-    let key = |number: usize| Key { device: device.get(), block: first.saturating_add(to_u64(number)) };
-    let mut blocks = scratch.encoded.chunks_exact_mut(block_size.bytes()).enumerate();
-    if blocks.all(|(number, block)| cache.get(key(number), block)) {
-        image.engine.counters.add(Counter::EncodedHits, 1);
-        return Ok(());
-    }
-    image.read_counted(cluster.at, 0, &mut scratch.encoded, Cause::Partial)?;
-    if keep {
-        for (number, block) in scratch.encoded.chunks_exact(block_size.bytes()).enumerate() {
-            cache.put(key(number), block);
-        }
-    }
-    Ok(())
 }

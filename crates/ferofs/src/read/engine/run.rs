@@ -1,23 +1,27 @@
 //! Runs: adjacent, wholly wanted extents, read with one call into the tail of the range that they will fill.
 //!
 //! Each extent of a run is at least as long as its encoded bytes. So what is decoded never reaches the encoded bytes
-//! of a later extent: before extent `i + 1`, as much output remains as encoded bytes do, or more. Only the last ones
-//! may lack the few bytes by which a decoder's output must trail its input; they are moved to a buffer first.
+//! of a later extent: before extent `i + 1`, as much output remains as encoded bytes do, or more. A decoder's output
+//! must trail its input by a few bytes more: where the request wants those after the run, too, the encoded bytes end
+//! there. Else the last ones lack that margin, and are moved to a buffer first.
 
-use ferofs_codec::{Extent as Decode, decode_lz4_in_place, strip_padding};
+use ferofs_codec::{decode_lz4_in_place, strip_padding};
 use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
 
 use super::super::extent::{Extent, ExtentData, Location};
 use super::super::image::{Image, to_u64};
-use super::scratch::Scratch;
+use super::decode::{Cluster, Wanted};
 use super::stats::{Cause, Counter};
-use super::{Request, Strategy, undecodable};
+use super::{Request, undecodable};
 use crate::error::Result;
 
 /// Extents of a run at most: their records are all the memory that a run needs.
 const MAX: usize = 128;
 /// Encoded bytes that other algorithms than LZ4 may have in a run, as they are moved before they are decoded.
 const MAX_MOVED: usize = 64 << 10;
+
+/// Bytes of the record of an extent in flight.
+pub(super) const PIECE_SIZE: usize = size_of::<Option<Piece>>();
 
 /// An extent in flight.
 #[derive(Clone, Copy, Debug)]
@@ -123,8 +127,12 @@ fn piece(extent: &Extent) -> Option<(DeviceId, BytePos, Piece)> {
 }
 
 impl Request<'_> {
-    /// Reads and decodes `run` into `buf`, which is as long as it decodes to.
-    pub(super) fn read_run(&mut self, run: &Run, buf: &mut [u8]) -> Result<()> {
+    /// Reads and decodes `run` into the start of `buf`, which may be longer.
+    pub(super) fn read_run(&self, run: &Run, buf: &mut [u8]) -> Result<()> {
+        let last = run.count.checked_sub(1).and_then(|last| run.pieces[last]);
+        let margin = last.map_or(0, |piece| in_place_margin(to_usize(piece.encoded_len)));
+        let end = buf.len().min(run.decoded_len + margin);
+        let buf = &mut buf[..end];
         let mut encoded = buf.len() - run.encoded_len;
         let at = Location::Device(run.device, run.pos);
         self.image.read_counted(at, 0, &mut buf[encoded..], Cause::Run)?;
@@ -145,46 +153,35 @@ impl Request<'_> {
     }
 
     /// Decodes the encoded bytes at the end of `buf` into its first `len` bytes.
-    fn decode_piece(&mut self, piece: &Piece, buf: &mut [u8], len: usize, at: Location) -> Result<()> {
-        let start = buf.len() - to_usize(piece.encoded_len);
+    fn decode_piece(&self, piece: &Piece, buf: &mut [u8], len: usize, at: Location) -> Result<()> {
+        let encoded_len = to_usize(piece.encoded_len);
+        let start = buf.len() - encoded_len;
+        let engine = &self.image.engine;
         let Some(algorithm) = piece.algorithm else {
             if start > 0 {
-                buf.copy_within(start.., 0);
+                engine.counters.add_len(Counter::CopiedBytes, len);
+                buf.copy_within(start..start + len, 0);
             }
             return Ok(());
         };
-        let counters = &self.image.engine.counters;
-        let encoded = strip_padding(&buf[start..]);
         let exact = self.exact(piece.partial);
-        let strategy = self.image.engine.strategy;
+        let encoded = buf.len() - strip_padding(&buf[start..]).len()..buf.len();
         let has_room = exact && buf.len() - len >= in_place_margin(encoded.len());
-        if strategy == Strategy::InPlace && algorithm == Algorithm::Lz4 && has_room {
-            let range = buf.len() - encoded.len()..buf.len();
-            counters.decoded(Counter::InPlace, len);
-            return decode_lz4_in_place(buf, range, len).map(drop).map_err(|_| undecodable(at));
+        if algorithm == Algorithm::Lz4 && has_room && engine.policy.in_place(len) {
+            self.count(Counter::InPlace, len);
+            return decode_lz4_in_place(buf, encoded, len).map(drop).map_err(|_| undecodable(at));
         }
-        let Scratch { encoded: moved, decoded, decoder, .. } = &mut *self.scratch;
-        moved.clear();
-        moved.extend_from_slice(encoded);
-        let decode = if exact { Decode::Whole } else { Decode::Prefix };
-        if strategy != Strategy::Buffer {
-            counters.decoded(Counter::Copied, len);
-            let result = decoder.decode(algorithm, moved, &mut buf[..len], decode);
-            return result.map_err(|_| undecodable(at));
-        }
-        if decoded.len() < len {
-            decoded.resize(len, 0);
-        }
-        counters.decoded(Counter::Buffered, len);
-        decoder.decode(algorithm, moved, &mut decoded[..len], decode).map_err(|_| undecodable(at))?;
-        buf[..len].copy_from_slice(&decoded[..len]);
-        Ok(())
+        let mut moved = self.buffer(encoded.len());
+        engine.counters.add(Counter::Moved, 1);
+        self.copy(&buf[encoded], &mut moved);
+        let cluster = Cluster { algorithm, at, encoded_len, exact };
+        self.decode(&cluster, &moved, Wanted::WHOLE, &mut buf[..len])
     }
 }
 
 /// By how many bytes the end of LZ4's output must trail the end of its input, for any input of `encoded_len` bytes.
 /// Source: lz4.h, "in-place decompression".
-const fn in_place_margin(encoded_len: usize) -> usize {
+pub(super) const fn in_place_margin(encoded_len: usize) -> usize {
     (encoded_len >> 8) + 32
 }
 

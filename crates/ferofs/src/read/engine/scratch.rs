@@ -1,66 +1,152 @@
-//! Scratch buffers that requests borrow, so that a warm reader does not allocate.
+//! What requests borrow while they decode: buffers from the page pool, or else from the heap, and decoders' state.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_codec::Decoder;
 
-/// What one request needs while it decodes.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    /// Encoded bytes of a pcluster.
-    pub encoded: Vec<u8>,
-    /// Decoded bytes of an extent that the request wants only in part.
-    pub decoded: Vec<u8>,
-    /// Decoder state.
-    pub decoder: Decoder,
-    /// Bytes of the buffers when they were last counted.
-    counted: usize,
-}
+use super::memory::Memory;
+use super::pool::{Mapped, Pages, Pool};
+use super::stats::{Counter, Counters};
 
-/// The scratches that nobody uses at the moment: as many as there were requests at once.
+/// Heap buffers that are kept for the next who needs one, in bytes.
+const SPARE: usize = 512 << 10;
+
+/// Where buffers come from.
 #[derive(Debug)]
-pub(crate) struct Scratches {
-    idle: Mutex<Vec<Scratch>>,
-    held: AtomicUsize,
-    low_memory: bool,
+pub(crate) struct Scratch {
+    pool: Pool,
+    spare: Mutex<Vec<Vec<u8>>>,
+    decoders: Mutex<Vec<Decoder>>,
 }
 
-impl Scratches {
-    pub(super) fn new(low_memory: bool) -> Self {
-        Self { idle: Mutex::default(), held: AtomicUsize::new(0), low_memory }
+/// Memory that a request uses for a while. What it holds is anything.
+#[derive(Debug)]
+pub(crate) enum Buffer<'a> {
+    Pool(Pages<'a>),
+    Mapped(Mapped<'a>),
+    Heap { bytes: Vec<u8>, scratch: &'a Scratch, memory: &'a Memory, keep: bool },
+}
+
+impl Scratch {
+    pub(super) fn new(pool: Pool) -> Self {
+        Self { pool, spare: Mutex::default(), decoders: Mutex::default() }
     }
 
-    /// Runs `work` with a scratch, and `finish` before any of its memory is given back.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Scratch) -> T, finish: impl FnOnce()) -> T {
-        let idle = self.lock().pop();
-        let mut scratch = idle.unwrap_or_default();
-        let result = work(&mut scratch);
-        self.count(&mut scratch);
-        finish();
-        if self.low_memory {
-            scratch.encoded = Vec::new();
-            scratch.decoded = Vec::new();
-            self.count(&mut scratch);
+    pub(super) const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A buffer of `len` bytes; one that is from the heap is kept afterwards if `keep`.
+    pub(super) fn buffer<'a>(
+        &'a self,
+        len: usize,
+        memory: &'a Memory,
+        counters: &Counters,
+        keep: bool,
+    ) -> Buffer<'a> {
+        if let Some(pages) = self.pool.take(len) {
+            return Buffer::Pool(pages);
         }
-        self.lock().push(scratch);
+        counters.add(Counter::PoolMisses, 1);
+        let spare = {
+            let mut spare = lock(&self.spare);
+            let fitting = spare.iter().position(|bytes| bytes.capacity() >= len);
+            fitting.map(|number| spare.swap_remove(number))
+        };
+        let mut bytes = spare.unwrap_or_else(|| {
+            // In few sizes, so that they can serve again.
+            let capacity = len.next_multiple_of(64 << 10);
+            memory.take_patiently(capacity, counters);
+            Vec::with_capacity(capacity)
+        });
+        bytes.resize(len, 0);
+        Buffer::Heap { bytes, scratch: self, memory, keep }
+    }
+
+    /// Scattered pages of the pool as a buffer of `len` bytes, if there are enough.
+    pub(super) fn mapped(&self, len: usize) -> Option<Buffer<'_>> {
+        self.pool.map(len).map(Buffer::Mapped)
+    }
+
+    /// Runs `work` with a decoder.
+    pub(super) fn with_decoder<T>(&self, work: impl FnOnce(&mut Decoder) -> T) -> T {
+        let idle = lock(&self.decoders).pop();
+        let mut decoder = idle.unwrap_or_default();
+        let result = work(&mut decoder);
+        lock(&self.decoders).push(decoder);
         result
     }
 
-    fn count(&self, scratch: &mut Scratch) {
-        let now = scratch.encoded.capacity() + scratch.decoded.capacity();
-        // Two steps, so that the sum never goes below zero.
-        self.held.fetch_add(now, Relaxed);
-        self.held.fetch_sub(std::mem::replace(&mut scratch.counted, now), Relaxed);
+    /// Gives back what is kept for later.
+    pub(super) fn shrink(&self, memory: &Memory) {
+        for bytes in lock(&self.spare).drain(..) {
+            memory.give(bytes.capacity());
+        }
+        lock(&self.decoders).clear();
     }
+}
 
-    /// Bytes of all buffers, as of the end of the requests that used them.
-    pub(super) fn held(&self) -> usize {
-        self.held.load(Relaxed)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Lists are pushed to and popped from: no panic leaves them half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Deref for Buffer<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Pool(pages) => pages,
+            Self::Mapped(mapped) => mapped,
+            Self::Heap { bytes, .. } => bytes,
+        }
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
-        // Pushing and popping cannot leave the list half changed.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+impl DerefMut for Buffer<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Pool(pages) => pages,
+            Self::Mapped(mapped) => mapped,
+            Self::Heap { bytes, .. } => bytes,
+        }
+    }
+}
+
+impl Drop for Buffer<'_> {
+    fn drop(&mut self) {
+        let Self::Heap { bytes, scratch, memory, keep } = self else { return };
+        let bytes = std::mem::take(bytes);
+        let mut spare = lock(&scratch.spare);
+        let kept: usize = spare.iter().map(Vec::capacity).sum();
+        if *keep && kept + bytes.capacity() <= SPARE {
+            spare.push(bytes);
+        } else {
+            memory.give(bytes.capacity());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pool::PAGE;
+    use super::*;
+
+    #[test]
+    fn the_heap_helps_out_and_serves_again() {
+        let (scratch, memory) = (Scratch::new(Pool::new(PAGE).unwrap()), Memory::new(None));
+        let counters = Counters::default();
+        let first = scratch.buffer(100, &memory, &counters, true);
+        assert!(matches!(first, Buffer::Pool(_)));
+        let second = scratch.buffer(100_000, &memory, &counters, true);
+        assert!(matches!(second, Buffer::Heap { .. }) && second.len() == 100_000);
+        drop(second);
+        let held = memory.held();
+        assert!(held >= 100_000);
+        drop(scratch.buffer(90_000, &memory, &counters, true));
+        assert_eq!(memory.held(), held, "the same once more");
+        drop(scratch.buffer(100_000, &memory, &counters, false));
+        assert_eq!((memory.held(), counters.snapshot().pool_misses), (0, 3));
     }
 }

@@ -6,29 +6,22 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 const SHARDS: usize = 8;
-const COUNTERS: usize = 18;
 
-/// A quantity that is counted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Counter {
-    Requests,
-    RequestedBytes,
-    MetadataReads,
-    MetadataBytes,
-    RunReads,
-    RunBytes,
-    PartialReads,
-    PartialBytes,
-    StoredReads,
-    StoredBytes,
-    DecodedBytes,
-    InPlace,
-    Copied,
-    Direct,
-    Buffered,
-    EncodedHits,
-    ClusterHits,
-    CohortHits,
+/// Declares [`Counter`] and how many there are.
+macro_rules! counters {
+    ($($name:ident),* $(,)?) => {
+        /// A quantity that is counted.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Counter { $($name),* }
+        const COUNTERS: usize = [$(Counter::$name),*].len();
+    };
+}
+
+counters! {
+    Requests, RequestedBytes, MetadataReads, MetadataBytes, RunReads, RunBytes, PartialReads, PartialBytes,
+    StoredReads, StoredBytes, AheadReads, AheadBytes, HintReads, HintBytes, DecodedBytes, PackedDecodedBytes,
+    CopiedBytes, InPlace, Rolling, Vmap, Direct, Buffered, Moved, EncodedHits, ClusterHits, CohortHits, PinnedHits,
+    PinnedBytes, PoolMisses, Stalls, StalledNanoseconds, LowMemoryEntries,
 }
 
 /// Why bytes were read from a device.
@@ -38,13 +31,14 @@ pub(crate) enum Cause {
     Run,
     Partial,
     Stored,
+    Ahead,
+    Hint,
 }
 
 /// The counters of one image.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     shards: [Shard; SHARDS],
-    peak: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +46,7 @@ pub(crate) struct Counters {
 struct Shard([AtomicU64; COUNTERS]);
 
 /// System calls, and the bytes that they read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Io {
     /// Calls.
     pub reads: u64,
@@ -60,8 +54,8 @@ pub struct Io {
     pub bytes: u64,
 }
 
-/// What an image's reads did since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What an image's reads did since it was opened. Fields keep their names and meanings; new ones may come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Stats {
     /// Reads of content, with those that other reads made for fragments and metadata.
@@ -76,25 +70,55 @@ pub struct Stats {
     pub partial: Io,
     /// I/O for stored extents that were read on their own.
     pub stored: Io,
+    /// I/O for encoded blocks that a sequential reader will want next: one call brings them with the block wanted.
+    pub ahead: Io,
+    /// Ranges that a strided reader will want next, which the system was told of; their reads are counted when made.
+    pub hinted: Io,
     /// Bytes that decoders gave.
     pub decoded_bytes: u64,
-    /// Clusters decoded in place.
+    /// Of these, bytes of the packed inode, where fragments are.
+    pub packed_decoded_bytes: u64,
+    /// Bytes copied from one place in memory to another: decoded ones to the request, encoded ones out of its way.
+    pub copied_bytes: u64,
+    /// Clusters decoded in place: where their encoded bytes had been read to.
     pub in_place: u64,
-    /// Clusters whose encoded bytes stood in the output, but had to be moved to a buffer first.
-    pub copied: u64,
-    /// Clusters decoded from a buffer right into the output.
+    /// Clusters whose unwanted start went through a window of 17 pages.
+    pub rolling: u64,
+    /// Clusters decoded to scattered pages that were mapped side by side, and copied from there.
+    pub vmap: u64,
+    /// Clusters decoded from a buffer right into the request, from their start on.
     pub direct: u64,
     /// Clusters decoded into a buffer, and copied from there.
     pub buffered: u64,
+    /// Clusters of any of these whose encoded bytes had been read into the request, but had to be moved first.
+    pub moved: u64,
     /// Clusters whose encoded bytes were all in the cache.
     pub encoded_hits: u64,
     /// Clusters that were found decoded.
     pub cluster_hits: u64,
     /// Of these, clusters that another thread was decoding at the time.
     pub cohort_hits: u64,
-    /// Bytes of memory that buffers and caches of data hold now.
+    /// Times that pinned content was given.
+    pub pinned_hits: u64,
+    /// Bytes of pinned content given.
+    pub pinned_bytes: u64,
+    /// Bytes of the page pool.
+    pub pool_bytes: u64,
+    /// The most of the pool that was in use at once, in bytes.
+    pub pool_peak: u64,
+    /// Buffers that the pool had no room for.
+    pub pool_misses: u64,
+    /// Times that a thread waited for another one: for a cluster that it decoded, or for memory that it held.
+    pub stalls: u64,
+    /// Time spent so, in nanoseconds.
+    pub stalled_nanoseconds: u64,
+    /// Whether memory is treated as short now.
+    pub low_memory: bool,
+    /// Times that it became short.
+    pub low_memory_entries: u64,
+    /// Bytes of memory held now: pool, buffers, caches, pinned content.
     pub held_bytes: u64,
-    /// The most of that at the end of any request.
+    /// The most that was held at once.
     pub held_peak: u64,
 }
 
@@ -102,22 +126,34 @@ impl Stats {
     /// All I/O.
     #[must_use]
     pub const fn io(&self) -> Io {
+        let data = self.data_io();
+        Io { reads: data.reads + self.metadata.reads, bytes: data.bytes + self.metadata.bytes }
+    }
+
+    /// All I/O for content.
+    #[must_use]
+    pub const fn data_io(&self) -> Io {
         Io {
-            reads: self.metadata.reads + self.runs.reads + self.partial.reads + self.stored.reads,
-            bytes: self.metadata.bytes + self.runs.bytes + self.partial.bytes + self.stored.bytes,
+            reads: self.runs.reads + self.partial.reads + self.stored.reads + self.ahead.reads,
+            bytes: self.runs.bytes + self.partial.bytes + self.stored.bytes + self.ahead.bytes,
         }
     }
 
     /// Clusters decoded, by whichever strategy.
     #[must_use]
     pub const fn clusters(&self) -> u64 {
-        self.in_place + self.copied + self.direct + self.buffered
+        self.in_place + self.rolling + self.vmap + self.direct + self.buffered
     }
 }
 
 impl Counters {
     pub(crate) fn add(&self, counter: Counter, n: u64) {
         self.shards[shard()].0[counter as usize].fetch_add(n, Relaxed);
+    }
+
+    /// Counts bytes.
+    pub(super) fn add_len(&self, counter: Counter, len: usize) {
+        self.add(counter, u64::try_from(len).unwrap_or(u64::MAX));
     }
 
     /// Counts a read of `len` bytes.
@@ -127,26 +163,21 @@ impl Counters {
             Cause::Run => (Counter::RunReads, Counter::RunBytes),
             Cause::Partial => (Counter::PartialReads, Counter::PartialBytes),
             Cause::Stored => (Counter::StoredReads, Counter::StoredBytes),
+            Cause::Ahead => (Counter::AheadReads, Counter::AheadBytes),
+            Cause::Hint => (Counter::HintReads, Counter::HintBytes),
         };
         self.add(reads, 1);
-        self.add(bytes, u64::try_from(len).unwrap_or(u64::MAX));
+        self.add_len(bytes, len);
     }
 
-    /// Counts a cluster of `len` decoded bytes.
-    pub(super) fn decoded(&self, strategy: Counter, len: usize) {
-        self.add(strategy, 1);
-        self.add(Counter::DecodedBytes, u64::try_from(len).unwrap_or(u64::MAX));
+    /// Counts a wait that began at `start`.
+    pub(super) fn stalled(&self, start: std::time::Instant) {
+        self.add(Counter::Stalls, 1);
+        self.add(Counter::StalledNanoseconds, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Notes the memory held.
-    pub(super) fn peak(&self, held: u64) {
-        // Most requests change nothing: a load keeps the line shared.
-        if held > self.peak.load(Relaxed) {
-            self.peak.fetch_max(held, Relaxed);
-        }
-    }
-
-    pub(super) fn snapshot(&self, held: u64) -> Stats {
+    /// The sums so far, without what only the engine knows.
+    pub(super) fn snapshot(&self) -> Stats {
         let sum = |counter: Counter| {
             self.shards.iter().map(|shard| shard.0[counter as usize].load(Relaxed)).sum::<u64>()
         };
@@ -158,16 +189,27 @@ impl Counters {
             runs: io(Counter::RunReads, Counter::RunBytes),
             partial: io(Counter::PartialReads, Counter::PartialBytes),
             stored: io(Counter::StoredReads, Counter::StoredBytes),
+            ahead: io(Counter::AheadReads, Counter::AheadBytes),
+            hinted: io(Counter::HintReads, Counter::HintBytes),
             decoded_bytes: sum(Counter::DecodedBytes),
+            packed_decoded_bytes: sum(Counter::PackedDecodedBytes),
+            copied_bytes: sum(Counter::CopiedBytes),
             in_place: sum(Counter::InPlace),
-            copied: sum(Counter::Copied),
+            rolling: sum(Counter::Rolling),
+            vmap: sum(Counter::Vmap),
             direct: sum(Counter::Direct),
             buffered: sum(Counter::Buffered),
+            moved: sum(Counter::Moved),
             encoded_hits: sum(Counter::EncodedHits),
             cluster_hits: sum(Counter::ClusterHits),
             cohort_hits: sum(Counter::CohortHits),
-            held_bytes: held,
-            held_peak: self.peak.load(Relaxed).max(held),
+            pinned_hits: sum(Counter::PinnedHits),
+            pinned_bytes: sum(Counter::PinnedBytes),
+            pool_misses: sum(Counter::PoolMisses),
+            stalls: sum(Counter::Stalls),
+            stalled_nanoseconds: sum(Counter::StalledNanoseconds),
+            low_memory_entries: sum(Counter::LowMemoryEntries),
+            ..Stats::default()
         }
     }
 }

@@ -1,0 +1,196 @@
+//! The strategies: from the encoded bytes of a cluster to the range that a request wants of it.
+//!
+//! Decoding in place is not here: it needs the encoded bytes where the request's own memory is, see
+//! [`super::run`] and [`super::partial`].
+
+use ferofs_codec::{Extent as Decode, LZ4_WINDOW, decode_lz4_range};
+use ferofs_format::Algorithm;
+
+use super::super::extent::Location;
+use super::options::{Policy, Strategy};
+use super::pool::PAGE;
+use super::stats::Counter;
+use super::{Request, undecodable};
+use crate::error::Result;
+
+/// What a buffer holds at most, where a policy says so.
+const BUFFER: usize = 4 * PAGE;
+
+/// A cluster to decode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cluster {
+    pub algorithm: Algorithm,
+    pub at: Location,
+    /// Bytes of the pcluster.
+    pub encoded_len: usize,
+    /// The pcluster decodes to the extent, and to nothing more.
+    pub exact: bool,
+}
+
+/// The range wanted of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Bytes that precede it.
+    pub skip: usize,
+    /// It reaches the cluster's end.
+    pub to_end: bool,
+}
+
+impl Wanted {
+    /// All of the cluster.
+    pub(super) const WHOLE: Self = Self { skip: 0, to_end: true };
+}
+
+impl Policy {
+    /// Whether `len` bytes, all of a cluster, are to be decoded in place if they can be.
+    pub(super) const fn in_place(self, len: usize) -> bool {
+        match self {
+            Self::Auto | Self::Always(Strategy::InPlace) => true,
+            Self::Paper => len > PAGE,
+            Self::Commercial | Self::Always(_) => false,
+        }
+    }
+
+    /// The strategy for `len` bytes after `skip` others, which are not decoded in place.
+    const fn choose(self, is_lz4: bool, skip: usize, len: usize) -> Strategy {
+        let end = skip + len;
+        let chosen = match self {
+            Self::Auto => Self::measured(is_lz4, skip, end),
+            Self::Paper if len <= PAGE && end <= BUFFER => Strategy::Buffer,
+            Self::Paper if is_lz4 => Strategy::Rolling,
+            Self::Commercial if end < BUFFER => Strategy::Buffer,
+            Self::Paper | Self::Commercial => Strategy::Vmap,
+            Self::Always(strategy) => strategy,
+        };
+        let cannot = match chosen {
+            Strategy::InPlace => true,
+            Strategy::Rolling => !is_lz4,
+            Strategy::Direct => skip > 0,
+            Strategy::Vmap | Strategy::Buffer => false,
+        };
+        if cannot { Self::measured(is_lz4, skip, end) } else { chosen }
+    }
+
+    const fn measured(is_lz4: bool, skip: usize, end: usize) -> Strategy {
+        match skip {
+            0 => Strategy::Direct,
+            _ if is_lz4 && end > LZ4_WINDOW => Strategy::Rolling,
+            _ => Strategy::Buffer,
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Fills `out` with the range wanted of `cluster`, whose encoded bytes are `encoded`.
+    pub(super) fn decode(
+        &self,
+        cluster: &Cluster,
+        encoded: &[u8],
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let engine = &self.image.engine;
+        let (skip, end) = (wanted.skip, wanted.skip + out.len());
+        match engine.policy.choose(cluster.algorithm == Algorithm::Lz4, skip, out.len()) {
+            Strategy::Direct | Strategy::InPlace => {
+                self.count(Counter::Direct, end);
+                self.decode_from_start(cluster, encoded, wanted, out)
+            }
+            Strategy::Rolling => {
+                self.count(Counter::Rolling, end);
+                let mut window = self.buffer(LZ4_WINDOW);
+                // The buffer is as long as was asked.
+                let Some(window) = window.first_chunk_mut() else { return Err(undecodable(cluster.at)) };
+                decode_lz4_range(encoded, window, skip, out).map_err(|_| undecodable(cluster.at))
+            }
+            Strategy::Vmap => match engine.scratch.mapped(end) {
+                Some(mut mapped) => {
+                    self.decode_and_copy(cluster, encoded, wanted, &mut mapped, Counter::Vmap, out)
+                }
+                None => self.decode_buffered(cluster, encoded, wanted, out),
+            },
+            Strategy::Buffer => self.decode_buffered(cluster, encoded, wanted, out),
+        }
+    }
+
+    fn decode_buffered(
+        &self,
+        cluster: &Cluster,
+        encoded: &[u8],
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let mut buffer = self.buffer(wanted.skip + out.len());
+        self.decode_and_copy(cluster, encoded, wanted, &mut buffer, Counter::Buffered, out)
+    }
+
+    fn decode_and_copy(
+        &self,
+        cluster: &Cluster,
+        encoded: &[u8],
+        wanted: Wanted,
+        buffer: &mut [u8],
+        counter: Counter,
+        out: &mut [u8],
+    ) -> Result<()> {
+        self.count(counter, buffer.len());
+        self.decode_from_start(cluster, encoded, wanted, buffer)?;
+        self.copy(&buffer[wanted.skip..], out);
+        Ok(())
+    }
+
+    /// Fills `out` with the cluster from its start on, to its end if `wanted` reaches that.
+    fn decode_from_start(
+        &self,
+        cluster: &Cluster,
+        encoded: &[u8],
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let extent = if wanted.to_end && cluster.exact { Decode::Whole } else { Decode::Prefix };
+        let scratch = &self.image.engine.scratch;
+        let decoded = scratch.with_decoder(|decoder| decoder.decode(cluster.algorithm, encoded, out, extent));
+        decoded.map_err(|_| undecodable(cluster.at))
+    }
+
+    /// Copies decoded bytes to where they are wanted.
+    pub(super) fn copy(&self, from: &[u8], to: &mut [u8]) {
+        self.image.engine.counters.add_len(Counter::CopiedBytes, to.len());
+        to.copy_from_slice(from);
+    }
+
+    /// Counts a cluster of which `len` bytes are decoded.
+    pub(super) fn count(&self, strategy: Counter, len: usize) {
+        let counters = &self.image.engine.counters;
+        counters.add(strategy, 1);
+        counters.add_len(Counter::DecodedBytes, len);
+        if self.shared {
+            counters.add_len(Counter::PackedDecodedBytes, len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_choose_as_they_say() {
+        use Strategy::{Buffer, Direct, Rolling, Vmap};
+        let page = |n: usize| n * PAGE;
+        assert_eq!(Policy::Paper.choose(true, page(2), page(1)), Buffer);
+        assert_eq!(Policy::Paper.choose(true, page(4), page(1)), Rolling, "the buffer has four pages");
+        assert_eq!(Policy::Paper.choose(true, 0, page(2)), Rolling);
+        assert_eq!(Policy::Paper.choose(false, 0, page(2)), Vmap);
+        assert_eq!(Policy::Commercial.choose(true, page(2), page(1)), Buffer);
+        assert_eq!(Policy::Commercial.choose(true, page(3), page(1)), Vmap);
+        assert_eq!(Policy::Auto.choose(true, 0, page(9)), Direct);
+        assert_eq!(Policy::Auto.choose(true, page(1), page(1)), Buffer);
+        assert_eq!(Policy::Auto.choose(true, page(40), page(1)), Rolling);
+        assert_eq!(Policy::Auto.choose(false, page(40), page(1)), Buffer);
+        assert_eq!(Policy::Always(Rolling).choose(false, 0, page(1)), Direct);
+        assert_eq!(Policy::Always(Direct).choose(true, 1, page(1)), Buffer);
+        assert!(Policy::Paper.in_place(page(2)) && !Policy::Paper.in_place(page(1)));
+        assert!(Policy::Auto.in_place(1) && !Policy::Commercial.in_place(page(9)));
+    }
+}

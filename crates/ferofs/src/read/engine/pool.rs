@@ -1,0 +1,303 @@
+//! The page pool: memory set aside when the image is opened, which requests borrow while they decode.
+//!
+//! A buffer is a run of adjacent pages. Where no run is long enough, free pages from anywhere can be mapped side by
+//! side into a range of addresses of their own (vmap): the pool is a file in memory, whose pages can be mapped again.
+//! What the pool has no room for comes from the heap, see [`super::scratch`].
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::io;
+use std::ops::{Deref, DerefMut, Range};
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Bytes of a page of the pool; the system's, where that is larger.
+pub(crate) const PAGE: usize = 4096;
+
+/// The pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    start: NonNull<u8>,
+    page: usize,
+    /// The file that the pages belong to; `None` where the system has no such files, or the pool is empty.
+    file: Option<OwnedFd>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// For each page, whether it is free.
+    free: Vec<bool>,
+    used: usize,
+    peak: usize,
+}
+
+// SAFETY: the pool owns its mapping, which any thread may use; `state` says who has which page.
+unsafe impl Send for Pool {}
+// SAFETY: as above: pages are handed out under a lock, to one holder each.
+unsafe impl Sync for Pool {}
+
+/// Adjacent pages, borrowed.
+#[derive(Debug)]
+pub(crate) struct Pages<'a> {
+    pool: &'a Pool,
+    pages: Range<usize>,
+    len: usize,
+}
+
+/// Pages from anywhere in the pool, mapped side by side.
+#[derive(Debug)]
+pub(crate) struct Mapped<'a> {
+    pool: &'a Pool,
+    start: NonNull<u8>,
+    /// Bytes of address space.
+    room: usize,
+    len: usize,
+    pages: Vec<Range<usize>>,
+}
+
+impl Pool {
+    /// A pool of at most `len` bytes. Its pages are there from the beginning.
+    ///
+    /// # Errors
+    /// What the system says when it has no memory.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        let page = rustix::param::page_size().max(PAGE);
+        let count = len / page;
+        let state = Mutex::new(State { free: vec![true; count], used: 0, peak: 0 });
+        if count == 0 {
+            return Ok(Self { start: NonNull::dangling(), page, file: None, state });
+        }
+        let len = count * page;
+        let file = rustix::fs::memfd_create("ferofs-pool", MemfdFlags::CLOEXEC).ok();
+        let (read_write, populate) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE);
+        let mapped = match &file {
+            Some(file) => {
+                rustix::fs::ftruncate(file, u64::try_from(len).unwrap_or(u64::MAX))?;
+                let flags = MapFlags::SHARED | populate;
+                // SAFETY: a new mapping where the system likes it touches no memory that is in use.
+                unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, read_write, flags, file, 0) }
+            }
+            None => {
+                let flags = MapFlags::PRIVATE | populate;
+                // SAFETY: as above.
+                unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, read_write, flags) }
+            }
+        }?;
+        let start = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, page, file, state })
+    }
+
+    /// Bytes of the pool.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().free.len() * self.page
+    }
+
+    /// The most that was in use at once, in bytes.
+    pub(crate) fn peak(&self) -> usize {
+        self.lock().peak * self.page
+    }
+
+    /// A buffer of `len` bytes, if there is a run of pages for it. What it holds is anything.
+    pub(crate) fn take(&self, len: usize) -> Option<Pages<'_>> {
+        let count = len.div_ceil(self.page).max(1);
+        let mut state = self.lock();
+        let mut run = 0..0;
+        for (number, free) in state.free.iter().enumerate() {
+            run = if *free { run.start..number + 1 } else { number + 1..number + 1 };
+            if run.len() == count {
+                break;
+            }
+        }
+        if run.len() != count {
+            return None;
+        }
+        state.set(&run, false);
+        Some(Pages { pool: self, pages: run, len })
+    }
+
+    /// A range of addresses of `len` bytes with free pages behind it, wherever these are in the pool.
+    pub(crate) fn map(&self, len: usize) -> Option<Mapped<'_>> {
+        let file = self.file.as_ref()?;
+        let count = len.div_ceil(self.page);
+        let mut state = self.lock();
+        if count == 0 || state.free.len() - state.used < count {
+            return None;
+        }
+        let mut pages: Vec<Range<usize>> = Vec::new();
+        let mut wanted = count;
+        while wanted > 0 {
+            let first = state.free.iter().position(|free| *free)?;
+            let run = state.free[first..].iter().take(wanted).take_while(|free| **free).count();
+            state.set(&(first..first + run), false);
+            pages.push(first..first + run);
+            wanted -= run;
+        }
+        drop(state);
+        let room = count * self.page;
+        // From here on dropping it gives everything back.
+        let reserve = ProtFlags::empty();
+        // SAFETY: a new mapping where the system likes it touches no memory that is in use.
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, reserve, MapFlags::PRIVATE) };
+        let Some(start) = start.ok().and_then(|start| NonNull::new(start.cast::<u8>())) else {
+            let mut state = self.lock();
+            pages.iter().for_each(|run| state.set(run, true));
+            return None;
+        };
+        let mapped = Mapped { pool: self, start, room, len, pages };
+        let mut at = 0;
+        for run in &mapped.pages {
+            let bytes = run.len() * self.page;
+            let offset = u64::try_from(run.start * self.page).ok()?;
+            let (read_write, flags) =
+                (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE);
+            // The runs are `room` bytes in all, so each lies within the range reserved above.
+            let to = mapped.start.as_ptr().wrapping_add(at).cast::<c_void>();
+            // SAFETY: `to` and `bytes` are within the range that was just reserved and that nobody else knows.
+            unsafe { rustix::mm::mmap(to, bytes, read_write, flags, file, offset) }.ok()?;
+            at += bytes;
+        }
+        Some(mapped)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while the lock is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn set(&mut self, pages: &Range<usize>, free: bool) {
+        self.free[pages.clone()].fill(free);
+        self.used = if free { self.used - pages.len() } else { self.used + pages.len() };
+        self.peak = self.peak.max(self.used);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let len = self.len();
+        if len > 0 {
+            // SAFETY: the mapping is this pool's own, and borrows of its pages have ended. If the system refuses,
+            // the memory stays mapped.
+            let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), len) };
+        }
+    }
+}
+
+impl Pages<'_> {
+    fn start(&self) -> *mut u8 {
+        // The pages are within the pool.
+        self.pool.start.as_ptr().wrapping_add(self.pages.start * self.pool.page)
+    }
+}
+
+impl Deref for Pages<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: these pages are mapped as long as the pool lives, which `self` borrows, and are this holder's alone
+        // until it drops; `len` is at most their size.
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
+    }
+}
+
+impl DerefMut for Pages<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
+    }
+}
+
+impl Drop for Pages<'_> {
+    fn drop(&mut self) {
+        self.pool.lock().set(&self.pages, true);
+    }
+}
+
+impl Deref for Mapped<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: all of the range is mapped to pages that are this holder's alone, until it drops: `Pool::map` gives
+        // it out only then. Nobody reaches the pages through the pool's own mapping meanwhile.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Mapped<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Mapped<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the range is this holder's own, and borrows of it have ended.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.room) };
+        if unmapped.is_ok() {
+            let mut state = self.pool.lock();
+            self.pages.iter().for_each(|run| state.set(run, true));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_apart_and_come_back() {
+        let pool = Pool::new(8 * PAGE + 100).unwrap();
+        let page = pool.page;
+        let count = pool.len() / page;
+        let mut all: Vec<_> = (0..count).map(|_| pool.take(page - 1).unwrap()).collect();
+        assert!(pool.take(1).is_none());
+        for (number, pages) in all.iter_mut().enumerate() {
+            pages.fill(u8::try_from(number).unwrap());
+        }
+        for (number, pages) in all.iter().enumerate() {
+            assert!(pages.len() == page - 1 && pages.iter().all(|byte| usize::from(*byte) == number));
+        }
+        drop(all);
+        assert_eq!(pool.take(count * page).map(|pages| pages.len()), Some(count * page));
+        assert_eq!(pool.peak(), pool.len());
+    }
+
+    #[test]
+    fn scattered_pages_become_one_range() {
+        let pool = Pool::new(8 * PAGE).unwrap();
+        let page = pool.page;
+        let count = pool.len() / page;
+        if count < 8 {
+            return;
+        }
+        let mut all: Vec<_> = (0..8).map(|_| pool.take(page)).collect();
+        for number in [1, 2, 5, 7] {
+            all[number] = None;
+        }
+        assert!(pool.take(4 * page).is_none(), "no run is so long");
+        let Some(mut mapped) = pool.map(4 * page - 7) else {
+            assert!(pool.file.is_none());
+            return;
+        };
+        assert_eq!((mapped.len(), mapped.pages.len()), (4 * page - 7, 3));
+        mapped.fill(9);
+        assert!(pool.take(1).is_none());
+        drop(mapped);
+        drop(all);
+        assert!(pool.take(8 * page).is_some(), "all came back");
+    }
+
+    #[test]
+    fn an_empty_pool_has_nothing() {
+        let pool = Pool::new(10).unwrap();
+        assert!(pool.take(1).is_none() && pool.map(1).is_none() && pool.len() == 0);
+    }
+}

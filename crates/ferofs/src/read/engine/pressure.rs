@@ -1,0 +1,97 @@
+//! Whether memory is short: as told, or as Linux's pressure stall information (PSI) has it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::options::LowMemory;
+
+/// Pressure is looked up at most so often.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Memory is short when some task waited for it this share of the last ten seconds, in percent.
+const SHORT: f64 = 10.0;
+
+/// The state of memory.
+#[derive(Debug)]
+pub(super) struct Pressure {
+    short: AtomicBool,
+    /// The kernel's file, kept open: a confined process opens nothing.
+    file: Option<File>,
+    start: Instant,
+    /// Milliseconds from the start to the next look.
+    next: AtomicU64,
+}
+
+impl Pressure {
+    pub(super) fn new(low_memory: LowMemory) -> Self {
+        let file = if low_memory == LowMemory::Auto { open() } else { None };
+        let short = AtomicBool::new(low_memory == LowMemory::Always);
+        Self { short, file, start: Instant::now(), next: AtomicU64::new(0) }
+    }
+
+    /// Whether memory is short.
+    pub(super) fn is_short(&self) -> bool {
+        self.short.load(Relaxed)
+    }
+
+    /// Looks again if it is time to; true when memory has just become short.
+    pub(super) fn became_short(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let next = self.next.load(Relaxed);
+        let later = now.saturating_add(u64::try_from(INTERVAL.as_millis()).unwrap_or(u64::MAX));
+        if now < next || self.next.compare_exchange(next, later, Relaxed, Relaxed).is_err() {
+            return false;
+        }
+        let mut text = [0; 256];
+        let Ok(len) = file.read_at(&mut text, 0) else { return false };
+        let short = some_avg10(&text[..len]).is_some_and(|share| share >= SHORT);
+        !self.short.swap(short, Relaxed) && short
+    }
+}
+
+/// Pressure of this process's cgroup (version 2), or of the system.
+fn open() -> Option<File> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = own.lines().find_map(|line| line.strip_prefix("0::/"));
+    let cgroup = group.map(|group| PathBuf::from("/sys/fs/cgroup").join(group).join("memory.pressure"));
+    let files = [cgroup, Some(PathBuf::from("/proc/pressure/memory"))];
+    files.into_iter().flatten().find_map(|path| File::open(path).ok())
+}
+
+/// The share of the last ten seconds that some task waited for memory, in percent. Source: Linux's psi.rst.
+fn some_avg10(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    line.split(' ').find_map(|field| field.strip_prefix("avg10="))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str =
+        "some avg10=12.50 avg60=1.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+
+    #[test]
+    fn pressure_is_read_and_comes_and_goes() {
+        assert_eq!(some_avg10(TEXT.as_bytes()), Some(12.5));
+        assert_eq!(some_avg10(b"full avg10=1.00"), None);
+        let room = tempfile::NamedTempFile::new().unwrap();
+        let pressure = Pressure { file: Some(room.reopen().unwrap()), ..Pressure::new(LowMemory::Never) };
+        std::fs::write(room.path(), TEXT).unwrap();
+        assert!(pressure.became_short() && pressure.is_short());
+        assert!(!pressure.became_short(), "it is not time to look again");
+        std::fs::write(room.path(), TEXT.replace("12.50", "00.10")).unwrap();
+        pressure.next.store(0, Relaxed);
+        assert!(!pressure.became_short() && !pressure.is_short());
+    }
+
+    #[test]
+    fn told_is_told() {
+        assert!(Pressure::new(LowMemory::Always).is_short());
+        assert!(!Pressure::new(LowMemory::Never).is_short());
+    }
+}
