@@ -163,7 +163,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Fit, FixedOutput, Params};
+    use crate::{Fit, Params};
 
     /// One cluster, and what it decodes to.
     fn cluster(content: &[u8]) -> (Vec<u8>, Vec<u8>) {

@@ -3,6 +3,7 @@
 
 use ferofs::read::{EngineOptions, FileOffset, Image, Inode, Policy, Strategy};
 
+use crate::costs::scattered;
 use crate::{MIB, Outcome, PAGE, counting, open};
 
 const ROUNDS: usize = 5;
@@ -10,6 +11,9 @@ const ROUNDS: usize = 5;
 const FRONT: u64 = 128 << 20;
 /// Reads of a page each.
 const RANDOM: u64 = 16 << 10;
+
+/// Offsets and lengths of requests on a file of a certain size.
+type Load = fn(u64) -> Vec<(u64, u64)>;
 
 pub(crate) fn side_by_side(path: &str) -> Outcome {
     let bytes = std::fs::read(path)?;
@@ -23,7 +27,7 @@ pub(crate) fn side_by_side(path: &str) -> Outcome {
         ("policy commercial", Policy::Commercial),
         ("policy auto", Policy::Auto),
     ];
-    let loads: [(&str, fn(u64) -> Vec<(u64, u64)>); 3] = [
+    let loads: [(&str, Load); 3] = [
         ("sequential, 128 KiB at a time", |size| steps(size.min(FRONT), 128 << 10)),
         ("random, 4 KiB", |size| random(size, PAGE)),
         ("random, 32 KiB", |size| random(size, 8 * PAGE)),
@@ -60,8 +64,7 @@ fn steps(size: u64, len: u64) -> Vec<(u64, u64)> {
 }
 
 fn random(size: u64, len: u64) -> Vec<(u64, u64)> {
-    let place = |n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % (size / len) * len;
-    (0..RANDOM * PAGE / len).map(|n| (place(n), len)).collect()
+    (0..RANDOM * PAGE / len).map(|n| (scattered(n) % (size / len) * len, len)).collect()
 }
 
 /// The fastest round; the other figures are of the last one.

@@ -46,9 +46,8 @@ impl Request<'_> {
             }
             Found::Claimed(claim) => {
                 // What comes next starts after this request, so the end of a cluster will not be wanted again.
-                let rest_follows = self.is_sequential() && !wanted.to_end;
-                let pays = (self.shared || rest_follows) && cache.takes(len);
-                if pays && !(engine.pressure.is_short() && !self.shared) {
+                let rest_follows = self.is_sequential() && !wanted.to_end && !engine.pressure.is_short();
+                if (self.shared || rest_follows) && cache.takes(len) {
                     self.decode_all(&cluster, claim, len, wanted, buf)
                 } else {
                     self.decode_wanted(&cluster, claim, len, wanted, buf)

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use ferofs_codec::{Decoder, Extent as Decode};
 use proptest::prelude::*;
+use proptest::strategy::Strategy;
 
 use super::super::{FileSource, Inode, OpenOptions};
 use super::options::Strategy as Plan;
@@ -83,14 +84,14 @@ fn small_caches() -> EngineOptions {
     EngineOptions { encoded_cache: 1 << 16, tail_cache: 1 << 15, packed_cache: 1 << 16, ..Default::default() }
 }
 
-fn policy() -> impl proptest::strategy::Strategy<Value = Policy> {
+fn policy() -> impl Strategy<Value = Policy> {
     use Plan::{Buffer, Direct, InPlace, Rolling, Vmap};
     let all = [InPlace, Rolling, Vmap, Buffer, Direct].map(Policy::Always);
     prop::sample::select([all.as_slice(), &[Policy::Auto, Policy::Paper, Policy::Commercial]].concat())
 }
 
 /// Budgets from none to plenty.
-fn options() -> impl proptest::strategy::Strategy<Value = EngineOptions> {
+fn options() -> impl Strategy<Value = EngineOptions> {
     let pool = prop::sample::select(vec![0usize, 4 << 10, 80 << 10, 256 << 10]);
     let limit = prop::sample::select(vec![None, Some(64usize << 10), Some(1 << 20)]);
     (policy(), pool, limit, any::<bool>()).prop_map(|(policy, pool, memory_limit, short)| EngineOptions {
