@@ -61,3 +61,146 @@ impl FixedOutput for Lz4 {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decoder::Extent;
+    use proptest::prelude::*;
+
+    fn noise(len: usize, symbols: u32, seed: u32) -> Vec<u8> {
+        let mut state = seed | 1;
+        let mut step = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            ((state >> 8) % symbols) as u8
+        };
+        (0..len).map(|_| step()).collect()
+    }
+
+    /// What has broken LZ4 encoders: runs, periods about the limits of distances and rings, far copies, matches that end
+    /// with the input, and input on which every candidate is as good as the next.
+    fn adversarial() -> Vec<Vec<u8>> {
+        let far = noise(3000, 256, 5);
+        let mut inputs = vec![
+            vec![7],
+            vec![0; 12],
+            vec![0; 13],
+            vec![0; 300_000],
+            noise(70_000, 256, 1),
+            noise(40_000, 2, 2),
+            [far.clone(), noise(62_535, 256, 6), far.clone(), noise(62_536, 256, 7), far.clone()].concat(),
+            [noise(5000, 256, 8), vec![1; 70_000], noise(5000, 256, 8), vec![1; 1023], far[..9].to_vec()]
+                .concat(),
+            (0..40_000u32).flat_map(|n| [b'a', b'b', (n % 7) as u8, b'a', (n / 5 % 3) as u8]).collect(),
+        ];
+        for period in [3, 63, 65, 1024, 1025, 4096, 65_535, 65_536] {
+            let mut input = noise(period, 256, period as u32).repeat(140_000 / period + 1);
+            // So that it is not one match.
+            for at in (999..input.len()).step_by(1511) {
+                input[at] ^= 1;
+            }
+            inputs.push(input);
+        }
+        inputs
+    }
+
+    /// Walks the sequences: distances stay within the cluster and the limit, and the block ends as LZ4 wants it.
+    fn assert_well_formed(encoded: &[u8], decoded: usize, max_distance: u16) {
+        let (mut ip, mut op, mut last) = (0, 0, None);
+        let length = |ip: &mut usize, nibble: u8| {
+            let mut len = usize::from(nibble);
+            while nibble == 15 {
+                *ip += 1;
+                len += usize::from(encoded[*ip - 1]);
+                if encoded[*ip - 1] < 255 {
+                    break;
+                }
+            }
+            len
+        };
+        loop {
+            let token = encoded[ip];
+            ip += 1;
+            let lits = length(&mut ip, token >> 4);
+            (ip, op) = (ip + lits, op + lits);
+            if ip == encoded.len() {
+                assert_eq!(op, decoded);
+                assert!(last.is_none_or(|at| lits >= 5 && decoded - at >= 12));
+                return;
+            }
+            let distance = u16::from_le_bytes([encoded[ip], encoded[ip + 1]]);
+            assert!(distance > 0 && distance <= max_distance && usize::from(distance) <= op);
+            ip += 2;
+            last = Some(op);
+            op += length(&mut ip, token & 15) + 4;
+        }
+    }
+
+    /// Encodes `input` cluster by cluster, and has liblz4 decode each. Returns how many clusters there were.
+    fn check(input: &[u8], level: u8, max_distance: u16, size: usize) -> usize {
+        let mut lz4 = Lz4::new(Lz4Params { level, max_distance }, 1 << 20);
+        let (mut dst, mut out) = (vec![0; size], Vec::new());
+        let (mut pos, mut clusters) = (0, 0);
+        while pos < input.len() {
+            clusters += 1;
+            match lz4.fit(input, pos, &mut dst).unwrap() {
+                Fit::Encoded { consumed, produced, .. } => {
+                    assert_well_formed(&dst[..produced], consumed, max_distance);
+                    out.resize(consumed, 0);
+                    decode(&dst[..produced], &mut out, Extent::Whole).unwrap();
+                    assert!(out == input[pos..pos + consumed], "level {level} at {pos}");
+                    pos += consumed;
+                }
+                Fit::DoesNotPay => pos += size,
+            }
+        }
+        clusters
+    }
+
+    #[test]
+    fn every_level_size_and_distance_holds_on_adversarial_input() {
+        for input in adversarial() {
+            for level in 0..=12 {
+                for (size, max_distance) in
+                    [(64, 1024), (333, 65535), (4096, 65535), (4096, 4095), (65536, 1024), (65536, 65535)]
+                {
+                    check(&input, level, max_distance, size);
+                }
+            }
+            check(&input, 0, 65535, 1 << 20);
+            check(&input, 12, 65535, 1 << 20);
+        }
+    }
+
+    #[test]
+    fn more_effort_takes_no_more_clusters() {
+        let words = noise(60_000, 50, 9);
+        let text: Vec<u8> =
+            words.iter().flat_map(|w| format!("{} ", u32::from(*w) * 7919).into_bytes()).collect();
+        let clusters = |level| check(&text, level, 65535, 4096);
+        let (fast, third, ninth, last) = (clusters(0), clusters(3), clusters(9), clusters(12));
+        assert!(fast > third && third >= ninth && ninth >= last, "{fast} {third} {ninth} {last}");
+        assert!(check(&text, 12, 1024, 4096) > last, "a smaller window finds less");
+    }
+
+    proptest! {
+        #[test]
+        fn any_input_comes_back(
+            pieces in proptest::collection::vec((0usize..3000, 1u32..257, 0u32..6, 0usize..4000), 1..40),
+            level in 0u8..=12,
+            max_distance in prop_oneof![Just(1024u16), Just(65535u16), 1024..=65535u16],
+            size in prop_oneof![64usize..300, 300usize..9000, Just(65536usize)],
+        ) {
+            // Each piece is noise of few seeds, so that it repeats, and a copy of what lies somewhere before.
+            let mut input = vec![0];
+            for (len, symbols, seed, back) in pieces {
+                input.extend(noise(len, symbols, seed));
+                let from = input.len() - back.min(input.len());
+                input.extend_from_within(from..);
+            }
+            check(&input, level, max_distance, size);
+        }
+    }
+}

@@ -109,6 +109,8 @@ struct Front {
     /// The match at hand that ends last.
     end: usize,
     distance: u16,
+    /// The last position for a match.
+    last: usize,
     best: End,
 }
 
@@ -179,7 +181,7 @@ impl Optimal {
         // Literals alone reach this far, or further.
         let best = End { reach: budget - 1 - budget / 255, ..End::default() };
         let cost = 1 << 8 | NO_LITERALS;
-        let mut front = Front { at: 0, cost, next: 1, end: 0, distance: 0, best };
+        let mut front = Front { at: 0, cost, next: 1, end: 0, distance: 0, last, best };
         // The end of the match that ends last, and where it starts.
         let (mut cover, mut begun) = (0usize, 0usize);
         let mut at = 1;
@@ -322,7 +324,7 @@ impl Optimal {
             (front.end, front.distance) = (node.end as usize, node.distance);
         }
         let spent = bytes(front.cost);
-        if front.end < at + MIN_MATCH || spent + 3 + LAST_LITERALS > budget {
+        if front.end < at + MIN_MATCH || at > front.last || spent + 3 + LAST_LITERALS > budget {
             return;
         }
         let (end, distance) = (front.end, front.distance);
