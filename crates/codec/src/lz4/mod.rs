@@ -110,13 +110,11 @@ mod tests {
     fn assert_well_formed(encoded: &[u8], decoded: usize, max_distance: u16) {
         let (mut ip, mut op, mut last) = (0, 0, None);
         let length = |ip: &mut usize, nibble: u8| {
-            let mut len = usize::from(nibble);
-            while nibble == 15 {
+            let (mut len, mut byte) = (usize::from(nibble), if nibble == 15 { 255 } else { 0 });
+            while byte == 255 {
+                byte = encoded[*ip];
                 *ip += 1;
-                len += usize::from(encoded[*ip - 1]);
-                if encoded[*ip - 1] < 255 {
-                    break;
-                }
+                len += usize::from(byte);
             }
             len
         };
