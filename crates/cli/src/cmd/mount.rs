@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 
-use ferofs::read::OpenOptions;
+use ferofs::read::{LowMemory, OpenOptions};
 use ferofs_fuse::MountOptions;
 
 use super::daemon_log;
@@ -135,7 +135,7 @@ impl Args {
         if self.low_memory {
             options.metadata_cache = LOW_CACHE;
             options.engine.packed_cache = LOW_CACHE;
-            options.engine.low_memory = true;
+            options.engine.low_memory = LowMemory::Always;
         }
         options
     }

@@ -115,6 +115,16 @@ pub(super) unsafe fn copy_over(dst: &mut [u8], to: usize, src: &[u8], from: usiz
     }
 }
 
+/// Copies `src[from..from + len]` to `dst[to..]`; may write up to 31 bytes beyond `len` if they lie within `dst`.
+#[inline(always)]
+pub(super) fn copy(dst: &mut [u8], to: usize, src: &[u8], from: usize, len: usize) {
+    if to + len + 32 > dst.len() || from + len + 32 > src.len() {
+        return dst[to..to + len].copy_from_slice(&src[from..from + len]);
+    }
+    // SAFETY: both slices reach 32 bytes beyond `len`, as was just checked.
+    unsafe { copy_over(dst, to, src, from, len) };
+}
+
 /// Copies `buf[from..from + len]` to `buf[to..]`, byte for byte in that order, so that the copy may take up what it
 /// wrote itself; may write up to 31 bytes beyond `len` if they lie within `buf`. `from` is not `to`.
 #[inline(always)]
