@@ -177,17 +177,6 @@ unsafe fn copy_in_steps<const N: usize>(buf: &mut [u8], from: usize, to: usize, 
     }
 }
 
-/// Copies `src[from..from + len]` to `dst[to..]`; may write up to 32 bytes beyond `len` if they lie within `dst`.
-#[inline(always)]
-pub(super) fn copy(dst: &mut [u8], to: usize, src: &[u8], from: usize, len: usize) {
-    if to + len + 32 <= dst.len() && from + len + 32 <= src.len() {
-        // SAFETY: just checked.
-        unsafe { copy_over(dst, to, src, from, len) };
-    } else {
-        dst[to..to + len].copy_from_slice(&src[from..from + len]);
-    }
-}
-
 /// Stores one byte.
 ///
 /// # Safety
