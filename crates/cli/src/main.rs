@@ -8,6 +8,7 @@
 
 mod cmd;
 mod compat;
+mod compression;
 mod exit;
 
 use std::ffi::OsString;

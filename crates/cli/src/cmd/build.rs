@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use ferofs::build::{BlockSize, Compression, Exclude, Options, Progress, Stage, Summary, Timestamp, build};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use super::cancel_on_signals;
+use crate::compression::{FEATURES, Setting, bytes, feature};
 use crate::exit::{Failure, Outcome};
 
 /// Build an image from a directory
@@ -29,9 +29,32 @@ pub(crate) struct Args {
     /// The image, a file or a block device
     image: PathBuf,
 
-    /// How file content is stored
-    #[arg(short = 'z', long, value_enum, default_value_t = Algorithm::None)]
-    compress: Algorithm,
+    /// How file content is compressed: none, or lz4, lz4hc, lzma, deflate or zstd, each with an optional
+    /// level (lz4hc,12 or zstd,level=19) and dictsize=BYTES; further ones after colons, for --compress-hints
+    #[arg(short = 'z', long, value_name = "X[,LEVEL]", default_value = "none")]
+    compress: String,
+
+    /// The most compressed bytes that are read for any of a file's bytes: a multiple of the block size up to
+    /// 1M. More makes smaller images and slower random reads [default: the block size]
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
+    cluster_size: Option<u32>,
+
+    /// Features that make images smaller, and need newer kernels: ztailpacking (5.17), fragments[=SIZE],
+    /// all-fragments[=SIZE], dedupe (6.1), 48bit (6.15); legacy-compress for full indexes
+    #[arg(short = 'E', long, value_name = "X[,...]", value_delimiter = ',', value_parser = known_feature)]
+    features: Vec<String>,
+
+    /// Lines of `SIZE [NUMBER] REGEX`: the cluster size, and which of -z's algorithms, for paths
+    #[arg(long, value_name = "FILE")]
+    compress_hints: Option<PathBuf>,
+
+    /// The most bytes that one extent decodes to
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_extent_bytes: Option<u32>,
+
+    /// Store each file for itself, also where others have the same content
+    #[arg(long)]
+    no_share: bool,
 
     /// Number of worker threads; the image does not depend on it [default: one for each processor]
     #[arg(long, value_name = "N")]
@@ -94,16 +117,8 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Algorithm {
-    /// As it is
-    None,
-    /// LZ4: fast to read and write
-    Lz4,
-}
-
 pub(crate) fn run(args: &Args) -> Outcome {
-    execute(&args.options(), &args.image, args.quiet)
+    execute(&args.options()?, &args.image, args.quiet)
 }
 
 /// Builds an image, with a progress bar and a summary where somebody looks.
@@ -125,12 +140,10 @@ pub(crate) fn execute(options: &Options, image: &Path, quiet: bool) -> Outcome {
 }
 
 impl Args {
-    fn options(&self) -> Options {
+    fn options(&self) -> Result<Options, Failure> {
         let mut options = Options::new(&self.source);
-        options.compression = match self.compress {
-            Algorithm::None => Compression::None,
-            Algorithm::Lz4 => Compression::Lz4 { level: 0 },
-        };
+        options.compression = self.compression()?;
+        options.share = !self.no_share;
         options.workers = self.workers;
         options.block_size = self.block_size;
         options.build_time = self.time;
@@ -146,7 +159,41 @@ impl Args {
         // Ids are added modulo 2^32, so negative offsets come out right.
         options.uid_offset = self.uid_offset as u32;
         options.gid_offset = self.gid_offset as u32;
-        options
+        Ok(options)
+    }
+
+    fn compression(&self) -> Result<Option<Compression>, Failure> {
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path).map_err(|e| Failure::about(path, format!("read: {e}")))
+        };
+        let hints = self.compress_hints.as_ref().map(read).transpose()?;
+        let setting = Setting {
+            compressors: Some(self.compress.as_str()).filter(|name| *name != "none"),
+            pcluster: self.cluster_size,
+            hints: hints.as_deref(),
+            max_extent: self.max_extent_bytes,
+        };
+        let refuse = |(option, reason)| Failure::about(&self.image, format!("{option}: {reason}"));
+        let mut compression = setting.compression(self.block_size).map_err(refuse)?;
+        for text in &self.features {
+            let Some(compression) = &mut compression else {
+                return Err(refuse(("-E", format!("{text} needs a compressor (-z)"))));
+            };
+            feature(compression, text).map_err(|e| refuse(("-E", e.to_string())))?;
+        }
+        Ok(compression)
+    }
+}
+
+fn size(text: &str) -> Result<u32, &'static str> {
+    bytes(text).ok_or("not a number of bytes, such as 65536 or 64K")
+}
+
+fn known_feature(text: &str) -> Result<String, String> {
+    let name = text.split('=').next().unwrap_or_default();
+    match FEATURES.contains(&name) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("there are {}", FEATURES.join(", "))),
     }
 }
 

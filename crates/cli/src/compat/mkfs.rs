@@ -19,16 +19,24 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use ferofs::build::{
-    BlockSize, ChunkOptions, Compression, Exclude, FsConfig, InodeForm, Labels, Options, Timestamp,
+    BlockSize, ChunkOptions, Exclude, Fragments, FsConfig, Index, InodeForm, Labels, Options, Timestamp,
     XattrOptions,
 };
 
+use crate::compression::Setting;
 use crate::exit::{Failure, Outcome};
 use args::Args;
 use extended::{ChunkEntries, Extended};
 
 /// The compressors, as `--help` names them, with what may follow them.
-const COMPRESSORS: [(&str, &str); 2] = [("lz4", ""), ("lz4hc", "[,level=<0-12>] (default=9)")];
+const COMPRESSORS: [(&str, &str); 6] = [
+    ("lz4", ""),
+    ("lz4hc", "[,level=<0-12>] (default=9)"),
+    ("lzma", "[,level=<0-9>|<100-109>] (default=6) [,dictsize=<4096-8388608>]"),
+    ("deflate", "[,level=<0-12>] (default=6)"),
+    ("libdeflate", "[,level=<0-12>] (default=6)"),
+    ("zstd", "[,level=<1-22>] (default=3) [,dictsize=<1024-1048576>]"),
+];
 
 /// Why an argument is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -151,24 +159,48 @@ impl Args {
     }
 
     fn compression(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {
-        if let Some(compressor) = &self.compressor {
-            options.compression = parse_compressor(compressor)?;
+        if extended.dot_omitted {
+            return Err(refusal("-E", "dot-omitted".into(), "not supported"));
         }
-        if let Some(size) = self.pcluster_size.filter(|size| *size != self.block_size) {
-            return Err(refusal("-C", size.to_string(), "only clusters of one block are supported"));
+        let hints = match &self.compress_hints {
+            None => None,
+            Some(path) => Some(std::fs::read_to_string(path).map_err(|e| {
+                refusal("--compress-hints", path.display().to_string(), format!("cannot be read: {e}"))
+            })?),
+        };
+        let setting = Setting {
+            compressors: self.compressor.as_deref(),
+            pcluster: self.pcluster_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            hints: hints.as_deref(),
+            max_extent: self.max_extent_bytes.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+        };
+        options.compression = setting.compression(options.block_size).map_err(|(option, reason)| {
+            let value = match option {
+                "-z" => self.compressor.clone(),
+                "-C" => self.pcluster_size.map(|size| size.to_string()),
+                _ => self.compress_hints.as_ref().map(|path| path.display().to_string()),
+            };
+            refusal(option, value.unwrap_or_default(), reason)
+        })?;
+        let Some(compression) = &mut options.compression else {
+            let fragments = extended.fragments.is_some().then_some("fragments");
+            return match extended.tail_packing.then_some("ztailpacking").or(fragments) {
+                Some(name) => Err(refusal("-E", name.to_owned(), "needs a compressor (-z)")),
+                None => Ok(()),
+            };
+        };
+        compression.inline_tails = extended.tail_packing;
+        compression.dedupe = extended.dedupe;
+        compression.index = match (extended.wide, extended.legacy_compress) {
+            (true, _) => Index::Extents,
+            (false, true) => Index::Full,
+            (false, false) => Index::Compact,
+        };
+        if let Some(fragments) = extended.fragments {
+            compression.fragments = if fragments.all { Fragments::All } else { Fragments::Tails };
+            compression.fragment_pcluster = fragments.pcluster;
         }
-        let features = [
-            ("48bit", extended.wide),
-            ("dedupe", extended.dedupe),
-            ("dot-omitted", extended.dot_omitted),
-            ("fragments", extended.fragments.is_some()),
-            ("legacy-compress", extended.legacy_compress),
-            ("ztailpacking", extended.tail_packing),
-        ];
-        match features.into_iter().find(|(_, on)| *on) {
-            Some((name, _)) => Err(refusal("-E", name.to_owned(), "not supported")),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn chunks(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {
@@ -288,30 +320,6 @@ fn relative(path: &OsStr) -> PathBuf {
         .filter(|part| !part.is_empty() && *part != b".")
         .map(OsStr::from_bytes)
         .collect()
-}
-
-/// A compressor as `-z` names it: `lz4`, `lz4hc,9`, `lz4hc,level=9`.
-fn parse_compressor(text: &str) -> Result<Compression, Refusal> {
-    let refuse = |reason: String| refusal("-z", text.to_owned(), reason);
-    if text.contains(':') {
-        return Err(refuse("several compressors in one image are not supported".into()));
-    }
-    let mut parts = text.split(',');
-    let name = parts.next().unwrap_or_default();
-    if !COMPRESSORS.iter().any(|(known, _)| *known == name) {
-        let names = COMPRESSORS.map(|(name, _)| name);
-        let nearest = nearest(name, names);
-        return Err(refuse(format!("no such compressor{nearest}; there are {}", names.join(", "))));
-    }
-    let mut level = if name == "lz4hc" { 9 } else { 0 };
-    for part in parts {
-        let number = part.strip_prefix("level=").unwrap_or(part);
-        level = number.parse().map_err(|_| refuse("the level is no number".into()))?;
-    }
-    if level > 12 {
-        return Err(refuse("levels go from 0 to 12".into()));
-    }
-    Ok(Compression::Lz4 { level })
 }
 
 /// Runs `mkfs.erofs` with these arguments, the program's name first.

@@ -1,28 +1,31 @@
 //! The data stage: files go out to workers as [`Work`], come back as [`Done`] in any order, and are
 //! appended to the image in the order of the tree by the thread that called.
 //!
-//! At most a few works a worker are under way, so memory is bounded whatever the tree holds.
+//! At most a few works a worker are under way, so memory is bounded whatever the tree holds. What becomes a
+//! fragment is known when its file is appended; the packed inode's parts go out beside the files.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use ferofs_format::inode::DataLayout;
-use ferofs_format::{BlockAddr, Incompat};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use ferofs_format::inode::{DataLayout, Inode, Place};
+use ferofs_format::{Algorithm, BlockAddr, BytePos, Incompat};
 
-use super::chunk::{ChunkPlan, Ranges};
-use super::index::{self, ExtentLog};
+use super::chunk::ChunkPlan;
+use super::compression::Index;
+use super::encode::{Encoded, End};
+use super::feed::{Cut, Feed, Feeder};
+use super::index::{FileEnd, Indexed};
+use super::log::ExtentLog;
 use super::output::Output;
-use super::segment::{Done, Piece, PieceKind, SEGMENT, Shop, Work, Worker};
+use super::packed::Packed;
+use super::segment::{Done, Piece, PieceKind, Shop, Work, Worker};
 use super::spill::{Payload, Spill};
-use super::tree::{Kind, NodeId};
+use super::tree::NodeId;
+use super::twins::Print;
 use super::{Options, Warning};
 use crate::{Error, Result};
 
-/// Small files go to a worker in batches of about this many bytes...
-const BATCH_BYTES: u64 = 1 << 20;
-/// ...or of this many files.
-const BATCH_FILES: usize = 256;
 /// Works under way for each worker, and some more.
 const AHEAD: usize = 3;
 
@@ -42,11 +45,55 @@ pub(crate) enum Content {
     Skipped,
 }
 
+impl Content {
+    /// Bytes that follow the inode and its xattrs.
+    pub(crate) fn len_after(&self) -> usize {
+        match self {
+            Self::Flat { tail, .. } => tail.map_or(0, Payload::len),
+            Self::Compressed { index, .. } => index.len(),
+            Self::Chunked { table, .. } => table.len(),
+            Self::None | Self::Skipped => 0,
+        }
+    }
+
+    /// Tells `inode` where its content is, and returns what follows it.
+    pub(crate) fn settle(&self, inode: &mut Inode) -> Option<Payload> {
+        match *self {
+            Self::None | Self::Skipped => None,
+            Self::Flat { start, tail } => {
+                inode.place = Place::Blocks(start);
+                if tail.is_some() {
+                    inode.layout = DataLayout::FlatInline;
+                }
+                tail
+            }
+            Self::Compressed { layout, blocks, index } => {
+                inode.layout = layout;
+                inode.place = Place::Compressed { blocks };
+                Some(index)
+            }
+            Self::Chunked { format, table } => {
+                inode.layout = DataLayout::ChunkBased;
+                inode.place = Place::Chunked { format };
+                Some(table)
+            }
+        }
+    }
+}
+
+/// The packed inode.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedInode {
+    pub(crate) size: u64,
+    pub(crate) content: Content,
+}
+
 /// What the data stage leaves behind.
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     /// By node.
     pub(crate) contents: Vec<Content>,
+    pub(crate) packed: Option<PackedInode>,
     pub(crate) features: Incompat,
     pub(crate) bytes_read: u64,
     /// Bytes of files that are stored with another file's.
@@ -54,8 +101,22 @@ pub(crate) struct Data {
     pub(crate) peak_works: usize,
 }
 
-type Job = (usize, Work, Done);
-type Answer = (usize, Result<(), Error>, Done);
+impl Data {
+    /// Whether anything was encoded.
+    pub(crate) fn is_encoded(&self) -> bool {
+        self.features.contains(Incompat::LZ4_0PADDING)
+    }
+}
+
+/// Which queue a work came from, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ticket {
+    Files(usize),
+    Packed(usize),
+}
+
+type Job = (Ticket, Work, Done);
+type Answer = (Ticket, Result<(), Error>, Done);
 
 /// Appends the content of every regular file to `output`.
 pub(crate) fn run(
@@ -66,28 +127,30 @@ pub(crate) fn run(
     warnings: &mut Vec<Warning>,
 ) -> Result<Data> {
     let workers = options.worker_count();
-    let ahead = workers * AHEAD + 2;
-    let (job_tx, job_rx) = bounded::<Job>(ahead);
-    let (answer_tx, answer_rx) = bounded::<Answer>(ahead);
+    let (job_tx, job_rx) = unbounded::<Job>();
+    let (answer_tx, answer_rx) = unbounded::<Answer>();
     let data = Data { contents: vec![Content::None; shop.tree.nodes.len()], ..Data::default() };
-    let larges = VecDeque::new();
-    let mut stage = Stage { options, shop, output, spill, warnings, larges, data };
+    let packed = Packed::new(spill.dir(), shop.block.bytes64());
+    let (larges, originals) = (VecDeque::new(), HashMap::new());
+    let mut stage = Stage { options, shop, output, spill, warnings, larges, originals, packed, data };
     std::thread::scope(|scope| {
         for _ in 0..workers {
-            let worker = Worker::new(shop, options.compressor()?);
-            let (jobs, answers) = (job_rx.clone(), answer_tx.clone());
+            let (worker, jobs, answers) = (Worker::new(shop), job_rx.clone(), answer_tx.clone());
             scope.spawn(move || serve(worker, &jobs, &answers));
         }
         drop(answer_tx);
-        stage.drive(ahead, job_tx, &answer_rx)
+        stage.drive(workers * AHEAD + 2, &job_tx, &answer_rx)?;
+        // Workers end with the queue.
+        drop(job_tx);
+        stage.finish_packed()
     })?;
     Ok(stage.data)
 }
 
 fn serve(mut worker: Worker<'_>, jobs: &Receiver<Job>, answers: &Sender<Answer>) {
-    for (number, work, mut done) in jobs {
+    for (ticket, work, mut done) in jobs {
         let result = worker.run(&work, &mut done);
-        if answers.send((number, result, done)).is_err() {
+        if answers.send((ticket, result, done)).is_err() {
             return;
         }
     }
@@ -102,6 +165,9 @@ struct Stage<'a> {
     warnings: &'a mut Vec<Warning>,
     /// Files in parts, from the one whose parts are awaited on.
     larges: VecDeque<Large>,
+    /// What was stored of contents that other files can have.
+    originals: HashMap<Print, Content>,
+    packed: Packed,
     data: Data,
 }
 
@@ -110,40 +176,63 @@ struct Large {
     node: NodeId,
     /// Bytes that are still to come.
     left: u64,
-    start: Option<BlockAddr>,
+    start: Option<BytePos>,
     log: ExtentLog,
+    /// The method of its encoded parts.
+    method: usize,
     plan: Option<ChunkPlan>,
 }
 
 impl Stage<'_> {
-    fn drive(&mut self, ahead: usize, jobs: Sender<Job>, answers: &Receiver<Answer>) -> Result<()> {
-        let mut feeder = Feeder::new(self.shop, self.options);
+    fn drive(&mut self, ahead: usize, jobs: &Sender<Job>, answers: &Receiver<Answer>) -> Result<()> {
+        let mut feeder = Feeder::new(self.shop);
         let mut spare: Vec<Done> = Vec::new();
         // Answers by number, from the one that is appended next on.
         let mut waiting: VecDeque<Option<(Result<()>, Done)>> = VecDeque::new();
-        let (mut sent, mut appended) = (0, 0);
+        let (mut sent, mut appended, mut packing) = (0, 0, 0);
         let mut more = true;
         loop {
-            while more && sent - appended < ahead {
-                match feeder.next(self)? {
+            // Fragments first: they hold memory.
+            while packing < ahead
+                && let Some((number, part)) = self.packed.take()
+            {
+                self.send(
+                    jobs,
+                    (Ticket::Packed(number), Work::Packed(part), spare.pop().unwrap_or_default()),
+                )?;
+                packing += 1;
+            }
+            while more && sent - appended < ahead && !self.packed.has_parts() {
+                match self.feed(&mut feeder)? {
                     Some(work) => {
-                        let done = spare.pop().unwrap_or_default();
-                        if jobs.send((sent, work, done)).is_err() {
-                            return Err(Error::Interrupted);
-                        }
+                        self.send(jobs, (Ticket::Files(sent), work, spare.pop().unwrap_or_default()))?;
                         waiting.push_back(None);
                         sent += 1;
                     }
                     None => more = false,
                 }
             }
-            self.data.peak_works = self.data.peak_works.max(sent - appended);
-            if sent == appended {
+            self.data.peak_works = self.data.peak_works.max(sent - appended + packing);
+            if sent == appended && packing == 0 && !self.packed.has_parts() {
+                if self.packed.close() {
+                    continue;
+                }
                 return Ok(());
             }
             self.options.check_cancelled()?;
-            let Ok((number, result, done)) = answers.recv() else { return Err(Error::Interrupted) };
-            waiting[number - appended] = Some((result, done));
+            let Ok((ticket, result, mut done)) = answers.recv() else { return Err(Error::Interrupted) };
+            match ticket {
+                Ticket::Files(number) => waiting[number - appended] = Some((result, done)),
+                Ticket::Packed(number) => {
+                    packing -= 1;
+                    result?;
+                    if let Some(Piece { kind: PieceKind::Encoded(encoded, _), .. }) = done.pieces.pop() {
+                        self.packed.put(number, &encoded, &mut done.extents)?;
+                    }
+                    done.clear();
+                    spare.push(done);
+                }
+            }
             while let Some((result, mut done)) = waiting.front_mut().and_then(Option::take) {
                 waiting.pop_front();
                 appended += 1;
@@ -155,8 +244,34 @@ impl Stage<'_> {
         }
     }
 
-    fn address(&self) -> BlockAddr {
-        BlockAddr::new(self.output.position() >> self.shop.block.bits())
+    fn send(&self, jobs: &Sender<Job>, job: Job) -> Result<()> {
+        jobs.send(job).map_err(|_| Error::Interrupted)
+    }
+
+    /// The next work on files.
+    fn feed(&mut self, feeder: &mut Feeder<'_>) -> Result<Option<Work>> {
+        loop {
+            let Cut { node, bytes, plan } = match feeder.next() {
+                None => return Ok(None),
+                Some(Feed::Work(work)) => return Ok(Some(work)),
+                Some(Feed::Large(cut)) => cut,
+            };
+            if self.options.skip_unreadable
+                && let Err(error) = self.shop.contents.probe(self.shop.tree, node)
+            {
+                self.warnings.push(Warning::Skipped(error));
+                self.data.contents[node.index()] = Content::Skipped;
+                feeder.drop_large();
+                continue;
+            }
+            if let (Some(plan), 0) = (&plan, bytes) {
+                self.data.contents[node.index()] = self.chunked(plan, BlockAddr::new(0))?;
+                feeder.drop_large();
+                continue;
+            }
+            let log = ExtentLog::new(self.shop.block.bytes64());
+            self.larges.push_back(Large { node, left: bytes, start: None, log, method: 0, plan });
+        }
     }
 
     fn append(&mut self, done: &mut Done) -> Result<()> {
@@ -164,72 +279,140 @@ impl Stage<'_> {
         let progress = &self.options.progress;
         progress.bytes_done.fetch_add(done.bytes_read, Ordering::Relaxed);
         progress.files_done.fetch_add(done.pieces.len() as u64, Ordering::Relaxed);
-        let mut addr = self.address().get();
-        let mut tails = 0;
-        for Piece { node, blocks, kind } in std::mem::take(&mut done.pieces) {
-            let start = BlockAddr::new(addr);
-            addr += blocks;
+        let (mut extents, mut tails) = (done.extents.as_slice(), done.tails.as_slice());
+        for piece in std::mem::take(&mut done.pieces) {
+            let (bytes, tail);
+            (bytes, extents) = extents.split_at(piece.extents);
+            (tail, tails) = tails.split_at(piece.tails);
+            let node = piece.node;
             if self.larges.front().is_some_and(|large| large.node == node) {
-                self.part(start, kind, done)?;
+                self.part(piece.kind, bytes, tail, done.bytes_read)?;
                 continue;
             }
-            let content = match kind {
-                PieceKind::Stored { tail } => {
-                    let bytes = &done.tails[tails..tails + tail];
-                    tails += tail;
-                    let tail = if tail > 0 { Some(self.spill.push(bytes)?) } else { None };
-                    Content::Flat { start, tail }
+            let content = match piece.print.and_then(|print| self.originals.get(&print)) {
+                Some(original) => {
+                    self.data.bytes_shared += self.shop.tree.node(node).size;
+                    original.clone()
                 }
-                PieceKind::Encoded(log) => self.compressed(node, &log, start)?,
-                PieceKind::Unreadable(error) => {
-                    self.warnings.push(Warning::Skipped(error));
-                    Content::Skipped
-                }
+                None => self.content(node, piece.kind, bytes, tail)?,
             };
+            if let Some(print) = piece.print {
+                self.originals.entry(print).or_insert_with(|| content.clone());
+            }
             self.data.contents[node.index()] = content;
         }
-        self.output.append(&done.blocks)
+        Ok(())
+    }
+
+    /// Appends what was made of a whole file.
+    fn content(&mut self, node: NodeId, kind: PieceKind, bytes: &[u8], tail: &[u8]) -> Result<Content> {
+        match kind {
+            PieceKind::Stored => {
+                self.align()?;
+                let start = self.address();
+                self.output.append(bytes)?;
+                let tail = if tail.is_empty() { None } else { Some(self.spill.push(tail)?) };
+                Ok(Content::Flat { start, tail })
+            }
+            PieceKind::Encoded(Encoded { log, end }, method) => {
+                let first = BytePos::new(self.output.position());
+                self.output.append(bytes)?;
+                let end = self.end(end, tail);
+                self.compressed(node, &log, &end, first, method)
+            }
+            PieceKind::Unreadable(error) => {
+                self.warnings.push(Warning::Skipped(error));
+                Ok(Content::Skipped)
+            }
+            // Its original came before, or could not be read although this one could.
+            PieceKind::Twin => Err(Error::SourceChanged(self.shop.contents.path(self.shop.tree, node))),
+        }
+    }
+
+    fn end(&mut self, end: End, tail: &[u8]) -> FileEnd {
+        match end {
+            End::None => FileEnd::None,
+            End::Inline { encoded, .. } => FileEnd::Inline { bytes: tail.to_vec(), encoded },
+            End::Fragment { .. } => FileEnd::Fragment { offset: self.packed.push(tail) },
+        }
     }
 
     /// Takes the next part of the first large file; a part comes alone.
-    fn part(&mut self, start: BlockAddr, kind: PieceKind, done: &mut Done) -> Result<()> {
+    fn part(&mut self, kind: PieceKind, bytes: &[u8], tail: &[u8], read: u64) -> Result<()> {
         let Some(mut large) = self.larges.pop_front() else { return Ok(()) };
-        let start = *large.start.get_or_insert(start);
-        if let PieceKind::Encoded(log) = &kind {
-            large.log.extend(log);
+        let start = match large.start {
+            Some(start) => start,
+            None => {
+                self.align()?;
+                *large.start.insert(BytePos::new(self.output.position()))
+            }
+        };
+        let mut end = FileEnd::None;
+        if let PieceKind::Encoded(encoded, method) = kind {
+            large.log.extend(&encoded.log);
+            large.method = method;
+            end = self.end(encoded.end, tail);
         }
-        large.left -= done.bytes_read;
+        large.left -= read;
         if large.left > 0 {
             self.larges.push_front(large);
-            return Ok(());
+            return self.output.append(bytes);
         }
         let (node, block) = (large.node, self.shop.block);
         let content = if let Some(plan) = &large.plan {
-            self.chunked(plan, start)?
-        } else if large.log.is_flat() {
-            let size = self.shop.tree.node(node).size;
-            let tail = self.shop.heads.inline_tail(node, size, block);
-            let mut payload = None;
-            if tail > 0 {
-                let whole = done.blocks.len() - block.bytes();
-                payload = Some(self.spill.push(&done.blocks[whole..whole + tail])?);
-                done.blocks.truncate(whole);
-            }
-            Content::Flat { start, tail: payload }
+            self.output.append(bytes)?;
+            self.chunked(plan, start.block(block))?
+        } else if large.log.is_flat() && end == FileEnd::None {
+            let tail = self.shop.inline_tail(node, self.shop.tree.node(node).size);
+            // The last block starts here.
+            let whole =
+                if tail > 0 { (bytes.len() - 1) / block.bytes() * block.bytes() } else { bytes.len() };
+            self.output.append(&bytes[..whole])?;
+            let tail = if tail > 0 { Some(self.spill.push(&bytes[whole..whole + tail])?) } else { None };
+            Content::Flat { start: start.block(block), tail }
         } else {
-            self.compressed(node, &large.log, start)?
+            self.output.append(bytes)?;
+            self.compressed(node, &large.log, &end, start, large.method)?
         };
         self.data.contents[node.index()] = content;
         Ok(())
     }
 
-    fn compressed(&mut self, node: NodeId, log: &ExtentLog, start: BlockAddr) -> Result<Content> {
+    fn compressed(
+        &mut self,
+        node: NodeId,
+        log: &ExtentLog,
+        end: &FileEnd,
+        first: BytePos,
+        method: usize,
+    ) -> Result<Content> {
         let size = self.shop.tree.node(node).size;
-        let head = self.shop.heads.len(node);
-        let (layout, index) =
-            index::encode(log, size, start, head, self.shop.block).map_err(Error::Layout)?;
+        self.indexed(
+            Indexed { log, end, size, first, algorithm: self.algorithm(method) },
+            self.shop.heads.len(node),
+        )
+    }
+
+    fn algorithm(&self, method: usize) -> Algorithm {
+        let method = self.shop.compression.and_then(|compression| compression.methods.get(method));
+        // Encoded content has a method.
+        method.map_or(Algorithm::Lz4, |method| method.algorithm())
+    }
+
+    fn indexed(&mut self, file: Indexed<'_>, head_len: usize) -> Result<Content> {
+        let form = self.shop.form();
+        let (layout, index) = form.encode(file, head_len).map_err(Error::Layout)?;
         self.data.features |= Incompat::LZ4_0PADDING;
-        Ok(Content::Compressed { layout, blocks: log.count(), index: self.spill.push(&index)? })
+        self.data.features |= match file.end {
+            FileEnd::None => Incompat::empty(),
+            FileEnd::Inline { .. } => Incompat::ZTAILPACKING,
+            FileEnd::Fragment { .. } => Incompat::FRAGMENTS,
+        };
+        if form.index == Index::Extents {
+            self.data.features |= Incompat::BIT48;
+        }
+        let blocks = self.shop.block.blocks_for(file.log.size_with_shared());
+        Ok(Content::Compressed { layout, blocks, index: self.spill.push(&index)? })
     }
 
     fn chunked(&mut self, plan: &ChunkPlan, start: BlockAddr) -> Result<Content> {
@@ -237,100 +420,29 @@ impl Stage<'_> {
         self.data.features |= Incompat::CHUNKED_FILE;
         Ok(Content::Chunked { format, table: self.spill.push(&table)? })
     }
-}
 
-/// Cuts the tree's files into works, one at a time.
-struct Feeder<'a> {
-    shop: Shop<'a>,
-    compressing: bool,
-    nodes: std::ops::Range<u32>,
-    batch: Vec<NodeId>,
-    batch_bytes: u64,
-    /// Ranges of the large file that is being cut, from its last one on.
-    cutting: Option<(NodeId, Ranges, bool)>,
-}
-
-impl<'a> Feeder<'a> {
-    fn new(shop: Shop<'a>, options: &Options) -> Self {
-        Self {
-            shop,
-            compressing: options.compresses(),
-            nodes: 0..shop.tree.nodes.len() as u32,
-            batch: Vec::new(),
-            batch_bytes: 0,
-            cutting: None,
+    /// Appends what was made of all fragments.
+    fn finish_packed(&mut self) -> Result<()> {
+        if self.packed.size() == 0 {
+            return Ok(());
         }
+        self.align()?;
+        let first = BytePos::new(self.output.position());
+        self.packed.append_to(self.output)?;
+        let (log, size) = (self.packed.log().clone(), self.packed.size());
+        let file = Indexed { log: &log, end: &FileEnd::None, size, first, algorithm: self.algorithm(0) };
+        let content = self.indexed(file, super::heads::PACKED_LEN)?;
+        self.data.packed = Some(PackedInode { size, content });
+        Ok(())
     }
 
-    fn next(&mut self, stage: &mut Stage<'_>) -> Result<Option<Work>> {
-        loop {
-            // A large file waits until the small ones before it are on their way.
-            if self.cutting.is_some() && !self.batch.is_empty() {
-                return Ok(Some(self.flush()));
-            }
-            if let Some(work) = self.cut() {
-                return Ok(Some(work));
-            }
-            if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= BATCH_FILES {
-                return Ok(Some(self.flush()));
-            }
-            let Some(id) = self.nodes.next().map(NodeId) else {
-                return Ok((!self.batch.is_empty()).then(|| self.flush()));
-            };
-            let node = self.shop.tree.node(id);
-            let Kind::Regular { sparse } = node.kind else { continue };
-            let plan = if sparse { self.chunk_plan(id) } else { None };
-            if node.size == 0 {
-                continue;
-            } else if plan.is_none() && node.size <= SEGMENT {
-                self.batch.push(id);
-                self.batch_bytes += node.size;
-                continue;
-            }
-            if stage.options.skip_unreadable
-                && let Err(error) = self.shop.contents.probe(self.shop.tree, id)
-            {
-                stage.warnings.push(Warning::Skipped(error));
-                stage.data.contents[id.index()] = Content::Skipped;
-                continue;
-            }
-            let ranges = plan.as_ref().map_or_else(|| vec![(0, node.size)], |plan| plan.runs.clone());
-            let left = ranges.iter().map(|(start, end)| end - start).sum();
-            if let (Some(plan), 0) = (&plan, left) {
-                stage.data.contents[id.index()] = stage.chunked(plan, BlockAddr::new(0))?;
-                continue;
-            }
-            let store = plan.is_some() || !self.compressing;
-            stage.larges.push_back(Large { node: id, left, start: None, log: ExtentLog::new(), plan });
-            self.cutting = Some((id, ranges.into_iter().rev().collect(), store));
-        }
+    /// Goes on at a block's start.
+    fn align(&mut self) -> Result<()> {
+        let position = self.output.position().next_multiple_of(self.shop.block.bytes64());
+        self.output.pad_to(position)
     }
 
-    fn flush(&mut self) -> Work {
-        self.batch_bytes = 0;
-        Work::Files(std::mem::take(&mut self.batch))
-    }
-
-    fn cut(&mut self) -> Option<Work> {
-        let (node, ranges, store) = self.cutting.as_mut()?;
-        let Some((start, end)) = ranges.last_mut() else {
-            self.cutting = None;
-            return None;
-        };
-        let (offset, len) = (*start, (*end - *start).min(SEGMENT));
-        *start += len;
-        let work = Work::Part { node: *node, offset, len: len as usize, store: *store };
-        if start == end {
-            ranges.pop();
-        }
-        Some(work)
-    }
-
-    /// How to store a file with holes; `None` as if it had none, also if it cannot be opened: the worker
-    /// says why.
-    fn chunk_plan(&self, id: NodeId) -> Option<ChunkPlan> {
-        let size = self.shop.tree.node(id).size;
-        let ranges = self.shop.contents.data_ranges(self.shop.tree, id)?;
-        ChunkPlan::new(size, &ranges, self.shop.block, self.compressing)
+    fn address(&self) -> BlockAddr {
+        BytePos::new(self.output.position()).block(self.shop.block)
     }
 }

@@ -2,13 +2,13 @@
 //! Source: FORMAT.md 2, 3, 4.
 
 use ferofs_format::dirent::{DirPacker, Dirent, write_block};
-use ferofs_format::inode::{DataLayout, FileType, Inode, Place};
+use ferofs_format::inode::{DataLayout, FileType, Inode, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, Nid};
 
 use super::Options;
-use super::data::Content;
+use super::data::{Content, PackedInode};
 use super::heads::{self, Heads};
 use super::layout::Packer;
 use super::output::Output;
@@ -27,6 +27,7 @@ pub(crate) struct Emitter<'a> {
     pub(crate) heads: &'a Heads,
     pub(crate) xattrs: &'a XattrPlan,
     pub(crate) contents: &'a [Content],
+    pub(crate) packed: Option<&'a PackedInode>,
     pub(crate) spill: &'a mut Spill,
 }
 
@@ -35,9 +36,17 @@ pub(crate) struct Emitter<'a> {
 struct Item {
     /// Bytes from the area's start.
     pos: u64,
-    node: NodeId,
-    /// Blocks of content rather than the inode.
-    is_blocks: bool,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// An inode with what follows it.
+    Inode(NodeId),
+    /// Blocks of its content.
+    Blocks(NodeId),
+    /// The packed inode.
+    Packed,
 }
 
 /// Where everything is.
@@ -48,6 +57,8 @@ struct Places {
     items: Vec<Item>,
     /// First blocks of the content in the area, by node; sorted.
     blocks: Vec<(NodeId, u64)>,
+    /// Position of the packed inode.
+    packed: Option<u64>,
     total_blocks: u64,
 }
 
@@ -65,16 +76,18 @@ impl Emitter<'_> {
         superblock.meta = BlockAddr::new(base >> block.bits());
         let places = self.plan(block);
         superblock.root = Nid::new(places.inodes[0] / SLOT_SIZE);
-        superblock.inodes = places.items.iter().filter(|item| !item.is_blocks).count() as u64;
+        superblock.inodes =
+            places.items.iter().filter(|item| matches!(item.what, What::Inode(_))).count() as u64;
+        superblock.packed = places.packed.map(|pos| Nid::new(pos / SLOT_SIZE));
         let mut bytes = Vec::new();
         for item in &places.items {
             options.check_cancelled()?;
             output.pad_to(base + item.pos)?;
             bytes.clear();
-            if item.is_blocks {
-                self.write_blocks(item.node, &places, block, &mut bytes)?;
-            } else {
-                self.write_inode(item.node, &places, superblock, &mut bytes)?;
+            match item.what {
+                What::Inode(node) => self.write_inode(node, &places, superblock, &mut bytes)?,
+                What::Blocks(node) => self.write_blocks(node, &places, block, &mut bytes)?,
+                What::Packed => self.write_packed(superblock, &mut bytes)?,
             }
             output.append(&bytes)?;
         }
@@ -99,27 +112,31 @@ impl Emitter<'_> {
             inodes: vec![0; self.tree.nodes.len()],
             items: Vec::with_capacity(self.tree.nodes.len()),
             blocks: Vec::new(),
+            packed: None,
             total_blocks: 0,
         };
         for id in self.tree.ids().filter(|id| !self.is_skipped(*id)) {
             let (after, blocks) = match &self.contents[id.index()] {
-                Content::Flat { tail, .. } => (tail.map_or(0, |tail| tail.len()), 0),
-                Content::Compressed { index, .. } => (index.len(), 0),
-                Content::Chunked { table, .. } => (table.len(), 0),
                 Content::None | Content::Skipped => {
                     let size = self.own_size(id, block);
                     let tail = self.heads.inline_tail(id, size, block);
                     (tail, block.blocks_for(size - tail as u64))
                 }
+                content => (content.len_after(), 0),
             };
             let pos = packer.place((self.heads.len(id) + after) as u64);
             places.inodes[id.index()] = pos;
-            places.items.push(Item { pos, node: id, is_blocks: false });
+            places.items.push(Item { pos, what: What::Inode(id) });
             if blocks > 0 {
                 let first = packer.place_blocks(blocks);
                 places.blocks.push((id, first));
-                places.items.push(Item { pos: first * block.bytes64(), node: id, is_blocks: true });
+                places.items.push(Item { pos: first * block.bytes64(), what: What::Blocks(id) });
             }
+        }
+        if let Some(packed) = self.packed {
+            let pos = packer.place((heads::PACKED_LEN + packed.content.len_after()) as u64);
+            places.packed = Some(pos);
+            places.items.push(Item { pos, what: What::Packed });
         }
         places.items.sort_unstable();
         places.total_blocks = packer.blocks();
@@ -207,32 +224,29 @@ impl Emitter<'_> {
         let mut inode = heads::inode(self.tree, self.xattrs, superblock, id, self.heads.version(id))?;
         let mut own = Vec::new();
         let mut after = None;
-        match self.contents[id.index()] {
-            Content::Flat { start, tail } => {
-                inode.place = Place::Blocks(start);
-                after = tail;
-            }
-            Content::Compressed { layout, blocks, index } => {
-                inode.layout = layout;
-                inode.place = Place::Compressed { blocks };
-                after = Some(index);
-            }
-            Content::Chunked { format, table } => {
-                inode.layout = DataLayout::ChunkBased;
-                inode.place = Place::Chunked { format };
-                after = Some(table);
-            }
+        let content = &self.contents[id.index()];
+        match content {
             Content::None | Content::Skipped => {
                 self.write_own(id, places, block, &mut own)?;
                 self.settle_own(id, places, superblock, &mut own, &mut inode);
             }
-        }
-        if let (Content::Flat { .. }, Some(_)) = (&self.contents[id.index()], after) {
-            inode.layout = DataLayout::FlatInline;
+            content => after = content.settle(&mut inode),
         }
         inode.write(superblock, out).map_err(Error::Layout)?;
         out.extend_from_slice(self.xattrs.region(id, self.tree.node(id).xattrs));
         out.extend_from_slice(&own);
+        if let Some(payload) = after {
+            out.extend_from_slice(self.spill.get(payload)?);
+        }
+        Ok(())
+    }
+
+    fn write_packed(&mut self, superblock: &Superblock, out: &mut Vec<u8>) -> Result<()> {
+        let Some(packed) = self.packed else { return Ok(()) };
+        let mtime = Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec };
+        let mut inode = heads::packed_inode(packed.size, self.tree.nodes.len() as u32 + 1, mtime);
+        let after = packed.content.settle(&mut inode);
+        inode.write(superblock, out).map_err(Error::Layout)?;
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);
         }

@@ -55,9 +55,15 @@ impl Front {
     }
 
     /// The front's bytes, when all is known.
-    pub(crate) fn bytes(&self, superblock: &Superblock, devices: &[DeviceSlot]) -> Result<Vec<u8>> {
+    pub(crate) fn bytes(
+        &self,
+        superblock: &Superblock,
+        configs: &[u8],
+        devices: &[DeviceSlot],
+    ) -> Result<Vec<u8>> {
         let mut bytes = vec![0; superblock::OFFSET];
         bytes.extend_from_slice(&superblock.to_bytes().map_err(Error::Layout)?);
+        bytes.extend_from_slice(configs);
         // The checksum covers whole blocks, and with small ones a bit of what follows.
         let covered = superblock::OFFSET + superblock.checksum_len();
         bytes.resize(covered.max(self.len as usize), 0);

@@ -1,6 +1,6 @@
 //! The part of each inode that is known before its data is: its form, and how long it is with xattrs.
 
-use ferofs_format::inode::{DataLayout, Inode, InodeVersion, Place, Timestamp};
+use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, xattr};
 
@@ -8,6 +8,9 @@ use super::content::Contents;
 use super::tree::{Kind, NodeId, Tree};
 use super::xattr::XattrPlan;
 use crate::{Error, Result};
+
+/// Bytes of the packed inode, which is extended and has no xattrs.
+pub(crate) const PACKED_LEN: usize = 64;
 
 /// The forms of inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,12 +97,36 @@ impl Heads {
         self.0[id.index()].version
     }
 
+    /// Whether the inode's tail may follow it.
+    pub(crate) fn may_inline(&self, id: NodeId) -> bool {
+        self.0[id.index()].may_inline
+    }
+
     /// How many of the last bytes of `size` can follow the inode within one block: those past the last
     /// whole block, or none.
     pub(crate) fn inline_tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
         let tail = (size & block.mask()) as usize;
         let head = self.0[id.index()];
         if head.may_inline && head.len as usize + tail <= block.bytes() { tail } else { 0 }
+    }
+}
+
+/// The packed inode, without a place.
+pub(crate) fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
+    Inode {
+        version: InodeVersion::Extended,
+        layout: DataLayout::FlatPlain,
+        file_type: FileType::Regular,
+        permissions: 0,
+        uid: 0,
+        gid: 0,
+        size,
+        nlink: 1,
+        mtime,
+        ino,
+        xattr_icount: 0,
+        place: Place::Nothing,
+        dot_omitted: false,
     }
 }
 
@@ -159,14 +186,21 @@ const fn shared_time(superblock: &Superblock) -> Timestamp {
     Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec }
 }
 
-/// The time of compact inodes: the most frequent one from which `build_time` can be counted.
-pub(crate) fn common_time(tree: &Tree, build_time: i64) -> Timestamp {
+/// The time that compact inodes count from, in seconds and with the nanoseconds of all of them: the most
+/// frequent time from which `build_time` can be counted, or, when inodes hold seconds (`wide`), the first one
+/// with the most frequent nanoseconds.
+pub(crate) fn common_time(tree: &Tree, build_time: i64, wide: bool) -> Timestamp {
     let countable = |secs: i64| build_time.checked_sub(secs).is_some_and(|d| u32::try_from(d).is_ok());
     let mut times: Vec<Timestamp> =
         tree.nodes.iter().map(|node| node.mtime).filter(|time| countable(time.secs)).collect();
-    times.sort_unstable();
+    if wide {
+        times.sort_unstable_by_key(|time| (time.nanos, time.secs));
+    } else {
+        times.sort_unstable();
+    }
+    let same = |a: &Timestamp, b: &Timestamp| a.nanos == b.nanos && (wide || a.secs == b.secs);
     let mut best = (0, Timestamp { secs: build_time, nanos: 0 });
-    for run in times.chunk_by(|a, b| a == b) {
+    for run in times.chunk_by(same) {
         if let Some(time) = run.first().filter(|_| run.len() > best.0) {
             best = (run.len(), *time);
         }

@@ -1,180 +1,303 @@
-//! From a file's extents to its compression index. Source: FORMAT.md 6.2 to 6.5.
+//! From a file's extents to its compression index. Source: FORMAT.md 6.2 to 6.7.
 
 use ferofs_format::inode::DataLayout;
 use ferofs_format::map::header::HEADER_SIZE;
 use ferofs_format::map::{
-    CompactIndex, CompactWriter, HeadKind, IndexFormat, IndexHeader, Lclusters, MapHeader, Pcluster, Tail,
-    full,
+    CompactIndex, CompactWriter, Encoding, ExtentRecord, ExtentsHeader, HeadKind, IndexFormat, IndexHeader,
+    Lclusters, MapHeader, Pcluster, RecordSize, Records, Tail, full,
 };
-use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, FileOffset, FormatError};
+use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault, FileOffset};
+use ferofs_format::{FormatError, Structure};
 
-/// Extents of one block each, in order, as variable-length integers: about two bytes an extent.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ExtentLog {
-    bytes: Vec<u8>,
-    count: u64,
-    /// Every extent is stored, and takes its whole block but for the last one.
-    flat: bool,
+use super::compression::Index;
+use super::log::{Extent, ExtentLog, ExtentPlace};
+
+/// What an image's indexes have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    pub(crate) index: Index,
+    pub(crate) block: BlockSize,
+    /// Any pcluster of the image can have more than one block.
+    pub(crate) big: bool,
 }
 
-impl ExtentLog {
-    pub(crate) const fn new() -> Self {
-        Self { bytes: Vec::new(), count: 0, flat: true }
-    }
+/// Where what comes after a file's logged extents is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FileEnd {
+    /// Nothing comes after them.
+    None,
+    /// Right behind the index.
+    Inline {
+        /// The bytes there: at least one, at most a block.
+        bytes: Vec<u8>,
+        encoded: bool,
+    },
+    /// At this position of the packed inode.
+    Fragment { offset: u64 },
+}
 
-    /// Adds an extent of `len` bytes, encoded or stored.
-    pub(crate) fn push(&mut self, len: usize, encoded: bool) {
-        let mut rest = ((len as u64) << 1) | u64::from(encoded);
-        while rest > 0x7f {
-            self.bytes.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        self.bytes.push(rest as u8);
-        self.count += 1;
-        self.flat &= !encoded;
-    }
+/// What is indexed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Indexed<'a> {
+    pub(crate) log: &'a ExtentLog,
+    pub(crate) end: &'a FileEnd,
+    /// Bytes of the file.
+    pub(crate) size: u64,
+    /// Where the extents that follow each other start.
+    pub(crate) first: BytePos,
+    pub(crate) algorithm: Algorithm,
+}
 
-    /// Adds the extents of the part of the file that follows.
-    pub(crate) fn extend(&mut self, other: &Self) {
-        self.bytes.extend_from_slice(&other.bytes);
-        self.count += other.count;
-        self.flat &= other.flat;
-    }
+/// The distance up to which readers may go through records of four bytes, which hold no positions.
+const UNPLACED_MAX: u64 = 1024;
 
-    /// Number of extents, and of blocks.
-    pub(crate) const fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Whether the blocks hold the content as it is.
-    pub(crate) const fn is_flat(&self) -> bool {
-        self.flat
-    }
-
-    /// The lengths, and whether each is encoded.
-    fn iter(&self) -> impl Iterator<Item = (u64, bool)> {
-        let mut bytes = self.bytes.iter();
-        std::iter::from_fn(move || {
-            let (mut value, mut shift) = (0, 0);
-            loop {
-                let byte = *bytes.next()?;
-                value |= u64::from(byte & 0x7f) << shift;
-                shift += 7;
-                if byte < 0x80 {
-                    return Some((value >> 1, value & 1 != 0));
-                }
+impl Form {
+    /// What follows an inode and its xattrs, `head_len` bytes: padding, the map header, the index, the
+    /// inline end.
+    pub(crate) fn encode(
+        &self,
+        file: Indexed<'_>,
+        head_len: usize,
+    ) -> Result<(DataLayout, Vec<u8>), FormatError> {
+        // Inodes start at multiples of 32, which is all that an index needs to know of its place.
+        let header_start = head_len.next_multiple_of(8);
+        let mut out = vec![0; header_start - head_len];
+        let layout = match file.end {
+            FileEnd::Fragment { offset } if file.log.count() == 0 => {
+                out.extend_from_slice(&MapHeader::WholeFragment { offset: *offset }.to_bytes(self.block)?);
+                DataLayout::CompressedCompact
             }
-        })
+            _ if self.index == Index::Extents => self.extents(file, header_start, &mut out)?,
+            _ => self.lclusters(file, header_start, &mut out)?,
+        };
+        if let FileEnd::Inline { bytes, .. } = file.end {
+            out.extend_from_slice(bytes);
+        }
+        Ok((layout, out))
     }
 
-    fn pclusters(&self, first: BlockAddr) -> impl Iterator<Item = Pcluster> {
-        let (mut start, mut addr) = (0, first.get());
-        self.iter().map(move |(len, encoded)| {
+    fn lclusters(
+        &self,
+        file: Indexed<'_>,
+        header_start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<DataLayout, FormatError> {
+        let Indexed { log, end, size, .. } = file;
+        let cluster = self.cluster(0)?;
+        let far = matches!(end, FileEnd::Fragment { offset } if u32::try_from(*offset).is_err());
+        let format = match self.block.bits() {
+            _ if self.index == Index::Full || log.shares() || far => IndexFormat::Full,
+            0..=12 => IndexFormat::Compact { dense: true },
+            13..=14 => IndexFormat::Compact { dense: false },
+            _ => IndexFormat::Full,
+        };
+        let header = IndexHeader {
+            format,
+            cluster,
+            algorithms: [file.algorithm; 2],
+            big: [self.big; 2],
+            interlaced: false,
+            tail: match end {
+                FileEnd::None => Tail::Blocks,
+                FileEnd::Inline { bytes, .. } => Tail::Inline { size: bytes.len() as u16 },
+                FileEnd::Fragment { offset } => Tail::Fragment { offset: *offset as u32 },
+            },
+        };
+        out.extend_from_slice(&MapHeader::Index(header).to_bytes(self.block)?);
+        let lclusters = Lclusters::new(self.pclusters(file), size, cluster, self.big);
+        if format == IndexFormat::Full {
+            out.extend_from_slice(&[0; 8]);
+            for lcluster in lclusters {
+                out.extend_from_slice(&full::encode(&lcluster?)?);
+            }
+            return Ok(DataLayout::CompressedFull);
+        }
+        let header_end = BytePos::new((header_start + HEADER_SIZE) as u64);
+        let index = CompactIndex::new(header_end, size, self.block, &header)?;
+        let mut writer = CompactWriter::new(index);
+        for lcluster in lclusters {
+            writer.push(&lcluster?, out)?;
+        }
+        writer.finish()?;
+        Ok(DataLayout::CompressedCompact)
+    }
+
+    fn pclusters(&self, file: Indexed<'_>) -> impl Iterator<Item = Pcluster> {
+        let (mut start, bits) = (0, self.block.bits());
+        let pclusters = file.log.placed(file.first).map(move |(at, extent)| {
             let pcluster = Pcluster {
                 start: FileOffset::new(start),
-                kind: if encoded { HeadKind::Head1 } else { HeadKind::Plain },
-                addr: BlockAddr::new(addr),
-                blocks: 1,
-                partial_ref: false,
+                kind: if extent.encoded { HeadKind::Head1 } else { HeadKind::Plain },
+                addr: BlockAddr::new(at.get() >> bits),
+                blocks: (extent.size >> bits) as u16,
+                partial_ref: matches!(extent.place, ExtentPlace::Shared { partial: true, .. }),
             };
-            start += len;
-            addr += 1;
+            start += extent.len;
             pcluster
+        });
+        let last = |kind, addr, blocks| Pcluster {
+            start: FileOffset::new(file.log.len()),
+            kind,
+            addr: BlockAddr::new(addr),
+            blocks,
+            partial_ref: false,
+        };
+        let end = match file.end {
+            FileEnd::None => None,
+            FileEnd::Inline { encoded, .. } => {
+                Some(last(if *encoded { HeadKind::Head1 } else { HeadKind::Plain }, 0, 1))
+            }
+            // With a full index the HEAD's address is the offset's high half.
+            FileEnd::Fragment { offset } => Some(last(HeadKind::Head1, offset >> 32, 0)),
+        };
+        pclusters.chain(end)
+    }
+
+    fn extents(
+        &self,
+        file: Indexed<'_>,
+        header_start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<DataLayout, FormatError> {
+        let records = self.records(file)?;
+        let fragment_tail = matches!(file.end, FileEnd::Fragment { .. });
+        let header = ExtentsHeader { records, interlaced: false, fragment_tail };
+        out.extend_from_slice(&MapHeader::Extents(header).to_bytes(self.block)?);
+        let size = records.size();
+        let start = (header_start + HEADER_SIZE).next_multiple_of(size.bytes());
+        out.resize(out.len() + start - (header_start + HEADER_SIZE), 0);
+        if size == RecordSize::Bytes4 {
+            out.extend_from_slice(&file.first.get().to_le_bytes());
+        }
+        let mut lstart = 0;
+        for (at, Extent { len, encoded, size: bytes, place }) in file.log.placed(file.first) {
+            let encoding = Encoding::Data {
+                len: u32::try_from(bytes).unwrap_or(u32::MAX),
+                algorithm: encoded.then_some(file.algorithm),
+                partial_ref: matches!(place, ExtentPlace::Shared { partial: true, .. }),
+            };
+            ExtentRecord::new(encoding, at, FileOffset::new(lstart))?.write(size, out)?;
+            lstart += len;
+        }
+        if let FileEnd::Fragment { offset } = file.end {
+            ExtentRecord::fragment(*offset, FileOffset::new(lstart)).write(size, out)?;
+        }
+        Ok(DataLayout::CompressedFull)
+    }
+
+    /// The smallest records that can say where all extents are.
+    fn records(&self, file: Indexed<'_>) -> Result<Records, FormatError> {
+        let Indexed { log, size, .. } = file;
+        let fragment = matches!(file.end, FileEnd::Fragment { .. });
+        let count = log.count() + u64::from(fragment);
+        let sorted = Records::Sorted { wide: u32::try_from(size).is_err(), count };
+        let unit = log.iter().next().map_or(0, |first| first.len);
+        let Some(unit) = self.unit(unit, count) else { return Ok(sorted) };
+        let mut starts = log.iter().scan(0, |start, extent| {
+            let this = *start;
+            *start += extent.len;
+            Some(this)
+        });
+        let regular = starts.by_ref().zip(0..).all(|(start, n)| start == n * unit.bytes64())
+            && (!fragment || log.len() == log.count() * unit.bytes64())
+            && unit.lclusters_for(size) == count;
+        if !regular {
+            return Ok(sorted);
+        }
+        let near = log.placed(file.first).all(|(at, _)| u32::try_from(at.get()).is_ok());
+        let far_fragment =
+            matches!(file.end, FileEnd::Fragment { offset } if u32::try_from(*offset).is_err());
+        let consecutive = !log.shares() && !far_fragment && count <= UNPLACED_MAX;
+        Ok(match (near, consecutive) {
+            (true, true) if count > 2 => Records::Regular { with_start: false, unit },
+            (true, _) => Records::Regular { with_start: true, unit },
+            (false, true) if count > 1 => Records::Regular { with_start: false, unit },
+            (false, _) => sorted,
         })
     }
-}
 
-/// What follows an inode and its xattrs, `head_len` bytes, of a file of `size` bytes whose blocks start
-/// at `first`: padding, the map header, the index.
-pub(crate) fn encode(
-    log: &ExtentLog,
-    size: u64,
-    first: BlockAddr,
-    head_len: usize,
-    block: BlockSize,
-) -> Result<(DataLayout, Vec<u8>), FormatError> {
-    // A block's size is always an lcluster's.
-    let fault = ferofs_format::Fault::Map("no such lcluster size");
-    let fault = FormatError::new(ferofs_format::Structure::MapHeader, fault);
-    let cluster = ClusterSize::new(block, 0).ok_or(fault)?;
-    let format = match block.bits() {
-        0..=12 => IndexFormat::Compact { dense: true },
-        13..=14 => IndexFormat::Compact { dense: false },
-        _ => IndexFormat::Full,
-    };
-    let header = IndexHeader {
-        format,
-        cluster,
-        algorithms: [Algorithm::Lz4; 2],
-        big: [false; 2],
-        interlaced: false,
-        tail: Tail::Blocks,
-    };
-    // Inodes start at multiples of 32, which is all that a compact index needs to know of its place.
-    let header_start = head_len.next_multiple_of(8);
-    let mut out = vec![0; header_start - head_len];
-    out.extend_from_slice(&MapHeader::Index(header).to_bytes(block)?);
-    let lclusters = Lclusters::new(log.pclusters(first), size, cluster, false);
-    if format == IndexFormat::Full {
-        out.extend_from_slice(&[0; 8]);
-        for lcluster in lclusters {
-            out.extend_from_slice(&full::encode(&lcluster?)?);
+    /// The unit of extents whose first one has `len` bytes: that, or, of a single one, no less.
+    fn unit(&self, len: u64, count: u64) -> Option<ClusterSize> {
+        let len = if count == 1 { len.next_power_of_two() } else { len };
+        let bits = len.max(self.block.bytes64()).trailing_zeros() as u8 - self.block.bits();
+        ClusterSize::new(self.block, bits).filter(|unit| unit.bytes64() == len.max(self.block.bytes64()))
+    }
+
+    fn cluster(&self, extra_bits: u8) -> Result<ClusterSize, FormatError> {
+        let fault = Fault::Map("no such lcluster size");
+        ClusterSize::new(self.block, extra_bits).ok_or(FormatError::new(Structure::MapHeader, fault))
+    }
+
+    /// At least as many bytes as the index of a file of `size` bytes takes, without an inline end.
+    pub(crate) const fn size_estimate(&self, size: u64) -> u64 {
+        if matches!(self.index, Index::Extents) {
+            return 48;
         }
-        return Ok((DataLayout::CompressedFull, out));
+        let compact = matches!(self.index, Index::Compact);
+        let each = match self.block.bits() {
+            0..=12 if compact => 2,
+            13..=14 if compact => 4,
+            _ => 8,
+        };
+        48 + each * (self.block.blocks_for(size) + 1)
     }
-    let header_end = BytePos::new((header_start + HEADER_SIZE) as u64);
-    let index = CompactIndex::new(header_end, size, block, &header)?;
-    let mut writer = CompactWriter::new(index);
-    for lcluster in lclusters {
-        writer.push(&lcluster?, &mut out)?;
-    }
-    writer.finish()?;
-    Ok((DataLayout::CompressedCompact, out))
-}
-
-/// At least as many bytes as an index of a file of `size` bytes takes.
-pub(crate) const fn size_estimate(size: u64, block: BlockSize) -> u64 {
-    let each = if block.bits() <= 12 {
-        2
-    } else if block.bits() <= 14 {
-        4
-    } else {
-        8
-    };
-    48 + each * block.blocks_for(size)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn log_gives_back_lengths() {
-        let mut log = ExtentLog::new();
-        log.push(4096, false);
-        assert!(log.is_flat());
-        let mut more = ExtentLog::new();
-        more.push(1_000_000, true);
-        more.push(1, false);
-        log.extend(&more);
-        assert!(!log.is_flat());
-        assert_eq!(log.iter().collect::<Vec<_>>(), [(4096, false), (1_000_000, true), (1, false)]);
-        let pclusters: Vec<_> = log.pclusters(BlockAddr::new(9)).collect();
-        assert_eq!(pclusters[2].start, FileOffset::new(1_004_096));
-        assert_eq!(pclusters[2].addr, BlockAddr::new(11));
+    fn form(bits: u8, index: Index) -> Form {
+        Form { index, block: BlockSize::from_bits(bits).unwrap(), big: false }
+    }
+
+    fn extent(len: u64, encoded: bool, size: u64) -> Extent {
+        Extent { len, encoded, size, place: ExtentPlace::Next }
     }
 
     #[test]
     fn every_block_size_has_an_index() {
         for bits in 9..=16 {
-            let block = BlockSize::from_bits(bits).unwrap();
-            let mut log = ExtentLog::new();
-            let len = 100 * block.bytes() + 7;
-            log.push(len, true);
-            log.push(block.bytes(), false);
-            let size = (len + block.bytes()) as u64;
-            let (_, bytes) = encode(&log, size, BlockAddr::new(1), 44, block).unwrap();
-            assert!(bytes.len() as u64 <= size_estimate(size, block), "{block}");
+            for index in [Index::Compact, Index::Full] {
+                let form = form(bits, index);
+                let block = form.block.bytes64();
+                let mut log = ExtentLog::new(block);
+                log.push(extent(100 * block + 7, true, block));
+                log.push(extent(block, false, block));
+                let file = Indexed {
+                    log: &log,
+                    end: &FileEnd::None,
+                    size: log.len(),
+                    first: BytePos::new(block),
+                    algorithm: Algorithm::Lz4,
+                };
+                let (_, bytes) = form.encode(file, 44).unwrap();
+                assert!(bytes.len() as u64 <= form.size_estimate(log.len()), "{block} {index:?}");
+            }
         }
+    }
+
+    #[test]
+    fn extents_take_the_smallest_records() {
+        let form = form(12, Index::Extents);
+        let records = |lens: &[u64], first: u64, end: &FileEnd, size: u64| {
+            let mut log = ExtentLog::new(4096);
+            lens.iter().for_each(|len| log.push(extent(*len, true, 1000)));
+            let first = BytePos::new(first);
+            form.records(Indexed { log: &log, end, size, first, algorithm: Algorithm::Zstd }).unwrap().size()
+        };
+        let none = FileEnd::None;
+        assert_eq!(records(&[5000], 100, &none, 5000), RecordSize::Bytes8);
+        assert_eq!(records(&[5000], 1 << 33, &none, 5000), RecordSize::Bytes16);
+        assert_eq!(records(&[8192, 8192, 8192, 1], 100, &none, 24577), RecordSize::Bytes4);
+        assert_eq!(
+            records(&[8192, 8192, 8192], 100, &FileEnd::Fragment { offset: 9 }, 24577),
+            RecordSize::Bytes4
+        );
+        let far = FileEnd::Fragment { offset: 1 << 33 };
+        assert_eq!(records(&[8192, 8192, 8192], 100, &far, 24577), RecordSize::Bytes8);
+        assert_eq!(records(&[8192, 8193], 100, &none, 16385), RecordSize::Bytes16);
+        assert_eq!(records(&[8192; 2000], 100, &none, 2000 * 8192), RecordSize::Bytes8);
+        assert_eq!(records(&[8192; 2000], 1 << 33, &none, 2000 * 8192), RecordSize::Bytes16);
     }
 }

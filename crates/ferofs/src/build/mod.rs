@@ -7,7 +7,9 @@
 //! | [`amend`], [`labels`], [`fs_config`] | labels, owners and digests that the options add | [`heads`] |
 //! | [`heads`] | which inodes are compact, and how long each is | [`data`] |
 //! | [`content`] | where each file's bytes come from, and reading them | [`data`] |
-//! | [`data`], [`segment`], [`chunk`], [`index`] | content: read and encoded by workers, appended in order | [`emit`] |
+//! | [`feed`], [`segment`], [`twins`] | content: cut into works, read by workers, known again | [`encode`] |
+//! | [`compression`], [`encode`], [`log`] | what is asked for, content in extents | [`data`] |
+//! | [`data`], [`packed`], [`chunk`], [`index`] | appended in order, with what finds it again | [`emit`] |
 //! | [`chunks`] | the same, for images in chunks | [`emit`] |
 //! | [`layout`], [`emit`] | who lives where in the metadata, and its bytes | [`output`] |
 //! | [`front`] | the superblock, and tables that stand near it | [`output`] |
@@ -19,20 +21,26 @@
 mod amend;
 mod chunk;
 mod chunks;
+mod compression;
 mod content;
 mod data;
 mod emit;
+mod encode;
+mod feed;
 mod front;
 mod fs_config;
 mod heads;
 mod index;
 mod labels;
 mod layout;
+mod log;
 mod open;
 mod output;
+mod packed;
 mod segment;
 mod spill;
 mod tree;
+mod twins;
 mod walk;
 mod xattr;
 
@@ -42,12 +50,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ferofs_codec::{FixedOutput, Params};
-pub use ferofs_format::BlockSize;
+pub use compression::{Compression, Fragments, Hint, Index, PCLUSTER_MAX};
+pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
 use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
 pub use ferofs_format::inode::Timestamp;
 use ferofs_format::superblock::Superblock;
-use ferofs_format::{Algorithm, BlockAddr, Compat};
+pub use ferofs_format::{Algorithm, BlockSize};
+use ferofs_format::{BlockAddr, Compat, Incompat};
 
 use crate::{Error, Result};
 pub use amend::Target;
@@ -64,19 +73,8 @@ use output::Output;
 use segment::Shop;
 use spill::Spill;
 use tree::{Kind, NodeId};
+use twins::Twins;
 pub use xattr::{DIGEST_NAME, XattrOptions};
-
-/// How content is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    /// As it is.
-    None,
-    /// LZ4, in pclusters of one block.
-    Lz4 {
-        /// 0 is fast; 1 to 12 as lz4hc's.
-        level: u8,
-    },
-}
 
 /// What is left out of the image, with everything below it. Paths are relative to the source.
 #[derive(Clone, Debug)]
@@ -92,8 +90,10 @@ pub enum Exclude {
 pub struct Options {
     /// The directory whose content becomes the image's.
     pub source: PathBuf,
-    /// How content is stored.
-    pub compression: Compression,
+    /// How content is encoded; `None`: stored as it is.
+    pub compression: Option<Compression>,
+    /// Files with the same content share it.
+    pub share: bool,
     /// The image's block size. Linux mounts those up to its page size.
     pub block_size: BlockSize,
     /// Number of worker threads; `None`: one for each processor that this process may use.
@@ -235,7 +235,8 @@ impl Options {
     pub fn new(source: impl Into<PathBuf>) -> Self {
         Self {
             source: source.into(),
-            compression: Compression::None,
+            compression: None,
+            share: true,
             block_size: BlockSize::DEFAULT,
             workers: None,
             build_time: None,
@@ -269,10 +270,6 @@ impl Options {
             .min(WORKERS_MAX)
     }
 
-    fn compresses(&self) -> bool {
-        self.compression != Compression::None
-    }
-
     fn uid(&self, uid: u32) -> u32 {
         self.force_uid.unwrap_or(uid).wrapping_add(self.uid_offset)
     }
@@ -286,13 +283,6 @@ impl Options {
             Exclude::Path(excluded) => excluded == open::as_path(path),
             Exclude::Regex(regex) => regex.is_match(path),
         })
-    }
-
-    /// A compressor for a worker, if there is to be one.
-    fn compressor(&self) -> Result<Option<Box<dyn FixedOutput>>> {
-        let Compression::Lz4 { level } = self.compression else { return Ok(None) };
-        let params = Params::new(Algorithm::Lz4, Some(level)).map_err(Error::Params)?;
-        ferofs_codec::compressor(&params).map(Some).map_err(Error::Params)
     }
 
     fn check_cancelled(&self) -> Result<()> {
@@ -325,7 +315,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
 
     options.progress.enter(Stage::Data);
     let epoch = match options.inodes.keep_mtime && options.inodes.form != InodeForm::Compact {
-        true => heads::common_time(&tree, build_time),
+        true => heads::common_time(&tree, build_time, superblock.incompat.contains(Incompat::BIT48)),
         false => Timestamp { secs: build_time, nanos: 0 },
     };
     superblock.epoch = epoch.secs;
@@ -343,6 +333,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let mut device = device_path.map(|path| Output::create(path, 0)).transpose()?;
     let front = Front::new(&mut superblock, device.is_some().into(), &options.xattrs.table())?;
     let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
+    let twins = if options.share { Twins::new(&tree) } else { Twins::none(&tree) };
     let mut spill = Spill::new(image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new(".")));
     output.pad_to(front.len())?;
     let data = if let Some(chunks) = &options.chunks {
@@ -352,18 +343,25 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         let shop = Shop {
             tree: &tree,
             heads: &heads,
+            twins: &twins,
             contents: &contents,
+            compression: options.compression.as_ref(),
             block: options.block_size,
             skip_unreadable: options.skip_unreadable,
         };
         data::run(options, shop, &mut output, &mut spill, &mut warnings)?
     };
     superblock.incompat |= data.features;
+    let configs = match &options.compression {
+        Some(compression) if data.is_encoded() => compression.configure(&mut superblock),
+        _ => Vec::new(),
+    };
     let encoded = Instant::now();
 
     options.progress.enter(Stage::Metadata);
     let spill = &mut spill;
-    Emitter { tree: &tree, heads: &heads, xattrs: &xattrs, contents: &data.contents, spill }.emit(
+    let (nodes, packed) = (&data.contents, data.packed.as_ref());
+    Emitter { tree: &tree, heads: &heads, xattrs: &xattrs, contents: nodes, packed, spill }.emit(
         options,
         &mut superblock,
         &mut output,
@@ -377,7 +375,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         slots.push(DeviceSlot { tag: [0; DEVICE_TAG_SIZE], blocks, start });
         device.finish(&[])?;
     }
-    output.finish(&front.bytes(&superblock, &slots)?)?;
+    output.finish(&front.bytes(&superblock, &configs, &slots)?)?;
 
     let kept = || tree.nodes.iter().zip(&data.contents).filter(|(_, c)| !matches!(c, Content::Skipped));
     Ok(Summary {
@@ -398,6 +396,13 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
 
 fn new_superblock(options: &Options) -> Result<Superblock> {
     let mut superblock = Superblock::new(options.block_size);
+    if let Some(compression) = &options.compression {
+        compression.check(options.block_size)?;
+        if compression.index == Index::Extents {
+            // It decides on the form of inodes, which are made before any extent is.
+            superblock.incompat |= Incompat::BIT48;
+        }
+    }
     superblock.compat = Compat::MTIME;
     superblock.compat.set(Compat::SB_CHKSUM, options.checksum);
     superblock.uuid = match options.uuid {

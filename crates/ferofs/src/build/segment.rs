@@ -1,18 +1,24 @@
-//! What workers do: read files, or segments of a large one, and encode them into blocks.
+//! What workers do: read files, or segments of a large one, and decide what is stored of them.
 //!
 //! A worker's result depends on the source's bytes and the options alone, never on other workers.
 
-use ferofs_codec::{Fit, FixedOutput, right_align};
 use ferofs_format::BlockSize;
+use ferofs_format::units::SLOT_SIZE;
 
+use super::compression::{Compression, Fragments, Index, Recipe};
 use super::content::{Contents, Reader};
+use super::encode::{Encoded, Encoder, End, Next, Sink};
 use super::heads::Heads;
-use super::index::{self, ExtentLog};
+use super::index::Form;
 use super::tree::{NodeId, Tree};
+use super::twins::{Claim, Print, Twins};
 use crate::{Error, Result};
 
 /// Large files are cut at multiples of this. It shows in the image: do not let it depend on the machine.
 pub(crate) const SEGMENT: u64 = 4 << 20;
+
+/// Extents placed to the byte save a flat file less than this many bytes: the rest of a block.
+const FLAT_MIN_BLOCKS: usize = 16;
 
 /// What to read, and how to encode it.
 #[derive(Clone, Debug)]
@@ -29,27 +35,34 @@ pub(crate) enum Work {
         len: usize,
         /// Store it, and pad it to whole blocks.
         store: bool,
+        /// The file ends with it.
+        last: bool,
     },
+    /// A part of the packed inode.
+    Packed(Vec<u8>),
 }
 
 /// What became of one file, or of a part.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) node: NodeId,
-    /// Blocks of the piece in [`Done::blocks`].
-    pub(crate) blocks: u64,
+    /// Bytes of the piece in [`Done::extents`].
+    pub(crate) extents: usize,
+    /// Bytes of the piece in [`Done::tails`].
+    pub(crate) tails: usize,
+    /// What tells its content from others, if another file can have it.
+    pub(crate) print: Option<Print>,
     pub(crate) kind: PieceKind,
 }
 
 #[derive(Debug)]
 pub(crate) enum PieceKind {
-    /// The content as it is; its last bytes, fewer than a block, are next in [`Done::tails`].
-    Stored {
-        /// Bytes in [`Done::tails`].
-        tail: usize,
-    },
-    /// Extents of one block each.
-    Encoded(ExtentLog),
+    /// The content as it is, in whole blocks; its last bytes, fewer than a block, are its tails.
+    Stored,
+    /// In extents, by this method.
+    Encoded(Encoded, usize),
+    /// A file before has the same content.
+    Twin,
     /// It cannot be read and is to be left out.
     Unreadable(Error),
 }
@@ -57,7 +70,7 @@ pub(crate) enum PieceKind {
 /// The result of a [`Work`]. Its buffers are used again.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    pub(crate) blocks: Vec<u8>,
+    pub(crate) extents: Vec<u8>,
     pub(crate) tails: Vec<u8>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bytes_read: u64,
@@ -65,10 +78,14 @@ pub(crate) struct Done {
 
 impl Done {
     pub(crate) fn clear(&mut self) {
-        self.blocks.clear();
-        self.tails.clear();
+        self.clear_bytes();
         self.pieces.clear();
         self.bytes_read = 0;
+    }
+
+    fn clear_bytes(&mut self) {
+        self.extents.clear();
+        self.tails.clear();
     }
 }
 
@@ -77,118 +94,217 @@ impl Done {
 pub(crate) struct Shop<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) heads: &'a Heads,
+    pub(crate) twins: &'a Twins,
     pub(crate) contents: &'a Contents,
+    pub(crate) compression: Option<&'a Compression>,
     pub(crate) block: BlockSize,
     pub(crate) skip_unreadable: bool,
 }
 
+impl<'a> Shop<'a> {
+    /// How `node` is encoded, if it is.
+    fn recipe(&self, node: NodeId) -> Option<(&'a Compression, Recipe)> {
+        let compression = self.compression?;
+        Some((compression, compression.recipe(|| self.tree.path_bytes(node), self.block)?))
+    }
+
+    /// How indexes are made; without compression there are none.
+    pub(crate) fn form(&self) -> Form {
+        let (block, compression) = (self.block, self.compression);
+        let index = compression.map_or(Index::Compact, |compression| compression.index);
+        Form { index, block, big: compression.is_some_and(|compression| compression.is_big(block)) }
+    }
+
+    /// Bytes of `node` and its xattrs, for decisions on its content: files that may share it decide alike.
+    fn head_len(&self, node: NodeId) -> usize {
+        let len = self.heads.len(node);
+        if self.twins.is_candidate(node) { len.next_multiple_of(HEAD_CLASS) } else { len }
+    }
+
+    /// How many of the last bytes of `size` can follow `node` within one block.
+    pub(crate) fn inline_tail(&self, node: NodeId, size: u64) -> usize {
+        let tail = (size & self.block.mask()) as usize;
+        let fits = self.head_len(node) + tail <= self.block.bytes();
+        if self.heads.may_inline(node) && fits { tail } else { 0 }
+    }
+
+    /// Bytes that can follow the index of `node`, a file of `size` bytes, within one block.
+    fn inline_room(&self, node: NodeId, size: u64) -> usize {
+        if !self.heads.may_inline(node) {
+            return 0;
+        }
+        let index = usize::try_from(self.form().size_estimate(size)).unwrap_or(usize::MAX);
+        self.block.bytes().saturating_sub(self.head_len(node)).saturating_sub(index)
+    }
+
+    /// What decides, with its content, what is stored of `node`: see [`Twins::claim`].
+    fn print_form(&self, node: NodeId) -> Vec<u8> {
+        let recipe = self.recipe(node).map(|(_, recipe)| (recipe.method, recipe.pcluster));
+        let place = (self.head_len(node), self.heads.len(node) % SLOT_SIZE as usize);
+        format!("{recipe:?} {place:?} {}", self.heads.may_inline(node)).into_bytes()
+    }
+}
+
+/// Files whose inodes and xattrs have the same length up to this can share what follows.
+const HEAD_CLASS: usize = 128;
+
 /// A worker's hands.
 pub(crate) struct Worker<'a> {
     shop: Shop<'a>,
-    compressor: Option<Box<dyn FixedOutput>>,
+    encoder: Option<Encoder<'a>>,
     input: Vec<u8>,
     reader: Reader<'a>,
 }
 
 impl<'a> Worker<'a> {
-    pub(crate) fn new(shop: Shop<'a>, compressor: Option<Box<dyn FixedOutput>>) -> Self {
-        Self { shop, compressor, input: Vec::new(), reader: Reader::new(shop.contents, shop.tree) }
+    pub(crate) fn new(shop: Shop<'a>) -> Self {
+        let encoder = shop.compression.map(|compression| Encoder::new(compression, shop.block));
+        Self { shop, encoder, input: Vec::new(), reader: Reader::new(shop.contents, shop.tree) }
     }
 
     /// Does `work` into `done`, which is empty.
     pub(crate) fn run(&mut self, work: &Work, done: &mut Done) -> Result<()> {
         match work {
             Work::Files(files) => files.iter().try_for_each(|node| self.file(*node, done)),
-            Work::Part { node, offset, len, store } => self.part(*node, *offset, *len, *store, done),
+            Work::Part { node, offset, len, store, last } => {
+                self.read(*node, *offset, *len)?;
+                done.bytes_read += *len as u64;
+                self.part(*node, *store, *last, done)
+            }
+            Work::Packed(bytes) => self.packed(bytes, done),
         }
     }
 
     fn file(&mut self, node: NodeId, done: &mut Done) -> Result<()> {
-        let size = self.shop.tree.node(node).size;
+        let shop = self.shop;
+        let size = shop.tree.node(node).size;
         match self.read(node, 0, size as usize) {
-            Err(error) if self.shop.skip_unreadable => {
-                done.pieces.push(Piece { node, blocks: 0, kind: PieceKind::Unreadable(error) });
+            Err(error) if shop.skip_unreadable => {
+                let kind = PieceKind::Unreadable(error);
+                done.pieces.push(Piece { node, extents: 0, tails: 0, print: None, kind });
                 return Ok(());
             }
             result => result?,
         }
         done.bytes_read += size;
-        let block = self.shop.block.bytes();
-        let tail = self.shop.heads.inline_tail(node, size, self.shop.block);
-        let start = done.blocks.len();
-        let whole = size as usize - tail;
-        // A file of up to a block takes a block at most either way.
-        if size as usize > block && self.compressor.is_some() {
-            let stored = (whole.next_multiple_of(block) + tail) as u64;
-            let budget = stored.saturating_sub(index::size_estimate(size, self.shop.block));
-            if let Some(log) = self.encode(done, budget)? {
-                done.pieces.push(Piece { node, blocks: log.count(), kind: PieceKind::Encoded(log) });
+        let print = match shop.twins.claim(node, &self.input, || shop.print_form(node)) {
+            Claim::Only => None,
+            Claim::First(print) => Some(print),
+            Claim::Twin(print) => {
+                let kind = PieceKind::Twin;
+                done.pieces.push(Piece { node, extents: 0, tails: 0, print: Some(print), kind });
                 return Ok(());
             }
-            done.blocks.truncate(start);
-        }
-        done.blocks.extend_from_slice(&self.input[..whole]);
-        done.blocks.resize(start + whole.next_multiple_of(block), 0);
-        done.tails.extend_from_slice(&self.input[whole..]);
-        let blocks = whole.div_ceil(block) as u64;
-        done.pieces.push(Piece { node, blocks, kind: PieceKind::Stored { tail } });
-        Ok(())
-    }
-
-    fn part(&mut self, node: NodeId, offset: u64, len: usize, store: bool, done: &mut Done) -> Result<()> {
-        self.read(node, offset, len)?;
-        done.bytes_read += len as u64;
-        if !store && let Some(log) = self.encode(done, u64::MAX)? {
-            done.pieces.push(Piece { node, blocks: log.count(), kind: PieceKind::Encoded(log) });
-            return Ok(());
-        }
-        done.blocks.extend_from_slice(&self.input);
-        done.blocks.resize(len.next_multiple_of(self.shop.block.bytes()), 0);
-        let blocks = self.shop.block.blocks_for(len as u64);
-        done.pieces.push(Piece { node, blocks, kind: PieceKind::Stored { tail: 0 } });
-        Ok(())
-    }
-
-    /// Encodes the input behind `done.blocks`; `None` when that takes more than `budget` bytes.
-    fn encode(&mut self, done: &mut Done, budget: u64) -> Result<Option<ExtentLog>> {
-        let Some(compressor) = &mut self.compressor else { return Ok(None) };
-        let block = self.shop.block.bytes();
-        let src = self.input.as_slice();
-        let mut log = ExtentLog::new();
-        let mut pos = 0;
-        compressor.begin();
-        while pos < src.len() {
-            if (log.count() + 1) * block as u64 > budget {
-                return Ok(None);
+        };
+        let (extents, tails) = (done.extents.len(), done.tails.len());
+        let encoded = match shop.recipe(node) {
+            Some((compression, recipe)) => self.encode_file(node, compression, recipe, done)?,
+            None => None,
+        };
+        let kind = match encoded {
+            Some((encoded, method)) => PieceKind::Encoded(encoded, method),
+            None => {
+                done.extents.truncate(extents);
+                done.tails.truncate(tails);
+                let whole = size as usize - shop.inline_tail(node, size);
+                done.extents.extend_from_slice(&self.input[..whole]);
+                done.extents.resize(extents + whole.next_multiple_of(shop.block.bytes()), 0);
+                done.tails.extend_from_slice(&self.input[whole..]);
+                PieceKind::Stored
             }
-            let rest = src.len() - pos;
-            let start = done.blocks.len();
-            // What fits into a block as it is gains nothing, nor may it: two extents cannot start in
-            // one lcluster.
-            let mut stored = rest.min(block);
-            if rest > block {
-                done.blocks.resize(start + block, 0);
-                let out = &mut done.blocks[start..];
-                // The builder's sizes are in range.
-                let fit = compressor.fit(src, pos, out).map_err(Error::Encode)?;
-                if let Fit::Encoded { consumed, produced, .. } = fit
-                    && consumed > block
-                {
-                    right_align(out, produced);
-                    log.push(consumed, true);
-                    pos += consumed;
-                    stored = 0;
+        };
+        let (extents, tails) = (done.extents.len() - extents, done.tails.len() - tails);
+        done.pieces.push(Piece { node, extents, tails, print, kind });
+        Ok(())
+    }
+
+    /// Encodes a whole file, if that takes less room than storing it.
+    fn encode_file(
+        &mut self,
+        node: NodeId,
+        compression: &Compression,
+        recipe: Recipe,
+        done: &mut Done,
+    ) -> Result<Option<(Encoded, usize)>> {
+        let (shop, size) = (self.shop, self.input.len());
+        let (head, block) = (shop.head_len(node), shop.block.bytes());
+        let slots = |len: usize| (head + len).next_multiple_of(SLOT_SIZE as usize);
+        let tail = shop.inline_tail(node, size as u64);
+        // A block at most either way, unless something can stand elsewhere.
+        let shares_blocks = compression.inline_tails
+            || compression.fragments != Fragments::None
+            || compression.index == Index::Extents;
+        if size <= block && (!shares_blocks || tail == size && slots(size) <= slots(16)) {
+            return Ok(None);
+        }
+        let index = shop.form().size_estimate(size as u64);
+        let stored = ((size - tail).next_multiple_of(block) + tail) as u64;
+        let whole_fragment = compression.fragments == Fragments::All
+            || compression.fragments == Fragments::Tails && size < recipe.pcluster;
+        if whole_fragment {
+            done.tails.extend_from_slice(&self.input);
+            let log = super::log::ExtentLog::new(block as u64);
+            return Ok(Some((Encoded { log, end: End::Fragment { bytes: size } }, recipe.method)));
+        }
+        let Some(encoder) = &mut self.encoder else { return Ok(None) };
+        let next = Next::Nothing { inline_room: shop.inline_room(node, size as u64) };
+        let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
+        // A file that is stored starts with a block, and wastes the rest of the one before.
+        let waste = if compression.index == Index::Extents { block as u64 / 2 } else { 0 };
+        let budget = (stored + waste).saturating_sub(index);
+        let Some(encoded) = encoder.encode(&self.input, recipe, next, budget, sink)? else {
+            return Ok(None);
+        };
+        let inline = match encoded.end {
+            End::Inline { bytes, .. } => bytes as u64,
+            End::None | End::Fragment { .. } => 0,
+        };
+        let plain = encoded.log.is_flat() && encoded.end == End::None && size >= FLAT_MIN_BLOCKS * block;
+        let pays = encoded.log.size() + inline <= budget && !plain;
+        Ok(pays.then_some((encoded, recipe.method)))
+    }
+
+    fn part(&mut self, node: NodeId, store: bool, last: bool, done: &mut Done) -> Result<()> {
+        let shop = self.shop;
+        let mut kind = PieceKind::Stored;
+        if let (false, Some((_, recipe)), Some(encoder)) = (store, shop.recipe(node), &mut self.encoder) {
+            let size = shop.tree.node(node).size;
+            let end = Next::Nothing { inline_room: shop.inline_room(node, size) };
+            let mut next = if last { end } else { Next::More };
+            loop {
+                let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
+                let Some(encoded) = encoder.encode(&self.input, recipe, next, u64::MAX, sink)? else { break };
+                // Files that are stored as a whole are flat, and have no ends elsewhere.
+                if encoded.log.is_flat() && encoded.end != End::None {
+                    done.clear_bytes();
+                    next = Next::More;
+                    continue;
                 }
-            }
-            if stored > 0 {
-                done.blocks.truncate(start);
-                done.blocks.extend_from_slice(&src[pos..pos + stored]);
-                done.blocks.resize(start + block, 0);
-                log.push(stored, false);
-                pos += stored;
+                kind = PieceKind::Encoded(encoded, recipe.method);
+                break;
             }
         }
-        Ok(Some(log))
+        if matches!(kind, PieceKind::Stored) {
+            done.extents.extend_from_slice(&self.input);
+            done.extents.resize(self.input.len().next_multiple_of(shop.block.bytes()), 0);
+        }
+        let (extents, tails) = (done.extents.len(), done.tails.len());
+        done.pieces.push(Piece { node, extents, tails, print: None, kind });
+        Ok(())
+    }
+
+    fn packed(&mut self, bytes: &[u8], done: &mut Done) -> Result<()> {
+        let (Some(compression), Some(encoder)) = (self.shop.compression, &mut self.encoder) else {
+            return Ok(());
+        };
+        let recipe = compression.packed_recipe(self.shop.block);
+        let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
+        if let Some(encoded) = encoder.encode(bytes, recipe, Next::More, u64::MAX, sink)? {
+            let kind = PieceKind::Encoded(encoded, recipe.method);
+            let extents = done.extents.len();
+            done.pieces.push(Piece { node: NodeId::ROOT, extents, tails: 0, print: None, kind });
+        }
+        Ok(())
     }
 
     /// Reads `len` bytes from `offset` into the input.

@@ -44,6 +44,11 @@ impl Spill {
         Self { dir: dir.to_owned(), file: None, written: 0, recent, window, window_at: 0 }
     }
 
+    /// Where the temporary file goes.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Keeps `bytes`; a payload has less than 4 GiB.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Payload> {
         let Ok(len) = u32::try_from(bytes.len()) else {
@@ -94,7 +99,7 @@ impl Spill {
     }
 }
 
-fn tempfile(dir: &Path) -> std::io::Result<File> {
+pub(crate) fn tempfile(dir: &Path) -> std::io::Result<File> {
     tempfile::tempfile_in(dir).or_else(|_| tempfile::tempfile())
 }
 

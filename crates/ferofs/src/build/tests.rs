@@ -21,7 +21,7 @@ impl Room {
         let source = dir.path().join("source");
         fs::create_dir(&source).unwrap();
         let mut options = Options::new(source);
-        options.compression = Compression::Lz4 { level: 0 };
+        options.compression = Some(Compression::lz4(0).unwrap());
         options.build_time = Some(2_000_000_000);
         options.uuid = Some([7; 16]);
         Self { dir, options }
@@ -89,11 +89,11 @@ fn plant(room: &Room) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn content_comes_back_from_every_block_size_and_form() {
     for (bits, compression) in
-        [(9, Compression::Lz4 { level: 0 }), (12, Compression::Lz4 { level: 0 }), (12, Compression::None)]
+        [(9, Some(Compression::lz4(0).unwrap())), (12, Some(Compression::lz4(0).unwrap())), (12, None)]
     {
         let mut room = Room::new();
         room.options.block_size = BlockSize::from_bits(bits).unwrap();
-        room.options.compression = compression;
+        room.options.compression = compression.clone();
         let files = plant(&room);
         room.build();
         for (name, content) in &files {
@@ -102,10 +102,90 @@ fn content_comes_back_from_every_block_size_and_form() {
     }
 }
 
+/// Every kind of compression, in turn.
+fn settings() -> Vec<Compression> {
+    let methods = [(Algorithm::Lz4, 0), (Algorithm::Zstd, 1), (Algorithm::Deflate, 1), (Algorithm::Lzma, 0)];
+    let mut settings = Vec::new();
+    for (n, (algorithm, level)) in methods.into_iter().enumerate() {
+        for index in [Index::Compact, Index::Full, Index::Extents] {
+            for (fragments, inline_tails) in [
+                (Fragments::None, false),
+                (Fragments::None, true),
+                (Fragments::Tails, false),
+                (Fragments::All, true),
+            ] {
+                settings.push(Compression {
+                    pcluster: [None, Some(16 << 10), Some(128 << 10), Some(256 << 10)]
+                        [(n + settings.len()) % 4],
+                    index,
+                    fragments,
+                    inline_tails,
+                    ..Compression::new(Params::new(algorithm, Some(level)).unwrap())
+                });
+            }
+        }
+    }
+    settings
+}
+
+#[test]
+fn content_comes_back_from_every_kind_of_compression() {
+    let mut room = Room::new();
+    let mut files: Vec<(String, Vec<u8>)> = [0, 1, 4000, 4096, 4097, 70_000, 1_000_000, (4 << 20) + 77]
+        .into_iter()
+        .flat_map(|size| [(format!("text{size}"), text(size)), (format!("noise{size}"), noise(size))])
+        .collect();
+    for n in 0..60 {
+        files.push((format!("small{n}"), text(n * 97)));
+    }
+    for (name, content) in &files {
+        room.write(name, content);
+    }
+    for setting in settings() {
+        room.options.compression = Some(setting.clone());
+        room.build();
+        let image = room.open();
+        for (name, content) in &files {
+            let inode = image.resolve(Path::new(name), false).unwrap();
+            let mut read = vec![0; inode.size() as usize];
+            image.read_at(&inode, FileOffset::new(0), &mut read).unwrap();
+            assert!(&read == content, "{name} with {setting:?}");
+        }
+    }
+}
+
+#[test]
+fn files_with_the_same_content_share_it() {
+    let mut room = Room::new();
+    for size in [100, 4096, 50_000, 300_000] {
+        for n in 0..5 {
+            room.write(&format!("text{size}-{n}"), text(size));
+            room.write(&format!("noise{size}-{n}"), noise(size));
+        }
+    }
+    let settings = std::iter::once(None).chain(settings().into_iter().step_by(5).map(Some));
+    for setting in settings {
+        room.options.compression = setting;
+        room.options.share = false;
+        let apart = room.build();
+        room.options.share = true;
+        let shared = room.build();
+        assert_eq!(apart.bytes_shared, 0);
+        assert_eq!(shared.bytes_shared, 4 * 2 * (100 + 4096 + 50_000 + 300_000));
+        assert!(shared.bytes_out < apart.bytes_out / 3, "{shared:?} {apart:?}");
+        assert_eq!(room.read("text300000-4"), text(300_000));
+        assert_eq!(room.read("noise4096-3"), noise(4096));
+        assert_eq!(room.read("text100-3"), text(100));
+    }
+}
+
 #[test]
 fn workers_leave_no_trace() {
     let mut room = Room::new();
     plant(&room);
+    let setting =
+        Compression { fragments: Fragments::Tails, pcluster: Some(64 << 10), ..Compression::lz4(0).unwrap() };
+    room.options.compression = Some(setting);
     for n in 0..500 {
         fs::create_dir_all(room.options.source.join(format!("d{}", n % 50))).unwrap();
         room.write(&format!("d{}/f{n}", n % 50), text(n * 31));
@@ -162,7 +242,7 @@ fn holes_take_no_room() {
     sparse.set_len(1 << 40).unwrap();
     sparse.write_all_at(b"data", 1 << 39).unwrap();
     fs::File::create(room.options.source.join("empty")).unwrap().set_len(1 << 30).unwrap();
-    for compression in [Compression::None, Compression::Lz4 { level: 0 }] {
+    for compression in [None, Some(Compression::lz4(0).unwrap())] {
         room.options.compression = compression;
         let summary = room.build();
         assert!(summary.bytes_out < 64 << 20, "{summary:?}");
@@ -222,9 +302,12 @@ fn a_source_that_changes_is_named() {
     let heads =
         Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap(), &room.options.inodes, &contents)
             .unwrap();
+    let twins = Twins::none(&tree);
     let shop = Shop {
         tree: &tree,
         heads: &heads,
+        twins: &twins,
+        compression: room.options.compression.as_ref(),
         contents: &contents,
         block: room.options.block_size,
         skip_unreadable: false,

@@ -15,7 +15,7 @@ fn image_bytes() -> Vec<u8> {
     fs::hard_link(source.join("text"), source.join("below/same")).unwrap();
     symlink("below/small", source.join("link")).unwrap();
     let mut options = build::Options::new(&source);
-    options.compression = build::Compression::Lz4 { level: 0 };
+    options.compression = Some(build::Compression::lz4(0).unwrap());
     options.uuid = Some([7; 16]);
     let path = dir.path().join("image");
     build::build(&options, &path).unwrap();

@@ -1,0 +1,386 @@
+//! From bytes to extents: cuts content into what pclusters take, and encodes them. Pure: the result depends on
+//! the bytes and on what is asked, on nothing that was encoded before.
+
+use ferofs_codec::{Fit, FixedOutput, right_align};
+use ferofs_format::BlockSize;
+
+use super::compression::{Compression, Fragments, Index, Recipe};
+use super::log::{Extent, ExtentLog, ExtentPlace};
+use crate::{Error, Result};
+
+/// Linux sets aside one MiB for the blocks of an LZ4 pcluster, and what is placed to the byte can touch one block more
+/// than it has.
+const SLICE_MAX: usize = 512 << 10;
+
+/// What follows the bytes that are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// More of the same file.
+    More,
+    /// Nothing; `inline_room` bytes can stand behind the file's index.
+    Nothing { inline_room: usize },
+}
+
+/// The last bytes of a file that are in none of its extents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum End {
+    /// There are none.
+    #[default]
+    None,
+    /// The last bytes that were pushed to the tails, encoded or not.
+    Inline { bytes: usize, encoded: bool },
+    /// The last bytes of the content, as they are, in the tails.
+    Fragment { bytes: usize },
+}
+
+/// Content in encoded form; its bytes were appended to the buffers of the call.
+#[derive(Clone, Debug)]
+pub(crate) struct Encoded {
+    pub(crate) log: ExtentLog,
+    pub(crate) end: End,
+}
+
+/// Where encoded bytes are appended.
+pub(crate) struct Sink<'a> {
+    /// What extents take.
+    pub(crate) extents: &'a mut Vec<u8>,
+    /// What stands elsewhere: see [`End`].
+    pub(crate) tails: &'a mut Vec<u8>,
+}
+
+/// One worker's compressors.
+pub(crate) struct Encoder<'a> {
+    compression: &'a Compression,
+    block: BlockSize,
+    /// By method, made when first needed.
+    compressors: Vec<Option<Box<dyn FixedOutput>>>,
+}
+
+impl<'a> Encoder<'a> {
+    pub(crate) fn new(compression: &'a Compression, block: BlockSize) -> Self {
+        let compressors = compression.methods.iter().map(|_| None).collect();
+        Self { compression, block, compressors }
+    }
+
+    /// Encodes all of `src`; `None`, and nothing useful in `sink`, when that takes more than `budget` bytes.
+    pub(crate) fn encode(
+        &mut self,
+        src: &[u8],
+        recipe: Recipe,
+        next: Next,
+        budget: u64,
+        sink: Sink<'_>,
+    ) -> Result<Option<Encoded>> {
+        let compressor = match self.compressors.get_mut(recipe.method) {
+            Some(Some(compressor)) => compressor,
+            slot => {
+                let compressor = self.compression.compressor(recipe.method)?;
+                // The builder's recipes name methods that there are.
+                let Some(slot) = slot else { return Ok(None) };
+                slot.insert(compressor)
+            }
+        };
+        compressor.begin();
+        let run = Run {
+            compression: self.compression,
+            block: self.block.bytes(),
+            compressor: compressor.as_mut(),
+            src,
+            recipe,
+            next,
+            budget,
+            sink,
+            log: ExtentLog::new(self.block.bytes64()),
+            pos: 0,
+        };
+        match self.compression.index {
+            Index::Extents => run.by_slices(),
+            Index::Compact | Index::Full => run.in_blocks(),
+        }
+    }
+}
+
+/// One call of [`Encoder::encode`].
+struct Run<'a, 'b> {
+    compression: &'a Compression,
+    block: usize,
+    compressor: &'b mut dyn FixedOutput,
+    src: &'b [u8],
+    recipe: Recipe,
+    next: Next,
+    budget: u64,
+    sink: Sink<'b>,
+    log: ExtentLog,
+    /// Bytes of `src` that are done.
+    pos: usize,
+}
+
+impl Run<'_, '_> {
+    /// Fills pclusters of whole blocks.
+    fn in_blocks(mut self) -> Result<Option<Encoded>> {
+        while self.pos < self.src.len() {
+            if self.log.size() + self.block as u64 > self.budget {
+                return Ok(None);
+            }
+            if let Some(end) = self.end_before_trial() {
+                return Ok(Some(self.finish(end)));
+            }
+            let (rest, start) = (self.src.len() - self.pos, self.sink.extents.len());
+            if rest <= self.block {
+                if let Some(end) = self.inline_rest()? {
+                    return Ok(Some(self.finish(end)));
+                }
+                // What fits into a block as it is gains nothing from being encoded.
+                self.store(rest);
+                continue;
+            }
+            // An encoding must save a block: else nothing is gained, and its extent could be too short to
+            // say how many blocks it has.
+            let room = self.recipe.pcluster.min((rest - 1) / self.block * self.block);
+            match self.fit(room)? {
+                Some((consumed, produced)) => {
+                    let is_last = consumed == rest;
+                    if is_last && let Some(end) = self.end_after_trial(produced) {
+                        return Ok(Some(self.finish(end)));
+                    }
+                    let size = produced.next_multiple_of(self.block);
+                    self.sink.extents.truncate(start + size);
+                    right_align(&mut self.sink.extents[start..], produced);
+                    self.push(consumed, true, size);
+                }
+                None => {
+                    self.sink.extents.truncate(start);
+                    self.store(room);
+                }
+            }
+        }
+        Ok(Some(self.finish(End::None)))
+    }
+
+    /// Cuts content into slices of one size and encodes each to the byte.
+    fn by_slices(mut self) -> Result<Option<Encoded>> {
+        let slice = self.slice();
+        while self.pos < self.src.len() {
+            if self.log.size() > self.budget {
+                return Ok(None);
+            }
+            if let Some(end) = self.end_before_trial() {
+                return Ok(Some(self.finish(end)));
+            }
+            let len = slice.min(self.src.len() - self.pos);
+            let (start, src) = (self.sink.extents.len(), &self.src[self.pos..self.pos + len]);
+            // Compressors ask for some room, whatever they are given.
+            self.sink.extents.resize(start + len.max(64), 0);
+            let out = &mut self.sink.extents[start..];
+            match self.compressor.fit_exact(src, out).map_err(Error::Encode)? {
+                Fit::Encoded { produced, .. } => {
+                    self.sink.extents.truncate(start + produced);
+                    self.push(len, true, produced);
+                }
+                Fit::DoesNotPay => {
+                    self.sink.extents.truncate(start);
+                    self.sink.extents.extend_from_slice(src);
+                    self.push(len, false, len);
+                }
+            }
+        }
+        Ok(Some(self.finish(End::None)))
+    }
+
+    /// Bytes that an extent of [`Self::by_slices`] decodes to: a power of two.
+    fn slice(&self) -> usize {
+        let most = self.compression.max_extent.map_or(usize::MAX, |most| most as usize);
+        let slice = self.recipe.pcluster.min(most).min(SLICE_MAX).max(self.block);
+        if slice.is_power_of_two() { slice } else { slice.next_power_of_two() / 2 }
+    }
+
+    /// Encodes the most that fits into `room` bytes behind the sink's extents.
+    fn fit(&mut self, room: usize) -> Result<Option<(usize, usize)>> {
+        let start = self.sink.extents.len();
+        self.sink.extents.resize(start + room, 0);
+        let end = self
+            .compression
+            .max_extent
+            .map_or(self.src.len(), |most| self.src.len().min(self.pos + most as usize));
+        let out = &mut self.sink.extents[start..];
+        Ok(match self.compressor.fit(&self.src[..end], self.pos, out).map_err(Error::Encode)? {
+            Fit::Encoded { consumed, produced, .. } if consumed > produced.next_multiple_of(self.block) => {
+                Some((consumed, produced))
+            }
+            Fit::Encoded { .. } | Fit::DoesNotPay => None,
+        })
+    }
+
+    /// Stores the next `len` bytes in extents of a block each.
+    fn store(&mut self, len: usize) {
+        for bytes in self.src[self.pos..self.pos + len].chunks(self.block) {
+            let end = self.sink.extents.len() + self.block;
+            self.sink.extents.extend_from_slice(bytes);
+            self.sink.extents.resize(end, 0);
+            self.push(bytes.len(), false, self.block);
+        }
+    }
+
+    fn push(&mut self, len: usize, encoded: bool, size: usize) {
+        self.pos += len;
+        self.log.push(Extent { len: len as u64, encoded, size: size as u64, place: ExtentPlace::Next });
+    }
+
+    /// What is left becomes a fragment when it surely fills no pcluster.
+    fn end_before_trial(&mut self) -> Option<End> {
+        let rest = self.src.len() - self.pos;
+        (self.has_fragments() && rest < self.recipe.pcluster).then(|| self.fragment(rest))
+    }
+
+    /// What is left was encoded to `produced` bytes, and may be better off elsewhere.
+    fn end_after_trial(&mut self, produced: usize) -> Option<End> {
+        let start = self.sink.extents.len() - self.last_room();
+        if self.has_fragments() && produced < self.recipe.pcluster / 2 {
+            self.sink.extents.truncate(start);
+            return Some(self.fragment(self.src.len() - self.pos));
+        }
+        if !self.fits_inline(produced) {
+            return None;
+        }
+        self.sink.tails.extend_from_slice(&self.sink.extents[start..start + produced]);
+        self.sink.extents.truncate(start);
+        Some(End::Inline { bytes: produced, encoded: true })
+    }
+
+    /// Bytes that [`Self::fit`] was last given.
+    fn last_room(&self) -> usize {
+        let rest = self.src.len() - self.pos;
+        self.recipe.pcluster.min((rest - 1) / self.block * self.block)
+    }
+
+    /// Puts the last bytes, no more than a block, behind the index if they fit there.
+    fn inline_rest(&mut self) -> Result<Option<End>> {
+        let rest = self.src.len() - self.pos;
+        if !self.compression.inline_tails || self.next == Next::More {
+            return Ok(None);
+        }
+        let start = self.sink.tails.len();
+        self.sink.tails.resize(start + self.block, 0);
+        let out = &mut self.sink.tails[start..];
+        let fit = self.compressor.fit(self.src, self.pos, out).map_err(Error::Encode)?;
+        if let Fit::Encoded { consumed, produced, .. } = fit
+            && consumed == rest
+            && self.fits_inline(produced)
+        {
+            self.sink.tails.truncate(start + produced);
+            return Ok(Some(End::Inline { bytes: produced, encoded: true }));
+        }
+        self.sink.tails.truncate(start);
+        if !self.fits_inline(rest) {
+            return Ok(None);
+        }
+        self.sink.tails.extend_from_slice(&self.src[self.pos..]);
+        Ok(Some(End::Inline { bytes: rest, encoded: false }))
+    }
+
+    fn fits_inline(&self, bytes: usize) -> bool {
+        let Next::Nothing { inline_room } = self.next else { return false };
+        self.compression.inline_tails && bytes <= inline_room.min(self.block - 1)
+    }
+
+    fn has_fragments(&self) -> bool {
+        self.next != Next::More && self.compression.fragments != Fragments::None
+    }
+
+    fn fragment(&mut self, bytes: usize) -> End {
+        self.sink.tails.extend_from_slice(&self.src[self.src.len() - bytes..]);
+        End::Fragment { bytes }
+    }
+
+    fn finish(self, end: End) -> Encoded {
+        Encoded { log: self.log, end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferofs_codec::{Decoder, Extent as Decode, Params};
+    use ferofs_format::Algorithm;
+    use proptest::prelude::*;
+
+    fn content() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            proptest::collection::vec(any::<u8>(), 1..9000),
+            (any::<u8>(), 1usize..30_000).prop_map(|(byte, len)| vec![byte; len]),
+            (proptest::collection::vec(0u8..4, 1..40), 1usize..800).prop_map(|(text, n)| text.repeat(n)),
+        ];
+        proptest::collection::vec(piece, 1..8).prop_map(|pieces| pieces.concat())
+    }
+
+    fn compression() -> impl Strategy<Value = Compression> {
+        let method = prop_oneof![
+            4 => Just((Algorithm::Lz4, 0u8)),
+            1 => Just((Algorithm::Lz4, 9)),
+            1 => Just((Algorithm::Deflate, 1)),
+            1 => Just((Algorithm::Zstd, 1)),
+        ];
+        let index = prop_oneof![Just(Index::Compact), Just(Index::Full), Just(Index::Extents)];
+        let fragments = prop_oneof![Just(Fragments::None), Just(Fragments::Tails)];
+        let max_extent = prop_oneof![3 => Just(None), 1 => (4096u32..20_000).prop_map(Some)];
+        (method, 0u32..6, index, fragments, max_extent, any::<bool>()).prop_map(
+            |((algorithm, level), blocks, index, fragments, max_extent, inline_tails)| Compression {
+                pcluster: Some(4096 << blocks),
+                index,
+                fragments,
+                max_extent,
+                inline_tails,
+                ..Compression::new(Params::new(algorithm, Some(level)).unwrap())
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn extents_decode_to_the_content(
+            compression in compression(), src in content(), more: bool, inline_room in 0usize..5000,
+        ) {
+            let block = BlockSize::DEFAULT;
+            let mut encoder = Encoder::new(&compression, block);
+            let recipe = compression.recipe(Vec::new, block).unwrap();
+            let next = if more { Next::More } else { Next::Nothing { inline_room } };
+            let (mut extents, mut tails) = (Vec::new(), Vec::new());
+            let sink = Sink { extents: &mut extents, tails: &mut tails };
+            let Encoded { log, end } = encoder.encode(&src, recipe, next, u64::MAX, sink).unwrap().unwrap();
+            let algorithm = compression.methods[0].algorithm();
+            let mut out = Vec::new();
+            let mut decoder = Decoder::default();
+            let mut decode = |bytes: &[u8], len: usize| {
+                let mut decoded = vec![0; len];
+                decoder.decode(algorithm, bytes, &mut decoded, Decode::Whole).unwrap();
+                decoded
+            };
+            prop_assert_eq!(log.size(), extents.len() as u64);
+            for (at, extent) in log.placed(ferofs_format::BytePos::new(0)) {
+                let bytes = &extents[at.get() as usize..][..extent.size as usize];
+                match extent.encoded {
+                    true => out.extend(decode(bytes, extent.len as usize)),
+                    false => out.extend_from_slice(&bytes[..extent.len as usize]),
+                }
+                if compression.index != Index::Extents {
+                    prop_assert_eq!(extent.size % block.bytes64(), 0);
+                    prop_assert!(extent.size <= recipe.pcluster as u64);
+                    prop_assert!(!extent.encoded || extent.len > extent.size);
+                }
+            }
+            let rest = src.len() - out.len();
+            match end {
+                End::None => prop_assert!(tails.is_empty()),
+                End::Fragment { bytes } => {
+                    prop_assert!(!more && bytes == tails.len());
+                    out.extend_from_slice(&tails);
+                }
+                End::Inline { bytes, encoded } => {
+                    prop_assert!(!more && bytes == tails.len() && bytes <= inline_room);
+                    if encoded { out.extend(decode(&tails, rest)) } else { out.extend_from_slice(&tails) }
+                }
+            }
+            prop_assert!(out == src);
+        }
+    }
+}
