@@ -24,6 +24,15 @@ pub(super) struct Match {
     pub(super) distance: usize,
 }
 
+/// Candidates tried at a position.
+#[derive(Clone, Copy)]
+pub(super) struct Attempts {
+    /// Among those that share four bytes.
+    pub(super) short: u32,
+    /// Among those that share eight bytes.
+    pub(super) long: u32,
+}
+
 /// Where a cluster lies in the input. All other positions count from its start.
 #[derive(Clone, Copy)]
 pub(super) struct Cluster<'a> {
@@ -202,6 +211,56 @@ impl<const WIDTH: usize> Chains<WIDTH> {
         }
         best
     }
+
+    /// Tells `found` of the matches over `at` that begin earlier, but not before `floor`, or end later than those before.
+    ///
+    /// # Safety
+    /// `at + WIDTH <= end <= total - 5`, `floor <= at`.
+    #[inline(always)]
+    unsafe fn walk_all(
+        &mut self,
+        cluster: Cluster<'_>,
+        at: usize,
+        floor: usize,
+        attempts: u32,
+        max_distance: usize,
+        found: &mut impl FnMut(Span),
+    ) {
+        let end = cluster.total - LAST_LITERALS;
+        let (src, start) = (cluster.src, cluster.start);
+        self.insert(cluster, at);
+        // SAFETY: `at + WIDTH <= total`.
+        let here = unsafe { load::<WIDTH>(src, start + at) };
+        let mut best = Span { first: at + 1, end: 0, distance: 0 };
+        let mut from = at;
+        for _ in 0..attempts {
+            let link = usize::from(self.links[from % RING]);
+            if link == 0 || link > from || at - (from - link) > max_distance {
+                break;
+            }
+            from -= link;
+            // SAFETY: links are positive, so `from < at`.
+            if unsafe { load::<WIDTH>(src, start + from) } != here {
+                continue;
+            }
+            // SAFETY: `from < at`, and `at + WIDTH <= end`.
+            let more = unsafe { mem::common(src, start + at + WIDTH, start + from + WIDTH, start + end) };
+            let first = at - cluster.before(at, at - from, at - floor);
+            let span = Span { first, end: at + WIDTH + more, distance: at - from };
+            if span.end > best.end || first < best.first {
+                found(span);
+                best = Span { first: first.min(best.first), end: span.end.max(best.end), distance: 0 };
+            }
+        }
+    }
+}
+
+/// A candidate of [`Finder::all_beyond`]: a match from `first` to `end`.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub(super) first: usize,
+    pub(super) end: usize,
+    pub(super) distance: usize,
 }
 
 /// The finder. Its methods are `DEEP` with chains of eight-byte strings, the same throughout a cluster.
@@ -264,8 +323,8 @@ impl Finder {
         from
     }
 
-    /// The longest match at `at`, which must be longer than `known` bytes and at least four; at most `attempts` candidates
-    /// are tried in each kind of chain. None if there is none.
+    /// The longest match at `at`, which must be longer than `known` bytes and at least four; None if
+    /// there is none.
     ///
     /// # Panics
     /// If no match may start at `at`, or end at `at + known`.
@@ -275,19 +334,45 @@ impl Finder {
         cluster: Cluster<'_>,
         at: usize,
         known: usize,
-        attempts: u32,
+        attempts: Attempts,
     ) -> Match {
         assert!(at + MATCH_LIMIT <= cluster.total, "a match's start");
         assert!(at + known + LAST_LITERALS <= cluster.total, "a match's end");
         let mut best = Match { len: known.max(MIN_MATCH - 1), distance: 0 };
         if DEEP && (known >= 7 || self.long.hit(cluster, at)) {
             // SAFETY: the conditions were just asserted, and `known.max(3)` ends before the twelve.
-            best = unsafe { self.long.walk(cluster, at, best, attempts, self.max_distance) };
+            best = unsafe { self.long.walk(cluster, at, best, attempts.long, self.max_distance) };
         }
         if !DEEP || best.len < 8 {
             // SAFETY: as above; what was found ends where a match may.
-            best = unsafe { self.short.walk(cluster, at, best, attempts, self.max_distance) };
+            best = unsafe { self.short.walk(cluster, at, best, attempts.short, self.max_distance) };
         }
         if best.distance == 0 { Match::default() } else { best }
+    }
+
+    /// Tells `found` of all matches that begin at `floor` or later and go on beyond `end`, where a known one ends, and where
+    /// they begin: of those alike only the first. `at` is where the last string starts that all of them hold, three or
+    /// seven before `end`.
+    ///
+    /// # Panics
+    /// If no match may end at `end`.
+    #[inline(always)]
+    pub(super) fn all_beyond<const DEEP: bool>(
+        &mut self,
+        cluster: Cluster<'_>,
+        at: usize,
+        floor: usize,
+        end: usize,
+        attempts: Attempts,
+        mut found: impl FnMut(Span),
+    ) {
+        assert!(floor <= at && at + 3 <= end && end + LAST_LITERALS < cluster.total, "a match's end");
+        if DEEP && at + 7 == end {
+            // SAFETY: `at + 8 = end + 1 <= total - 5`.
+            unsafe { self.long.walk_all(cluster, at, floor, attempts.long, self.max_distance, &mut found) }
+        } else {
+            // SAFETY: `at + 4 <= end + 1 <= total - 5`.
+            unsafe { self.short.walk_all(cluster, at, floor, attempts.short, self.max_distance, &mut found) }
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! the four bytes there. Nodes ahead of the parse live in a ring that stays in the first-level cache; settled ones go into
 //! a list. A very long match is taken at once.
 
-use super::chain::{Cluster, Finder, Match};
+use super::chain::{Attempts, Cluster, Finder, Match};
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, Sink, extension};
 use crate::error::EncodeError;
 use crate::fit::{self, Fit};
@@ -29,10 +29,11 @@ const _: () = assert!(CHUNK + 2 * LONG < RING);
 /// How much a level searches.
 #[derive(Clone, Copy)]
 struct Effort {
-    /// Candidates tried at a position.
-    attempts: u32,
+    attempts: Attempts,
     /// Positions after a match's start at which longer ones are looked for.
     near: usize,
+    /// Whether all matches that go on beyond a match's end count, not only the longest of them.
+    all: bool,
     /// The outputs in bytes from which on chains of eight-byte strings are used as well: the larger the window, the more
     /// candidates share four bytes.
     deep: usize,
@@ -41,20 +42,26 @@ struct Effort {
 const NEVER: usize = usize::MAX;
 const LARGE: usize = 32 << 10;
 
+impl Effort {
+    const fn new(short: u32, long: u32, near: usize, all: bool, deep: usize) -> Self {
+        Self { attempts: Attempts { short, long }, near, all, deep }
+    }
+}
+
 /// By level, 1 to 12.
 const EFFORTS: [Effort; 12] = [
-    Effort { attempts: 1, near: 0, deep: NEVER },
-    Effort { attempts: 2, near: 0, deep: NEVER },
-    Effort { attempts: 4, near: 1, deep: NEVER },
-    Effort { attempts: 8, near: 1, deep: NEVER },
-    Effort { attempts: 16, near: 1, deep: NEVER },
-    Effort { attempts: 24, near: 4, deep: NEVER },
-    Effort { attempts: 8, near: 1, deep: LARGE },
-    Effort { attempts: 16, near: 2, deep: LARGE },
-    Effort { attempts: 24, near: 8, deep: LARGE },
-    Effort { attempts: 32, near: 16, deep: 0 },
-    Effort { attempts: 64, near: 64, deep: 0 },
-    Effort { attempts: 256, near: usize::MAX, deep: 0 },
+    Effort::new(1, 1, 0, false, NEVER),
+    Effort::new(2, 2, 0, false, NEVER),
+    Effort::new(4, 4, 1, false, NEVER),
+    Effort::new(8, 8, 1, false, NEVER),
+    Effort::new(16, 16, 1, false, NEVER),
+    Effort::new(24, 24, 4, false, NEVER),
+    Effort::new(8, 8, 1, false, LARGE),
+    Effort::new(16, 16, 2, false, LARGE),
+    Effort::new(24, 24, 8, false, LARGE),
+    Effort::new(12, 32, 2, true, 0),
+    Effort::new(24, 64, 2, true, 0),
+    Effort::new(64, 256, 2, true, 0),
 ];
 
 /// What a path costs: bytes in the high 24 bits, the open sequence's token with them. The low 8 bits count its literals
@@ -200,10 +207,17 @@ impl Optimal {
                         at = next;
                         continue;
                     }
-                    if at - begun > self.effort.near && known > MIN_MATCH {
-                        at = cover - 3;
+                    let width = if DEEP && known >= 7 { 7 } else { 3 };
+                    if at - begun > self.effort.near && known > width {
+                        at = cover - width;
                         continue;
                     }
+                }
+                let ends = known == 3 || DEEP && known == 7;
+                if self.effort.all && ends && cover + LAST_LITERALS < total {
+                    (cover, begun) = self.take_all::<DEEP>(&front, cluster, at, cover, begun);
+                    at += 1;
+                    continue;
                 }
                 let known = if known >= MIN_MATCH { known } else { 0 };
                 let found = self.finder.longest::<DEEP>(cluster, at, known, self.effort.attempts);
@@ -229,7 +243,7 @@ impl Optimal {
                     // A round ends: the budget may be spent.
                     break;
                 }
-                let node = self.node(first);
+                let node = node(&mut self.nodes, &mut self.marks, first);
                 if cover as u32 > node.end {
                     (node.end, node.distance) = (cover as u32, found.distance as u16);
                 }
@@ -248,12 +262,38 @@ impl Optimal {
         front.best
     }
 
+    /// Takes all matches over `at` that go on beyond `cover`. Returns the end of the one that ends last, and where it starts.
+    fn take_all<const DEEP: bool>(
+        &mut self,
+        front: &Front,
+        cluster: Cluster<'_>,
+        at: usize,
+        cover: usize,
+        begun: usize,
+    ) -> (usize, usize) {
+        let Self { finder, nodes, marks, effort, .. } = self;
+        let floor = begun.max(front.next).min(at);
+        let mut last = (cover, begun);
+        finder.all_beyond::<DEEP>(cluster, at, floor, cover, effort.attempts, |span| {
+            // The ring holds no more; the parse takes the rest as another match.
+            let end = span.end.min(span.first + LONG - 1);
+            let node = node(nodes, marks, span.first);
+            if end as u32 > node.end {
+                (node.end, node.distance) = (end as u32, span.distance as u16);
+            }
+            if end > last.0 {
+                last = (end, span.first);
+            }
+        });
+        last
+    }
+
     /// Takes the long match `found` at `at`. Whether the budget allows for all of it.
     #[cold]
     #[inline(never)]
     fn jump(&mut self, front: &mut Front, at: usize, found: Match, budget: usize) -> bool {
         let end = at + found.len;
-        self.node(at);
+        node(&mut self.nodes, &mut self.marks, at);
         self.advance(front, at + 1, budget);
         let spent = bytes(front.cost);
         let after = spent + 3 + extension(found.len - MIN_MATCH);
@@ -363,22 +403,10 @@ impl Optimal {
     #[inline(always)]
     fn relax(&mut self, end: usize, cost: Cost, distance: u16) {
         let from = self.settled.len() as u32 - 1;
-        let node = self.node(end);
+        let node = node(&mut self.nodes, &mut self.marks, end);
         if cost <= node.cost {
             (node.cost, node.from, node.by) = (cost, from, distance);
         }
-    }
-
-    /// The pending node at `at`, which is made if it is not there.
-    #[inline(always)]
-    fn node(&mut self, at: usize) -> &mut Node {
-        let mark = &mut self.marks[at / 64 % (RING / 64)];
-        let node = &mut self.nodes[at % RING];
-        if *mark >> (at % 64) & 1 == 0 {
-            *mark |= 1 << (at % 64);
-            *node = Node { cost: UNREACHED, ..Node::default() };
-        }
-        node
     }
 
     /// Collects the matches on the way to `end`, last first.
@@ -402,4 +430,16 @@ impl Optimal {
 /// The bytes that a path of `cost` takes after `literals` more.
 const fn bytes_of(cost: Cost, literals: u64) -> u64 {
     (cost as u64 + literals * LITERAL) >> 8
+}
+
+/// The pending node at `at`, which is made if it is not there.
+#[inline(always)]
+fn node<'n>(nodes: &'n mut [Node; RING], marks: &mut [u64; RING / 64], at: usize) -> &'n mut Node {
+    let mark = &mut marks[at / 64 % (RING / 64)];
+    let node = &mut nodes[at % RING];
+    if *mark >> (at % 64) & 1 == 0 {
+        *mark |= 1 << (at % 64);
+        *node = Node { cost: UNREACHED, ..Node::default() };
+    }
+    node
 }
