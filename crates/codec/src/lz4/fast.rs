@@ -10,25 +10,29 @@ use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, Sink};
 use crate::error::EncodeError;
 use crate::fit::{self, Fit};
 
-const HASH_LOG: u32 = 13;
+const MAX_LOG: u32 = 14;
+/// Outputs from this on have strings of six bytes hashed instead of five, and a table twice as large: there are fewer
+/// sequences then, and large windows offer long matches enough.
+const LARGE: usize = 16 << 10;
 /// Misses after which the step grows by one, as a power of two.
 const SKIP_LOG: u32 = 6;
 
 pub(super) struct Fast {
     /// By hash: the latest position, from the cluster's start, modulo 64 KiB.
-    table: Box<[u16; 1 << HASH_LOG]>,
+    table: Box<[u16; 1 << MAX_LOG]>,
     max_distance: u16,
 }
 
-/// The hash of a word's first five bytes.
+/// The hash of a word's first `BYTES` bytes, five or six, in `LOG` bits.
 #[inline(always)]
-fn hash(word: u64) -> usize {
-    ((word << 24).wrapping_mul(889_523_592_379) >> (64 - HASH_LOG)) as usize
+fn hash<const BYTES: u32, const LOG: u32>(word: u64) -> usize {
+    let factor: u64 = if BYTES == 5 { 889_523_592_379 } else { 227_718_039_650_203 };
+    ((word << (64 - 8 * BYTES)).wrapping_mul(factor) >> (64 - LOG)) as usize
 }
 
 impl Fast {
     pub(super) fn new(max_distance: u16) -> Self {
-        Self { table: Box::new([0; 1 << HASH_LOG]), max_distance }
+        Self { table: Box::new([0; 1 << MAX_LOG]), max_distance }
     }
 
     pub(super) fn fit(
@@ -39,41 +43,58 @@ impl Fast {
         window: usize,
     ) -> Result<Fit, EncodeError> {
         let end = fit::check(src, start, dst, window)?;
+        Ok(if dst.len() < LARGE {
+            self.encode::<5, 13>(src, start, end, dst)
+        } else {
+            self.encode::<6, MAX_LOG>(src, start, end, dst)
+        })
+    }
+
+    #[inline(never)]
+    fn encode<const BYTES: u32, const LOG: u32>(
+        &mut self,
+        src: &[u8],
+        start: usize,
+        end: usize,
+        dst: &mut [u8],
+    ) -> Fit {
         let mut sink = Sink::new(dst);
         let mut anchor = start;
         let match_end = end.saturating_sub(LAST_LITERALS);
         // The last position at which a match may start; eight bytes are readable from it.
         let last = end.saturating_sub(MATCH_LIMIT);
-        self.table.fill(0);
-        let table = &mut *self.table;
+        let (table, max_distance) = (&mut *self.table, self.max_distance);
+        table[..1 << LOG].fill(0);
         // The first position is in the table: it is 0, as what is empty.
         let mut at = start + 1;
-        while at <= last {
+        'sequences: while at <= last {
             let mut misses = 1usize << SKIP_LOG;
+            // SAFETY: `at <= last`, so `at + 8 <= end <= src.len()`.
+            let mut here = unsafe { mem::load64(src, at) };
             let distance = loop {
-                // SAFETY: `at <= last`, so `at + 8 <= end <= src.len()`.
-                let here = unsafe { mem::load64(src, at) };
                 let position = (at - start) as u16;
-                let slot = &mut table[hash(here)];
+                let slot = &mut table[hash::<BYTES, LOG>(here)];
                 let distance = position.wrapping_sub(*slot);
                 *slot = position;
                 // SAFETY: every entry is a position before `at`, modulo 64 KiB. The distance is thus the true one, or
                 // shorter by a multiple of 64 KiB, and leads to this cluster's start at most.
                 let there = unsafe { mem::load32(src, at - usize::from(distance)) };
                 // A distance of 0 wraps, and is beyond the most as well.
-                if there == here as u32 && distance.wrapping_sub(1) < self.max_distance {
+                if there == here as u32 && distance.wrapping_sub(1) < max_distance {
                     break distance;
                 }
                 at += misses >> SKIP_LOG;
                 misses += 1;
                 if at > last {
-                    return Ok(sink.finish(src, start, anchor, end));
+                    break 'sequences;
                 }
+                // SAFETY: `at <= last`.
+                here = unsafe { mem::load64(src, at) };
             };
             let from = at - usize::from(distance);
             // SAFETY: `from < at`, and `at + 4 <= last + 4 < match_end <= src.len()`.
-            let next =
-                at + MIN_MATCH + unsafe { mem::common(src, at + MIN_MATCH, from + MIN_MATCH, match_end) };
+            let more = unsafe { mem::common(src, at + MIN_MATCH, from + MIN_MATCH, match_end) };
+            let next = at + MIN_MATCH + more;
             let mut back = 0;
             // SAFETY: both indexes are positive and at most `at`, which is below `end`.
             if at > anchor && from > start && unsafe { mem::same(src, at - 1, from - 1) } {
@@ -81,21 +102,26 @@ impl Fast {
                 // SAFETY: `most <= from <= at <= src.len()`.
                 back = unsafe { mem::common_before(src, at, from, most) };
             }
-            at -= back;
-            let len = next - at;
-            let written = sink.sequence(src, start, anchor, at, distance, len);
+            let len = next - (at - back);
+            let written = sink.sequence(src, start, anchor, at - back, distance, len);
             if written < len {
                 if written > 0 {
-                    anchor = at + written;
+                    anchor = at - back + written;
                 }
                 break;
             }
             at = next;
             anchor = next;
-            // SAFETY: `next - 3 > start`, and `next <= match_end`, so `next - 3 + 8 <= end`.
-            let behind = unsafe { mem::load64(src, next - 3) } >> 8;
-            table[hash(behind)] = (next - 2 - start) as u16;
+            if at > last {
+                break;
+            }
+            // Two positions within the match; more of them gain little.
+            for behind in [at - 4, at - 2] {
+                // SAFETY: `start <= at - 4`, and `at <= last`.
+                let word = unsafe { mem::load64(src, behind) };
+                table[hash::<BYTES, LOG>(word)] = (behind - start) as u16;
+            }
         }
-        Ok(sink.finish(src, start, anchor, end))
+        sink.finish(src, start, anchor, end)
     }
 }
