@@ -8,6 +8,16 @@ use std::process::ExitCode;
 /// Something failed.
 pub(crate) const FAILURE: u8 = 1;
 
+/// Wrong usage, of programs that check file systems: see fsck(8).
+const FSCK_USAGE: u8 = 16;
+
+/// Prints what is wrong with a checker's arguments, or the help that was asked for; gives the exit code of fsck(8).
+pub(crate) fn refuse_fsck(error: &clap::Error) -> u8 {
+    // Nobody can be told when this fails.
+    let _ = error.print();
+    if error.use_stderr() { FSCK_USAGE } else { 0 }
+}
+
 /// Why a command failed: what it was about, and the reason.
 #[derive(Debug)]
 pub(crate) struct Failure {

@@ -31,6 +31,12 @@ fn main() -> ExitCode {
     let front_end = args.first().and_then(|name| compat::front_end(name));
     exit::finish(match front_end {
         Some(run) => run(&args),
-        None => cmd::run(Cli::parse().command),
+        None => match Cli::try_parse_from(&args) {
+            Ok(cli) => cmd::run(cli.command),
+            Err(error) if args.get(1).is_some_and(|command| command == "check") => {
+                Ok(exit::refuse_fsck(&error))
+            }
+            Err(error) => error.exit(),
+        },
     })
 }

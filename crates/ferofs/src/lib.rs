@@ -12,8 +12,11 @@
 
 pub mod build;
 pub mod check;
+mod claim;
 pub mod error;
 pub mod extract;
 pub mod read;
+mod sparse;
+mod walk;
 
 pub use error::{Corruption, Error, Result};

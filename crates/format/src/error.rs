@@ -103,9 +103,12 @@ pub enum Fault {
     /// Arithmetic on a field's value leaves 64 bits.
     #[error("{0} overflows")]
     Overflow(&'static str),
-    /// Names are not sorted, or one appears twice.
+    /// Names are not sorted.
     #[error("names out of order")]
     NameOrder,
+    /// A name appears twice where each must be different.
+    #[error("a name appears twice")]
+    DuplicateName,
     /// A name is empty, too long, or holds a NUL or a slash.
     #[error("invalid name")]
     Name,
@@ -126,6 +129,12 @@ pub enum Fault {
     /// A directory entry's file type differs from its inode's.
     #[error("file type differs from the inode's")]
     FileTypeMismatch,
+    /// A name filter that denies an attribute which is there.
+    #[error("name filter denies an attribute that is there")]
+    NameFilter,
+    /// Two structures, or a structure and data, take the same bytes.
+    #[error("overlaps {0}")]
+    Overlap(&'static str),
     /// A map that does not cover its file, or contradicts itself.
     #[error("{0}")]
     Map(&'static str),

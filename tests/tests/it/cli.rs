@@ -39,6 +39,9 @@ fn a_wrong_call_is_explained() {
         assert_ne!(outcome.code, 0, "{args:?}");
         assert!(!outcome.stderr.is_empty(), "{args:?}");
     }
+    // As fsck(8) has it.
+    assert_eq!(ferofs().arg("check").run().code, 16);
+    assert_eq!(ferofs().args(["check", "--help"]).run().code, 0);
 }
 
 #[test]
@@ -133,7 +136,7 @@ fn a_signal_leaves_no_image() {
         let done = child.wait().unwrap();
         // On a fast machine the build may have won; then the image is whole.
         if done.success() {
-            ferofs().arg("check").arg(&image).run().success();
+            ferofs().args(["check", "--deep"]).arg(&image).run().success();
             fs::remove_file(&image).unwrap();
         }
         assert_eq!(names(&stage), ["source"], "{signal:?}");

@@ -214,7 +214,7 @@ fn no_lie_is_believed() {
     plant(&stage);
     let image = Forge::new(fs::read(stage.build("image", ["--compress", "lz4", "-T0"])).unwrap());
     fs::write(stage.path("image"), &image.bytes).unwrap();
-    let clean = command(&["check"], &stage.path("image"), &[]);
+    let clean = command(&["check", "--deep"], &stage.path("image"), &[]);
     assert_eq!(clean.code, 0, "the image without a lie: {}", clean.stderr);
 
     let (forged, target) = (stage.path("forged"), stage.path("extracted"));
@@ -224,7 +224,7 @@ fn no_lie_is_believed() {
         lie(&mut lying);
         assert!(lying.bytes != image.bytes, "{name}: the lie is told");
         fs::write(&forged, &lying.bytes).unwrap();
-        let checked = command(&["check"], &forged, &[]);
+        let checked = command(&["check", "--deep"], &forged, &[]);
         judge(&checked, &format!("check, {name}"));
         if checked.code == 0 {
             believed.push(name);

@@ -57,7 +57,7 @@ fn we_accept_their_images() {
             let image = stage.path("image");
             Run::new(&mkfs).arg("--quiet").args(options).args([&image, &stage.source()]).run().success();
             let context = format!("{} {options:?}", mkfs.display());
-            let checked = ferofs().arg("check").arg(&image).run();
+            let checked = ferofs().args(["check", "--deep"]).arg(&image).run();
             assert_eq!(
                 checked.code,
                 0,

@@ -14,7 +14,7 @@ fn every_oddity_survives() {
     let stage = Stage::new(&usual_tree());
     for compression in COMPRESSIONS {
         let image = stage.build(compression, ["--compress", compression]);
-        ferofs().arg("check").arg(&image).run().success();
+        ferofs().args(["check", "--deep"]).arg(&image).run().success();
         stage.assert_shown(&stage.extract(&image, &format!("{compression}-extracted")));
     }
 }
@@ -26,7 +26,7 @@ fn every_block_size_works() {
         for size in ["512", "1024", "2048", "4096"] {
             let name = format!("{compression}-{size}");
             let image = stage.build(&name, ["--compress", compression, "-b", size]);
-            ferofs().arg("check").arg(&image).run().success();
+            ferofs().args(["check", "--deep"]).arg(&image).run().success();
             stage.assert_shown(&stage.extract(&image, &format!("{name}-extracted")));
         }
     }
@@ -36,7 +36,7 @@ fn every_block_size_works() {
 fn an_empty_directory_is_a_tree() {
     let stage = Stage::bare();
     let image = stage.build("image", ["--compress", "lz4"]);
-    ferofs().arg("check").arg(&image).run().success();
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
     stage.assert_shown(&stage.extract(&image, "extracted"));
 }
 
@@ -78,7 +78,7 @@ fn large_xattrs_survive() {
     }
     let image = stage.path("image");
     ferofs().args(["build", "--compress", "lz4"]).args([&source, &image]).run().success();
-    ferofs().arg("check").arg(&image).run().success();
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
     let extracted = tmpfs.0.join("extracted");
     ferofs().arg("extract").args([&image, &extracted]).run().success();
     compare(&source, &extracted, &same()).unwrap().assert_same();
@@ -156,7 +156,7 @@ fn the_machine_s_usr_survives() {
     let stage = Stage::bare();
     let image = stage.path("usr");
     ferofs().args(["build", "--compress", "lz4", "/usr"]).arg(&image).run().success();
-    ferofs().arg("check").arg(&image).run().success();
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
     let extracted = stage.extract(&image, "extracted");
     compare(Path::new("/usr"), &extracted, &same()).unwrap().assert_same();
 }

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use ferofs::check::{Finding, Options, Report, check, rule};
+use ferofs::read::Image;
 use serde_json::json;
 
 use super::image::ImageArgs;
@@ -15,16 +16,17 @@ const OPERATIONAL_ERROR: u8 = 8;
 
 /// Check an image
 ///
-/// Every inode, directory, attribute and map is looked at, and all content is decoded. Exit codes are
-/// those of fsck(8): 0 the image is sound, 4 it is not, 8 it could not be read, 2 wrong usage.
+/// Every inode, directory, attribute and map is looked at, and who takes which bytes; with --deep, all content is
+/// decoded too. Exit codes are those of fsck(8): 0 the image is sound, 4 it is not, 8 it could not be read, 16 wrong
+/// usage. Nothing is repaired.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Look at the maps of files, but do not decode their content
+    /// Decode every extent too
     #[arg(long)]
-    no_content: bool,
+    deep: bool,
 
     /// Report as one JSON object
     #[arg(long)]
@@ -36,25 +38,33 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let options = Options { workers: args.workers, content: !args.no_content };
-    let report = match examine(&args.image, &options)? {
-        Examined::Opened(report) => report,
-        Examined::Refused(code) => return Ok(code),
+    let options = Options { workers: args.workers, content: args.deep };
+    let (image, report) = match examine(&args.image, &options)? {
+        Examined::Opened(image, report) => (image, report),
+        Examined::Refused(code, why) => {
+            if args.json {
+                println!("{}", json!({ "sound": false, "refused": why }));
+            }
+            return Ok(code);
+        }
     };
     if args.json {
-        println!("{}", to_json(&report));
+        println!("{}", to_json(&image, &report));
     } else {
-        print_findings(&args.image.path, &report);
+        print_findings(&args.image.path, &image, &report);
+        if report.is_sound() {
+            print_summary(&args.image.path, &report, args.deep);
+        }
     }
-    Ok(if report.findings.is_empty() { 0 } else { ERRORS_LEFT })
+    Ok(if report.is_sound() { 0 } else { ERRORS_LEFT })
 }
 
 /// How far a check came.
 pub(crate) enum Examined {
     /// To a report.
-    Opened(Report),
+    Opened(Box<Image>, Report),
     /// The image could not even be opened: that was printed, and this is the exit code.
-    Refused(u8),
+    Refused(u8, String),
 }
 
 /// Opens an image and checks it.
@@ -64,44 +74,74 @@ pub(crate) fn examine(image: &ImageArgs, options: &Options) -> Result<Examined, 
         Err(failure) => {
             eprintln!("ferofs: {failure}");
             let code = if failure.is_damage() { ERRORS_LEFT } else { OPERATIONAL_ERROR };
-            return Ok(Examined::Refused(code));
+            return Ok(Examined::Refused(code, failure.to_string()));
         }
     };
     match check(&opened, options) {
-        Ok(report) => Ok(Examined::Opened(report)),
+        Ok(report) => Ok(Examined::Opened(Box::new(opened), report)),
         Err(error) => {
             eprintln!("ferofs: {}: {error}", image.path.display());
-            Ok(Examined::Refused(OPERATIONAL_ERROR))
+            Ok(Examined::Refused(OPERATIONAL_ERROR, error.to_string()))
         }
     }
 }
 
-/// Prints a line for each finding.
-pub(crate) fn print_findings(image: &Path, report: &Report) {
-    for Finding { path, corruption } in &report.findings {
-        eprintln!("ferofs: {}: /{}: {corruption}", image.display(), path.display());
+/// Prints a line for each finding: the file, what is wrong, and where.
+pub(crate) fn print_findings(path: &Path, image: &Image, report: &Report) {
+    let block_size = image.superblock().block_size;
+    for finding in &report.findings {
+        let Finding { corruption, content, also, .. } = finding;
+        let mut line = format!("{}: /{}: {corruption}", path.display(), finding.path.display());
+        if let Some(pos) = corruption.pos {
+            line += &format!(", block {}", pos.block(block_size).get());
+        }
+        if let Some(content) = content {
+            line += &format!(", content {}..{}", content.start, content.end);
+        }
+        if let Some(also) = also {
+            line += &format!(", shared with /{}", also.display());
+        }
+        eprintln!("ferofs: {line}");
+    }
+    if report.unlisted > 0 {
+        eprintln!("ferofs: {}: {} findings more", path.display(), report.unlisted);
     }
 }
 
-fn to_json(report: &Report) -> serde_json::Value {
+fn print_summary(path: &Path, report: &Report, deep: bool) {
+    let content = if deep { format!(", {} bytes decoded", report.content_bytes) } else { String::new() };
+    let unreferenced = match report.unreferenced_blocks {
+        0 => String::new(),
+        blocks => format!(", {blocks} blocks unreferenced"),
+    };
+    println!("{}: sound, {} inodes{content}{unreferenced}", path.display(), report.inodes);
+}
+
+fn to_json(image: &Image, report: &Report) -> serde_json::Value {
+    let block_size = image.superblock().block_size;
     let findings: Vec<_> = report
         .findings
         .iter()
-        .map(|Finding { path, corruption }| {
+        .map(|Finding { path, corruption, content, also }| {
             json!({
                 "path": format!("/{}", path.display()),
                 "rule": rule(&corruption.fault),
                 "structure": corruption.structure.to_string(),
                 "message": corruption.fault.to_string(),
                 "position": corruption.pos.map(|pos| pos.get()),
+                "block": corruption.pos.map(|pos| pos.block(block_size).get()),
                 "nid": corruption.nid.map(|nid| nid.get()),
+                "content": content.as_ref().map(|content| [content.start, content.end]),
+                "also": also.as_ref().map(|path| format!("/{}", path.display())),
             })
         })
         .collect();
     json!({
-        "sound": report.findings.is_empty(),
+        "sound": report.is_sound(),
         "inodes": report.inodes,
         "content_bytes": report.content_bytes,
+        "unreferenced_blocks": report.unreferenced_blocks,
         "findings": findings,
+        "unlisted": report.unlisted,
     })
 }

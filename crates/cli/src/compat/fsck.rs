@@ -89,21 +89,24 @@ struct Args {
 
 /// Runs `fsck.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(error) => return Ok(crate::exit::refuse_fsck(&error)),
+    };
     if let Some(Some(target)) = &args.extract {
         return args.extract_to(target);
     }
     let content = args.extract.is_some() || args.print_ratio;
     match examine(&args.image, &check::Options { workers: None, content })? {
-        Examined::Refused(_) => Ok(FAILURE),
-        Examined::Opened(report) => {
-            print_findings(&args.image.path, &report);
+        Examined::Refused(..) => Ok(FAILURE),
+        Examined::Opened(image, report) => {
+            print_findings(&args.image.path, &image, &report);
             if args.print_ratio && report.content_bytes > 0 {
                 let image = std::fs::metadata(&args.image.path).map_or(0, |metadata| metadata.len());
                 let ratio = image as f64 * 100.0 / report.content_bytes as f64;
                 println!("Compression ratio: {image} / {} ({ratio:.2}%)", report.content_bytes);
             }
-            Ok(if report.findings.is_empty() { 0 } else { FAILURE })
+            Ok(if report.is_sound() { 0 } else { FAILURE })
         }
     }
 }

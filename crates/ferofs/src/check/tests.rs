@@ -3,14 +3,23 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use ferofs_format::FileOffset;
+
 use super::*;
 use crate::build;
+use crate::claim::Claim;
+use crate::read::ExtentData;
 
 fn image_bytes() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     fs::create_dir_all(source.join("below/deeper")).unwrap();
-    fs::write(source.join("text"), "some words, again and again, ".repeat(2000)).unwrap();
+    // LZ4 needs several clusters for this, and stores what is random.
+    let number = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
+    let digits: String = (0..9000).map(|n| format!("line {n} of some words and {}\n", number(n))).collect();
+    let random = |n: u64| n.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29).wrapping_mul(n).to_le_bytes();
+    fs::write(source.join("text"), digits).unwrap();
+    fs::write(source.join("plain"), (1u64..1025).flat_map(random).collect::<Vec<_>>()).unwrap();
     fs::write(source.join("below/small"), "small").unwrap();
     fs::hard_link(source.join("text"), source.join("below/same")).unwrap();
     symlink("below/small", source.join("link")).unwrap();
@@ -30,8 +39,8 @@ fn findings(bytes: Vec<u8>) -> Vec<Finding> {
 fn a_sound_image_has_no_findings() {
     let report = check(&Image::open(image_bytes()).unwrap(), &Options::default()).unwrap();
     assert_eq!(report.findings, []);
-    assert_eq!(report.inodes, 6);
-    assert!(report.content_bytes > 58_000);
+    assert_eq!(report.inodes, 7);
+    assert!(report.content_bytes > 150_000);
 }
 
 #[test]
@@ -55,4 +64,102 @@ fn damaged_data_and_wrong_links_are_found() {
     short.truncate(short.len() - 4096);
     let image = Image::open(short).unwrap();
     assert!(!check(&image, &Options::default()).unwrap().findings.is_empty());
+}
+
+/// An image whose checksum is switched off, to be tampered with.
+struct Tampered {
+    bytes: Vec<u8>,
+    image: Image,
+}
+
+impl Tampered {
+    fn new() -> Self {
+        let mut bytes = image_bytes();
+        bytes[1024 + 8] &= !1;
+        Self { image: Image::open(bytes.clone()).unwrap(), bytes }
+    }
+
+    /// Where the inode of `path` is.
+    fn inode(&self, path: &str) -> usize {
+        usize::try_from(self.image.resolve(path.as_ref(), false).unwrap().place().pos.get()).unwrap()
+    }
+
+    fn put<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        self.bytes[at..at + N].copy_from_slice(&bytes);
+    }
+
+    fn rules(self) -> Vec<(String, &'static str)> {
+        let finding = |found: Finding| (found.path.display().to_string(), rule(&found.corruption.fault));
+        findings(self.bytes).into_iter().map(finding).collect()
+    }
+}
+
+#[test]
+fn overlaps_name_both_sides() {
+    let mut tampered = Tampered::new();
+    let text = tampered.image.resolve("text".as_ref(), false).unwrap();
+    let metadata = u32::try_from(text.place().pos.get() / 4096).unwrap();
+    let plain = tampered.inode("plain");
+    // The stored file's last block is now where the inodes are.
+    tampered.put(plain + 0x10, (metadata - 1).to_le_bytes());
+    let found = findings(tampered.bytes);
+    let finds = |path: &str, what, also: Option<&str>| {
+        found.iter().any(|found| {
+            found.path == Path::new(path)
+                && found.corruption.fault == ferofs_format::Fault::Overlap(what)
+                && (also.is_none() || found.also.as_deref() == also.map(Path::new))
+        })
+    };
+    assert!(finds("plain", "metadata", None), "{found:#?}");
+    assert!(finds("text", "data", Some("plain")), "{found:#?}");
+}
+
+#[test]
+fn every_damaged_extent_is_listed() {
+    let mut tampered = Tampered::new();
+    let text = tampered.image.resolve("text".as_ref(), false).unwrap();
+    let extents: Vec<_> = tampered.image.extents(&text, FileOffset::new(0)).unwrap().flatten().collect();
+    assert!(extents.len() >= 3, "{extents:?}");
+    for extent in [extents[0], extents[2]] {
+        let at = usize::try_from(Claim::of(&tampered.image, &extent).unwrap().unwrap().start.get()).unwrap();
+        tampered.put(at, [0xff; 4096]);
+    }
+    let found = findings(tampered.bytes);
+    let damaged: Vec<_> = found.iter().map(|found| found.content.clone().unwrap()).collect();
+    let expected = [&extents[0], &extents[2]].map(|extent| extent.start.get()..extent.end());
+    assert_eq!(damaged, expected);
+}
+
+#[test]
+fn links_and_parents_are_counted() {
+    let mut tampered = Tampered::new();
+    let below = tampered.inode("below");
+    // Compact: i_nb; a directory with one subdirectory has three.
+    assert_eq!(tampered.bytes[below] & 1, 0);
+    tampered.put(below + 6, 7u16.to_le_bytes());
+    assert_eq!(tampered.rules(), [("below".to_owned(), "link-count")]);
+}
+
+#[test]
+fn attributes_are_looked_at() {
+    let mut tampered = Tampered::new();
+    let small = tampered.inode("below/small");
+    // A region without an attribute, which Linux refuses.
+    tampered.put(small + 2, 1u16.to_le_bytes());
+    let rules = tampered.rules();
+    assert!(rules.contains(&("below/small".to_owned(), "field-value")), "{rules:?}");
+}
+
+#[test]
+fn threads_change_nothing() {
+    let mut bytes = image_bytes();
+    let half = bytes.len() / 2;
+    bytes[half..half + 9000].fill(0x5a);
+    let with = |workers| {
+        let image = Image::open(bytes.clone()).unwrap();
+        let options = Options { workers: NonZeroUsize::new(workers), content: true };
+        check(&image, &options).unwrap().findings
+    };
+    assert!(!with(1).is_empty());
+    assert_eq!(with(1), with(8));
 }

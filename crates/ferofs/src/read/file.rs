@@ -1,11 +1,11 @@
 //! A file's content: its plan, and its bytes, which the engine reads and decodes into the caller's buffer.
 
 use ferofs_format::inode::FileType;
-use ferofs_format::{Fault, FileOffset, Structure};
+use ferofs_format::{Fault, FileOffset, Incompat, Structure};
 
 use super::engine::End;
 use super::extent::Extent;
-use super::image::Image;
+use super::image::{Image, MetadataPlace};
 use super::inode::Inode;
 use super::map::FileMap;
 use crate::error::{Corruption, OfInode, Result};
@@ -82,6 +82,18 @@ pub struct Extents<'a> {
     map: FileMap<'a>,
     inode: &'a Inode,
     next: FileOffset,
+}
+
+impl Extents<'_> {
+    /// Where the inode's metadata ends: its map, and what is stored right after that.
+    pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
+        self.map.metadata_end().of_inode(self.inode.nid)
+    }
+
+    /// Features that the superblock must announce for such a map.
+    pub(crate) fn features(&self) -> Incompat {
+        self.map.features()
+    }
 }
 
 impl Iterator for Extents<'_> {

@@ -249,6 +249,18 @@ impl Image {
         Some((&*device.source, pos))
     }
 
+    /// The device that holds `pos`, and where there; device 0 is the unified address space.
+    pub(crate) fn physical(&self, device: DeviceId, pos: BytePos) -> Option<(DeviceId, BytePos)> {
+        if device.get() == 0 {
+            for (number, extra) in (0u16..).zip(&self.devices) {
+                if let Some(range) = extra.unified.as_ref().filter(|range| range.contains(&pos.get())) {
+                    return Some((DeviceId::new(number), BytePos::new(pos.get() - range.start)));
+                }
+            }
+        }
+        self.devices.get(usize::from(device.get())).map(|_| (device, pos))
+    }
+
     /// Whether `len` bytes at `pos` lie within a device.
     #[must_use]
     pub fn has_range(&self, device: DeviceId, pos: BytePos, len: u64) -> bool {

@@ -92,6 +92,12 @@ impl Inode {
         self.disk.layout
     }
 
+    /// Where it stands.
+    #[must_use]
+    pub const fn place(&self) -> MetadataPlace {
+        self.place
+    }
+
     /// Where the xattr region starts, and its length in bytes, which may be 0.
     pub(super) fn xattr_region(&self) -> Result<(MetadataPlace, usize)> {
         let start = self.place.offset(to_u64(self.disk.version.size()))?;
@@ -99,7 +105,7 @@ impl Inode {
     }
 
     /// Where inode and xattrs end: inline data, chunk entries or the compression map follow.
-    pub(super) fn end(&self) -> Result<MetadataPlace> {
+    pub(crate) fn end(&self) -> Result<MetadataPlace> {
         let (start, len) = self.xattr_region()?;
         start.offset(to_u64(len))
     }

@@ -10,10 +10,10 @@ mod records;
 
 use ferofs_format::inode::Place as InodePlace;
 use ferofs_format::map::{MapHeader, header};
-use ferofs_format::{Fault, FileOffset, Structure};
+use ferofs_format::{Fault, FileOffset, Incompat, Structure};
 
 use super::extent::{Extent, ExtentData};
-use super::image::{Image, to_u64};
+use super::image::{Image, MetadataPlace, to_u64};
 use super::inode::Inode;
 use crate::error::{Corruption, Locate, Result};
 
@@ -29,8 +29,8 @@ pub(super) enum FileMap<'a> {
     Chunks(chunk::ChunkMap<'a>),
     Index(index::IndexMap<'a>),
     Records(records::RecordMap<'a>),
-    /// The whole file is a fragment.
-    Fragment(Extent),
+    /// The whole file is a fragment; the header ends here.
+    Fragment(Extent, MetadataPlace),
 }
 
 impl<'a> FileMap<'a> {
@@ -64,7 +64,7 @@ impl<'a> FileMap<'a> {
         Ok(match header.located_at(place.pos)? {
             MapHeader::WholeFragment { offset } => {
                 let data = ExtentData::Fragment { offset: FileOffset::new(offset) };
-                Self::Fragment(Extent { start: FileOffset::new(0), len: inode.size(), data })
+                Self::Fragment(Extent { start: FileOffset::new(0), len: inode.size(), data }, end)
             }
             MapHeader::Index(header) => Self::Index(index::IndexMap::open(image, inode, header, end)?),
             MapHeader::Extents(header) => Self::Records(records::RecordMap::open(image, inode, header, end)?),
@@ -78,12 +78,34 @@ impl<'a> FileMap<'a> {
             Self::Chunks(map) => map.extent_at(offset)?,
             Self::Index(map) => map.extent_at(offset)?,
             Self::Records(map) => map.extent_at(offset)?,
-            Self::Fragment(extent) => *extent,
+            Self::Fragment(extent, _) => *extent,
         };
         // Whoever walks a file relies on going forward.
         if extent.contains(offset) {
             return Ok(extent);
         }
         Err(Corruption::new(Structure::Extent, Fault::Map("does not cover its offset")).into())
+    }
+
+    /// Where the inode's metadata ends: its map, and what is stored right after that.
+    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+        match self {
+            Self::Flat(map) => map.metadata_end(),
+            Self::Chunks(map) => map.metadata_end(),
+            Self::Index(map) => map.metadata_end(),
+            Self::Records(map) => map.metadata_end(),
+            Self::Fragment(_, end) => Ok(*end),
+        }
+    }
+
+    /// Features that the superblock must announce for such a map.
+    pub(super) fn features(&self) -> Incompat {
+        match self {
+            Self::Flat(_) => Incompat::empty(),
+            Self::Chunks(_) => Incompat::CHUNKED_FILE,
+            Self::Index(map) => map.features(),
+            Self::Records(map) => map.features(),
+            Self::Fragment(..) => Incompat::FRAGMENTS,
+        }
     }
 }

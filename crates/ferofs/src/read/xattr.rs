@@ -1,6 +1,8 @@
 //! Extended attributes of an inode, inline and shared. Source: FORMAT.md 4.
 
-use ferofs_format::xattr::{ENTRY_HEADER_SIZE, Entry, LongPrefix, NamePrefix, Region, shared_pos};
+use ferofs_format::xattr::{
+    ENTRY_HEADER_SIZE, Entry, LongPrefix, NameFilter, NamePrefix, Region, shared_pos,
+};
 use ferofs_format::{BytePos, Compat, Fault, Structure};
 
 use super::image::{Image, MetadataPlace};
@@ -48,28 +50,36 @@ impl Image {
     }
 
     fn each_xattr(&self, inode: &Inode, mut each: impl FnMut(&Entry<'_>)) -> Result<()> {
+        self.walk_xattrs(inode, |entry, _| each(entry)).map(drop)
+    }
+
+    /// Shows each entry, and where it stands if it is shared; gives the name filter.
+    pub(crate) fn walk_xattrs(
+        &self,
+        inode: &Inode,
+        mut each: impl FnMut(&Entry<'_>, Option<MetadataPlace>),
+    ) -> Result<NameFilter> {
         let (place, len) = inode.xattr_region()?;
-        if len == 0 {
-            return Ok(());
-        }
         let mut walk = || {
             let mut bytes = vec![0; len];
-            self.read_metadata(place, Structure::Xattr, &mut bytes)?;
+            if len > 0 {
+                self.read_metadata(place, Structure::Xattr, &mut bytes)?;
+            }
             let region = Region::parse(&bytes).located_at(place.pos)?;
             for id in region.shared() {
-                let (pos, bytes) = self.shared_xattr(id)?;
-                each(&Entry::parse(&bytes).located_at(pos)?);
+                let (place, bytes) = self.shared_xattr(id)?;
+                each(&Entry::parse(&bytes).located_at(place.pos)?, Some(place));
             }
             for entry in region.entries() {
-                each(&entry.located_at(place.pos)?);
+                each(&entry.located_at(place.pos)?, None);
             }
-            Ok(())
+            Ok(region.filter)
         };
         walk().of_inode(inode.nid)
     }
 
     /// The bytes of shared entry `id`, and where they are.
-    fn shared_xattr(&self, id: u32) -> Result<(BytePos, Vec<u8>)> {
+    fn shared_xattr(&self, id: u32) -> Result<(MetadataPlace, Vec<u8>)> {
         let in_metabox = self.superblock().compat.contains(Compat::SHARED_EA_IN_METABOX);
         let overflow = || Corruption::new(Structure::Xattr, Fault::Overflow("xattr_blkaddr"));
         let area = if in_metabox {
@@ -83,7 +93,7 @@ impl Image {
         self.read_metadata(place, Structure::Xattr, &mut header)?;
         let mut bytes = vec![0; Entry::size_from_header(&header).located_at(pos)?];
         self.read_metadata(place, Structure::Xattr, &mut bytes)?;
-        Ok((pos, bytes))
+        Ok((place, bytes))
     }
 
     /// Reads the table of long name prefixes.

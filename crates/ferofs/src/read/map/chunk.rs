@@ -4,7 +4,7 @@ use ferofs_format::map::{ChunkFormat, ChunkIndex};
 use ferofs_format::{Fault, FileOffset, Structure};
 
 use super::super::extent::{Extent, ExtentData, Location};
-use super::super::image::{Image, MetadataPlace};
+use super::super::image::{Image, MetadataPlace, to_u64};
 use super::super::inode::Inode;
 use crate::error::{Corruption, Locate, Result};
 
@@ -43,5 +43,10 @@ impl<'a> ChunkMap<'a> {
         let overflow = || Corruption::new(Structure::ChunkIndex, Fault::Overflow("startblk")).at(pos);
         let at = Location::Device(chunk.device, chunk.addr.to_pos(block_size).ok_or_else(overflow)?);
         Ok(Extent { start, len, data: ExtentData::Stored { at } })
+    }
+
+    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+        let start = MetadataPlace { in_metabox: self.in_metabox, pos: self.index.start() };
+        start.offset(self.index.count().saturating_mul(to_u64(self.index.format().entry_size())))
     }
 }

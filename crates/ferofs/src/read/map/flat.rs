@@ -4,7 +4,7 @@ use ferofs_format::inode::{DataLayout, Place as InodePlace};
 use ferofs_format::{DeviceId, Fault, FileOffset, Structure};
 
 use super::super::extent::{Extent, ExtentData, Location};
-use super::super::image::Image;
+use super::super::image::{Image, MetadataPlace};
 use super::super::inode::Inode;
 use crate::error::{Corruption, Result};
 
@@ -51,5 +51,15 @@ impl<'a> FlatMap<'a> {
         }
         let data = ExtentData::Stored { at: Location::Metadata(place) };
         Ok(Extent { start: FileOffset::new(start), len, data })
+    }
+
+    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+        let end = self.inode.end()?;
+        match self.inode.disk.layout {
+            DataLayout::FlatInline => {
+                end.offset(self.inode.content_len() & self.image.superblock().block_size.mask())
+            }
+            _ => Ok(end),
+        }
     }
 }

@@ -4,9 +4,10 @@
 //! head and on to the next.
 
 use ferofs_format::map::{
-    Back, CompactIndex, FullIndex, Head, HeadKind, IndexFormat, IndexHeader, Lcluster, PackPlace, Tail, full,
+    Back, CompactIndex, FullIndex, Head, HeadKind, IndexFormat, IndexHeader, Lcluster, MapHeader, PackPlace,
+    Tail, full,
 };
-use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, FormatError, Lcn, Structure};
+use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, FormatError, Incompat, Lcn, Structure};
 
 use super::super::extent::{Extent, ExtentData, Location};
 use super::super::image::{Image, MetadataPlace};
@@ -274,5 +275,20 @@ impl<'a> IndexMap<'a> {
             Records::Compact { .. } => Structure::CompactIndex,
         };
         Corruption::new(structure, fault).at(self.index_start()).into()
+    }
+
+    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+        let end = match &self.records {
+            Records::Full(index) => index.end(),
+            Records::Compact { index, .. } => index.end(),
+        };
+        match self.header.tail {
+            Tail::Inline { size } => self.place(end).offset(size.into()),
+            _ => Ok(self.place(end)),
+        }
+    }
+
+    pub(super) fn features(&self) -> Incompat {
+        MapHeader::Index(self.header).features()
     }
 }

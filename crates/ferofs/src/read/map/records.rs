@@ -1,7 +1,9 @@
 //! Compressed files with encoded extents. Source: FORMAT.md 6.7.
 
-use ferofs_format::map::{Encoding, ExtentIndex, ExtentRecord, ExtentsHeader, RecordSize, Records, extents};
-use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, Structure};
+use ferofs_format::map::{
+    Encoding, ExtentIndex, ExtentRecord, ExtentsHeader, MapHeader, RecordSize, Records, extents,
+};
+use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, Incompat, Structure};
 
 use super::super::extent::{Extent, ExtentData, Location};
 use super::super::image::{Image, MetadataPlace};
@@ -142,5 +144,14 @@ impl<'a> RecordMap<'a> {
 
     fn bad(&self, fault: Fault) -> Error {
         Corruption::new(Structure::EncodedExtent, fault).at(self.index.start()).into()
+    }
+
+    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+        let start = MetadataPlace { in_metabox: self.in_metabox, pos: self.index.start() };
+        start.offset(self.index.size())
+    }
+
+    pub(super) fn features(&self) -> Incompat {
+        MapHeader::Extents(self.header).features()
     }
 }

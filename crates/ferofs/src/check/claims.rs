@@ -1,0 +1,200 @@
+//! Who takes which bytes: finds structures and data that overlap, and blocks that nobody takes.
+//!
+//! Blocks have marks that are only ever added, so that neither order nor threads matter. Sharing is legal where
+//! two extents take the very same pcluster (deduplication), and for stored data anyhow (chunks). It is not where
+//! pclusters overlap in part, where encoded and stored data meet, and where either meets metadata.
+
+use std::ops::Range;
+
+use ferofs_format::{BytePos, DeviceId, Nid};
+
+use crate::claim::Claim;
+use crate::read::{Image, MetadataPlace};
+use crate::sparse::Marks;
+
+/// Metadata is claimed by slots of this many bytes, as each inode starts a slot.
+const SLOT: u64 = ferofs_format::units::SLOT_SIZE;
+/// The slots of the metabox, beside those of the primary device.
+const METABOX: u16 = 1;
+
+/// Marks of slots.
+const INODE: u8 = 1;
+const TWO_INODES: u8 = 2;
+const SHARED_XATTR: u8 = 4;
+const SYSTEM: u8 = 8;
+
+/// Marks of blocks.
+const METADATA: u8 = 1;
+const STORED: u8 = 2;
+const FIRST: u8 = 4;
+const NOT_FIRST: u8 = 8;
+const LAST: u8 = 16;
+const NOT_LAST: u8 = 32;
+/// Of data that is not whole blocks, see [`Claims::parts`].
+const PART: u8 = 64;
+
+/// More overlaps than these are not looked into.
+const MAX_CONFLICTS: usize = 4096;
+
+/// All claims so far.
+#[derive(Debug)]
+pub(super) struct Claims {
+    block_size: u64,
+    slots: Marks,
+    blocks: Marks,
+    /// Encoded extents that are not aligned to blocks: device, start, length, whether encoded.
+    parts: Vec<(DeviceId, u64, u64, bool)>,
+    /// How many of `parts` are sorted and different.
+    settled: usize,
+}
+
+/// What an inode's metadata, or an extent, shares against the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Space {
+    Device(u16),
+    Metabox,
+}
+
+/// Bytes that are taken more than once, and must not be.
+pub(super) type Conflict = (Space, Range<u64>);
+
+impl Claims {
+    pub(super) fn new(image: &Image) -> Self {
+        Self {
+            block_size: image.superblock().block_size.bytes64(),
+            slots: Marks::default(),
+            blocks: Marks::default(),
+            parts: Vec::new(),
+            settled: 0,
+        }
+    }
+
+    /// A structure of the superblock's.
+    pub(super) fn system(&mut self, start: u64, len: u64) {
+        self.slots.each(0, slots(start, len), |_, marks| *marks |= SYSTEM);
+    }
+
+    /// An inode, with its xattrs and its map, that ends at `end`.
+    pub(super) fn inode(&mut self, start: MetadataPlace, end: BytePos) {
+        let len = end.get().saturating_sub(start.pos.get());
+        self.slots.each(space(start), slots(start.pos.get(), len), |_, marks| {
+            *marks |= if *marks & INODE == 0 { INODE } else { TWO_INODES };
+        });
+    }
+
+    /// An attribute that inodes share.
+    pub(super) fn shared_xattr(&mut self, start: MetadataPlace, len: u64) {
+        self.slots.each(space(start), slots(start.pos.get(), len), |_, marks| *marks |= SHARED_XATTR);
+    }
+
+    /// Data.
+    pub(super) fn data(&mut self, claim: &Claim) {
+        let (start, end) = (claim.start.get(), claim.end());
+        let first = start / self.block_size;
+        let last = end.div_ceil(self.block_size).saturating_sub(1);
+        let aligned = start.is_multiple_of(self.block_size);
+        let encoded = claim.algorithm.is_some();
+        // A stored extent that starts a block has all of it, however short it is, but where blocks are shared.
+        let whole = aligned && (claim.len.is_multiple_of(self.block_size) || !encoded);
+        if !whole {
+            self.part(claim.device, start, claim.len, encoded);
+        }
+        self.blocks.each(claim.device.get(), first..last.saturating_add(1), |block, marks| {
+            *marks |= match (whole, encoded) {
+                (false, _) => PART,
+                (true, false) => STORED,
+                (true, true) => {
+                    let start = if block == first { FIRST } else { NOT_FIRST };
+                    start | if block == last { LAST } else { NOT_LAST }
+                }
+            };
+        });
+    }
+
+    fn part(&mut self, device: DeviceId, start: u64, len: u64, encoded: bool) {
+        self.parts.push((device, start, len, encoded));
+        // Deduplicated extents come again and again: memory shall follow how many differ.
+        if self.parts.len() > self.settled * 2 + 4096 {
+            self.parts.sort_unstable();
+            self.parts.dedup();
+            self.settled = self.parts.len();
+        }
+    }
+
+    /// Ends the claims: says what overlaps.
+    pub(super) fn conflicts(&mut self) -> Vec<Conflict> {
+        let mut found = Vec::new();
+        let mut metadata = Vec::new();
+        for (space, slot, marks) in self.slots.iter() {
+            let start = slot.saturating_mul(SLOT);
+            let alone = marks & INODE != 0 && marks & (SHARED_XATTR | SYSTEM) != 0;
+            if (marks & TWO_INODES != 0 || alone) && found.len() < MAX_CONFLICTS {
+                let space = if space == METABOX { Space::Metabox } else { Space::Device(0) };
+                found.push((space, start..start.saturating_add(SLOT)));
+            }
+            let block = start / self.block_size;
+            if space != METABOX && metadata.last() != Some(&block) {
+                metadata.push(block);
+            }
+        }
+        for block in metadata {
+            self.blocks.each(0, block..block.saturating_add(1), |_, marks| *marks |= METADATA);
+        }
+        for (device, block, marks) in self.blocks.iter() {
+            if is_contradiction(marks) && found.len() < MAX_CONFLICTS {
+                let start = block.saturating_mul(self.block_size);
+                found.push((Space::Device(device), start..start.saturating_add(self.block_size)));
+            }
+        }
+        self.parts.sort_unstable();
+        self.parts.dedup();
+        let mut before: Option<(DeviceId, u64, bool)> = None;
+        for &(device, start, len, encoded) in &self.parts {
+            let end = start.saturating_add(len);
+            if let Some((_, before_end, before_encoded)) =
+                before.filter(|(d, end, _)| *d == device && *end > start)
+            {
+                if (encoded || before_encoded) && found.len() < MAX_CONFLICTS {
+                    found.push((Space::Device(device.get()), start..end.min(before_end)));
+                }
+                before = Some((device, end.max(before_end), encoded || before_encoded));
+                continue;
+            }
+            before = Some((device, end, encoded));
+        }
+        found.sort_unstable_by_key(|(space, range)| (*space, range.start, range.end));
+        found.dedup();
+        found
+    }
+
+    /// Of the first `blocks` blocks of the primary device, how many nobody takes.
+    pub(super) fn unreferenced(&self, blocks: u64) -> u64 {
+        let taken = self.blocks.iter().filter(|(device, block, _)| *device == 0 && *block < blocks).count();
+        blocks.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX))
+    }
+}
+
+/// Whether the claims that left these marks on a block exclude each other.
+const fn is_contradiction(marks: u8) -> bool {
+    const fn has(marks: u8, mark: u8) -> bool {
+        marks & mark != 0
+    }
+    let encoded = marks & (FIRST | NOT_FIRST) != 0;
+    let kinds =
+        has(marks, METADATA) as u8 + has(marks, STORED) as u8 + has(marks, PART) as u8 + encoded as u8;
+    kinds > 1 || has(marks, FIRST) && has(marks, NOT_FIRST) || has(marks, LAST) && has(marks, NOT_LAST)
+}
+
+/// Which slots a structure touches.
+const fn slots(start: u64, len: u64) -> Range<u64> {
+    start / SLOT..start.saturating_add(len).div_ceil(SLOT)
+}
+
+const fn space(place: MetadataPlace) -> u16 {
+    if place.in_metabox { METABOX } else { 0 }
+}
+
+/// Where inode `nid`'s claims are counted.
+pub(super) const fn space_of(nid: Nid) -> Space {
+    if nid.in_metabox() { Space::Metabox } else { Space::Device(0) }
+}

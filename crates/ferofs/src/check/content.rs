@@ -1,0 +1,249 @@
+//! The workers' part: what an inode says by itself, its attributes, its map, and, when that is asked for, its content.
+//!
+//! Large files are taken in pieces, so that one file keeps all processors busy.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use ferofs_format::{Fault, FileOffset, Nid, Structure};
+
+use super::Checker;
+use super::paths::Name;
+use super::queue::Queue;
+use crate::claim::Claim;
+use crate::error::{Corruption, Error, Result};
+use crate::read::{Extent, ExtentData, Extents, FileType, Inode};
+
+/// Decoded bytes of a piece, more or less: an extent is never cut, unless it is stored.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Extents of a piece.
+const PIECE_EXTENTS: usize = 4096;
+/// Bytes decoded at once.
+pub(super) const BUFFER_SIZE: usize = 1 << 20;
+const NANOS: u32 = 1_000_000_000;
+
+/// An inode to look at, or the rest of its content.
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    name: Name,
+    inode: Inode,
+    from: FileOffset,
+}
+
+impl Work {
+    pub(super) const fn new(name: Name, inode: Inode) -> Self {
+        Self { name, inode, from: FileOffset::new(0) }
+    }
+}
+
+impl Checker<'_> {
+    /// Looks at an inode, or at a piece of its content.
+    pub(super) fn examine(&self, work: Work, works: &Queue<Work>, buffer: &mut [u8]) {
+        if self.found.has_failed() {
+            return;
+        }
+        let Work { name, inode, from } = &work;
+        let extents = self.note(name, self.image.extents(inode, *from));
+        if from.get() == 0 {
+            self.attributes(name, inode);
+            self.metadata(name, inode, extents.as_ref());
+        }
+        let Some(extents) = extents else { return };
+        let piece = self.plan(name, inode, *from, extents);
+        if let Some(from) = piece.rest {
+            works.push_rest(Work { name: name.clone(), inode: inode.clone(), from });
+        }
+        // Directories and symbolic links were read in any case.
+        if self.content && inode.file_type() == FileType::Regular {
+            self.decode(name, inode, &piece, buffer);
+        }
+    }
+
+    /// What an inode says beside its map.
+    fn attributes(&self, name: &Name, inode: &Inode) {
+        let nid = inode.nid();
+        let disk = inode.on_disk();
+        if disk.mtime.nanos >= NANOS {
+            let fault = Fault::Field { field: "i_mtime_nsec", value: disk.mtime.nanos.into() };
+            self.find(name, Corruption::new(Structure::Inode, fault).of(nid));
+        }
+        if inode.file_type() == FileType::Symlink {
+            self.note(name, self.image.read_link(inode));
+        }
+        // A region without attributes: Linux refuses to list it.
+        if disk.xattr_icount == 1 {
+            let fault = Fault::Field { field: "i_xattr_icount", value: 1 };
+            self.find(name, Corruption::new(Structure::Xattr, fault).of(nid));
+        }
+        if disk.xattr_icount > 0 {
+            self.xattrs(name, inode);
+        }
+    }
+
+    fn xattrs(&self, name: &Name, inode: &Inode) {
+        let mut names = Vec::new();
+        let mut shared = Vec::new();
+        let mut faults = HashSet::new();
+        let table = self.image.xattr_prefixes();
+        let walked = self.image.walk_xattrs(inode, |entry, place| {
+            if let Some(place) = place {
+                shared.push((place, entry.size()));
+            }
+            match entry.index.resolve(table) {
+                Some((prefix, infix)) => names.push((prefix, [infix, entry.name].concat())),
+                None => drop(faults.insert(("e_name_index", u64::from(entry.index.raw())))),
+            }
+        });
+        for (field, value) in faults {
+            let corruption = Corruption::new(Structure::Xattr, Fault::Field { field, value });
+            self.find(name, corruption.of(inode.nid()));
+        }
+        let Some(filter) = self.note(name, walked) else { return };
+        let filtered = self.image.superblock().xattr_filter;
+        if filtered && names.iter().any(|(prefix, rest)| !filter.may_contain(*prefix, rest)) {
+            self.find(name, Corruption::new(Structure::Xattr, Fault::NameFilter).of(inode.nid()));
+        }
+        let count = names.len();
+        let mut sorted: Vec<_> = names.into_iter().map(|(prefix, rest)| (prefix.index(), rest)).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() < count {
+            self.find(name, Corruption::new(Structure::Xattr, Fault::DuplicateName).of(inode.nid()));
+        }
+        let mut claims = self.claims();
+        for (place, size) in shared {
+            claims.shared_xattr(place, u64::try_from(size).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Claims the inode with its map, and compares the map with the features.
+    fn metadata(&self, name: &Name, inode: &Inode, extents: Option<&Extents<'_>>) {
+        let end = match extents {
+            Some(extents) => extents.metadata_end(),
+            None => inode.end(),
+        };
+        let Some(end) = self.note(name, end) else { return };
+        let superblock = self.image.superblock();
+        let limit = self.image.device_size(ferofs_format::DeviceId::new(0)).unwrap_or(0);
+        if !end.in_metabox && end.pos.get() > limit {
+            let fault = Fault::OutOfRange { field: "map", value: end.pos.get(), limit };
+            self.find(name, Corruption::new(Structure::Inode, fault).at(inode.place().pos).of(inode.nid()));
+            return;
+        }
+        // Of a metabox no more than was decoded.
+        if !end.in_metabox || end.pos.get().saturating_sub(inode.place().pos.get()) <= 1 << 24 {
+            self.claims().inode(inode.place(), end.pos);
+        }
+        let missing = extents.map(|extents| extents.features() - superblock.incompat);
+        if let Some((feature, _)) = missing.and_then(|missing| missing.iter_names().next()) {
+            let fault = Fault::FeatureNotSet(feature);
+            self.find(name, Corruption::new(Structure::Inode, fault).of(inode.nid()));
+        }
+    }
+
+    /// Looks at the extents of a piece.
+    fn plan(&self, name: &Name, inode: &Inode, from: FileOffset, extents: Extents<'_>) -> Piece {
+        let mut piece = Piece { extents: Vec::new(), rest: None };
+        let limit = from.get().saturating_add(PIECE_BYTES);
+        let mut claims = Vec::new();
+        for extent in extents {
+            let Some(mut extent) = self.note(name, extent) else { break };
+            match self.place(inode.nid(), &extent) {
+                Ok(claim) => claims.extend(claim),
+                Err(error) => {
+                    self.found.note::<()>(|| self.paths.path(name), Some(&extent), Err(error));
+                    continue;
+                }
+            }
+            let in_device = matches!(extent.data, ExtentData::Stored { .. } | ExtentData::Interlaced { .. });
+            if in_device && self.content {
+                // Stored data is read in parts.
+                let start = extent.start.get().max(from.get());
+                let end = extent.end().min(limit);
+                extent = Extent { start: FileOffset::new(start), len: end.saturating_sub(start), ..extent };
+            }
+            let next = extent.end();
+            if !matches!(extent.data, ExtentData::Hole | ExtentData::Fragment { .. }) {
+                piece.extents.push(extent);
+            }
+            if next < inode.size() && (next >= limit || piece.extents.len() >= PIECE_EXTENTS) {
+                piece.rest = Some(FileOffset::new(next));
+                break;
+            }
+        }
+        let mut all = self.claims();
+        for claim in claims {
+            all.data(&claim);
+        }
+        piece
+    }
+
+    /// What an extent claims; an error when it is nowhere.
+    fn place(&self, nid: Nid, extent: &Extent) -> Result<Option<Claim>> {
+        let ExtentData::Fragment { offset } = extent.data else {
+            return Claim::of(self.image, extent).map_err(|error| match error {
+                Error::Corrupt(corruption) => Error::Corrupt(corruption.of(nid)),
+                other => other,
+            });
+        };
+        let bad = |fault| Err(Corruption::new(Structure::PackedInode, fault).of(nid).into());
+        if self.image.superblock().packed == Some(nid) {
+            return bad(Fault::Recursion);
+        }
+        match self.packed_size {
+            None => bad(Fault::FeatureNotSet("FRAGMENTS")),
+            Some(limit) if offset.get().checked_add(extent.len).is_none_or(|end| end > limit) => {
+                bad(Fault::OutOfRange { field: "h_fragmentoff", value: offset.get(), limit })
+            }
+            Some(_) => Ok(None),
+        }
+    }
+
+    /// Decodes a piece. Fragments are left out, as the packed inode is decoded by itself.
+    fn decode(&self, name: &Name, inode: &Inode, piece: &Piece, buffer: &mut [u8]) {
+        let mut rest = &piece.extents[..];
+        while let [first, ..] = rest {
+            // As many as fit, so that the engine reads them with one call.
+            let start = first.start.get();
+            let room = u64::try_from(buffer.len()).unwrap_or(u64::MAX);
+            let mut end = first.end();
+            let mut count = 1;
+            for next in rest.get(1..).unwrap_or_default() {
+                if next.start.get() != end || next.end() - start > room {
+                    break;
+                }
+                end = next.end();
+                count += 1;
+            }
+            let (run, later) = rest.split_at(count);
+            rest = later;
+            if count > 1 && self.read(inode, start, end, buffer).is_ok() {
+                continue;
+            }
+            // One by one, to tell the damaged ones from the others.
+            for extent in run {
+                let result = self.read(inode, extent.start.get(), extent.end(), buffer);
+                self.found.note(|| self.paths.path(name), Some(extent), result);
+            }
+        }
+    }
+
+    fn read(&self, inode: &Inode, start: u64, end: u64, buffer: &mut [u8]) -> Result<()> {
+        let mut at = start;
+        while at < end {
+            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+            let read = self.image.read_at(inode, FileOffset::new(at), &mut buffer[..want])?;
+            at += u64::try_from(read.max(1)).unwrap_or(1);
+        }
+        self.content_bytes.fetch_add(end - start, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// A piece of a file.
+struct Piece {
+    /// Extents with data of their own.
+    extents: Vec<Extent>,
+    /// Where the next piece starts.
+    rest: Option<FileOffset>,
+}

@@ -1,0 +1,119 @@
+//! Who takes the bytes of a conflict: a second walk, of damaged images alone.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use ferofs_format::{BytePos, Fault, FileOffset, Nid, Structure};
+
+use super::claims::{Conflict, Space, space_of};
+use super::{Checker, Finding};
+use crate::claim::Claim;
+use crate::error::Corruption;
+use crate::read::Inode;
+use crate::walk::Walk;
+
+/// Owners of one conflict that are named.
+const MAX_OWNERS: usize = 64;
+
+/// One who takes bytes of a conflict.
+struct Owner {
+    path: PathBuf,
+    nid: Nid,
+    metadata: bool,
+    /// The extent's place in the file, unless it is the inode itself.
+    content: Option<std::ops::Range<u64>>,
+}
+
+impl Checker<'_> {
+    /// Takes down a finding for each owner of each conflict.
+    pub(super) fn name_owners(&self, conflicts: &[Conflict]) {
+        let mut owners: BTreeMap<usize, Vec<Owner>> = BTreeMap::new();
+        let superblock = self.image.superblock();
+        let mut specials = Vec::new();
+        for (name, nid) in [("(packed inode)", superblock.packed), ("(metabox)", superblock.metabox)] {
+            if let Some(Ok(inode)) = nid.map(|nid| self.image.inode(nid)) {
+                specials.push((PathBuf::from(name), inode));
+            }
+        }
+        let known: HashSet<Nid> = specials.iter().map(|(_, inode)| inode.nid()).collect();
+        let files = Walk::new(self.image).flatten().filter(|file| file.first);
+        let files = files.filter_map(|file| Some((file.path, file.inode.ok()?)));
+        for (path, inode) in
+            specials.into_iter().chain(files.filter(|(_, inode)| !known.contains(&inode.nid())))
+        {
+            self.claims_of(&path, &inode, conflicts, &mut owners);
+        }
+        for (number, owners) in &owners {
+            let Some((_, range)) = conflicts.get(*number) else { continue };
+            for (at, owner) in owners.iter().enumerate() {
+                let other = owners.iter().enumerate().find(|(other, _)| *other != at).map(|(_, other)| other);
+                let what = match other {
+                    Some(other) if other.metadata => "metadata",
+                    Some(_) => "data",
+                    None => "a structure of the superblock",
+                };
+                let structure = if owner.metadata { Structure::Inode } else { Structure::Extent };
+                let corruption = Corruption::new(structure, Fault::Overlap(what));
+                self.found.push(Finding {
+                    path: owner.path.clone(),
+                    corruption: corruption.at(BytePos::new(range.start)).of(owner.nid),
+                    content: owner.content.clone(),
+                    also: other.map(|other| other.path.clone()),
+                });
+            }
+        }
+    }
+
+    fn claims_of(
+        &self,
+        path: &Path,
+        inode: &Inode,
+        conflicts: &[Conflict],
+        owners: &mut BTreeMap<usize, Vec<Owner>>,
+    ) {
+        let mut add = |space, range: std::ops::Range<u64>, content: Option<std::ops::Range<u64>>| {
+            for number in touched(conflicts, space, &range) {
+                let owners = owners.entry(number).or_default();
+                let metadata = content.is_none();
+                let known = owners.iter().any(|owner| owner.nid == inode.nid() && owner.metadata == metadata);
+                // A file may overlap with itself: then it is named twice.
+                if owners.len() < MAX_OWNERS && (!known || owners.len() < 2) {
+                    let content = content.clone();
+                    owners.push(Owner { path: path.to_owned(), nid: inode.nid(), metadata, content });
+                }
+            }
+        };
+        let extents = self.image.extents(inode, FileOffset::new(0));
+        let end = match &extents {
+            Ok(extents) => extents.metadata_end(),
+            Err(_) => inode.end(),
+        };
+        if let Ok(end) = end {
+            add(space_of(inode.nid()), inode.place().pos.get()..end.pos.get(), None);
+        }
+        for extent in extents.into_iter().flatten().map_while(Result::ok) {
+            if let Ok(Some(claim)) = Claim::of(self.image, &extent) {
+                let content = Some(extent.start.get()..extent.end());
+                add(Space::Device(claim.device.get()), claim.start.get()..claim.end(), content);
+            }
+        }
+    }
+}
+
+/// The conflicts that a range touches. They are sorted, and none is longer than a block or a pcluster.
+fn touched(
+    conflicts: &[Conflict],
+    space: Space,
+    range: &std::ops::Range<u64>,
+) -> impl Iterator<Item = usize> + use<> {
+    let longest = 12 << 20;
+    let from = (space, range.start.saturating_sub(longest));
+    let first = conflicts.partition_point(|(s, r)| (*s, r.start) < from);
+    let found: Vec<_> = (first..)
+        .zip(conflicts.get(first..).unwrap_or_default())
+        .take_while(|(_, (s, r))| *s == space && r.start < range.end)
+        .filter(|(_, (_, r))| r.end > range.start)
+        .map(|(number, _)| number)
+        .collect();
+    found.into_iter()
+}

@@ -1,0 +1,63 @@
+//! The superblock's own structures: the image's size, its devices, and where they stand.
+
+use ferofs_format::device::DEVICE_SLOT_SIZE;
+use ferofs_format::superblock::Compression;
+use ferofs_format::{BytePos, Compat, DeviceId, Fault, Structure, superblock};
+
+use super::Checker;
+use crate::error::Corruption;
+
+impl Checker<'_> {
+    /// Looks at what the superblock says of the image as a whole, and claims its structures.
+    pub(super) fn superblock(&self) {
+        let superblock = self.image.superblock();
+        self.size(DeviceId::new(0), "blocks", superblock.blocks, Structure::Superblock);
+        let primary = 0..superblock.blocks;
+        let mut ranges = vec![primary];
+        for (number, slot) in (1u16..).zip(self.image.device_slots()) {
+            self.size(DeviceId::new(number), "device blocks", slot.blocks, Structure::DeviceTable);
+            if let Some(start) = slot.start {
+                let range = start.get()..start.get().saturating_add(slot.blocks);
+                if ranges.iter().any(|other| other.start < range.end && range.start < other.end) {
+                    self.find_of_image(Corruption::new(
+                        Structure::DeviceTable,
+                        Fault::Overlap("another device"),
+                    ));
+                }
+                ranges.push(range);
+            }
+        }
+        if superblock.fixed_nsec >= 1_000_000_000 {
+            let fault = Fault::Field { field: "fixed_nsec", value: superblock.fixed_nsec.into() };
+            self.find_of_image(Corruption::new(Structure::Superblock, fault));
+        }
+        let to_u64 = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
+        let mut claims = self.claims();
+        let configs = match superblock.compression {
+            Compression::Configured { .. } => self.image.configs().to_bytes().len(),
+            Compression::Lz4Only { .. } => 0,
+        };
+        claims.system(to_u64(superblock::OFFSET), to_u64(superblock.size() + configs));
+        let slots = to_u64(self.image.device_slots().len() * DEVICE_SLOT_SIZE);
+        claims.system(superblock.device_table.get(), slots);
+        let plain = superblock.compat.contains(Compat::PLAIN_XATTR_PFX)
+            || superblock.packed.is_none() && superblock.metabox.is_none();
+        if let (Some(table), true) = (superblock.xattr_prefixes, plain) {
+            let size = |infix: &Vec<u8>| (infix.len() + 3).next_multiple_of(4);
+            let len = self.image.xattr_prefixes().iter().map(|prefix| size(&prefix.infix)).sum();
+            claims.system(table.start.get(), to_u64(len));
+        }
+    }
+
+    /// A device must have the blocks that are claimed of it.
+    fn size(&self, device: DeviceId, field: &'static str, blocks: u64, structure: Structure) {
+        let block_size = self.image.superblock().block_size;
+        let size = blocks.checked_mul(block_size.bytes64());
+        let have = self.image.device_size(device).unwrap_or(0);
+        if size.is_none_or(|size| size > have) {
+            let limit = (have / block_size.bytes64()).saturating_add(1);
+            let fault = Fault::OutOfRange { field, value: blocks, limit };
+            self.find_of_image(Corruption::new(structure, fault).at(BytePos::new(1024)));
+        }
+    }
+}
