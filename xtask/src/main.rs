@@ -7,6 +7,7 @@ mod install;
 mod peers;
 mod picture;
 mod shell;
+mod soak;
 mod test;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ Usage: cargo xtask COMMAND
   demo [DIR]                 make an image of DIR (/usr/share), mount it, compare each file, show what came of it
   test [--full]              run every check and test; --full adds the slow ones (/usr, 200,000 names, 5 GiB)
   peers                      install the newest erofs-utils and squashfs-tools under target/peers, for test and bench
+  soak [--minutes N]         24 readers on FUSE mounts of mixed layouts, comparing each byte, some killed in the midst
   bench build [DIR] [--rounds N] [--mkfs]
                              time building an image of DIR (/usr) against mksquashfs, and Debian's mkfs.erofs
   bench codec                time the codecs alone
@@ -50,6 +52,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test"] => test::test(false)?,
         ["test", "--full"] => test::test(true)?,
         ["peers"] => peers::peers()?,
+        ["soak", options @ ..] => soak::soak(options)?,
         ["bench", "build", options @ ..] => bench::build(options)?,
         ["bench", "read", options @ ..] => bench::read(options)?,
         ["bench", "mount", options @ ..] => bench::mount(options)?,
