@@ -20,7 +20,7 @@ use ferofs_tests::{Mount, scratch, tree};
 use crate::{peers, shell};
 
 const READERS: u64 = 24;
-const LARGE: usize = 48 << 20;
+const LARGE: usize = 10 << 20;
 const LIST: &str = "files";
 /// How often memory is looked at, in seconds.
 const PEEK: u64 = 10;
@@ -73,7 +73,7 @@ fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
     Ok(vec![
         ("ferofs", own),
         ("fragments", mkfs(&["-zlz4hc", "-C65536", "-Eztailpacking,fragments,dedupe"])),
-        ("lzma", mkfs(&["-zlzma", "-C32768", "-Eall-fragments"])),
+        ("lzma", mkfs(&["-zlzma,level=1", "-C32768", "-Eall-fragments"])),
         ("chunks", mkfs(&["--chunksize=4096"])),
     ])
 }
