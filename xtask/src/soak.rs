@@ -87,12 +87,12 @@ fn plant(source: &Path, list: &Path) -> Result<()> {
     Ok(fs::write(list, output.stdout)?)
 }
 
-/// Keeps readers going until the time is over, and kills one of them each second.
+/// Keeps readers, which are this very program even when it has been built anew, going until the time is over, and kills one of them each second.
 fn watch(mounts: &[Mount], source: &Path, time: Duration) -> Result<()> {
     let mut rng = Rng::new(1);
     let start = |number: u64, seed: u64| -> Result<Child> {
         let mount = &mounts[usize::try_from(number)? % mounts.len()];
-        let mut reader = Command::new(std::env::current_exe()?);
+        let mut reader = Command::new("/proc/self/exe");
         reader.args(["soak", "--reader"]).args([mount.path(), source]).arg(seed.to_string());
         Ok(reader.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
     };
