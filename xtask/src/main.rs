@@ -3,7 +3,9 @@
 
 mod bench;
 mod demo;
+mod fuzz;
 mod install;
+mod mutate;
 mod peers;
 mod picture;
 mod shell;
@@ -29,6 +31,10 @@ Usage: cargo xtask COMMAND
   bench read [FILE] [--tree IMAGE]
                              measure reading: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE
+  fuzz [TARGET] [--seconds N]
+                             fuzz a parser, a codec or whole images (all of them) for N seconds (60) each; needs nightly
+  mutate [--images N] [--seed S]
+                             change N (20,000) images in one place each, and look what check and reading make of them
 
 Each command installs what it needs and is missing, with apt-get.";
 
@@ -56,6 +62,8 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["bench", "build", options @ ..] => bench::build(options)?,
         ["bench", "read", options @ ..] => bench::read(options)?,
         ["bench", "mount", options @ ..] => bench::mount(options)?,
+        ["fuzz", options @ ..] => fuzz::fuzz(options)?,
+        ["mutate", options @ ..] => mutate::mutate(options)?,
         ["bench", "codec", options @ ..] => bench::codec(options)?,
         _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),
     }

@@ -24,6 +24,7 @@ mod extract;
 mod forge;
 mod forged;
 mod fuse;
+mod kept;
 mod kernel;
 mod matrix;
 mod mkfs;

@@ -186,6 +186,10 @@ impl<'a> IndexMap<'a> {
         if len > MAX_DECODED {
             return Err(self.bad(Fault::Map("extent is longer than 12 MiB")));
         }
+        // A pcluster is as large as an lcluster where no block count says else, and that may be 128 MiB.
+        if encoded_len > MAX_ENCODED {
+            return Err(self.bad(Fault::Map("pcluster is longer than 1 MiB")));
+        }
         Ok(ExtentData::Encoded { algorithm, at, encoded_len, partial: head.partial_ref })
     }
 

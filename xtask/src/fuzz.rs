@@ -1,0 +1,95 @@
+//! `cargo xtask fuzz [TARGET] [--seconds N]`: coverage-guided fuzzing with libFuzzer and AddressSanitizer, on the nightly
+//! toolchain. Without a target: each of them in turn. Seeds are images and pieces of images of our own making.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use ferofs_tests::scratch;
+
+use crate::shell;
+
+const TARGETS: [&str; 8] =
+    ["superblock", "inode", "directory", "xattr", "map", "codec_decode", "codec_round_trip", "image"];
+
+/// What cargo-fuzz passes: edge counters and comparisons for libFuzzer.
+const FLAGS: &str = "-Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Cdebug-assertions";
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+
+pub(crate) fn fuzz(options: &[&str]) -> Result<()> {
+    let (mut targets, mut seconds, mut options) = (Vec::new(), "60", options.iter());
+    while let Some(option) = options.next() {
+        match *option {
+            "--seconds" => seconds = options.next().context("--seconds needs a number")?,
+            target if TARGETS.contains(&target) => targets.push(target),
+            unknown => bail!("no target {unknown}: {}", TARGETS.join(", ")),
+        }
+    }
+    if targets.is_empty() {
+        targets = TARGETS.to_vec();
+    }
+    let fuzz = shell::repository().join("fuzz");
+    let mut cargo = Command::new("cargo");
+    // The C libraries stay without instrumentation: another compiler's would not fit the runtime.
+    cargo.env("RUSTFLAGS", FLAGS).env_remove("CARGO").env("CFLAGS", "-fno-sanitize=all").current_dir(&fuzz);
+    shell::run(cargo.args(["+nightly", "build", "--release", "--target", TRIPLE]))?;
+    for target in targets {
+        let corpus = fuzz.join("corpus").join(target);
+        fs::create_dir_all(&corpus)?;
+        seed(target, &corpus)?;
+        let artifacts = fuzz.join("artifacts").join(target);
+        fs::create_dir_all(&artifacts)?;
+        let mut run = Command::new(fuzz.join("target").join(TRIPLE).join("release").join(target));
+        run.arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-artifact_prefix={}/", artifacts.display()));
+        // An image may be large; a decoder's output must not be.
+        run.args(["-rss_limit_mb=1024", "-timeout=5", "-print_final_stats=1"]);
+        if target == "image" {
+            run.arg("-max_len=131072");
+        }
+        // The same C library is linked with several variants of one function each.
+        run.env("ASAN_OPTIONS", "detect_odr_violation=0");
+        let kept = fuzz.join("seeds").join(target);
+        shell::run(run.arg(corpus).args(kept.is_dir().then_some(kept)))?;
+    }
+    Ok(())
+}
+
+/// Puts images and pieces of them into a target's corpus, as `cargo xtask mutate` made them.
+fn seed(target: &str, corpus: &Path) -> Result<()> {
+    let images = scratch::target_dir().join("mutate");
+    let Ok(images) = fs::read_dir(&images) else {
+        eprintln!("no seeds: run `cargo xtask mutate --images 1` first");
+        return Ok(());
+    };
+    for path in images
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "erofs"))
+    {
+        let name = path.file_stem().context("an image without a name")?.to_string_lossy().into_owned();
+        let image = fs::read(&path)?;
+        match target {
+            "image" => fs::write(corpus.join(name), image)?,
+            "superblock" => fs::write(corpus.join(name), image.get(1024..1400).unwrap_or_default())?,
+            "directory" | "codec_decode" => {
+                // Blocks of every kind: the fuzzer keeps those that lead somewhere.
+                for (n, block) in image.chunks(4096).enumerate().take(40) {
+                    fs::write(corpus.join(format!("{name}-{n}")), [&[3, 0, 16][..], block].concat())?;
+                }
+            }
+            // Inodes, with their xattrs and maps behind them.
+            "inode" | "xattr" | "map" => {
+                for (n, slot) in image.chunks(32).enumerate().skip(36).take(60) {
+                    let rest = image.get(n * 32..image.len().min(n * 32 + 160)).unwrap_or(slot);
+                    fs::write(corpus.join(format!("{name}-{n}")), [&[0xFF][..], rest].concat())?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
