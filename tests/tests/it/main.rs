@@ -9,6 +9,7 @@
 //! - `corrupt`: damaged images give one clear line, and never a panic, a hang, or a hunger for memory.
 //! - `forged`: images that lie in one place; `check` finds each lie (`forge` tells them).
 //! - `extract`: which names, over what is there, and never outside of the target.
+//! - `kept`: images that once broke something, in tests/corrupt.
 //! - `docs`: what the documents point to is there.
 //! - `mkfs`: the options of `mkfs.erofs`; `matrix`: every pair of settings; `callers`: the lines of those who call it.
 //! - `peers`: Debian's erofs-utils accept our images, and we theirs.
