@@ -66,6 +66,14 @@ pub enum Error {
         /// The largest value that fits.
         limit: u64,
     },
+    /// What was built is not what the source has: a bug, or bad memory.
+    #[error("{}: its {what} in the image is another than in the source; the image is not kept", path.display())]
+    NotTheSource {
+        /// The file concerned.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+    },
     /// A file that the table of owners and modes says nothing of.
     #[error("{}: not in the fs_config file", .0.display())]
     NotConfigured(PathBuf),

@@ -92,6 +92,19 @@ fn an_unreadable_file_leaves_no_image() {
         fs::write(&damaged, bytes).unwrap();
         ferofs().args(["mount", "--fuse"]).args([&damaged, &secret]).run().success();
         let outcome = build().run();
+        let lenient = stage.path("lenient");
+        for options in [&["-z", "lz4"][..], &["--chunk-size", "4096"], &["--inode-digests", "--verify"]] {
+            let run = ferofs().args(["build", "--skip-unreadable"]).args(options);
+            let skipped = run.args([&stage.source(), &lenient]).run();
+            let told = skipped.code == 0
+                && skipped.stderr.contains("left out")
+                && skipped.stderr.contains("secret/file");
+            assert!(told, "{}", skipped.stderr);
+            ferofs().arg("check").arg(&lenient).run().success();
+            let listing = ferofs().arg("ls").arg(&lenient).arg("files/secret").run().success().stdout;
+            assert_eq!(String::from_utf8_lossy(&listing).trim(), "");
+            fs::remove_file(&lenient).unwrap();
+        }
         ferofs().arg("umount").arg(&secret).run().success();
         let outcome = outcome.failure(1);
         assert!(outcome.stderr.contains("files/secret/file"), "{}", outcome.stderr);
@@ -216,4 +229,39 @@ fn names(stage: &Stage) -> Vec<String> {
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+#[test]
+fn a_verified_build_reports_what_it_did() {
+    let stage = Stage::new(&tree::Options::small());
+    for options in
+        [&["-z", "lz4"][..], &["--chunk-size", "4096"], &["--inodes", "compact", "--force-uid", "1"]]
+    {
+        let image = stage.path("image");
+        let run = || ferofs().args(["build", "--verify", "--json"]).args(options);
+        let outcome = run().args([&stage.source(), &image]).run().success();
+        let json = String::from_utf8(outcome.stdout).unwrap();
+        let size = fs::metadata(&image).unwrap().len();
+        assert!(json.starts_with('{') && json.contains(&format!("\"bytes_out\":{size},")), "{json}");
+        for field in ["uuid", "inodes", "files", "bytes_in", "bytes_shared", "seconds", "verify", "warnings"]
+        {
+            assert!(json.contains(&format!("\"{field}\":")), "{field}: {json}");
+        }
+        ferofs().arg("check").arg(&image).run().success();
+    }
+}
+
+#[test]
+fn the_source_date_epoch_is_now() {
+    let stage = Stage::new(&tree::Options::small());
+    let build = |name: &str| {
+        let image = stage.path(name);
+        let run = ferofs().args(["build", "-U", "clear"]).env("SOURCE_DATE_EPOCH", "1000000000");
+        run.args([&stage.source(), &image]).run().success();
+        fs::read(image).unwrap()
+    };
+    assert!(build("one") == build("two"));
+    let outcome =
+        ferofs().arg("build").env("SOURCE_DATE_EPOCH", "now").args([&stage.source(), &stage.path("x")]);
+    assert!(outcome.run().failure(1).stderr.contains("SOURCE_DATE_EPOCH"));
 }

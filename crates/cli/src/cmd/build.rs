@@ -1,21 +1,23 @@
 //! `ferofs build`: an image from a directory.
 
+mod display;
+mod metadata;
+mod summary;
+
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use ferofs::build::{BlockSize, Compression, Exclude, Options, Progress, Stage, Summary, Timestamp, build};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use ferofs::build::{BlockSize, Compression, Exclude, Options, Timestamp, build};
 
 use super::cancel_on_signals;
 use crate::compression::{FEATURES, Setting, bytes, feature};
 use crate::exit::{Failure, Outcome};
+use display::Display;
+use metadata::MetadataArgs;
+pub(crate) use metadata::source_date_epoch;
 
 /// Build an image from a directory
 ///
@@ -112,19 +114,40 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     gid_offset: i64,
 
-    /// Print nothing but errors
+    #[command(flatten)]
+    metadata: MetadataArgs,
+
+    /// Read the image back before it gets its name, and compare all of it with the source
+    #[arg(long)]
+    verify: bool,
+
+    /// Print the summary as one JSON object, also where nobody looks
+    #[arg(long)]
+    json: bool,
+
+    /// Print nothing but errors, and what --json asks for
     #[arg(short, long)]
     quiet: bool,
 }
 
+/// How much is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Voice {
+    /// No progress and no summary.
+    pub(crate) quiet: bool,
+    /// The summary is one JSON object.
+    pub(crate) json: bool,
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
-    execute(&args.options()?, &args.image, args.quiet)
+    execute(&args.options()?, &args.image, Voice { quiet: args.quiet, json: args.json })
 }
 
 /// Builds an image, with a progress bar and a summary where somebody looks.
-pub(crate) fn execute(options: &Options, image: &Path, quiet: bool) -> Outcome {
+pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome {
     cancel_on_signals(&options.cancel)?;
-    let display = (!quiet && std::io::stderr().is_terminal()).then(|| Display::start(&options.progress));
+    let watched = !voice.quiet && std::io::stderr().is_terminal();
+    let display = watched.then(|| Display::start(&options.progress));
     let result = build(options, image);
     if let Some(display) = display {
         display.stop();
@@ -133,8 +156,18 @@ pub(crate) fn execute(options: &Options, image: &Path, quiet: bool) -> Outcome {
     for warning in &summary.warnings {
         eprintln!("ferofs: {warning}");
     }
-    if !quiet && std::io::stdout().is_terminal() {
-        print(&summary);
+    let text = match voice {
+        Voice { json: true, .. } => summary::json(&summary),
+        Voice { quiet: false, .. } => summary::text(&summary),
+        Voice { quiet: true, .. } => return Ok(0),
+    };
+    // Where the image itself goes, there is no room for words.
+    if image == Path::new("-") {
+        if voice.json || watched {
+            eprintln!("{text}");
+        }
+    } else if voice.json || std::io::stdout().is_terminal() {
+        println!("{text}");
     }
     Ok(0)
 }
@@ -159,6 +192,8 @@ impl Args {
         // Ids are added modulo 2^32, so negative offsets come out right.
         options.uid_offset = self.uid_offset as u32;
         options.gid_offset = self.gid_offset as u32;
+        options.verify = self.verify;
+        self.metadata.apply(&mut options)?;
         Ok(options)
     }
 
@@ -216,66 +251,6 @@ pub(crate) fn uuid(text: &str) -> Result<[u8; 16], &'static str> {
     // The radix' parser would take a sign.
     let number = Some(&digits).filter(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
     number.and_then(|digits| u128::from_str_radix(digits, 16).ok()).map(u128::to_be_bytes).ok_or(PROBLEM)
-}
-
-/// The progress bar and the thread that moves it.
-struct Display {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
-
-impl Display {
-    fn start(progress: &Arc<Progress>) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (progress, stopped) = (Arc::clone(progress), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || {
-            let bar = ProgressBar::new_spinner();
-            while !stopped.load(Ordering::Relaxed) {
-                show(&bar, &progress);
-                std::thread::park_timeout(Duration::from_millis(100));
-            }
-            bar.finish_and_clear();
-        });
-        Self { stop, thread }
-    }
-
-    fn stop(self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.thread().unpark();
-        // It has nothing that could panic but the drawing, which is no reason to fail.
-        let _ = self.thread.join();
-    }
-}
-
-fn show(bar: &ProgressBar, progress: &Progress) {
-    match progress.stage() {
-        Stage::Walk => bar.set_message(format!("{} files found", progress.found.load(Ordering::Relaxed))),
-        Stage::Data => {
-            if bar.length().is_none() {
-                let template = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
-                bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| {
-                    // The template is a constant; the default bar is as good.
-                    ProgressStyle::default_bar()
-                }));
-                bar.set_length(progress.bytes_total.load(Ordering::Relaxed));
-            }
-            bar.set_position(progress.bytes_done.load(Ordering::Relaxed));
-        }
-        Stage::Metadata => bar.set_message("writing metadata"),
-    }
-    bar.tick();
-}
-
-fn print(summary: &Summary) {
-    let time = summary.walk_time + summary.data_time + summary.metadata_time;
-    println!(
-        "{} files in {} directories: {} became {} in {:.1} s",
-        summary.inodes - summary.directories,
-        summary.directories,
-        HumanBytes(summary.bytes_in),
-        HumanBytes(summary.bytes_out),
-        time.as_secs_f64(),
-    );
 }
 
 #[cfg(test)]

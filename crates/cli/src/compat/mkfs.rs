@@ -23,6 +23,7 @@ use ferofs::build::{
     XattrOptions,
 };
 
+use crate::cmd::build::{Voice, source_date_epoch};
 use crate::compression::Setting;
 use crate::exit::{Failure, Outcome};
 use args::Args;
@@ -301,6 +302,11 @@ impl Args {
         while options.target.mount_point.ends_with(b"/") {
             options.target.mount_point.pop();
         }
+        // As erofs-utils: -T is stronger.
+        if self.time.is_none() {
+            options.build_time = source_date_epoch()?;
+            options.newest_time = options.build_time;
+        }
         if let Some(path) = &self.file_contexts {
             let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
             options.target.labels = Some(Labels::parse(&text).map_err(|e| Failure::about(path, e))?);
@@ -336,5 +342,5 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     let mut options = args.options().map_err(|refusal| Failure::about(&args.image, refusal))?;
     args.load(&mut options)?;
     let quiet = args.quiet || args.debug == Some(0);
-    crate::cmd::build::execute(&options, &args.image, quiet)
+    crate::cmd::build::execute(&options, &args.image, Voice { quiet, json: false })
 }

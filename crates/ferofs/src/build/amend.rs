@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use ferofs_format::inode::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::Options;
@@ -30,6 +31,12 @@ const PIECE: usize = 1 << 20;
 
 /// Changes `tree` as `options` say.
 pub(crate) fn amend(tree: &mut Tree, options: &Options, contents: &Contents) -> Result<()> {
+    if let Some(newest) = options.newest_time {
+        let newest = Timestamp { secs: newest, nanos: 0 };
+        for node in &mut tree.nodes {
+            node.mtime = node.mtime.min(newest);
+        }
+    }
     let target = &options.target;
     if target.labels.is_some() || target.fs_config.is_some() {
         for id in tree.ids() {

@@ -13,6 +13,7 @@
 //! | [`chunks`] | the same, for images in chunks | [`emit`] |
 //! | [`layout`], [`emit`] | who lives where in the metadata, and its bytes | [`output`] |
 //! | [`front`] | the superblock, and tables that stand near it | [`output`] |
+//! | [`verify`] | the image, compared with the source | |
 //! | [`spill`], [`output`] | what waits for its place; the image itself | |
 //!
 //! An image is: block 0 with the superblock; data, in the order of the tree; metadata; shared xattrs. It
@@ -41,6 +42,7 @@ mod segment;
 mod spill;
 mod tree;
 mod twins;
+mod verify;
 mod walk;
 mod xattr;
 
@@ -74,6 +76,7 @@ use segment::Shop;
 use spill::Spill;
 use tree::{Kind, NodeId};
 use twins::Twins;
+use verify::Verifier;
 pub use xattr::{DIGEST_NAME, XattrOptions};
 
 /// What is left out of the image, with everything below it. Paths are relative to the source.
@@ -102,6 +105,10 @@ pub struct Options {
     pub build_time: Option<i64>,
     /// Every file's time, instead of its own.
     pub all_time: Option<Timestamp>,
+    /// Later times than this, in seconds since 1970, become this.
+    pub newest_time: Option<i64>,
+    /// Compare the image with the source before it gets its name.
+    pub verify: bool,
     /// The image's identity; `None`: random.
     pub uuid: Option<[u8; 16]>,
     /// The image's label: at most 16 bytes.
@@ -151,6 +158,8 @@ pub enum Stage {
     Data,
     /// Writing metadata, and making all durable.
     Metadata,
+    /// Comparing the image with the source.
+    Verify,
 }
 
 /// How far a build is. Other threads may look at any time.
@@ -174,7 +183,8 @@ impl Progress {
         match self.stage.load(Ordering::Relaxed) {
             0 => Stage::Walk,
             1 => Stage::Data,
-            _ => Stage::Metadata,
+            2 => Stage::Metadata,
+            _ => Stage::Verify,
         }
     }
 
@@ -221,6 +231,8 @@ pub struct Summary {
     pub data_time: Duration,
     /// Time spent on metadata, and until everything was durable.
     pub metadata_time: Duration,
+    /// Time spent on comparing the image with the source.
+    pub verify_time: Duration,
     /// The most works that were under way at once: each holds at most some 5 MiB.
     pub peak_works: usize,
     /// The image's identity.
@@ -241,6 +253,8 @@ impl Options {
             workers: None,
             build_time: None,
             all_time: None,
+            newest_time: None,
+            verify: false,
             uuid: None,
             label: Vec::new(),
             excludes: Vec::new(),
@@ -368,14 +382,27 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     )?;
     options.check_cancelled()?;
     let mut slots = Vec::new();
-    if let Some(device) = device {
+    if let Some(device) = &mut device {
         let blocks = options.block_size.blocks_for(device.position());
         // The device continues the image's address space.
         let start = Some(BlockAddr::new(superblock.blocks));
         slots.push(DeviceSlot { tag: [0; DEVICE_TAG_SIZE], blocks, start });
-        device.finish(&[])?;
+        device.write_front(&[])?;
     }
-    output.finish(&front.bytes(&superblock, &configs, &slots)?)?;
+    output.write_front(&front.bytes(&superblock, &configs, &slots)?)?;
+    let written = Instant::now();
+    if options.verify {
+        options.progress.enter(Stage::Verify);
+        let stored = &data.contents;
+        let (heads, xattrs, superblock) = (&heads, &xattrs, &superblock);
+        let verifier =
+            Verifier { options, tree: &tree, heads, xattrs, contents: &contents, stored, superblock };
+        let devices = device.iter().map(Output::reader).collect::<Result<_>>()?;
+        verifier.run(output.reader()?, devices)?;
+    }
+    let verify_time = if options.verify { written.elapsed() } else { Duration::ZERO };
+    device.map_or(Ok(()), Output::finish)?;
+    output.finish()?;
 
     let kept = || tree.nodes.iter().zip(&data.contents).filter(|(_, c)| !matches!(c, Content::Skipped));
     Ok(Summary {
@@ -387,7 +414,8 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         bytes_shared: data.bytes_shared,
         walk_time: walked - started,
         data_time: encoded - walked,
-        metadata_time: encoded.elapsed(),
+        metadata_time: encoded.elapsed() - verify_time,
+        verify_time,
         peak_works: data.peak_works,
         uuid: superblock.uuid,
         warnings,

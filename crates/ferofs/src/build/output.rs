@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD};
 
+use crate::read::FileSource;
 use crate::{Error, Result};
 
 /// Bytes gathered before a write.
@@ -49,7 +50,7 @@ impl Output {
             Ok(old) if old.file_type().is_block_device() => {
                 // Exclusively: Linux refuses that for mounted devices.
                 let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
-                let device = OpenOptions::new().write(true).custom_flags(exclusive).open(path);
+                let device = OpenOptions::new().read(true).write(true).custom_flags(exclusive).open(path);
                 (device.map_err(|e| Error::io("open", path, e))?, Target::Device)
             }
             Ok(old) if !old.is_file() => {
@@ -90,6 +91,7 @@ impl Output {
 
     fn create_file(path: &Path) -> Result<(File, Target)> {
         let nameless = OpenOptions::new()
+            .read(true)
             .write(true)
             .custom_flags(rustix::fs::OFlags::TMPFILE.bits() as i32)
             .mode(0o666)
@@ -98,7 +100,7 @@ impl Output {
             return Ok((file, Target::Nameless));
         }
         let name = unused_name(path)?;
-        let file = OpenOptions::new().write(true).create_new(true).open(&name);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&name);
         let file = file.map_err(|e| Error::io("create", &name, e))?;
         Ok((file, Target::Temporary(name)))
     }
@@ -153,10 +155,21 @@ impl Output {
         self.file.write_all_at(bytes, self.offset + at).map_err(|e| Error::io("write", &self.path, e))
     }
 
-    /// Overwrites the image's start with `head`, makes everything durable, and gives it its name.
-    pub(crate) fn finish(mut self, head: &[u8]) -> Result<()> {
+    /// Overwrites the image's start with `front`: after this it is whole.
+    pub(crate) fn write_front(&mut self, front: &[u8]) -> Result<()> {
         self.flush()?;
-        self.write(head, 0)?;
+        self.write(front, 0)
+    }
+
+    /// The image as readers see it.
+    pub(crate) fn reader(&self) -> Result<FileSource> {
+        let io = |e| Error::io("open", &self.path, e);
+        FileSource::new(self.file.try_clone().map_err(io)?, self.offset).map_err(io)
+    }
+
+    /// Makes everything durable, and gives the image its name.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.flush()?;
         let io = |action, e| Error::io(action, &self.path, e);
         if matches!(self.target, Target::Stream) {
             self.file.rewind().map_err(|e| io("rewind", e))?;
@@ -236,7 +249,8 @@ mod tests {
         output.pad_to(10_000).unwrap();
         output.append(&[7; 3 << 20]).unwrap();
         assert_eq!(output.position(), 10_000 + (3 << 20));
-        output.finish(b"head").unwrap();
+        output.write_front(b"head").unwrap();
+        output.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!((bytes.len(), &bytes[..5]), (10_000 + (3 << 20), b"head\0".as_slice()));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);

@@ -358,3 +358,56 @@ fn owners_times_and_modes_follow_the_options() {
     assert_eq!((inode.uid, inode.gid, inode.permissions), (uid + 100_000, 5, 0o4751));
     assert_eq!(inode.mtime, Timestamp { secs: -5, nanos: 42 });
 }
+
+#[test]
+fn verifying_finds_what_differs() {
+    let mut room = Room::new();
+    room.options.verify = true;
+    room.write("compressed", text(6 << 20));
+    room.write("stored", noise(6 << 20));
+    room.write("small", b"behind its inode");
+    let at = |name: &str| room.options.source.join(name);
+    fs::create_dir(at("d")).unwrap();
+    fs::hard_link(at("small"), at("d/link")).unwrap();
+    symlink("target", at("symlink")).unwrap();
+    room.build();
+    let whole = fs::read(room.image()).unwrap();
+
+    let contents = Contents::directory(&room.options.source).unwrap();
+    let tree = walk::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
+    let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs).unwrap();
+    let superblock = Superblock::parse(&whole[1024..]).unwrap();
+    let heads = Heads::new(&tree, &xattrs, &superblock, &room.options.inodes, &contents).unwrap();
+    let stored = vec![Content::None; tree.nodes.len()];
+    let verify = |bytes: &[u8]| {
+        fs::write(room.image(), bytes).unwrap();
+        let (options, superblock, stored) = (&room.options, &superblock, &stored[..]);
+        let (tree, heads, xattrs, contents) = (&tree, &heads, &xattrs, &contents);
+        Verifier { options, tree, heads, xattrs, contents, stored, superblock }
+            .run(crate::read::FileSource::open(room.image(), 0).unwrap(), Vec::new())
+    };
+    verify(&whole).unwrap();
+    let find = |wanted: &[u8]| whole.windows(wanted.len()).position(|bytes| bytes == wanted).unwrap();
+    let image = room.open();
+    let place = |name: &str| {
+        let nid = image.resolve(Path::new(name), false).unwrap().nid();
+        ((superblock.meta.get() << 12) + nid.get() * 32) as usize
+    };
+    for (place, file, what) in [
+        (find(b"behind its inode"), "small", "content"),
+        (find(&noise(6 << 20)[5 << 20..][..64]), "stored", "content"),
+        (place("small") + 5, "small", "mode"),
+        (place("small") + 8, "small", "size"),
+        (find(b"symlink"), "symlink", "name"),
+        (find(b"target"), "symlink", "target"),
+    ] {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 1;
+        match verify(&damaged) {
+            Err(Error::NotTheSource { path, what: found }) => {
+                assert_eq!((path, found), (room.options.source.join(file), what));
+            }
+            other => panic!("{file} {what}: {other:?}"),
+        }
+    }
+}

@@ -191,6 +191,12 @@ impl XattrTable {
         Ok(self.exchange(set, &encoded))
     }
 
+    /// The attributes of `set` by full name; `table` has the image's long prefixes.
+    pub(crate) fn attributes(&self, set: SetId, table: &[LongPrefix]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let full = |entry: Entry<'_>| Some((entry.full_name(table)?, entry.value.to_vec()));
+        entries(self.encoded(set)).filter_map(|(entry, _)| full(entry)).collect()
+    }
+
     fn encoded(&self, set: SetId) -> &[u8] {
         set.0.checked_sub(1).map_or(&[], |index| &self.sets[index as usize].0)
     }

@@ -1,0 +1,126 @@
+//! Options of `ferofs build` that concern inodes, attributes, and where things go in the image.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use ferofs::build::{ChunkOptions, DIGEST_NAME, InodeForm, Labels, Options, XattrOptions};
+
+use crate::exit::Failure;
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Metadata and layout")]
+pub(super) struct MetadataArgs {
+    /// Store no extended attributes
+    #[arg(long, conflicts_with = "file_contexts")]
+    no_xattrs: bool,
+
+    /// Share attributes that more than N files have [default: where it saves bytes]
+    #[arg(short = 'x', long, value_name = "N")]
+    inline_xattrs: Option<u32>,
+
+    /// Store this prefix of attribute names once, such as trusted.overlay. with its dot (Linux 6.4)
+    #[arg(long, value_name = "PREFIX")]
+    xattr_prefix: Vec<String>,
+
+    /// Record each file's SHA-256 as an attribute, for kernels that share their page cache between images
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true,
+          default_missing_value = "erofs.fingerprint.v1")]
+    inode_digests: Option<String>,
+
+    /// Set SELinux labels by this file_contexts file
+    #[arg(long, value_name = "FILE")]
+    file_contexts: Option<PathBuf>,
+
+    /// Where the image will be mounted, for --file-contexts
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    mount_point: String,
+
+    /// The form of inodes: 32 bytes where that is enough, 32 bytes always (without times), or 64 always
+    #[arg(long, value_enum, default_value_t = Form::Smallest)]
+    inodes: Form,
+
+    /// Store no content behind inodes, for DAX
+    #[arg(long)]
+    no_inline_data: bool,
+
+    /// Store each name of a hard-linked file as a file of its own
+    #[arg(long)]
+    hard_dereference: bool,
+
+    /// Times after SECS become SECS; $SOURCE_DATE_EPOCH sets this and -T where they are not given
+    #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
+    clamp_time: Option<i64>,
+
+    /// Store files in chunks of this many bytes, equal ones once; nothing is compressed (Linux 5.15)
+    #[arg(long, value_name = "BYTES")]
+    chunk_size: Option<u64>,
+
+    /// Put chunks into this file or block device (Linux 5.16)
+    #[arg(long, value_name = "FILE", requires = "chunk_size")]
+    chunk_device: Option<PathBuf>,
+
+    /// Start the image at this byte of its file or device
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    offset: u64,
+
+    /// Make the image's size a multiple of this many blocks
+    #[arg(long, value_name = "BLOCKS", default_value_t = NonZeroU32::MIN)]
+    align_size: NonZeroU32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// 32 bytes where that is enough, else 64
+    Smallest,
+    /// 32 bytes, without times of their own
+    Compact,
+    /// 64 bytes
+    Extended,
+}
+
+impl MetadataArgs {
+    pub(super) fn apply(&self, options: &mut Options) -> Result<(), Failure> {
+        options.xattrs.keep = !self.no_xattrs;
+        options.xattrs.inline_limit = self.inline_xattrs;
+        for text in &self.xattr_prefix {
+            let prefix = XattrOptions::prefix(text.as_bytes());
+            let reason = "no prefix of attribute names, such as trusted.overlay.";
+            options.xattrs.prefixes.push(prefix.ok_or_else(|| Failure::about(text.as_ref(), reason))?);
+        }
+        let name = self.inode_digests.as_ref().map(String::as_bytes);
+        options.xattrs.digest =
+            name.and_then(|name| XattrOptions::digest_name(if name.is_empty() { DIGEST_NAME } else { name }));
+        if let Some(path) = &self.file_contexts {
+            let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
+            options.target.labels = Some(Labels::parse(&text).map_err(|e| Failure::about(path, e))?);
+        }
+        options.target.mount_point = self.mount_point.trim_matches('/').into();
+        options.inodes.form = match self.inodes {
+            Form::Smallest => InodeForm::Smallest,
+            Form::Compact => InodeForm::Compact,
+            Form::Extended => InodeForm::Extended,
+        };
+        options.inodes.keep_mtime = self.inodes != Form::Compact;
+        options.inodes.inline_data = !self.no_inline_data;
+        options.hard_dereference = self.hard_dereference;
+        let epoch = source_date_epoch()?;
+        options.newest_time = self.clamp_time.or(epoch.filter(|_| options.all_time.is_none()));
+        options.build_time = options.build_time.or(epoch);
+        options.chunks = self.chunk_size.map(|size| ChunkOptions {
+            size,
+            force_indexes: false,
+            device: self.chunk_device.clone(),
+        });
+        options.offset = self.offset;
+        options.image_unit = self.align_size;
+        Ok(())
+    }
+}
+
+/// What reproducible-builds.org specifies: the time that takes the place of now and of all later times.
+pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let number = text.to_str().and_then(|text| text.parse().ok());
+    number.map(Some).ok_or_else(|| Failure::about("$SOURCE_DATE_EPOCH".as_ref(), "no number of seconds"))
+}

@@ -1,0 +1,68 @@
+//! What was built, for people and for programs.
+
+use ferofs::build::Summary;
+use indicatif::HumanBytes;
+use serde_json::json;
+
+/// A few lines of text.
+pub(super) fn text(summary: &Summary) -> String {
+    let times = [
+        (summary.walk_time, "listing"),
+        (summary.data_time, "content"),
+        (summary.metadata_time, "metadata and sync"),
+        (summary.verify_time, "verifying"),
+    ];
+    let total: f64 = times.iter().map(|(time, _)| time.as_secs_f64()).sum();
+    let parts: Vec<String> = times
+        .iter()
+        .filter(|(time, _)| !time.is_zero())
+        .map(|(time, what)| format!("{:.1} s {what}", time.as_secs_f64()))
+        .collect();
+    let shared = match summary.bytes_shared {
+        0 => String::new(),
+        bytes => format!(", {} of it shared", HumanBytes(bytes)),
+    };
+    format!(
+        "{} files in {} directories\n{} became {} ({:.1} %){shared}\n{total:.1} s: {}",
+        summary.inodes - summary.directories,
+        summary.directories,
+        HumanBytes(summary.bytes_in),
+        HumanBytes(summary.bytes_out),
+        percent(summary),
+        parts.join(", "),
+    )
+}
+
+/// One JSON object. Fields are only ever added.
+pub(super) fn json(summary: &Summary) -> String {
+    let warnings: Vec<String> = summary.warnings.iter().map(ToString::to_string).collect();
+    json!({
+        "uuid": uuid(&summary.uuid),
+        "inodes": summary.inodes,
+        "directories": summary.directories,
+        "files": summary.files,
+        "bytes_in": summary.bytes_in,
+        "bytes_out": summary.bytes_out,
+        "bytes_shared": summary.bytes_shared,
+        "percent": percent(summary),
+        "seconds": {
+            "walk": summary.walk_time.as_secs_f64(),
+            "data": summary.data_time.as_secs_f64(),
+            "metadata": summary.metadata_time.as_secs_f64(),
+            "verify": summary.verify_time.as_secs_f64(),
+        },
+        "warnings": warnings,
+    })
+    .to_string()
+}
+
+/// The image's size in hundredths of the content's.
+fn percent(summary: &Summary) -> f64 {
+    if summary.bytes_in == 0 { 100.0 } else { summary.bytes_out as f64 * 100.0 / summary.bytes_in as f64 }
+}
+
+fn uuid(bytes: &[u8; 16]) -> String {
+    let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default().concat();
+    [part(0..4), part(4..6), part(6..8), part(8..10), part(10..16)].join("-")
+}
