@@ -234,9 +234,7 @@ fn names(stage: &Stage) -> Vec<String> {
 #[test]
 fn a_verified_build_reports_what_it_did() {
     let stage = Stage::new(&tree::Options::small());
-    for options in
-        [&["-z", "lz4"][..], &["--chunk-size", "4096"], &["--inodes", "compact", "--force-uid", "1"]]
-    {
+    for options in [&["-z", "lz4"][..], &["--chunk-size", "4096"], &["--inodes", "compact", "--all-root"]] {
         let image = stage.path("image");
         let run = || ferofs().args(["build", "--verify", "--json"]).args(options);
         let outcome = run().args([&stage.source(), &image]).run().success();
