@@ -347,3 +347,33 @@ fn an_image_can_go_to_standard_output() {
     let stream = mkfs(&stage, options, Path::new("-")).success().stdout;
     assert!(stream == fs::read(built(&stage, "image", options)).unwrap());
 }
+
+#[test]
+fn android_s_block_list_names_the_blocks_of_each_file() {
+    let stage = Stage::bare();
+    let noise =
+        |seed| ferofs_tests::content::Content::Noise.bytes(20_000, &mut ferofs_tests::rng::Rng::new(seed));
+    fs::create_dir(stage.source().join("bin")).unwrap();
+    fs::write(stage.source().join("bin/a"), noise(1)).unwrap();
+    fs::write(stage.source().join("b"), noise(2)).unwrap();
+    fs::write(stage.source().join("tiny"), "inline").unwrap();
+    let list = stage.path("list");
+    let options = format!("-zlz4 -E^inline_data --mount-point=/system --block-list-file {}", list.display());
+    let image = fs::read(built(&stage, "image", &options)).unwrap();
+    let text = fs::read_to_string(list).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let block = |line: &str| {
+        let first = line.split([' ', '-']).nth(1).unwrap();
+        &image[first.parse::<usize>().unwrap() * 4096..]
+    };
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("/system/b ") && block(lines[0]).starts_with(&noise(2)[..4096]), "{text}");
+    assert!(
+        lines[1].starts_with("/system/bin/a ") && block(lines[1]).starts_with(&noise(1)[..4096]),
+        "{text}"
+    );
+    assert!(lines[2].starts_with("/system/tiny ") && block(lines[2]).starts_with(b"inline"), "{text}");
+    let (first, last) = lines[0].split_once(' ').unwrap().1.split_once('-').unwrap();
+    assert_eq!(last.parse::<u64>().unwrap() - first.parse::<u64>().unwrap(), 4, "{text}");
+}

@@ -6,6 +6,7 @@
 //! refusal that says why.
 
 mod args;
+mod block_list;
 #[cfg(test)]
 mod callers;
 mod extended;
@@ -25,7 +26,8 @@ use ferofs::build::{
 
 use crate::cmd::build::{Voice, source_date_epoch};
 use crate::compression::Setting;
-use crate::exit::{Failure, Outcome};
+use crate::cmd::image::ImageArgs;
+use crate::exit::{About, Failure, Outcome};
 use args::Args;
 use extended::{ChunkEntries, Extended};
 
@@ -130,6 +132,10 @@ impl Args {
         if let (Some(dir), None) = (&self.product_out, &self.fs_config_file) {
             let reason = "Android's compiled-in table of owners and modes is not here; give --fs-config-file";
             return Err(refusal("--product-out", dir.to_string_lossy().into_owned(), reason));
+        }
+        if let (Some(list), "-") = (&self.block_list_file, self.image.to_string_lossy().as_ref()) {
+            let reason = "is made from the image, which does not stay on standard output";
+            return Err(refusal("--block-list-file", list.to_string_lossy().into_owned(), reason));
         }
         if let Some(value) = &self.metadata {
             return Err(refusal("-m", value.clone(), "metadata compression is not supported"));
@@ -342,5 +348,13 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     let mut options = args.options().map_err(|refusal| Failure::about(&args.image, refusal))?;
     args.load(&mut options)?;
     let quiet = args.quiet || args.debug == Some(0);
-    crate::cmd::build::execute(&options, &args.image, Voice { quiet, json: false })
+    let code = crate::cmd::build::execute(&options, &args.image, Voice { quiet, json: false })?;
+    if let Some(path) = &args.block_list_file {
+        let devices = args.blobdev.iter().cloned().collect();
+        let image = ImageArgs { path: args.image.clone(), offset: args.offset, devices }.open()?;
+        let list = std::fs::File::create(path).map_err(|e| Failure::about(path, e))?;
+        let mut list = std::io::BufWriter::new(list);
+        block_list::write(&image, &options.target.mount_point, &mut list).about(path)?;
+    }
+    Ok(code)
 }

@@ -77,7 +77,7 @@ impl Verifier<'_> {
             }
         };
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.options.worker_count()).map(|_| scope.spawn(&work)).collect();
+            let threads: Vec<_> = (0..self.options.worker_count()).map(|_| scope.spawn(work)).collect();
             threads.into_iter().try_for_each(|thread| match thread.join() {
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
