@@ -25,8 +25,8 @@ use ferofs::build::{
 };
 
 use crate::cmd::build::{Voice, source_date_epoch};
-use crate::compression::Setting;
 use crate::cmd::image::ImageArgs;
+use crate::compression::Setting;
 use crate::exit::{About, Failure, Outcome};
 use args::Args;
 use extended::{ChunkEntries, Extended};
