@@ -263,3 +263,25 @@ fn the_source_date_epoch_is_now() {
         ferofs().arg("build").env("SOURCE_DATE_EPOCH", "now").args([&stage.source(), &stage.path("x")]);
     assert!(outcome.run().failure(1).stderr.contains("SOURCE_DATE_EPOCH"));
 }
+
+#[test]
+fn presets_are_what_their_options_are() {
+    let stage = Stage::new(&tree::Options::small());
+    let fixed = ["-T1", "-Uclear"];
+    for (preset, options) in [
+        ("fast", &["-z", "lz4"][..]),
+        ("balanced", &["-z", "lz4hc,9", "-C", "64K", "-E", "ztailpacking"]),
+        ("small", &["-z", "zstd,level=19", "-C", "128K", "-E", "fragments"]),
+        ("android", &["-z", "lz4hc,9"]),
+        ("live", &["-z", "zstd,level=12", "-C", "64K", "-E", "ztailpacking"]),
+    ] {
+        let image = stage.build("preset", ["--preset", preset].iter().chain(&fixed));
+        ferofs().args(["check"]).arg(&image).run().success();
+        let other = stage.build("options", options.iter().chain(&fixed));
+        assert!(fs::read(image).unwrap() == fs::read(other).unwrap(), "{preset}");
+    }
+    let help = String::from_utf8(ferofs().args(["build", "--help"]).run().success().stdout).unwrap();
+    for preset in ["fast", "balanced", "small", "android", "live"] {
+        assert!(help.contains(&format!("- {preset}")), "{help}");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod display;
 mod metadata;
+mod preset;
 mod summary;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use crate::exit::{Failure, Outcome};
 use display::Display;
 use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
+use preset::Preset;
 
 /// Build an image from a directory
 ///
@@ -33,8 +35,13 @@ pub(crate) struct Args {
 
     /// How file content is compressed: none, or lz4, lz4hc, lzma, deflate or zstd, each with an optional
     /// level (lz4hc,12 or zstd,level=19) and dictsize=BYTES; further ones after colons, for --compress-hints
-    #[arg(short = 'z', long, value_name = "X[,LEVEL]", default_value = "none")]
-    compress: String,
+    /// [default: none]
+    #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
+    compress: Option<String>,
+
+    /// Settings that go together; -z, -C and -E are stronger. Each says which Linux its images need
+    #[arg(long, value_enum, value_name = "NAME")]
+    preset: Option<Preset>,
 
     /// The most compressed bytes that are read for any of a file's bytes: a multiple of the block size up to
     /// 1M. More makes smaller images and slower random reads [default: the block size]
@@ -201,16 +208,21 @@ impl Args {
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path).map_err(|e| Failure::about(path, format!("read: {e}")))
         };
+        let preset = self.preset.map(Preset::settings);
+        let compress = self.compress.as_deref().or(preset.map(|preset| preset.compress));
+        // A cluster size and features belong to the preset's algorithm.
+        let preset = preset.filter(|_| self.compress.is_none());
         let hints = self.compress_hints.as_ref().map(read).transpose()?;
         let setting = Setting {
-            compressors: Some(self.compress.as_str()).filter(|name| *name != "none"),
-            pcluster: self.cluster_size,
+            compressors: compress.filter(|name| *name != "none"),
+            pcluster: self.cluster_size.or(preset.and_then(|preset| preset.cluster)),
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes,
         };
         let refuse = |(option, reason)| Failure::about(&self.image, format!("{option}: {reason}"));
         let mut compression = setting.compression(self.block_size).map_err(refuse)?;
-        for text in &self.features {
+        let features = preset.filter(|_| self.features.is_empty()).map_or(&[][..], |preset| preset.features);
+        for text in self.features.iter().map(String::as_str).chain(features.iter().copied()) {
             let Some(compression) = &mut compression else {
                 return Err(refuse(("-E", format!("{text} needs a compressor (-z)"))));
             };
