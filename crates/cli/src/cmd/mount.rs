@@ -15,14 +15,11 @@ use ferofs_fuse::MountOptions;
 use super::daemon_log;
 use super::image::ImageArgs;
 use super::mount_options::{self, Sorted};
-use super::mountinfo::mount_at;
 use crate::exit::{Failure, Outcome};
 
 /// Tells the daemon that somebody waits for its word.
 const READY_VARIABLE: &str = "FEROFS_TELL_WHEN_MOUNTED";
 const READY: &[u8] = b"mounted\n";
-/// What a request of the FUSE daemon's has at most.
-const READ_AHEAD_KIB: &str = "1024";
 /// Bytes of a cache where memory is short.
 const LOW_CACHE: usize = 1 << 20;
 
@@ -209,9 +206,6 @@ fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) 
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
     let log = daemon_log::open(args.log_file.as_deref(), daemon)?;
     let mounted = ferofs_fuse::mount(image, &dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
-    if !args.low_memory {
-        read_ahead(&dir);
-    }
     let null = daemon.then(leave).transpose()?;
     let mut keeper = super::keeper::start(&dir, pid_file.as_deref(), daemon)?;
     if let Some(file) = &pid_file {
@@ -241,14 +235,6 @@ fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) 
 /// One for each processor; and never one alone, which could not store into the page cache.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |threads| threads.get().max(2))
-}
-
-/// Lets the kernel read as far ahead as a request can be long. Only root may.
-fn read_ahead(dir: &Path) {
-    if let Ok(Some(mount)) = mount_at(dir) {
-        // Without it, requests are shorter.
-        let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), READ_AHEAD_KIB);
-    }
 }
 
 /// The first signal takes the mount away, so that the daemon ends with its last user; the second one ends

@@ -1,4 +1,4 @@
-//! What the kernel's table of mounts, /proc/self/mountinfo (see proc(5)), says of a directory.
+//! Which mount is on a directory, by the kernel's table /proc/self/mountinfo (see proc(5)).
 //!
 //! Unlike stat(2), looking there asks nothing of the daemon that serves the mount.
 
@@ -6,32 +6,24 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A mount.
+/// A mount's number, which no other mount has at the same time.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct MountEntry {
-    /// Its number, which no other mount has at the same time.
-    pub(crate) id: String,
-    /// Its device, as `major:minor`.
-    pub(crate) device: String,
-}
+pub(crate) struct MountId(Vec<u8>);
 
 /// The mount on top of `dir`, an absolute path without symbolic links.
-pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
+pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountId>> {
     Ok(find(&std::fs::read("/proc/self/mountinfo")?, dir))
 }
 
 /// The last line of `table` whose mount point is `dir`.
-fn find(table: &[u8], dir: &Path) -> Option<MountEntry> {
+fn find(table: &[u8], dir: &Path) -> Option<MountId> {
     let wanted = escaped(dir);
     let mut found = None;
     for line in table.split(|byte| *byte == b'\n') {
         let mut fields = line.split(|byte| *byte == b' ');
-        let (id, device, point) = (fields.next(), fields.nth(1), fields.nth(1));
-        if let (Some(id), Some(device), Some(point)) = (id, device, point)
-            && point == wanted
-        {
-            let text = |field| String::from_utf8_lossy(field).into_owned();
-            found = Some(MountEntry { id: text(id), device: text(device) });
+        let (id, point) = (fields.next(), fields.nth(3));
+        if point == Some(wanted.as_slice()) {
+            found = id.map(|id| MountId(id.to_vec()));
         }
     }
     found
@@ -59,9 +51,9 @@ mod tests {
             31 22 0:41 / /mnt/a\\040b rw - fuse x.erofs ro\n\
             32 31 0:42 / /mnt/a\\040b ro - fuse y.erofs ro\n\
             33 22 0:43 / /mnt/a ro - fuse z.erofs ro\n";
-        let entry = |id: &str, device: &str| Some(MountEntry { id: id.into(), device: device.into() });
-        assert_eq!(find(table, Path::new("/mnt/a b")), entry("32", "0:42"));
-        assert_eq!(find(table, Path::new("/mnt/a")), entry("33", "0:43"));
+        let mount = |id: &[u8]| Some(MountId(id.to_vec()));
+        assert_eq!(find(table, Path::new("/mnt/a b")), mount(b"32"));
+        assert_eq!(find(table, Path::new("/mnt/a")), mount(b"33"));
         assert_eq!(find(table, Path::new("/mnt")), None);
     }
 }
