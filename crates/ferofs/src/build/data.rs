@@ -13,10 +13,11 @@ use ferofs_format::{Algorithm, BlockAddr, BytePos, Incompat};
 
 use super::chunk::ChunkPlan;
 use super::compression::Index;
+use super::dedupe::{self, Stored};
 use super::encode::{Encoded, End};
 use super::feed::{Cut, Feed, Feeder};
 use super::index::{FileEnd, Indexed};
-use super::log::ExtentLog;
+use super::log::{Extent, ExtentLog, ExtentPlace};
 use super::output::Output;
 use super::packed::Packed;
 use super::segment::{Done, Piece, PieceKind, Shop, Work, Worker};
@@ -132,14 +133,18 @@ pub(crate) fn run(
     let data = Data { contents: vec![Content::None; shop.tree.nodes.len()], ..Data::default() };
     let packed = Packed::new(spill.dir(), shop.block.bytes64());
     let (larges, originals) = (VecDeque::new(), HashMap::new());
-    let mut stage = Stage { options, shop, output, spill, warnings, larges, originals, packed, data };
+    let mut stage =
+        Stage { options, shop, output, spill, warnings, larges, originals, packed, appending: 0, data };
     std::thread::scope(|scope| {
         for _ in 0..workers {
             let (worker, jobs, answers) = (Worker::new(shop), job_rx.clone(), answer_tx.clone());
             scope.spawn(move || serve(worker, &jobs, &answers));
         }
         drop(answer_tx);
-        stage.drive(workers * AHEAD + 2, &job_tx, &answer_rx)?;
+        let ahead = workers * AHEAD + 2;
+        // What a deduplicating work sees must be appended before it begins.
+        let ahead = if shop.known.is_some() { ahead.min(dedupe::DISTANCE) } else { ahead };
+        stage.drive(ahead, &job_tx, &answer_rx)?;
         // Workers end with the queue.
         drop(job_tx);
         stage.finish_packed()
@@ -149,7 +154,10 @@ pub(crate) fn run(
 
 fn serve(mut worker: Worker<'_>, jobs: &Receiver<Job>, answers: &Sender<Answer>) {
     for (ticket, work, mut done) in jobs {
-        let result = worker.run(&work, &mut done);
+        let number = match ticket {
+            Ticket::Files(number) | Ticket::Packed(number) => number,
+        };
+        let result = worker.run(number, &work, &mut done);
         if answers.send((ticket, result, done)).is_err() {
             return;
         }
@@ -168,6 +176,8 @@ struct Stage<'a> {
     /// What was stored of contents that other files can have.
     originals: HashMap<Print, Content>,
     packed: Packed,
+    /// The number of the work that is being appended.
+    appending: usize,
     data: Data,
 }
 
@@ -237,7 +247,7 @@ impl Stage<'_> {
                 waiting.pop_front();
                 appended += 1;
                 result?;
-                self.append(&mut done)?;
+                self.append(appended - 1, &mut done)?;
                 done.clear();
                 spare.push(done);
             }
@@ -274,7 +284,9 @@ impl Stage<'_> {
         }
     }
 
-    fn append(&mut self, done: &mut Done) -> Result<()> {
+    /// Appends what work `number` made.
+    fn append(&mut self, number: usize, done: &mut Done) -> Result<()> {
+        self.appending = number;
         self.data.bytes_read += done.bytes_read;
         let progress = &self.options.progress;
         progress.bytes_done.fetch_add(done.bytes_read, Ordering::Relaxed);
@@ -314,10 +326,10 @@ impl Stage<'_> {
                 let tail = if tail.is_empty() { None } else { Some(self.spill.push(tail)?) };
                 Ok(Content::Flat { start, tail })
             }
-            PieceKind::Encoded(Encoded { log, end }, method) => {
+            PieceKind::Encoded(encoded, method) => {
                 let first = BytePos::new(self.output.position());
-                self.output.append(bytes)?;
-                let end = self.end(end, tail);
+                let log = self.append_extents(&encoded, method, bytes)?;
+                let end = self.end(encoded.end, tail);
                 self.compressed(node, &log, &end, first, method)
             }
             PieceKind::Unreadable(error) => {
@@ -347,35 +359,79 @@ impl Stage<'_> {
                 *large.start.insert(BytePos::new(self.output.position()))
             }
         };
-        let mut end = FileEnd::None;
-        if let PieceKind::Encoded(encoded, method) = kind {
-            large.log.extend(&encoded.log);
-            large.method = method;
-            end = self.end(encoded.end, tail);
-        }
         large.left -= read;
-        if large.left > 0 {
-            self.larges.push_front(large);
-            return self.output.append(bytes);
+        let (node, block, last) = (large.node, self.shop.block, large.left == 0);
+        let mut end = FileEnd::None;
+        match kind {
+            PieceKind::Encoded(encoded, method) if !large.log.is_flat() || !encoded.log.is_flat() => {
+                let log = self.append_extents(&encoded, method, bytes)?;
+                large.log.extend(&log);
+                large.method = method;
+                end = self.end(encoded.end, tail);
+            }
+            // Up to here the file is stored as it is, and may stay so.
+            kind => {
+                if let PieceKind::Encoded(encoded, _) = kind {
+                    large.log.extend(&encoded.log);
+                }
+                let size = self.shop.tree.node(node).size;
+                let tail = if last && large.plan.is_none() { self.shop.inline_tail(node, size) } else { 0 };
+                // The last block starts here.
+                let whole =
+                    if tail > 0 { (bytes.len() - 1) / block.bytes() * block.bytes() } else { bytes.len() };
+                self.output.append(&bytes[..whole])?;
+                if last && large.plan.is_none() {
+                    let tail =
+                        if tail > 0 { Some(self.spill.push(&bytes[whole..whole + tail])?) } else { None };
+                    self.data.contents[node.index()] = Content::Flat { start: start.block(block), tail };
+                    return Ok(());
+                }
+            }
         }
-        let (node, block) = (large.node, self.shop.block);
-        let content = if let Some(plan) = &large.plan {
-            self.output.append(bytes)?;
-            self.chunked(plan, start.block(block))?
-        } else if large.log.is_flat() && end == FileEnd::None {
-            let tail = self.shop.inline_tail(node, self.shop.tree.node(node).size);
-            // The last block starts here.
-            let whole =
-                if tail > 0 { (bytes.len() - 1) / block.bytes() * block.bytes() } else { bytes.len() };
-            self.output.append(&bytes[..whole])?;
-            let tail = if tail > 0 { Some(self.spill.push(&bytes[whole..whole + tail])?) } else { None };
-            Content::Flat { start: start.block(block), tail }
-        } else {
-            self.output.append(bytes)?;
-            self.compressed(node, &large.log, &end, start, large.method)?
+        if !last {
+            self.larges.push_front(large);
+            return Ok(());
+        }
+        self.data.contents[node.index()] = match &large.plan {
+            Some(plan) => self.chunked(plan, start.block(block))?,
+            None => self.compressed(node, &large.log, &end, start, large.method)?,
         };
-        self.data.contents[node.index()] = content;
         Ok(())
+    }
+
+    /// Appends the bytes of extents, but for those that equal ones in the image already.
+    fn append_extents(&mut self, encoded: &Encoded, method: usize, mut bytes: &[u8]) -> Result<ExtentLog> {
+        let Some(known) = self.shop.known else {
+            self.output.append(bytes)?;
+            return Ok(encoded.log.clone());
+        };
+        let mut log = ExtentLog::new(self.shop.block.bytes64());
+        let mut stamps = encoded.stamps.iter();
+        for extent in encoded.log.iter() {
+            if extent.place != ExtentPlace::Next {
+                self.data.bytes_shared += extent.len;
+                log.push(extent);
+                continue;
+            }
+            let (own, later) = bytes.split_at(extent.size as usize);
+            bytes = later;
+            let stamp = stamps.next().copied().flatten();
+            let same = |stored: &Stored| stored.encoded == extent.encoded && stored.method == method;
+            if let Some(stored) = stamp.and_then(|stamp| known.get(&stamp)).filter(same) {
+                self.data.bytes_shared += extent.len;
+                let place = ExtentPlace::Shared { at: stored.at, partial: false };
+                log.push(Extent { size: stored.size, place, ..extent });
+                continue;
+            }
+            if let Some(stamp) = stamp {
+                let at = BytePos::new(self.output.position());
+                let Extent { size, encoded, .. } = extent;
+                known.insert(self.appending, stamp, Stored { at, size, encoded, method });
+            }
+            self.output.append(own)?;
+            log.push(extent);
+        }
+        Ok(log)
     }
 
     fn compressed(
@@ -408,6 +464,9 @@ impl Stage<'_> {
             FileEnd::Inline { .. } => Incompat::ZTAILPACKING,
             FileEnd::Fragment { .. } => Incompat::FRAGMENTS,
         };
+        if file.log.shares() {
+            self.data.features |= Incompat::DEDUPE;
+        }
         if form.index == Index::Extents {
             self.data.features |= Incompat::BIT48;
         }

@@ -5,6 +5,7 @@ use ferofs_codec::{Fit, FixedOutput, right_align};
 use ferofs_format::BlockSize;
 
 use super::compression::{Compression, Fragments, Index, Recipe};
+use super::dedupe::{self, Known, Match, Stamp};
 use super::log::{Extent, ExtentLog, ExtentPlace};
 use crate::{Error, Result};
 
@@ -37,7 +38,17 @@ pub(crate) enum End {
 #[derive(Clone, Debug)]
 pub(crate) struct Encoded {
     pub(crate) log: ExtentLog,
+    /// Of the extents that are not shared, when deduplicating.
+    pub(crate) stamps: Vec<Option<Stamp>>,
     pub(crate) end: End,
+}
+
+/// Extents that may be referred to, and for which work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) known: &'a Known,
+    /// The work's number.
+    pub(crate) work: usize,
 }
 
 /// Where encoded bytes are appended.
@@ -62,12 +73,14 @@ impl<'a> Encoder<'a> {
         Self { compression, block, compressors }
     }
 
-    /// Encodes all of `src`; `None`, and nothing useful in `sink`, when that takes more than `budget` bytes.
+    /// Encodes all of `src`, but for what has been `seen`; `None`, and nothing useful in `sink`, when that takes
+    /// more than `budget` bytes.
     pub(crate) fn encode(
         &mut self,
         src: &[u8],
         recipe: Recipe,
         next: Next,
+        seen: Option<Seen<'_>>,
         budget: u64,
         sink: Sink<'_>,
     ) -> Result<Option<Encoded>> {
@@ -80,7 +93,6 @@ impl<'a> Encoder<'a> {
                 slot.insert(compressor)
             }
         };
-        compressor.begin();
         let run = Run {
             compression: self.compression,
             block: self.block.bytes(),
@@ -91,12 +103,11 @@ impl<'a> Encoder<'a> {
             budget,
             sink,
             log: ExtentLog::new(self.block.bytes64()),
+            stamps: seen.map(|_| Vec::new()),
             pos: 0,
         };
-        match self.compression.index {
-            Index::Extents => run.by_slices(),
-            Index::Compact | Index::Full => run.in_blocks(),
-        }
+        let matches = seen.map_or(Vec::new(), |seen| seen.known.find(src, seen.work, recipe.method));
+        run.all(&matches)
     }
 }
 
@@ -111,24 +122,94 @@ struct Run<'a, 'b> {
     budget: u64,
     sink: Sink<'b>,
     log: ExtentLog,
+    /// When deduplicating.
+    stamps: Option<Vec<Option<Stamp>>>,
     /// Bytes of `src` that are done.
     pos: usize,
 }
 
+/// How encoding a range ended.
+enum Reached {
+    /// All of it is in extents.
+    All,
+    /// What is left is elsewhere.
+    End(End),
+    /// No extent can start where the range ends.
+    Never,
+    /// It takes too much.
+    OverBudget,
+}
+
 impl Run<'_, '_> {
+    fn all(mut self, matches: &[Match]) -> Result<Option<Encoded>> {
+        for found in matches {
+            match self.reach(found.start, found.len)? {
+                Reached::OverBudget => return Ok(None),
+                Reached::Never => {}
+                Reached::All | Reached::End(_) => self.share(found),
+            }
+        }
+        match self.range(self.src.len())? {
+            Reached::OverBudget | Reached::Never => Ok(None),
+            Reached::All => Ok(Some(self.finish(End::None))),
+            Reached::End(end) => Ok(Some(self.finish(end))),
+        }
+    }
+
+    /// Encodes what is before a match of `len` bytes at `start`, so that an extent can start there.
+    fn reach(&mut self, start: usize, len: usize) -> Result<Reached> {
+        let in_blocks = self.compression.index != Index::Extents;
+        let gap = start - self.pos;
+        // Of two extents that start in one lcluster an index cannot tell.
+        if in_blocks && (gap > 0 && gap < 2 * self.block || len < self.block && start + len < self.src.len())
+        {
+            return Ok(Reached::Never);
+        }
+        let (before, extents, pos) = (self.log.clone(), self.sink.extents.len(), self.pos);
+        let stamps = self.stamps.as_ref().map_or(0, Vec::len);
+        let reached = self.range(start)?;
+        if matches!(reached, Reached::Never) {
+            self.log = before;
+            self.sink.extents.truncate(extents);
+            self.pos = pos;
+            self.stamps.iter_mut().for_each(|all| all.truncate(stamps));
+        }
+        Ok(reached)
+    }
+
+    fn share(&mut self, found: &Match) {
+        let Match { len, stored, .. } = *found;
+        self.pos += len;
+        let place = ExtentPlace::Shared { at: stored.at, partial: false };
+        self.log.push(Extent { len: len as u64, encoded: stored.encoded, size: stored.size, place });
+    }
+
+    /// Encodes up to `end`: a match's start, or the end of all.
+    fn range(&mut self, end: usize) -> Result<Reached> {
+        self.compressor.begin();
+        match self.compression.index {
+            Index::Extents => self.by_slices(end),
+            Index::Compact | Index::Full => self.in_blocks(end),
+        }
+    }
+
     /// Fills pclusters of whole blocks.
-    fn in_blocks(mut self) -> Result<Option<Encoded>> {
-        while self.pos < self.src.len() {
+    fn in_blocks(&mut self, end: usize) -> Result<Reached> {
+        let followed = end < self.src.len();
+        while self.pos < end {
             if self.log.size() + self.block as u64 > self.budget {
-                return Ok(None);
+                return Ok(Reached::OverBudget);
             }
-            if let Some(end) = self.end_before_trial() {
-                return Ok(Some(self.finish(end)));
+            if !followed && let Some(end) = self.end_before_trial() {
+                return Ok(Reached::End(end));
             }
-            let (rest, start) = (self.src.len() - self.pos, self.sink.extents.len());
+            let (rest, start) = (end - self.pos, self.sink.extents.len());
             if rest <= self.block {
-                if let Some(end) = self.inline_rest()? {
-                    return Ok(Some(self.finish(end)));
+                if !followed && let Some(end) = self.inline_rest()? {
+                    return Ok(Reached::End(end));
+                }
+                if followed && rest < self.block {
+                    return Ok(Reached::Never);
                 }
                 // What fits into a block as it is gains nothing from being encoded.
                 self.store(rest);
@@ -137,11 +218,18 @@ impl Run<'_, '_> {
             // An encoding must save a block: else nothing is gained, and its extent could be too short to
             // say how many blocks it has.
             let room = self.recipe.pcluster.min((rest - 1) / self.block * self.block);
-            match self.fit(room)? {
+            let mut fit = self.fit(room, end)?;
+            // What is left before a match must be enough for an extent.
+            if followed && fit.is_some_and(|(consumed, _)| too_short(rest - consumed, self.block)) {
+                self.compressor.begin();
+                self.sink.extents.truncate(start);
+                fit = self.fit(room, end - self.block)?;
+            }
+            match fit {
                 Some((consumed, produced)) => {
-                    let is_last = consumed == rest;
+                    let is_last = consumed == rest && !followed;
                     if is_last && let Some(end) = self.end_after_trial(produced) {
-                        return Ok(Some(self.finish(end)));
+                        return Ok(Reached::End(end));
                     }
                     let size = produced.next_multiple_of(self.block);
                     self.sink.extents.truncate(start + size);
@@ -150,24 +238,31 @@ impl Run<'_, '_> {
                 }
                 None => {
                     self.sink.extents.truncate(start);
+                    let short = followed && too_short(rest - room, self.block);
+                    let room = if short { room - self.block } else { room };
+                    if room == 0 {
+                        return Ok(Reached::Never);
+                    }
                     self.store(room);
                 }
             }
         }
-        Ok(Some(self.finish(End::None)))
+        Ok(Reached::All)
     }
 
     /// Cuts content into slices of one size and encodes each to the byte.
-    fn by_slices(mut self) -> Result<Option<Encoded>> {
+    fn by_slices(&mut self, end: usize) -> Result<Reached> {
         let slice = self.slice();
-        while self.pos < self.src.len() {
+        while self.pos < end {
             if self.log.size() > self.budget {
-                return Ok(None);
+                return Ok(Reached::OverBudget);
             }
-            if let Some(end) = self.end_before_trial() {
-                return Ok(Some(self.finish(end)));
+            if end == self.src.len()
+                && let Some(end) = self.end_before_trial()
+            {
+                return Ok(Reached::End(end));
             }
-            let len = slice.min(self.src.len() - self.pos);
+            let len = slice.min(end - self.pos);
             let (start, src) = (self.sink.extents.len(), &self.src[self.pos..self.pos + len]);
             // Compressors ask for some room, whatever they are given.
             self.sink.extents.resize(start + len.max(64), 0);
@@ -184,7 +279,7 @@ impl Run<'_, '_> {
                 }
             }
         }
-        Ok(Some(self.finish(End::None)))
+        Ok(Reached::All)
     }
 
     /// Bytes that an extent of [`Self::by_slices`] decodes to: a power of two.
@@ -194,14 +289,11 @@ impl Run<'_, '_> {
         if slice.is_power_of_two() { slice } else { slice.next_power_of_two() / 2 }
     }
 
-    /// Encodes the most that fits into `room` bytes behind the sink's extents.
-    fn fit(&mut self, room: usize) -> Result<Option<(usize, usize)>> {
+    /// Encodes the most before `end` that fits into `room` bytes behind the sink's extents.
+    fn fit(&mut self, room: usize, end: usize) -> Result<Option<(usize, usize)>> {
         let start = self.sink.extents.len();
         self.sink.extents.resize(start + room, 0);
-        let end = self
-            .compression
-            .max_extent
-            .map_or(self.src.len(), |most| self.src.len().min(self.pos + most as usize));
+        let end = self.compression.max_extent.map_or(end, |most| end.min(self.pos + most as usize));
         let out = &mut self.sink.extents[start..];
         Ok(match self.compressor.fit(&self.src[..end], self.pos, out).map_err(Error::Encode)? {
             Fit::Encoded { consumed, produced, .. } if consumed > produced.next_multiple_of(self.block) => {
@@ -222,6 +314,9 @@ impl Run<'_, '_> {
     }
 
     fn push(&mut self, len: usize, encoded: bool, size: usize) {
+        if let Some(stamps) = &mut self.stamps {
+            stamps.push(dedupe::stamp(&self.src[self.pos..self.pos + len]));
+        }
         self.pos += len;
         self.log.push(Extent { len: len as u64, encoded, size: size as u64, place: ExtentPlace::Next });
     }
@@ -293,8 +388,13 @@ impl Run<'_, '_> {
     }
 
     fn finish(self, end: End) -> Encoded {
-        Encoded { log: self.log, end }
+        Encoded { log: self.log, stamps: self.stamps.unwrap_or_default(), end }
     }
+}
+
+/// Whether an index could not say that an extent of so many bytes is followed by another.
+const fn too_short(len: usize, block: usize) -> bool {
+    len > 0 && len < block
 }
 
 #[cfg(test)]
@@ -346,7 +446,7 @@ mod tests {
             let next = if more { Next::More } else { Next::Nothing { inline_room } };
             let (mut extents, mut tails) = (Vec::new(), Vec::new());
             let sink = Sink { extents: &mut extents, tails: &mut tails };
-            let Encoded { log, end } = encoder.encode(&src, recipe, next, u64::MAX, sink).unwrap().unwrap();
+            let Encoded { log, end, .. } = encoder.encode(&src, recipe, next, None, u64::MAX, sink).unwrap().unwrap();
             let algorithm = compression.methods[0].algorithm();
             let mut out = Vec::new();
             let mut decoder = Decoder::default();

@@ -219,8 +219,9 @@ impl Form {
     /// The unit of extents whose first one has `len` bytes: that, or, of a single one, no less.
     fn unit(&self, len: u64, count: u64) -> Option<ClusterSize> {
         let len = if count == 1 { len.next_power_of_two() } else { len };
-        let bits = len.max(self.block.bytes64()).trailing_zeros() as u8 - self.block.bits();
-        ClusterSize::new(self.block, bits).filter(|unit| unit.bytes64() == len.max(self.block.bytes64()))
+        let len = len.max(self.block.bytes64());
+        let bits = len.is_power_of_two().then(|| len.trailing_zeros() as u8 - self.block.bits())?;
+        ClusterSize::new(self.block, bits)
     }
 
     fn cluster(&self, extra_bits: u8) -> Result<ClusterSize, FormatError> {

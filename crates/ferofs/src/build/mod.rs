@@ -8,7 +8,7 @@
 //! | [`heads`] | which inodes are compact, and how long each is | [`data`] |
 //! | [`content`] | where each file's bytes come from, and reading them | [`data`] |
 //! | [`feed`], [`segment`], [`twins`] | content: cut into works, read by workers, known again | [`encode`] |
-//! | [`compression`], [`encode`], [`log`] | what is asked for, content in extents | [`data`] |
+//! | [`compression`], [`encode`], [`dedupe`], [`log`] | what is asked for, content in extents | [`data`] |
 //! | [`data`], [`packed`], [`chunk`], [`index`] | appended in order, with what finds it again | [`emit`] |
 //! | [`chunks`] | the same, for images in chunks | [`emit`] |
 //! | [`layout`], [`emit`] | who lives where in the metadata, and its bytes | [`output`] |
@@ -25,6 +25,7 @@ mod chunks;
 mod compression;
 mod content;
 mod data;
+mod dedupe;
 mod emit;
 mod encode;
 mod feed;
@@ -65,6 +66,7 @@ pub use amend::Target;
 pub use chunks::ChunkOptions;
 use content::Contents;
 use data::Content;
+use dedupe::Known;
 use emit::Emitter;
 use front::Front;
 pub use fs_config::{FsConfig, FsConfigError};
@@ -347,6 +349,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let mut device = device_path.map(|path| Output::create(path, 0)).transpose()?;
     let front = Front::new(&mut superblock, device.is_some().into(), &options.xattrs.table())?;
     let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
+    let known = options.compression.as_ref().is_some_and(|c| c.dedupe).then(Known::default);
     let twins = if options.share { Twins::new(&tree) } else { Twins::none(&tree) };
     let mut spill = Spill::new(image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new(".")));
     output.pad_to(front.len())?;
@@ -358,6 +361,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
             tree: &tree,
             heads: &heads,
             twins: &twins,
+            known: known.as_ref(),
             contents: &contents,
             compression: options.compression.as_ref(),
             block: options.block_size,

@@ -7,7 +7,8 @@ use ferofs_format::units::SLOT_SIZE;
 
 use super::compression::{Compression, Fragments, Index, Recipe};
 use super::content::{Contents, Reader};
-use super::encode::{Encoded, Encoder, End, Next, Sink};
+use super::dedupe::Known;
+use super::encode::{Encoded, Encoder, End, Next, Seen, Sink};
 use super::heads::Heads;
 use super::index::Form;
 use super::tree::{NodeId, Tree};
@@ -95,6 +96,8 @@ pub(crate) struct Shop<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) heads: &'a Heads,
     pub(crate) twins: &'a Twins,
+    /// What extents can be shared, when deduplicating.
+    pub(crate) known: Option<&'a Known>,
     pub(crate) contents: &'a Contents,
     pub(crate) compression: Option<&'a Compression>,
     pub(crate) block: BlockSize,
@@ -154,16 +157,19 @@ pub(crate) struct Worker<'a> {
     encoder: Option<Encoder<'a>>,
     input: Vec<u8>,
     reader: Reader<'a>,
+    /// The work's number.
+    number: usize,
 }
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(shop: Shop<'a>) -> Self {
         let encoder = shop.compression.map(|compression| Encoder::new(compression, shop.block));
-        Self { shop, encoder, input: Vec::new(), reader: Reader::new(shop.contents, shop.tree) }
+        Self { shop, encoder, input: Vec::new(), reader: Reader::new(shop.contents, shop.tree), number: 0 }
     }
 
-    /// Does `work` into `done`, which is empty.
-    pub(crate) fn run(&mut self, work: &Work, done: &mut Done) -> Result<()> {
+    /// Does `work`, of files the `number`th, into `done`, which is empty.
+    pub(crate) fn run(&mut self, number: usize, work: &Work, done: &mut Done) -> Result<()> {
+        self.number = number;
         match work {
             Work::Files(files) => files.iter().try_for_each(|node| self.file(*node, done)),
             Work::Part { node, offset, len, store, last } => {
@@ -218,6 +224,10 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    fn seen(&self) -> Option<Seen<'a>> {
+        Some(Seen { known: self.shop.known?, work: self.number })
+    }
+
     /// Encodes a whole file, if that takes less room than storing it.
     fn encode_file(
         &mut self,
@@ -244,15 +254,19 @@ impl<'a> Worker<'a> {
         if whole_fragment {
             done.tails.extend_from_slice(&self.input);
             let log = super::log::ExtentLog::new(block as u64);
-            return Ok(Some((Encoded { log, end: End::Fragment { bytes: size } }, recipe.method)));
+            return Ok(Some((
+                Encoded { log, stamps: Vec::new(), end: End::Fragment { bytes: size } },
+                recipe.method,
+            )));
         }
+        let seen = self.seen();
         let Some(encoder) = &mut self.encoder else { return Ok(None) };
         let next = Next::Nothing { inline_room: shop.inline_room(node, size as u64) };
         let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
         // A file that is stored starts with a block, and wastes the rest of the one before.
         let waste = if compression.index == Index::Extents { block as u64 / 2 } else { 0 };
         let budget = (stored + waste).saturating_sub(index);
-        let Some(encoded) = encoder.encode(&self.input, recipe, next, budget, sink)? else {
+        let Some(encoded) = encoder.encode(&self.input, recipe, next, seen, budget, sink)? else {
             return Ok(None);
         };
         let inline = match encoded.end {
@@ -267,13 +281,16 @@ impl<'a> Worker<'a> {
     fn part(&mut self, node: NodeId, store: bool, last: bool, done: &mut Done) -> Result<()> {
         let shop = self.shop;
         let mut kind = PieceKind::Stored;
+        let seen = self.seen();
         if let (false, Some((_, recipe)), Some(encoder)) = (store, shop.recipe(node), &mut self.encoder) {
             let size = shop.tree.node(node).size;
             let end = Next::Nothing { inline_room: shop.inline_room(node, size) };
             let mut next = if last { end } else { Next::More };
             loop {
                 let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
-                let Some(encoded) = encoder.encode(&self.input, recipe, next, u64::MAX, sink)? else { break };
+                let Some(encoded) = encoder.encode(&self.input, recipe, next, seen, u64::MAX, sink)? else {
+                    break;
+                };
                 // Files that are stored as a whole are flat, and have no ends elsewhere.
                 if encoded.log.is_flat() && encoded.end != End::None {
                     done.clear_bytes();
@@ -299,7 +316,7 @@ impl<'a> Worker<'a> {
         };
         let recipe = compression.packed_recipe(self.shop.block);
         let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
-        if let Some(encoded) = encoder.encode(bytes, recipe, Next::More, u64::MAX, sink)? {
+        if let Some(encoded) = encoder.encode(bytes, recipe, Next::More, None, u64::MAX, sink)? {
             let kind = PieceKind::Encoded(encoded, recipe.method);
             let extents = done.extents.len();
             done.pieces.push(Piece { node: NodeId::ROOT, extents, tails: 0, print: None, kind });

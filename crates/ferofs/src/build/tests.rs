@@ -179,6 +179,57 @@ fn files_with_the_same_content_share_it() {
     }
 }
 
+/// Bytes that compress, no two stretches of which are the same.
+fn prose(len: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        format!("{} ", (state >> 20) * 7)
+    });
+    words.flat_map(String::into_bytes).take(len).collect()
+}
+
+#[test]
+fn what_is_there_already_is_not_stored_again() {
+    let mut room = Room::new();
+    let book = prose(3 << 20, 1);
+    // Works that are near each other see less: let something stand between.
+    for n in 0..40 {
+        room.write(&format!("b{n:02}"), prose(1_100_000 + n, n as u32 + 2));
+    }
+    room.write("a", &book);
+    let edited = [&book[..1_000_000], b"here", &book[1_000_000..2_000_000], &book[2_000_100..]].concat();
+    let moved = [prose(333, 77), book[5000..].to_vec()].concat();
+    room.write("y", &edited);
+    room.write("z", &moved);
+    let small = prose(100_000, 90);
+    for n in 0..3 {
+        room.write(&format!("near{n}"), [small.as_slice(), &prose(9000 + n, n as u32 + 95)].concat());
+    }
+    for index in [Index::Compact, Index::Extents] {
+        for pcluster in [4096, 64 << 10] {
+            let mut setting = Compression { index, pcluster: Some(pcluster), ..Compression::lz4(0).unwrap() };
+            room.options.compression = Some(setting.clone());
+            room.options.workers = None;
+            let plain = room.build();
+            setting.dedupe = true;
+            room.options.compression = Some(setting);
+            let mut images = [1, 5].map(|workers| {
+                room.options.workers = NonZeroUsize::new(workers);
+                let deduplicated = room.build();
+                let saved = plain.bytes_out - deduplicated.bytes_out;
+                assert!(deduplicated.bytes_shared > 5 << 20, "{deduplicated:?}");
+                assert!(saved > 2 << 20, "{saved} of {plain:?}");
+                fs::read(room.image()).unwrap()
+            });
+            images.sort_unstable_by_key(Vec::len);
+            assert!(images[0] == images[1]);
+            assert!(room.read("y") == edited && room.read("z") == moved && room.read("a") == book);
+            assert!(room.read("near2").starts_with(&small));
+        }
+    }
+}
+
 #[test]
 fn workers_leave_no_trace() {
     let mut room = Room::new();
@@ -307,6 +358,7 @@ fn a_source_that_changes_is_named() {
         tree: &tree,
         heads: &heads,
         twins: &twins,
+        known: None,
         compression: room.options.compression.as_ref(),
         contents: &contents,
         block: room.options.block_size,
