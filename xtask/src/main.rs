@@ -28,6 +28,9 @@ Usage: cargo xtask COMMAND
   bench codec                time the codecs alone
   bench mount [--quick] [--rounds N]
                              time reading through mounts against erofsfuse, the kernel's EROFS, squashfs and ext4
+  bench extract [--rounds N] [--target DIR]
+                             time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,
+                             against the peers' fsck.erofs and unsquashfs; into DIR, best in memory (/dev/shm/...)
   bench read [FILE] [--tree IMAGE]
                              measure reading: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE
@@ -60,6 +63,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["peers"] => peers::peers()?,
         ["soak", options @ ..] => soak::soak(options)?,
         ["bench", "build", options @ ..] => bench::build(options)?,
+        ["bench", "extract", options @ ..] => bench::extract(options)?,
         ["bench", "read", options @ ..] => bench::read(options)?,
         ["bench", "mount", options @ ..] => bench::mount(options)?,
         ["fuzz", options @ ..] => fuzz::fuzz(options)?,

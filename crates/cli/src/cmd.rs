@@ -14,6 +14,7 @@ pub(crate) mod ls;
 pub(crate) mod mount;
 mod mount_options;
 mod mountinfo;
+mod sidecar;
 mod stats;
 
 use std::sync::Arc;

@@ -85,6 +85,9 @@ pub enum Error {
         /// What is wrong, and what is right.
         problem: &'static str,
     },
+    /// A socket, which a tar archive cannot hold.
+    #[error("{}: a socket is left out of the archive", .0.display())]
+    SocketInTar(PathBuf),
     /// A glob pattern that is none.
     #[error("pattern {pattern}: {problem}")]
     Pattern {

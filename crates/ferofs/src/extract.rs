@@ -7,10 +7,12 @@
 
 mod beneath;
 mod content;
+mod inventory;
 mod make;
 mod metadata;
 mod schedule;
 mod select;
+mod tar;
 mod walk;
 
 use std::num::NonZeroUsize;
@@ -28,7 +30,9 @@ use make::Worker;
 use schedule::{Item, Schedule};
 use walk::{DirId, File, Name, Step, Walk};
 
+pub use inventory::{Entry, inventory};
 pub use select::Selection;
+pub use tar::write_tar;
 
 /// Jobs that may wait for a worker.
 const QUEUE: usize = 64;

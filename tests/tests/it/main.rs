@@ -8,6 +8,7 @@
 //! - `cli`: options, exit codes, errors, and what is left behind after them.
 //! - `corrupt`: damaged images give one clear line, and never a panic, a hang, or a hunger for memory.
 //! - `forged`: images that lie in one place; `check` finds each lie (`forge` tells them).
+//! - `archive`: images as tar archives, and sidecar files.
 //! - `extract`: which names, over what is there, and never outside of the target.
 //! - `kept`: images that once broke something, in tests/corrupt.
 //! - `docs`: what the documents point to is there.
@@ -16,6 +17,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 #![allow(clippy::panic, reason = "the way to fail a test")]
 
+mod archive;
 mod callers;
 mod cli;
 mod corrupt;

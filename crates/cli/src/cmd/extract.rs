@@ -1,20 +1,23 @@
-//! `ferofs extract`: an image's tree, made anew in a directory.
+//! `ferofs extract`: an image's tree, made anew in a directory or as a tar archive; and records of its attributes.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use ferofs::Error;
-use ferofs::extract::{Existing, Options, Selection, extract};
+use ferofs::extract::{Existing, Options, Selection, extract, write_tar};
 use ferofs::read::{Image, Inode, Nid};
 use indicatif::HumanBytes;
 
 use super::display::Display;
 use super::image::ImageArgs;
+use super::sidecar;
 use crate::exit::{About, FAILURE, Failure, Outcome};
 
-/// Extract an image to a directory
+/// Extract an image to a directory, or to a tar archive
 ///
 /// Nothing is ever written outside the directory. A file that fails is reported, and the others go on;
 /// the exit code then is 1.
@@ -24,7 +27,21 @@ pub(crate) struct Args {
     image: ImageArgs,
 
     /// The directory to extract to; made if need be
-    dir: PathBuf,
+    #[arg(required_unless_present_any = ["tar", "metadata"])]
+    dir: Option<PathBuf>,
+
+    /// Write a tar archive, to standard output if FILE is `-`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "overwrite", "skip_existing"])]
+    tar: Option<PathBuf>,
+
+    /// Also write what each name has besides content to FILE: as Android's fs_config or file_contexts if FILE's
+    /// name ends so, else as JSON
+    #[arg(long, value_name = "FILE")]
+    metadata: Vec<PathBuf>,
+
+    /// Where the tree is to be mounted, for Android's files
+    #[arg(long, value_name = "PATH", default_value = "/", requires = "metadata")]
+    mount_point: PathBuf,
 
     #[command(flatten)]
     from: FromArgs,
@@ -103,9 +120,47 @@ pub(crate) fn run(args: &Args) -> Outcome {
         ..defaults
     };
     let image = args.image.open()?;
-    let from = args.from.find(&image).about(&args.image.path)?;
-    let target = if from.is_dir() { args.dir.clone() } else { args.dir.join(args.from.name()) };
-    execute(&args.image.path, &image, &from, &target, &options, args.quiet)
+    let name = &args.image.path;
+    let from = args.from.find(&image).about(name)?;
+    let mut code = 0;
+    for file in &args.metadata {
+        let complain = |path: &Path, error: &Error| complain(name, path, error);
+        // Counted for itself.
+        let options = Options { progress: Default::default(), ..options.clone() };
+        code = code.max(sidecar::write(&image, &from, file, &args.mount_point, &options, &complain)?);
+    }
+    if let Some(archive) = &args.tar {
+        code = code.max(execute_tar(name, &image, &from, &args.from.name(), archive, &options, args.quiet)?);
+    }
+    if let Some(dir) = &args.dir {
+        let target = if from.is_dir() { dir.clone() } else { dir.join(args.from.name()) };
+        code = code.max(execute(name, &image, &from, &target, &options, args.quiet)?);
+    }
+    Ok(code)
+}
+
+/// Writes `from` to the tar archive `archive`.
+fn execute_tar(
+    name: &Path,
+    image: &Image,
+    from: &Inode,
+    file: &Path,
+    archive: &Path,
+    options: &Options,
+    quiet: bool,
+) -> Outcome {
+    let out: Box<dyn Write> = if archive == Path::new("-") {
+        // Chunks are large already: no lock, and no buffer that looks for line ends.
+        Box::new(File::from(std::io::stdout().as_fd().try_clone_to_owned()?))
+    } else {
+        Box::new(File::create(archive).map_err(|e| Failure::about(archive, e))?)
+    };
+    super::cancel_on_signals(&options.cancel)?;
+    let display = display(image, options, quiet);
+    let result = write_tar(image, from, file, out, options, &|path, error| complain(name, path, error));
+    drop(display);
+    let summary = result.map_err(|error| Failure::about(archive, error))?;
+    Ok(if summary.failures == 0 { 0 } else { FAILURE })
 }
 
 /// Extracts `from` to `target`, with progress and a summary where somebody looks.
@@ -118,14 +173,7 @@ pub(crate) fn execute(
     quiet: bool,
 ) -> Outcome {
     super::cancel_on_signals(&options.cancel)?;
-    let display = (!quiet && std::io::stderr().is_terminal()).then(|| {
-        let (progress, total) = (options.progress.clone(), image.superblock().inodes);
-        Display::start(move |bar| {
-            let names = progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
-            let bytes = HumanBytes(progress.bytes.load(Ordering::Relaxed));
-            bar.set_message(format!("{names} of about {total} files, {bytes}"));
-        })
-    });
+    let display = display(image, options, quiet);
     let result = extract(image, from, target, options, &|path, error| complain(name, path, error));
     drop(display);
     let summary = result.map_err(Failure::from_named)?;
@@ -137,6 +185,18 @@ pub(crate) fn execute(
         println!("{} files with {}{skipped}", summary.names, HumanBytes(summary.bytes));
     }
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
+}
+
+/// A line that tells of the progress, on a terminal.
+fn display(image: &Image, options: &Options, quiet: bool) -> Option<Display> {
+    (!quiet && std::io::stderr().is_terminal()).then(|| {
+        let (progress, total) = (options.progress.clone(), image.superblock().inodes);
+        Display::start(move |bar| {
+            let names = progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
+            let bytes = HumanBytes(progress.bytes.load(Ordering::Relaxed));
+            bar.set_message(format!("{names} of about {total} files, {bytes}"));
+        })
+    })
 }
 
 /// Prints the line of a file that failed.

@@ -1,0 +1,203 @@
+//! Sidecar files: what names have besides content, for those who cannot keep it in the file system.
+//!
+//! Android's two forms are those that `mkfs.erofs --fs-config-file` and `--file-contexts` take: one line a name with
+//! owner and mode, and one with a regular expression and its SELinux label. JSON has everything.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use ferofs::Error;
+use ferofs::extract::{Complain, Entry, Options, inventory};
+use ferofs::read::{FileType, Image, Inode, Place};
+use serde_json::{Value, json};
+
+use crate::exit::{FAILURE, Failure, Outcome};
+
+const LABEL: &[u8] = b"security.selinux";
+const CAPABILITIES: &[u8] = b"security.capability";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    FsConfig,
+    FileContexts,
+    Json,
+}
+
+/// Writes the sidecar `file`, in the form that its name says.
+pub(super) fn write(
+    image: &Image,
+    from: &Inode,
+    file: &Path,
+    mount_point: &Path,
+    options: &Options,
+    complain: Complain<'_>,
+) -> Outcome {
+    let form = Form::of(file);
+    let failed = |source| Failure::about(file, source);
+    let mut out = BufWriter::new(File::create(file).map_err(failed)?);
+    let (mut left_out, mut first) = (0_u64, true);
+    let mut visit = |entry: Entry<'_>| {
+        let line = match form {
+            Form::FsConfig => fs_config(&entry, mount_point),
+            Form::FileContexts => file_contexts(&entry, mount_point),
+            Form::Json => {
+                let start = if std::mem::take(&mut first) { "[\n" } else { ",\n" };
+                Some(format!("{start}{}", to_json(&entry)).into_bytes())
+            }
+        };
+        let has_label = || entry.xattrs.iter().any(|xattr| xattr.name == LABEL);
+        left_out += u64::from(line.is_none() && (form != Form::FileContexts || has_label()));
+        out.write_all(&line.unwrap_or_default()).map_err(|e| Error::io("write", file, e))
+    };
+    inventory(image, from, options, complain, &mut visit).map_err(Failure::from_named)?;
+    if form == Form::Json {
+        out.write_all(if first { b"[]\n" } else { b"\n]\n" }).map_err(failed)?;
+    }
+    out.flush().map_err(failed)?;
+    if left_out > 0 {
+        eprintln!("ferofs: {}: {left_out} names with white space have no form in it", file.display());
+    }
+    let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
+    Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })
+}
+
+impl Form {
+    fn of(file: &Path) -> Self {
+        // As Android's builds call them: fs_config, system_filesystem_config.txt, plat_file_contexts.
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        if name.ends_with("fs_config") || name.ends_with("filesystem_config") {
+            Self::FsConfig
+        } else if name.ends_with("file_contexts") {
+            Self::FileContexts
+        } else {
+            Self::Json
+        }
+    }
+}
+
+/// `PATH UID GID MODE [capabilities=0x...]`, where the path has no slash in front; the root's is `/`.
+fn fs_config(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
+    let path = mounted(entry.path, mount_point);
+    let mut line = if path.is_empty() { b"/".to_vec() } else { writable(&path)?.to_vec() };
+    let disk = entry.inode.on_disk();
+    write!(line, " {} {} {:04o}", disk.uid, disk.gid, disk.permissions).ok()?;
+    if let Some(bits) =
+        entry.xattrs.iter().find(|xattr| xattr.name == CAPABILITIES).and_then(|x| permitted(&x.value))
+    {
+        write!(line, " capabilities={bits:#x}").ok()?;
+    }
+    line.push(b'\n');
+    Some(line)
+}
+
+/// The permitted set of a `security.capability` attribute. Source: Linux, `struct vfs_cap_data`.
+fn permitted(value: &[u8]) -> Option<u64> {
+    let word = |at: usize| Some(u32::from_le_bytes(value.get(at..at + 4)?.try_into().ok()?));
+    Some(u64::from(word(4)?) | u64::from(word(12).unwrap_or(0)) << 32)
+}
+
+/// `REGEX LABEL`, for names that have a label. The regular expression matches this path alone.
+fn file_contexts(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
+    let label = &entry.xattrs.iter().find(|xattr| xattr.name == LABEL)?.value;
+    let label = label.strip_suffix(b"\0").unwrap_or(label);
+    let path = mounted(entry.path, mount_point);
+    let mut line = vec![b'/'];
+    for byte in if path.is_empty() { &[][..] } else { writable(&path)? } {
+        if b".^$?*+|[](){}\\".contains(byte) {
+            line.push(b'\\');
+        }
+        line.push(*byte);
+    }
+    line.push(b' ');
+    line.extend(writable(label)?);
+    line.push(b'\n');
+    Some(line)
+}
+
+/// The path below the mount point, without a slash in front.
+fn mounted(path: &Path, mount_point: &Path) -> Vec<u8> {
+    let mount_point = mount_point.strip_prefix("/").unwrap_or(mount_point);
+    let path = if path.as_os_str().is_empty() { mount_point.to_owned() } else { mount_point.join(path) };
+    path.as_os_str().as_bytes().to_vec()
+}
+
+/// What a line of words can hold.
+fn writable(word: &[u8]) -> Option<&[u8]> {
+    (!word.is_empty() && !word.iter().any(u8::is_ascii_whitespace)).then_some(word)
+}
+
+fn to_json(entry: &Entry<'_>) -> Value {
+    let disk = entry.inode.on_disk();
+    let mut value = json!({
+        "path": text(&[b"/", entry.path.as_os_str().as_bytes()].concat()),
+        "type": type_name(disk.file_type),
+        "mode": format!("{:04o}", disk.permissions),
+        "uid": disk.uid,
+        "gid": disk.gid,
+        "mtime": { "secs": disk.mtime.secs, "nanos": disk.mtime.nanos },
+    });
+    if disk.file_type == FileType::Regular {
+        value["size"] = disk.size.into();
+    }
+    if let Place::Device(device) = disk.place {
+        value["device"] = json!({ "major": device.major, "minor": device.minor });
+    }
+    if let Some(first) = &entry.first {
+        value["link"] = text(&[b"/", first.as_os_str().as_bytes()].concat());
+    }
+    if !entry.xattrs.is_empty() {
+        let pair =
+            |xattr: &ferofs::read::Xattr| json!({ "name": text(&xattr.name), "value": hex(&xattr.value) });
+        value["xattrs"] = entry.xattrs.iter().map(pair).collect();
+    }
+    value
+}
+
+/// Text as a string; bytes that are no UTF-8 as an object with their digits.
+fn text(bytes: &[u8]) -> Value {
+    std::str::from_utf8(bytes).map_or_else(|_| json!({ "hex": hex(bytes) }), Value::from)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const fn type_name(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::Regular => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::CharDevice => "char device",
+        FileType::BlockDevice => "block device",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_the_form() {
+        for (name, form) in [
+            ("out/vendor_fs_config", Form::FsConfig),
+            ("system_filesystem_config.txt", Form::FsConfig),
+            ("file_contexts", Form::FileContexts),
+            ("plat_file_contexts.txt", Form::FileContexts),
+            ("meta.json", Form::Json),
+            ("anything", Form::Json),
+        ] {
+            assert_eq!(Form::of(Path::new(name)), form, "{name}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_one_number() {
+        let value = [0x01, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(permitted(&value), Some(0x1_0000_2000));
+        assert_eq!(permitted(&value[..6]), None);
+    }
+}
