@@ -51,20 +51,30 @@ pub(crate) fn install(tools: &[Tool]) -> Result<()> {
     if !need::is_root() && need::find_tool("sudo").is_none() {
         bail!("these packages are missing, please install them as root: apt-get install {list}");
     }
-    println!("installing what is missing: {list}");
-    let install = |packages: &[&str]| {
-        let options = ["install", "--yes", "--no-install-recommends"];
-        shell::run(apt_get().args(options).args(packages))
-    };
-    // A fresh machine has no package lists yet, and old lists name packages that are gone.
-    if install(&packages).is_err() {
-        shell::run(apt_get().arg("update"))?;
-        install(&packages)?;
-    }
+    install_packages(&packages)?;
     match missing.iter().find(|tool| need::find_tool(tool.program).is_none()) {
         Some(Tool { program, package }) => bail!("{package} is installed, but {program} is still not found"),
         None => Ok(()),
     }
+}
+
+/// Installs a package that has no program.
+pub(crate) fn package(name: &str) -> Result<()> {
+    install_packages(&[name])
+}
+
+fn install_packages(packages: &[&str]) -> Result<()> {
+    println!("installing what is missing: {}", packages.join(" "));
+    let install = || {
+        let options = ["install", "--yes", "--no-install-recommends"];
+        shell::run(apt_get().args(options).args(packages))
+    };
+    // A fresh machine has no package lists yet, and old lists name packages that are gone.
+    if install().is_err() {
+        shell::run(apt_get().arg("update"))?;
+        install()?;
+    }
+    Ok(())
 }
 
 fn apt_get() -> Command {

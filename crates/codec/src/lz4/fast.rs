@@ -58,6 +58,7 @@ impl Fast {
         end: usize,
         dst: &mut [u8],
     ) -> Fit {
+        let most = dst.len();
         let mut sink = Sink::new(dst);
         let mut anchor = start;
         let match_end = end.saturating_sub(LAST_LITERALS);
@@ -69,6 +70,8 @@ impl Fast {
         let mut at = start + 1;
         'sequences: while at <= last {
             let mut misses = 1usize << SKIP_LOG;
+            // Beyond this the literals before would certainly not fit.
+            let stop = last.min(at + most);
             // SAFETY: `at <= last`, so `at + 8 <= end <= src.len()`.
             let mut here = unsafe { mem::load64(src, at) };
             let distance = loop {
@@ -85,10 +88,10 @@ impl Fast {
                 }
                 at += misses >> SKIP_LOG;
                 misses += 1;
-                if at > last {
+                if at > stop {
                     break 'sequences;
                 }
-                // SAFETY: `at <= last`.
+                // SAFETY: `at <= stop <= last`.
                 here = unsafe { mem::load64(src, at) };
             };
             let from = at - usize::from(distance);
@@ -98,9 +101,9 @@ impl Fast {
             let mut back = 0;
             // SAFETY: both indexes are positive and at most `at`, which is below `end`.
             if at > anchor && from > start && unsafe { mem::same(src, at - 1, from - 1) } {
-                let most = (at - anchor).min(from - start);
-                // SAFETY: `most <= from <= at <= src.len()`.
-                back = unsafe { mem::common_before(src, at, from, most) };
+                let reach = (at - anchor).min(from - start);
+                // SAFETY: `reach <= from <= at <= src.len()`.
+                back = unsafe { mem::common_before(src, at, from, reach) };
             }
             let len = next - (at - back);
             let written = sink.sequence(src, start, anchor, at - back, distance, len);
