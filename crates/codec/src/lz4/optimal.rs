@@ -58,7 +58,7 @@ const EFFORTS: [Effort; 12] = [
     Effort::new(24, 24, 4, false, NEVER),
     Effort::new(8, 8, 1, false, LARGE),
     Effort::new(16, 16, 2, false, LARGE),
-    Effort::new(24, 24, 8, false, LARGE),
+    Effort::new(24, 32, 2, true, LARGE),
     Effort::new(12, 32, 2, true, 0),
     Effort::new(24, 64, 2, true, 0),
     Effort::new(64, 256, 2, true, 0),
