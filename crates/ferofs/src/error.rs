@@ -54,6 +54,18 @@ pub enum Error {
     /// A source file changed while it was read.
     #[error("{}: changed while being read", .0.display())]
     SourceChanged(PathBuf),
+    /// An archive is malformed, or holds what no image can.
+    #[error("{}: {}{fault} (at byte {offset})", archive.display(), PathPrefix(member.as_deref()))]
+    Archive {
+        /// The archive.
+        archive: PathBuf,
+        /// The member concerned, if it has a name.
+        member: Option<PathBuf>,
+        /// Where its header is, in bytes of the plain archive.
+        offset: u64,
+        /// What is wrong.
+        fault: crate::build::ArchiveFault,
+    },
     /// Something in the source cannot be stored in an image.
     #[error("{}: {what} {value} does not fit (limit {limit})", path.display())]
     DoesNotFit {

@@ -12,12 +12,16 @@
 //! - `extract`: which names, over what is there, and never outside of the target.
 //! - `kept`: images that once broke something, in tests/corrupt.
 //! - `docs`: what the documents point to is there.
+//! - `archives`: tar archives of every dialect.
+//! - `broken_archives`: archives that lie, or are odd.
 //! - `mkfs`: the options of `mkfs.erofs`; `matrix`: every pair of settings; `callers`: the lines of those who call it.
 //! - `peers`: Debian's erofs-utils accept our images, and we theirs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 #![allow(clippy::panic, reason = "the way to fail a test")]
 
 mod archive;
+mod archives;
+mod broken_archives;
 mod callers;
 mod cli;
 mod corrupt;

@@ -1,4 +1,4 @@
-//! `ferofs build`: an image from a directory.
+//! `ferofs build`: an image from a directory, or from archives.
 
 mod display;
 mod metadata;
@@ -11,7 +11,9 @@ use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use ferofs::build::{BlockSize, Compression, Exclude, Options, Timestamp, build};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, ValueEnum};
+use ferofs::build::{BlockSize, Compression, Exclude, Input, Options, Timestamp, Whiteouts, build};
 
 use super::cancel_on_signals;
 use crate::compression::{FEATURES, Setting, bytes, feature};
@@ -21,17 +23,29 @@ use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
 use preset::Preset;
 
-/// Build an image from a directory
+/// Build an image from a directory, or from tar archives
 ///
 /// The image appears under its name once it is complete and durable; whatever goes wrong before that
 /// leaves nothing, and what was there before stays. A block device is written in place.
 #[derive(clap::Args)]
+#[command(override_usage = "ferofs build [OPTIONS] SOURCE... IMAGE")]
 pub(crate) struct Args {
-    /// The directory whose content becomes the image's
-    source: PathBuf,
+    /// What the image is made of: a directory, or a tar archive of any dialect, plain or compressed with
+    /// gzip, xz, lzip or zstd, `-` for standard input; of several archives, each is a layer over those
+    /// before it, and names such as `.wh.NAME` remove what these have
+    ///
+    /// The last path is the image, a file or a block device
+    // One list, because options may stand between its paths.
+    #[arg(required = true, value_name = "SOURCE... IMAGE")]
+    paths: Vec<PathBuf>,
 
-    /// The image, a file or a block device
-    image: PathBuf,
+    /// What the sources are [default: a directory is one, all else are archives]
+    #[arg(long, value_enum, value_name = "KIND")]
+    from: Option<SourceKind>,
+
+    /// Turn aufs' whiteouts (`.wh.NAME`) in an archive into those of overlayfs
+    #[arg(long)]
+    aufs: bool,
 
     /// How file content is compressed: none, or lz4, lz4hc, lzma, deflate or zstd, each with an optional
     /// level (lz4hc,12 or zstd,level=19) and dictsize=BYTES; further ones after colons, for --compress-hints
@@ -146,8 +160,20 @@ pub(crate) struct Voice {
     pub(crate) json: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SourceKind {
+    /// A directory
+    Dir,
+    /// Tar archives
+    Tar,
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
-    execute(&args.options()?, &args.image, Voice { quiet: args.quiet, json: args.json })
+    let Some((image, [source, upper @ ..])) = args.paths.split_last() else {
+        let missing = "the image is missing: ferofs build SOURCE... IMAGE\n";
+        crate::Cli::command().error(ErrorKind::MissingRequiredArgument, missing).exit()
+    };
+    execute(&args.options(source, upper, image)?, image, Voice { quiet: args.quiet, json: args.json })
 }
 
 /// Builds an image, with a progress bar and a summary where somebody looks.
@@ -180,9 +206,25 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
 }
 
 impl Args {
-    fn options(&self) -> Result<Options, Failure> {
-        let mut options = Options::new(&self.source);
-        options.compression = self.compression()?;
+    fn options(&self, source: &Path, upper: &[PathBuf], image: &Path) -> Result<Options, Failure> {
+        let mut options = Options::new(source);
+        options.input = match self.from {
+            Some(SourceKind::Dir) => Input::Directory,
+            Some(SourceKind::Tar) => Input::Archive,
+            None => Input::detect(source),
+        };
+        if options.input == Input::Directory
+            && let Some(second) = upper.first()
+        {
+            return Err(Failure::about(second, "a directory is built alone, not in layers"));
+        }
+        options.upper = upper.to_vec();
+        options.whiteouts = match (self.aufs, upper) {
+            (true, _) => Whiteouts::Overlay,
+            (false, []) => Whiteouts::Keep,
+            _ => Whiteouts::Apply,
+        };
+        options.compression = self.compression(image)?;
         options.share = !self.no_share;
         options.workers = self.workers;
         options.block_size = self.block_size;
@@ -204,7 +246,7 @@ impl Args {
         Ok(options)
     }
 
-    fn compression(&self) -> Result<Option<Compression>, Failure> {
+    fn compression(&self, image: &Path) -> Result<Option<Compression>, Failure> {
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path).map_err(|e| Failure::about(path, format!("read: {e}")))
         };
@@ -219,7 +261,7 @@ impl Args {
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes,
         };
-        let refuse = |(option, reason)| Failure::about(&self.image, format!("{option}: {reason}"));
+        let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
         let mut compression = setting.compression(self.block_size).map_err(refuse)?;
         let features = preset.filter(|_| self.features.is_empty()).map_or(&[][..], |preset| preset.features);
         for text in self.features.iter().map(String::as_str).chain(features.iter().copied()) {

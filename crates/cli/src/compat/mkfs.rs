@@ -3,7 +3,7 @@
 //! Callers glue values to short options (`-C65536`, `-zlz4hc,12`, `-EA,B`), put options after the
 //! positional arguments, and look into `--help` for what is there: `callers` has their very lines.
 //! [`args`] is the command line, [`extended`] what `-E` takes; here both become the library's options, or a
-//! refusal that says why.
+//! refusal that says why. [`sources`] is about what the image is made of.
 
 mod args;
 mod block_list;
@@ -11,11 +11,12 @@ mod block_list;
 mod callers;
 mod extended;
 mod posix;
+mod sources;
 
 use std::ffi::{OsStr, OsString};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
@@ -79,7 +80,7 @@ impl Args {
         self.refuse_foreign()?;
         let mut extended = Extended::parse(self.extended.iter().map(String::as_str))?;
         extended.set_bits(self.zfeature_bits.unwrap_or(0))?;
-        let mut options = Options::new(self.source()?);
+        let mut options = self.sources()?;
         options.block_size = BlockSize::from_bytes(self.block_size).ok_or_else(|| {
             refusal("-b", self.block_size.to_string(), "not a power of two from 512 to 65536")
         })?;
@@ -147,22 +148,6 @@ impl Args {
             return Err(refusal("--MZ", zone.to_owned(), "metadata zones are not supported"));
         }
         Ok(())
-    }
-
-    /// Where the files come from.
-    fn source(&self) -> Result<&Path, Refusal> {
-        let missing = "give a directory; tars are not supported";
-        if let Some(tar) = &self.tar {
-            return Err(refusal("--tar", tar.clone(), missing));
-        }
-        match &self.sources[..] {
-            [source] => Ok(source),
-            [] => Err(refusal("SOURCE", String::new(), missing)),
-            [_, second, ..] => {
-                let second = second.to_string_lossy().into_owned();
-                Err(refusal("SOURCE", second, "one source is all that is supported"))
-            }
-        }
     }
 
     fn compression(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {

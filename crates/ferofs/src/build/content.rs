@@ -3,8 +3,12 @@
 //! Stands between the tree and the data stage: workers and the stage ask for bytes by node, and need not know
 //! what kind of source they build from.
 
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -16,14 +20,74 @@ use crate::{Error, Result};
 
 use ferofs_format::inode::Timestamp;
 
+/// Bytes gathered before they are written to the spool.
+const SPOOL_BUFFER: usize = 1 << 20;
+
 /// Where the content of a regular file is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// It has none: no regular file.
+    /// It has none: an empty file, or no regular one.
     #[default]
     None,
     /// In the source directory, under its first name, as long as that is still this file.
     File(Identity),
+    /// In one piece, from there on.
+    Place(Place),
+    /// In pieces with holes between them: so many of [`Contents::spans`], from the first on.
+    Spans { first: u32, count: u32 },
+    /// Nowhere: it is all zeroes.
+    Zeroes,
+}
+
+/// A position in a medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) medium: u16,
+    pub(crate) at: u64,
+}
+
+/// A piece of a file with holes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Where it starts in the file.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) place: Place,
+}
+
+/// A file that holds the content of many: an archive, or the spool.
+#[derive(Clone, Debug)]
+pub(crate) struct Medium {
+    id: u16,
+    file: Arc<File>,
+    name: PathBuf,
+    /// What it was when it was opened; the spool is nobody else's.
+    found: Option<(Identity, u64)>,
+}
+
+impl Medium {
+    pub(crate) const fn id(&self) -> u16 {
+        self.id
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn read(&self, buf: &mut [u8], at: u64) -> Result<()> {
+        self.file.read_exact_at(buf, at).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => Error::SourceChanged(self.name.clone()),
+            _ => Error::io("read", &self.name, e),
+        })
+    }
+}
+
+/// Data that come in a pipe, or compressed, until they are encoded: plain bytes in a nameless file.
+#[derive(Debug)]
+struct Spool {
+    medium: Medium,
+    written: u64,
+    buffer: Vec<u8>,
 }
 
 /// What tells whether a source file is still the one that was walked; its size is the node's.
@@ -41,6 +105,11 @@ pub(crate) struct Contents {
     root: Option<OwnedFd>,
     /// Its name, or the archive's: for messages.
     name: PathBuf,
+    media: Vec<Medium>,
+    spans: Vec<Span>,
+    spool: Option<Spool>,
+    /// Where the spool goes.
+    spool_dir: PathBuf,
 }
 
 impl Contents {
@@ -49,7 +118,96 @@ impl Contents {
         let name = source.into();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&name, flags, Mode::empty()).map_err(|e| Error::io("open", &name, e))?;
-        Ok(Self { root: Some(root), name })
+        Ok(Self { root: Some(root), ..Self::archives(Path::new("."), name) })
+    }
+
+    /// For archives, of which the first is called `name`. If need be there will be a spool in `spool_dir`.
+    pub(crate) fn archives(spool_dir: &Path, name: impl Into<PathBuf>) -> Self {
+        Self {
+            root: None,
+            name: name.into(),
+            media: Vec::new(),
+            spans: Vec::new(),
+            spool: None,
+            spool_dir: spool_dir.to_owned(),
+        }
+    }
+
+    /// Takes a file that content is read from.
+    pub(crate) fn add_medium(&mut self, file: File, name: &Path) -> Result<Medium> {
+        let stat = stat_fd(file.as_fd()).map_err(|e| Error::io("stat", name, e))?;
+        self.add(file, name, Some((identity(&stat), stat.stx_size)))
+    }
+
+    fn add(&mut self, file: File, name: &Path, found: Option<(Identity, u64)>) -> Result<Medium> {
+        let id = u16::try_from(self.media.len()).map_err(|_| Error::DoesNotFit {
+            path: name.to_owned(),
+            what: "the number of sources",
+            value: self.media.len() as u64,
+            limit: u16::MAX.into(),
+        })?;
+        let medium = Medium { id, file: Arc::new(file), name: name.to_owned(), found };
+        self.media.push(medium.clone());
+        Ok(medium)
+    }
+
+    /// Takes the pieces of a file; `None` if there are too many.
+    pub(crate) fn add_spans(&mut self, spans: impl Iterator<Item = Span>) -> Option<Origin> {
+        let first = self.spans.len();
+        self.spans.extend(spans);
+        let count = self.spans.len() - first;
+        if count == 0 {
+            return Some(Origin::Zeroes);
+        }
+        Some(Origin::Spans { first: first.try_into().ok()?, count: count.try_into().ok()? })
+    }
+
+    fn spans(&self, first: u32, count: u32) -> &[Span] {
+        &self.spans[first as usize..][..count as usize]
+    }
+
+    /// Where the spool's next byte will be.
+    pub(crate) fn spool_place(&mut self) -> Result<Place> {
+        if self.spool.is_none() {
+            let name = self.spool_dir.clone();
+            let file = super::spill::tempfile(&name);
+            let file = file.map_err(|e| Error::io("make a temporary file in", &name, e))?;
+            let medium = self.add(file, &name, None)?;
+            self.spool = Some(Spool { medium, written: 0, buffer: Vec::new() });
+        }
+        let Some(spool) = &self.spool else { return Ok(Place::default()) };
+        Ok(Place { medium: spool.medium.id, at: spool.written + spool.buffer.len() as u64 })
+    }
+
+    /// Appends to the spool, for which somebody has asked a place.
+    pub(crate) fn spool(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(spool) = &mut self.spool else { return Ok(()) };
+        spool.buffer.extend_from_slice(bytes);
+        if spool.buffer.len() >= SPOOL_BUFFER { spool.flush() } else { Ok(()) }
+    }
+
+    /// All that is to be read is there.
+    pub(crate) fn seal(&mut self) -> Result<()> {
+        match &mut self.spool {
+            Some(spool) => {
+                spool.flush()?;
+                spool.buffer = Vec::new();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if an archive was changed meanwhile.
+    pub(crate) fn verify(&self) -> Result<()> {
+        for medium in &self.media {
+            let Some(found) = medium.found else { continue };
+            let stat = stat_fd(medium.file.as_fd()).map_err(|e| Error::io("stat", &medium.name, e))?;
+            if (identity(&stat), stat.stx_size) != found {
+                return Err(Error::SourceChanged(medium.name.clone()));
+            }
+        }
+        Ok(())
     }
 
     /// The source directory, open.
@@ -65,10 +223,10 @@ impl Contents {
     /// Fails if the content of `id` can surely not be read.
     pub(crate) fn probe(&self, tree: &Tree, id: NodeId) -> Result<()> {
         match tree.node(id).origin {
-            Origin::None => Ok(()),
             Origin::File(_) => {
                 self.open(tree, id).map(drop).map_err(|e| Error::io("open", self.path(tree, id), e))
             }
+            _ => Ok(()),
         }
     }
 
@@ -76,8 +234,12 @@ impl Contents {
     pub(crate) fn data_ranges(&self, tree: &Tree, id: NodeId) -> Option<Ranges> {
         let node = tree.node(id);
         match node.origin {
-            Origin::None => None,
+            Origin::None | Origin::Place(_) => None,
             Origin::File(_) => data_ranges(self.open(tree, id).ok()?, node.size),
+            Origin::Spans { first, count } => Some(
+                self.spans(first, count).iter().map(|span| (span.offset, span.offset + span.len)).collect(),
+            ),
+            Origin::Zeroes => Some(Ranges::new()),
         }
     }
 
@@ -86,6 +248,16 @@ impl Contents {
         let root = self.root.as_ref().ok_or(Errno::NOTDIR)?;
         let dir = open_dir(root.as_fd(), &tree.path_bytes(node.parent), OFlags::PATH)?;
         open_file(dir.as_fd(), tree.text(node.name))
+    }
+}
+
+impl Spool {
+    fn flush(&mut self) -> Result<()> {
+        let io = |e| Error::io("write a temporary file in", &self.medium.name, e);
+        self.medium.file.write_all_at(&self.buffer, self.written).map_err(io)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
     }
 }
 
@@ -107,9 +279,30 @@ impl<'a> Reader<'a> {
     pub(crate) fn read(&mut self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let node = self.tree.node(id);
         match node.origin {
-            Origin::None => Ok(()),
             Origin::File(expected) => self.read_file(id, node, expected, offset, buf),
+            Origin::Place(Place { medium, at }) => {
+                self.contents.media[usize::from(medium)].read(buf, at + offset)
+            }
+            Origin::Spans { first, count } => self.read_spans(self.contents.spans(first, count), offset, buf),
+            Origin::None | Origin::Zeroes => {
+                buf.fill(0);
+                Ok(())
+            }
         }
+    }
+
+    fn read_spans(&self, spans: &[Span], offset: u64, buf: &mut [u8]) -> Result<()> {
+        buf.fill(0);
+        let end = offset + buf.len() as u64;
+        let before = spans.partition_point(|span| span.offset + span.len <= offset);
+        for span in spans[before..].iter().take_while(|span| span.offset < end) {
+            let (from, to) = (span.offset.max(offset), (span.offset + span.len).min(end));
+            // Both are within the buffer.
+            let piece = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            let medium = &self.contents.media[usize::from(span.place.medium)];
+            medium.read(piece, span.place.at + (from - span.offset))?;
+        }
+        Ok(())
     }
 
     /// Reads from the source directory, and makes sure that the file is the one that was walked.

@@ -3,6 +3,8 @@
 //! | room | what it does | next |
 //! |---|---|---|
 //! | [`walk`] | lists a source directory, in parallel, without holding descriptors | [`tree`] |
+//! | [`tar`] | reads archives, layer by layer | [`sketch`] |
+//! | [`sketch`] | a tree whose entries come in any order, and go again | [`tree`] |
 //! | [`tree`], [`xattr`] | inodes and names, without places; attribute sets | [`amend`] |
 //! | [`amend`], [`labels`], [`fs_config`] | labels, owners and digests that the options add | [`heads`] |
 //! | [`heads`] | which inodes are compact, and how long each is | [`data`] |
@@ -40,7 +42,9 @@ mod open;
 mod output;
 mod packed;
 mod segment;
+mod sketch;
 mod spill;
+mod tar;
 mod tree;
 mod twins;
 mod verify;
@@ -75,11 +79,46 @@ pub use heads::{InodeForm, InodeOptions};
 pub use labels::{Labels, LabelsError};
 use output::Output;
 use segment::Shop;
+pub use sketch::Misplaced;
+use sketch::Sketch;
 use spill::Spill;
-use tree::{Kind, NodeId};
+pub use tar::fault::ArchiveFault;
+use tree::{Kind, NodeId, Tree};
 use twins::Twins;
 use verify::Verifier;
 pub use xattr::{DIGEST_NAME, XattrOptions};
+
+/// What the source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A directory, whose content becomes the image's.
+    Directory,
+    /// A tar archive of any dialect, plain or compressed with gzip, xz, lzip or zstd; `-` is standard input.
+    Archive,
+}
+
+/// What becomes of the data in an archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArchiveData {
+    /// They become the image's.
+    #[default]
+    Copied,
+    /// The archive has none, just headers; files are as large as these say, and all zeroes.
+    Absent,
+}
+
+/// What becomes of an archive's names that start with `.wh.`, by which layers say that files of the layers
+/// below are gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whiteouts {
+    /// They are names as any other.
+    #[default]
+    Keep,
+    /// They become overlayfs' whiteouts and opaque directories.
+    Overlay,
+    /// What they name in lower layers is left out, and so are they.
+    Apply,
+}
 
 /// What is left out of the image, with everything below it. Paths are relative to the source.
 #[derive(Clone, Debug)]
@@ -93,8 +132,18 @@ pub enum Exclude {
 /// What to build, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The directory whose content becomes the image's.
+    /// What the image is made of.
     pub source: PathBuf,
+    /// What the source is.
+    pub input: Input,
+    /// More sources of the same kind: layers over the first one, the topmost last.
+    pub upper: Vec<PathBuf>,
+    /// What becomes of the data in archives.
+    pub archive_data: ArchiveData,
+    /// What becomes of whiteouts in archives.
+    pub whiteouts: Whiteouts,
+    /// Leave out overlayfs' whiteouts and marks, of sources that are no directories.
+    pub strip_overlay: bool,
     /// How content is encoded; `None`: stored as it is.
     pub compression: Option<Compression>,
     /// Files with the same content share it.
@@ -178,6 +227,14 @@ pub struct Progress {
     pub bytes_done: AtomicU64,
 }
 
+impl Input {
+    /// What the source at `path` seems to be: a directory is one, all else an archive.
+    #[must_use]
+    pub fn detect(path: &Path) -> Self {
+        if path != Path::new("-") && path.is_dir() { Self::Directory } else { Self::Archive }
+    }
+}
+
 impl Progress {
     /// What the build is doing.
     #[must_use]
@@ -209,6 +266,30 @@ pub enum Warning {
         path: PathBuf,
         /// The attribute's name.
         name: String,
+    },
+    /// An archive's member of a type that no standard has.
+    #[error("{}: left out: unknown type {kind:?}", path.display())]
+    UnknownMember {
+        /// The member.
+        path: PathBuf,
+        /// Its type.
+        kind: char,
+    },
+    /// An archive that ends with one block of zeroes, and not with two. What may follow is left out.
+    #[error("{}: a lone block of zeroes at byte {offset}: anything after it is left out", archive.display())]
+    LoneZeroBlock {
+        /// The archive.
+        archive: PathBuf,
+        /// Where the block is.
+        offset: u64,
+    },
+    /// An archive without its end mark: it may have been cut short.
+    #[error("{}: no end of archive at byte {offset}: it may be incomplete", archive.display())]
+    NoEndOfArchive {
+        /// The archive.
+        archive: PathBuf,
+        /// Where the end should be.
+        offset: u64,
     },
 }
 
@@ -244,11 +325,16 @@ pub struct Summary {
 }
 
 impl Options {
-    /// Builds from `source`, uncompressed, with every default.
+    /// Builds from the directory `source`, uncompressed, with every default.
     #[must_use]
     pub fn new(source: impl Into<PathBuf>) -> Self {
         Self {
             source: source.into(),
+            input: Input::Directory,
+            upper: Vec::new(),
+            archive_data: ArchiveData::default(),
+            whiteouts: Whiteouts::default(),
+            strip_overlay: false,
             compression: None,
             share: true,
             block_size: BlockSize::DEFAULT,
@@ -318,12 +404,13 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let started = Instant::now();
     let mut superblock = new_superblock(options)?;
     let build_time = options.build_time.unwrap_or_else(now);
-    let contents = Contents::directory(&options.source)?;
     let mut output = Output::create(image, options.offset)?;
     let mut warnings = Vec::new();
 
     options.progress.enter(Stage::Walk);
-    let mut tree = walk::walk(options, contents.root()?, &output.own_files(), &mut warnings)?;
+    let temporary = image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
+    let time = Timestamp { secs: build_time, nanos: 0 };
+    let (mut tree, contents) = gather(options, &output.own_files(), temporary, time, &mut warnings)?;
     amend::amend(&mut tree, options, &contents)?;
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
     options.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
@@ -351,7 +438,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
     let known = options.compression.as_ref().is_some_and(|c| c.dedupe).then(Known::default);
     let twins = if options.share { Twins::new(&tree) } else { Twins::none(&tree) };
-    let mut spill = Spill::new(image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new(".")));
+    let mut spill = Spill::new(temporary);
     output.pad_to(front.len())?;
     let data = if let Some(chunks) = &options.chunks {
         let room = chunks::Room { options, chunks, tree: &tree, heads: &heads, contents: &contents };
@@ -369,6 +456,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         };
         data::run(options, shop, &mut output, &mut spill, &mut warnings)?
     };
+    contents.verify()?;
     superblock.incompat |= data.features;
     let configs = match &options.compression {
         Some(compression) if data.is_encoded() => compression.configure(&mut superblock),
@@ -424,6 +512,35 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         uuid: superblock.uuid,
         warnings,
     })
+}
+
+/// Lists the source, whatever it is. Files of `avoid` are no part of it.
+fn gather(
+    options: &Options,
+    avoid: &[(u32, u32, u64)],
+    temporary: &Path,
+    time: Timestamp,
+    warnings: &mut Vec<Warning>,
+) -> Result<(Tree, Contents)> {
+    match options.input {
+        Input::Directory => {
+            let contents = Contents::directory(&options.source)?;
+            let tree = walk::walk(options, contents.root()?, avoid, warnings)?;
+            Ok((tree, contents))
+        }
+        Input::Archive => {
+            let mut contents = Contents::archives(temporary, &options.source);
+            let mut sketch = Sketch::new(time);
+            for (layer, source) in std::iter::once(&options.source).chain(&options.upper).enumerate() {
+                if layer > 0 {
+                    sketch.next_layer();
+                }
+                tar::read(options, source, options.whiteouts, &mut contents, &mut sketch, warnings)?;
+            }
+            contents.seal()?;
+            Ok((sketch.finish(options, warnings)?, contents))
+        }
+    }
 }
 
 fn new_superblock(options: &Options) -> Result<Superblock> {

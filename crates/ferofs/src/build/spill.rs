@@ -99,6 +99,7 @@ impl Spill {
     }
 }
 
+/// A nameless file in `dir`, or where temporary files go.
 pub(crate) fn tempfile(dir: &Path) -> std::io::Result<File> {
     tempfile::tempfile_in(dir).or_else(|_| tempfile::tempfile())
 }

@@ -19,16 +19,13 @@ use rustix::io::Errno;
 use super::content::{Identity, Origin};
 use super::open::{as_path, identity, open_dir, open_file, stat_at, stat_fd};
 use super::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
-use super::xattr::encode_set;
+use super::xattr::{Attributes, encode_set};
 use super::{Options, Warning};
 use crate::{Error, Result};
 
 /// The kernel's limits on one list of names, and on one value.
 const XATTR_BYTES: usize = 64 << 10;
 const DIRENT_BYTES: usize = 32 << 10;
-
-/// Full names and values.
-type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A file as a worker found it.
 struct Found {
@@ -145,7 +142,8 @@ fn collect(
     Ok(done)
 }
 
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+/// The path of `name` in `dir`, which is empty for the root.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
     path.extend_from_slice(dir);
     if !dir.is_empty() {

@@ -71,6 +71,9 @@ impl XattrOptions {
     }
 }
 
+/// Full names and values.
+pub(crate) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A set of attributes that inodes have in common; the default is the empty one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetId(u32);
@@ -116,7 +119,7 @@ impl TooLarge {
 }
 
 /// Encodes a set: attributes by full name, those that EROFS cannot hold left out.
-pub(crate) fn encode_set(mut attributes: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Vec<u8>, TooLarge> {
+pub(crate) fn encode_set(mut attributes: Attributes) -> Result<Vec<u8>, TooLarge> {
     attributes.sort_unstable();
     let mut out = Vec::new();
     for (name, value) in &attributes {

@@ -29,7 +29,7 @@ fn takes_the_lines_that_callers_use() {
     let isar =
         options("mkfs.erofs -z lz4hc,12 --exclude-regex ^dir/.* --exclude-path=/a//b/ IMG DIR").unwrap();
     assert_eq!(isar.excludes.len(), 2);
-    assert!(matches!(&isar.excludes[0], Exclude::Path(path) if path == Path::new("a/b")));
+    assert!(matches!(&isar.excludes[0], Exclude::Path(path) if path == std::path::Path::new("a/b")));
     let owned = options("mkfs.erofs --all-root --force-gid=7 -L nix-store IMG DIR").unwrap();
     assert_eq!((owned.force_uid, owned.force_gid), (Some(0), Some(7)));
     let kata = options("mkfs.erofs -Enoinline_data IMG DIR").unwrap();
@@ -46,6 +46,27 @@ fn takes_the_lines_that_callers_use() {
          --file-contexts contexts -T 1230768000 -U 01234567-89ab-cdef-0123-456789abcdef OUT IN",
     );
     assert!(android.is_ok(), "{android:?}");
+}
+
+#[test]
+fn takes_tars_as_container_tools_give_them() {
+    use ferofs::build::{ArchiveData, Input, Whiteouts};
+    let containerd = options(&format!(
+        "mkfs.erofs --tar=f --aufs --quiet -Enoinline_data -T0 --mkfs-time --sort=none -U {UUID} LAYER"
+    ));
+    let containerd = containerd.unwrap();
+    assert_eq!((containerd.input, containerd.whiteouts), (Input::Archive, Whiteouts::Overlay));
+    assert_eq!(containerd.source, PathBuf::from("-"));
+    assert_eq!((containerd.build_time, containerd.all_time), (Some(0), None));
+    let nixos = options(&format!(
+        "mkfs.erofs --quiet --force-uid=0 --force-gid=0 -L nix-store -U {UUID} -T 0 --hard-dereference --tar=f IMG"
+    ));
+    assert!(nixos.is_ok_and(|nixos| nixos.hard_dereference && nixos.source == std::path::Path::new("-")));
+    let file = options("mkfs.erofs --tar=headerball --ovlfs-strip --ungzip IMG TAR").unwrap();
+    assert_eq!((file.archive_data, file.strip_overlay), (ArchiveData::Absent, true));
+    assert!(options("mkfs.erofs --tar=x IMG TAR").unwrap_err().starts_with("--tar x: "));
+    assert!(options("mkfs.erofs IMG").unwrap_err().starts_with("SOURCE"));
+    assert!(options("mkfs.erofs --incremental IMG DIR").unwrap_err().starts_with("--incremental"));
 }
 
 #[test]

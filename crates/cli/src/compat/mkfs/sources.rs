@@ -1,0 +1,68 @@
+//! What an image is made of: a directory, or a tar with `--tar`, which is on standard input if no source is given.
+
+use std::path::Path;
+
+use ferofs::build::{ArchiveData, Input, Options, Whiteouts};
+
+use super::args::Args;
+use super::{Refusal, refusal};
+
+impl Args {
+    /// The library's options with the sources filled in. Files are looked at, but not opened.
+    pub(super) fn sources(&self) -> Result<Options, Refusal> {
+        let (first, upper) = match self.sources.split_first() {
+            Some((first, upper)) => (first.as_path(), upper),
+            None if self.tar.is_some() => (Path::new("-"), [].as_slice()),
+            None => {
+                let reason = "give a directory, or --tar=f for a tar on standard input";
+                return Err(refusal("SOURCE", String::new(), reason));
+            }
+        };
+        if let Some(second) = upper.first() {
+            let second = second.to_string_lossy().into_owned();
+            return Err(refusal("SOURCE", second, "one source is all that is supported"));
+        }
+        if let Some(mode) = &self.incremental {
+            let reason = "images are not appended to; build a new one";
+            return Err(refusal("--incremental", mode.clone(), reason));
+        }
+        if let Some(mode) = self.clean.as_deref().filter(|mode| !matches!(*mode, "" | "data")) {
+            return Err(refusal("--clean", mode.to_owned(), "only data, all of it, is supported"));
+        }
+        let mut options = Options::new(first);
+        options.input = if self.tar.is_some() { Input::Archive } else { Input::detect(first) };
+        options.archive_data = self.archive_data()?;
+        options.whiteouts = if self.aufs { Whiteouts::Overlay } else { Whiteouts::Keep };
+        options.strip_overlay = match self.ovlfs_strip.as_deref() {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(other) => return Err(refusal("--ovlfs-strip", other.to_owned(), "neither 0 nor 1")),
+        };
+        if let Some(order) = self.sort.as_deref().filter(|order| !matches!(*order, "path" | "none")) {
+            return Err(refusal("--sort", order.to_owned(), "neither path nor none"));
+        }
+        // How an archive is compressed is seen by its first bytes.
+        for (option, copy) in [("--ungzip", &self.ungzip), ("--unxz", &self.unxz)] {
+            if let Some(copy) = copy.as_ref().filter(|copy| !copy.is_empty()) {
+                let copy = copy.to_string_lossy().into_owned();
+                return Err(refusal(option, copy, "the decompressed archive cannot be written to a file"));
+            }
+        }
+        Ok(options)
+    }
+
+    fn archive_data(&self) -> Result<ArchiveData, Refusal> {
+        match self.tar.as_deref() {
+            None | Some("f") => Ok(ArchiveData::Copied),
+            Some("headerball") => Ok(ArchiveData::Absent),
+            Some(other) => {
+                let reason = if other.contains(',') {
+                    "maps of blocks are not written"
+                } else {
+                    "there are f and headerball"
+                };
+                Err(refusal("--tar", other.to_owned(), reason))
+            }
+        }
+    }
+}

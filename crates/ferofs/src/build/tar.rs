@@ -1,0 +1,164 @@
+//! From tar archives to a [`Sketch`]: all dialects, plain or compressed, from a file or a pipe.
+//!
+//! | room | what it does | next |
+//! |---|---|---|
+//! | [`tape`] | an archive's plain bytes in order; where data stay or go | [`members`] |
+//! | [`header`], [`pax`], [`sparse`] | the forms of headers, pure | [`members`] |
+//! | [`members`] | members with what all their headers say | here |
+//! | [`fault`] | what can be wrong | the caller |
+//!
+//! Archives are as hostile as images: see the faults. No parser from a crate, since none has GNU's and PAX's sparse
+//! forms, keeps the places of data, and says where a header is wrong.
+
+pub(crate) mod fault;
+mod header;
+mod members;
+mod pax;
+mod sparse;
+pub(crate) mod tape;
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use super::content::{Contents, Origin, Place, Span};
+use super::open::as_path;
+use super::sketch::{Body, Draft, Misplaced, Names, Sketch};
+use super::{ArchiveData, Options, Warning, Whiteouts};
+use crate::Result;
+use fault::ArchiveFault;
+use members::{Data, End, Member, MemberKind, Members};
+use tape::Tape;
+
+/// What aufs' names of removed files start with.
+const WHITEOUT: &[u8] = b".wh.";
+/// aufs' name for: lower layers show nothing here.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+/// What the names of aufs' own files start with.
+const AUFS_OWN: &[u8] = b".wh..wh.";
+
+/// What all members of an archive share.
+struct Reading<'a> {
+    options: &'a Options,
+    contents: &'a mut Contents,
+    sketch: &'a mut Sketch,
+    warnings: &'a mut Vec<Warning>,
+    whiteouts: Whiteouts,
+}
+
+/// Puts the members of the archive `source` into `sketch`, as one layer. The archive's plain bytes are
+/// said.
+pub(crate) fn read(
+    options: &Options,
+    source: &Path,
+    whiteouts: Whiteouts,
+    contents: &mut Contents,
+    sketch: &mut Sketch,
+    warnings: &mut Vec<Warning>,
+) -> Result<u64> {
+    let mut tape = Tape::open(source, options, contents)?;
+    let mut members = Members::new(&mut tape, options.archive_data == ArchiveData::Absent);
+    let mut reading = Reading { options, contents, sketch, warnings, whiteouts };
+    let end = loop {
+        options.check_cancelled()?;
+        match members.next()? {
+            Ok(member) => reading.take(&mut members, member)?,
+            Err(end) => break end,
+        }
+    };
+    let archive = || tape.name.clone();
+    match end {
+        End::Marked => {}
+        End::Lone(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),
+        End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
+    }
+    tape.drain()?;
+    Ok(tape.position())
+}
+
+impl Reading<'_> {
+    fn take(&mut self, members: &mut Members<'_>, member: Member) -> Result<()> {
+        self.options.progress.found.fetch_add(1, Ordering::Relaxed);
+        let (path, offset) = (member.path.clone(), member.offset);
+        if self.whiteouts != Whiteouts::Keep
+            && let Some(result) = self.whiteout(&member)
+        {
+            return result.map_err(|fault| members.error(Some(&path), offset, fault.into()));
+        }
+        for name in member.records.foreign() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            self.warnings.push(Warning::ForeignXattr { path: as_path(&path).to_owned(), name });
+        }
+        let wrong = |members: &Members<'_>, fault| members.error(Some(&path), offset, fault);
+        let xattrs = member.records.xattrs().map_err(|fault| wrong(members, fault))?;
+        let xattrs = self.sketch.attributes(xattrs);
+        let body = match member.kind {
+            MemberKind::Regular(stored) => {
+                let copies = self.options.archive_data == ArchiveData::Copied;
+                let contents = copies.then_some(&mut *self.contents);
+                let data = members.data(&path, offset, stored, contents)?;
+                self.regular(&data, copies).map_err(|fault| wrong(members, fault))?
+            }
+            MemberKind::Link(target) => {
+                let linked = self.sketch.link(&path, &target);
+                return linked.map_err(|fault| wrong(members, fault.into()));
+            }
+            MemberKind::Symlink(target) => Body::Symlink(target.into()),
+            MemberKind::Device(kind, rdev) => Body::Device(kind, rdev),
+            MemberKind::Directory => Body::Directory(Names::new()),
+            MemberKind::Fifo => Body::Fifo,
+            MemberKind::Unknown(kind) => {
+                let path = as_path(&path).to_owned();
+                self.warnings.push(Warning::UnknownMember { path, kind: kind.into() });
+                return Ok(());
+            }
+        };
+        let Member { permissions, uid, gid, mtime, .. } = member;
+        let draft = Draft { body, permissions, uid, gid, mtime, xattrs };
+        self.sketch.put(&path, draft).map_err(|fault| wrong(members, fault.into()))
+    }
+
+    fn regular(&mut self, data: &Data, copied: bool) -> Result<Body, ArchiveFault> {
+        let size = data.size;
+        let origin = if size == 0 {
+            Origin::None
+        } else if !copied {
+            Origin::Zeroes
+        } else if let Some(pieces) = &data.pieces {
+            let mut at = data.place.at;
+            let spans = pieces.iter().map(|(offset, len)| {
+                let span = Span { offset: *offset, len: *len, place: Place { at, ..data.place } };
+                at += len;
+                span
+            });
+            self.contents.add_spans(spans).ok_or(Misplaced::TooMany)?
+        } else {
+            Origin::Place(data.place)
+        };
+        Ok(Body::Regular { size, origin, sparse: data.pieces.is_some() || origin == Origin::Zeroes })
+    }
+
+    /// Does what a whiteout says; `None` if `member` is none.
+    fn whiteout(&mut self, member: &Member) -> Option<Result<(), Misplaced>> {
+        let path = member.path.strip_suffix(b"/").unwrap_or(&member.path);
+        let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (dir, name) = path.split_at(at);
+        if name == OPAQUE {
+            return Some(match self.whiteouts {
+                Whiteouts::Apply => self.sketch.hide_lower(dir),
+                _ => self.sketch.mark_opaque(dir),
+            });
+        }
+        if path.split(|byte| *byte == b'/').any(|part| part.starts_with(AUFS_OWN)) {
+            return Some(Ok(()));
+        }
+        let hidden = name.strip_prefix(WHITEOUT)?;
+        if matches!(hidden, b"" | b"." | b"..") {
+            return Some(Ok(()));
+        }
+        let path = [dir, hidden].concat();
+        Some(match self.whiteouts {
+            Whiteouts::Apply => self.sketch.remove_lower(&path),
+            _ => self.sketch.put_whiteout(&path, member.mtime),
+        })
+    }
+}

@@ -1,0 +1,295 @@
+//! An archive's bytes in order, whatever they come from: a file or standard input, plain or compressed.
+//!
+//! The data of members stay where they are in a plain file; from anything else they go into the spool, from
+//! which they are read again when they are encoded.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::build::Options;
+use crate::build::content::{Contents, Medium, Place};
+use crate::{Error, Result};
+
+/// Bytes read ahead of a decoder, and copied at once.
+const BUFFER: usize = 256 << 10;
+/// Bytes that tell how an archive is compressed.
+const MAGIC: usize = 6;
+/// The largest window that Zstandard's command line writes.
+const ZSTD_WINDOW_LOG_MAX: u32 = 31;
+
+/// How an archive is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    None,
+    Gzip,
+    Xz,
+    Lzip,
+    Zstd,
+    Bzip2,
+}
+
+pub(crate) struct Tape {
+    pub(crate) name: PathBuf,
+    input: Input,
+    /// Bytes of the plain archive that were read or skipped.
+    position: u64,
+    buffer: Vec<u8>,
+}
+
+enum Input {
+    File { medium: Medium, start: u64, size: u64 },
+    Stream(Box<dyn Read>),
+}
+
+impl std::fmt::Debug for Tape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tape").field("name", &self.name).field("position", &self.position).finish()
+    }
+}
+
+impl Tape {
+    /// Opens the archive `source`, `-` for standard input. A plain file becomes one that `contents` reads
+    /// from.
+    pub(crate) fn open(source: &Path, options: &Options, contents: &mut Contents) -> Result<Self> {
+        let (file, name) = if source == Path::new("-") {
+            let stdin = io::stdin().as_fd().try_clone_to_owned();
+            (stdin.map(File::from), PathBuf::from("standard input"))
+        } else {
+            (File::open(source), source.to_owned())
+        };
+        let file = file.map_err(|e| Error::io("open", &name, e))?;
+        Self::new(file, name, options, contents)
+    }
+
+    fn new(file: File, name: PathBuf, options: &Options, contents: &mut Contents) -> Result<Self> {
+        let io = |action| {
+            let name = name.clone();
+            move |e: io::Error| Error::io(action, name, e)
+        };
+        let metadata = file.metadata().map_err(io("stat"))?;
+        if metadata.is_dir() {
+            return Err(Error::io("read", &name, Errno::ISDIR));
+        }
+        let mut magic = [0; MAGIC];
+        if metadata.is_file() {
+            // Standard input may be a file that somebody has read a part of.
+            let start = rustix::fs::tell(&file).map_err(|e| io("seek in")(e.into()))?;
+            let have = fill(&mut At(&file, start), &mut magic).map_err(io("read"))?;
+            let size = metadata.len().saturating_sub(start);
+            let input = match Packing::of(&magic[..have]) {
+                Packing::None => {
+                    let medium = contents.add_medium(file, &name)?;
+                    Input::File { medium, start, size }
+                }
+                packing => Input::Stream(packing.decoder(Box::new(file)).map_err(io("read"))?),
+            };
+            return Ok(Self { name, input, position: 0, buffer: Vec::new() });
+        }
+        let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.cancel) };
+        let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
+        let packing = Packing::of(&magic[..have]);
+        let whole = Box::new(Cursor::new(magic).take(have as u64).chain(pipe));
+        let stream = packing.decoder(whole).map_err(io("read"))?;
+        Ok(Self { name, input: Input::Stream(stream), position: 0, buffer: Vec::new() })
+    }
+
+    pub(super) const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Reads up to `buf`'s length; fewer bytes only at the end.
+    pub(super) fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let read = match &mut self.input {
+            Input::Stream(stream) => fill(stream, buf),
+            Input::File { medium, start, size } => {
+                let left = size.saturating_sub(self.position);
+                let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                fill(&mut At(medium.file(), *start + self.position), &mut buf[..len])
+            }
+        };
+        let read = read.map_err(|e| Error::io("read", &self.name, e))?;
+        self.position += read as u64;
+        Ok(read)
+    }
+
+    /// Passes over `len` bytes; says whether they were all there.
+    pub(super) fn skip(&mut self, len: u64) -> Result<bool> {
+        if let Input::File { size, .. } = self.input {
+            let whole = size.saturating_sub(self.position) >= len;
+            self.position = if whole { self.position + len } else { size };
+            return Ok(whole);
+        }
+        self.each_piece(len, |_| Ok(()))
+    }
+
+    /// Makes `len` bytes part of what `contents` reads from; `None` if the archive ends before.
+    pub(super) fn keep(&mut self, len: u64, contents: &mut Contents) -> Result<Option<Place>> {
+        if let Input::File { medium, start, .. } = &self.input {
+            let place = Place { medium: medium.id(), at: start + self.position };
+            return Ok(self.skip(len)?.then_some(place));
+        }
+        let place = contents.spool_place()?;
+        let whole = self.each_piece(len, |bytes| contents.spool(bytes))?;
+        Ok(whole.then_some(place))
+    }
+
+    fn each_piece(&mut self, len: u64, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<bool> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(BUFFER, 0);
+        let mut left = len;
+        while left > 0 {
+            let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(BUFFER);
+            let read = self.read(&mut buffer[..wanted])?;
+            each(&buffer[..read])?;
+            left -= read as u64;
+            if read < wanted {
+                break;
+            }
+        }
+        self.buffer = buffer;
+        Ok(left == 0)
+    }
+
+    /// Reads a stream to its end: whoever writes into a pipe shall not fail, and sums at the end shall be
+    /// verified.
+    pub(super) fn drain(&mut self) -> Result<()> {
+        match self.input {
+            Input::Stream(_) => self.skip(u64::MAX).map(drop),
+            Input::File { .. } => Ok(()),
+        }
+    }
+}
+
+impl Packing {
+    fn of(magic: &[u8]) -> Self {
+        match magic {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => Self::Xz,
+            [b'L', b'Z', b'I', b'P', ..] => Self::Lzip,
+            // A frame, or one to be skipped before it.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Bzip2,
+            _ => Self::None,
+        }
+    }
+
+    fn decoder(self, packed: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
+        let packed = io::BufReader::with_capacity(BUFFER, packed);
+        Ok(match self {
+            Self::None => Box::new(packed),
+            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+            Self::Xz | Self::Lzip => {
+                let stream = if self == Self::Xz {
+                    liblzma::stream::Stream::new_stream_decoder(u64::MAX, liblzma::stream::CONCATENATED)
+                } else {
+                    liblzma::stream::Stream::new_lzip_decoder(u64::MAX, liblzma::stream::CONCATENATED)
+                };
+                Box::new(liblzma::bufread::XzDecoder::new_stream(packed, stream?))
+            }
+            Self::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+                Box::new(decoder)
+            }
+            Self::Bzip2 => {
+                let problem = "compressed by bzip2, which is not supported: decompress it into a pipe";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
+            }
+        })
+    }
+}
+
+/// Reads until `buf` is full or the end comes.
+fn fill(source: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match source.read(&mut buf[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
+/// A file read from a position, whatever its own is.
+struct At<'a>(&'a File, u64);
+
+impl Read for At<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read_at(buf, self.1)?;
+        self.1 += read as u64;
+        Ok(read)
+    }
+}
+
+/// A pipe whose silence does not keep a build from being cancelled.
+struct Patient {
+    pipe: OwnedFd,
+    cancel: Arc<AtomicBool>,
+}
+
+impl Read for Patient {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let moment = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        while poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&moment)) == Ok(0) {
+            if self.cancel.load(Ordering::Relaxed) {
+                return Err(Errno::CANCELED.into());
+            }
+        }
+        Ok(rustix::io::read(&self.pipe, buf)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn tape(bytes: &[u8]) -> Result<Tape> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+        let options = Options::new("-");
+        Tape::new(file, "tape".into(), &options, &mut Contents::archives(Path::new("."), "tape"))
+    }
+
+    #[test]
+    fn compression_is_recognised() {
+        let plain: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&plain).unwrap();
+        let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 0);
+        xz.write_all(&plain).unwrap();
+        let mut zstd = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        zstd.include_checksum(true).unwrap();
+        zstd.write_all(&plain).unwrap();
+        let zstd = zstd.finish().unwrap();
+        for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), zstd, plain.clone()] {
+            let mut whole = tape(&packed).unwrap();
+            let mut out = vec![0; plain.len() + 1];
+            assert_eq!(whole.read(&mut out[..1000]).unwrap(), 1000);
+            assert!(whole.skip(1000).unwrap());
+            assert_eq!(whole.read(&mut out[2000..]).unwrap(), plain.len() - 2000);
+            assert!(out[..1000] == plain[..1000] && out[2000..plain.len()] == plain[2000..]);
+            assert!(!whole.skip(1).unwrap());
+            // Damage is found, also where nobody looks.
+            if packed != plain {
+                let mut damaged = packed.clone();
+                let end = packed.len() - 2;
+                damaged[end] ^= 0x55;
+                assert!(tape(&damaged).unwrap().drain().is_err());
+            }
+        }
+        assert!(matches!(tape(b"BZh91AY&SY"), Err(Error::Io { .. })));
+    }
+}
