@@ -31,9 +31,9 @@ Usage: cargo xtask COMMAND
   bench extract [--rounds N] [--target DIR]
                              time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,
                              against the peers' fsck.erofs and unsquashfs; into DIR, best in memory (/dev/shm/...)
-  bench read [FILE] [--tree IMAGE]
+  bench read [FILE] [--tree IMAGE | --no-tree]
                              measure reading: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
-                             clusters, and every file of IMAGE
+                             clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
   fuzz [TARGET] [--seconds N]
                              fuzz a parser, a codec or whole images (all of them) for N seconds (60) each; needs nightly
   mutate [--images N] [--seed S]

@@ -12,6 +12,7 @@ mod keeper;
 mod links;
 pub(crate) mod ls;
 pub(crate) mod mount;
+mod mount_memory;
 mod mount_options;
 mod mountinfo;
 mod sidecar;

@@ -11,6 +11,7 @@
 //! - `archive`: images as tar archives, and sidecar files.
 //! - `extract`: which names, over what is there, and never outside of the target.
 //! - `kept`: images that once broke something, in tests/corrupt.
+//! - `engine`: each way of decoding through a mount, profiles and pins, limits of memory.
 //! - `docs`: what the documents point to is there.
 //! - `archives`: tar archives of every dialect.
 //! - `broken_archives`: archives that lie, or are odd.
@@ -27,6 +28,7 @@ mod cli;
 mod corrupt;
 mod daemon;
 mod docs;
+mod engine;
 mod extract;
 mod forge;
 mod forged;

@@ -1,34 +1,36 @@
 //! `cargo xtask bench read`: what the read engine reads, decodes, holds and allocates, and how fast it is.
 //!
-//! The table comes from `crates/ferofs/benches/read.rs`; here its input is made: an image by `mkfs.erofs`, with large
-//! text as in the paper's evaluation.
+//! The table comes from `crates/ferofs/benches/read.rs`; here its inputs are made, from Debian's kernel sources: an
+//! image of large text in LZ4 clusters of 4 KiB, as in the EROFS paper's evaluation, and one of 50,000 small files in
+//! LZMA fragments. Both are kept from one run to the next.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ferofs_tests::{need, scratch};
 
-use crate::install::{self, EROFS_UTILS};
 use crate::{peers, shell};
 
-/// As much of the text as is taken by default.
+/// As much of the text as is taken.
 const TEXT: u64 = 512 << 20;
+/// As many files as are taken for the tree.
+const FILES: usize = 50_000;
 const SOURCES: &str = "/usr/src";
 
 pub(crate) fn read(options: &[&str]) -> Result<()> {
-    let (mut file, mut tree) = (None, None);
+    let (mut file, mut tree, mut with_tree) = (None, None, true);
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match *option {
-            "--tree" => tree = Some(options.next().context("--tree needs an image")?),
+            "--tree" => tree = Some(PathBuf::from(options.next().context("--tree needs an image")?)),
+            "--no-tree" => with_tree = false,
             name if !name.starts_with('-') => file = Some(PathBuf::from(name)),
             unknown => bail!("unknown option {unknown}"),
         }
     }
-    install::install(&[EROFS_UTILS])?;
     let room = scratch::target_dir().join("bench-read");
     let source = room.join("source");
     fs::create_dir_all(&source)?;
@@ -37,9 +39,11 @@ pub(crate) fn read(options: &[&str]) -> Result<()> {
         None => linux_source(&source.join("file"), TEXT)?,
     }
     let image = room.join("image.erofs");
-    let peer = peers::installed(&scratch::target_dir()).map(|bin| bin.join("mkfs.erofs"));
-    let mkfs = peer.or_else(|| need::find_tool("mkfs.erofs")).context("no mkfs.erofs")?;
-    shell::run(Command::new(mkfs).args(["--quiet", "-zlz4hc"]).args([&image, &source]))?;
+    let ferofs = shell::build_ferofs("release")?;
+    shell::run(Command::new(ferofs).args(["build", "--compress", "lz4"]).args([&source, &image]))?;
+    if with_tree && tree.is_none() {
+        tree = Some(tree_of_fragments(&room)?);
+    }
     let mut bench = shell::cargo();
     bench.args(["bench", "--package", "ferofs", "--bench", "read", "--"]).arg(fs::canonicalize(image)?);
     shell::run(bench.args(tree.map(fs::canonicalize).transpose()?))
@@ -71,4 +75,36 @@ pub(super) fn linux_archive() -> Result<PathBuf> {
         .filter(|path| path.to_string_lossy().contains("linux-source-"))
         .find(|path| path.extension().is_some_and(|extension| extension == "xz"))
         .context("no /usr/src/linux-source-*.tar.xz: apt-get install linux-source, or name a file")
+}
+
+/// An image of 50,000 files, all of them fragments in clusters of 1 MiB. It takes minutes to make.
+fn tree_of_fragments(room: &Path) -> Result<PathBuf> {
+    let image = room.join("tree.erofs");
+    if image.is_file() {
+        return Ok(image);
+    }
+    let peer = peers::installed(&scratch::target_dir()).map(|bin| bin.join("mkfs.erofs"));
+    let mkfs = peer.or_else(|| need::find_tool("mkfs.erofs")).context("no mkfs.erofs: cargo xtask peers")?;
+    let archive = linux_archive()?;
+    let listed = Command::new("tar").arg("-tJf").arg(&archive).output().context("tar")?;
+    ensure!(listed.status.success(), "tar cannot list {}", archive.display());
+    let names: Vec<&[u8]> = listed
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter(|name| !name.is_empty() && !name.ends_with(b"/"))
+        .collect();
+    // Two of three, so that all parts of the tree are there.
+    let picked =
+        names.iter().enumerate().filter(|(number, _)| number % 3 != 2).map(|(_, name)| *name).take(FILES);
+    let list = room.join("files");
+    fs::write(&list, picked.collect::<Vec<_>>().join(&b'\n'))?;
+    let tree = room.join("tree");
+    fs::create_dir_all(&tree)?;
+    shell::run(Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(&tree).arg("-T").arg(&list))?;
+    let unfinished = room.join("tree.unfinished");
+    let options = ["--quiet", "-zlzma", "-C1048576", "-Eall-fragments"];
+    shell::run(Command::new(mkfs).args(options).args([&unfinished, &tree]))?;
+    fs::remove_dir_all(&tree)?;
+    fs::rename(unfinished, &image)?;
+    Ok(image)
 }

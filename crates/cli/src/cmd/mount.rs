@@ -14,6 +14,7 @@ use ferofs_fuse::MountOptions;
 
 use super::daemon_log;
 use super::image::ImageArgs;
+use super::mount_memory::{MemoryArgs, Record};
 use super::mount_options::{self, Sorted};
 use crate::exit::{Failure, Outcome};
 
@@ -56,6 +57,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) low_memory: bool,
 
+    #[command(flatten)]
+    pub(crate) memory: MemoryArgs,
+
     /// Let the FUSE daemon keep the rights that serving does not need
     #[arg(long)]
     pub(crate) no_sandbox: bool,
@@ -89,10 +93,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
     let args = &args;
     // Whatever way is taken, a bad superblock or root is told before anything appears.
-    let image = args.image.open_with(&args.open_options())?;
+    let mut image = args.image.open_with(&args.open_options())?;
     image.root().map_err(|e| Failure::about(&args.image.path, e))?;
     let daemon = std::env::var_os(READY_VARIABLE).is_some();
-    let try_kernel = args.kernel || !(args.fuse || args.foreground || daemon);
+    // The kernel's driver neither records nor pins.
+    let fuse = args.fuse || args.foreground || daemon || args.memory.wants_fuse();
+    let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
         match mount_in_kernel(args, &options) {
             Ok(()) => {
@@ -106,6 +112,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     if args.foreground || daemon {
+        if let Some(pinned) = args.memory.pin(&mut image)? {
+            args.say(&format!(
+                "pinned {} ranges, {} bytes; {} are not in the image",
+                pinned.ranges, pinned.bytes, pinned.missing
+            ));
+        }
         return serve(args, options, image, daemon);
     }
     drop(image);
@@ -129,6 +141,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Outcome {
 impl Args {
     fn open_options(&self) -> OpenOptions {
         let mut options = OpenOptions::default();
+        self.memory.apply(&mut options.engine);
         if self.low_memory {
             options.metadata_cache = LOW_CACHE;
             options.engine.packed_cache = LOW_CACHE;
@@ -205,6 +218,7 @@ fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) 
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
     let log = daemon_log::open(args.log_file.as_deref(), daemon)?;
+    let recording = args.memory.record(&args.image, &image)?;
     let mounted = ferofs_fuse::mount(image, &dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
     let null = daemon.then(leave).transpose()?;
     let mut keeper = super::keeper::start(&dir, pid_file.as_deref(), daemon)?;
@@ -229,7 +243,9 @@ fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) 
     // The thread holds nothing that could fail to be released.
     let _ = stop.join();
     keeper.wait()?;
-    served.map(|()| 0)
+    served?;
+    recording.map_or(Ok(()), Record::finish)?;
+    Ok(0)
 }
 
 /// One for each processor; and never one alone, which could not store into the page cache.

@@ -51,6 +51,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         options: args.options,
         threads: if args.single { std::num::NonZeroUsize::new(1) } else { None },
         low_memory: false,
+        memory: Default::default(),
         log_file: None,
         pid_file: None,
         no_sandbox: false,

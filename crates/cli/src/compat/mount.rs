@@ -60,6 +60,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         options: args.options,
         threads: None,
         low_memory: false,
+        memory: Default::default(),
         log_file: None,
         pid_file: None,
         no_sandbox: false,

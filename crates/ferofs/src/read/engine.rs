@@ -25,7 +25,7 @@ pub(super) mod stats;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use ferofs_format::{Fault, FileOffset, Incompat, Structure};
+use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, Incompat, Structure};
 
 use super::cache::BlockCache;
 use super::extent::{Extent, ExtentData, Location};
@@ -46,7 +46,7 @@ use stats::{Cause, Counter, Counters};
 
 pub use options::{EngineOptions, LowMemory, Policy, Strategy};
 pub use pins::Pinned;
-pub use profile::{HotRange, Profile, ProfileError};
+pub use profile::{HotRange, Profile, ProfileError, Recording};
 pub use stats::{Io, Stats};
 
 /// A file leads to the packed inode, and that to the metabox; sound images go no deeper.
@@ -75,7 +75,7 @@ pub(super) struct Engine {
     tails: Clusters,
     /// Decoded clusters of the packed inode.
     packed: Clusters,
-    pub recorder: Option<Recorder>,
+    pub recorder: Option<Arc<Recorder>>,
     pub pins: Pins,
 }
 
@@ -97,7 +97,7 @@ impl Engine {
             encoded: (encoded > 0).then(|| BlockCache::new(block_size, encoded, Arc::clone(&memory))),
             tails: clusters(options.tail_cache, LEAST_TAIL.min(options.tail_cache / 4)),
             packed: clusters(options.packed_cache, LEAST_PACKED),
-            recorder: options.record.then(Recorder::default),
+            recorder: options.record.then(Arc::default),
             pins: Pins::default(),
             memory,
         })
@@ -257,17 +257,31 @@ impl Request<'_> {
     /// nothing but the last time.
     fn hint(&self, map: &mut FileMap<'_>, next: FileOffset, size: u64) {
         let end = next.get().saturating_add(to_u64(self.len)).min(size);
+        let tell = |(device, pos, len): (DeviceId, BytePos, u64)| {
+            self.image.engine.counters.io(Cause::Hint, usize::try_from(len).unwrap_or(usize::MAX));
+            self.image.will_need(device, pos, len);
+        };
         let mut at = next.get();
+        let mut adjacent: Option<(DeviceId, BytePos, u64)> = None;
         while at < end {
             // What cannot be mapped is an error when it is read.
-            let Ok(extent) = map.extent_at(FileOffset::new(at)) else { return };
-            if let ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } = extent.data {
-                let len = usize::try_from(encoded_len).unwrap_or(usize::MAX);
-                self.image.engine.counters.io(Cause::Hint, len);
-                self.image.will_need(device, pos, encoded_len);
-            }
+            let Ok(extent) = map.extent_at(FileOffset::new(at)) else { break };
             at = extent.end();
+            let ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } = extent.data
+            else {
+                continue;
+            };
+            adjacent = match adjacent {
+                Some((before, start, len)) if before == device && start.checked_add(len) == Some(pos) => {
+                    Some((device, start, len.saturating_add(encoded_len)))
+                }
+                before => {
+                    before.into_iter().for_each(tell);
+                    Some((device, pos, encoded_len))
+                }
+            };
         }
+        adjacent.into_iter().for_each(tell);
     }
 
     /// Fills `buf` with the part of `extent` that starts at `offset`.

@@ -4,6 +4,7 @@
 //! decoding the same bytes again (cohort decompression). A claim need not end in the cache: see [`Claim::is_wanted`].
 //! Buffers pass from evicted clusters to new ones.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -108,7 +109,7 @@ impl Clusters {
     pub(crate) fn shrink(&self) {
         let mut state = self.lock();
         while state.slots.len() > 1 {
-            let Some(oldest) = state.oldest(None) else { break };
+            let Some(oldest) = state.oldest(0..=usize::MAX) else { break };
             self.drop_slot(&mut state, oldest);
         }
     }
@@ -118,13 +119,12 @@ impl Clusters {
         let capacity = self.class(len);
         let mut state = self.lock();
         while state.held.saturating_add(capacity) > self.budget {
-            // A buffer of the same size passes on as it is, so that a warm cache does not allocate.
-            let Some(oldest) = state.oldest(Some(capacity)).or_else(|| state.oldest(None)) else { break };
-            let slot = &mut state.slots[oldest];
-            if slot.bytes.as_ref().is_some_and(|bytes| bytes.capacity() == capacity) {
+            // A buffer of about this size passes on as it is, so that a warm cache does not allocate.
+            if let Some(fitting) = state.oldest(capacity..=capacity.saturating_mul(4)) {
                 // An idle buffer has no other owner.
-                return state.slots.swap_remove(oldest).bytes.unwrap_or_default();
+                return state.slots.swap_remove(fitting).bytes.unwrap_or_default();
             }
+            let Some(oldest) = state.oldest(0..=usize::MAX) else { break };
             self.drop_slot(&mut state, oldest);
         }
         state.held += capacity;
@@ -157,13 +157,13 @@ impl Clusters {
 }
 
 impl State {
-    /// The least recently used cluster, of a certain capacity if one is given.
-    fn oldest(&self, capacity: Option<usize>) -> Option<usize> {
+    /// The least recently used cluster of those whose buffers have a certain capacity.
+    fn oldest(&self, capacity: RangeInclusive<usize>) -> Option<usize> {
         // What others still copy from, or are decoding, stays.
         let idle = self.slots.iter().enumerate().filter(|(_, slot)| {
-            slot.bytes.as_ref().is_some_and(|bytes| {
-                Arc::strong_count(bytes) == 1 && capacity.is_none_or(|capacity| bytes.capacity() == capacity)
-            })
+            slot.bytes
+                .as_ref()
+                .is_some_and(|bytes| Arc::strong_count(bytes) == 1 && capacity.contains(&bytes.capacity()))
         });
         idle.min_by_key(|(_, slot)| slot.used).map(|(number, _)| number)
     }

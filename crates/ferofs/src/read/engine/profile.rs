@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferofs_format::{FileOffset, Nid};
 
@@ -27,6 +27,10 @@ const MAX_RANGES: usize = 1 << 20;
 pub(crate) struct Recorder {
     reads: Mutex<HashMap<(Nid, u64), u64>>,
 }
+
+/// What an image that was opened to record has counted; goes on counting while the image is read.
+#[derive(Clone, Debug)]
+pub struct Recording(pub(super) Arc<Recorder>);
 
 /// A range of a file, and how often it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,33 +105,47 @@ impl Recorder {
 
 impl Image {
     /// What was read of each file since the image was opened with
-    /// [`EngineOptions::record`](super::EngineOptions::record).
+    /// [`EngineOptions::record`](super::EngineOptions::record); empty without that.
     ///
-    /// Looks for the files in the whole tree.
+    /// # Errors
+    /// As [`Recording::profile`].
+    pub fn profile(&self) -> Result<Profile> {
+        self.recording().map_or_else(|| Ok(Profile::default()), |recording| recording.profile(self))
+    }
+
+    /// The counts of this image, for who gives the image away; `None` if it was not opened to record.
+    #[must_use]
+    pub fn recording(&self) -> Option<Recording> {
+        self.engine.recorder.clone().map(Recording)
+    }
+}
+
+impl Recording {
+    /// The counts so far, with the files' paths in `image`: the one that was recorded, or the same opened again. Looks
+    /// for the files in the whole tree.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] for a root that is none; what else cannot be listed is left out.
-    pub fn profile(&self) -> Result<Profile> {
-        let Some(recorder) = &self.engine.recorder else { return Ok(Profile::default()) };
-        let reads = recorder.lock().clone();
+    pub fn profile(&self, image: &Image) -> Result<Profile> {
+        let reads = self.0.lock().clone();
         let mut wanted: HashMap<Nid, Vec<(u64, u64)>> = HashMap::new();
         for ((nid, range), count) in reads {
             wanted.entry(nid).or_default().push((range, count));
         }
         let mut profile = Profile::default();
-        let mut dirs = vec![(self.root()?.nid(), PathBuf::from("/"))];
+        let mut dirs = vec![(image.root()?.nid(), PathBuf::from("/"))];
         let mut seen = std::collections::HashSet::new();
         while let Some((nid, path)) = dirs.pop().filter(|_| !wanted.is_empty()) {
-            let Ok(dir) = self.inode(nid) else { continue };
+            let Ok(dir) = image.inode(nid) else { continue };
             // Images may lie: a directory is listed once.
             if !seen.insert(nid) {
                 continue;
             }
-            let Ok(entries) = self.read_dir(&dir) else { continue };
+            let Ok(entries) = image.read_dir(&dir) else { continue };
             for entry in entries.flatten().filter(|entry| entry.name != b"." && entry.name != b"..") {
                 let path = path.join(OsStr::from_bytes(&entry.name));
                 let ranges = wanted.remove(&entry.nid).unwrap_or_default();
-                let Ok(inode) = self.inode(entry.nid) else { continue };
+                let Ok(inode) = image.inode(entry.nid) else { continue };
                 if inode.is_dir() {
                     dirs.push((entry.nid, path));
                     continue;
