@@ -5,9 +5,11 @@ pub(crate) mod cat;
 pub(crate) mod check;
 mod completions;
 mod daemon_log;
+mod diff;
 mod display;
 pub(crate) mod extract;
 pub(crate) mod image;
+mod inspect;
 mod keeper;
 mod links;
 pub(crate) mod ls;
@@ -15,6 +17,7 @@ pub(crate) mod mount;
 mod mount_memory;
 mod mount_options;
 mod mountinfo;
+mod names;
 mod sidecar;
 mod stats;
 
@@ -29,6 +32,8 @@ use crate::exit::{Failure, Outcome};
 pub(crate) enum Command {
     Build(Box<build::Args>),
     Check(check::Args),
+    Diff(diff::Args),
+    Inspect(inspect::Args),
     Extract(extract::Args),
     Ls(ls::Args),
     Mount(mount::Args),
@@ -47,6 +52,8 @@ pub(crate) fn run(command: Command) -> Outcome {
     match command {
         Command::Build(args) => build::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Extract(args) => extract::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Mount(args) => mount::run(&args),

@@ -40,6 +40,11 @@ impl Failure {
         Self { subject: None, reason: reason.into(), code: FAILURE }
     }
 
+    /// The same failure, with an exit code of its own.
+    pub(crate) fn with_code(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
     /// Whether the image is to blame, and not the system or the caller.
     pub(crate) fn is_damage(&self) -> bool {
         self.reason.downcast_ref::<ferofs::Error>().is_some_and(|error| error.corruption().is_some())

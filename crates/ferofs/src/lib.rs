@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`build`] | from a directory to an image |
 //! | [`check`] | an image held against the format's rules |
+//! | [`diff`] | two trees, images or directories, held against each other |
+//! | [`inspect`] | what an image consists of, and where it is |
 //! | [`extract`] | from an image to a directory |
 //! | [`error`] | the one error type: I/O, corrupt, unsupported, the caller's mistake |
 //! | [`read`] | from an image to names, attributes and bytes |
@@ -13,8 +15,10 @@
 pub mod build;
 pub mod check;
 mod claim;
+pub mod diff;
 pub mod error;
 pub mod extract;
+pub mod inspect;
 pub mod read;
 mod sparse;
 mod walk;

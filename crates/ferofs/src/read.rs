@@ -105,8 +105,8 @@ pub use engine::{
 };
 pub use extent::{Extent, ExtentData, Location};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
-pub use ferofs_format::superblock::Superblock;
-pub use ferofs_format::{FileOffset, Nid};
+pub use ferofs_format::superblock::{Compression, Superblock};
+pub use ferofs_format::{Algorithm, Compat, DeviceId, FileOffset, Incompat, Nid};
 pub use file::Extents;
 pub use image::{Image, MetadataPlace, OpenOptions};
 pub use inode::Inode;

@@ -8,6 +8,7 @@ use ferofs::read::Image;
 use serde_json::json;
 
 use super::image::ImageArgs;
+use super::names::shown;
 use crate::exit::Outcome;
 
 /// Exit codes of fsck(8).
@@ -91,7 +92,7 @@ pub(crate) fn print_findings(path: &Path, image: &Image, report: &Report) {
     let block_size = image.superblock().block_size;
     for finding in &report.findings {
         let Finding { corruption, content, also, .. } = finding;
-        let mut line = format!("{}: /{}: {corruption}", path.display(), finding.path.display());
+        let mut line = format!("{}: {}: {corruption}", path.display(), shown(&finding.path));
         if let Some(pos) = corruption.pos {
             line += &format!(", block {}", pos.block(block_size).get());
         }
@@ -99,7 +100,7 @@ pub(crate) fn print_findings(path: &Path, image: &Image, report: &Report) {
             line += &format!(", content {}..{}", content.start, content.end);
         }
         if let Some(also) = also {
-            line += &format!(", shared with /{}", also.display());
+            line += &format!(", shared with {}", shown(also));
         }
         eprintln!("ferofs: {line}");
     }

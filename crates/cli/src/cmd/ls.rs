@@ -33,13 +33,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-impl Args {
-    /// A short listing of `path`.
-    pub(crate) fn plain(image: ImageArgs, path: PathBuf) -> Self {
-        Self { image, path, long: false, recursive: false, json: false }
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Outcome {
     let image = args.image.open()?;
     let listing = Listing { image: &image, args };
@@ -138,7 +131,7 @@ fn write_name(name: &Path, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// The ten characters that `ls -l` shows.
-fn mode_string(file_type: FileType, permissions: u16) -> String {
+pub(crate) fn mode_string(file_type: FileType, permissions: u16) -> String {
     let kind = match file_type {
         FileType::Regular => '-',
         FileType::Directory => 'd',
@@ -164,8 +157,13 @@ fn mode_string(file_type: FileType, permissions: u16) -> String {
 }
 
 pub(crate) fn time_string(secs: i64) -> String {
+    time_format(secs, "%Y-%m-%d %H:%M")
+}
+
+/// A time (UTC), as `format` says in the way of strftime(3).
+pub(crate) fn time_format(secs: i64, format: &str) -> String {
     match jiff::Timestamp::from_second(secs) {
-        Ok(time) => time.strftime("%Y-%m-%d %H:%M").to_string(),
+        Ok(time) => time.strftime(format).to_string(),
         Err(_) => format!("@{secs}"),
     }
 }

@@ -1,14 +1,23 @@
-//! `dump.erofs [OPTIONS] IMAGE`: the superblock, files, and their content, in erofs-utils' form.
+//! `dump.erofs [OPTIONS] IMAGE`: the superblock, statistics, files, and their content, in erofs-utils' form, which
+//! scripts read.
+
+mod statistics;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use ferofs::read::{ExtentData, FileOffset, Image, Inode, Location, Nid, Superblock};
+use ferofs::inspect::path_of;
+use ferofs::read::{
+    Algorithm, Compat, DataLayout, DeviceId, ExtentData, FileOffset, FileType, Image, Incompat, Inode,
+    Location, Nid, Place, Superblock,
+};
 
+use crate::cmd::extract::nid;
 use crate::cmd::image::ImageArgs;
-use crate::cmd::{cat, ls};
+use crate::cmd::ls::{mode_string, time_format};
 use crate::exit::{About, Failure, Outcome};
 
 /// Look into an EROFS image.
@@ -22,25 +31,33 @@ struct Args {
     #[arg(short = 's')]
     superblock: bool,
 
+    /// Show statistics of the image
+    #[arg(short = 'S')]
+    statistics: bool,
+
     /// Show the extents of the file of --nid or --path
     #[arg(short = 'e')]
     extents: bool,
 
     /// The file to look at, by its nid
-    #[arg(long, value_name = "NID")]
+    #[arg(long, value_name = "NID", value_parser = nid)]
     nid: Option<u64>,
 
     /// The file to look at, by its path
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "nid")]
     path: Option<PathBuf>,
 
-    /// List the directory of --path
+    /// List the directory of --nid or --path
     #[arg(long)]
     ls: bool,
 
-    /// Write the content of the file of --path
+    /// Write the content of the file of --nid or --path
     #[arg(long)]
     cat: bool,
+
+    /// Print what udev wants to know
+    #[arg(long)]
+    blkid_udev: bool,
 
     /// Print the version
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
@@ -50,92 +67,267 @@ struct Args {
 /// Runs `dump.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
-    let path = args.path.clone().unwrap_or_else(|| "/".into());
-    if args.ls {
-        return ls::run(&ls::Args::plain(args.image, path));
-    }
-    if args.cat {
-        return cat::run(&cat::Args { image: args.image, paths: vec![path] });
-    }
+    let subject = &args.image.path;
     let image = args.image.open()?;
     let mut out = BufWriter::new(io::stdout().lock());
     let file = match (args.nid, &args.path) {
-        (Some(nid), _) => Some(image.inode(Nid::new(nid)).about(&args.image.path)?),
-        (None, Some(path)) => Some(image.resolve(path, false).about(&args.image.path)?),
+        (Some(nid), _) => Some(image.inode(Nid::new(nid)).about(subject)?),
+        (None, Some(path)) => Some(image.resolve(path, false).about(subject)?),
         (None, None) => None,
     };
-    if args.superblock || file.is_none() {
-        write_superblock(image.superblock(), &mut out)?;
+    if args.blkid_udev {
+        write_udev(image.superblock(), &mut out)?;
+    } else if args.superblock || (file.is_none() && !args.statistics) {
+        write_superblock(&image, &mut out)?;
     }
-    if let Some(file) = file {
-        write_file(&file, &mut out)?;
+    if args.statistics {
+        statistics::write(&image, subject, &mut out)?;
+    }
+    let Some(file) = file else {
+        if args.extents || args.ls || args.cat {
+            return Err(Failure::about(subject, "-e, --ls and --cat need --nid or --path"));
+        }
+        out.flush()?;
+        return Ok(0);
+    };
+    if args.cat {
+        write_content(subject, &image, &file, &mut out)?;
+    } else {
+        let path = args.path.clone().or_else(|| path_of(&image, file.nid())).unwrap_or_default();
+        write_file(&image, &file, &path, &mut out)?;
+        if args.ls {
+            write_directory(subject, &image, &file, &mut out)?;
+        }
         if args.extents {
-            write_extents(&args, &image, &file, &mut out)?;
+            write_extents(subject, &image, &file, &path, &mut out)?;
         }
     }
     out.flush()?;
     Ok(0)
 }
 
-fn write_superblock(superblock: &Superblock, out: &mut impl Write) -> io::Result<()> {
+fn write_udev(superblock: &Superblock, out: &mut impl Write) -> io::Result<()> {
+    let uuid = uuid(superblock);
+    let label: String = String::from_utf8_lossy(&superblock.volume_name).trim_end_matches('\0').to_owned();
+    // What udev imports is a line each: a label must not make another one.
+    let label: String = label.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect();
+    if !label.is_empty() {
+        writeln!(out, "ID_FS_LABEL={label}\nID_FS_LABEL_ENC={label}")?;
+    }
+    writeln!(out, "ID_FS_UUID={uuid}\nID_FS_UUID_ENC={uuid}\nID_FS_TYPE=erofs\nID_FS_USAGE=filesystem")
+}
+
+fn write_superblock(image: &Image, out: &mut impl Write) -> io::Result<()> {
+    let superblock = image.superblock();
     let field = |out: &mut dyn Write, name: &str, value: &dyn std::fmt::Display| {
-        writeln!(out, "{:<45}{value}", format!("{name}:"))
+        writeln!(out, "{:<45} {value}", format!("{name}:"))
     };
-    let hex: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    let groups = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
     field(out, "Filesystem magic number", &"0xE0F5E1E2")?;
     field(out, "Filesystem blocksize", &superblock.block_size)?;
     field(out, "Filesystem blocks", &superblock.blocks)?;
     field(out, "Filesystem inode metadata start block", &superblock.meta.get())?;
     field(out, "Filesystem shared xattr metadata start block", &superblock.xattr.get())?;
     field(out, "Filesystem root nid", &superblock.root.get())?;
+    if let Some(packed) = superblock.packed {
+        field(out, "Filesystem packed nid", &packed.get())?;
+    }
+    if let Some(metabox) = superblock.metabox {
+        field(out, "Filesystem metabox nid", &metabox.get())?;
+    }
+    match superblock.compression {
+        ferofs::read::Compression::Configured { .. } => {
+            let used = Algorithm::ALL.into_iter().filter(|a| image.configs().contains(*a));
+            field(out, "Filesystem compr_algs", &used.map(Algorithm::name).collect::<Vec<_>>().join(" "))?;
+        }
+        ferofs::read::Compression::Lz4Only { max_distance } => {
+            field(out, "Filesystem lz4_max_distance", &max_distance)?;
+        }
+    }
+    field(out, "Filesystem sb_size", &superblock.size())?;
     field(out, "Filesystem inode count", &superblock.inodes)?;
     let created = superblock.epoch.saturating_add(superblock.build_time.into());
-    field(out, "Filesystem created", &ls::time_string(created))?;
-    let compat = superblock.compat.iter_names().map(|(name, _)| name);
-    let incompat = superblock.incompat.iter_names().map(|(name, _)| name);
-    let features: Vec<_> = compat.chain(incompat).map(str::to_lowercase).collect();
-    field(out, "Filesystem features", &features.join(" "))?;
-    field(out, "Filesystem UUID", &groups.join("-"))
-}
-
-fn write_file(file: &Inode, out: &mut impl Write) -> io::Result<()> {
-    let disk = file.on_disk();
-    writeln!(out, "NID: {}  Links: {}  Layout: {:?}", file.nid().get(), disk.nlink, disk.layout)?;
-    writeln!(
+    field(out, "Filesystem created", &time_format(created, "%a %b %e %H:%M:%S %Y"))?;
+    field(
         out,
-        "Size: {}  Mode: {:04o}  Uid: {}  Gid: {}",
-        disk.size, disk.permissions, disk.uid, disk.gid
+        "Filesystem compatible features",
+        &names(COMPAT.iter().map(|(bit, name)| (superblock.compat.contains(*bit), *name))),
     )?;
-    writeln!(out, "Timestamp: {}.{:09}", disk.mtime.secs, disk.mtime.nanos)
+    field(
+        out,
+        "Filesystem incompatible features",
+        &names(INCOMPAT.iter().map(|(bit, name, _)| (superblock.incompat.contains(*bit), *name))),
+    )?;
+    field(out, "Filesystem UUID", &uuid(superblock))?;
+    if let Some((major, minor)) = required_kernel(image) {
+        writeln!(out, "{:<45} {major}.{minor}", "Required upstream Linux kernel version:")?;
+    }
+    Ok(())
 }
 
-fn write_extents(args: &Args, image: &Image, file: &Inode, out: &mut impl Write) -> Result<(), Failure> {
-    writeln!(out, " Ext:   logical offset   |  length :     physical offset    |  length")?;
-    let extents = image.extents(file, FileOffset::new(0)).about(&args.image.path)?;
-    for (number, extent) in extents.enumerate() {
-        let extent = extent.about(&args.image.path)?;
-        let (start, len) = match extent.data {
-            ExtentData::Stored { at } | ExtentData::Interlaced { at } => (position(at), extent.len),
-            ExtentData::Encoded { at, encoded_len, .. } => (position(at), encoded_len),
-            ExtentData::Hole => (0, 0),
-            ExtentData::Fragment { offset } => (offset.get(), extent.len),
+/// Compatible features, as erofs-utils call them.
+const COMPAT: [(Compat, &str); 6] = [
+    (Compat::SB_CHKSUM, "sb_csum"),
+    (Compat::MTIME, "mtime"),
+    (Compat::XATTR_FILTER, "xattr_filter"),
+    (Compat::SHARED_EA_IN_METABOX, "shared_ea_in_metabox"),
+    (Compat::PLAIN_XATTR_PFX, "plain_xattr_pfx"),
+    (Compat::ISHARE_XATTRS, "ishare_xattrs"),
+];
+
+/// Incompatible ones, with the first Linux that has them.
+const INCOMPAT: [(Incompat, &str, (u32, u32)); 11] = [
+    (Incompat::LZ4_0PADDING, "lz4_0padding", (5, 4)),
+    (Incompat::COMPR_CFGS, "compr_cfgs", (5, 13)),
+    (Incompat::BIG_PCLUSTER, "big_pcluster", (5, 13)),
+    (Incompat::CHUNKED_FILE, "chunked_file", (5, 15)),
+    (Incompat::DEVICE_TABLE, "device_table", (5, 16)),
+    (Incompat::ZTAILPACKING, "ztailpacking", (5, 17)),
+    (Incompat::FRAGMENTS, "fragments", (6, 1)),
+    (Incompat::DEDUPE, "dedupe", (6, 1)),
+    (Incompat::XATTR_PREFIXES, "xattr_prefixes", (6, 4)),
+    (Incompat::BIT48, "48bit", (6, 15)),
+    (Incompat::METABOX, "metabox", (6, 17)),
+];
+
+/// Each name that is set, with a space after it, as erofs-utils print them.
+fn names<'a>(all: impl Iterator<Item = (bool, &'a str)>) -> String {
+    all.filter(|(set, _)| *set).map(|(_, name)| format!("{name} ")).collect()
+}
+
+fn required_kernel(image: &Image) -> Option<(u32, u32)> {
+    let incompat = image.superblock().incompat;
+    let features = INCOMPAT.iter().filter(|(bit, ..)| incompat.contains(*bit)).map(|(.., kernel)| *kernel);
+    let configs = image.configs();
+    let algorithms = Algorithm::ALL.into_iter().filter(|a| configs.contains(*a)).filter_map(|a| match a {
+        Algorithm::Lz4 => None,
+        Algorithm::Lzma => Some((5, 16)),
+        Algorithm::Deflate => Some((6, 6)),
+        Algorithm::Zstd => Some((6, 10)),
+    });
+    features.chain(algorithms).max()
+}
+
+fn uuid(superblock: &Superblock) -> String {
+    let hex: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+fn write_file(image: &Image, file: &Inode, path: &Path, out: &mut impl Write) -> io::Result<()> {
+    let disk = file.on_disk();
+    let on_disk = on_disk_size(image, file);
+    let ratio = if disk.size == 0 { 0.0 } else { on_disk as f64 * 100.0 / disk.size as f64 };
+    let layout = match disk.layout {
+        DataLayout::FlatPlain => 0,
+        DataLayout::CompressedFull => 1,
+        DataLayout::FlatInline => 2,
+        DataLayout::CompressedCompact => 3,
+        DataLayout::ChunkBased => 4,
+    };
+    let kind = match disk.file_type {
+        FileType::Regular => "regular file",
+        FileType::Directory => "directory",
+        FileType::CharDevice => "char dev",
+        FileType::BlockDevice => "block dev",
+        FileType::Fifo => "FIFO file",
+        FileType::Socket => "SOCK file",
+        FileType::Symlink => "symlink file",
+    };
+    out.write_all(b"Path : ")?;
+    out.write_all(path.as_os_str().as_bytes())?;
+    writeln!(out, "\nSize: {}  On-disk size: {on_disk}  {kind}", disk.size)?;
+    write!(out, "NID: {}   Links: {}   ", file.nid().get(), disk.nlink)?;
+    writeln!(out, "Layout: {layout}   Compression ratio: {ratio:.2}%")?;
+    writeln!(out, "Inode size: {}   Xattr size: {}", disk.version.size(), file.xattr_size())?;
+    let mode = mode_string(disk.file_type, disk.permissions);
+    let (uid, gid, permissions) = (disk.uid, disk.gid, disk.permissions);
+    writeln!(out, "Uid: {uid}   Gid: {gid}  Access: {permissions:04o}/{}", &mode[1..])?;
+    let time = time_format(disk.mtime.secs, "%Y-%m-%d %H:%M:%S");
+    writeln!(out, "Timestamp: {time}.{:09}", disk.mtime.nanos)
+}
+
+/// What erofs-utils take for a file's size on disk: that of compressed blocks, or else that of the content.
+fn on_disk_size(image: &Image, file: &Inode) -> u64 {
+    match file.on_disk().place {
+        Place::Compressed { blocks } => blocks.saturating_mul(image.superblock().block_size.bytes64()),
+        _ => file.size(),
+    }
+}
+
+fn write_directory(subject: &Path, image: &Image, file: &Inode, out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "\n       NID TYPE  FILENAME")?;
+    for entry in image.read_dir(file).about(subject)? {
+        let entry = entry.about(subject)?;
+        let kind = match entry.file_type {
+            None => 0,
+            Some(FileType::Regular) => 1,
+            Some(FileType::Directory) => 2,
+            Some(FileType::CharDevice) => 3,
+            Some(FileType::BlockDevice) => 4,
+            Some(FileType::Fifo) => 5,
+            Some(FileType::Socket) => 6,
+            Some(FileType::Symlink) => 7,
         };
+        write!(out, "{:>10}    {kind}  ", entry.nid.get())?;
+        out.write_all(&entry.name)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn write_content(subject: &Path, image: &Image, file: &Inode, out: &mut impl Write) -> Result<(), Failure> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut offset = FileOffset::new(0);
+    loop {
+        let len = image.read_at(file, offset, &mut buffer).about(subject)?;
+        if len == 0 {
+            return Ok(());
+        }
+        out.write_all(&buffer[..len])?;
+        offset = FileOffset::new(offset.get().saturating_add(len as u64));
+    }
+}
+
+fn write_extents(
+    subject: &Path,
+    image: &Image,
+    file: &Inode,
+    path: &Path,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    writeln!(out, "\n Ext:   logical offset   |  length :     physical offset    |  length")?;
+    let mut count = 0u64;
+    for extent in image.extents(file, FileOffset::new(0)).about(subject)? {
+        let mut extent = extent.about(subject)?;
+        // erofs-utils tell of whole blocks where content is stored on blocks.
+        let on_blocks = matches!(extent.data, ExtentData::Stored { at: Location::Device(..) });
+        if on_blocks && !file.layout().is_compressed() {
+            extent.len = extent.len.next_multiple_of(image.superblock().block_size.bytes64());
+        }
+        let (device, start, len) = match extent.data {
+            ExtentData::Stored { at } | ExtentData::Interlaced { at } => position(at, extent.len),
+            ExtentData::Encoded { at, encoded_len, .. } => position(at, encoded_len),
+            ExtentData::Hole | ExtentData::Fragment { .. } => (DeviceId::new(0), 0, 0),
+        };
+        let device =
+            if device == DeviceId::new(0) { String::new() } else { format!("  # device {}", device.get()) };
         writeln!(
             out,
-            "{number:>4}: {:>8}..{:>8} | {:>7} : {start:>10}..{:>10} | {len:>7}",
+            "{count:>4}: {:>8}..{:>8} | {:>7} : {start:>10}..{:>10} | {len:>7}{device}",
             extent.start.get(),
             extent.end(),
             extent.len,
             start.saturating_add(len),
         )?;
+        count += 1;
     }
+    out.write_all(path.as_os_str().as_bytes())?;
+    writeln!(out, ": {count} extents found")?;
     Ok(())
 }
 
-const fn position(at: Location) -> u64 {
+const fn position(at: Location, len: u64) -> (DeviceId, u64, u64) {
     match at {
-        Location::Device(_, pos) => pos.get(),
-        Location::Metadata(place) => place.pos.get(),
+        Location::Device(device, pos) => (device, pos.get(), len),
+        Location::Metadata(place) => (DeviceId::new(0), place.pos.get(), len),
     }
 }

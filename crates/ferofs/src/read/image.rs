@@ -214,7 +214,7 @@ impl Image {
     }
 
     /// Fills `buf` from a device without any caching; `device` 0 is the unified address space.
-    pub(super) fn read_device(
+    pub(crate) fn read_device(
         &self,
         device: DeviceId,
         pos: BytePos,
@@ -247,6 +247,15 @@ impl Image {
         }
         let device = self.devices.get(usize::from(device.get()))?;
         Some((&*device.source, pos))
+    }
+
+    /// Whether both are opened from the same files.
+    #[must_use]
+    pub fn is_same_image(&self, other: &Self) -> bool {
+        let identities = |image: &Self| -> Option<Vec<_>> {
+            image.devices.iter().map(|device| device.source.identity()).collect()
+        };
+        identities(self).is_some_and(|own| identities(other) == Some(own))
     }
 
     /// The device that holds `pos`, and where there; device 0 is the unified address space.

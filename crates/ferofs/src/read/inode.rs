@@ -98,6 +98,12 @@ impl Inode {
         self.place
     }
 
+    /// Bytes of its xattr region.
+    #[must_use]
+    pub fn xattr_size(&self) -> usize {
+        xattr::region_size(self.disk.xattr_icount)
+    }
+
     /// Where the xattr region starts, and its length in bytes, which may be 0.
     pub(super) fn xattr_region(&self) -> Result<(MetadataPlace, usize)> {
         let start = self.place.offset(to_u64(self.disk.version.size()))?;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -22,6 +22,12 @@ pub trait Source: Send + Sync {
     /// making the caller wait.
     fn will_need(&self, pos: u64, len: u64) {
         let _ = (pos, len);
+    }
+
+    /// What is the same for two sources of the same bytes, where that can be told: device, inode, and where in the
+    /// file the source starts.
+    fn identity(&self) -> Option<(u64, u64, u64)> {
+        None
     }
 }
 
@@ -64,6 +70,11 @@ impl FileSource {
 }
 
 impl Source for FileSource {
+    fn identity(&self) -> Option<(u64, u64, u64)> {
+        let metadata = self.file.metadata().ok()?;
+        Some((metadata.dev(), metadata.ino(), self.start))
+    }
+
     fn size(&self) -> u64 {
         self.size
     }

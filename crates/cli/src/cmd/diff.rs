@@ -1,0 +1,240 @@
+//! `ferofs diff`: two trees held against each other, each an image or a directory.
+
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use ferofs::diff::{Change, ChangeKind, Changed, Event, Options, Side, Stat, diff};
+use ferofs::inspect::type_name;
+use ferofs::read::{FileSource, FileType, Image};
+use serde_json::{Value, json};
+
+use super::names::{human, shown};
+use crate::exit::{About, Failure, Outcome};
+
+/// As of diff(1).
+const DIFFERENT: u8 = 1;
+const TROUBLE: u8 = 2;
+
+/// Compare images and directories
+///
+/// Shows what was added, removed and changed, a line each: content, mode, owner, time, attributes. Exit codes are those
+/// of diff(1): 0 no differences, 1 differences, 2 trouble.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The first tree: an image or a directory
+    first: PathBuf,
+
+    /// The second tree: an image or a directory
+    second: PathBuf,
+
+    /// Do not compare these
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    ignore: Vec<Aspect>,
+
+    /// Print nothing, and stop at the first difference
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// One JSON object a line, and one with sums at the end
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Aspect {
+    Content,
+    Mode,
+    Owner,
+    Times,
+    Xattrs,
+}
+
+#[derive(Default)]
+struct Sums {
+    added: u64,
+    added_bytes: u64,
+    removed: u64,
+    removed_bytes: u64,
+    changed: u64,
+    failed: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    compare(args).map_err(|failure| failure.with_code(TROUBLE))
+}
+
+fn compare(args: &Args) -> Outcome {
+    let compares = |aspect| !args.ignore.contains(&aspect);
+    let options = Options {
+        content: compares(Aspect::Content),
+        mode: compares(Aspect::Mode),
+        owner: compares(Aspect::Owner),
+        times: compares(Aspect::Times),
+        xattrs: compares(Aspect::Xattrs),
+    };
+    let (first, second) = (side(&args.first)?, side(&args.second)?);
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut sums = Sums::default();
+    let mut written: io::Result<()> = Ok(());
+    let walked = diff(&first, &second, &options, |event| {
+        match event {
+            Event::Failed { path, error } => {
+                sums.failed += 1;
+                eprintln!("ferofs: {}: {error}", shown(&path));
+            }
+            Event::Change(change) => {
+                sums.add(&change);
+                if args.quiet {
+                    return ControlFlow::Break(());
+                }
+                written = if args.json {
+                    writeln!(out, "{}", json_change(&change))
+                } else {
+                    writeln!(out, "{}", line(&change))
+                };
+            }
+        }
+        if written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    walked.map_err(Failure::from_named)?;
+    written?;
+    if !args.quiet {
+        sums.write(args.json, &mut out)?;
+    }
+    out.flush()?;
+    Ok(match sums {
+        Sums { failed: 1.., .. } => TROUBLE,
+        Sums { added: 0, removed: 0, changed: 0, .. } => 0,
+        _ => DIFFERENT,
+    })
+}
+
+fn side(path: &Path) -> Result<Side, Failure> {
+    if path.is_dir() {
+        return Ok(Side::Directory(path.to_owned()));
+    }
+    let source = FileSource::open(path, 0).map_err(Failure::from_named)?;
+    Ok(Side::Image(Box::new(Image::open(source).about(path)?)))
+}
+
+impl Sums {
+    fn add(&mut self, change: &Change) {
+        match &change.kind {
+            ChangeKind::Added(stat) => {
+                self.added += 1;
+                self.added_bytes = self.added_bytes.saturating_add(stat.size);
+            }
+            ChangeKind::Removed(stat) => {
+                self.removed += 1;
+                self.removed_bytes = self.removed_bytes.saturating_add(stat.size);
+            }
+            ChangeKind::Changed(_) => self.changed += 1,
+        }
+    }
+
+    fn write(&self, as_json: bool, out: &mut impl Write) -> io::Result<()> {
+        let Self { added, added_bytes, removed, removed_bytes, changed, failed } = self;
+        if as_json {
+            let sums = json!({
+                "change": "sums",
+                "added": added,
+                "added_bytes": added_bytes,
+                "removed": removed,
+                "removed_bytes": removed_bytes,
+                "changed": changed,
+                "failed": failed,
+            });
+            return writeln!(out, "{sums}");
+        }
+        if added + removed + changed == 0 {
+            return Ok(());
+        }
+        let (more, less) = (human(*added_bytes), human(*removed_bytes));
+        writeln!(out, "{added} added ({more}), {removed} removed ({less}), {changed} changed")
+    }
+}
+
+fn line(change: &Change) -> String {
+    let path = shown(&change.path);
+    let one = |sign: char, stat: &Stat| match stat.file_type {
+        FileType::Regular => format!("{sign} {path} ({})", human(stat.size)),
+        other => format!("{sign} {path} ({})", type_name(other)),
+    };
+    match &change.kind {
+        ChangeKind::Added(stat) => one('+', stat),
+        ChangeKind::Removed(stat) => one('-', stat),
+        ChangeKind::Changed(changed) => format!("~ {path}: {}", details(changed).join(", ")),
+    }
+}
+
+fn details(changed: &Changed) -> Vec<String> {
+    let [a, b] = &changed.stat;
+    let mut all = Vec::new();
+    if changed.file_type {
+        all.push(format!("{} -> {}", type_name(a.file_type), type_name(b.file_type)));
+    }
+    if changed.content {
+        all.push(match a.size == b.size {
+            true => "content".to_owned(),
+            false => format!("content {} -> {} bytes", a.size, b.size),
+        });
+    }
+    if changed.mode {
+        all.push(format!("mode {:04o} -> {:04o}", a.permissions, b.permissions));
+    }
+    if changed.owner {
+        all.push(format!("owner {}:{} -> {}:{}", a.uid, a.gid, b.uid, b.gid));
+    }
+    if changed.mtime {
+        let time = |stat: &Stat| format!("{}.{:09}", stat.mtime.secs, stat.mtime.nanos);
+        all.push(format!("time {} -> {}", time(a), time(b)));
+    }
+    if !changed.xattrs.is_empty() {
+        let names: Vec<_> = changed.xattrs.iter().map(|name| name.escape_ascii().to_string()).collect();
+        all.push(format!("xattrs {}", names.join(" ")));
+    }
+    all
+}
+
+fn json_change(change: &Change) -> Value {
+    let stat = |stat: &Stat| {
+        json!({
+            "type": type_name(stat.file_type),
+            "mode": format!("{:04o}", stat.permissions),
+            "uid": stat.uid,
+            "gid": stat.gid,
+            "size": stat.size,
+            "mtime": stat.mtime.secs,
+            "mtime_nsec": stat.mtime.nanos,
+        })
+    };
+    let path = format!("/{}", change.path.display());
+    match &change.kind {
+        ChangeKind::Added(added) => json!({ "change": "added", "path": path, "to": stat(added) }),
+        ChangeKind::Removed(removed) => json!({ "change": "removed", "path": path, "from": stat(removed) }),
+        ChangeKind::Changed(changed) => {
+            let flags = [
+                ("type", changed.file_type),
+                ("content", changed.content),
+                ("mode", changed.mode),
+                ("owner", changed.owner),
+                ("mtime", changed.mtime),
+                ("xattrs", !changed.xattrs.is_empty()),
+            ];
+            let what: Vec<_> = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect();
+            let xattrs: Vec<_> =
+                changed.xattrs.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+            let [from, to] = &changed.stat;
+            json!({
+                "change": "changed",
+                "path": path,
+                "what": what,
+                "from": stat(from),
+                "to": stat(to),
+                "xattrs": xattrs,
+            })
+        }
+    }
+}

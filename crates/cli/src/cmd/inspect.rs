@@ -1,0 +1,190 @@
+//! `ferofs inspect`: what an image consists of, for people (text, a page to look at) and programs (JSON).
+
+mod html;
+mod report;
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use ferofs::inspect::{Options, block_owners, inspect};
+use ferofs::read::{DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
+use serde_json::{Value, json};
+
+use super::image::ImageArgs;
+use super::names::shown;
+use crate::exit::{About, Failure, Outcome};
+
+/// Owners of a block that are told.
+const MAX_OWNERS: usize = 1000;
+
+/// See inside an image
+///
+/// Features, totals, compression by type and extension, the largest files, what sharing saves, and where in the image
+/// all of it is.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    image: ImageArgs,
+
+    /// Show the extents of this file instead
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["block", "html"])]
+    path: Option<PathBuf>,
+
+    /// Show whose block N is instead
+    #[arg(long, value_name = "N", conflicts_with = "html")]
+    block: Option<u64>,
+
+    /// Write one self-contained page to look at in a browser
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    html: Option<PathBuf>,
+
+    /// Show so many of the largest files
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+
+    /// Report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let image = args.image.open()?;
+    let subject = &args.image.path;
+    let mut out = BufWriter::new(io::stdout().lock());
+    if let Some(path) = &args.path {
+        file(args, &image, path, &mut out)?;
+    } else if let Some(block) = args.block {
+        owners(args, &image, block, &mut out)?;
+    } else {
+        let options = Options { largest: args.top, files: args.html.is_some() };
+        let inspection = inspect(&image, &options).about(subject)?;
+        for (path, corruption) in &inspection.damage {
+            eprintln!("ferofs: {}: {}: {corruption}", subject.display(), shown(path));
+        }
+        match &args.html {
+            Some(target) => {
+                let page = html::page(subject, &image, &inspection);
+                std::fs::write(target, page)
+                    .map_err(|error| Failure::from_named(ferofs::Error::io("write", target, error)))?;
+            }
+            None if args.json => writeln!(out, "{}", report::to_json(&image, &inspection))?,
+            None => report::write(&image, &inspection, &mut out)?,
+        }
+        out.flush()?;
+        return Ok(u8::from(!inspection.damage.is_empty()));
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+fn file(args: &Args, image: &Image, path: &Path, out: &mut impl Write) -> Result<(), Failure> {
+    let subject = &args.image.path;
+    let inode = image.resolve(path, false).about(subject)?;
+    let disk = inode.on_disk();
+    if args.json {
+        let mut extents = Vec::new();
+        for extent in image.extents(&inode, FileOffset::new(0)).about(subject)? {
+            extents.push(json_extent(&extent.about(subject)?));
+        }
+        let object = json!({
+            "path": format!("/{}", path.strip_prefix("/").unwrap_or(path).display()),
+            "nid": inode.nid().get(),
+            "position": inode.place().pos.get(),
+            "layout": format!("{:?}", disk.layout),
+            "size": disk.size,
+            "extents": extents,
+        });
+        writeln!(out, "{object}")?;
+        return Ok(());
+    }
+    writeln!(out, "{}", shown(path.strip_prefix("/").unwrap_or(path)))?;
+    let place = if inode.place().in_metabox { "metabox byte" } else { "byte" };
+    let pos = inode.place().pos.get();
+    writeln!(out, "nid {}, {place} {pos}, {:?}, {} bytes", inode.nid().get(), disk.layout, disk.size)?;
+    write_extents(image, &inode, subject, out)
+}
+
+fn write_extents(image: &Image, inode: &Inode, subject: &Path, out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "{:>20} {:>12}  {:>20} {:>10}  stored as", "offset", "bytes", "in the image", "bytes")?;
+    let mut sum = (0u64, 0u64);
+    let mut count = 0u64;
+    for extent in image.extents(inode, FileOffset::new(0)).about(subject)? {
+        let extent = extent.about(subject)?;
+        let (kind, at, len) = describe(&extent);
+        let at = at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+        writeln!(out, "{:>20} {:>12}  {at:>20} {len:>10}  {kind}", extent.start.get(), extent.len)?;
+        sum = (sum.0.saturating_add(extent.len), sum.1.saturating_add(len));
+        count += 1;
+    }
+    writeln!(out, "{count} extents, {} bytes in {}", sum.0, sum.1)?;
+    Ok(())
+}
+
+/// How an extent is stored, where, and in how many bytes.
+fn describe(extent: &Extent) -> (String, Option<u64>, u64) {
+    let at = |at: Location| match at {
+        Location::Device(device, pos) if device == DeviceId::new(0) => (String::new(), pos.get()),
+        Location::Device(device, pos) => (format!(", device {}", device.get()), pos.get()),
+        Location::Metadata(place) => (", inline".to_owned(), place.pos.get()),
+    };
+    match extent.data {
+        ExtentData::Hole => ("hole".to_owned(), None, 0),
+        ExtentData::Stored { at: place } => {
+            let (note, pos) = at(place);
+            (format!("stored{note}"), Some(pos), extent.len)
+        }
+        ExtentData::Interlaced { at: place } => {
+            let (note, pos) = at(place);
+            (format!("stored, rotated{note}"), Some(pos), extent.len)
+        }
+        ExtentData::Encoded { algorithm, at: place, encoded_len, partial } => {
+            let (note, pos) = at(place);
+            let shared = if partial { ", in part" } else { "" };
+            (format!("{}{shared}{note}", algorithm.name()), Some(pos), encoded_len)
+        }
+        ExtentData::Fragment { offset } => ("fragment".to_owned(), Some(offset.get()), extent.len),
+    }
+}
+
+fn json_extent(extent: &Extent) -> Value {
+    let (kind, at, len) = describe(extent);
+    json!({ "offset": extent.start.get(), "bytes": extent.len, "kind": kind, "position": at, "stored": len })
+}
+
+fn owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> Result<(), Failure> {
+    let owners = block_owners(image, DeviceId::new(0), block, MAX_OWNERS).about(&args.image.path)?;
+    let is_superblock = {
+        let superblock = image.superblock();
+        let end = 1024 + superblock.size() as u64;
+        block.saturating_mul(superblock.block_size.bytes64()) < end
+    };
+    if args.json {
+        let owners: Vec<_> = owners
+            .iter()
+            .map(|owner| {
+                json!({
+                    "path": format!("/{}", owner.path.display()),
+                    "nid": owner.nid.get(),
+                    "content": owner.content.as_ref().map(|content| [content.start, content.end]),
+                })
+            })
+            .collect();
+        writeln!(out, "{}", json!({ "block": block, "superblock": is_superblock, "owners": owners }))?;
+        return Ok(());
+    }
+    if is_superblock {
+        writeln!(out, "superblock")?;
+    }
+    for owner in &owners {
+        match &owner.content {
+            Some(content) => {
+                writeln!(out, "{} content {}..{}", shown(&owner.path), content.start, content.end)?
+            }
+            None => writeln!(out, "{} inode {}", shown(&owner.path), owner.nid.get())?,
+        }
+    }
+    if owners.is_empty() && !is_superblock {
+        writeln!(out, "no file has a part of block {block}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! One side of a comparison: an image, or a directory of the system.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use ferofs_format::{Fault, FileOffset, Nid, Structure};
+
+use super::Stat;
+use super::content::Content;
+use crate::error::{Corruption, Error, Result};
+use crate::read::{FileType, Image, Inode, Place, Rdev, Timestamp};
+
+/// One side of a comparison.
+#[derive(Debug)]
+pub enum Side {
+    /// The tree of an image.
+    Image(Box<Image>),
+    /// The tree below a directory.
+    Directory(PathBuf),
+}
+
+impl Side {
+    pub(super) fn is_same_image(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Image(one), Self::Image(other)) => one.is_same_image(other),
+            _ => false,
+        }
+    }
+}
+
+/// A file of one side.
+#[derive(Debug)]
+pub(super) enum Node {
+    Inode(Nid),
+    File(PathBuf),
+}
+
+impl Node {
+    pub(super) const fn nid(&self) -> Option<Nid> {
+        match self {
+            Self::Inode(nid) => Some(*nid),
+            Self::File(_) => None,
+        }
+    }
+}
+
+/// A side that is being walked.
+pub(super) struct Tree<'a> {
+    side: &'a Side,
+    /// Directories that were entered: a hostile image may link them in circles.
+    entered: HashSet<Nid>,
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn new(side: &'a Side) -> Self {
+        Self { side, entered: HashSet::new() }
+    }
+
+    pub(super) fn root(&self) -> Result<Node> {
+        match self.side {
+            Side::Image(image) => Ok(Node::Inode(image.root()?.nid())),
+            Side::Directory(path) => match fs::symlink_metadata(path) {
+                Ok(metadata) if metadata.is_dir() => Ok(Node::File(path.clone())),
+                Ok(_) => Err(Error::NotADirectory(path.clone())),
+                Err(error) => Err(Error::io("open", path, error)),
+            },
+        }
+    }
+
+    fn inode(&self, node: &Node) -> Result<std::result::Result<(&'a Image, Inode), PathBuf>> {
+        match (node, self.side) {
+            (Node::Inode(nid), Side::Image(image)) => Ok(Ok((image, image.inode(*nid)?))),
+            (Node::File(path), _) => Ok(Err(path.clone())),
+            // A tree makes nodes of its own side alone.
+            (Node::Inode(_), Side::Directory(path)) => Ok(Err(path.clone())),
+        }
+    }
+
+    pub(super) fn stat(&self, node: &Node) -> Result<Stat> {
+        match self.inode(node)? {
+            Ok((_, inode)) => Ok(stat_of_inode(&inode)),
+            Err(path) => {
+                let metadata = fs::symlink_metadata(&path).map_err(|e| Error::io("stat", &path, e))?;
+                Ok(stat_of_file(&metadata))
+            }
+        }
+    }
+
+    /// The entries of a directory, sorted; none of anything else.
+    pub(super) fn list(&mut self, node: &Node) -> Result<Vec<(OsString, Node)>> {
+        let mut all = Vec::new();
+        match self.inode(node)? {
+            Ok((_, inode)) if !inode.is_dir() => return Ok(all),
+            Ok((image, inode)) => {
+                if !self.entered.insert(inode.nid()) {
+                    let corruption = Corruption::new(Structure::Directory, Fault::DirectoryLoop);
+                    return Err(corruption.of(inode.nid()).into());
+                }
+                for entry in image.read_dir(&inode)? {
+                    let entry = entry?;
+                    if entry.name != b"." && entry.name != b".." {
+                        all.push((OsString::from_vec(entry.name), Node::Inode(entry.nid)));
+                    }
+                }
+            }
+            Err(path) => {
+                if !fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
+                    return Ok(all);
+                }
+                for entry in fs::read_dir(&path).map_err(|e| Error::io("list", &path, e))? {
+                    let name = entry.map_err(|e| Error::io("list", &path, e))?.file_name();
+                    let file = path.join(&name);
+                    all.push((name, Node::File(file)));
+                }
+            }
+        }
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(all)
+    }
+
+    /// All attributes, sorted.
+    pub(super) fn xattrs(&self, node: &Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut all = match self.inode(node)? {
+            Ok((image, inode)) => {
+                image.xattrs(&inode)?.into_iter().map(|xattr| (xattr.name, xattr.value)).collect()
+            }
+            Err(path) => xattrs_of_file(&path)?,
+        };
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    pub(super) fn read_link(&self, node: &Node) -> Result<Vec<u8>> {
+        match self.inode(node)? {
+            Ok((image, inode)) => image.read_link(&inode),
+            Err(path) => {
+                let target = fs::read_link(&path).map_err(|e| Error::io("read link", &path, e))?;
+                Ok(target.into_os_string().into_vec())
+            }
+        }
+    }
+
+    pub(super) fn open(&self, node: &Node) -> Result<Content<'a>> {
+        match self.inode(node)? {
+            Ok((image, inode)) => Ok(Content::Inode(image, Box::new(inode))),
+            Err(path) => match File::open(&path) {
+                Ok(file) => Ok(Content::File(file, path)),
+                Err(error) => Err(Error::io("open", &path, error)),
+            },
+        }
+    }
+
+    /// Whether both files, of one image, are stored in the same places.
+    pub(super) fn same_extents(&self, node: &Node, other: &Tree<'_>, other_node: &Node) -> Result<bool> {
+        let (Ok((image, one)), Ok((other_image, other))) = (self.inode(node)?, other.inode(other_node)?)
+        else {
+            return Ok(false);
+        };
+        let extents = image.extents(&one, FileOffset::new(0))?;
+        let others = other_image.extents(&other, FileOffset::new(0))?;
+        let mut pairs = 0u64;
+        let mut others = others;
+        for extent in extents {
+            let Some(other) = others.next() else { return Ok(false) };
+            // Inline data differs in its place, even if not in its bytes.
+            if extent? != other? {
+                return Ok(false);
+            }
+            pairs += 1;
+        }
+        Ok(pairs > 0 && others.next().is_none())
+    }
+}
+
+fn stat_of_inode(inode: &Inode) -> Stat {
+    let disk = inode.on_disk();
+    Stat {
+        file_type: disk.file_type,
+        permissions: disk.permissions,
+        uid: disk.uid,
+        gid: disk.gid,
+        size: if matches!(disk.file_type, FileType::Regular | FileType::Symlink) { disk.size } else { 0 },
+        mtime: disk.mtime,
+        rdev: if let Place::Device(rdev) = disk.place { rdev } else { Rdev::default() },
+    }
+}
+
+fn stat_of_file(metadata: &fs::Metadata) -> Stat {
+    let kind = metadata.file_type();
+    let file_type = match () {
+        () if kind.is_dir() => FileType::Directory,
+        () if kind.is_symlink() => FileType::Symlink,
+        () if kind.is_char_device() => FileType::CharDevice,
+        () if kind.is_block_device() => FileType::BlockDevice,
+        () if kind.is_fifo() => FileType::Fifo,
+        () if kind.is_socket() => FileType::Socket,
+        () => FileType::Regular,
+    };
+    let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
+    let rdev = metadata.rdev();
+    Stat {
+        file_type,
+        // The lower 12 bits.
+        permissions: u16::try_from(metadata.mode() & 0o7777).unwrap_or(0),
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        size: if matches!(file_type, FileType::Regular | FileType::Symlink) { metadata.len() } else { 0 },
+        mtime: Timestamp { secs: metadata.mtime(), nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0) },
+        rdev: match is_device {
+            true => Rdev { major: rustix::fs::major(rdev), minor: rustix::fs::minor(rdev) },
+            false => Rdev::default(),
+        },
+    }
+}
+
+fn xattrs_of_file(path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    // Linux's limits on a list of names, and on a value.
+    let mut names = vec![0u8; 1 << 16];
+    let len = match rustix::fs::llistxattr(path, &mut names[..]) {
+        Ok(len) => len,
+        // The file system has none.
+        Err(rustix::io::Errno::NOTSUP) => return Ok(Vec::new()),
+        Err(error) => return Err(Error::io("list attributes", path, error)),
+    };
+    names.truncate(len);
+    let mut all = Vec::new();
+    let mut value = vec![0u8; 1 << 16];
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let len = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..])
+            .map_err(|e| Error::io("read attribute", path, e))?;
+        all.push((name.to_vec(), value.get(..len).unwrap_or_default().to_vec()));
+    }
+    Ok(all)
+}

@@ -1,0 +1,103 @@
+//! A tree, its image, and changed copies.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+use crate::build;
+use crate::read::{FileSource, Image};
+
+struct Stage {
+    dir: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        fs::create_dir_all(source.join("below")).unwrap();
+        fs::write(source.join("below/text"), "words and more words, ".repeat(9000)).unwrap();
+        fs::write(source.join("same"), "same").unwrap();
+        fs::write(source.join("gone"), "gone").unwrap();
+        symlink("target", source.join("link")).unwrap();
+        Self { dir }
+    }
+
+    fn image(&self, name: &str) -> Side {
+        let path = self.dir.path().join(name);
+        if !path.exists() {
+            let mut options = build::Options::new(self.dir.path().join("source"));
+            options.compression = Some(build::Compression::lz4(0).unwrap());
+            build::build(&options, &path).unwrap();
+        }
+        Side::Image(Box::new(Image::open(FileSource::open(&path, 0).unwrap()).unwrap()))
+    }
+
+    fn source(&self) -> Side {
+        Side::Directory(self.dir.path().join("source"))
+    }
+}
+
+fn lines(first: &Side, second: &Side, options: &Options) -> Vec<String> {
+    let mut lines = Vec::new();
+    diff(first, second, options, |event| {
+        lines.push(match event {
+            Event::Failed { path, error } => format!("! {} {error}", path.display()),
+            Event::Change(Change { path, kind }) => match kind {
+                ChangeKind::Added(stat) => format!("+ {} {}", path.display(), stat.size),
+                ChangeKind::Removed(stat) => format!("- {} {}", path.display(), stat.size),
+                ChangeKind::Changed(c) => {
+                    let flags = [c.file_type, c.content, c.mode, c.owner, c.mtime, !c.xattrs.is_empty()];
+                    let set: String =
+                        "tcmous".chars().zip(flags).filter(|(_, on)| *on).map(|(c, _)| c).collect();
+                    format!("~ {} {set}", path.display())
+                }
+            },
+        });
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    lines
+}
+
+#[test]
+fn an_image_is_its_source() {
+    let stage = Stage::new();
+    assert_eq!(lines(&stage.image("image"), &stage.source(), &Options::default()), [""; 0]);
+    assert_eq!(lines(&stage.source(), &stage.image("image"), &Options::default()), [""; 0]);
+    assert_eq!(lines(&stage.image("image"), &stage.image("image"), &Options::default()), [""; 0]);
+}
+
+#[test]
+fn tells_each_kind_of_change() {
+    let stage = Stage::new();
+    let before = stage.image("before");
+    let source = stage.dir.path().join("source");
+    fs::remove_file(source.join("gone")).unwrap();
+    fs::create_dir(source.join("new")).unwrap();
+    fs::write(source.join("new/file"), "12345").unwrap();
+    fs::set_permissions(source.join("same"), fs::Permissions::from_mode(0o600)).unwrap();
+    let mut text = fs::read(source.join("below/text")).unwrap();
+    text[150_000] ^= 1;
+    fs::write(source.join("below/text"), text).unwrap();
+    fs::remove_file(source.join("link")).unwrap();
+    symlink("tarbet", source.join("link")).unwrap();
+    let expected = ["~ below/text c", "- gone 4", "~ link c", "+ new 0", "+ new/file 5", "~ same m"];
+    let options = Options { times: false, ..Options::default() };
+    let after = stage.image("after");
+    assert_eq!(lines(&before, &after, &options), expected);
+    assert_eq!(lines(&before, &stage.source(), &options), expected);
+    let options = Options { mode: false, content: false, ..options };
+    assert_eq!(lines(&before, &after, &options), ["- gone 4", "+ new 0", "+ new/file 5"]);
+    assert!(lines(&before, &after, &Options::default()).contains(&"~  u".to_owned()), "the root's time");
+}
+
+#[test]
+fn the_same_image_is_not_read() {
+    let stage = Stage::new();
+    let (one, other) = (stage.image("image"), stage.image("image"));
+    let (Side::Image(image), Side::Image(_)) = (&one, &other) else { panic!() };
+    let before = image.stats().requested_bytes;
+    assert_eq!(lines(&one, &other, &Options::default()), [""; 0]);
+    assert_eq!(image.stats().requested_bytes, before, "not even directories");
+}

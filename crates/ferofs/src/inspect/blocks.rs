@@ -1,0 +1,235 @@
+//! What each block of the primary device is.
+
+use ferofs_format::{Algorithm, BlockSize, BytePos, DeviceId, Structure};
+
+use crate::claim::Claim;
+use crate::error::Result;
+use crate::read::{Image, MetadataPlace};
+use crate::sparse::Marks;
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlockKind {
+    /// Nothing refers to it, and it holds zeroes.
+    Hole,
+    /// Nothing refers to it, but it holds something.
+    Unused,
+    /// The superblock, inodes, attributes, maps, inline data.
+    Metadata,
+    /// Directories.
+    Directory,
+    /// Content as it is.
+    Stored,
+    /// Encoded content.
+    Encoded(Algorithm),
+    /// The packed inode: fragments.
+    Packed,
+}
+
+impl BlockKind {
+    /// All kinds, in the order of their codes.
+    pub const ALL: [Self; 10] = [
+        Self::Hole,
+        Self::Unused,
+        Self::Metadata,
+        Self::Directory,
+        Self::Stored,
+        Self::Encoded(Algorithm::Lz4),
+        Self::Encoded(Algorithm::Lzma),
+        Self::Encoded(Algorithm::Deflate),
+        Self::Encoded(Algorithm::Zstd),
+        Self::Packed,
+    ];
+
+    /// A name for people and programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hole => "hole",
+            Self::Unused => "unused",
+            Self::Metadata => "metadata",
+            Self::Directory => "directory",
+            Self::Stored => "stored",
+            Self::Encoded(algorithm) => algorithm.name(),
+            Self::Packed => "fragments",
+        }
+    }
+
+    /// Its place in [`Self::ALL`].
+    #[must_use]
+    pub fn code(self) -> u8 {
+        // All kinds are there.
+        (0u8..).zip(Self::ALL).find(|(_, kind)| *kind == self).map_or(0, |(code, _)| code)
+    }
+
+    fn from_mark(mark: u8) -> Self {
+        Self::ALL.get(usize::from(mark & !SHARED)).copied().unwrap_or(Self::Hole)
+    }
+}
+
+/// More than one extent refers to the block.
+const SHARED: u8 = 0x80;
+
+/// Blocks of one kind in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first block.
+    pub start: u64,
+    /// How many.
+    pub blocks: u64,
+    /// What they hold.
+    pub kind: BlockKind,
+}
+
+/// What each block is. Takes a byte for each block that something refers to.
+#[derive(Debug)]
+pub struct BlockMap {
+    marks: Marks,
+    block_size: BlockSize,
+    blocks: u64,
+    totals: [u64; BlockKind::ALL.len()],
+    shared: u64,
+}
+
+impl BlockMap {
+    pub(super) fn new(image: &Image) -> Self {
+        let superblock = image.superblock();
+        let block_size = superblock.block_size;
+        let have = image.device_size(DeviceId::new(0)).unwrap_or(0) >> block_size.bits();
+        let mut map = Self {
+            marks: Marks::default(),
+            block_size,
+            blocks: superblock.blocks.min(have),
+            totals: [0; BlockKind::ALL.len()],
+            shared: 0,
+        };
+        // The superblock, whose extension slots may run on.
+        map.mark(0, 0, 1024 + u64::try_from(superblock.size()).unwrap_or(0), BlockKind::Metadata);
+        let area = superblock.xattr.to_pos(block_size);
+        if let Some(area) = area.filter(|area| area.get() > 0 && superblock.xattr != superblock.meta) {
+            map.mark(0, area.get(), area.get().saturating_add(1), BlockKind::Metadata);
+        }
+        map
+    }
+
+    /// An inode with its map.
+    pub(super) fn metadata(&mut self, start: MetadataPlace, end: BytePos) {
+        if !start.in_metabox {
+            let limit = self.blocks.saturating_mul(self.block_size.bytes64());
+            self.mark(0, start.pos.get(), end.get().min(limit), BlockKind::Metadata);
+        }
+    }
+
+    /// Data; says how many bytes of blocks that takes.
+    pub(super) fn data(&mut self, claim: &Claim, kind: BlockKind) -> u64 {
+        self.mark(claim.device.get(), claim.start.get(), claim.end(), kind)
+    }
+
+    fn mark(&mut self, device: u16, start: u64, end: u64, kind: BlockKind) -> u64 {
+        let size = self.block_size.bytes64();
+        let range = start / size..end.div_ceil(size);
+        let blocks = range.end.saturating_sub(range.start);
+        let (code, totals, shared) = (kind.code(), &mut self.totals, &mut self.shared);
+        self.marks.each(device, range, |_, mark| {
+            if *mark == 0 {
+                *mark = code;
+                totals[usize::from(code)] += 1;
+            } else if *mark & SHARED == 0 && kind != BlockKind::Metadata {
+                *mark |= SHARED;
+                *shared += 1;
+            }
+        });
+        blocks.saturating_mul(size)
+    }
+
+    /// Bytes of blocks that hold data, each counted once.
+    pub(super) fn data_bytes(&self) -> u64 {
+        let data =
+            |kind: &BlockKind| !matches!(kind, BlockKind::Hole | BlockKind::Unused | BlockKind::Metadata);
+        let blocks: u64 = BlockKind::ALL.into_iter().filter(data).map(|kind| self.total(kind)).sum();
+        blocks.saturating_mul(self.block_size.bytes64())
+    }
+
+    /// Tells blocks of zeroes from others, where nothing refers to them.
+    pub(super) fn look_at_unreferenced(&mut self, image: &Image) -> Result<()> {
+        let gaps: Vec<Run> = self.runs().filter(|run| run.kind == BlockKind::Hole).collect();
+        let mut buffer = vec![0; self.block_size.bytes()];
+        for gap in gaps {
+            for block in gap.start..gap.start.saturating_add(gap.blocks) {
+                let pos = BytePos::new(block << self.block_size.bits());
+                image.read_device(DeviceId::new(0), pos, Structure::Extent, &mut buffer)?;
+                if buffer.iter().any(|byte| *byte != 0) {
+                    self.mark(0, pos.get(), pos.get() + 1, BlockKind::Unused);
+                }
+            }
+        }
+        self.totals[0] = self.blocks.saturating_sub(self.totals.iter().skip(1).sum());
+        Ok(())
+    }
+
+    /// Blocks of the primary device.
+    #[must_use]
+    pub const fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Blocks of this kind, on all devices.
+    #[must_use]
+    pub fn total(&self, kind: BlockKind) -> u64 {
+        self.totals[usize::from(kind.code())]
+    }
+
+    /// Blocks that more than one extent refers to.
+    #[must_use]
+    pub const fn shared(&self) -> u64 {
+        self.shared
+    }
+
+    /// The primary device's blocks, in order, as rows of one kind.
+    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        let marks = self.marks.iter().filter(|(device, block, _)| *device == 0 && *block < self.blocks);
+        let marks = marks.map(|(_, block, mark)| (block, BlockKind::from_mark(mark)));
+        // What is between two marked blocks is a hole; an end mark gives the last one.
+        let mut marks = marks.chain(std::iter::once((self.blocks, BlockKind::Hole))).peekable();
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let (block, kind) = *marks.peek()?;
+            if next < block {
+                let run = Run { start: next, blocks: block - next, kind: BlockKind::Hole };
+                next = block;
+                return Some(run);
+            }
+            let start = next;
+            while marks.next_if(|(block, other)| *block == next && *other == kind).is_some() {
+                next += 1;
+            }
+            // Only the end mark itself makes a row that is past the end.
+            (start < self.blocks).then_some(Run { start, blocks: next - start, kind })
+        })
+    }
+
+    /// The map in at most `count` cells of as many blocks each: how many blocks, and the kind that most of a cell's
+    /// are of.
+    #[must_use]
+    pub fn cells(&self, count: u64) -> (u64, Vec<BlockKind>) {
+        let per_cell = self.blocks.div_ceil(count.max(1)).max(1);
+        let cells = usize::try_from(self.blocks.div_ceil(per_cell)).unwrap_or(0);
+        let mut sums = vec![[0u64; BlockKind::ALL.len()]; cells];
+        for run in self.runs() {
+            let (mut at, end) = (run.start, run.start + run.blocks);
+            while at < end {
+                let cell = at / per_cell;
+                let next = end.min((cell + 1) * per_cell);
+                if let Some(sum) = usize::try_from(cell).ok().and_then(|cell| sums.get_mut(cell)) {
+                    sum[usize::from(run.kind.code())] += next - at;
+                }
+                at = next;
+            }
+        }
+        let most = |sum: [u64; BlockKind::ALL.len()]| {
+            let (_, kind) = sum.into_iter().zip(BlockKind::ALL).max().unwrap_or((0, BlockKind::Hole));
+            kind
+        };
+        (per_cell, sums.into_iter().map(most).collect())
+    }
+}

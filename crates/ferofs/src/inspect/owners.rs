@@ -1,0 +1,67 @@
+//! Which file is block N.
+
+use std::path::PathBuf;
+
+use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
+
+use crate::claim::Claim;
+use crate::error::Result;
+use crate::read::Image;
+use crate::walk::Walk;
+
+/// One who has a part of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// From the root on.
+    pub path: PathBuf,
+    /// The inode.
+    pub nid: Nid,
+    /// The bytes of the file's content that are stored there; `None` for the inode itself.
+    pub content: Option<std::ops::Range<u64>>,
+}
+
+/// Everyone who has a part of `block` of `device`, up to `limit` of them.
+///
+/// # Errors
+/// [`crate::Error::Io`] when the image cannot be read. What is damaged owns nothing.
+pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -> Result<Vec<Owner>> {
+    let size = image.superblock().block_size.bytes64();
+    let range = block.saturating_mul(size)..block.saturating_add(1).saturating_mul(size);
+    let touches = |start: u64, end: u64| start < range.end && range.start < end;
+    let superblock = image.superblock();
+    let mut owners = Vec::new();
+    let specials = [("(packed inode)", superblock.packed), ("(metabox)", superblock.metabox)];
+    let specials =
+        specials.into_iter().filter_map(|(name, nid)| Some((PathBuf::from(name), image.inode(nid?).ok()?)));
+    let files = Walk::new(image).flatten().filter(|file| file.first);
+    let files = files.filter_map(|file| Some((file.path, file.inode.ok()?)));
+    for (path, inode) in specials.chain(files) {
+        let mut add = |content| owners.push(Owner { path: path.clone(), nid: inode.nid(), content });
+        let Ok(extents) = image.extents(&inode, FileOffset::new(0)) else { continue };
+        let place = inode.place();
+        let end = extents.metadata_end().map_or(place.pos, |end| end.pos);
+        if device.get() == 0 && !place.in_metabox && touches(place.pos.get(), end.get()) {
+            add(None);
+        }
+        for extent in extents.map_while(Result::ok) {
+            if let Ok(Some(claim)) = Claim::of(image, &extent)
+                && claim.device == device
+                && touches(BytePos::get(claim.start), claim.end())
+            {
+                add(Some(extent.start.get()..extent.end()));
+            }
+        }
+        if owners.len() >= limit {
+            owners.truncate(limit);
+            break;
+        }
+    }
+    Ok(owners)
+}
+
+/// A path of inode `nid`, if one leads there.
+#[must_use]
+pub fn path_of(image: &Image, nid: Nid) -> Option<PathBuf> {
+    let found = |file: &crate::walk::Walked| file.inode.as_ref().is_ok_and(|inode| inode.nid() == nid);
+    Walk::new(image).flatten().find(found).map(|file| file.path)
+}
