@@ -271,7 +271,7 @@ fn the_daemon_outlives_lies() {
 }
 
 /// Looks at everything below `path`, as far as it can be read. The depth is bounded, for some trees are not.
-fn read_all(path: &Path, depth: usize) {
+pub(crate) fn read_all(path: &Path, depth: usize) {
     for entry in fs::read_dir(path).into_iter().flatten().map_while(Result::ok) {
         let path = entry.path();
         match fs::symlink_metadata(&path).map(|meta| meta.file_type()) {

@@ -10,6 +10,8 @@
 //! - `forged`: images that lie in one place; `check` finds each lie (`forge` tells them).
 //! - `archive`: images as tar archives, and sidecar files.
 //! - `extract`: which names, over what is there, and never outside of the target.
+//! - `inspect`: looking inside; the page in a browser, `diff`, and what `dump.erofs` prints.
+//! - `malformed`: images that broke other readers (`mint` makes them by hand), and every command.
 //! - `kept`: images that once broke something, in tests/corrupt.
 //! - `engine`: each way of decoding through a mount, profiles and pins, limits of memory.
 //! - `docs`: what the documents point to is there.
@@ -33,9 +35,12 @@ mod extract;
 mod forge;
 mod forged;
 mod fuse;
+mod inspect;
 mod kept;
 mod kernel;
+mod malformed;
 mod matrix;
+mod mint;
 mod mkfs;
 mod peers;
 mod round_trip;
