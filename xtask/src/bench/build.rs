@@ -1,7 +1,8 @@
-//! `cargo xtask bench build`: building an image of a real tree with a warm cache, against mksquashfs and mkfs.erofs.
+//! `cargo xtask bench build [DIR] [--rounds N] [--contest NAME]...`: building an image of a real tree with a warm cache,
+//! against mksquashfs and mkfs.erofs at the same settings.
 //!
 //! The tools take turns, so that a change in the machine's mood meets all of them; the median of the rounds is given,
-//! with the fastest and the slowest.
+//! with the fastest and the slowest. The newest tools that are there are taken: see `cargo xtask peers`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,41 +17,98 @@ use crate::{peers, picture, shell};
 /// A build that takes longer than this is not worth waiting for.
 const LIMIT: Duration = Duration::from_secs(3600);
 
+/// Tools that build the same, each with its name here and its arguments but for source and image.
+struct Contest {
+    name: &'static str,
+    entries: &'static [(&'static str, Tool, &'static str)],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tool {
+    Ferofs,
+    MkfsErofs,
+    Mksquashfs,
+}
+
+const CONTESTS: [Contest; 5] = [
+    Contest {
+        name: "lz4",
+        entries: &[
+            ("ferofs", Tool::Ferofs, "-z lz4"),
+            ("mkfs.erofs", Tool::MkfsErofs, "--quiet -zlz4"),
+            ("mksquashfs 128K", Tool::Mksquashfs, "-comp lz4 -b 128K"),
+        ],
+    },
+    Contest {
+        name: "lz4hc",
+        entries: &[
+            ("ferofs", Tool::Ferofs, "-z lz4hc,12 -C 128K -E fragments"),
+            ("mkfs.erofs", Tool::MkfsErofs, "--quiet -zlz4hc,12 -C131072 -Efragments"),
+        ],
+    },
+    Contest {
+        name: "zstd",
+        entries: &[
+            ("ferofs", Tool::Ferofs, "-z zstd,3 -C 128K -E fragments"),
+            ("mkfs.erofs", Tool::MkfsErofs, "--quiet -zzstd,3 -C131072 -Efragments"),
+        ],
+    },
+    Contest {
+        name: "48bit",
+        entries: &[
+            ("ferofs", Tool::Ferofs, "-z zstd,3 -C 128K -E 48bit,fragments"),
+            ("mksquashfs", Tool::Mksquashfs, "-comp zstd -Xcompression-level 3 -b 128K"),
+        ],
+    },
+    Contest {
+        name: "dedupe",
+        entries: &[
+            ("ferofs, without", Tool::Ferofs, "-z lz4"),
+            ("ferofs", Tool::Ferofs, "-z lz4 -E dedupe"),
+            ("mkfs.erofs", Tool::MkfsErofs, "--quiet -zlz4 -Ededupe"),
+        ],
+    },
+];
+
+impl Tool {
+    fn program(self) -> Result<PathBuf> {
+        match self {
+            Self::Ferofs => shell::build_ferofs("release"),
+            Self::MkfsErofs => tool("mkfs.erofs"),
+            Self::Mksquashfs => tool("mksquashfs"),
+        }
+    }
+}
+
 pub(crate) fn build(options: &[&str]) -> Result<()> {
-    let Options { dir, rounds, mkfs } = Options::parse(options)?;
-    install::install(if mkfs { &[SQUASHFS, EROFS_UTILS] } else { &[SQUASHFS] })?;
+    let Options { dir, rounds, contests } = Options::parse(options)?;
+    install::install(&[SQUASHFS, EROFS_UTILS])?;
+    for contest in CONTESTS.iter().filter(|contest| contests.contains(&contest.name)) {
+        run(contest, &dir, rounds)?;
+    }
+    Ok(())
+}
+
+fn run(contest: &Contest, dir: &Path, rounds: usize) -> Result<()> {
     let room = scratch::scratch();
-    let mut contestants = vec![
-        Contestant::new("ferofs", shell::build_ferofs("release")?, room.path(), |program, dir, image| {
-            Run::limited(program, None, LIMIT).args(["build", "--compress", "lz4"]).args([dir, image])
-        }),
-        Contestant::new("mksquashfs", tool("mksquashfs")?, room.path(), |program, dir, image| {
-            let options = ["-comp", "lz4", "-b", "128K", "-noappend", "-no-progress", "-quiet"];
-            Run::limited(program, None, LIMIT).args([dir, image]).args(options)
-        }),
-    ];
-    if mkfs {
-        contestants.push(Contestant::new(
-            "mkfs.erofs",
-            tool("mkfs.erofs")?,
-            room.path(),
-            |program, dir, image| {
-                Run::limited(program, None, LIMIT).args(["--quiet", "-zlz4"]).args([image, dir])
-            },
-        ));
+    let mut contestants = Vec::new();
+    for (number, (name, tool, arguments)) in contest.entries.iter().enumerate() {
+        let image = room.path().join(format!("{number}"));
+        let program = tool.program()?;
+        contestants.push(Contestant { name, tool: *tool, program, arguments, image, outcomes: Vec::new() });
     }
     // Round 0 warms the cache and is not counted.
     for round in 0..=rounds {
         for contestant in &mut contestants {
-            let outcome = contestant.build(&dir)?;
+            let outcome = contestant.build(dir)?;
             eprintln!("{}", shell::dim(&format!("round {round}: {} {:.2?}", contestant.name, outcome.wall)));
             if round > 0 {
                 contestant.outcomes.push(outcome);
             }
         }
     }
-    println!("{}, warm cache, {rounds} rounds: median (fastest - slowest)", dir.display());
-    println!("{:<12}{:>26}{:>10}{:>14}{:>14}", "", "seconds", "CPU s", "peak memory", "image");
+    println!("{}: {}, warm cache, {rounds} rounds: median (fastest - slowest)", contest.name, dir.display());
+    println!("{:<18}{:>26}{:>10}{:>14}{:>14}", "", "seconds", "CPU s", "peak memory", "image");
     contestants.iter().try_for_each(Contestant::print)
 }
 
@@ -63,16 +121,21 @@ fn tool(name: &str) -> Result<PathBuf> {
 struct Options {
     dir: PathBuf,
     rounds: usize,
-    mkfs: bool,
+    contests: Vec<&'static str>,
 }
 
 impl Options {
     fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self { dir: "/usr".into(), rounds: 3, mkfs: false };
+        let mut parsed = Self { dir: "/usr".into(), rounds: 3, contests: Vec::new() };
         let mut options = options.iter();
         while let Some(option) = options.next() {
             match *option {
-                "--mkfs" => parsed.mkfs = true,
+                "--contest" => {
+                    let name = options.next().context("--contest needs a name")?;
+                    let found = CONTESTS.iter().find(|contest| contest.name == *name);
+                    let names = || CONTESTS.map(|contest| contest.name).join(", ");
+                    parsed.contests.push(found.with_context(|| format!("there are {}", names()))?.name);
+                }
                 "--rounds" => {
                     parsed.rounds =
                         options.next().context("--rounds needs a number")?.parse().context("--rounds")?;
@@ -84,31 +147,38 @@ impl Options {
                 unknown => bail!("unknown option {unknown}"),
             }
         }
+        if parsed.contests.is_empty() {
+            parsed.contests.push("lz4");
+        }
         Ok(parsed)
     }
 }
 
-/// The command line of one tool, given its program, the source and the image.
-type CommandLine = fn(&Path, &Path, &Path) -> Run;
-
 struct Contestant {
     name: &'static str,
+    tool: Tool,
     program: PathBuf,
+    arguments: &'static str,
     image: PathBuf,
-    command: CommandLine,
     outcomes: Vec<Outcome>,
 }
 
 impl Contestant {
-    fn new(name: &'static str, program: PathBuf, room: &Path, command: CommandLine) -> Self {
-        Self { name, program, image: room.join(name), command, outcomes: Vec::new() }
-    }
-
     fn build(&self, dir: &Path) -> Result<Outcome> {
         if self.image.exists() {
             fs::remove_file(&self.image)?;
         }
-        let outcome = (self.command)(&self.program, dir, &self.image).try_run()?;
+        let run = Run::limited(&self.program, None, LIMIT);
+        let arguments = self.arguments.split(' ');
+        let run = match self.tool {
+            Tool::Ferofs => run.args(["build"]).args(arguments).args([dir, &self.image]),
+            Tool::MkfsErofs => run.args(arguments).args([&self.image, dir]),
+            Tool::Mksquashfs => {
+                let quiet = ["-noappend", "-no-progress", "-quiet"];
+                run.args([dir, &self.image]).args(arguments).args(quiet)
+            }
+        };
+        let outcome = run.try_run()?;
         if outcome.code != 0 {
             bail!("{}: exit code {}: {}", self.name, outcome.code, outcome.stderr);
         }
@@ -125,7 +195,7 @@ impl Contestant {
         let wall = format!("{:.2} ({fastest:.2} - {slowest:.2})", median(&walls));
         let image = picture::size(fs::metadata(&self.image)?.len());
         let peak = picture::size(*peak as u64);
-        println!("{:<12}{wall:>26}{:>10.2}{peak:>14}{image:>14}", self.name, median(&cpus));
+        println!("{:<18}{wall:>26}{:>10.2}{peak:>14}{image:>14}", self.name, median(&cpus));
         Ok(())
     }
 }
@@ -154,9 +224,10 @@ mod tests {
 
     #[test]
     fn options_come_in_any_order() {
-        let options = Options::parse(&["--rounds", "5", "/opt", "--mkfs"]).unwrap();
-        assert_eq!((options.dir, options.rounds, options.mkfs), ("/opt".into(), 5, true));
+        let options = Options::parse(&["--rounds", "5", "/opt", "--contest", "zstd"]).unwrap();
+        assert_eq!((options.dir, options.rounds, options.contests), ("/opt".into(), 5, vec!["zstd"]));
         assert!(Options::parse(&["--rounds", "0"]).is_err());
         assert!(Options::parse(&["--unknown"]).is_err());
+        assert!(Options::parse(&["--contest", "unknown"]).is_err());
     }
 }
