@@ -321,7 +321,8 @@ impl Superblock {
             xattr_prefix_count: prefixes.count,
             xattr_prefix_start: to_u32("xattr_prefix_start", prefixes.start.get() / PREFIX_UNIT)?.into(),
             packed_nid: self.packed.map_or(0, Nid::get).into(),
-            xattr_filter_reserved: 0,
+            // The flag may be on and the filters off.
+            xattr_filter_reserved: (self.compat.contains(Compat::XATTR_FILTER) && !self.xattr_filter).into(),
             ishare_xattr_prefix_id: self.ishare_xattr_prefix_id,
             reserved: [0; 2],
             build_time: self.build_time.into(),

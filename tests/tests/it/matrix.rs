@@ -18,12 +18,27 @@ use crate::stage::{Stage, same};
 const DIMENSIONS: &[&[&str]] = &[
     &["-b512", "-b1024", "-b2048", "-b4096", "-b16384", "-b65536"],
     &[
-        "",
+        NO_ALGORITHM,
         "-zlz4",
         "-zlz4hc,9",
         "-zlz4hc,12",
+        "-zlzma,1",
+        "-zdeflate,3",
+        "-zzstd,3",
         "--chunksize=65536",
         "--chunksize=1048576 -Eforce-chunk-indexes",
+    ],
+    &["", "-C65536", "-C131072", "-C1048576 --max-extent-bytes=3000000"],
+    &[
+        "",
+        "-Eztailpacking",
+        "-Efragments",
+        "-Eall-fragments,ztailpacking",
+        "-Elegacy-compress,fragments=65536",
+        "-E48bit",
+        "-E48bit,fragments",
+        "-Ededupe",
+        "-E48bit,dedupe,all-fragments",
     ],
     &["", "-x 0", "--xattr-prefix=user.num --xattr-prefix=trusted.ferofs.", "-E^xattr-name-filter"],
     &["", "-Eforce-inode-extended", "-T0 --mkfs-time"],
@@ -32,9 +47,14 @@ const DIMENSIONS: &[&[&str]] = &[
 ];
 
 /// Two settings that contradict each other.
-fn excluded(_one: &str, _other: &str) -> bool {
-    false
+fn excluded(one: &str, other: &str) -> bool {
+    let unencoded = one == NO_ALGORITHM || one.starts_with("--chunksize");
+    let encoding = ["-C", "-Ez", "-Ef", "-Ea", "-El", "-E4", "-Ed"];
+    unencoded && encoding.iter().any(|word| other.starts_with(word))
 }
+
+/// Without compression; a word of its own, which [`excluded`] can tell from other empty settings.
+const NO_ALGORITHM: &str = "-d2";
 
 /// Settings by number, one of each dimension.
 type Row = Vec<usize>;

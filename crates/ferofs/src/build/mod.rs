@@ -428,6 +428,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let xattrs = tree.xattrs.plan(&options.xattrs, root_xattrs).map_err(Error::Layout)?;
     if !xattrs.is_empty && options.xattrs.name_filter {
         superblock.compat |= Compat::XATTR_FILTER;
+        superblock.xattr_filter = true;
     }
     if options.xattrs.digest.is_some() {
         superblock.compat |= Compat::ISHARE_XATTRS;

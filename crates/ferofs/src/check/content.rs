@@ -86,6 +86,10 @@ impl Checker<'_> {
         let mut faults = HashSet::new();
         let table = self.image.xattr_prefixes();
         let walked = self.image.walk_xattrs(inode, |entry, place| {
+            // Room for attributes to come, as `--root-xattr-isize` leaves it: readers pass over it.
+            if entry.index.raw() == 0 && entry.name.is_empty() && entry.value.is_empty() {
+                return;
+            }
             if let Some(place) = place {
                 shared.push((place, entry.size()));
             }
