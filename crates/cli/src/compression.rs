@@ -10,8 +10,8 @@ pub(crate) const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate, libdeflate or z
 /// Why a text is no such setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SettingError {
-    #[error("no such compressor; there are {COMPRESSORS}")]
-    Compressor,
+    #[error("no such compressor{0}; there are {COMPRESSORS}")]
+    Compressor(String),
     #[error("{0} is no number")]
     Number(String),
     #[error("compressors have no option {0}; there are level=N and dictsize=BYTES")]
@@ -49,7 +49,10 @@ fn compressor(text: &str) -> Result<Compressor, SettingError> {
         "lzma" => (Algorithm::Lzma, None),
         "deflate" | "libdeflate" => (Algorithm::Deflate, None),
         "zstd" => (Algorithm::Zstd, None),
-        _ => return Err(SettingError::Compressor),
+        name => {
+            let names = ["lz4", "lz4hc", "lzma", "deflate", "libdeflate", "zstd"];
+            return Err(SettingError::Compressor(crate::compat::nearest(name, names)));
+        }
     };
     let mut compressor = Compressor { algorithm, level, dictionary: None };
     for part in parts {
@@ -231,7 +234,7 @@ mod tests {
         assert_eq!((lzma.level, lzma.dict_size), (109, 32 << 10));
         assert_eq!(methods("lz4hc:lzma:deflate,9", 1 << 20).unwrap().len(), 3);
         assert_eq!(one("lz4,dictsize=1").unwrap_err(), SettingError::NoDictionary("lz4"));
-        assert_eq!(one("lz5").unwrap_err(), SettingError::Compressor);
+        assert_eq!(one("lz5").unwrap_err(), SettingError::Compressor("; the nearest is lz4".into()));
         assert_eq!(one("zstd,x").unwrap_err().to_string(), "x is no number");
         assert_eq!(one("zstd,99").unwrap_err().to_string(), "zstd has no level 99: 1 to 22");
         assert_eq!(one("zstd,dictsize=3000").unwrap_err(), SettingError::Dictionary);

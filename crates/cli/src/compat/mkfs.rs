@@ -55,13 +55,6 @@ fn refusal(option: &'static str, value: String, reason: impl Into<String>) -> Re
     Refusal { option, value, reason: reason.into() }
 }
 
-/// "; the nearest is X" when one of `names` is near enough to `name`.
-fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    let likeness = |other: &str| strsim::jaro_winkler(name, other);
-    let best = names.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    best.filter(|best| likeness(best) > 0.75).map_or(String::new(), |best| format!("; the nearest is {best}"))
-}
-
 impl Args {
     /// Reads a command line, the program's name first.
     fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {

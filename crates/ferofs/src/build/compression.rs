@@ -11,6 +11,9 @@ use crate::{Error, Result};
 /// The largest pcluster that Linux reads, in bytes.
 pub const PCLUSTER_MAX: u32 = 1 << 20;
 
+/// The most blocks that an index can say a pcluster has.
+const BLOCKS_MAX: u16 = 0x7ff;
+
 /// How content is encoded.
 #[derive(Clone, Debug)]
 pub struct Compression {
@@ -133,7 +136,7 @@ impl Compression {
 
     /// How the file at `path`, relative to the source, is encoded; `None`: not at all.
     pub(crate) fn recipe(&self, path: impl FnOnce() -> Vec<u8>, block: BlockSize) -> Option<Recipe> {
-        let size = |size: Option<u32>| size.map_or(block.bytes(), |size| size as usize);
+        let size = |size: Option<u32>| pcluster_size(size, block);
         let usual = Recipe { method: 0, pcluster: size(self.pcluster) };
         if self.hints.is_empty() {
             return Some(usual);
@@ -151,14 +154,14 @@ impl Compression {
     /// How the packed inode is encoded.
     pub(crate) fn packed_recipe(&self, block: BlockSize) -> Recipe {
         let size = self.fragment_pcluster.or(self.pcluster);
-        Recipe { method: 0, pcluster: size.map_or(block.bytes(), |size| size as usize) }
+        Recipe { method: 0, pcluster: pcluster_size(size, block) }
     }
 
     /// The largest pcluster, in blocks.
     fn max_blocks(&self, block: BlockSize) -> u16 {
         let hinted = self.hints.iter().filter_map(|hint| hint.pcluster);
         let sizes = [self.pcluster, self.fragment_pcluster].into_iter().flatten().chain(hinted);
-        let most = u16::try_from(PCLUSTER_MAX >> block.bits()).unwrap_or(u16::MAX);
+        let most = u16::try_from(PCLUSTER_MAX >> block.bits()).unwrap_or(u16::MAX).min(BLOCKS_MAX);
         let blocks = u16::try_from(sizes.max().unwrap_or(0) >> block.bits()).unwrap_or(u16::MAX).max(1);
         // What is placed to the byte can begin and end within a block.
         if self.index == Index::Extents { blocks.saturating_add(1).min(most) } else { blocks }
@@ -209,4 +212,9 @@ impl Compression {
         let params = self.methods.get(method).ok_or(no_method)?;
         ferofs_codec::compressor(params).map_err(Error::Params)
     }
+}
+
+/// A pcluster's size in bytes: that many, or a block; less where an index could not say it.
+fn pcluster_size(size: Option<u32>, block: BlockSize) -> usize {
+    size.map_or(block.bytes(), |size| (size as usize).min(usize::from(BLOCKS_MAX) * block.bytes()))
 }

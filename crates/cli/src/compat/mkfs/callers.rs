@@ -116,7 +116,10 @@ fn refuses_by_name_what_it_cannot_do() {
         reason("mkfs.erofs -Edegupe I D"),
         "-E degupe: no such extended option; the nearest is dedupe"
     );
-    assert!(reason("mkfs.erofs -zlz5 I D").starts_with("-z lz5: no such compressor; there are lz4, "));
+    assert!(
+        reason("mkfs.erofs -zlz5 I D")
+            .starts_with("-z lz5: no such compressor; the nearest is lz4; there are lz4, ")
+    );
     assert_eq!(reason("mkfs.erofs -zlz4hc,13 I D"), "-z lz4hc,13: lz4 has no level 13: 0 (fast) to 12");
     assert_eq!(reason("mkfs.erofs -b 1000 I D"), "-b 1000: not a power of two from 512 to 65536");
     assert!(reason("mkfs.erofs -U xyz I D").starts_with("-U xyz: not a UUID"));

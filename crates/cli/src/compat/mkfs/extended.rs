@@ -3,6 +3,7 @@
 use ferofs::build::InodeForm;
 
 use super::{Refusal, refusal};
+use crate::compat::nearest;
 
 /// The extended options of one command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,8 +163,8 @@ impl Extended {
                 Ok(())
             }
             _ => {
-                let nearest = super::nearest(name, NAMES);
-                Err(refuse(format!("no such extended option{nearest}")))
+                let near = nearest(name, NAMES);
+                Err(refuse(format!("no such extended option{near}")))
             }
         }
     }
