@@ -125,7 +125,7 @@ impl Found<'_> {
         let disk = inode.on_disk();
         let compact = disk.version.size() == 32;
         self.all(at, if compact { &COMPACT } else { &EXTENDED });
-        let mut after = at + disk.version.size() as usize;
+        let mut after = at + disk.version.size();
         if disk.xattr_icount > 0 {
             let len = 12 + (usize::from(disk.xattr_icount) - 1) * 4;
             self.words("xattrs", after, len.min(400));

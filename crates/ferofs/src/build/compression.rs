@@ -164,7 +164,8 @@ impl Compression {
         let most = u16::try_from(PCLUSTER_MAX >> block.bits()).unwrap_or(u16::MAX).min(BLOCKS_MAX);
         let blocks = u16::try_from(sizes.max().unwrap_or(0) >> block.bits()).unwrap_or(u16::MAX).max(1);
         // What is placed to the byte can begin and end within a block.
-        if self.index == Index::Extents { blocks.saturating_add(1).min(most) } else { blocks }
+        let blocks = if self.index == Index::Extents { blocks.saturating_add(1) } else { blocks };
+        blocks.min(most)
     }
 
     /// Whether any pcluster can have more than one block.

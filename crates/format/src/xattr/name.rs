@@ -165,6 +165,12 @@ impl NameIndex {
         self.0
     }
 
+    /// The number of the long prefix that this is the index of.
+    #[must_use]
+    pub fn long_number(self) -> Option<usize> {
+        (self.0 & LONG_BIT != 0).then(|| usize::from(self.0 & !LONG_BIT))
+    }
+
     /// The short prefix and the infix that this index stands for; `None` when there is no such prefix.
     #[must_use]
     pub fn resolve(self, table: &[LongPrefix]) -> Option<(NamePrefix, &[u8])> {
