@@ -11,15 +11,16 @@ use crate::{Error, Result};
 /// The largest pcluster that Linux reads, in bytes.
 pub const PCLUSTER_MAX: u32 = 1 << 20;
 
-/// The most blocks that an index can say a pcluster has.
-const BLOCKS_MAX: u16 = 0x7ff;
+/// The most blocks of a pcluster: Linux mounts no LZ4 image with more, also where blocks are smaller than its pages.
+const BLOCKS_MAX: u16 = 256;
 
 /// How content is encoded.
 #[derive(Clone, Debug)]
 pub struct Compression {
     /// Algorithms with their levels; files take the first unless a [`Hint`] says otherwise. At least one.
     pub methods: Vec<Params>,
-    /// The most encoded bytes of a pcluster: a multiple of the block size, up to [`PCLUSTER_MAX`]; `None`: a block.
+    /// The most encoded bytes of a pcluster: a multiple of the block size, up to [`PCLUSTER_MAX`]; `None`: a block. No
+    /// pcluster has more than 256 blocks.
     pub pcluster: Option<u32>,
     /// The same for the packed inode; `None`: as [`Self::pcluster`].
     pub fragment_pcluster: Option<u32>,
@@ -215,7 +216,7 @@ impl Compression {
     }
 }
 
-/// A pcluster's size in bytes: that many, or a block; less where an index could not say it.
+/// A pcluster's size in bytes: that many, or a block; at most [`BLOCKS_MAX`] blocks.
 fn pcluster_size(size: Option<u32>, block: BlockSize) -> usize {
     size.map_or(block.bytes(), |size| (size as usize).min(usize::from(BLOCKS_MAX) * block.bytes()))
 }

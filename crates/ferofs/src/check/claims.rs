@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use ferofs_format::{BytePos, DeviceId, Nid};
+use ferofs_format::{BytePos, DeviceId, Incompat, Nid};
 
 use crate::claim::Claim;
 use crate::read::{Image, MetadataPlace};
@@ -40,6 +40,8 @@ const MAX_CONFLICTS: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Claims {
     block_size: u64,
+    /// Extents can be placed to the byte.
+    to_the_byte: bool,
     slots: Marks,
     blocks: Marks,
     /// Encoded extents that are not aligned to blocks: device, start, length, whether encoded.
@@ -62,6 +64,7 @@ impl Claims {
     pub(super) fn new(image: &Image) -> Self {
         Self {
             block_size: image.superblock().block_size.bytes64(),
+            to_the_byte: image.superblock().incompat.contains(Incompat::BIT48),
             slots: Marks::default(),
             blocks: Marks::default(),
             parts: Vec::new(),
@@ -94,8 +97,9 @@ impl Claims {
         let last = end.div_ceil(self.block_size).saturating_sub(1);
         let aligned = start.is_multiple_of(self.block_size);
         let encoded = claim.algorithm.is_some();
-        // A stored extent that starts a block has all of it, however short it is, but where blocks are shared.
-        let whole = aligned && (claim.len.is_multiple_of(self.block_size) || !encoded);
+        // A stored extent that starts a block has all of it, however short it is, unless others can follow in there.
+        let has_rest = !encoded && !self.to_the_byte;
+        let whole = aligned && (claim.len.is_multiple_of(self.block_size) || has_rest);
         if !whole {
             self.part(claim.device, start, claim.len, encoded);
         }
