@@ -8,7 +8,7 @@ use ferofs_tests::{Mount, Run, ferofs, need, tree};
 use crate::stage::{COMPRESSIONS, Stage};
 
 /// The programs of this name: the machine's, and the newest if `cargo xtask peers` was run.
-fn programs(name: &str, what: &str) -> Vec<PathBuf> {
+pub(crate) fn programs(name: &str, what: &str) -> Vec<PathBuf> {
     let peer =
         std::env::var_os("FEROFS_PEERS").map(|dir| Path::new(&dir).join(name)).filter(|file| file.is_file());
     let machine = if peer.is_some() { need::find_tool(name) } else { need::tool(name, what) };

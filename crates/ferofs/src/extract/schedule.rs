@@ -198,7 +198,8 @@ pub(super) fn boundary(image: &Image, inode: &Inode, offset: u64) -> Result<u64>
     };
     let end = match extent.data {
         ExtentData::Encoded { .. } if extent.start.get() < offset => extent.end(),
-        ExtentData::Fragment { offset: start } => {
+        // Where an extent starts, work may begin that nothing comes before: a file's first piece, or one after a hole.
+        ExtentData::Fragment { offset: start } if extent.start.get() < offset => {
             let inside = start.get().saturating_add(offset - extent.start.get());
             let packed = image.superblock().packed.map(|nid| image.inode(nid)).transpose()?;
             let Some(packed) = packed.filter(|packed| packed.nid() != inode.nid()) else { return Ok(offset) };
