@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::Parser;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use ferofs::extract::Existing;
 use ferofs::{check, extract};
 
@@ -14,7 +15,7 @@ use crate::exit::{About, FAILURE, Failure, Outcome};
 
 /// Check an EROFS image, or extract it.
 #[derive(Parser, Debug)]
-#[command(name = "fsck.erofs", version, disable_version_flag = true)]
+#[command(name = "fsck.erofs", version, disable_version_flag = true, args_override_self = true)]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -35,15 +36,15 @@ struct Args {
     force: bool,
 
     /// Keep owners and permissions (default as root)
-    #[arg(long, overrides_with_all = ["no_preserve", "no_preserve_owner", "no_preserve_perms"])]
+    #[arg(long)]
     preserve: bool,
 
     /// Leave owners as they come, and permissions to the umask (default for others)
-    #[arg(long, overrides_with_all = ["preserve", "preserve_owner", "preserve_perms"])]
+    #[arg(long)]
     no_preserve: bool,
 
     /// Keep owners
-    #[arg(long, overrides_with = "no_preserve_owner")]
+    #[arg(long)]
     preserve_owner: bool,
 
     /// Leave owners as they come
@@ -51,7 +52,7 @@ struct Args {
     no_preserve_owner: bool,
 
     /// Keep permissions
-    #[arg(long, overrides_with = "no_preserve_perms")]
+    #[arg(long)]
     preserve_perms: bool,
 
     /// Leave permissions to the umask
@@ -85,11 +86,39 @@ struct Args {
     /// Print the version
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
+
+    #[arg(skip)]
+    preserves: Preserves,
+}
+
+/// Whether to keep owners and permissions; `None`: as is usual.
+#[derive(Clone, Copy, Debug, Default)]
+struct Preserves {
+    owners: Option<bool>,
+    permissions: Option<bool>,
+}
+
+impl Preserves {
+    /// For each, the last flag of the line that concerns it counts.
+    fn new(line: &ArgMatches) -> Self {
+        let at = |flag: &str| {
+            let given = line.value_source(flag) == Some(ValueSource::CommandLine);
+            line.index_of(flag).filter(|_| given)
+        };
+        let last = |yes: [&'static str; 2], no: [&'static str; 2]| {
+            let flags = yes.map(|flag| (at(flag), true)).into_iter().chain(no.map(|flag| (at(flag), false)));
+            flags.filter_map(|(at, keep)| Some((at?, keep))).max().map(|(_, keep)| keep)
+        };
+        Self {
+            owners: last(["preserve", "preserve_owner"], ["no_preserve", "no_preserve_owner"]),
+            permissions: last(["preserve", "preserve_perms"], ["no_preserve", "no_preserve_perms"]),
+        }
+    }
 }
 
 /// Runs `fsck.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    let args = match Args::try_parse_from(args) {
+    let args = match Args::parse_line(args) {
         Ok(args) => args,
         Err(error) => return Ok(crate::exit::refuse_fsck(&error)),
     };
@@ -112,6 +141,13 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
 }
 
 impl Args {
+    fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(line)?;
+        let mut args = Self::from_arg_matches(&matches)?;
+        args.preserves = Preserves::new(&matches);
+        Ok(args)
+    }
+
     fn extract_to(&self, target: &Path) -> Outcome {
         if target.as_os_str().is_empty() {
             return Err(Failure::about(Path::new("--extract"), "needs a directory after the ="));
@@ -120,27 +156,16 @@ impl Args {
             return Err(Failure::about(Path::new("--extract=/"), "needs --force"));
         }
         let defaults = extract::Options::default();
-        let (owners, permissions) = self.preserves(defaults.owners);
         let options = extract::Options {
             existing: if self.overwrite { Existing::Replace } else { Existing::Refuse },
-            owners,
-            permissions,
+            owners: self.preserves.owners.unwrap_or(defaults.owners),
+            permissions: self.preserves.permissions.unwrap_or(defaults.owners),
             xattrs: self.xattrs,
             ..defaults
         };
         let image = self.image.open()?;
         let from = self.from.find(&image).about(&self.image.path)?;
         execute(&self.image.path, &image, &from, target, &options, true)
-    }
-
-    /// Whether to keep owners and permissions. A later --[no-]preserve overrides earlier ones of either alone.
-    fn preserves(&self, as_root: bool) -> (bool, bool) {
-        let choose = |yes: bool, no: bool, otherwise: bool| if yes || no { yes } else { otherwise };
-        let both = choose(self.preserve, self.no_preserve, as_root);
-        (
-            choose(self.preserve_owner, self.no_preserve_owner, both),
-            choose(self.preserve_perms, self.no_preserve_perms, both),
-        )
     }
 }
 
@@ -149,7 +174,7 @@ mod tests {
     use super::*;
 
     fn args(line: &str) -> Args {
-        Args::try_parse_from(line.split_whitespace()).unwrap()
+        Args::parse_line(line.split_whitespace()).unwrap()
     }
 
     #[test]
@@ -175,7 +200,8 @@ mod tests {
             ("--no-preserve --preserve", (true, true)),
         ] {
             let given = args(&format!("fsck.erofs {line} IMG"));
-            assert_eq!(given.preserves(true), expected, "{line}");
+            let Preserves { owners, permissions } = given.preserves;
+            assert_eq!((owners.unwrap_or(true), permissions.unwrap_or(true)), expected, "{line}");
         }
     }
 }
