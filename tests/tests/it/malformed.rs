@@ -4,11 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, need};
+use ferofs_tests::need;
 
 use crate::corrupt::{command, judge};
-use crate::forged::read_all;
+use crate::forged::mounted_is_endured;
 use crate::mint::{
     BIG_PCLUSTER, BIT48, COMPACT, DIRECTORY, FLAT_INLINE, FLAT_PLAIN, FRAGMENTS, FULL, LZ4_0PADDING, Mint,
     REGULAR, SYMLINK, Spec, dirents, head, non_head,
@@ -271,17 +270,6 @@ fn the_daemon_outlives_what_broke_others() {
     let (image, dir) = (stage.path("image"), stage.directory("mount"));
     for (name, mint, _) in CASES {
         fs::write(&image, mint()).unwrap();
-        match Mount::fuse(ferofs_path(), &image, &dir) {
-            Ok(mount) => {
-                read_all(mount.path(), 12);
-                let (code, said) = mount.unmount().unwrap();
-                assert_eq!(code, Some(0), "{name}: {said}");
-                assert!(!said.contains("panicked"), "{name}: {said}");
-            }
-            Err(error) => {
-                let said = error.to_string();
-                assert!(said.contains("ferofs: ") && !said.contains("panicked"), "{name}: {said}");
-            }
-        }
+        mounted_is_endured(&image, &dir, name);
     }
 }

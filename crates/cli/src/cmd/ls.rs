@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ferofs::inspect::type_name;
 use ferofs::read::{FileType, Image, Inode, Place};
 use serde_json::json;
 
@@ -193,18 +194,6 @@ fn json_entry(name: &Path, inode: &Inode, target: Option<&[u8]>) -> serde_json::
         entry["rdev"] = json!([rdev.major, rdev.minor]);
     }
     entry
-}
-
-fn type_name(file_type: FileType) -> &'static str {
-    match file_type {
-        FileType::Regular => "file",
-        FileType::Directory => "directory",
-        FileType::CharDevice => "char-device",
-        FileType::BlockDevice => "block-device",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-        FileType::Symlink => "symlink",
-    }
 }
 
 #[cfg(test)]

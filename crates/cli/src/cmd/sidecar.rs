@@ -10,6 +10,7 @@ use std::path::Path;
 
 use ferofs::Error;
 use ferofs::extract::{Complain, Entry, Options, inventory};
+use ferofs::inspect::type_name;
 use ferofs::read::{FileType, Image, Inode, Place};
 use serde_json::{Value, json};
 
@@ -162,18 +163,6 @@ fn text(bytes: &[u8]) -> Value {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-const fn type_name(file_type: FileType) -> &'static str {
-    match file_type {
-        FileType::Regular => "file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symlink",
-        FileType::CharDevice => "char device",
-        FileType::BlockDevice => "block device",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,8 @@ use crate::{Error, Result};
 /// Large files are cut at multiples of this. It shows in the image: do not let it depend on the machine.
 pub(crate) const SEGMENT: u64 = 4 << 20;
 
-/// Extents placed to the byte save a flat file less than this many bytes: the rest of a block.
+/// From so many blocks on, a file none of whose extents is encoded is stored flat, which reads better: below, extents placed
+/// to the byte save the rest of a block.
 const FLAT_MIN_BLOCKS: usize = 16;
 
 /// What to read, and how to encode it.
