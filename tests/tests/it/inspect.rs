@@ -131,10 +131,7 @@ fn diff_has_the_exit_codes_of_diff() {
 
 #[test]
 fn dump_erofs_says_what_erofs_utils_say() {
-    let Some(peer) = crate::peers::newest("dump.erofs") else {
-        need::lacks("the output of dump.erofs", "the newest erofs-utils (cargo xtask peers)");
-        return;
-    };
+    let Some(peer) = crate::peers::newest("dump.erofs") else { return };
     let stage = Stage::new(&tree::Options::small());
     let links = stage.directory("links");
     ferofs().arg("links").arg(&links).run().success();
