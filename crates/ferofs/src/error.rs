@@ -66,6 +66,16 @@ pub enum Error {
         /// What is wrong.
         fault: crate::build::ArchiveFault,
     },
+    /// An OCI image layout is malformed, or lacks what is needed.
+    #[error("{}: {}{fault}", layout.display(), BlobPrefix(blob.as_deref()))]
+    Oci {
+        /// The layout.
+        layout: PathBuf,
+        /// The digest of the blob concerned, if it is one.
+        blob: Option<String>,
+        /// What is wrong.
+        fault: crate::build::OciFault,
+    },
     /// Something in the source cannot be stored in an image.
     #[error("{}: {what} {value} does not fit (limit {limit})", path.display())]
     DoesNotFit {
@@ -151,6 +161,14 @@ impl fmt::Display for PathPrefix<'_> {
             Some(path) => write!(f, "{}: ", path.display()),
             None => Ok(()),
         }
+    }
+}
+
+struct BlobPrefix<'a>(Option<&'a str>);
+
+impl fmt::Display for BlobPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |blob| write!(f, "blob {blob}: "))
     }
 }
 

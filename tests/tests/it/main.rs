@@ -16,6 +16,7 @@
 //! - `engine`: each way of decoding through a mount, profiles and pins, limits of memory.
 //! - `docs`: what the documents point to is there.
 //! - `archives`: tar archives of every dialect.
+//! - `oci`: OCI image layouts, flattened.
 //! - `broken_archives`: archives that lie, or are odd.
 //! - `mkfs`: the options of `mkfs.erofs`; `matrix`: every pair of settings; `callers`: the lines of those who call it.
 //! - `peers`: Debian's erofs-utils accept our images, and we theirs.
@@ -42,6 +43,7 @@ mod malformed;
 mod matrix;
 mod mint;
 mod mkfs;
+mod oci;
 mod peers;
 mod round_trip;
 mod stage;

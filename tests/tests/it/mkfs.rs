@@ -12,13 +12,18 @@ use ferofs_tests::{Mount, Outcome, Run, ferofs, need, tree, xattr};
 use crate::peers::newest;
 use crate::stage::{Stage, same};
 
-/// A run of `mkfs.erofs` with these options.
+/// A run of `mkfs.erofs` on the source, with these options.
 pub(crate) fn mkfs(stage: &Stage, options: &str, image: &Path) -> Outcome {
+    bare_mkfs(stage).args(options.split_whitespace()).arg(image).arg(stage.source()).run()
+}
+
+/// `mkfs.erofs`, without arguments yet.
+pub(crate) fn bare_mkfs(stage: &Stage) -> Run {
     let link = stage.path("mkfs.erofs");
     if fs::symlink_metadata(&link).is_err() {
         std::os::unix::fs::symlink(ferofs_tests::run::ferofs_path(), &link).unwrap();
     }
-    Run::new(link).args(options.split_whitespace()).arg(image).arg(stage.source()).run()
+    Run::new(link)
 }
 
 /// An image that was built, and that both checkers accept.

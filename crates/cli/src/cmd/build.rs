@@ -1,4 +1,4 @@
-//! `ferofs build`: an image from a directory, or from archives.
+//! `ferofs build`: an image from a directory, from archives, or from a container's image.
 
 mod display;
 mod metadata;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, ValueEnum};
-use ferofs::build::{BlockSize, Compression, Exclude, Input, Options, Timestamp, Whiteouts, build};
+use ferofs::build::{BlockSize, Compression, Exclude, Input, Options, Platform, Timestamp, Whiteouts, build};
 
 use super::cancel_on_signals;
 use crate::compression::{FEATURES, Setting, bytes, feature};
@@ -23,7 +23,7 @@ use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
 use preset::Preset;
 
-/// Build an image from a directory, or from tar archives
+/// Build an image from a directory, from tar archives, or from an OCI image layout
 ///
 /// The image appears under its name once it is complete and durable; whatever goes wrong before that
 /// leaves nothing, and what was there before stays. A block device is written in place.
@@ -32,16 +32,26 @@ use preset::Preset;
 pub(crate) struct Args {
     /// What the image is made of: a directory, or a tar archive of any dialect, plain or compressed with
     /// gzip, xz, lzip or zstd, `-` for standard input; of several archives, each is a layer over those
-    /// before it, and names such as `.wh.NAME` remove what these have
+    /// before it, and names such as `.wh.NAME` remove what these have; or an OCI image layout, whose
+    /// layers are flattened
     ///
     /// The last path is the image, a file or a block device
     // One list, because options may stand between its paths.
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     paths: Vec<PathBuf>,
 
-    /// What the sources are [default: a directory is one, all else are archives]
+    /// What the sources are [default: seen by what they contain]
     #[arg(long, value_enum, value_name = "KIND")]
     from: Option<SourceKind>,
+
+    /// Of an OCI image layout, the image for this platform [default: this machine's, unless there is one
+    /// image only]
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
+    platform: Option<Platform>,
+
+    /// Of an OCI image layout, the image of this name
+    #[arg(long, value_name = "NAME")]
+    image_name: Option<String>,
 
     /// Turn aufs' whiteouts (`.wh.NAME`) in an archive into those of overlayfs
     #[arg(long)]
@@ -162,10 +172,12 @@ pub(crate) struct Voice {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SourceKind {
-    /// A directory
+    /// A directory, also one that is an OCI image layout
     Dir,
     /// Tar archives
     Tar,
+    /// OCI image layouts, directories or archives of them
+    Oci,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -211,6 +223,7 @@ impl Args {
         options.input = match self.from {
             Some(SourceKind::Dir) => Input::Directory,
             Some(SourceKind::Tar) => Input::Archive,
+            Some(SourceKind::Oci) => Input::Oci,
             None => Input::detect(source),
         };
         if options.input == Input::Directory
@@ -224,6 +237,8 @@ impl Args {
             (false, []) => Whiteouts::Keep,
             _ => Whiteouts::Apply,
         };
+        options.oci.platform = self.platform.clone();
+        options.oci.name = self.image_name.clone();
         options.compression = self.compression(image)?;
         options.share = !self.no_share;
         options.workers = self.workers;

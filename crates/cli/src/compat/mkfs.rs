@@ -112,10 +112,6 @@ impl Args {
                 "ferofs reads no object stores; give it a directory or a tar",
             ));
         }
-        if let Some(value) = &self.oci {
-            let reason = "ferofs asks no registries; fetch the image, and give its directory or archive";
-            return Err(refusal("--oci", value.clone(), reason));
-        }
         if let Some(value) = &self.gzinfo {
             return Err(refusal("--gzinfo", text(value), "indexes into gzip are not supported"));
         }

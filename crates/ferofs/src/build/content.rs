@@ -70,7 +70,7 @@ impl Medium {
         self.id
     }
 
-    pub(crate) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &Arc<File> {
         &self.file
     }
 
@@ -149,6 +149,16 @@ impl Contents {
         let medium = Medium { id, file: Arc::new(file), name: name.to_owned(), found };
         self.media.push(medium.clone());
         Ok(medium)
+    }
+
+    /// A file that was taken.
+    pub(crate) fn medium(&self, id: u16) -> &Medium {
+        &self.media[usize::from(id)]
+    }
+
+    /// Fills `buf` from a medium.
+    pub(crate) fn read_at(&self, place: Place, buf: &mut [u8]) -> Result<()> {
+        self.medium(place.medium).read(buf, place.at)
     }
 
     /// Takes the pieces of a file; `None` if there are too many.
@@ -280,9 +290,7 @@ impl<'a> Reader<'a> {
         let node = self.tree.node(id);
         match node.origin {
             Origin::File(expected) => self.read_file(id, node, expected, offset, buf),
-            Origin::Place(Place { medium, at }) => {
-                self.contents.media[usize::from(medium)].read(buf, at + offset)
-            }
+            Origin::Place(place) => self.contents.read_at(Place { at: place.at + offset, ..place }, buf),
             Origin::Spans { first, count } => self.read_spans(self.contents.spans(first, count), offset, buf),
             Origin::None | Origin::Zeroes => {
                 buf.fill(0);
@@ -299,8 +307,8 @@ impl<'a> Reader<'a> {
             let (from, to) = (span.offset.max(offset), (span.offset + span.len).min(end));
             // Both are within the buffer.
             let piece = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            let medium = &self.contents.media[usize::from(span.place.medium)];
-            medium.read(piece, span.place.at + (from - span.offset))?;
+            let at = span.place.at + (from - span.offset);
+            self.contents.read_at(Place { at, ..span.place }, piece)?;
         }
         Ok(())
     }

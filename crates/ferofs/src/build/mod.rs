@@ -2,8 +2,10 @@
 //!
 //! | room | what it does | next |
 //! |---|---|---|
+//! | [`sources`] | goes to the room of the source's kind | |
 //! | [`walk`] | lists a source directory, in parallel, without holding descriptors | [`tree`] |
 //! | [`tar`] | reads archives, layer by layer | [`sketch`] |
+//! | [`oci`] | finds the layers of an image in an OCI image layout | [`tar`] |
 //! | [`sketch`] | a tree whose entries come in any order, and go again | [`tree`] |
 //! | [`tree`], [`xattr`] | inodes and names, without places; attribute sets | [`amend`] |
 //! | [`amend`], [`labels`], [`fs_config`] | labels, owners and digests that the options add | [`heads`] |
@@ -38,11 +40,13 @@ mod index;
 mod labels;
 mod layout;
 mod log;
+mod oci;
 mod open;
 mod output;
 mod packed;
 mod segment;
 mod sketch;
+mod sources;
 mod spill;
 mod tar;
 mod tree;
@@ -68,7 +72,6 @@ use ferofs_format::{BlockAddr, Compat, Incompat};
 use crate::{Error, Result};
 pub use amend::Target;
 pub use chunks::ChunkOptions;
-use content::Contents;
 use data::Content;
 use dedupe::Known;
 use emit::Emitter;
@@ -77,48 +80,18 @@ pub use fs_config::{FsConfig, FsConfigError};
 use heads::Heads;
 pub use heads::{InodeForm, InodeOptions};
 pub use labels::{Labels, LabelsError};
+pub use oci::fault::OciFault;
+pub use oci::{OciOptions, Platform};
 use output::Output;
 use segment::Shop;
 pub use sketch::Misplaced;
-use sketch::Sketch;
+pub use sources::{ArchiveData, Input, Whiteouts};
 use spill::Spill;
 pub use tar::fault::ArchiveFault;
-use tree::{Kind, NodeId, Tree};
+use tree::{Kind, NodeId};
 use twins::Twins;
 use verify::Verifier;
 pub use xattr::{DIGEST_NAME, XattrOptions};
-
-/// What the source is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// A directory, whose content becomes the image's.
-    Directory,
-    /// A tar archive of any dialect, plain or compressed with gzip, xz, lzip or zstd; `-` is standard input.
-    Archive,
-}
-
-/// What becomes of the data in an archive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ArchiveData {
-    /// They become the image's.
-    #[default]
-    Copied,
-    /// The archive has none, just headers; files are as large as these say, and all zeroes.
-    Absent,
-}
-
-/// What becomes of an archive's names that start with `.wh.`, by which layers say that files of the layers
-/// below are gone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Whiteouts {
-    /// They are names as any other.
-    #[default]
-    Keep,
-    /// They become overlayfs' whiteouts and opaque directories.
-    Overlay,
-    /// What they name in lower layers is left out, and so are they.
-    Apply,
-}
 
 /// What is left out of the image, with everything below it. Paths are relative to the source.
 #[derive(Clone, Debug)]
@@ -144,6 +117,8 @@ pub struct Options {
     pub whiteouts: Whiteouts,
     /// Leave out overlayfs' whiteouts and marks, of sources that are no directories.
     pub strip_overlay: bool,
+    /// Which image of an OCI image layout is meant.
+    pub oci: OciOptions,
     /// How content is encoded; `None`: stored as it is.
     pub compression: Option<Compression>,
     /// Files with the same content share it.
@@ -225,14 +200,6 @@ pub struct Progress {
     pub bytes_total: AtomicU64,
     /// Bytes of content that were read and written.
     pub bytes_done: AtomicU64,
-}
-
-impl Input {
-    /// What the source at `path` seems to be: a directory is one, all else an archive.
-    #[must_use]
-    pub fn detect(path: &Path) -> Self {
-        if path != Path::new("-") && path.is_dir() { Self::Directory } else { Self::Archive }
-    }
 }
 
 impl Progress {
@@ -335,6 +302,7 @@ impl Options {
             archive_data: ArchiveData::default(),
             whiteouts: Whiteouts::default(),
             strip_overlay: false,
+            oci: OciOptions::default(),
             compression: None,
             share: true,
             block_size: BlockSize::DEFAULT,
@@ -410,7 +378,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     options.progress.enter(Stage::Walk);
     let temporary = image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
     let time = Timestamp { secs: build_time, nanos: 0 };
-    let (mut tree, contents) = gather(options, &output.own_files(), temporary, time, &mut warnings)?;
+    let (mut tree, contents) = sources::gather(options, &output.own_files(), temporary, time, &mut warnings)?;
     amend::amend(&mut tree, options, &contents)?;
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
     options.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
@@ -513,35 +481,6 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         uuid: superblock.uuid,
         warnings,
     })
-}
-
-/// Lists the source, whatever it is. Files of `avoid` are no part of it.
-fn gather(
-    options: &Options,
-    avoid: &[(u32, u32, u64)],
-    temporary: &Path,
-    time: Timestamp,
-    warnings: &mut Vec<Warning>,
-) -> Result<(Tree, Contents)> {
-    match options.input {
-        Input::Directory => {
-            let contents = Contents::directory(&options.source)?;
-            let tree = walk::walk(options, contents.root()?, avoid, warnings)?;
-            Ok((tree, contents))
-        }
-        Input::Archive => {
-            let mut contents = Contents::archives(temporary, &options.source);
-            let mut sketch = Sketch::new(time);
-            for (layer, source) in std::iter::once(&options.source).chain(&options.upper).enumerate() {
-                if layer > 0 {
-                    sketch.next_layer();
-                }
-                tar::read(options, source, options.whiteouts, &mut contents, &mut sketch, warnings)?;
-            }
-            contents.seal()?;
-            Ok((sketch.finish(options, warnings)?, contents))
-        }
-    }
 }
 
 fn new_superblock(options: &Options) -> Result<Superblock> {

@@ -17,12 +17,13 @@ mod pax;
 mod sparse;
 pub(crate) mod tape;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use super::content::{Contents, Origin, Place, Span};
 use super::open::as_path;
-use super::sketch::{Body, Draft, Misplaced, Names, Sketch};
+use super::sketch::{self, Body, Draft, Misplaced, Names, Sketch};
 use super::{ArchiveData, Options, Warning, Whiteouts};
 use crate::Result;
 use fault::ArchiveFault;
@@ -45,17 +46,15 @@ struct Reading<'a> {
     whiteouts: Whiteouts,
 }
 
-/// Puts the members of the archive `source` into `sketch`, as one layer. The archive's plain bytes are
-/// said.
+/// Puts the members of an archive into `sketch`, as one layer.
 pub(crate) fn read(
     options: &Options,
-    source: &Path,
+    mut tape: Tape,
     whiteouts: Whiteouts,
     contents: &mut Contents,
     sketch: &mut Sketch,
     warnings: &mut Vec<Warning>,
-) -> Result<u64> {
-    let mut tape = Tape::open(source, options, contents)?;
+) -> Result<()> {
     let mut members = Members::new(&mut tape, options.archive_data == ArchiveData::Absent);
     let mut reading = Reading { options, contents, sketch, warnings, whiteouts };
     let end = loop {
@@ -71,8 +70,46 @@ pub(crate) fn read(
         End::Lone(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),
         End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
     }
+    tape.drain()
+}
+
+/// The regular files of the archive `source`, from which `contents` reads from then on: places and lengths by name.
+pub(crate) fn files(
+    options: &Options,
+    source: &Path,
+    contents: &mut Contents,
+) -> Result<BTreeMap<Vec<u8>, (Place, u64)>> {
+    let mut tape = Tape::open(source, options, contents)?;
+    let mut members = Members::new(&mut tape, false);
+    let mut files = BTreeMap::new();
+    while let Ok(member) = members.next()? {
+        options.check_cancelled()?;
+        if let MemberKind::Regular(stored) = member.kind {
+            let data = members.data(&member.path, member.offset, stored, Some(contents))?;
+            if data.pieces.is_none() {
+                files.insert(sketch::clean(&member.path).join(&b'/'), (data.place, data.size));
+            }
+        }
+    }
     tape.drain()?;
-    Ok(tape.position())
+    Ok(files)
+}
+
+/// The name of the first member of the archive `source` that `pass` does not accept; `None` if there is none, or
+/// finding it would take more than a look at headers.
+pub(crate) fn first_foreign_name(source: &Path, pass: fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    let mut contents = Contents::archives(Path::new("."), source);
+    let mut tape = Tape::open(source, &Options::new(source), &mut contents).ok()?;
+    if !tape.is_seekable() {
+        return None;
+    }
+    let mut members = Members::new(&mut tape, false);
+    loop {
+        let name = sketch::clean(&members.next().ok()?.ok()?.path).join(&b'/');
+        if !pass(&name) {
+            return Some(name);
+        }
+    }
 }
 
 impl Reading<'_> {

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 
+use super::content::Contents;
 use super::*;
 use ferofs_format::FileOffset;
 use rustix::fs::{Mode, OFlags};

@@ -222,8 +222,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "X")]
     pub(super) s3: Option<String>,
 
-    /// Refused: an image of a remote registry's; see `ferofs build` for images on disk
-    #[arg(long, value_name = "X", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
+    /// The source is an OCI image layout on disk, which is flattened; registries are refused
+    #[arg(long, value_name = "f[,platform=X]", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
     pub(super) oci: Option<String>,
 
     /// Refused: a descriptor for VMware

@@ -125,6 +125,8 @@ fn refuses_by_name_what_it_cannot_do() {
     assert!(reason("mkfs.erofs -U xyz I D").starts_with("-U xyz: not a UUID"));
     assert!(reason("mkfs.erofs --s3=host I bucket").starts_with("--s3 host: ferofs reads no object stores"));
     assert!(reason("mkfs.erofs --oci I ref").starts_with("--oci f: ferofs asks no registries"));
+    assert!(reason("mkfs.erofs --oci=i I ref").starts_with("--oci i: there are f and"));
+    assert!(reason("mkfs.erofs --oci=f,platform=x I ref").contains("linux/arm64"));
     assert!(reason("mkfs.erofs --gzinfo=x I D").contains("gzip"));
     assert!(reason("mkfs.erofs --product-out=x I D").contains("--fs-config-file"));
     assert!(reason("mkfs.erofs -x -1 --file-contexts=x I D").contains("--file-contexts"));

@@ -30,7 +30,13 @@ impl Args {
             return Err(refusal("--clean", mode.to_owned(), "only data, all of it, is supported"));
         }
         let mut options = Options::new(first);
-        options.input = if self.tar.is_some() { Input::Archive } else { Input::detect(first) };
+        options.input = match (&self.tar, &self.oci) {
+            (Some(_), _) => Input::Archive,
+            (None, Some(text)) => self.layout(text, first, &mut options)?,
+            // Not more than erofs-utils: a directory is that, even if it is a layout.
+            (None, None) if first.is_dir() => Input::Directory,
+            (None, None) => Input::Archive,
+        };
         options.archive_data = self.archive_data()?;
         options.whiteouts = if self.aufs { Whiteouts::Overlay } else { Whiteouts::Keep };
         options.strip_overlay = match self.ovlfs_strip.as_deref() {
@@ -49,6 +55,25 @@ impl Args {
             }
         }
         Ok(options)
+    }
+
+    /// `--oci`, of an image layout on disk.
+    fn layout(&self, text: &str, source: &Path, options: &mut Options) -> Result<Input, Refusal> {
+        let refuse = |reason: &str| refusal("--oci", text.to_owned(), reason);
+        for (number, part) in text.split(',').enumerate() {
+            match part.split_once('=') {
+                None if part == "f" && number == 0 => {}
+                Some(("platform", platform)) => {
+                    options.oci.platform = Some(platform.parse().map_err(refuse)?);
+                }
+                _ => return Err(refuse("there are f and platform=OS/ARCH, for image layouts on disk")),
+            }
+        }
+        // Options are told from what they are about: a reference is no path that is there.
+        if Input::detect(source) != Input::Oci {
+            return Err(refuse("ferofs asks no registries; fetch the image, and give its layout on disk"));
+        }
+        Ok(Input::Oci)
     }
 
     fn archive_data(&self) -> Result<ArchiveData, Refusal> {

@@ -101,6 +101,27 @@ impl Tape {
         Ok(Self { name, input: Input::Stream(stream), position: 0, buffer: Vec::new() })
     }
 
+    /// Takes `size` bytes of a medium for an archive of their own, called `name`.
+    pub(crate) fn within(contents: &Contents, place: Place, size: u64, name: PathBuf) -> Result<Self> {
+        let medium = contents.medium(place.medium).clone();
+        let mut magic = [0; MAGIC];
+        let have = magic.len().min(usize::try_from(size).unwrap_or(MAGIC));
+        contents.read_at(place, &mut magic[..have])?;
+        let input = match Packing::of(&magic[..have]) {
+            Packing::None => Input::File { medium, start: place.at, size },
+            packing => {
+                let part = Part { file: Arc::clone(medium.file()), at: place.at, end: place.at + size };
+                Input::Stream(packing.decoder(Box::new(part)).map_err(|e| Error::io("read", &name, e))?)
+            }
+        };
+        Ok(Self { name, input, position: 0, buffer: Vec::new() })
+    }
+
+    /// Whether members can be passed over without being read.
+    pub(super) const fn is_seekable(&self) -> bool {
+        matches!(self.input, Input::File { .. })
+    }
+
     pub(super) const fn position(&self) -> u64 {
         self.position
     }
@@ -228,6 +249,23 @@ impl Read for At<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read_at(buf, self.1)?;
         self.1 += read as u64;
+        Ok(read)
+    }
+}
+
+/// A part of a file.
+struct Part {
+    file: Arc<File>,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Part {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+        let len = buf.len().min(left);
+        let read = self.file.read_at(&mut buf[..len], self.at)?;
+        self.at += read as u64;
         Ok(read)
     }
 }

@@ -1,0 +1,234 @@
+//! The JSON documents of a layout, as far as they concern a root file system. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use sha2::digest::DynDigest;
+use sha2::{Digest as _, Sha256, Sha512};
+
+/// A blob's name: the digest of its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Digest {
+    text: String,
+    /// Where the hexadecimal digits start.
+    digits: usize,
+}
+
+impl Digest {
+    /// Below the layout: `blobs/sha256/...`.
+    pub(super) fn path(&self) -> String {
+        let (algorithm, digits) = (&self.text[..self.digits - 1], &self.text[self.digits..]);
+        format!("blobs/{algorithm}/{digits}")
+    }
+
+    /// What makes such a digest of bytes.
+    pub(super) fn hasher(&self) -> Box<dyn DynDigest> {
+        if self.text.starts_with("sha512") { Box::new(Sha512::new()) } else { Box::new(Sha256::new()) }
+    }
+
+    /// The digest that a hasher of this one's made, as text.
+    pub(super) fn like(&self, bytes: &[u8]) -> String {
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}{digits}", &self.text[..self.digits])
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = &'static str;
+
+    /// Nothing else than an algorithm's name and its digits, so that no digest leads out of the layout.
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let (algorithm, digits) = text.split_once(':').ok_or("a digest without its algorithm")?;
+        let len = match algorithm {
+            "sha256" => 64,
+            "sha512" => 128,
+            _ => return Err("a digest that is neither sha256 nor sha512"),
+        };
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if digits.len() != len || !digits.bytes().all(is_digit) {
+            return Err("a digest of other than its hexadecimal digits");
+        }
+        Ok(Self { digits: algorithm.len() + 1, text })
+    }
+}
+
+/// What an image is for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Platform {
+    /// The operating system, as Go calls it: `linux`.
+    pub os: String,
+    /// The processor, as Go calls it: `amd64`, `arm64`.
+    pub architecture: String,
+    /// The processor's variant: `v7` of `arm`.
+    pub variant: Option<String>,
+}
+
+impl Platform {
+    /// This machine's.
+    #[must_use]
+    pub fn of_this_machine() -> Self {
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "x86" => "386",
+            "aarch64" => "arm64",
+            "loongarch64" => "loong64",
+            "powerpc64" => "ppc64le",
+            other => other,
+        };
+        Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: None }
+    }
+
+    /// Whether this platform is the one that is asked for: any variant, unless one is.
+    pub(super) fn is(&self, wanted: &Self) -> bool {
+        self.os == wanted.os
+            && self.architecture == wanted.architecture
+            && (wanted.variant.is_none() || self.variant == wanted.variant)
+    }
+}
+
+impl FromStr for Platform {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.split('/').map(str::to_owned);
+        let platform = match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(os), Some(architecture), variant, None) => Self { os, architecture, variant },
+            _ => return Err("not OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT, such as linux/arm64"),
+        };
+        Ok(platform)
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        self.variant.as_ref().map_or(Ok(()), |variant| write!(f, "/{variant}"))
+    }
+}
+
+/// `oci-layout`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Mark {
+    pub(super) image_layout_version: String,
+}
+
+/// An image index.
+#[derive(Debug, Deserialize)]
+pub(super) struct Index {
+    pub(super) manifests: Vec<Descriptor>,
+}
+
+/// An image manifest.
+#[derive(Debug, Deserialize)]
+pub(super) struct Manifest {
+    pub(super) config: Descriptor,
+    /// The lowest first.
+    pub(super) layers: Vec<Descriptor>,
+}
+
+/// An image's configuration.
+#[derive(Debug, Deserialize)]
+pub(super) struct Config {
+    #[serde(default)]
+    os: String,
+    #[serde(default)]
+    architecture: String,
+    variant: Option<String>,
+}
+
+impl Config {
+    pub(super) fn platform(&self) -> Platform {
+        Platform {
+            os: self.os.clone(),
+            architecture: self.architecture.clone(),
+            variant: self.variant.clone(),
+        }
+    }
+}
+
+/// What refers to a blob.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Descriptor {
+    #[serde(default)]
+    pub(super) media_type: String,
+    pub(super) digest: Digest,
+    pub(super) size: u64,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    pub(super) platform: Option<Platform>,
+}
+
+/// What a manifest's layer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LayerKind {
+    /// A tar archive, compressed as its first bytes say.
+    Archive,
+    Encrypted,
+    Other,
+}
+
+impl Descriptor {
+    pub(super) fn is_index(&self) -> bool {
+        matches!(
+            self.media_type.as_str(),
+            "application/vnd.oci.image.index.v1+json"
+                | "application/vnd.docker.distribution.manifest.list.v2+json"
+        )
+    }
+
+    /// Whether this is a manifest, and not of something about an image.
+    pub(super) fn is_image(&self) -> bool {
+        let manifest = matches!(
+            self.media_type.as_str(),
+            "application/vnd.oci.image.manifest.v1+json"
+                | "application/vnd.docker.distribution.manifest.v2+json"
+        );
+        let is_about = self.annotations.contains_key("vnd.docker.reference.type")
+            || self.platform.as_ref().is_some_and(|platform| platform.os == "unknown");
+        manifest && !is_about
+    }
+
+    /// The name it has in the layout.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.annotations.get("org.opencontainers.image.ref.name").map(String::as_str)
+    }
+
+    /// Whether `name` means this, in its short form or in the long one of containerd.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        self.name() == Some(name)
+            || self.annotations.get("io.containerd.image.name").is_some_and(|n| n == name)
+    }
+
+    /// What tells it from others, for messages.
+    pub(super) fn label(&self) -> String {
+        let parts = [self.name().map(str::to_owned), self.platform.as_ref().map(Platform::to_string)];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        if parts.is_empty() { self.digest.to_string() } else { parts.join(" for ") }
+    }
+
+    pub(super) fn layer_kind(&self) -> LayerKind {
+        const KINDS: [&str; 4] = [
+            "application/vnd.oci.image.layer.v1.tar",
+            "application/vnd.oci.image.layer.nondistributable.v1.tar",
+            "application/vnd.docker.image.rootfs.diff.tar",
+            "application/vnd.docker.image.rootfs.foreign.diff.tar",
+        ];
+        let rest = KINDS.iter().find_map(|kind| self.media_type.strip_prefix(kind));
+        match rest {
+            Some("" | "+gzip" | "+zstd" | ".gzip" | ".zstd") => LayerKind::Archive,
+            Some(rest) if rest.ends_with("+encrypted") => LayerKind::Encrypted,
+            _ => LayerKind::Other,
+        }
+    }
+}

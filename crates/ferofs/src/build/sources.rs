@@ -1,0 +1,92 @@
+//! What an image is made of, and how each kind of source becomes a [`Tree`] with [`Contents`].
+//!
+//! The first step of a build: [`gather`] goes to the room of the source's kind.
+
+use std::path::Path;
+
+use ferofs_format::inode::Timestamp;
+
+use super::content::Contents;
+use super::sketch::Sketch;
+use super::tar::tape::Tape;
+use super::tree::Tree;
+use super::{Options, Warning, oci, tar, walk};
+use crate::Result;
+
+/// What the source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A directory, whose content becomes the image's.
+    Directory,
+    /// A tar archive of any dialect, plain or compressed with gzip, xz, lzip or zstd; `-` is standard input.
+    Archive,
+    /// An OCI image layout, a directory or an archive of one: the image's layers, flattened.
+    Oci,
+}
+
+/// What becomes of the data in an archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArchiveData {
+    /// They become the image's.
+    #[default]
+    Copied,
+    /// The archive has none, just headers; files are as large as these say, and all zeroes.
+    Absent,
+}
+
+/// What becomes of an archive's names that start with `.wh.`, by which layers say that files of the layers
+/// below are gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whiteouts {
+    /// They are names as any other.
+    #[default]
+    Keep,
+    /// They become overlayfs' whiteouts and opaque directories.
+    Overlay,
+    /// What they name in lower layers is left out, and so are they.
+    Apply,
+}
+
+impl Input {
+    /// What the source at `path` seems to be: an OCI image layout has files that say so, and in archives no others
+    /// before them, or it is taken for an ordinary directory or archive.
+    #[must_use]
+    pub fn detect(path: &Path) -> Self {
+        match path {
+            path if path == Path::new("-") => Self::Archive,
+            path if oci::is_layout(path) => Self::Oci,
+            path if path.is_dir() => Self::Directory,
+            _ => Self::Archive,
+        }
+    }
+}
+
+/// Lists the source, whatever it is. Files of `avoid` are no part of it.
+pub(crate) fn gather(
+    options: &Options,
+    avoid: &[(u32, u32, u64)],
+    temporary: &Path,
+    time: Timestamp,
+    warnings: &mut Vec<Warning>,
+) -> Result<(Tree, Contents)> {
+    if options.input == Input::Directory {
+        let contents = Contents::directory(&options.source)?;
+        let tree = walk::walk(options, contents.root()?, avoid, warnings)?;
+        return Ok((tree, contents));
+    }
+    let mut contents = Contents::archives(temporary, &options.source);
+    let mut sketch = Sketch::new(time);
+    for (layer, source) in std::iter::once(&options.source).chain(&options.upper).enumerate() {
+        if layer > 0 {
+            sketch.next_layer();
+        }
+        if options.input == Input::Oci {
+            oci::read(options, source, &mut contents, &mut sketch, warnings)?;
+        } else {
+            let tape = Tape::open(source, options, &mut contents)?;
+            tar::read(options, tape, options.whiteouts, &mut contents, &mut sketch, warnings)?;
+        }
+    }
+    contents.seal()?;
+    Ok((sketch.finish(options, warnings)?, contents))
+}
