@@ -132,6 +132,11 @@ impl Run {
         self
     }
 
+    /// The command itself, for what a run cannot do: pipes.
+    pub fn command(self) -> Command {
+        self.command
+    }
+
     /// Runs it to its end.
     ///
     /// # Errors

@@ -76,6 +76,30 @@ pub enum Error {
         /// What is wrong.
         fault: crate::build::OciFault,
     },
+    /// A file of a source, such as an image, cannot be read.
+    #[error("{}: {source}", path.display())]
+    InSource {
+        /// The file concerned: the source, and the path in it.
+        path: PathBuf,
+        /// The reason.
+        source: Box<Error>,
+    },
+    /// An entry of a source cannot be where it says.
+    #[error("{}: {fault}", path.display())]
+    Misplaced {
+        /// The file concerned: the source, and the path in it.
+        path: PathBuf,
+        /// What is wrong.
+        fault: crate::build::Misplaced,
+    },
+    /// A file of a source is what no image can be made of.
+    #[error("{}: {problem}", path.display())]
+    Layer {
+        /// The file concerned: the source, and the path in it.
+        path: PathBuf,
+        /// What is wrong.
+        problem: &'static str,
+    },
     /// Something in the source cannot be stored in an image.
     #[error("{}: {what} {value} does not fit (limit {limit})", path.display())]
     DoesNotFit {

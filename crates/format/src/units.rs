@@ -153,6 +153,8 @@ pub struct BlockSize(u8);
 impl BlockSize {
     /// 4096 bytes, what everything defaults to.
     pub const DEFAULT: Self = Self(12);
+    /// 512 bytes.
+    pub const MIN: Self = Self(Self::MIN_BITS);
     const MIN_BITS: u8 = 9;
     const MAX_BITS: u8 = 16;
 

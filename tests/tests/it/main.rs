@@ -17,6 +17,7 @@
 //! - `docs`: what the documents point to is there.
 //! - `archives`: tar archives of every dialect.
 //! - `oci`: OCI image layouts, flattened.
+//! - `layers`: images made of images, and images that leave content in their sources.
 //! - `broken_archives`: archives that lie, or are odd.
 //! - `mkfs`: the options of `mkfs.erofs`; `matrix`: every pair of settings; `callers`: the lines of those who call it.
 //! - `peers`: Debian's erofs-utils accept our images, and we theirs.
@@ -39,6 +40,7 @@ mod fuse;
 mod inspect;
 mod kept;
 mod kernel;
+mod layers;
 mod malformed;
 mod matrix;
 mod mint;

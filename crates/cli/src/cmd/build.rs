@@ -13,7 +13,10 @@ use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, ValueEnum};
-use ferofs::build::{BlockSize, Compression, Exclude, Input, Options, Platform, Timestamp, Whiteouts, build};
+use ferofs::build::{
+    BlockSize, Compression, Exclude, Input, Options, Platform, SourceData, Timestamp, Whiteouts,
+    block_size as natural_block_size, build,
+};
 
 use super::cancel_on_signals;
 use crate::compression::{FEATURES, Setting, bytes, feature};
@@ -23,7 +26,7 @@ use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
 use preset::Preset;
 
-/// Build an image from a directory, from tar archives, or from an OCI image layout
+/// Build an image from a directory, tar archives, an OCI image layout, or EROFS images
 ///
 /// The image appears under its name once it is complete and durable; whatever goes wrong before that
 /// leaves nothing, and what was there before stays. A block device is written in place.
@@ -33,7 +36,7 @@ pub(crate) struct Args {
     /// What the image is made of: a directory, or a tar archive of any dialect, plain or compressed with
     /// gzip, xz, lzip or zstd, `-` for standard input; of several archives, each is a layer over those
     /// before it, and names such as `.wh.NAME` remove what these have; or an OCI image layout, whose
-    /// layers are flattened
+    /// layers are flattened; or EROFS images, layers with overlayfs' whiteouts
     ///
     /// The last path is the image, a file or a block device
     // One list, because options may stand between its paths.
@@ -52,6 +55,11 @@ pub(crate) struct Args {
     /// Of an OCI image layout, the image of this name
     #[arg(long, value_name = "NAME")]
     image_name: Option<String>,
+
+    /// Leave content in the sources, tar archives or uncompressed EROFS images, which the image then needs as its
+    /// extra devices, in this order (Linux 5.16)
+    #[arg(long, conflicts_with_all = ["compress", "preset", "chunk_size"])]
+    index_only: bool,
 
     /// Turn aufs' whiteouts (`.wh.NAME`) in an archive into those of overlayfs
     #[arg(long)]
@@ -93,9 +101,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
 
-    /// Block size in bytes, from 512 to the page size of the machine that is to mount the image
-    #[arg(short, long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
-    block_size: BlockSize,
+    /// Block size in bytes, from 512 to the page size of the machine that is to mount the image [default: 4096; with
+    /// --index-only, that of the sources, which is 512 for archives]
+    #[arg(short, long, value_name = "BYTES", value_parser = block_size)]
+    block_size: Option<BlockSize>,
 
     /// When the image was made, in seconds since 1970 [default: now]
     #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
@@ -178,6 +187,8 @@ enum SourceKind {
     Tar,
     /// OCI image layouts, directories or archives of them
     Oci,
+    /// EROFS images
+    Erofs,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -224,6 +235,7 @@ impl Args {
             Some(SourceKind::Dir) => Input::Directory,
             Some(SourceKind::Tar) => Input::Archive,
             Some(SourceKind::Oci) => Input::Oci,
+            Some(SourceKind::Erofs) => Input::Image,
             None => Input::detect(source),
         };
         if options.input == Input::Directory
@@ -237,12 +249,21 @@ impl Args {
             (false, []) => Whiteouts::Keep,
             _ => Whiteouts::Apply,
         };
+        options.block_size = match self.block_size {
+            Some(size) => size,
+            None if self.index_only => {
+                natural_block_size(options.input, source).map_err(Failure::from_named)?
+            }
+            None => BlockSize::DEFAULT,
+        };
+        if self.index_only {
+            options.source_data = SourceData::Referred;
+        }
         options.oci.platform = self.platform.clone();
         options.oci.name = self.image_name.clone();
-        options.compression = self.compression(image)?;
+        options.compression = self.compression(image, options.block_size)?;
         options.share = !self.no_share;
         options.workers = self.workers;
-        options.block_size = self.block_size;
         options.build_time = self.time;
         options.all_time = self.time.filter(|_| self.all_time).map(|secs| Timestamp { secs, nanos: 0 });
         options.uuid = self.uuid;
@@ -261,7 +282,7 @@ impl Args {
         Ok(options)
     }
 
-    fn compression(&self, image: &Path) -> Result<Option<Compression>, Failure> {
+    fn compression(&self, image: &Path, block_size: BlockSize) -> Result<Option<Compression>, Failure> {
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path).map_err(|e| Failure::about(path, format!("read: {e}")))
         };
@@ -277,7 +298,7 @@ impl Args {
             max_extent: self.max_extent_bytes,
         };
         let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
-        let mut compression = setting.compression(self.block_size).map_err(refuse)?;
+        let mut compression = setting.compression(block_size).map_err(refuse)?;
         let features = preset.filter(|_| self.features.is_empty()).map_or(&[][..], |preset| preset.features);
         for text in self.features.iter().map(String::as_str).chain(features.iter().copied()) {
             let Some(compression) = &mut compression else {

@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use ferofs::build::{
-    BlockSize, ChunkOptions, Exclude, Fragments, FsConfig, Index, InodeForm, Labels, Options, Timestamp,
-    XattrOptions,
+    BlockSize, ChunkOptions, Exclude, Fragments, FsConfig, Index, InodeForm, Labels, Options, SourceData,
+    Timestamp, XattrOptions, block_size,
 };
 
 use crate::cmd::build::{Voice, source_date_epoch};
@@ -74,9 +74,11 @@ impl Args {
         let mut extended = Extended::parse(self.extended.iter().map(String::as_str))?;
         extended.set_bits(self.zfeature_bits.unwrap_or(0))?;
         let mut options = self.sources()?;
-        options.block_size = BlockSize::from_bytes(self.block_size).ok_or_else(|| {
-            refusal("-b", self.block_size.to_string(), "not a power of two from 512 to 65536")
-        })?;
+        if let Some(size) = self.block_size {
+            let reason = "not a power of two from 512 to 65536";
+            options.block_size =
+                BlockSize::from_bytes(size).ok_or_else(|| refusal("-b", size.to_string(), reason))?;
+        }
         self.compression(&extended, &mut options)?;
         self.xattrs(&extended, &mut options)?;
         self.identity(&mut options)?;
@@ -190,7 +192,7 @@ impl Args {
             let Some(device) = &self.blobdev else { return Ok(()) };
             return Err(refusal("--blobdev", path(device), "holds chunks; give their --chunksize too"));
         };
-        if !size.is_power_of_two() || size < self.block_size {
+        if !size.is_power_of_two() || size < options.block_size.bytes64() {
             let reason = "not a power of two, or smaller than a block";
             return Err(refusal("--chunksize", size.to_string(), reason));
         }
@@ -276,6 +278,9 @@ impl Args {
 
     /// Reads the files that options name.
     fn load(&self, options: &mut Options) -> Result<(), Failure> {
+        if (options.source_data, self.block_size) == (SourceData::Referred, None) {
+            options.block_size = block_size(options.input, &options.source).map_err(Failure::from_named)?;
+        }
         let mount_point = self.mount_point.as_bytes();
         let inner = mount_point.iter().position(|b| *b != b'/').map(|start| &mount_point[start..]);
         options.target.mount_point = inner.unwrap_or_default().to_vec();

@@ -16,9 +16,12 @@ use rustix::io::Errno;
 use super::chunk::{Ranges, data_ranges};
 use super::open::{identity, open_dir, open_file, stat_fd};
 use super::tree::{Node, NodeId, Tree};
+use crate::read::FileSource;
 use crate::{Error, Result};
 
+use super::image::{SourceImage, in_source};
 use ferofs_format::inode::Timestamp;
+use ferofs_format::{DeviceId, Nid};
 
 /// Bytes gathered before they are written to the spool.
 const SPOOL_BUFFER: usize = 1 << 20;
@@ -35,6 +38,8 @@ pub(crate) enum Origin {
     Place(Place),
     /// In pieces with holes between them: so many of [`Contents::spans`], from the first on.
     Spans { first: u32, count: u32 },
+    /// That of an inode of one of [`Contents::images`].
+    Image { image: u16, nid: Nid },
     /// Nowhere: it is all zeroes.
     Zeroes,
 }
@@ -68,6 +73,10 @@ pub(crate) struct Medium {
 impl Medium {
     pub(crate) const fn id(&self) -> u16 {
         self.id
+    }
+
+    pub(crate) fn name(&self) -> &Path {
+        &self.name
     }
 
     pub(crate) fn file(&self) -> &Arc<File> {
@@ -107,9 +116,25 @@ pub(crate) struct Contents {
     name: PathBuf,
     media: Vec<Medium>,
     spans: Vec<Span>,
+    images: Vec<SourceImage>,
     spool: Option<Spool>,
     /// Where the spool goes.
     spool_dir: PathBuf,
+    /// Content stays where it is: archives and images become [`Self::devices`].
+    pub(crate) keeps_devices: bool,
+    /// The image's extra devices.
+    devices: Vec<Device>,
+}
+
+/// A source that content stays in.
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    pub(crate) medium: u16,
+    pub(crate) bytes: u64,
+    /// The image's identity, if it is one.
+    pub(crate) uuid: Option<[u8; 16]>,
+    /// It came in a stream, and is elsewhere now.
+    is_stream: bool,
 }
 
 impl Contents {
@@ -128,8 +153,11 @@ impl Contents {
             name: name.into(),
             media: Vec::new(),
             spans: Vec::new(),
+            images: Vec::new(),
             spool: None,
             spool_dir: spool_dir.to_owned(),
+            keeps_devices: false,
+            devices: Vec::new(),
         }
     }
 
@@ -149,6 +177,76 @@ impl Contents {
         let medium = Medium { id, file: Arc::new(file), name: name.to_owned(), found };
         self.media.push(medium.clone());
         Ok(medium)
+    }
+
+    /// Takes the image at `path`; says its number.
+    pub(crate) fn add_image(&mut self, path: &Path) -> Result<u16> {
+        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+        let bytes = file.metadata().map_err(|e| Error::io("stat", path, e))?.len();
+        let medium = self.add_medium(file, path)?;
+        let id = medium.id;
+        let image = SourceImage::open(medium)?;
+        if self.keeps_devices {
+            let uuid = Some(image.image().superblock().uuid);
+            self.devices.push(Device { medium: id, bytes, uuid, is_stream: false });
+        }
+        self.images.push(image);
+        // There are no more images than media.
+        Ok(self.images.len() as u16 - 1)
+    }
+
+    pub(crate) fn image(&self, number: u16) -> &SourceImage {
+        &self.images[usize::from(number)]
+    }
+
+    /// Makes a medium of `bytes` a device that content stays in.
+    pub(crate) fn add_device(&mut self, medium: u16, bytes: u64, is_stream: bool) {
+        self.devices.push(Device { medium, bytes, uuid: None, is_stream });
+    }
+
+    /// A medium that stands for a stream's plain bytes, which nobody keeps.
+    pub(crate) fn add_stream(&mut self, name: &Path) -> Result<u16> {
+        let file = super::spill::tempfile(&self.spool_dir);
+        let file = file.map_err(|e| Error::io("make a temporary file in", &self.spool_dir, e))?;
+        Ok(self.add(file, name, None)?.id)
+    }
+
+    pub(crate) fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// The devices, to be read as a mount would.
+    pub(crate) fn device_readers(&self) -> impl Iterator<Item = Result<FileSource>> {
+        self.devices.iter().map(|device| {
+            let medium = self.medium(device.medium);
+            let source = medium.file.try_clone().and_then(|file| FileSource::new(file, 0));
+            source.map_err(|e| Error::io("open", &medium.name, e))
+        })
+    }
+
+    /// The device that a medium is: they count from 1.
+    pub(crate) fn device(&self, medium: u16) -> Option<DeviceId> {
+        let number = self.devices.iter().position(|device| device.medium == medium)?;
+        // There are no more devices than media.
+        Some(DeviceId::new(number as u16 + 1))
+    }
+
+    /// Whether all content can be read.
+    pub(crate) fn is_all_readable(&self) -> bool {
+        !self.devices.iter().any(|device| device.is_stream)
+    }
+
+    /// Whether content from `origin` can be read.
+    pub(crate) fn is_readable(&self, origin: Origin) -> bool {
+        let is_stream =
+            |medium: u16| self.devices.iter().any(|device| device.medium == medium && device.is_stream);
+        match origin {
+            Origin::Place(place) => !is_stream(place.medium),
+            Origin::Spans { first, count } => {
+                self.spans(first, count).iter().all(|span| !is_stream(span.place.medium))
+            }
+            _ => true,
+        }
     }
 
     /// A file that was taken.
@@ -172,7 +270,7 @@ impl Contents {
         Some(Origin::Spans { first: first.try_into().ok()?, count: count.try_into().ok()? })
     }
 
-    fn spans(&self, first: u32, count: u32) -> &[Span] {
+    pub(crate) fn spans(&self, first: u32, count: u32) -> &[Span] {
         &self.spans[first as usize..][..count as usize]
     }
 
@@ -249,6 +347,10 @@ impl Contents {
             Origin::Spans { first, count } => Some(
                 self.spans(first, count).iter().map(|span| (span.offset, span.offset + span.len)).collect(),
             ),
+            Origin::Image { image, nid } => {
+                let pieces = self.image(image).pieces(nid).ok()?;
+                Some(pieces.iter().map(|piece| (piece.offset, piece.offset + piece.len)).collect())
+            }
             Origin::Zeroes => Some(Ranges::new()),
         }
     }
@@ -292,6 +394,10 @@ impl<'a> Reader<'a> {
             Origin::File(expected) => self.read_file(id, node, expected, offset, buf),
             Origin::Place(place) => self.contents.read_at(Place { at: place.at + offset, ..place }, buf),
             Origin::Spans { first, count } => self.read_spans(self.contents.spans(first, count), offset, buf),
+            Origin::Image { image, nid } => {
+                let read = self.contents.image(image).read(nid, offset, buf);
+                read.map_err(|e| in_source(self.contents.path(self.tree, id), e))
+            }
             Origin::None | Origin::Zeroes => {
                 buf.fill(0);
                 Ok(())

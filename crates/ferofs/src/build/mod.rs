@@ -6,6 +6,7 @@
 //! | [`walk`] | lists a source directory, in parallel, without holding descriptors | [`tree`] |
 //! | [`tar`] | reads archives, layer by layer | [`sketch`] |
 //! | [`oci`] | finds the layers of an image in an OCI image layout | [`tar`] |
+//! | [`image`] | reads EROFS images, layer by layer | [`sketch`] |
 //! | [`sketch`] | a tree whose entries come in any order, and go again | [`tree`] |
 //! | [`tree`], [`xattr`] | inodes and names, without places; attribute sets | [`amend`] |
 //! | [`amend`], [`labels`], [`fs_config`] | labels, owners and digests that the options add | [`heads`] |
@@ -15,6 +16,7 @@
 //! | [`compression`], [`encode`], [`dedupe`], [`log`] | what is asked for, content in extents | [`data`] |
 //! | [`data`], [`packed`], [`chunk`], [`index`] | appended in order, with what finds it again | [`emit`] |
 //! | [`chunks`] | the same, for images in chunks | [`emit`] |
+//! | [`refer`] | the same, for images whose content stays in their sources | [`emit`] |
 //! | [`layout`], [`emit`] | who lives where in the metadata, and its bytes | [`output`] |
 //! | [`front`] | the superblock, and tables that stand near it | [`output`] |
 //! | [`verify`] | the image, compared with the source | |
@@ -36,6 +38,7 @@ mod feed;
 mod front;
 mod fs_config;
 mod heads;
+mod image;
 mod index;
 mod labels;
 mod layout;
@@ -44,6 +47,7 @@ mod oci;
 mod open;
 mod output;
 mod packed;
+mod refer;
 mod segment;
 mod sketch;
 mod sources;
@@ -85,7 +89,7 @@ pub use oci::{OciOptions, Platform};
 use output::Output;
 use segment::Shop;
 pub use sketch::Misplaced;
-pub use sources::{ArchiveData, Input, Whiteouts};
+pub use sources::{Input, SourceData, Whiteouts, block_size};
 use spill::Spill;
 pub use tar::fault::ArchiveFault;
 use tree::{Kind, NodeId};
@@ -111,9 +115,9 @@ pub struct Options {
     pub input: Input,
     /// More sources of the same kind: layers over the first one, the topmost last.
     pub upper: Vec<PathBuf>,
-    /// What becomes of the data in archives.
-    pub archive_data: ArchiveData,
-    /// What becomes of whiteouts in archives.
+    /// Where content stays, or goes.
+    pub source_data: SourceData,
+    /// What becomes of whiteouts in archives and images.
     pub whiteouts: Whiteouts,
     /// Leave out overlayfs' whiteouts and marks, of sources that are no directories.
     pub strip_overlay: bool,
@@ -299,7 +303,7 @@ impl Options {
             source: source.into(),
             input: Input::Directory,
             upper: Vec::new(),
-            archive_data: ArchiveData::default(),
+            source_data: SourceData::default(),
             whiteouts: Whiteouts::default(),
             strip_overlay: false,
             oci: OciOptions::default(),
@@ -370,6 +374,7 @@ const WORKERS_MAX: usize = 512;
 /// [`Error::Option`] for an option out of range, [`Error::Interrupted`]. There is no new file then.
 pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let started = Instant::now();
+    refer::check(options)?;
     let mut superblock = new_superblock(options)?;
     let build_time = options.build_time.unwrap_or_else(now);
     let mut output = Output::create(image, options.offset)?;
@@ -379,6 +384,10 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let temporary = image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
     let time = Timestamp { secs: build_time, nanos: 0 };
     let (mut tree, contents) = sources::gather(options, &output.own_files(), temporary, time, &mut warnings)?;
+    if (options.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
+        let problem = "what is left in a stream cannot be read again";
+        return Err(Error::Option { option: "standard input", problem });
+    }
     amend::amend(&mut tree, options, &contents)?;
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
     options.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
@@ -403,13 +412,17 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     }
     let device_path = options.chunks.as_ref().and_then(|chunks| chunks.device.as_deref());
     let mut device = device_path.map(|path| Output::create(path, 0)).transpose()?;
-    let front = Front::new(&mut superblock, device.is_some().into(), &options.xattrs.table())?;
+    let devices = contents.devices().len() as u16 + u16::from(device.is_some());
+    let front = Front::new(&mut superblock, devices, &options.xattrs.table())?;
     let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
     let known = options.compression.as_ref().is_some_and(|c| c.dedupe).then(Known::default);
     let twins = if options.share { Twins::new(&tree) } else { Twins::none(&tree) };
     let mut spill = Spill::new(temporary);
     output.pad_to(front.len())?;
-    let data = if let Some(chunks) = &options.chunks {
+    let data = if options.source_data == SourceData::Referred {
+        let room = refer::Room { options, tree: &tree, heads: &heads, contents: &contents };
+        refer::run(room, &mut output, &mut spill)?
+    } else if let Some(chunks) = &options.chunks {
         let room = chunks::Room { options, chunks, tree: &tree, heads: &heads, contents: &contents };
         chunks::run(room, &mut output, device.as_mut(), &mut spill, &mut warnings)?
     } else {
@@ -442,7 +455,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         &mut output,
     )?;
     options.check_cancelled()?;
-    let mut slots = Vec::new();
+    let mut slots = refer::slots(options, &contents, superblock.blocks);
     if let Some(device) = &mut device {
         let blocks = options.block_size.blocks_for(device.position());
         // The device continues the image's address space.
@@ -458,7 +471,8 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         let (heads, xattrs, superblock) = (&heads, &xattrs, &superblock);
         let verifier =
             Verifier { options, tree: &tree, heads, xattrs, contents: &contents, stored, superblock };
-        let devices = device.iter().map(Output::reader).collect::<Result<_>>()?;
+        let devices = device.iter().map(Output::reader).chain(contents.device_readers());
+        let devices = devices.collect::<Result<_>>()?;
         verifier.run(output.reader()?, devices)?;
     }
     let verify_time = if options.verify { written.elapsed() } else { Duration::ZERO };

@@ -5,6 +5,7 @@
 //! at the end is given numbers ([`number`]).
 
 mod number;
+pub(crate) mod overlay;
 mod whiteouts;
 
 use std::collections::{BTreeMap, HashSet};
@@ -54,6 +55,7 @@ pub(crate) enum Body {
     Symlink(Box<[u8]>),
     Device(FileType, Rdev),
     Fifo,
+    Socket,
 }
 
 /// A directory's names. `BTreeMap` sorts them as EROFS does.

@@ -4,14 +4,16 @@
 
 use std::path::Path;
 
+use ferofs_format::BlockSize;
 use ferofs_format::inode::Timestamp;
 
 use super::content::Contents;
 use super::sketch::Sketch;
 use super::tar::tape::Tape;
 use super::tree::Tree;
-use super::{Options, Warning, oci, tar, walk};
+use super::{Options, Warning, image, oci, tar, walk};
 use crate::Result;
+use crate::read::{FileSource, Image};
 
 /// What the source is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,23 +24,28 @@ pub enum Input {
     Archive,
     /// An OCI image layout, a directory or an archive of one: the image's layers, flattened.
     Oci,
+    /// An EROFS image of any layout.
+    Image,
 }
 
-/// What becomes of the data in an archive.
+/// What becomes of the content in archives and images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ArchiveData {
-    /// They become the image's.
+pub enum SourceData {
+    /// It becomes the image's.
     #[default]
     Copied,
     /// The archive has none, just headers; files are as large as these say, and all zeroes.
     Absent,
+    /// It stays in the archives or images, plain, which are the image's extra devices (Linux 5.16). The image's block
+    /// size must be the sources': see [`block_size`].
+    Referred,
 }
 
-/// What becomes of an archive's names that start with `.wh.`, by which layers say that files of the layers
-/// below are gone.
+/// What becomes of the signs by which layers say that files of the layers below are gone: names that start with `.wh.` in
+/// archives, overlayfs' own in images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Whiteouts {
-    /// They are names as any other.
+    /// They are files as any other.
     #[default]
     Keep,
     /// They become overlayfs' whiteouts and opaque directories.
@@ -56,9 +63,23 @@ impl Input {
             path if path == Path::new("-") => Self::Archive,
             path if oci::is_layout(path) => Self::Oci,
             path if path.is_dir() => Self::Directory,
+            path if image::is_image(path) => Self::Image,
             _ => Self::Archive,
         }
     }
+}
+
+/// The block size of images whose content is to stay in `source`: that of the image that it is, or that of archives.
+///
+/// # Errors
+/// As [`crate::read::Image::open`].
+pub fn block_size(input: Input, source: &Path) -> Result<BlockSize> {
+    if input != Input::Image {
+        return Ok(tar::BLOCK_SIZE);
+    }
+    let image =
+        Image::open(FileSource::open(source, 0)?).map_err(|e| image::in_source(source.to_owned(), e))?;
+    Ok(image.superblock().block_size)
 }
 
 /// Lists the source, whatever it is. Files of `avoid` are no part of it.
@@ -75,16 +96,22 @@ pub(crate) fn gather(
         return Ok((tree, contents));
     }
     let mut contents = Contents::archives(temporary, &options.source);
+    contents.keeps_devices = options.source_data == SourceData::Referred;
     let mut sketch = Sketch::new(time);
     for (layer, source) in std::iter::once(&options.source).chain(&options.upper).enumerate() {
         if layer > 0 {
             sketch.next_layer();
         }
-        if options.input == Input::Oci {
-            oci::read(options, source, &mut contents, &mut sketch, warnings)?;
-        } else {
-            let tape = Tape::open(source, options, &mut contents)?;
-            tar::read(options, tape, options.whiteouts, &mut contents, &mut sketch, warnings)?;
+        match options.input {
+            Input::Oci => oci::read(options, source, &mut contents, &mut sketch, warnings)?,
+            Input::Image => {
+                let number = contents.add_image(source)?;
+                image::read(options, number, options.whiteouts, &contents, &mut sketch)?;
+            }
+            Input::Archive | Input::Directory => {
+                let tape = Tape::open(source, options, &mut contents)?;
+                tar::read(options, tape, options.whiteouts, &mut contents, &mut sketch, warnings)?;
+            }
         }
     }
     contents.seal()?;

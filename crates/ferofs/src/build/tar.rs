@@ -24,11 +24,14 @@ use std::sync::atomic::Ordering;
 use super::content::{Contents, Origin, Place, Span};
 use super::open::as_path;
 use super::sketch::{self, Body, Draft, Misplaced, Names, Sketch};
-use super::{ArchiveData, Options, Warning, Whiteouts};
+use super::{Options, SourceData, Warning, Whiteouts};
 use crate::Result;
 use fault::ArchiveFault;
 use members::{Data, End, Member, MemberKind, Members};
 use tape::Tape;
+
+/// The block size that every archive's data are aligned to.
+pub(crate) const BLOCK_SIZE: ferofs_format::BlockSize = ferofs_format::BlockSize::MIN;
 
 /// What aufs' names of removed files start with.
 const WHITEOUT: &[u8] = b".wh.";
@@ -55,7 +58,7 @@ pub(crate) fn read(
     sketch: &mut Sketch,
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
-    let mut members = Members::new(&mut tape, options.archive_data == ArchiveData::Absent);
+    let mut members = Members::new(&mut tape, options.source_data == SourceData::Absent);
     let mut reading = Reading { options, contents, sketch, warnings, whiteouts };
     let end = loop {
         options.check_cancelled()?;
@@ -70,7 +73,7 @@ pub(crate) fn read(
         End::Lone(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),
         End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
     }
-    tape.drain()
+    tape.finish(contents)
 }
 
 /// The regular files of the archive `source`, from which `contents` reads from then on: places and lengths by name.
@@ -130,7 +133,7 @@ impl Reading<'_> {
         let xattrs = self.sketch.attributes(xattrs);
         let body = match member.kind {
             MemberKind::Regular(stored) => {
-                let copies = self.options.archive_data == ArchiveData::Copied;
+                let copies = self.options.source_data != SourceData::Absent;
                 let contents = copies.then_some(&mut *self.contents);
                 let data = members.data(&path, offset, stored, contents)?;
                 self.regular(&data, copies).map_err(|fault| wrong(members, fault))?

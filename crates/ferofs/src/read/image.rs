@@ -13,7 +13,7 @@ use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, FileOffset, Nid
 use super::cache::{BlockCache, Key};
 use super::engine::stats::Cause;
 use super::engine::{Engine, EngineOptions};
-use super::source::Source;
+use super::source::{Source, Window};
 use crate::error::{Corruption, Error, Locate, Result};
 
 /// How to open an image.
@@ -63,7 +63,7 @@ impl MetadataPlace {
 }
 
 struct Device {
-    source: Box<dyn Source>,
+    source: Arc<dyn Source>,
     /// Where this device's blocks are in the unified address space; `None` if nowhere.
     unified: Option<std::ops::Range<u64>>,
 }
@@ -109,6 +109,12 @@ impl Image {
         let superblock = read_superblock(&*source, options.verify_checksum)?;
         let configs = read_configs(&*source, &superblock)?;
         let slots = read_device_slots(&*source, &superblock)?;
+        let source: Arc<dyn Source> = source.into();
+        let unified: Vec<_> = slots.iter().map(|slot| unified_range(slot, &superblock)).collect();
+        let extra: Vec<Arc<dyn Source>> = match extra.is_empty() {
+            true => behind(&source, &unified),
+            false => extra.into_iter().map(Arc::from).collect(),
+        };
         if extra.len() < slots.len() {
             return Err(Error::Option {
                 option: "device",
@@ -116,9 +122,7 @@ impl Image {
             });
         }
         let mut devices = vec![Device { source, unified: None }];
-        for (source, slot) in extra.into_iter().zip(&slots) {
-            devices.push(Device { source, unified: unified_range(slot, &superblock) });
-        }
+        devices.extend(extra.into_iter().zip(unified).map(|(source, unified)| Device { source, unified }));
         let block_size = superblock.block_size.bytes();
         let (engine, metadata_cache) =
             options.engine.fitted(options.metadata_cache, superblock.packed.is_some());
@@ -382,6 +386,18 @@ fn unified_range(slot: &DeviceSlot, sb: &Superblock) -> Option<std::ops::Range<u
     let start = slot.start?.to_pos(sb.block_size)?.get();
     let len = BlockAddr::new(slot.blocks).to_pos(sb.block_size)?.get();
     Some(start..start.checked_add(len)?)
+}
+
+/// The extra devices of an image that they stand behind, in one file, as its address space has them.
+fn behind(image: &Arc<dyn Source>, unified: &[Option<std::ops::Range<u64>>]) -> Vec<Arc<dyn Source>> {
+    let windows = unified.iter().map_while(|range| {
+        // The last block may be cut short.
+        let range = range.as_ref().filter(|range| range.start < image.size() || range.is_empty())?;
+        let len = range.end.min(image.size()).saturating_sub(range.start);
+        let window = Window { whole: Arc::clone(image), start: range.start, len };
+        Some(Arc::new(window) as Arc<dyn Source>)
+    });
+    windows.collect()
 }
 
 fn check_source_bounds(source: &dyn Source, pos: BytePos, len: usize, structure: Structure) -> Result<()> {

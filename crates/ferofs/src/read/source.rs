@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
@@ -93,6 +94,37 @@ impl Source for FileSource {
             std::num::NonZeroU64::new(len),
             rustix::fs::Advice::WillNeed,
         );
+    }
+}
+
+/// A part of another source.
+#[derive(Clone)]
+pub(super) struct Window {
+    pub(super) whole: Arc<dyn Source>,
+    pub(super) start: u64,
+    pub(super) len: u64,
+}
+
+impl Source for Window {
+    fn size(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        let end = u64::try_from(buf.len()).ok().and_then(|len| pos.checked_add(len));
+        let start = self.start.checked_add(pos).filter(|_| end.is_some_and(|end| end <= self.len));
+        self.whole.read_exact_at(start.ok_or(io::ErrorKind::UnexpectedEof)?, buf)
+    }
+
+    fn will_need(&self, pos: u64, len: u64) {
+        if let Some(pos) = self.start.checked_add(pos) {
+            self.whole.will_need(pos, len);
+        }
+    }
+
+    fn identity(&self) -> Option<(u64, u64, u64)> {
+        let (device, inode, start) = self.whole.identity()?;
+        Some((device, inode, start.checked_add(self.start)?))
     }
 }
 

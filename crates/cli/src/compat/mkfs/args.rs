@@ -22,9 +22,9 @@ pub(super) struct Args {
     #[arg(short = 'z', value_name = "X[,level=N][,dictsize=N][:...]")]
     pub(super) compressor: Option<String>,
 
-    /// Block size in bytes, from 512 to 65536
-    #[arg(short = 'b', value_name = "SIZE", default_value_t = 4096)]
-    pub(super) block_size: u64,
+    /// Block size in bytes, from 512 to 65536 [default: 4096; where content stays in its sources, theirs]
+    #[arg(short = 'b', value_name = "SIZE")]
+    pub(super) block_size: Option<u64>,
 
     /// Largest physical cluster in bytes
     #[arg(short = 'C', value_name = "SIZE")]

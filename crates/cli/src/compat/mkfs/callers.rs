@@ -50,7 +50,7 @@ fn takes_the_lines_that_callers_use() {
 
 #[test]
 fn takes_tars_as_container_tools_give_them() {
-    use ferofs::build::{ArchiveData, Input, Whiteouts};
+    use ferofs::build::{Input, SourceData, Whiteouts};
     let containerd = options(&format!(
         "mkfs.erofs --tar=f --aufs --quiet -Enoinline_data -T0 --mkfs-time --sort=none -U {UUID} LAYER"
     ));
@@ -63,7 +63,7 @@ fn takes_tars_as_container_tools_give_them() {
     ));
     assert!(nixos.is_ok_and(|nixos| nixos.hard_dereference && nixos.source == std::path::Path::new("-")));
     let file = options("mkfs.erofs --tar=headerball --ovlfs-strip --ungzip IMG TAR").unwrap();
-    assert_eq!((file.archive_data, file.strip_overlay), (ArchiveData::Absent, true));
+    assert_eq!((file.source_data, file.strip_overlay), (SourceData::Absent, true));
     assert!(options("mkfs.erofs --tar=x IMG TAR").unwrap_err().starts_with("--tar x: "));
     assert!(options("mkfs.erofs IMG").unwrap_err().starts_with("SOURCE"));
     assert!(options("mkfs.erofs --incremental IMG DIR").unwrap_err().starts_with("--incremental"));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ferofs::build::{ArchiveData, Input, Options, Whiteouts};
+use ferofs::build::{Input, Options, SourceData, Whiteouts};
 
 use super::args::Args;
 use super::{Refusal, refusal};
@@ -18,10 +18,6 @@ impl Args {
                 return Err(refusal("SOURCE", String::new(), reason));
             }
         };
-        if let Some(second) = upper.first() {
-            let second = second.to_string_lossy().into_owned();
-            return Err(refusal("SOURCE", second, "one source is all that is supported"));
-        }
         if let Some(mode) = &self.incremental {
             let reason = "images are not appended to; build a new one";
             return Err(refusal("--incremental", mode.clone(), reason));
@@ -35,10 +31,17 @@ impl Args {
             (None, Some(text)) => self.layout(text, first, &mut options)?,
             // Not more than erofs-utils: a directory is that, even if it is a layout.
             (None, None) if first.is_dir() => Input::Directory,
+            (None, None) if Input::detect(first) == Input::Image => Input::Image,
             (None, None) => Input::Archive,
         };
-        options.archive_data = self.archive_data()?;
-        options.whiteouts = if self.aufs { Whiteouts::Overlay } else { Whiteouts::Keep };
+        if let (Some(second), false) = (upper.first(), options.input == Input::Image) {
+            let reason = "several sources are merged if all of them are EROFS images";
+            return Err(refusal("SOURCE", second.to_string_lossy().into_owned(), reason));
+        }
+        options.upper = upper.to_vec();
+        options.source_data = self.source_data(options.input)?;
+        let merged = !options.upper.is_empty();
+        options.whiteouts = if self.aufs || merged { Whiteouts::Overlay } else { Whiteouts::Keep };
         options.strip_overlay = match self.ovlfs_strip.as_deref() {
             None | Some("0") => false,
             Some("1") => true,
@@ -76,15 +79,29 @@ impl Args {
         Ok(Input::Oci)
     }
 
-    fn archive_data(&self) -> Result<ArchiveData, Refusal> {
+    /// Where content goes. Merged images point to it unless a clean build is asked for, as with erofs-utils.
+    fn source_data(&self, input: Input) -> Result<SourceData, Refusal> {
+        let refers = match self.tar.as_deref() {
+            None => input == Input::Image && self.clean.is_none(),
+            Some(mode) => mode == "i",
+        };
+        if refers {
+            let value = |value: &Option<String>| value.clone().unwrap_or_default();
+            let reason = "content stays in the sources as it is; copy it with --tar=f or --clean=data";
+            return match (&self.compressor, self.chunksize) {
+                (Some(_), _) => Err(refusal("-z", value(&self.compressor), reason)),
+                (None, Some(size)) => Err(refusal("--chunksize", size.to_string(), reason)),
+                (None, None) => Ok(SourceData::Referred),
+            };
+        }
         match self.tar.as_deref() {
-            None | Some("f") => Ok(ArchiveData::Copied),
-            Some("headerball") => Ok(ArchiveData::Absent),
+            None | Some("f") => Ok(SourceData::Copied),
+            Some("headerball") => Ok(SourceData::Absent),
             Some(other) => {
                 let reason = if other.contains(',') {
                     "maps of blocks are not written"
                 } else {
-                    "there are f and headerball"
+                    "there are f, i and headerball"
                 };
                 Err(refusal("--tar", other.to_owned(), reason))
             }

@@ -80,6 +80,7 @@ impl Sketch {
             Body::Symlink(target) => Kind::Symlink(tree.intern(target)),
             Body::Device(kind, rdev) => Kind::Device(*kind, *rdev),
             Body::Fifo => Kind::Fifo,
+            Body::Socket => Kind::Socket,
         };
         let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), name)));
         let set = encode(options, &draft.xattrs, path, warnings)?;

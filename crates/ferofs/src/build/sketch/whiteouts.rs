@@ -58,6 +58,14 @@ impl Sketch {
         }
     }
 
+    /// Says that the directory in which `path` is may have whiteouts in it.
+    pub(crate) fn mark_merged(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+        if let Some(spot) = self.spot(path, false)? {
+            self.set_attribute(spot.dir, ORIGIN, b"");
+        }
+        Ok(())
+    }
+
     /// Marks the directory `path` as one that hides those of lower layers, making it if need be.
     pub(crate) fn mark_opaque(&mut self, path: &[u8]) -> Result<(), Misplaced> {
         let inside = join(path, b".");

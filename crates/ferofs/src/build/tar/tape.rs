@@ -42,6 +42,8 @@ pub(crate) struct Tape {
     /// Bytes of the plain archive that were read or skipped.
     position: u64,
     buffer: Vec<u8>,
+    /// What stands for a stream whose data are to stay where they are.
+    stays: Option<u16>,
 }
 
 enum Input {
@@ -66,7 +68,11 @@ impl Tape {
             (File::open(source), source.to_owned())
         };
         let file = file.map_err(|e| Error::io("open", &name, e))?;
-        Self::new(file, name, options, contents)
+        let mut tape = Self::new(file, name, options, contents)?;
+        if let (true, Input::Stream(_)) = (contents.keeps_devices, &tape.input) {
+            tape.stays = Some(contents.add_stream(&tape.name)?);
+        }
+        Ok(tape)
     }
 
     fn new(file: File, name: PathBuf, options: &Options, contents: &mut Contents) -> Result<Self> {
@@ -91,14 +97,14 @@ impl Tape {
                 }
                 packing => Input::Stream(packing.decoder(Box::new(file)).map_err(io("read"))?),
             };
-            return Ok(Self { name, input, position: 0, buffer: Vec::new() });
+            return Ok(Self { name, input, position: 0, buffer: Vec::new(), stays: None });
         }
         let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.cancel) };
         let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
         let packing = Packing::of(&magic[..have]);
         let whole = Box::new(Cursor::new(magic).take(have as u64).chain(pipe));
         let stream = packing.decoder(whole).map_err(io("read"))?;
-        Ok(Self { name, input: Input::Stream(stream), position: 0, buffer: Vec::new() })
+        Ok(Self { name, input: Input::Stream(stream), position: 0, buffer: Vec::new(), stays: None })
     }
 
     /// Takes `size` bytes of a medium for an archive of their own, called `name`.
@@ -114,7 +120,7 @@ impl Tape {
                 Input::Stream(packing.decoder(Box::new(part)).map_err(|e| Error::io("read", &name, e))?)
             }
         };
-        Ok(Self { name, input, position: 0, buffer: Vec::new() })
+        Ok(Self { name, input, position: 0, buffer: Vec::new(), stays: None })
     }
 
     /// Whether members can be passed over without being read.
@@ -157,6 +163,10 @@ impl Tape {
             let place = Place { medium: medium.id(), at: start + self.position };
             return Ok(self.skip(len)?.then_some(place));
         }
+        if let Some(medium) = self.stays {
+            let place = Place { medium, at: self.position };
+            return Ok(self.skip(len)?.then_some(place));
+        }
         let place = contents.spool_place()?;
         let whole = self.each_piece(len, |bytes| contents.spool(bytes))?;
         Ok(whole.then_some(place))
@@ -186,6 +196,21 @@ impl Tape {
             Input::Stream(_) => self.skip(u64::MAX).map(drop),
             Input::File { .. } => Ok(()),
         }
+    }
+
+    /// Ends the reading; data that are to stay where they are have their device from then on.
+    pub(super) fn finish(&mut self, contents: &mut Contents) -> Result<()> {
+        self.drain()?;
+        if contents.keeps_devices {
+            match (&self.input, self.stays) {
+                (Input::File { medium, start, size }, _) => {
+                    contents.add_device(medium.id(), start + size, false);
+                }
+                (Input::Stream(_), Some(medium)) => contents.add_device(medium, self.position, true),
+                (Input::Stream(_), None) => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,44 @@
+//! What overlayfs says by file types and attributes: whiteouts, opaque directories, and where else to look.
+
+use ferofs_format::inode::{FileType, Rdev};
+
+/// Attributes of overlayfs stand below either of these.
+const SPACES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+
+/// What overlayfs is told by one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// Lower layers have no such name.
+    pub(crate) is_whiteout: bool,
+    /// Lower layers have nothing in this directory.
+    pub(crate) is_opaque: bool,
+    /// Its content or its names are those of another path.
+    pub(crate) redirects: bool,
+}
+
+impl Marks {
+    pub(crate) fn of(kind: FileType, device: Option<Rdev>, attributes: &[(Vec<u8>, Vec<u8>)]) -> Self {
+        let mut marks = Self {
+            is_whiteout: kind == FileType::CharDevice && device == Some(Rdev { major: 0, minor: 0 }),
+            ..Self::default()
+        };
+        for (name, value) in attributes {
+            match (own_part(name), kind) {
+                (Some(b"opaque"), FileType::Directory) => marks.is_opaque |= value == b"y",
+                (Some(b"whiteout"), FileType::Regular) => marks.is_whiteout = true,
+                (Some(b"redirect" | b"metacopy"), _) => marks.redirects = true,
+                _ => {}
+            }
+        }
+        marks
+    }
+}
+
+/// Whether an attribute is one that overlayfs alone has a use for, once layers are merged.
+pub(crate) fn is_mark(name: &[u8]) -> bool {
+    own_part(name).is_some_and(|part| matches!(part, b"opaque" | b"whiteout" | b"origin" | b"impure"))
+}
+
+fn own_part(name: &[u8]) -> Option<&[u8]> {
+    SPACES.iter().find_map(|space| name.strip_prefix(*space))
+}
