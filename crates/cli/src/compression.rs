@@ -1,7 +1,6 @@
-//! Compression as people write it: `-z lz4hc,12:zstd,level=3`, `-C 128K`, `-E fragments,dedupe`, and files of
-//! hints. Both `ferofs build` and `mkfs.erofs` read it here.
+//! Compression as people write it: `-z lz4hc,12:zstd,level=3`, `-C 128K`, `-m 16K:zstd`, and files of hints. Both `ferofs build` and `mkfs.erofs` read it here.
 
-use ferofs::build::{Algorithm, BlockSize, Compression, Fragments, Hint, Index, Method, Params};
+use ferofs::build::{Algorithm, BlockSize, Compression, Hint, MetadataCompression, Method, Params};
 use regex::bytes::Regex;
 
 /// Names of compressors, as `--help` lists them.
@@ -106,44 +105,6 @@ pub(crate) fn bytes(text: &str) -> Option<u32> {
     digits.parse::<u32>().ok()?.checked_mul(unit)
 }
 
-/// Extended options (`-E`) that concern compression.
-pub(crate) const FEATURES: [&str; 8] = [
-    "48bit",
-    "all-fragments",
-    "dedupe",
-    "fragdedupe",
-    "fragments",
-    "legacy-compress",
-    "no-fragments",
-    "ztailpacking",
-];
-
-/// Applies the extended option `text` to `compression`; `Ok(false)` when it is none of [`FEATURES`].
-///
-/// # Errors
-/// The value that is no size.
-pub(crate) fn feature(compression: &mut Compression, text: &str) -> Result<bool, SettingError> {
-    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
-    match name {
-        "48bit" => compression.index = Index::Extents,
-        "legacy-compress" => compression.index = Index::Full,
-        "ztailpacking" => compression.inline_tails = true,
-        "dedupe" => compression.dedupe = true,
-        "fragments" | "all-fragments" => {
-            compression.fragments = if name == "fragments" { Fragments::Tails } else { Fragments::All };
-            if let Some(value) = value {
-                let size = bytes(value).ok_or_else(|| SettingError::Number(value.to_owned()))?;
-                compression.fragment_pcluster = Some(size);
-            }
-        }
-        "no-fragments" => compression.fragments = Fragments::None,
-        // Equal files always share their fragment.
-        "fragdedupe" => {}
-        _ => return Ok(false),
-    }
-    Ok(true)
-}
-
 /// Everything that was said about compression.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Setting<'a> {
@@ -155,6 +116,10 @@ pub(crate) struct Setting<'a> {
     pub(crate) hints: Option<&'a str>,
     /// `--max-extent-bytes`.
     pub(crate) max_extent: Option<u32>,
+    /// `-m`: the metabox' cluster size, and its compressor.
+    pub(crate) metadata: Option<&'a str>,
+    /// `--zD`.
+    pub(crate) directories: bool,
 }
 
 impl Setting<'_> {
@@ -167,6 +132,10 @@ impl Setting<'_> {
         block: BlockSize,
     ) -> Result<Option<Compression>, (&'static str, String)> {
         let Some(compressors) = self.compressors else {
+            let metadata = [("-m", self.metadata.is_some()), ("--zD", self.directories)];
+            if let Some((option, _)) = metadata.iter().find(|(_, asked)| *asked) {
+                return Err((option, "needs a compressor (-z)".to_owned()));
+            }
             return match self.pcluster {
                 Some(size) if u64::from(size) != block.bytes64() => {
                     Err(("-C", "a pcluster size needs a compressor (-z)".to_owned()))
@@ -177,7 +146,10 @@ impl Setting<'_> {
         let hints = self.hints.map(|text| hints(text, block)).transpose();
         let hints = hints.map_err(|(line, reason)| ("--compress-hints", format!("line {line}: {reason}")))?;
         let hints = hints.unwrap_or_default();
+        let metadata = self.metadata.map(|text| metadata(text).ok_or_else(|| ("-m", NO_METADATA.to_owned())));
+        let metadata = metadata.transpose()?;
         let sizes = hints.iter().filter_map(|hint| hint.pcluster).chain(self.pcluster);
+        let sizes = sizes.chain(metadata.map(|(size, _)| size));
         let largest = sizes.max().unwrap_or(0).max(block.bytes() as u32);
         let methods = methods(compressors, largest).map_err(|e| ("-z", e.to_string()))?;
         let Some(first) = methods.first() else { return Ok(None) };
@@ -186,8 +158,25 @@ impl Setting<'_> {
         compression.pcluster = self.pcluster;
         compression.hints = hints;
         compression.max_extent = self.max_extent;
+        compression.directories = self.directories;
+        if let Some((pcluster, method)) = metadata {
+            let mut number = 0;
+            if let Some(text) = method {
+                number = compression.methods.len();
+                compression.methods.extend(self::methods(text, largest).map_err(|e| ("-m", e.to_string()))?);
+            }
+            compression.metadata = Some(MetadataCompression { method: number, pcluster });
+        }
         Ok(Some(compression))
     }
+}
+
+const NO_METADATA: &str = "not a cluster size, or one with a compressor, such as 16384:zstd";
+
+/// A cluster size, and what follows a colon.
+fn metadata(text: &str) -> Option<(u32, Option<&str>)> {
+    let (size, method) = text.split_once(':').map_or((text, None), |(size, method)| (size, Some(method)));
+    Some((bytes(size)?, method))
 }
 
 /// A file of hints: lines of `PCLUSTER [METHOD] REGEX`, where `#` starts a comment.
@@ -238,21 +227,6 @@ mod tests {
         assert_eq!(one("zstd,x").unwrap_err().to_string(), "x is no number");
         assert_eq!(one("zstd,99").unwrap_err().to_string(), "zstd has no level 99: 1 to 22");
         assert_eq!(one("zstd,dictsize=3000").unwrap_err(), SettingError::Dictionary);
-    }
-
-    #[test]
-    fn features_name_what_they_change() {
-        let mut compression = Compression::lz4(0).unwrap();
-        for text in ["48bit", "fragments=64K", "ztailpacking", "dedupe"] {
-            assert_eq!(feature(&mut compression, text), Ok(true));
-        }
-        assert_eq!((compression.index, compression.fragments), (Index::Extents, Fragments::Tails));
-        assert_eq!(compression.fragment_pcluster, Some(64 << 10));
-        assert_eq!(feature(&mut compression, "xyz"), Ok(false));
-        assert!(feature(&mut compression, "fragments=x").is_err());
-        for name in FEATURES {
-            assert_eq!(feature(&mut compression, name), Ok(true), "{name}");
-        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod cmd;
 mod compat;
 mod compression;
 mod exit;
+mod extended;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -90,6 +90,12 @@ pub const SLOT_SIZE: u64 = 32;
 impl Nid {
     const METABOX_BIT: u64 = 1 << 63;
 
+    /// The inode in this slot of the metabox.
+    #[must_use]
+    pub const fn metabox_slot(slot: u64) -> Self {
+        Self(slot | Self::METABOX_BIT)
+    }
+
     /// Whether the inode lives in the metabox. Source: FORMAT.md 7.
     #[must_use]
     pub const fn in_metabox(self) -> bool {

@@ -40,6 +40,7 @@ const DIMENSIONS: &[&[&str]] = &[
         "-Ededupe",
         "-E48bit,dedupe,all-fragments",
     ],
+    &["", "-Edot-omitted", "--zD", "-m65536", "-m65536:zstd --zD -E48bit,dot-omitted --MZ"],
     &["", "-x 0", "--xattr-prefix=user.num --xattr-prefix=trusted.ferofs.", "-E^xattr-name-filter"],
     &["", "-Eforce-inode-extended", "-T0 --mkfs-time"],
     &["", "-E^inline_data"],
@@ -49,7 +50,7 @@ const DIMENSIONS: &[&[&str]] = &[
 /// Two settings that contradict each other.
 fn excluded(one: &str, other: &str) -> bool {
     let unencoded = one == NO_ALGORITHM || one.starts_with("--chunksize");
-    let encoding = ["-C", "-Ez", "-Ef", "-Ea", "-El", "-E4", "-Ed"];
+    let encoding = ["-C", "-Ez", "-Ef", "-Ea", "-El", "-E4", "-Ede", "-m", "--zD"];
     unencoded && encoding.iter().any(|word| other.starts_with(word))
 }
 

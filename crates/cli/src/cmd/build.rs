@@ -19,8 +19,9 @@ use ferofs::build::{
 };
 
 use super::cancel_on_signals;
-use crate::compression::{FEATURES, Setting, bytes, feature};
+use crate::compression::{Setting, bytes};
 use crate::exit::{Failure, Outcome};
+use crate::extended::{ChunkEntries, Extended};
 use display::Display;
 use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
@@ -81,9 +82,18 @@ pub(crate) struct Args {
     cluster_size: Option<u32>,
 
     /// Features that make images smaller, and need newer kernels: ztailpacking (5.17), fragments[=SIZE],
-    /// all-fragments[=SIZE], dedupe (6.1), 48bit (6.15); legacy-compress for full indexes
-    #[arg(short = 'E', long, value_name = "X[,...]", value_delimiter = ',', value_parser = known_feature)]
+    /// all-fragments[=SIZE], dedupe (6.1), 48bit, dot-omitted (6.15); legacy-compress for full indexes; and what else
+    /// mkfs.erofs takes
+    #[arg(short = 'E', long, value_name = "X[,...]", allow_hyphen_values = true)]
     features: Vec<String>,
+
+    /// Compress inodes and what follows them, in clusters of SIZE, by -z's first compressor or by X (Linux 6.17)
+    #[arg(short = 'm', long, value_name = "SIZE[:X]")]
+    compress_metadata: Option<String>,
+
+    /// Compress directories of more than a block
+    #[arg(long)]
+    compress_directories: bool,
 
     /// Lines of `SIZE [NUMBER] REGEX`: the cluster size, and which of -z's algorithms, for paths
     #[arg(long, value_name = "FILE")]
@@ -279,6 +289,14 @@ impl Args {
         options.gid_offset = self.gid_offset as u32;
         options.verify = self.verify;
         self.metadata.apply(&mut options)?;
+        let extended = self.extended().and_then(|extended| {
+            extended.apply(&mut options).map_err(|e| e.to_string())?;
+            Ok(extended)
+        });
+        let extended = extended.map_err(|reason| Failure::about(image, format!("-E {reason}")))?;
+        if let Some(chunks) = &mut options.chunks {
+            chunks.force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
+        }
         Ok(options)
     }
 
@@ -296,30 +314,24 @@ impl Args {
             pcluster: self.cluster_size.or(preset.and_then(|preset| preset.cluster)),
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes,
+            metadata: self.compress_metadata.as_deref(),
+            directories: self.compress_directories,
         };
         let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
-        let mut compression = setting.compression(block_size).map_err(refuse)?;
-        let features = preset.filter(|_| self.features.is_empty()).map_or(&[][..], |preset| preset.features);
-        for text in self.features.iter().map(String::as_str).chain(features.iter().copied()) {
-            let Some(compression) = &mut compression else {
-                return Err(refuse(("-E", format!("{text} needs a compressor (-z)"))));
-            };
-            feature(compression, text).map_err(|e| refuse(("-E", e.to_string())))?;
-        }
-        Ok(compression)
+        setting.compression(block_size).map_err(refuse)
+    }
+
+    /// Extended options, or the preset's.
+    fn extended(&self) -> Result<Extended, String> {
+        let preset = self.preset.filter(|_| self.compress.is_none() && self.features.is_empty());
+        let features = preset.map_or(&[][..], |preset| preset.settings().features);
+        let values = self.features.iter().map(String::as_str).chain(features.iter().copied());
+        Extended::parse(values).map_err(|e| e.to_string())
     }
 }
 
 fn size(text: &str) -> Result<u32, &'static str> {
     bytes(text).ok_or("not a number of bytes, such as 65536 or 64K")
-}
-
-fn known_feature(text: &str) -> Result<String, String> {
-    let name = text.split('=').next().unwrap_or_default();
-    match FEATURES.contains(&name) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("there are {}", FEATURES.join(", "))),
-    }
 }
 
 fn block_size(text: &str) -> Result<BlockSize, &'static str> {

@@ -2,14 +2,13 @@
 //!
 //! Callers glue values to short options (`-C65536`, `-zlz4hc,12`, `-EA,B`), put options after the
 //! positional arguments, and look into `--help` for what is there: `callers` has their very lines.
-//! [`args`] is the command line, [`extended`] what `-E` takes; here both become the library's options, or a
+//! [`args`] is the command line, [`crate::extended`] what `-E` takes; here both become the library's options, or a
 //! refusal that says why. [`sources`] is about what the image is made of.
 
 mod args;
 mod block_list;
 #[cfg(test)]
 mod callers;
-mod extended;
 mod posix;
 mod sources;
 
@@ -21,16 +20,16 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use ferofs::build::{
-    BlockSize, ChunkOptions, Exclude, Fragments, FsConfig, Index, InodeForm, Labels, Options, SourceData,
-    Timestamp, XattrOptions, block_size,
+    BlockSize, ChunkOptions, Exclude, FsConfig, Labels, Options, SourceData, Timestamp, XattrOptions,
+    block_size,
 };
 
 use crate::cmd::build::{Voice, source_date_epoch};
 use crate::cmd::image::ImageArgs;
 use crate::compression::Setting;
 use crate::exit::{About, Failure, Outcome};
+use crate::extended::{ChunkEntries, Extended, ExtendedError};
 use args::Args;
-use extended::{ChunkEntries, Extended};
 
 /// The compressors, as `--help` names them, with what may follow them.
 const COMPRESSORS: [(&str, &str); 6] = [
@@ -71,24 +70,23 @@ impl Args {
     /// What the library is asked for. Nothing is opened yet.
     fn options(&self) -> Result<Options, Refusal> {
         self.refuse_foreign()?;
-        let mut extended = Extended::parse(self.extended.iter().map(String::as_str))?;
-        extended.set_bits(self.zfeature_bits.unwrap_or(0))?;
+        let refuse = |option| move |e: ExtendedError| refusal(option, e.option, e.reason);
+        let mut extended = Extended::parse(self.extended.iter().map(String::as_str)).map_err(refuse("-E"))?;
+        extended.set_bits(self.zfeature_bits.unwrap_or(0)).map_err(refuse("--zfeature-bits"))?;
         let mut options = self.sources()?;
         if let Some(size) = self.block_size {
             let reason = "not a power of two from 512 to 65536";
             options.block_size =
                 BlockSize::from_bytes(size).ok_or_else(|| refusal("-b", size.to_string(), reason))?;
         }
-        self.compression(&extended, &mut options)?;
-        self.xattrs(&extended, &mut options)?;
+        self.compression(&mut options)?;
+        self.xattrs(&mut options)?;
         self.identity(&mut options)?;
         self.ownership(&mut options);
         self.times(&mut options);
         self.excludes(&mut options)?;
-        options.inodes.form = extended.inode_form;
-        options.inodes.keep_mtime = !self.ignore_mtime && extended.inode_form != InodeForm::Compact;
-        options.inodes.inline_data = extended.inline_data;
-        options.checksum = extended.checksum;
+        options.inodes.keep_mtime = !self.ignore_mtime;
+        extended.apply(&mut options).map_err(refuse("-E"))?;
         options.hard_dereference = self.hard_dereference;
         options.skip_unreadable = self.skip_unreadable;
         self.chunks(&extended, &mut options)?;
@@ -129,22 +127,10 @@ impl Args {
             let reason = "is made from the image, which does not stay on standard output";
             return Err(refusal("--block-list-file", list.to_string_lossy().into_owned(), reason));
         }
-        if let Some(value) = &self.metadata {
-            return Err(refusal("-m", value.clone(), "metadata compression is not supported"));
-        }
-        if self.compress_directories.as_deref().is_some_and(|value| value != "0") {
-            return Err(refusal("--zD", String::new(), "directory compression is not supported"));
-        }
-        if let Some(zone) = self.metadata_zone.as_deref().filter(|value| *value != "0") {
-            return Err(refusal("--MZ", zone.to_owned(), "metadata zones are not supported"));
-        }
         Ok(())
     }
 
-    fn compression(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {
-        if extended.dot_omitted {
-            return Err(refusal("-E", "dot-omitted".into(), "not supported"));
-        }
+    fn compression(&self, options: &mut Options) -> Result<(), Refusal> {
         let hints = match &self.compress_hints {
             None => None,
             Some(path) => Some(std::fs::read_to_string(path).map_err(|e| {
@@ -156,33 +142,19 @@ impl Args {
             pcluster: self.pcluster_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+            metadata: self.metadata.as_deref(),
+            directories: self.compress_directories.as_deref().is_some_and(|value| value != "0"),
         };
         options.compression = setting.compression(options.block_size).map_err(|(option, reason)| {
             let value = match option {
                 "-z" => self.compressor.clone(),
                 "-C" => self.pcluster_size.map(|size| size.to_string()),
+                "-m" => self.metadata.clone(),
+                "--zD" => None,
                 _ => self.compress_hints.as_ref().map(|path| path.display().to_string()),
             };
             refusal(option, value.unwrap_or_default(), reason)
         })?;
-        let Some(compression) = &mut options.compression else {
-            let fragments = extended.fragments.is_some().then_some("fragments");
-            return match extended.tail_packing.then_some("ztailpacking").or(fragments) {
-                Some(name) => Err(refusal("-E", name.to_owned(), "needs a compressor (-z)")),
-                None => Ok(()),
-            };
-        };
-        compression.inline_tails = extended.tail_packing;
-        compression.dedupe = extended.dedupe;
-        compression.index = match (extended.wide, extended.legacy_compress) {
-            (true, _) => Index::Extents,
-            (false, true) => Index::Full,
-            (false, false) => Index::Compact,
-        };
-        if let Some(fragments) = extended.fragments {
-            compression.fragments = if fragments.all { Fragments::All } else { Fragments::Tails };
-            compression.fragment_pcluster = fragments.pcluster;
-        }
         Ok(())
     }
 
@@ -205,9 +177,8 @@ impl Args {
         Ok(())
     }
 
-    fn xattrs(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {
+    fn xattrs(&self, options: &mut Options) -> Result<(), Refusal> {
         let xattrs = &mut options.xattrs;
-        xattrs.name_filter = extended.name_filter;
         xattrs.root_min = self.root_xattr_isize;
         match self.xattr_tolerance {
             Some(..0) if self.file_contexts.is_some() => {

@@ -36,6 +36,19 @@ pub struct Compression {
     pub fragments: Fragments,
     /// Extents that start like one before refer to it (`dedupe`; Linux 6.1).
     pub dedupe: bool,
+    /// Directories of more than a block are encoded.
+    pub directories: bool,
+    /// Inodes, with all that follows them, are encoded in the metabox (Linux 6.17).
+    pub metadata: Option<MetadataCompression>,
+}
+
+/// How the metabox is encoded; directories, if they are, the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataCompression {
+    /// Index into [`Compression::methods`].
+    pub method: usize,
+    /// The most encoded bytes of a pcluster: as [`Compression::pcluster`].
+    pub pcluster: u32,
 }
 
 /// How a file's extents are indexed.
@@ -96,6 +109,8 @@ impl Compression {
             inline_tails: false,
             fragments: Fragments::None,
             dedupe: false,
+            directories: false,
+            metadata: None,
         }
     }
 
@@ -116,7 +131,8 @@ impl Compression {
         for method in &self.methods {
             method.check().map_err(Error::Params)?;
         }
-        let sizes = [self.pcluster, self.fragment_pcluster].into_iter().flatten();
+        let metadata = self.metadata.map(|metadata| metadata.pcluster);
+        let sizes = [self.pcluster, self.fragment_pcluster, metadata].into_iter().flatten();
         let hinted = self.hints.iter().filter_map(|hint| hint.pcluster).filter(|size| *size > 0);
         for size in sizes.chain(hinted) {
             if size == 0 || !u64::from(size).is_multiple_of(block.bytes64()) {
@@ -158,10 +174,29 @@ impl Compression {
         Recipe { method: 0, pcluster: pcluster_size(size, block) }
     }
 
+    /// The same methods for metadata, which is encoded in whole blocks, each file by itself.
+    pub(crate) fn for_metadata(&self) -> Self {
+        Self {
+            index: if self.index == Index::Full { Index::Full } else { Index::Compact },
+            inline_tails: false,
+            fragments: Fragments::None,
+            dedupe: false,
+            ..self.clone()
+        }
+    }
+
+    /// How metadata is encoded.
+    pub(crate) fn metadata_recipe(&self, block: BlockSize) -> Recipe {
+        let method = self.metadata.map_or(0, |metadata| metadata.method);
+        let size = self.metadata.map(|metadata| metadata.pcluster).or(self.pcluster);
+        Recipe { method, pcluster: pcluster_size(size, block) }
+    }
+
     /// The largest pcluster, in blocks.
     fn max_blocks(&self, block: BlockSize) -> u16 {
         let hinted = self.hints.iter().filter_map(|hint| hint.pcluster);
-        let sizes = [self.pcluster, self.fragment_pcluster].into_iter().flatten().chain(hinted);
+        let metadata = self.metadata.map(|metadata| metadata.pcluster);
+        let sizes = [self.pcluster, self.fragment_pcluster, metadata].into_iter().flatten().chain(hinted);
         let most = u16::try_from(PCLUSTER_MAX >> block.bits()).unwrap_or(u16::MAX).min(BLOCKS_MAX);
         let blocks = u16::try_from(sizes.max().unwrap_or(0) >> block.bits()).unwrap_or(u16::MAX).max(1);
         // What is placed to the byte can begin and end within a block.

@@ -102,13 +102,6 @@ pub(crate) struct Data {
     pub(crate) peak_works: usize,
 }
 
-impl Data {
-    /// Whether anything was encoded.
-    pub(crate) fn is_encoded(&self) -> bool {
-        self.features.contains(Incompat::LZ4_0PADDING)
-    }
-}
-
 /// Which queue a work came from, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ticket {

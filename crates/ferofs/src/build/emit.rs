@@ -1,14 +1,18 @@
 //! The metadata: first every inode gets its place, then everything is written in the order of places.
 //! Source: FORMAT.md 2, 3, 4.
 
+use std::collections::HashMap;
+
 use ferofs_format::dirent::{DirPacker, Dirent, write_block};
 use ferofs_format::inode::{DataLayout, FileType, Inode, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
-use ferofs_format::{BlockAddr, BlockSize, Nid};
+use ferofs_format::{BlockAddr, BlockSize, Incompat, Nid};
 
 use super::Options;
+use super::compression::Compression;
 use super::data::{Content, PackedInode};
+use super::dense::{Coder, Dense};
 use super::heads::{self, Heads};
 use super::layout::Packer;
 use super::output::Output;
@@ -23,6 +27,7 @@ const RESERVED: u64 = 3 * SLOT_SIZE;
 
 /// All that the metadata is made from.
 pub(crate) struct Emitter<'a> {
+    pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
     pub(crate) heads: &'a Heads,
     pub(crate) xattrs: &'a XattrPlan,
@@ -47,91 +52,56 @@ enum What {
     Blocks(NodeId),
     /// The packed inode.
     Packed,
+    /// The metabox' inode.
+    Metabox,
 }
 
 /// Where everything is.
+#[derive(Default)]
 struct Places {
-    /// Positions of inodes, by node.
-    inodes: Vec<u64>,
-    /// Sorted.
+    /// By node.
+    nids: Vec<Nid>,
+    /// Of the area on the device; sorted.
     items: Vec<Item>,
+    /// Of the metabox, inodes alone; sorted.
+    metabox: Vec<Item>,
     /// First blocks of the content in the area, by node; sorted.
     blocks: Vec<(NodeId, u64)>,
     /// Position of the packed inode.
     packed: Option<u64>,
+    /// Directories whose content is encoded.
+    dense: HashMap<NodeId, Content>,
     total_blocks: u64,
 }
 
 impl Emitter<'_> {
     /// Appends the metadata and completes `superblock` with what is where.
-    pub(crate) fn emit(
-        &mut self,
-        options: &Options,
-        superblock: &mut Superblock,
-        output: &mut Output,
-    ) -> Result<()> {
+    pub(crate) fn emit(&mut self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
         let block = superblock.block_size;
-        let base = output.position().next_multiple_of(block.bytes64());
-        output.pad_to(base)?;
-        superblock.meta = BlockAddr::new(base >> block.bits());
-        let places = self.plan(block);
-        superblock.root = Nid::new(places.inodes[0] / SLOT_SIZE);
-        superblock.inodes =
-            places.items.iter().filter(|item| matches!(item.what, What::Inode(_))).count() as u64;
-        superblock.packed = places.packed.map(|pos| Nid::new(pos / SLOT_SIZE));
-        let mut bytes = Vec::new();
-        for item in &places.items {
-            options.check_cancelled()?;
-            output.pad_to(base + item.pos)?;
-            bytes.clear();
-            match item.what {
-                What::Inode(node) => self.write_inode(node, &places, superblock, &mut bytes)?,
-                What::Blocks(node) => self.write_blocks(node, &places, block, &mut bytes)?,
-                What::Packed => self.write_packed(superblock, &mut bytes)?,
+        let compression = self.options.compression.as_ref().map(Compression::for_metadata);
+        let coder =
+            |compression| Coder::new(compression, Compression::metadata_recipe(compression, block), block);
+        let mut coder = compression.as_ref().map(coder).transpose()?;
+        let in_metabox = superblock.incompat.contains(Incompat::METABOX);
+        let (mut packer, mut places) = self.plan(block, coder.as_ref(), in_metabox);
+        if let Some(coder) = &mut coder {
+            self.encode_directories(coder, &mut places, superblock, output)?;
+        }
+        // Blocks of directories must be known before the inodes in the metabox are written, and these before the metabox'.
+        let metabox = match &mut coder {
+            Some(coder) if in_metabox => {
+                let blocks = places.total_blocks * block.bytes64();
+                self.write_area(&places, blocks, None, superblock, output)?;
+                Some(self.encode_metabox(coder, &places, superblock, output)?)
             }
-            output.append(&bytes)?;
-        }
-        output.pad_to(base + places.total_blocks * block.bytes64())?;
-        if !self.xattrs.shared.is_empty() {
-            superblock.xattr = BlockAddr::new(output.position() >> block.bits());
-            output.append(&self.xattrs.shared)?;
-        }
-        let unit = block.bytes64().saturating_mul(options.image_unit.get().into());
-        output.pad_to(output.position().next_multiple_of(unit))?;
-        superblock.blocks = output.position() >> block.bits();
-        Ok(())
-    }
-
-    fn is_skipped(&self, id: NodeId) -> bool {
-        matches!(self.contents[id.index()], Content::Skipped)
-    }
-
-    fn plan(&self, block: BlockSize) -> Places {
-        let mut packer = Packer::new(block, RESERVED);
-        let mut places = Places {
-            inodes: vec![0; self.tree.nodes.len()],
-            items: Vec::with_capacity(self.tree.nodes.len()),
-            blocks: Vec::new(),
-            packed: None,
-            total_blocks: 0,
+            _ => None,
         };
-        for id in self.tree.ids().filter(|id| !self.is_skipped(*id)) {
-            let (after, blocks) = match &self.contents[id.index()] {
-                Content::None | Content::Skipped => {
-                    let size = self.own_size(id, block);
-                    let tail = self.heads.inline_tail(id, size, block);
-                    (tail, block.blocks_for(size - tail as u64))
-                }
-                content => (content.len_after(), 0),
-            };
-            let pos = packer.place((self.heads.len(id) + after) as u64);
-            places.inodes[id.index()] = pos;
-            places.items.push(Item { pos, what: What::Inode(id) });
-            if blocks > 0 {
-                let first = packer.place_blocks(blocks);
-                places.blocks.push((id, first));
-                places.items.push(Item { pos: first * block.bytes64(), what: What::Blocks(id) });
-            }
+        if let Some(metabox) = &metabox {
+            packer = Packer::new(block, RESERVED);
+            places.items.clear();
+            let pos = packer.place((heads::PACKED_LEN + metabox.index.len()) as u64);
+            places.items.push(Item { pos, what: What::Metabox });
+            superblock.metabox = Some(Nid::new(pos / SLOT_SIZE));
         }
         if let Some(packed) = self.packed {
             let pos = packer.place((heads::PACKED_LEN + packed.content.len_after()) as u64);
@@ -140,7 +110,161 @@ impl Emitter<'_> {
         }
         places.items.sort_unstable();
         places.total_blocks = packer.blocks();
-        places
+        superblock.root = places.nids[0];
+        let inodes = |items: &[Item]| items.iter().filter(|item| matches!(item.what, What::Inode(_))).count();
+        superblock.inodes = (inodes(&places.items) + inodes(&places.metabox)) as u64;
+        superblock.packed = places.packed.map(|pos| Nid::new(pos / SLOT_SIZE));
+        self.write_area(
+            &places,
+            places.total_blocks * block.bytes64(),
+            metabox.as_ref(),
+            superblock,
+            output,
+        )?;
+        if !self.xattrs.shared.is_empty() {
+            superblock.xattr = BlockAddr::new(output.position() >> block.bits());
+            output.append(&self.xattrs.shared)?;
+        }
+        let unit = block.bytes64().saturating_mul(self.options.image_unit.get().into());
+        output.pad_to(output.position().next_multiple_of(unit))?;
+        superblock.blocks = output.position() >> block.bits();
+        Ok(())
+    }
+
+    /// Appends an area of `len` bytes, and says where it is.
+    fn write_area(
+        &mut self,
+        places: &Places,
+        len: u64,
+        metabox: Option<&Dense>,
+        superblock: &mut Superblock,
+        output: &mut Output,
+    ) -> Result<()> {
+        let block = superblock.block_size;
+        let base = output.position().next_multiple_of(block.bytes64());
+        output.pad_to(base)?;
+        superblock.meta = BlockAddr::new(base >> block.bits());
+        let mut bytes = Vec::new();
+        for item in &places.items {
+            self.options.check_cancelled()?;
+            output.pad_to(base + item.pos)?;
+            bytes.clear();
+            match (item.what, metabox) {
+                (What::Inode(node), _) => self.write_inode(node, places, superblock, &mut bytes)?,
+                (What::Blocks(node), _) => self.write_blocks(node, places, block, &mut bytes)?,
+                (What::Packed, _) => self.write_packed(superblock, &mut bytes)?,
+                (What::Metabox, Some(metabox)) => self.write_metabox(metabox, superblock, &mut bytes)?,
+                (What::Metabox, None) => {}
+            }
+            output.append(&bytes)?;
+        }
+        output.pad_to(base + len)
+    }
+
+    /// Appends the content of directories that are to be encoded: their entries need only numbers of inodes.
+    fn encode_directories(
+        &mut self,
+        coder: &mut Coder<'_>,
+        places: &mut Places,
+        superblock: &mut Superblock,
+        output: &mut Output,
+    ) -> Result<()> {
+        let mut ids: Vec<NodeId> = places.dense.keys().copied().collect();
+        ids.sort_unstable();
+        let mut bytes = Vec::new();
+        for id in ids {
+            self.options.check_cancelled()?;
+            bytes.clear();
+            self.write_dir(id, places, superblock.block_size, &mut bytes)?;
+            let mut stream = coder.start(output)?;
+            coder.push(&mut stream, &bytes, output)?;
+            let Dense { layout, blocks, index, .. } = coder.finish(stream, self.heads.len(id), output)?;
+            let index = self.spill.push(&index)?;
+            places.dense.insert(id, Content::Compressed { layout, blocks, index });
+            // As erofs-utils says it: by then Linux surely reads them (6.1).
+            superblock.incompat |= Incompat::LZ4_0PADDING | Incompat::DEDUPE;
+        }
+        Ok(())
+    }
+
+    /// Appends the metabox' content: all inodes.
+    fn encode_metabox(
+        &mut self,
+        coder: &mut Coder<'_>,
+        places: &Places,
+        superblock: &mut Superblock,
+        output: &mut Output,
+    ) -> Result<Dense> {
+        let mut stream = coder.start(output)?;
+        let (mut bytes, mut end) = (Vec::new(), 0);
+        for item in &places.metabox {
+            self.options.check_cancelled()?;
+            let What::Inode(node) = item.what else { continue };
+            bytes.clear();
+            bytes.resize((item.pos - end) as usize, 0);
+            self.write_inode(node, places, superblock, &mut bytes)?;
+            end += bytes.len() as u64;
+            coder.push(&mut stream, &bytes, output)?;
+        }
+        // Whole blocks, which readers take at once.
+        bytes.clear();
+        bytes.resize((end.next_multiple_of(superblock.block_size.bytes64()) - end) as usize, 0);
+        coder.push(&mut stream, &bytes, output)?;
+        superblock.incompat |= Incompat::LZ4_0PADDING;
+        coder.finish(stream, heads::PACKED_LEN, output)
+    }
+
+    fn is_skipped(&self, id: NodeId) -> bool {
+        matches!(self.contents[id.index()], Content::Skipped)
+    }
+
+    /// Gives every inode its place, and blocks to what lies beside inodes: in one area, or inodes in the metabox. The
+    /// area's packer can take more.
+    fn plan(&self, block: BlockSize, coder: Option<&Coder<'_>>, in_metabox: bool) -> (Packer, Places) {
+        let mut area = if in_metabox { Packer::of_blocks(block) } else { Packer::new(block, RESERVED) };
+        let mut metabox = Packer::new(block, RESERVED);
+        let mut places = Places { nids: vec![Nid::default(); self.tree.nodes.len()], ..Places::default() };
+        let dense = self.options.compression.as_ref().is_some_and(|compression| compression.directories);
+        let dense = coder.filter(|_| dense);
+        for id in self.tree.ids().filter(|id| !self.is_skipped(*id)) {
+            let (after, blocks) = match &self.contents[id.index()] {
+                Content::None | Content::Skipped => {
+                    let size = self.own_size(id, block);
+                    let is_dir = matches!(self.tree.node(id).kind, Kind::Directory(_));
+                    match dense.filter(|_| is_dir && size > block.bytes64()) {
+                        Some(coder) => {
+                            places.dense.insert(id, Content::None);
+                            (coder.index_max(size) as usize, 0)
+                        }
+                        None => {
+                            let tail = self.heads.inline_tail(id, size, block);
+                            (tail, block.blocks_for(size - tail as u64))
+                        }
+                    }
+                }
+                content => (content.len_after(), 0),
+            };
+            let len = (self.heads.len(id) + after) as u64;
+            let what = What::Inode(id);
+            places.nids[id.index()] = if in_metabox {
+                let pos = metabox.place(len);
+                places.metabox.push(Item { pos, what });
+                Nid::metabox_slot(pos / SLOT_SIZE)
+            } else {
+                let pos = area.place(len);
+                places.items.push(Item { pos, what });
+                Nid::new(pos / SLOT_SIZE)
+            };
+            if blocks > 0 {
+                let first = area.place_blocks(blocks);
+                places.blocks.push((id, first));
+                places.items.push(Item { pos: first * block.bytes64(), what: What::Blocks(id) });
+            }
+        }
+        places.metabox.sort_unstable();
+        places.items.sort_unstable();
+        places.total_blocks = area.blocks();
+        (area, places)
     }
 
     /// Bytes of content that live in the metadata: directories and symbolic links.
@@ -158,14 +282,15 @@ impl Emitter<'_> {
         }
     }
 
-    /// The names of directory `id`, sorted, with `.` and `..`.
+    /// The names of directory `id`, sorted, with `..`, and `.` unless that is omitted.
     fn dir(&self, id: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
         let node = self.tree.node(id);
         let entries = match node.kind {
             Kind::Directory(dir) => self.tree.entries_of(dir),
             _ => &[],
         };
-        let mut dots = [(b".".as_slice(), id), (b"..".as_slice(), node.parent)].into_iter().peekable();
+        let dots = [(b".".as_slice(), id), (b"..".as_slice(), node.parent)].into_iter();
+        let mut dots = dots.skip(usize::from(self.options.inodes.dot_omitted)).peekable();
         let mut entries = entries
             .iter()
             .filter(|entry| !self.is_skipped(entry.node))
@@ -189,7 +314,7 @@ impl Emitter<'_> {
                 out.resize(start + (out.len() - start).next_multiple_of(block.bytes()), 0);
                 row.clear();
             }
-            let nid = Nid::new(places.inodes[node.index()] / SLOT_SIZE);
+            let nid = places.nids[node.index()];
             row.push(Dirent { nid, file_type: Some(self.tree.node(node).kind.file_type()), name });
         }
         write_block(&row, out).map_err(Error::Layout)
@@ -224,14 +349,19 @@ impl Emitter<'_> {
         let mut inode = heads::inode(self.tree, self.xattrs, superblock, id, self.heads.version(id))?;
         let mut own = Vec::new();
         let mut after = None;
-        let content = &self.contents[id.index()];
-        match content {
+        match places.dense.get(&id).unwrap_or(&self.contents[id.index()]) {
             Content::None | Content::Skipped => {
                 self.write_own(id, places, block, &mut own)?;
                 self.settle_own(id, places, superblock, &mut own, &mut inode);
             }
-            content => after = content.settle(&mut inode),
+            content => {
+                if places.dense.contains_key(&id) {
+                    inode.size = self.own_size(id, block);
+                }
+                after = content.settle(&mut inode);
+            }
         }
+        inode.dot_omitted = self.options.inodes.dot_omitted && inode.file_type == FileType::Directory;
         inode.write(superblock, out).map_err(Error::Layout)?;
         out.extend_from_slice(self.xattrs.region(id, self.tree.node(id).xattrs));
         out.extend_from_slice(&own);
@@ -250,6 +380,16 @@ impl Emitter<'_> {
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);
         }
+        Ok(())
+    }
+
+    fn write_metabox(&self, metabox: &Dense, superblock: &Superblock, out: &mut Vec<u8>) -> Result<()> {
+        let mtime = Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec };
+        let mut inode = heads::packed_inode(metabox.size, self.tree.nodes.len() as u32 + 2, mtime);
+        inode.layout = metabox.layout;
+        inode.place = Place::Compressed { blocks: metabox.blocks };
+        inode.write(superblock, out).map_err(Error::Layout)?;
+        out.extend_from_slice(&metabox.index);
         Ok(())
     }
 

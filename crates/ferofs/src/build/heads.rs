@@ -9,7 +9,7 @@ use super::tree::{Kind, NodeId, Tree};
 use super::xattr::XattrPlan;
 use crate::{Error, Result};
 
-/// Bytes of the packed inode, which is extended and has no xattrs.
+/// Bytes of the packed inode and of the metabox', which are extended and have no xattrs.
 pub(crate) const PACKED_LEN: usize = 64;
 
 /// The forms of inodes.
@@ -33,11 +33,13 @@ pub struct InodeOptions {
     pub keep_mtime: bool,
     /// The last bytes of regular files, and whole small ones, may follow their inodes. DAX wants none that do.
     pub inline_data: bool,
+    /// Directories do not list themselves (`dot-omitted`; Linux 6.15).
+    pub dot_omitted: bool,
 }
 
 impl Default for InodeOptions {
     fn default() -> Self {
-        Self { form: InodeForm::Smallest, keep_mtime: true, inline_data: true }
+        Self { form: InodeForm::Smallest, keep_mtime: true, inline_data: true, dot_omitted: false }
     }
 }
 
@@ -111,7 +113,7 @@ impl Heads {
     }
 }
 
-/// The packed inode, without a place.
+/// The packed inode, or the metabox', without a place.
 pub(crate) fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
     Inode {
         version: InodeVersion::Extended,

@@ -25,6 +25,11 @@ impl Packer {
         Self { block: block.bytes64(), blocks: 1, open: vec![(0, reserved.next_multiple_of(SLOT_SIZE))] }
     }
 
+    /// An area for whole blocks.
+    pub(crate) const fn of_blocks(block: BlockSize) -> Self {
+        Self { block: block.bytes64(), blocks: 0, open: Vec::new() }
+    }
+
     /// Blocks given so far.
     pub(crate) const fn blocks(&self) -> u64 {
         self.blocks

@@ -18,6 +18,7 @@
 //! | [`chunks`] | the same, for images in chunks | [`emit`] |
 //! | [`refer`] | the same, for images whose content stays in their sources | [`emit`] |
 //! | [`layout`], [`emit`] | who lives where in the metadata, and its bytes | [`output`] |
+//! | [`dense`] | directories and the metabox, if they are compressed | [`emit`] |
 //! | [`front`] | the superblock, and tables that stand near it | [`output`] |
 //! | [`verify`] | the image, compared with the source | |
 //! | [`spill`], [`output`] | what waits for its place; the image itself | |
@@ -32,6 +33,7 @@ mod compression;
 mod content;
 mod data;
 mod dedupe;
+mod dense;
 mod emit;
 mod encode;
 mod feed;
@@ -65,13 +67,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-pub use compression::{Compression, Fragments, Hint, Index, PCLUSTER_MAX};
+pub use compression::{Compression, Fragments, Hint, Index, MetadataCompression, PCLUSTER_MAX};
 pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
 use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
 pub use ferofs_format::inode::Timestamp;
 use ferofs_format::superblock::Superblock;
 pub use ferofs_format::{Algorithm, BlockSize};
-use ferofs_format::{BlockAddr, Compat, Incompat};
+use ferofs_format::{BlockAddr, Compat, Incompat, Nid};
 
 use crate::{Error, Result};
 pub use amend::Target;
@@ -440,20 +442,20 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     };
     contents.verify()?;
     superblock.incompat |= data.features;
-    let configs = match &options.compression {
-        Some(compression) if data.is_encoded() => compression.configure(&mut superblock),
-        _ => Vec::new(),
-    };
     let encoded = Instant::now();
 
     options.progress.enter(Stage::Metadata);
     let spill = &mut spill;
     let (nodes, packed) = (&data.contents, data.packed.as_ref());
-    Emitter { tree: &tree, heads: &heads, xattrs: &xattrs, contents: nodes, packed, spill }.emit(
-        options,
-        &mut superblock,
-        &mut output,
-    )?;
+    Emitter { options, tree: &tree, heads: &heads, xattrs: &xattrs, contents: nodes, packed, spill }
+        .emit(&mut superblock, &mut output)?;
+    let configs = match &options.compression {
+        // What is encoded, files or metadata, has set this.
+        Some(compression) if superblock.incompat.contains(Incompat::LZ4_0PADDING) => {
+            compression.configure(&mut superblock)
+        }
+        _ => Vec::new(),
+    };
     options.check_cancelled()?;
     let mut slots = refer::slots(options, &contents, superblock.blocks);
     if let Some(device) = &mut device {
@@ -505,6 +507,14 @@ fn new_superblock(options: &Options) -> Result<Superblock> {
             // It decides on the form of inodes, which are made before any extent is.
             superblock.incompat |= Incompat::BIT48;
         }
+        if compression.metadata.is_some() {
+            superblock.incompat |= Incompat::BIT48 | Incompat::METABOX;
+            superblock.ext_slots = 1;
+            superblock.metabox = Some(Nid::new(0));
+        }
+    }
+    if options.inodes.dot_omitted {
+        superblock.incompat |= Incompat::BIT48;
     }
     superblock.compat = Compat::MTIME;
     superblock.compat.set(Compat::SB_CHKSUM, options.checksum);

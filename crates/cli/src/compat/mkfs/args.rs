@@ -46,7 +46,7 @@ pub(super) struct Args {
     #[arg(short = 'L', value_name = "LABEL")]
     pub(super) label: Option<OsString>,
 
-    /// Compress metadata, in clusters of this many bytes
+    /// Compress inodes and what follows them, in clusters of this many bytes, by -z's first compressor or by X
     #[arg(short = 'm', value_name = "SIZE[:X]")]
     pub(super) metadata: Option<String>,
 
@@ -78,11 +78,11 @@ pub(super) struct Args {
     #[arg(long)]
     pub(super) quiet: bool,
 
-    /// Compress directories
+    /// Compress directories of more than a block
     #[arg(long = "zD", value_name = "0|1", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub(super) compress_directories: Option<String>,
 
-    /// Put inodes (i) and directories (d) into a zone of their own
+    /// Accepted; inodes (i) and directories (d) always stand in a zone of their own
     #[arg(long = "MZ", value_name = "0|id", num_args = 0..=1, require_equals = true, default_missing_value = "id")]
     pub(super) metadata_zone: Option<String>,
 

@@ -1,40 +1,53 @@
-//! `-E`: extended options, read into a set with types. `^name` switches one off.
+//! `-E`: extended options, read into a set with types. `^name` switches one off. Both `ferofs build` and `mkfs.erofs` read
+//! them here.
 
-use ferofs::build::InodeForm;
+use ferofs::build::{Compression, Fragments as Packing, Index, InodeForm, Options};
 
-use super::{Refusal, refusal};
 use crate::compat::nearest;
+use crate::compression::bytes;
+
+/// Why a text is no extended option, or does not go with the others.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{option}: {reason}")]
+pub(crate) struct ExtendedError {
+    pub(crate) option: String,
+    pub(crate) reason: String,
+}
+
+fn error(option: &str, reason: impl Into<String>) -> ExtendedError {
+    ExtendedError { option: option.to_owned(), reason: reason.into() }
+}
 
 /// The extended options of one command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Extended {
-    pub(super) fragments: Option<Fragments>,
-    pub(super) fragment_dedupe: FragmentDedupe,
-    pub(super) dedupe: bool,
-    pub(super) tail_packing: bool,
-    pub(super) wide: bool,
-    pub(super) dot_omitted: bool,
-    pub(super) legacy_compress: bool,
-    pub(super) inode_form: InodeForm,
-    pub(super) chunk_entries: Option<ChunkEntries>,
-    pub(super) inline_data: bool,
-    pub(super) checksum: bool,
-    pub(super) name_filter: bool,
-    pub(super) plain_prefixes: bool,
+pub(crate) struct Extended {
+    pub(crate) fragments: Option<Fragments>,
+    pub(crate) fragment_dedupe: FragmentDedupe,
+    pub(crate) dedupe: bool,
+    pub(crate) tail_packing: bool,
+    pub(crate) wide: bool,
+    pub(crate) dot_omitted: bool,
+    pub(crate) legacy_compress: bool,
+    pub(crate) inode_form: InodeForm,
+    pub(crate) chunk_entries: Option<ChunkEntries>,
+    pub(crate) inline_data: bool,
+    pub(crate) checksum: bool,
+    pub(crate) name_filter: bool,
+    pub(crate) plain_prefixes: bool,
 }
 
 /// Tails, or whole files, in the packed inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fragments {
+pub(crate) struct Fragments {
     /// Whole files.
-    pub(super) all: bool,
+    pub(crate) all: bool,
     /// Pclusters of the packed inode, in bytes.
-    pub(super) pcluster: Option<u32>,
+    pub(crate) pcluster: Option<u32>,
 }
 
 /// Which fragments are stored once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum FragmentDedupe {
+pub(crate) enum FragmentDedupe {
     None,
     /// Those of equal files.
     Inodes,
@@ -44,7 +57,7 @@ pub(super) enum FragmentDedupe {
 
 /// How tables of chunks are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChunkEntries {
+pub(crate) enum ChunkEntries {
     /// 4-byte addresses.
     BlockMap,
     /// 8-byte indexes with a device.
@@ -72,7 +85,7 @@ impl Default for Extended {
 }
 
 /// Every name, for suggestions.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "48bit",
     "all-fragments",
     "dedupe",
@@ -85,6 +98,7 @@ const NAMES: [&str; 18] = [
     "fragments",
     "inline_data",
     "legacy-compress",
+    "no-fragments",
     "noinline_data",
     "nosbcrc",
     "plain-xattr-prefixes",
@@ -95,7 +109,7 @@ const NAMES: [&str; 18] = [
 
 impl Extended {
     /// Reads the values of all `-E`, each of them one or more options.
-    pub(super) fn parse<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Self, Refusal> {
+    pub(crate) fn parse<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Self, ExtendedError> {
         let mut extended = Self::default();
         for option in
             values.into_iter().flat_map(|value| value.split(',')).filter(|option| !option.is_empty())
@@ -105,7 +119,7 @@ impl Extended {
         Ok(extended)
     }
 
-    fn set(&mut self, option: &str) -> Result<(), Refusal> {
+    fn set(&mut self, option: &str) -> Result<(), ExtendedError> {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
@@ -114,7 +128,7 @@ impl Extended {
             Some(name) => (name, false),
             None => (name, true),
         };
-        let refuse = |reason: String| refusal("-E", option.to_owned(), reason);
+        let refuse = |reason: String| error(option, reason);
         let flag = |to: &mut bool, on| match value {
             None => {
                 *to = on;
@@ -147,11 +161,15 @@ impl Extended {
             }
             "fragments" | "all-fragments" => {
                 let pcluster =
-                    value.map(|size| size.parse().map_err(|_| refuse("not a number of bytes".into())));
+                    value.map(|size| bytes(size).ok_or_else(|| refuse("not a number of bytes".into())));
                 let all = name == "all-fragments" || self.fragments.is_some_and(|f| f.all);
                 let pcluster = pcluster.transpose()?.or(self.fragments.and_then(|f| f.pcluster));
                 self.fragments = on.then_some(Fragments { all, pcluster });
                 Ok(())
+            }
+            "no-fragments" => {
+                self.fragments = None;
+                flag(&mut true, true)
             }
             "fragdedupe" => {
                 self.fragment_dedupe = match (on, value) {
@@ -169,8 +187,43 @@ impl Extended {
         }
     }
 
+    /// Tells `options` all that is not about chunks: these, and `-z`, must be there already.
+    pub(crate) fn apply(&self, options: &mut Options) -> Result<(), ExtendedError> {
+        if self.inode_form != InodeForm::Smallest {
+            options.inodes.form = self.inode_form;
+            options.inodes.keep_mtime &= self.inode_form != InodeForm::Compact;
+        }
+        options.inodes.inline_data &= self.inline_data;
+        options.inodes.dot_omitted = self.dot_omitted;
+        options.checksum &= self.checksum;
+        options.xattrs.name_filter &= self.name_filter;
+        let Some(compression) = &mut options.compression else {
+            let asked = [(self.tail_packing, "ztailpacking"), (self.fragments.is_some(), "fragments")];
+            return match asked.iter().find(|(asked, _)| *asked) {
+                Some((_, name)) => Err(error(name, "needs a compressor (-z)")),
+                None => Ok(()),
+            };
+        };
+        self.compress(compression);
+        Ok(())
+    }
+
+    fn compress(&self, compression: &mut Compression) {
+        compression.inline_tails = self.tail_packing;
+        compression.dedupe = self.dedupe;
+        compression.index = match (self.wide, self.legacy_compress) {
+            (true, _) => Index::Extents,
+            (false, true) => Index::Full,
+            (false, false) => Index::Compact,
+        };
+        if let Some(fragments) = self.fragments {
+            compression.fragments = if fragments.all { Packing::All } else { Packing::Tails };
+            compression.fragment_pcluster = fragments.pcluster;
+        }
+    }
+
     /// Sets the options that `--zfeature-bits` stands for.
-    pub(super) fn set_bits(&mut self, bits: u32) -> Result<(), Refusal> {
+    pub(crate) fn set_bits(&mut self, bits: u32) -> Result<(), ExtendedError> {
         const BITS: [&str; 8] = [
             "legacy-compress",
             "ztailpacking",
@@ -182,7 +235,7 @@ impl Extended {
             "dot-omitted",
         ];
         if bits >> BITS.len() != 0 {
-            return Err(refusal("--zfeature-bits", bits.to_string(), "bits go from 0 to 7"));
+            return Err(error(&bits.to_string(), "bits go from 0 to 7"));
         }
         BITS.iter()
             .enumerate()
@@ -196,7 +249,7 @@ mod tests {
     use super::*;
 
     fn parse(values: &[&str]) -> Result<Extended, String> {
-        Extended::parse(values.iter().copied()).map_err(|refusal| refusal.to_string())
+        Extended::parse(values.iter().copied()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -218,11 +271,11 @@ mod tests {
     fn unknown_ones_are_named_with_their_neighbour() {
         assert_eq!(
             parse(&["fragmnts"]),
-            Err("-E fragmnts: no such extended option; the nearest is fragments".into())
+            Err("fragmnts: no such extended option; the nearest is fragments".into())
         );
-        assert_eq!(parse(&["zzz"]), Err("-E zzz: no such extended option".into()));
-        assert_eq!(parse(&["dedupe=1"]), Err("-E dedupe=1: takes no value".into()));
-        assert_eq!(parse(&["fragments=x"]), Err("-E fragments=x: not a number of bytes".into()));
+        assert_eq!(parse(&["zzz"]), Err("zzz: no such extended option".into()));
+        assert_eq!(parse(&["dedupe=1"]), Err("dedupe=1: takes no value".into()));
+        assert_eq!(parse(&["fragments=x"]), Err("fragments=x: not a number of bytes".into()));
     }
 
     #[test]
