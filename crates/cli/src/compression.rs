@@ -19,6 +19,8 @@ pub(crate) enum SettingError {
     NoDictionary(&'static str),
     #[error("a dictionary of Zstandard is a power of two")]
     Dictionary,
+    #[error("LZ4 looks back 1024 to 65536 bytes")]
+    Distance,
     #[error("{0}")]
     Params(ferofs::build::ParamsError),
 }
@@ -85,10 +87,15 @@ impl Compressor {
                 }
                 zstd.window_log = size.trailing_zeros() as u8;
             }
-            Method::Lz4(_) | Method::Deflate(_) if self.dictionary.is_some() => {
+            // LZ4's window is how far matches reach back; 64K is meant for all that its offsets can say.
+            Method::Lz4(lz4) => match self.dictionary {
+                None | Some(65536) => {}
+                Some(size) => lz4.max_distance = u16::try_from(size).map_err(|_| SettingError::Distance)?,
+            },
+            Method::Deflate(_) if self.dictionary.is_some() => {
                 return Err(SettingError::NoDictionary(self.algorithm.name()));
             }
-            Method::Lz4(_) | Method::Deflate(_) => {}
+            Method::Deflate(_) => {}
         }
         params.check().map_err(SettingError::Params)?;
         Ok(params)
@@ -222,7 +229,15 @@ mod tests {
         let Ok(Method::Lzma(lzma)) = one("lzma,109") else { panic!("no lzma") };
         assert_eq!((lzma.level, lzma.dict_size), (109, 32 << 10));
         assert_eq!(methods("lz4hc:lzma:deflate,9", 1 << 20).unwrap().len(), 3);
-        assert_eq!(one("lz4,dictsize=1").unwrap_err(), SettingError::NoDictionary("lz4"));
+        assert_eq!(one("deflate,dictsize=1").unwrap_err(), SettingError::NoDictionary("deflate"));
+        let Ok(Method::Lz4(lz4)) = one("lz4hc,9,dictsize=16K") else { panic!("no LZ4") };
+        assert_eq!((lz4.level, lz4.max_distance), (9, 16 << 10));
+        assert_eq!(one("lz4,dictsize=64K"), one("lz4"));
+        assert_eq!(one("lz4,dictsize=128K").unwrap_err(), SettingError::Distance);
+        assert_eq!(
+            one("lz4,dictsize=1").unwrap_err().to_string(),
+            "max_distance is 1; it must be 1024 to 65535"
+        );
         assert_eq!(one("lz5").unwrap_err(), SettingError::Compressor("; the nearest is lz4".into()));
         assert_eq!(one("zstd,x").unwrap_err().to_string(), "x is no number");
         assert_eq!(one("zstd,99").unwrap_err().to_string(), "zstd has no level 99: 1 to 22");

@@ -67,7 +67,8 @@ pub(crate) struct Args {
     aufs: bool,
 
     /// How file content is compressed: none, or lz4, lz4hc, lzma, deflate or zstd, each with an optional
-    /// level (lz4hc,12 or zstd,level=19) and dictsize=BYTES; further ones after colons, for --compress-hints
+    /// level (lz4hc,12 or zstd,level=19) and dictsize=BYTES (how far back the compressor
+    /// looks; not for deflate); further ones after colons, for --compress-hints
     /// [default: none]
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
