@@ -28,6 +28,8 @@ pub(crate) const SQUASHFS: Tool = Tool { program: "mksquashfs", package: "squash
 pub(crate) const SQUASHFUSE: Tool = Tool { program: "squashfuse", package: "squashfuse" };
 /// Makes ext4.
 pub(crate) const MKE2FS: Tool = Tool { program: "mke2fs", package: "e2fsprogs" };
+/// Makes btrfs.
+pub(crate) const BTRFS: Tool = Tool { program: "mkfs.btrfs", package: "btrfs-progs" };
 /// Reads in patterns.
 pub(crate) const FIO: Tool = Tool { program: "fio", package: "fio" };
 /// Copies trees.

@@ -28,6 +28,9 @@ Usage: cargo xtask COMMAND
   bench codec                time the codecs alone
   bench mount [--quick] [--rounds N]
                              time reading through mounts against erofsfuse, the kernel's EROFS, squashfs and ext4
+  bench paper [--quick] [--only EXPERIMENT]... [--data FILE|DIR]... [--out DIR] [--report] [--publish]
+                             make the EROFS paper's evaluation anew, in 80 minutes (or 5), with a report to look at; an
+                             interrupted run goes on; --publish puts its summary into docs, --report measures nothing
   bench extract [--rounds N] [--target DIR]
                              time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,
                              against the peers' fsck.erofs and unsquashfs; into DIR, best in memory (/dev/shm/...)
@@ -68,6 +71,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["bench", "mount", options @ ..] => bench::mount(options)?,
         ["fuzz", options @ ..] => fuzz::fuzz(options)?,
         ["mutate", options @ ..] => mutate::mutate(options)?,
+        ["bench", "paper", options @ ..] => bench::paper(options)?,
         ["bench", "codec", options @ ..] => bench::codec(options)?,
         _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),
     }

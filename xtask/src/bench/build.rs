@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ferofs_tests::{Outcome, Run, need, scratch};
 
+use super::measure::Spread;
 use crate::install::{self, EROFS_UTILS, SQUASHFS};
 use crate::{peers, picture, shell};
 
@@ -186,41 +187,21 @@ impl Contestant {
     }
 
     fn print(&self) -> Result<()> {
-        let walls = sorted(self.outcomes.iter().map(|outcome| outcome.wall.as_secs_f64()));
-        let cpus = sorted(self.outcomes.iter().map(|outcome| outcome.cpu.as_secs_f64()));
-        let peaks = sorted(self.outcomes.iter().map(|outcome| outcome.peak as f64));
-        let (Some(fastest), Some(slowest), Some(peak)) = (walls.first(), walls.last(), peaks.last()) else {
-            bail!("no rounds");
-        };
-        let wall = format!("{:.2} ({fastest:.2} - {slowest:.2})", median(&walls));
+        let spread =
+            |value: fn(&Outcome) -> f64| Spread::of(self.outcomes.iter().map(value)).context("no rounds");
+        let Spread { least, middle, most } = spread(|outcome| outcome.wall.as_secs_f64())?;
+        let wall = format!("{middle:.2} ({least:.2} - {most:.2})");
+        let cpu = spread(|outcome| outcome.cpu.as_secs_f64())?.middle;
+        let peak = picture::size(spread(|outcome| outcome.peak as f64)?.most as u64);
         let image = picture::size(fs::metadata(&self.image)?.len());
-        let peak = picture::size(*peak as u64);
-        println!("{:<18}{wall:>26}{:>10.2}{peak:>14}{image:>14}", self.name, median(&cpus));
+        println!("{:<18}{wall:>26}{cpu:>10.2}{peak:>14}{image:>14}", self.name);
         Ok(())
     }
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-/// Of sorted values, at least one.
-fn median(values: &[f64]) -> f64 {
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(&sorted([3.0, 1.0, 2.0].into_iter())), 2.0);
-        assert_eq!(median(&sorted([4.0, 1.0, 2.0, 3.0].into_iter())), 2.5);
-    }
 
     #[test]
     fn options_come_in_any_order() {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ferofs_tests::{Outcome, Run, scratch};
 
+use super::measure::Spread;
 use crate::{peers, shell};
 
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -80,7 +81,7 @@ pub(crate) fn extract(options: &[&str]) -> Result<()> {
         }
         println!("{}, warm cache, median of {rounds} rounds", set.title);
         println!("{:<12}{:>20}{:>8}{:>22}{:>8}", "", "seconds (fastest)", "", "CPU s (least)", "");
-        let first = contestants.first().and_then(Contestant::medians).context("no rounds")?;
+        let first = contestants.first().and_then(Contestant::spreads).context("no rounds")?;
         for contestant in &contestants {
             contestant.print(first)?;
         }
@@ -178,7 +179,7 @@ fn size_of_tree(dir: &Path) -> Result<u64> {
 }
 
 /// Tells of each regular file below `dir`, in the order of names.
-fn each_file(dir: &Path, tell: &mut dyn FnMut(&Path, u64) -> Result<()>) -> Result<()> {
+pub(super) fn each_file(dir: &Path, tell: &mut dyn FnMut(&Path, u64) -> Result<()>) -> Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<std::io::Result<Vec<_>>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
@@ -214,35 +215,23 @@ impl<'a> Contestant<'a> {
     }
 
     /// Of wall and processor seconds.
-    fn medians(&self) -> Option<(f64, f64)> {
-        Some((median(self.walls())?, median(self.cpus())?))
+    fn spreads(&self) -> Option<[Spread; 2]> {
+        Some([
+            Spread::of(self.outcomes.iter().map(|outcome| outcome.wall.as_secs_f64()))?,
+            Spread::of(self.outcomes.iter().map(|outcome| outcome.cpu.as_secs_f64()))?,
+        ])
     }
 
-    fn walls(&self) -> Vec<f64> {
-        self.outcomes.iter().map(|outcome| outcome.wall.as_secs_f64()).collect()
-    }
-
-    fn cpus(&self) -> Vec<f64> {
-        self.outcomes.iter().map(|outcome| outcome.cpu.as_secs_f64()).collect()
-    }
-
-    fn print(&self, (first_wall, first_cpu): (f64, f64)) -> Result<()> {
-        let (wall, cpu) = self.medians().context("no rounds")?;
-        let least = |values: Vec<f64>| values.into_iter().fold(f64::INFINITY, f64::min);
-        let (fastest, least_cpu) = (least(self.walls()), least(self.cpus()));
+    fn print(&self, [first_wall, first_cpu]: [Spread; 2]) -> Result<()> {
+        let [wall, cpu] = self.spreads().context("no rounds")?;
         println!(
             "{:<12}{:>20}{:>8}{:>22}{:>8}",
             self.name,
-            format!("{wall:.2} ({fastest:.2})"),
-            format!("x {:.2}", wall / first_wall),
-            format!("{cpu:.2} ({least_cpu:.2})"),
-            format!("x {:.2}", cpu / first_cpu),
+            format!("{:.2} ({:.2})", wall.middle, wall.least),
+            format!("x {:.2}", wall.middle / first_wall.middle),
+            format!("{:.2} ({:.2})", cpu.middle, cpu.least),
+            format!("x {:.2}", cpu.middle / first_cpu.middle),
         );
         Ok(())
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }

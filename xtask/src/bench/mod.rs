@@ -2,12 +2,18 @@
 
 mod build;
 mod codec;
+mod contestant;
 mod extract;
+mod fio;
+mod group;
+mod measure;
 mod mount;
+mod paper;
 mod read;
 
 pub(crate) use build::build;
 pub(crate) use codec::codec;
 pub(crate) use extract::extract;
 pub(crate) use mount::mount;
+pub(crate) use paper::paper;
 pub(crate) use read::read;

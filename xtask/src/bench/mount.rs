@@ -4,19 +4,19 @@
 //! cold image (out of the page cache) and a warm one. Trees: find, tar and rsync. Memory: what the daemon keeps to itself
 //! while all processors read. The contestants take turns, in another order each round; medians are given.
 
-mod contestant;
-mod measure;
+mod discipline;
 mod stage;
 
 use std::num::NonZeroUsize;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use ferofs_tests::need;
 
-use self::contestant::{Contestant, Way};
-use self::measure::{Cell, Pattern, Walk};
+use self::discipline::{Cell, Walk};
 use self::stage::Stage;
+use super::contestant::{Contestant, Way};
+use super::fio::Pattern;
+use super::measure::{Spread, turns};
 use crate::install::{self, EROFS_UTILS, FIO, FUSE, MKE2FS, MOUNT, RSYNC, SQUASHFS, SQUASHFUSE};
 use crate::{peers, shell};
 
@@ -78,14 +78,14 @@ fn content(stage: &Stage, options: &Options) -> Result<()> {
             ]);
         }
         for warm in [true, false] {
-            for pattern in [Pattern::Sequential, Pattern::Random, Pattern::Stride] {
+            for pattern in Pattern::ALL {
                 let title = format!(
-                    "{pattern}, LZ4 in {clusters} clusters, {} image, {} MiB",
+                    "{pattern} 4 KiB, LZ4 in {clusters} clusters, {} image, {} MiB",
                     if warm { "warm" } else { "cold" },
                     size / MIB
                 );
                 compete(&title, "MiB/s", stage, &contestants, options.rounds, |contestant| {
-                    measure::content(stage, contestant, pattern, warm, size)
+                    discipline::content(stage, contestant, pattern, warm, size)
                 })?;
             }
         }
@@ -111,7 +111,7 @@ fn trees(stage: &Stage, options: &Options) -> Result<()> {
     for walk in [Walk::Find, Walk::Tar, Walk::Rsync] {
         let title = format!("{walk} of {} files, warm image", stage.tree_files()?);
         compete(&title, "runs/s", stage, &contestants, options.rounds, |contestant| {
-            measure::walk(stage, contestant, walk)
+            discipline::walk(stage, contestant, walk)
         })?;
     }
     Ok(())
@@ -127,7 +127,7 @@ fn memory(stage: &Stage) -> Result<()> {
         ("erofsfuse", Way::Erofsfuse),
     ] {
         let contestant = Contestant::new(name, &image, way);
-        let bytes = measure::memory(stage, &contestant, readers)?;
+        let bytes = discipline::memory(stage, &contestant, readers)?;
         println!("{name:<22}{:>8.1} MiB", bytes as f64 / MIB as f64);
     }
     Ok(())
@@ -144,10 +144,9 @@ fn compete(
 ) -> Result<()> {
     let mut cells: Vec<Vec<Cell>> = vec![Vec::new(); contestants.len()];
     for round in 0..rounds {
-        for turn in 0..contestants.len() {
-            let number = (turn + round) % contestants.len();
+        for number in turns(contestants.len(), round) {
             stage.touch_memory();
-            let cell = run(&contestants[number]).with_context(|| contestants[number].name.to_owned())?;
+            let cell = run(&contestants[number]).with_context(|| contestants[number].name.clone())?;
             cells[number].push(cell);
         }
     }
@@ -155,18 +154,18 @@ fn compete(
     println!("{:<22}{:>32}{:>14}{:>13}{:>13}", "", unit, "daemon CPU s", "x erofsfuse", "its CPU x");
     let peer = contestants.iter().position(|contestant| matches!(contestant.way, Way::Erofsfuse));
     let peer = peer.map(|number| &cells[number]);
-    let speed = |cells: &[Cell]| measure::median(cells.iter().map(|cell| cell.speed));
-    let cpu = |cells: &[Cell]| measure::median(cells.iter().filter_map(|cell| cell.cpu));
+    let speed = |cells: &[Cell]| Spread::of(cells.iter().map(|cell| cell.speed));
+    let cpu = |cells: &[Cell]| Spread::of(cells.iter().filter_map(|cell| cell.cpu));
     for (contestant, cells) in contestants.iter().zip(&cells) {
-        let Some((least, middle, most)) = speed(cells) else { continue };
+        let Some(Spread { least, middle, most }) = speed(cells) else { continue };
         let range = format!("{middle:.1} ({least:.1} - {most:.1})");
-        let seconds = cpu(cells).map_or("-".into(), |(_, seconds, _)| format!("{seconds:.2}"));
+        let seconds = cpu(cells).map_or("-".into(), |cpu| format!("{:.2}", cpu.middle));
         let times = peer
             .and_then(|peer| speed(peer))
-            .map_or("-".into(), |(_, peer, _)| format!("{:.2}", middle / peer));
+            .map_or("-".into(), |peer| format!("{:.2}", middle / peer.middle));
         let cpu_times = peer.and_then(|peer| cpu(peer)).zip(cpu(cells));
         let cpu_times =
-            cpu_times.map_or("-".into(), |((_, peer, _), (_, own, _))| format!("{:.2}", own / peer));
+            cpu_times.map_or("-".into(), |(peer, own)| format!("{:.2}", own.middle / peer.middle));
         println!("{:<22}{range:>32}{seconds:>14}{times:>13}{cpu_times:>13}", contestant.name);
     }
     Ok(())
@@ -191,13 +190,4 @@ impl Options {
         }
         Ok(parsed)
     }
-}
-
-/// Runs a command whose output nobody wants.
-fn quietly(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("{:?}", command.get_program()))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
 }

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use ferofs_tests::{need, scratch};
 
+use super::super::contestant::Daemons;
 use super::super::read::{linux_archive, linux_source};
-use super::quietly;
 use crate::{peers, shell};
 
 const FILE_SIZE: u64 = 1250 << 20;
@@ -19,8 +19,7 @@ const TREE: [&str; 2] = ["*/arch/*", "*/drivers/*"];
 const SMALL_TREE: [&str; 2] = ["*/fs/*", "*/net/*"];
 
 pub(super) struct Stage {
-    pub(super) ferofs: PathBuf,
-    pub(super) erofsfuse: PathBuf,
+    pub(super) daemons: Daemons,
     pub(super) room: PathBuf,
     mkfs: PathBuf,
     quick: bool,
@@ -31,7 +30,8 @@ impl Stage {
         let peers = peers::installed(&scratch::target_dir()).context("cargo xtask peers has not finished")?;
         let room = scratch::target_dir().join("bench-mount");
         fs::create_dir_all(room.join("mount"))?;
-        Ok(Self { ferofs, erofsfuse: peers.join("erofsfuse"), mkfs: peers.join("mkfs.erofs"), room, quick })
+        let daemons = Daemons { ferofs, erofsfuse: Some(peers.join("erofsfuse")) };
+        Ok(Self { daemons, mkfs: peers.join("mkfs.erofs"), room, quick })
     }
 
     /// Where the contestants mount.
@@ -113,20 +113,5 @@ impl Stage {
     pub(super) fn touch_memory(&self) {
         let bytes = if self.quick { 512 << 20 } else { 1500 << 20 };
         drop(black_box(vec![1u8; bytes]));
-    }
-}
-
-/// Reads the image once, or takes it out of the page cache.
-pub(super) fn set_warm(image: &Path, warm: bool) -> Result<()> {
-    let mut dd = Command::new("dd");
-    if warm {
-        let mut from = std::ffi::OsString::from("if=");
-        from.push(image);
-        quietly(dd.arg(from).args(["of=/dev/null", "bs=1M"]))
-    } else {
-        let mut to = std::ffi::OsString::from("of=");
-        to.push(image);
-        // As dd's manual has it: drops the whole file from the cache.
-        quietly(dd.arg(to).args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"]))
     }
 }

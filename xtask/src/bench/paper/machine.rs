@@ -1,0 +1,74 @@
+//! What the machine is, and which versions of all that takes part are there.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::record::Machine;
+use super::stage::{Scale, Tools};
+use crate::shell;
+
+pub(super) fn describe(scale: &Scale, tools: &Tools, out: &Path, data: &[std::path::PathBuf]) -> Machine {
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZeroUsize::get);
+    let processor = line("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into());
+    let memory = line("/proc/meminfo", "MemTotal").unwrap_or_else(|| "unknown".into());
+    let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let system = system.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("unknown");
+    let names = data.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let mut machine = Machine::new();
+    let mut say = |name: &str, text: &str| machine.insert(name.to_owned(), text.trim().to_owned());
+    say("processor", &format!("{processor}, {cores} cores"));
+    say("memory", &memory);
+    say("kernel", &output("uname", &["-sr"]));
+    say("system", system.trim_matches('"'));
+    say("storage", &storage(out));
+    say("date", &output("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
+    say("scale", scale.name);
+    say("data", if names.is_empty() { "none was given" } else { &names });
+    say("ferofs", &sources());
+    say("load at the start", &fs::read_to_string("/proc/loadavg").unwrap_or_default());
+    for (name, program, option) in [
+        ("erofs-utils", tools.mkfs_erofs.as_deref(), "-V"),
+        ("squashfs-tools", tools.mksquashfs.as_deref(), "-version"),
+        ("btrfs-progs", tools.mkfs_btrfs.as_deref(), "-V"),
+        ("e2fsprogs", tools.mke2fs.as_deref(), "-V"),
+        ("fio", tools.fio.as_deref(), "--version"),
+    ] {
+        let version = program.map_or("missing".into(), |program| output(program, &[option]));
+        say(name, version.lines().next().unwrap_or("?"));
+    }
+    machine
+}
+
+/// What ferofs was built from: git's name of the directory of crates, which other changes leave as it is.
+fn sources() -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").current_dir(shell::repository()).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(tree) = git(&["rev-parse", "--short", "HEAD:crates"]) else { return "unknown".into() };
+    let changed = git(&["status", "--porcelain", "crates"]).is_some_and(|changes| !changes.is_empty());
+    format!("crates as in tree {tree}{}", if changed { ", changed" } else { "" })
+}
+
+/// File system and device that `dir` is on.
+fn storage(dir: &Path) -> String {
+    let options = [dir.as_os_str(), "--output=fstype,source".as_ref()];
+    let text = Command::new("df").args(options).output().map(|output| output.stdout).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let last = text.lines().last().unwrap_or("unknown");
+    last.split_whitespace().collect::<Vec<_>>().join(" on ")
+}
+
+fn line(file: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// What a program says, on either output.
+fn output(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let both = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
+    String::from_utf8_lossy(&both).trim().to_owned()
+}
