@@ -18,6 +18,7 @@ mod mount_memory;
 mod mount_options;
 mod mountinfo;
 mod names;
+mod patch;
 mod sidecar;
 mod stats;
 
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Check(check::Args),
     Diff(diff::Args),
     Inspect(inspect::Args),
+    Patch(patch::Args),
     Extract(extract::Args),
     Ls(ls::Args),
     Mount(mount::Args),
@@ -54,6 +56,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Check(args) => check::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Patch(args) => patch::run(&args),
         Command::Extract(args) => extract::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Mount(args) => mount::run(&args),

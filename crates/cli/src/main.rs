@@ -1,4 +1,4 @@
-//! The `ferofs` command: build, mount, check, extract and inspect EROFS images.
+//! The `ferofs` command: build, mount, check, extract, inspect and patch EROFS images.
 //!
 //! `main` looks at the name it was called by: `ferofs` has subcommands (`cmd/`, one file each), the names
 //! of erofs-utils have their own command lines (`compat/`). Each command parses purely, runs, and
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Build, mount, check, extract and inspect EROFS images.
+/// Build, mount, check, extract, inspect and patch EROFS images.
 #[derive(Parser)]
 #[command(name = "ferofs", version, max_term_width = 100)]
 #[command(after_help = "Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse or mount.erofs \

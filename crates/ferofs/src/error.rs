@@ -151,6 +151,9 @@ pub enum Error {
     /// A compressor failed.
     #[error("compressing failed: {0}")]
     Encode(ferofs_codec::EncodeError),
+    /// A patch, or an image's history, cannot be used.
+    #[error(transparent)]
+    Patch(#[from] crate::patch::PatchFault),
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,

@@ -8,6 +8,7 @@
 //! | [`inspect`] | what an image consists of, and where it is |
 //! | [`extract`] | from an image to a directory |
 //! | [`error`] | the one error type: I/O, corrupt, unsupported, the caller's mistake |
+//! | [`patch`] | an image brought up to date, in place or in memory, and back |
 //! | [`read`] | from an image to names, attributes and bytes |
 
 #![deny(unsafe_code)]
@@ -19,6 +20,7 @@ pub mod diff;
 pub mod error;
 pub mod extract;
 pub mod inspect;
+pub mod patch;
 pub mod read;
 mod sparse;
 mod walk;

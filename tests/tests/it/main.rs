@@ -20,6 +20,7 @@
 //! - `layers`: images made of images, and images that leave content in their sources.
 //! - `broken_archives`: archives that lie, or are odd.
 //! - `mkfs`: the options of `mkfs.erofs`; `matrix`: every pair of settings; `callers`: the lines of those who call it.
+//! - `patch`: updates of images, back and forth, power cuts, and patches that do not fit.
 //! - `peers`: Debian's erofs-utils accept our images, and we theirs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 #![allow(clippy::panic, reason = "the way to fail a test")]
@@ -46,6 +47,7 @@ mod matrix;
 mod mint;
 mod mkfs;
 mod oci;
+mod patch;
 mod peers;
 mod round_trip;
 mod stage;

@@ -331,7 +331,7 @@ impl Args {
     }
 }
 
-fn size(text: &str) -> Result<u32, &'static str> {
+pub(super) fn size(text: &str) -> Result<u32, &'static str> {
     bytes(text).ok_or("not a number of bytes, such as 65536 or 64K")
 }
 

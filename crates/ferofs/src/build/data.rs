@@ -399,11 +399,12 @@ impl Stage<'_> {
             return Ok(encoded.log.clone());
         };
         let mut log = ExtentLog::new(self.shop.block.bytes64());
+        log.move_as(&encoded.log);
         let mut stamps = encoded.stamps.iter();
         for extent in encoded.log.iter() {
             if extent.place != ExtentPlace::Next {
                 self.data.bytes_shared += extent.len;
-                log.push(extent);
+                log.push_kept(extent);
                 continue;
             }
             let (own, later) = bytes.split_at(extent.size as usize);
@@ -412,14 +413,14 @@ impl Stage<'_> {
             let same = |stored: &Stored| stored.encoded == extent.encoded && stored.method == method;
             if let Some(stored) = stamp.and_then(|stamp| known.get(&stamp)).filter(same) {
                 self.data.bytes_shared += extent.len;
-                let place = ExtentPlace::Shared { at: stored.at, partial: false };
+                let place = ExtentPlace::Shared { at: stored.at, partial: stored.partial };
                 log.push(Extent { size: stored.size, place, ..extent });
                 continue;
             }
             if let Some(stamp) = stamp {
                 let at = BytePos::new(self.output.position());
                 let Extent { size, encoded, .. } = extent;
-                known.insert(self.appending, stamp, Stored { at, size, encoded, method });
+                known.insert(self.appending, stamp, Stored { at, size, encoded, method, partial: false });
             }
             self.output.append(own)?;
             log.push(extent);
@@ -457,7 +458,7 @@ impl Stage<'_> {
             FileEnd::Inline { .. } => Incompat::ZTAILPACKING,
             FileEnd::Fragment { .. } => Incompat::FRAGMENTS,
         };
-        if file.log.shares() {
+        if file.log.moves() {
             self.data.features |= Incompat::DEDUPE;
         }
         if form.index == Index::Extents {

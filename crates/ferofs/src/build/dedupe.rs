@@ -40,6 +40,8 @@ pub(crate) struct Stored {
     pub(crate) size: u64,
     pub(crate) encoded: bool,
     pub(crate) method: usize,
+    /// It decodes to more.
+    pub(crate) partial: bool,
 }
 
 /// Bytes of some content that are an extent in the image.
@@ -48,11 +50,14 @@ pub(crate) struct Match {
     pub(crate) start: usize,
     pub(crate) len: usize,
     pub(crate) stored: Stored,
+    /// It stood at the same offset of the file before.
+    pub(crate) kept: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    work: usize,
+    /// `None`: it was there before all works.
+    work: Option<usize>,
     stamp: Stamp,
     stored: Stored,
 }
@@ -78,14 +83,14 @@ impl Known {
             let Some(start) = at.checked_sub(stamp.offset as usize).filter(|start| *start >= end) else {
                 continue;
             };
-            let seen = entry.work + DISTANCE <= work && stored.method == method;
+            let seen = entry.work.is_none_or(|before| before + DISTANCE <= work) && stored.method == method;
             if !seen {
                 continue;
             }
             let Some(bytes) = src.get(start..start + stamp.len as usize) else { continue };
             if digest(bytes) == stamp.digest {
                 end = start + bytes.len();
-                matches.push(Match { start, len: bytes.len(), stored: *stored });
+                matches.push(Match { start, len: bytes.len(), stored: *stored, kept: false });
             }
         }
         matches
@@ -100,7 +105,13 @@ impl Known {
     /// Work number `work` stored an extent.
     pub(crate) fn insert(&self, work: usize, stamp: Stamp, stored: Stored) {
         let mut entries = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        entries.entry(stamp.anchor).or_insert(Entry { work, stamp, stored });
+        entries.entry(stamp.anchor).or_insert(Entry { work: Some(work), stamp, stored });
+    }
+
+    /// An extent was stored before any work.
+    pub(crate) fn insert_before(&self, stamp: Stamp, stored: Stored) {
+        let mut entries = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        entries.entry(stamp.anchor).or_insert(Entry { work: None, stamp, stored });
     }
 }
 
@@ -160,7 +171,7 @@ mod tests {
     }
 
     fn stored(at: u64) -> Stored {
-        Stored { at: BytePos::new(at), size: 4096, encoded: true, method: 0 }
+        Stored { at: BytePos::new(at), size: 4096, encoded: true, method: 0, partial: false }
     }
 
     #[test]

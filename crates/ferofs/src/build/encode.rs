@@ -43,12 +43,28 @@ pub(crate) struct Encoded {
     pub(crate) end: End,
 }
 
-/// Extents that may be referred to, and for which work.
+/// Extents that may be referred to, and by which work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
-    pub(crate) known: &'a Known,
+    pub(crate) known: Option<&'a Known>,
     /// The work's number.
     pub(crate) work: usize,
+    /// Extents that stand in the content for sure, ascending and apart.
+    pub(crate) given: &'a [Match],
+}
+
+impl Seen<'_> {
+    /// What of `src` need not be stored: what is given, and what is found beside that.
+    fn matches(&self, src: &[u8], method: usize) -> Vec<Match> {
+        let found = self.known.map_or(Vec::new(), |known| known.find(src, self.work, method));
+        let mut all = self.given.to_vec();
+        all.extend(found.into_iter().filter(|found| {
+            let next = self.given.partition_point(|given| given.start + given.len <= found.start);
+            self.given.get(next).is_none_or(|given| found.start + found.len <= given.start)
+        }));
+        all.sort_unstable_by_key(|found| found.start);
+        all
+    }
 }
 
 /// Where encoded bytes are appended.
@@ -103,10 +119,10 @@ impl<'a> Encoder<'a> {
             budget,
             sink,
             log: ExtentLog::new(self.block.bytes64()),
-            stamps: seen.map(|_| Vec::new()),
+            stamps: seen.and_then(|seen| seen.known).map(|_| Vec::new()),
             pos: 0,
         };
-        let matches = seen.map_or(Vec::new(), |seen| seen.known.find(src, seen.work, recipe.method));
+        let matches = seen.map_or(Vec::new(), |seen| seen.matches(src, recipe.method));
         run.all(&matches)
     }
 }
@@ -178,10 +194,11 @@ impl Run<'_, '_> {
     }
 
     fn share(&mut self, found: &Match) {
-        let Match { len, stored, .. } = *found;
+        let Match { len, stored, kept, .. } = *found;
         self.pos += len;
-        let place = ExtentPlace::Shared { at: stored.at, partial: false };
-        self.log.push(Extent { len: len as u64, encoded: stored.encoded, size: stored.size, place });
+        let place = ExtentPlace::Shared { at: stored.at, partial: stored.partial };
+        let extent = Extent { len: len as u64, encoded: stored.encoded, size: stored.size, place };
+        if kept { self.log.push_kept(extent) } else { self.log.push(extent) }
     }
 
     /// Encodes up to `end`: a match's start, or the end of all.

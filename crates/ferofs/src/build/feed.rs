@@ -58,14 +58,17 @@ impl<'a> Feeder<'a> {
             let node = self.shop.tree.node(id);
             let Kind::Regular { sparse } = node.kind else { continue };
             let plan = if sparse { self.chunk_plan(id) } else { None };
-            if node.size == 0 {
+            if node.size == 0 || self.shop.base.is_some_and(|base| base.has(id)) {
                 continue;
             } else if plan.is_none() && node.size <= SEGMENT {
                 self.batch.push(id);
                 self.batch_bytes += node.size;
                 continue;
             }
-            let ranges = plan.as_ref().map_or_else(|| vec![(0, node.size)], |plan| plan.runs.clone());
+            let ranges = match &plan {
+                Some(plan) => plan.runs.clone(),
+                None => self.shop.base.and_then(|base| base.cuts(id)).unwrap_or_else(|| vec![(0, node.size)]),
+            };
             let bytes = ranges.iter().map(|(start, end)| end - start).sum();
             self.cutting = Some((id, ranges.into_iter().rev().collect(), plan.is_some()));
             return Some(Feed::Large(Cut { node: id, bytes, plan }));

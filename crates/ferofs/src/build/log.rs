@@ -44,6 +44,8 @@ pub(crate) struct ExtentLog {
     /// Every extent is stored, and takes as much as it decodes to, but for the last one.
     flat: bool,
     shares: bool,
+    /// Some extent stands elsewhere than where its bytes were first.
+    moves: bool,
 }
 
 const ENCODED: u64 = 1;
@@ -63,11 +65,24 @@ impl ExtentLog {
             size_with_shared: 0,
             flat: true,
             shares: false,
+            moves: false,
         }
     }
 
     /// Adds an extent.
     pub(crate) fn push(&mut self, extent: Extent) {
+        self.moves |= extent.place != ExtentPlace::Next;
+        self.push_kept(extent);
+    }
+
+    /// Takes over whether extents of `other`, which these were made of, stand elsewhere.
+    pub(crate) const fn move_as(&mut self, other: &Self) {
+        self.moves |= other.moves;
+    }
+
+    /// Adds an extent; one that is shared stands where it stood in the file before, so that kernels need know
+    /// nothing of sharing.
+    pub(crate) fn push_kept(&mut self, extent: Extent) {
         let Extent { len, encoded, size, place } = extent;
         let mut flags = if encoded { ENCODED } else { 0 };
         if size != self.unit {
@@ -103,6 +118,7 @@ impl ExtentLog {
         self.size_with_shared += other.size_with_shared;
         self.flat &= other.flat;
         self.shares |= other.shares;
+        self.moves |= other.moves;
     }
 
     fn number(&mut self, mut rest: u64) {
@@ -136,6 +152,11 @@ impl ExtentLog {
     /// Whether the image holds the content as it is.
     pub(crate) const fn is_flat(&self) -> bool {
         self.flat
+    }
+
+    /// Whether any extent's bytes are another one's, at another place.
+    pub(crate) const fn moves(&self) -> bool {
+        self.moves
     }
 
     /// Whether any extent's bytes are another one's.

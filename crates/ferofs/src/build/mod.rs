@@ -21,45 +21,47 @@
 //! | [`dense`] | directories and the metabox, if they are compressed | [`emit`] |
 //! | [`front`] | the superblock, and tables that stand near it | [`output`] |
 //! | [`verify`] | the image, compared with the source | |
+//! | [`base`] | what a patch builds on | [`segment`] |
 //! | [`spill`], [`output`] | what waits for its place; the image itself | |
 //!
 //! An image is: block 0 with the superblock; data, in the order of the tree; metadata; shared xattrs. It
 //! does not depend on the number of workers. Nothing has the image's name before it is complete.
 
 mod amend;
-mod chunk;
+pub(crate) mod base;
+pub(crate) mod chunk;
 mod chunks;
-mod compression;
-mod content;
-mod data;
-mod dedupe;
+pub(crate) mod compression;
+pub(crate) mod content;
+pub(crate) mod data;
+pub(crate) mod dedupe;
 mod dense;
 mod emit;
-mod encode;
+pub(crate) mod encode;
 mod feed;
 mod front;
 mod fs_config;
-mod heads;
+pub(crate) mod heads;
 mod image;
-mod index;
+pub(crate) mod index;
 mod labels;
-mod layout;
-mod log;
+pub(crate) mod layout;
+pub(crate) mod log;
 mod oci;
-mod open;
-mod output;
-mod packed;
+pub(crate) mod open;
+pub(crate) mod output;
+pub(crate) mod packed;
 mod refer;
-mod segment;
+pub(crate) mod segment;
 mod sketch;
-mod sources;
-mod spill;
+pub(crate) mod sources;
+pub(crate) mod spill;
 mod tar;
-mod tree;
-mod twins;
-mod verify;
-mod walk;
-mod xattr;
+pub(crate) mod tree;
+pub(crate) mod twins;
+pub(crate) mod verify;
+pub(crate) mod walk;
+pub(crate) mod xattr;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -339,7 +341,7 @@ impl Options {
         }
     }
 
-    fn worker_count(&self) -> usize {
+    pub(crate) fn worker_count(&self) -> usize {
         self.workers
             .or_else(|| std::thread::available_parallelism().ok())
             .map_or(1, NonZeroUsize::get)
@@ -361,7 +363,7 @@ impl Options {
         })
     }
 
-    fn check_cancelled(&self) -> Result<()> {
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
         if self.cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 }
@@ -433,6 +435,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
             heads: &heads,
             twins: &twins,
             known: known.as_ref(),
+            base: None,
             contents: &contents,
             compression: options.compression.as_ref(),
             block: options.block_size,
@@ -475,7 +478,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
             Verifier { options, tree: &tree, heads, xattrs, contents: &contents, stored, superblock };
         let devices = device.iter().map(Output::reader).chain(contents.device_readers());
         let devices = devices.collect::<Result<_>>()?;
-        verifier.run(output.reader()?, devices)?;
+        verifier.run(Box::new(output.reader()?), devices)?;
     }
     let verify_time = if options.verify { written.elapsed() } else { Duration::ZERO };
     device.map_or(Ok(()), Output::finish)?;
@@ -528,7 +531,7 @@ fn new_superblock(options: &Options) -> Result<Superblock> {
     Ok(superblock)
 }
 
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |secs| -secs),

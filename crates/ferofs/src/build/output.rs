@@ -70,6 +70,27 @@ impl Output {
         Self { file, path: path.to_owned(), target, buffer: Vec::with_capacity(BUFFER), written: 0, offset }
     }
 
+    /// What is appended to an image of `start` bytes, in a nameless file in `dir` that has nothing before that.
+    pub(crate) fn region(dir: &Path, start: u64) -> Result<Self> {
+        let file = super::spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
+        let mut output = Self::new(file, dir, Target::Nameless, 0);
+        output.written = start;
+        Ok(output)
+    }
+
+    /// Overwrites bytes that were appended before.
+    pub(crate) fn overwrite(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.flush()?;
+        self.write(bytes, at)
+    }
+
+    /// What was appended from `start` on.
+    pub(crate) fn appended(&mut self, start: u64) -> Result<FileSource> {
+        self.flush()?;
+        let io = |e| Error::io("open", &self.path, e);
+        FileSource::new(self.file.try_clone().map_err(io)?, start).map_err(io)
+    }
+
     /// The superblock comes last, and a stream has no way back: so the image is made elsewhere first.
     fn create_stream(offset: u64) -> Result<Self> {
         if std::io::stdout().is_terminal() {

@@ -5,9 +5,10 @@
 use ferofs_format::BlockSize;
 use ferofs_format::units::SLOT_SIZE;
 
+use super::base::Base;
 use super::compression::{Compression, Fragments, Index, Recipe};
 use super::content::{Contents, Reader};
-use super::dedupe::Known;
+use super::dedupe::{Known, Match};
 use super::encode::{Encoded, Encoder, End, Next, Seen, Sink};
 use super::heads::Heads;
 use super::index::Form;
@@ -99,6 +100,8 @@ pub(crate) struct Shop<'a> {
     pub(crate) twins: &'a Twins,
     /// What extents can be shared, when deduplicating.
     pub(crate) known: Option<&'a Known>,
+    /// An image that is there already.
+    pub(crate) base: Option<&'a dyn Base>,
     pub(crate) contents: &'a Contents,
     pub(crate) compression: Option<&'a Compression>,
     pub(crate) block: BlockSize,
@@ -176,7 +179,7 @@ impl<'a> Worker<'a> {
             Work::Part { node, offset, len, store, last } => {
                 self.read(*node, *offset, *len)?;
                 done.bytes_read += *len as u64;
-                self.part(*node, *store, *last, done)
+                self.part(*node, *offset, *store, *last, done)
             }
             Work::Packed(bytes) => self.packed(bytes, done),
         }
@@ -225,8 +228,19 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn seen(&self) -> Option<Seen<'a>> {
-        Some(Seen { known: self.shop.known?, work: self.number })
+    /// What may be referred to, with extents that the base has `given`.
+    fn seen<'g>(&self, given: &'g [Match]) -> Option<Seen<'g>>
+    where
+        'a: 'g,
+    {
+        let none = self.shop.known.is_none() && given.is_empty();
+        (!none).then_some(Seen { known: self.shop.known, work: self.number, given })
+    }
+
+    /// Extents that the base has of the input, which is the content of `node` from `offset` on.
+    fn given(&self, node: NodeId, offset: u64, recipe: Recipe) -> Result<Vec<Match>> {
+        let Some(base) = self.shop.base else { return Ok(Vec::new()) };
+        base.matches(node, offset, &self.input, recipe.method)
     }
 
     /// Encodes a whole file, if that takes less room than storing it.
@@ -260,7 +274,8 @@ impl<'a> Worker<'a> {
                 recipe.method,
             )));
         }
-        let seen = self.seen();
+        let given = self.given(node, 0, recipe)?;
+        let seen = self.seen(&given);
         let Some(encoder) = &mut self.encoder else { return Ok(None) };
         let next = Next::Nothing { inline_room: shop.inline_room(node, size as u64) };
         let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
@@ -279,11 +294,16 @@ impl<'a> Worker<'a> {
         Ok(pays.then_some((encoded, recipe.method)))
     }
 
-    fn part(&mut self, node: NodeId, store: bool, last: bool, done: &mut Done) -> Result<()> {
+    fn part(&mut self, node: NodeId, offset: u64, store: bool, last: bool, done: &mut Done) -> Result<()> {
         let shop = self.shop;
         let mut kind = PieceKind::Stored;
-        let seen = self.seen();
-        if let (false, Some((_, recipe)), Some(encoder)) = (store, shop.recipe(node), &mut self.encoder) {
+        let recipe = if store { None } else { shop.recipe(node).map(|(_, recipe)| recipe) };
+        let given = match recipe {
+            Some(recipe) => self.given(node, offset, recipe)?,
+            None => Vec::new(),
+        };
+        let seen = self.seen(&given);
+        if let (Some(recipe), Some(encoder)) = (recipe, &mut self.encoder) {
             let size = shop.tree.node(node).size;
             let end = Next::Nothing { inline_room: shop.inline_room(node, size) };
             let mut next = if last { end } else { Next::More };

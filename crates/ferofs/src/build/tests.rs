@@ -359,6 +359,7 @@ fn a_source_that_changes_is_named() {
         tree: &tree,
         heads: &heads,
         twins: &twins,
+        base: None,
         known: None,
         compression: room.options.compression.as_ref(),
         contents: &contents,
@@ -437,7 +438,7 @@ fn verifying_finds_what_differs() {
         let (options, superblock, stored) = (&room.options, &superblock, &stored[..]);
         let (tree, heads, xattrs, contents) = (&tree, &heads, &xattrs, &contents);
         Verifier { options, tree, heads, xattrs, contents, stored, superblock }
-            .run(crate::read::FileSource::open(room.image(), 0).unwrap(), Vec::new())
+            .run(Box::new(crate::read::FileSource::open(room.image(), 0).unwrap()), Vec::new())
     };
     verify(&whole).unwrap();
     let find = |wanted: &[u8]| whole.windows(wanted.len()).position(|bytes| bytes == wanted).unwrap();

@@ -44,9 +44,9 @@ struct Task {
 
 impl Verifier<'_> {
     /// Compares the image in `source` and on the extra `devices`.
-    pub(crate) fn run(&self, source: FileSource, devices: Vec<FileSource>) -> Result<()> {
+    pub(crate) fn run(&self, source: Box<dyn Source>, devices: Vec<FileSource>) -> Result<()> {
         let devices = devices.into_iter().map(|device| Box::new(device) as Box<dyn Source>).collect();
-        let image = Image::open_with(Box::new(source), devices, &OpenOptions::default())?;
+        let image = Image::open_with(source, devices, &OpenOptions::default())?;
         let nids = self.names(&image)?;
         let mut tasks = Vec::with_capacity(nids.len());
         for node in self.tree.ids().filter(|node| nids[node.index()].is_some()) {

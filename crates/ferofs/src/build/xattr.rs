@@ -211,6 +211,23 @@ impl XattrTable {
         self.intern(new)
     }
 
+    /// Stores all attributes with their inodes, but for those that an image has shared already, with these `ids`.
+    pub(crate) fn plan_on(
+        &self,
+        options: &XattrOptions,
+        ids: &HashMap<Vec<u8>, u32>,
+    ) -> Result<XattrPlan, FormatError> {
+        let table = options.table();
+        let ids: HashMap<&[u8], u32> = ids.iter().map(|(bytes, id)| (bytes.as_slice(), *id)).collect();
+        let mut plan =
+            XattrPlan { is_empty: self.sets.iter().all(|(_, uses)| *uses == 0), ..XattrPlan::default() };
+        for (set, _) in &self.sets {
+            let set = with_prefixes(set, &table);
+            plan.regions.push(region(&set, &ids, &table, options.name_filter)?.into());
+        }
+        Ok(plan)
+    }
+
     /// Decides what is shared; `root` is the root directory's set.
     pub(crate) fn plan(&self, options: &XattrOptions, root: SetId) -> Result<XattrPlan, FormatError> {
         let table = options.table();

@@ -90,6 +90,11 @@ impl Extents<'_> {
         self.map.metadata_end().of_inode(self.inode.nid)
     }
 
+    /// Whether they are encoded extents, placed to the byte.
+    pub(crate) const fn are_records(&self) -> bool {
+        matches!(self.map, FileMap::Records(_))
+    }
+
     /// Features that the superblock must announce for such a map.
     pub(crate) fn features(&self) -> Incompat {
         self.map.features()

@@ -189,7 +189,7 @@ impl Image {
     }
 
     /// Fills `buf` with metadata, which belongs to a `structure`.
-    pub(super) fn read_metadata(
+    pub(crate) fn read_metadata(
         &self,
         place: MetadataPlace,
         structure: Structure,

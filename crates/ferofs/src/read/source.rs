@@ -128,6 +128,25 @@ impl Source for Window {
     }
 }
 
+/// A source with several users.
+impl<T: Source + ?Sized> Source for Arc<T> {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        (**self).read_exact_at(pos, buf)
+    }
+
+    fn will_need(&self, pos: u64, len: u64) {
+        (**self).will_need(pos, len);
+    }
+
+    fn identity(&self) -> Option<(u64, u64, u64)> {
+        (**self).identity()
+    }
+}
+
 /// An image in memory.
 impl Source for Vec<u8> {
     fn size(&self) -> u64 {

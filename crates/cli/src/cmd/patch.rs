@@ -1,0 +1,278 @@
+//! `ferofs patch`: making patches, applying them, and an image's history.
+
+mod show;
+
+use std::io::IsTerminal;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Subcommand;
+use ferofs::build::{Exclude, Input, build};
+use ferofs::patch::{
+    CreateOptions, Encoding, FileMedium, Patch, apply, create, log, rollback, squash_options,
+};
+use ferofs::read::FileSource;
+
+use super::build::{size, source_date_epoch};
+use super::cancel_on_signals;
+use crate::compression::Setting;
+use crate::exit::{About, Failure, Outcome};
+
+/// Update an image by a small patch, go back, and look at its history
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Create(Box<CreateArgs>),
+    Show(ShowArgs),
+    Apply(ApplyArgs),
+    Log(LogArgs),
+    Rollback(RollbackArgs),
+    Squash(Box<SquashArgs>),
+}
+
+/// How content is encoded.
+#[derive(clap::Args)]
+struct EncodingArgs {
+    /// How new content is compressed: as of `ferofs build` [default: as most of the old image]
+    #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
+    compress: Option<String>,
+
+    /// The most compressed bytes that are read for any of a file's bytes [default: as in the old image]
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size, requires = "compress")]
+    cluster_size: Option<u32>,
+
+    /// Number of worker threads; nothing depends on it [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroUsize>,
+}
+
+/// Make a patch that turns one image into another
+///
+/// The old image may be whatever Linux mounts from one device. It is not changed.
+#[derive(clap::Args)]
+struct CreateArgs {
+    /// The old image
+    old: PathBuf,
+
+    /// What it is to become: an image, a directory, or a tar archive
+    new: PathBuf,
+
+    /// The patch
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    encoding: EncodingArgs,
+
+    /// Use no feature that the old image does not have, so that the same kernels mount the new one
+    #[arg(long)]
+    keep_features: bool,
+
+    /// Let directories stay where they are when nothing but the place of their parent changes: the image grows less,
+    /// and Linux does not mind, but programs that check images find `..` to lead elsewhere
+    #[arg(long)]
+    loose_parents: bool,
+
+    /// Leave out this path, relative to NEW, and all below it
+    #[arg(long, value_name = "PATH")]
+    exclude: Vec<PathBuf>,
+
+    /// Give every file this time, in seconds since 1970
+    #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
+    all_time: Option<i64>,
+
+    /// Make root own all files
+    #[arg(long)]
+    all_root: bool,
+
+    /// When the patch was made, in seconds since 1970 [default: now]
+    #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
+    time: Option<i64>,
+
+    /// Compare what will come out with NEW before the patch gets its name
+    #[arg(long)]
+    verify: bool,
+
+    /// Print what was made as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tell what a patch is for, how large it is, and why
+#[derive(clap::Args)]
+struct ShowArgs {
+    /// The patch
+    patch: PathBuf,
+
+    /// List every file that it changes, and what each costs
+    #[arg(long)]
+    files: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Apply a patch to an image, in place
+///
+/// The image is the old one or the new one at any time, also after a power cut.
+#[derive(clap::Args)]
+struct ApplyArgs {
+    /// The image: a file or a block device
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The patch
+    #[arg(value_name = "PATCH")]
+    patch: PathBuf,
+}
+
+/// List the states that an image was in
+#[derive(clap::Args)]
+struct LogArgs {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make an earlier state of an image current; nothing is lost, and it can be undone the same way
+#[derive(clap::Args)]
+struct RollbackArgs {
+    /// The image: a file or a block device
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The state's number, as of `ferofs patch log` [default: the one before]
+    #[arg(long, value_name = "N")]
+    to: Option<u64>,
+}
+
+/// Write a fresh image of what an image shows, without its history
+#[derive(clap::Args)]
+struct SquashArgs {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The fresh one
+    #[arg(value_name = "OUT")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    encoding: EncodingArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Create(args) => run_create(args),
+        Command::Show(args) => show::run(&args.patch, args.files, args.json),
+        Command::Apply(args) => run_apply(args),
+        Command::Log(args) => run_log(args),
+        Command::Rollback(args) => run_rollback(args),
+        Command::Squash(args) => run_squash(args),
+    }
+}
+
+fn run_create(args: &CreateArgs) -> Outcome {
+    let mut options = CreateOptions::new(&args.new);
+    let new = &mut options.build;
+    new.input = Input::detect(&args.new);
+    new.workers = args.encoding.workers;
+    new.verify = args.verify;
+    new.build_time = args.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
+    new.all_time = args.all_time.map(|secs| ferofs::build::Timestamp { secs, nanos: 0 });
+    new.excludes = args.exclude.iter().cloned().map(Exclude::Path).collect();
+    (new.force_uid, new.force_gid) = (args.all_root.then_some(0), args.all_root.then_some(0));
+    let block = ferofs::read::Image::open(FileSource::open(&args.old, 0).map_err(Failure::from_named)?);
+    let block = block.about(&args.old)?.superblock().block_size;
+    options.encoding = match args.encoding.compression(&args.old, block)? {
+        None => Encoding::AsOld,
+        Some(None) => Encoding::Stored,
+        Some(Some(compression)) => Encoding::With(compression),
+    };
+    options.keep_features = args.keep_features;
+    options.loose_parents = args.loose_parents;
+    let cancel = Arc::clone(&options.build.cancel);
+    cancel_on_signals(&cancel)?;
+    let created = create(&args.old, &options, &args.output).about(&args.old)?;
+    for warning in &created.warnings {
+        eprintln!("ferofs: {warning}");
+    }
+    if args.json {
+        println!("{}", show::created_json(&created));
+    } else if std::io::stdout().is_terminal() {
+        println!("{}", show::created_text(&created));
+    }
+    Ok(0)
+}
+
+fn run_apply(args: &ApplyArgs) -> Outcome {
+    let cancel = Arc::new(AtomicBool::new(false));
+    cancel_on_signals(&cancel)?;
+    let patch = Patch::open(&args.patch).about(&args.patch)?;
+    let medium = FileMedium::open(&args.image).about(&args.image)?;
+    apply(&medium, &patch, &cancel).about(&args.image)?;
+    Ok(0)
+}
+
+fn run_log(args: &LogArgs) -> Outcome {
+    let source = FileSource::open(&args.image, 0).map_err(Failure::from_named)?;
+    let states = log(&source).about(&args.image)?;
+    let text = if args.json { show::log_json(&states).to_string() } else { show::log_text(&states) };
+    println!("{text}");
+    Ok(0)
+}
+
+fn run_rollback(args: &RollbackArgs) -> Outcome {
+    let medium = FileMedium::open(&args.image).about(&args.image)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let time = source_date_epoch()?.unwrap_or(i64::try_from(now).unwrap_or(i64::MAX));
+    let state = rollback(&medium, args.to, time).about(&args.image)?;
+    if std::io::stdout().is_terminal() {
+        println!("back in state {state}");
+    }
+    Ok(0)
+}
+
+fn run_squash(args: &SquashArgs) -> Outcome {
+    let mut options = squash_options(&args.image).about(&args.image)?;
+    options.workers = args.encoding.workers;
+    if let Some(compression) = args.encoding.compression(&args.image, options.block_size)? {
+        options.compression = compression;
+    }
+    cancel_on_signals(&options.cancel)?;
+    build(&options, &args.out).about(&args.image)?;
+    Ok(0)
+}
+
+impl EncodingArgs {
+    /// What was asked for: `None`: as it was; `Some(None)`: no compression.
+    #[allow(clippy::option_option, reason = "not to ask, and to ask for none, are two answers")]
+    fn compression(
+        &self,
+        image: &Path,
+        block: ferofs::build::BlockSize,
+    ) -> Result<Option<Option<ferofs::build::Compression>>, Failure> {
+        let Some(name) = self.compress.as_deref() else { return Ok(None) };
+        let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
+        let setting = Setting {
+            compressors: Some(name).filter(|name| *name != "none"),
+            pcluster: self.cluster_size,
+            ..Setting::default()
+        };
+        let compression = setting.compression(block).map_err(refuse)?;
+        Ok(Some(compression))
+    }
+}

@@ -1,0 +1,149 @@
+//! What is said of patches and of histories.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ferofs::patch::{Change, ChangeKind, Created, Origin, Patch, State};
+use indicatif::HumanBytes;
+use serde_json::{Value, json};
+
+use crate::exit::{About, Outcome};
+
+/// `ferofs patch show`.
+pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
+    let patch = Patch::open(path).about(path)?;
+    let changes = patch.changes().about(path)?;
+    let [before, after] = patch.superblocks().about(path)?;
+    let new_features: Vec<&str> =
+        (after.incompat - before.incompat).iter_names().map(|(name, _)| name).collect();
+    if as_json {
+        let list = |change: &Change| {
+            json!({
+                "path": String::from_utf8_lossy(&change.path),
+                "change": change.kind.name(),
+                "bytes": change.bytes,
+            })
+        };
+        let mut value = json!({
+            "uuid": uuid_text(patch.uuid()),
+            "time": patch.time(),
+            "patch_bytes": patch.file_len(),
+            "base": { "state": patch.base_state(), "bytes": patch.base_size(), "digest": hex(&patch.base_digest()) },
+            "result": { "bytes": patch.result_size(), "digest": hex(&patch.result_digest()) },
+            "growth": {
+                "bytes": patch.result_size() - patch.base_size(),
+                "content": patch.content_len(),
+                "metadata": patch.metadata_len(),
+            },
+            "inodes": { "before": before.inodes, "after": after.inodes },
+            "new_features": new_features,
+            "changes": sums(&changes).into_iter().map(|(kind, (count, bytes))| {
+                (kind.name().to_owned(), json!({ "files": count, "bytes": bytes }))
+            }).collect::<serde_json::Map<String, Value>>(),
+        });
+        if files {
+            value["files"] = changes.iter().map(list).collect();
+        }
+        println!("{value}");
+        return Ok(0);
+    }
+    println!("for image      {}, state {}", uuid_text(patch.uuid()), patch.base_state());
+    println!("base           {} bytes, digest {}", patch.base_size(), hex(&patch.base_digest()));
+    println!("result         {} bytes, digest {}", patch.result_size(), hex(&patch.result_digest()));
+    println!("patch          {}", HumanBytes(patch.file_len()));
+    println!(
+        "image grows by {}: {} of content, {} of metadata",
+        HumanBytes(patch.result_size() - patch.base_size()),
+        HumanBytes(patch.content_len()),
+        HumanBytes(patch.metadata_len()),
+    );
+    println!("inodes         {} become {}", before.inodes, after.inodes);
+    if !new_features.is_empty() {
+        println!("new features   {}", new_features.join(", "));
+    }
+    for (kind, (count, bytes)) in sums(&changes) {
+        println!("{:<14} {count} files, {}", kind.name(), HumanBytes(bytes));
+    }
+    if files {
+        let mut changes = changes;
+        changes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+        for change in changes {
+            let path = String::from_utf8_lossy(&change.path).escape_debug().to_string();
+            println!("{:>12} {:<10} /{path}", change.bytes, change.kind.name());
+        }
+    }
+    Ok(0)
+}
+
+fn sums(changes: &[Change]) -> BTreeMap<ChangeKind, (u64, u64)> {
+    let mut sums = BTreeMap::new();
+    for change in changes {
+        let (count, bytes) = sums.entry(change.kind).or_insert((0, 0));
+        *count += 1;
+        *bytes += change.bytes;
+    }
+    sums
+}
+
+pub(super) fn created_text(created: &Created) -> String {
+    let features: Vec<&str> = created.new_features.iter_names().map(|(name, _)| name).collect();
+    let features = match features[..] {
+        [] => String::new(),
+        _ => format!("\nnew features: {}", features.join(", ")),
+    };
+    format!(
+        "{}; the image will grow by {}: {} of content, {} of metadata{features}",
+        HumanBytes(created.patch_len),
+        HumanBytes(created.growth),
+        HumanBytes(created.content_len),
+        HumanBytes(created.metadata_len),
+    )
+}
+
+pub(super) fn created_json(created: &Created) -> Value {
+    json!({
+        "patch_bytes": created.patch_len,
+        "growth": { "bytes": created.growth, "content": created.content_len, "metadata": created.metadata_len },
+        "new_features": created.new_features.iter_names().map(|(name, _)| name).collect::<Vec<_>>(),
+        "warnings": created.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+pub(super) fn log_text(states: &[State]) -> String {
+    let line = |state: &State| {
+        let origin = match state.origin {
+            Origin::Built => "built".to_owned(),
+            Origin::Patch => "patch".to_owned(),
+            Origin::Rollback(to) => format!("back to {to}"),
+        };
+        let mark = if state.current { '*' } else { ' ' };
+        let time = state.time.map_or_else(|| "-".to_owned(), |time| format!("@{time}"));
+        let grown = state.end - state.start;
+        format!("{mark} {:>4}  {origin:<12} {time:<12} {:>12}  {} inodes", state.number, grown, state.inodes)
+    };
+    states.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+pub(super) fn log_json(states: &[State]) -> Value {
+    let one = |state: &State| {
+        let (origin, to) = match state.origin {
+            Origin::Built => ("built", None),
+            Origin::Patch => ("patch", None),
+            Origin::Rollback(to) => ("rollback", Some(to)),
+        };
+        json!({
+            "number": state.number, "origin": origin, "to": to, "time": state.time, "start": state.start,
+            "end": state.end, "inodes": state.inodes, "current": state.current,
+        })
+    };
+    json!({ "states": states.iter().map(one).collect::<Vec<_>>() })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex = hex(&uuid);
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}

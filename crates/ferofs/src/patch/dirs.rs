@@ -1,0 +1,171 @@
+//! New directories: packed as always, or, when a large one has changed a little, in the blocks that it had, of which most
+//! stay where they are. Source: FORMAT.md 3, 5.
+
+use ferofs_format::dirent::{DirBlock, DirPacker, Dirent, write_block};
+use ferofs_format::inode::Place;
+use ferofs_format::{BlockAddr, BlockSize, DeviceId, FileOffset, Nid};
+use ferofs_format::{BytePos, Structure};
+
+use crate::build::tree::{Kind, NodeId, Tree};
+use crate::read::{ExtentData, Image, Inode, Location};
+use crate::{Error, Result};
+
+/// Old directories of fewer blocks are written as a whole.
+const LARGE: u64 = 4;
+
+/// A directory in blocks.
+#[derive(Debug)]
+pub(crate) struct BlockDir {
+    pub(crate) blocks: Vec<NewBlock>,
+    /// Bytes of the directory.
+    pub(crate) size: u64,
+}
+
+/// A block of a directory.
+#[derive(Debug)]
+pub(crate) struct NewBlock {
+    /// Its entries, of [`entries`].
+    pub(crate) entries: std::ops::Range<usize>,
+    /// Where it is already.
+    pub(crate) kept: Option<BlockAddr>,
+}
+
+/// The names of directory `id`, sorted, with `.` and `..`.
+pub(crate) fn entries(tree: &Tree, id: NodeId) -> Vec<(&[u8], NodeId)> {
+    let node = tree.node(id);
+    let own = match node.kind {
+        Kind::Directory(dir) => tree.entries_of(dir),
+        _ => &[],
+    };
+    let mut all: Vec<(&[u8], NodeId)> = vec![(b".", id), (b"..", node.parent)];
+    all.extend(own.iter().map(|entry| (tree.text(entry.name), entry.node)));
+    all.sort_by(|a, b| a.0.cmp(b.0));
+    all
+}
+
+/// Appends a block with `row`.
+pub(crate) fn write(
+    tree: &Tree,
+    row: &[(&[u8], NodeId)],
+    nid: impl Fn(NodeId) -> Nid,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let dirents: Vec<Dirent<'_>> = row
+        .iter()
+        .map(|(name, node)| {
+            let file_type = Some(tree.node(*node).kind.file_type());
+            Dirent { nid: nid(*node), file_type, name }
+        })
+        .collect();
+    write_block(&dirents, out).map_err(Error::Layout)
+}
+
+/// Cuts `entries` as [`DirPacker`] does.
+pub(crate) fn pack(entries: &[(&[u8], NodeId)], block: BlockSize) -> (Vec<std::ops::Range<usize>>, u64) {
+    let mut packer = DirPacker::new(block);
+    let mut blocks: Vec<std::ops::Range<usize>> = Vec::new();
+    for (number, (name, _)) in entries.iter().enumerate() {
+        match blocks.last_mut() {
+            Some(last) if !packer.push(name.len()) => last.end = number + 1,
+            Some(_) => blocks.push(number..number + 1),
+            None => {
+                packer.push(name.len());
+                blocks.push(number..number + 1);
+            }
+        }
+    }
+    (blocks, packer.size())
+}
+
+/// The new form of what was the large directory `inode`: `None` when nothing of it can stay. `kept` tells the number of
+/// a node that stays what it is.
+pub(crate) fn on_old_blocks(
+    old: &Image,
+    inode: &Inode,
+    tree: &Tree,
+    id: NodeId,
+    kept: impl Fn(NodeId) -> Option<Nid>,
+) -> Result<Option<BlockDir>> {
+    let block = old.superblock().block_size;
+    let is_plain = matches!(inode.on_disk().place, Place::Blocks(_) | Place::Chunked { .. });
+    if !inode.is_dir() || !is_plain || inode.size() < LARGE * block.bytes64() {
+        return Ok(None);
+    }
+    let old_blocks = old_blocks(old, inode)?;
+    let entries = entries(tree, id);
+    let mut blocks = Vec::new();
+    let (mut start, mut reused) = (0, 0);
+    for (number, (_, addr)) in old_blocks.iter().enumerate() {
+        // Up to the name that the next block begins with.
+        let end = match old_blocks.get(number + 1) {
+            Some((next, _)) => start + entries[start..].partition_point(|(name, _)| *name < next.as_slice()),
+            None => entries.len(),
+        };
+        let group = &entries[start..end];
+        let (parts, _) = pack(group, block);
+        let stays = match addr {
+            Some(addr) if parts.len() == 1 => is_same(old, tree, group, *addr, &kept)?.then_some(*addr),
+            _ => None,
+        };
+        reused += u64::from(stays.is_some());
+        blocks.extend(
+            parts
+                .into_iter()
+                .map(|part| NewBlock { entries: start + part.start..start + part.end, kept: stays }),
+        );
+        start = end;
+    }
+    if reused < LARGE / 2 {
+        return Ok(None);
+    }
+    let Some(last) = blocks.last() else { return Ok(None) };
+    let used: usize = entries[last.entries.clone()]
+        .iter()
+        .map(|(name, _)| name.len() + ferofs_format::dirent::DIRENT_SIZE)
+        .sum();
+    let size = (blocks.len() as u64 - 1) * block.bytes64() + used as u64;
+    Ok(Some(BlockDir { blocks, size }))
+}
+
+/// The first name of each block, and where it is if it is a block of its own on the device.
+fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAddr>)>> {
+    let block = old.superblock().block_size;
+    let mut blocks = Vec::new();
+    let mut bytes = vec![0; block.bytes()];
+    for number in 0..block.blocks_for(inode.size()) {
+        let offset = FileOffset::new(number * block.bytes64());
+        let read = old.read_at(inode, offset, &mut bytes)?;
+        let first = DirBlock::parse(&bytes[..read]).ok().and_then(|block| block.get(0)?.ok());
+        let name = first.map_or(Vec::new(), |first| first.name.to_vec());
+        let extent = old.extents(inode, offset)?.next().transpose()?;
+        let addr = extent.and_then(|extent| match extent.data {
+            ExtentData::Stored { at: Location::Device(device, at) } if device == DeviceId::new(0) => {
+                let at = at.checked_add(offset.get() - extent.start.get())?;
+                (at.in_block(block) == 0).then(|| at.block(block))
+            }
+            _ => None,
+        });
+        blocks.push((name, addr));
+    }
+    Ok(blocks)
+}
+
+/// Whether the block at `addr` is what `group` would be written as.
+fn is_same(
+    old: &Image,
+    tree: &Tree,
+    group: &[(&[u8], NodeId)],
+    addr: BlockAddr,
+    kept: &impl Fn(NodeId) -> Option<Nid>,
+) -> Result<bool> {
+    if !group.iter().all(|(_, node)| kept(*node).is_some()) {
+        return Ok(false);
+    }
+    let block = old.superblock().block_size;
+    let mut expected = Vec::with_capacity(block.bytes());
+    write(tree, group, |node| kept(node).unwrap_or_default(), &mut expected)?;
+    expected.resize(block.bytes(), 0);
+    let mut found = vec![0; block.bytes()];
+    let pos = addr.to_pos(block).unwrap_or(BytePos::new(u64::MAX));
+    Ok(old.read_device(DeviceId::new(0), pos, Structure::Directory, &mut found).is_ok() && found == expected)
+}

@@ -1,0 +1,228 @@
+//! What the old image's content is good for in the new tree: whole maps that are copied, extents that stay where they are,
+//! and extents that are found again elsewhere.
+
+use ferofs_format::inode::{DataLayout, Place};
+use ferofs_format::map::header::HEADER_SIZE;
+use ferofs_format::units::SLOT_SIZE;
+use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
+
+use super::parallel::parallel;
+use super::survey::is_block_start;
+use crate::Result;
+use crate::build::Options;
+use crate::build::base::Base;
+use crate::build::chunk::Ranges;
+use crate::build::compression::{Compression, Index};
+use crate::build::data::Content;
+use crate::build::dedupe::{Known, Match, Stored, stamp};
+use crate::build::segment::SEGMENT;
+use crate::build::spill::Spill;
+use crate::build::tree::NodeId;
+use crate::read::{Extent, ExtentData, Image, Inode, Location};
+
+/// Bytes of an index, or of a table, that is copied at most; longer ones are made anew.
+const COPY_MAX: u64 = 1 << 30;
+
+/// The old image, as the data stage sees it.
+pub(crate) struct Reuse<'a> {
+    pub(crate) old: &'a Image,
+    /// Nodes that need no content.
+    pub(crate) settled: Vec<bool>,
+    /// The inodes that nodes' content comes from.
+    pub(crate) from: Vec<Option<Nid>>,
+    pub(crate) compression: Option<&'a Compression>,
+    /// Bytes of the new tree per node.
+    pub(crate) sizes: Vec<u64>,
+}
+
+impl Reuse<'_> {
+    fn block(&self) -> BlockSize {
+        self.old.superblock().block_size
+    }
+
+    /// How a new index would refer to an old extent; `None` if it cannot.
+    fn stored(&self, extent: &Extent, method: usize) -> Option<Stored> {
+        stored(extent, self.compression?, method, self.block())
+    }
+
+    fn source(&self, node: NodeId) -> Result<Option<Inode>> {
+        self.from[node.index()].map(|nid| self.old.inode(nid)).transpose()
+    }
+}
+
+fn stored(extent: &Extent, compression: &Compression, method: usize, block: BlockSize) -> Option<Stored> {
+    let in_blocks = compression.index != Index::Extents;
+    let (at, size, algorithm, partial) = match extent.data {
+        ExtentData::Encoded { algorithm, at, encoded_len, partial } => {
+            (at, encoded_len, Some(algorithm), partial)
+        }
+        ExtentData::Stored { at } if in_blocks => {
+            (at, extent.len.next_multiple_of(block.bytes64()), None, false)
+        }
+        ExtentData::Stored { at } => (at, extent.len, None, false),
+        ExtentData::Hole | ExtentData::Interlaced { .. } | ExtentData::Fragment { .. } => return None,
+    };
+    let Location::Device(device, at) = at else { return None };
+    let fits = |algorithm: Algorithm| {
+        compression.methods.get(method).is_some_and(|method| method.algorithm() == algorithm)
+    };
+    // Stored extents of flat files are longer than an index can say.
+    let short = size <= SEGMENT / 4 && (algorithm.is_some() || size <= block.bytes64() || !in_blocks);
+    let placed = !in_blocks || is_block_start(at.get(), block) && is_block_start(size, block);
+    let indexed = size <= block.bytes64() || compression.is_big(block) || !in_blocks;
+    let usable = device == DeviceId::new(0) && short && placed && indexed && algorithm.is_none_or(fits);
+    usable.then_some(Stored { at, size, encoded: algorithm.is_some(), method, partial })
+}
+
+impl Base for Reuse<'_> {
+    fn has(&self, node: NodeId) -> bool {
+        self.settled[node.index()]
+    }
+
+    fn matches(&self, node: NodeId, offset: u64, src: &[u8], method: usize) -> Result<Vec<Match>> {
+        let mut matches = Vec::new();
+        let Some(inode) = self.source(node)? else { return Ok(matches) };
+        if !inode.layout().is_compressed() || offset >= inode.size() {
+            return Ok(matches);
+        }
+        let mut old = vec![0; src.len()];
+        let read = self.old.read_at(&inode, FileOffset::new(offset), &mut old)?;
+        for extent in self.old.extents(&inode, FileOffset::new(offset))? {
+            let extent = extent?;
+            let Some(start) = extent.start.get().checked_sub(offset) else { continue };
+            let end = start.saturating_add(extent.len);
+            if end > read as u64 {
+                break;
+            }
+            let range = start as usize..end as usize;
+            let Some(stored) = self.stored(&extent, method) else { continue };
+            if old[range.clone()] == src[range.clone()] {
+                matches.push(Match { start: range.start, len: range.len(), stored, kept: true });
+            }
+        }
+        Ok(matches)
+    }
+
+    fn cuts(&self, node: NodeId) -> Option<Ranges> {
+        let inode = self.source(node).ok()??;
+        let size = self.sizes[node.index()];
+        if !inode.layout().is_compressed() {
+            return None;
+        }
+        let mut ranges = Ranges::new();
+        let mut start = 0;
+        let mut last = 0;
+        for extent in self.old.extents(&inode, FileOffset::new(0)).ok()? {
+            let end = extent.ok()?.end().min(size);
+            if end - start > SEGMENT && last > start {
+                ranges.push((start, last));
+                start = last;
+            }
+            last = end;
+        }
+        if start < size {
+            ranges.push((start, size));
+        }
+        Some(ranges)
+    }
+}
+
+/// Extents of old `files`, to be found again at any place.
+pub(crate) fn known(
+    options: &Options,
+    old: &Image,
+    files: &[Nid],
+    compression: &Compression,
+) -> Result<Known> {
+    let block = old.superblock().block_size;
+    let known = Known::default();
+    let found = parallel(options, files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
+        let inode = old.inode(files[number])?;
+        let mut found = Vec::new();
+        if !inode.layout().is_compressed() {
+            return Ok(found);
+        }
+        for extent in old.extents(&inode, FileOffset::new(0))? {
+            let extent = extent?;
+            let method =
+                (0..compression.methods.len()).find_map(|method| stored(&extent, compression, method, block));
+            let Some(stored) = method else { continue };
+            buffer.resize(extent.len as usize, 0);
+            old.read_at(&inode, extent.start, buffer)?;
+            found.extend(stamp(buffer).map(|stamp| (stamp, stored)));
+        }
+        Ok(found)
+    })?;
+    for (stamp, stored) in found.into_iter().flatten() {
+        known.insert_before(stamp, stored);
+    }
+    Ok(known)
+}
+
+/// The content of old `inode` for a new inode of `head_len` bytes with its attributes; `None` when what followed the old
+/// inode cannot follow the new one.
+pub(crate) fn copy(
+    old: &Image,
+    inode: &Inode,
+    head_len: usize,
+    spill: &mut Spill,
+) -> Result<Option<Content>> {
+    let block = old.superblock().block_size;
+    let extents = old.extents(inode, FileOffset::new(0))?;
+    let (start, end) = (inode.end()?, extents.metadata_end()?);
+    if start.in_metabox {
+        return Ok(None);
+    }
+    let len = end.pos.get().saturating_sub(start.pos.get());
+    if len > COPY_MAX {
+        return Ok(None);
+    }
+    let mut after = vec![0; len as usize];
+    old.read_metadata(start, ferofs_format::Structure::MapHeader, &mut after)?;
+    let old_head = start.pos.get() - inode.place().pos.get();
+    let fits_in_block = head_len as u64 + len <= block.bytes64();
+    Ok(match (inode.layout(), inode.on_disk().place) {
+        (DataLayout::FlatPlain, Place::Blocks(start)) => Some(Content::Flat { start, tail: None }),
+        (DataLayout::FlatInline, Place::Blocks(start)) if after.is_empty() => {
+            Some(Content::Flat { start, tail: None })
+        }
+        (DataLayout::FlatInline, Place::Blocks(start)) if fits_in_block => {
+            Some(Content::Flat { start, tail: Some(spill.push(&after)?) })
+        }
+        (DataLayout::ChunkBased, Place::Chunked { format }) => {
+            // Tables are aligned to their entries.
+            let entry =
+                ferofs_format::map::ChunkFormat::parse(format).map_or(8, |format| format.entry_size());
+            let skip = (old_head as usize).next_multiple_of(entry) - old_head as usize;
+            let mut table = vec![0; head_len.next_multiple_of(entry) - head_len];
+            table.extend_from_slice(after.get(skip..).unwrap_or_default());
+            Some(Content::Chunked { format, table: spill.push(&table)? })
+        }
+        (layout, Place::Compressed { blocks }) => {
+            let skip = (old_head as usize).next_multiple_of(8) - old_head as usize;
+            // Packs of an index depend on where they stand, to 32 bytes; a lone header does not.
+            let same_place = old_head % SLOT_SIZE == head_len as u64 % SLOT_SIZE;
+            let is_header = after.len() == skip + HEADER_SIZE;
+            let is_free = same_place && (fits_in_block || !has_inline_end(old, inode)?);
+            if !is_header && !is_free {
+                return Ok(None);
+            }
+            let mut index = vec![0; head_len.next_multiple_of(8) - head_len];
+            index.extend_from_slice(after.get(skip..).unwrap_or_default());
+            Some(Content::Compressed { layout, blocks, index: spill.push(&index)? })
+        }
+        _ => None,
+    })
+}
+
+/// Whether the file's last extent follows its index.
+fn has_inline_end(old: &Image, inode: &Inode) -> Result<bool> {
+    let Some(last) = inode.size().checked_sub(1) else { return Ok(false) };
+    let extent = old.extents(inode, FileOffset::new(last))?.next().transpose()?;
+    Ok(extent.is_some_and(|extent| match extent.data {
+        ExtentData::Stored { at } | ExtentData::Interlaced { at } | ExtentData::Encoded { at, .. } => {
+            matches!(at, Location::Metadata(_))
+        }
+        ExtentData::Hole | ExtentData::Fragment { .. } => false,
+    }))
+}

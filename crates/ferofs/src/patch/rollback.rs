@@ -1,0 +1,72 @@
+//! Going through an image's history: what its states are, and making an earlier one current.
+
+use super::PatchFault;
+use super::apply::{Medium, switch};
+use super::history::{History, Origin, RECORD, Record, State};
+use super::sector::Front;
+use crate::read::Source;
+use crate::{Error, Result};
+
+/// The states that the image in `source` was in, the first one first.
+///
+/// # Errors
+/// [`Error::Corrupt`] for what is no image, [`Error::Io`].
+pub fn log(source: &dyn Source) -> Result<Vec<State>> {
+    let front = Front::read(source)?;
+    Ok(History::read(source, &front)?.states(&front))
+}
+
+/// Makes state `to` of the image on `medium` current, or the one before the current one; says which. That is a new
+/// state, so nothing is lost, and it can be undone the same way. `time` is what the log will say.
+///
+/// # Errors
+/// [`Error::Patch`] when there is no such state, or no room; [`Error::Io`]. The image is then what it was.
+pub fn rollback<M: Medium>(medium: &M, to: Option<u64>, time: i64) -> Result<u64> {
+    let fault = |fault| Err(Error::Patch(fault));
+    let front = Front::read(medium)?;
+    let history = History::read(medium, &front)?;
+    if history.records.is_empty() {
+        return fault(PatchFault::NoHistory);
+    }
+    let current = history.current();
+    let to = to.or(current.checked_sub(1)).unwrap_or(0);
+    if to == current {
+        return fault(PatchFault::SameState(to));
+    }
+    let Some(target) = history.sector(to) else { return fault(PatchFault::NoSuchState(to)) };
+    let start = front.size();
+    let end = start
+        .checked_add(RECORD)
+        .and_then(|end| end.checked_next_multiple_of(front.superblock().block_size.bytes64()))
+        .ok_or(Error::Patch(PatchFault::NoSuchState(to)))?;
+    let after = front.resize(target, end)?;
+    let record = Record {
+        origin: Origin::Rollback(to),
+        number: current + 1,
+        time,
+        start,
+        end,
+        previous: history.end(),
+        before: front.sector(),
+        after,
+    };
+    let size = medium.size();
+    if let Err(error) = medium.reserve(end) {
+        let _ = medium.release(size);
+        return Err(match error.kind() {
+            std::io::ErrorKind::StorageFull => {
+                Error::Patch(PatchFault::NoRoom { needed: end, available: size })
+            }
+            _ => Error::io_unnamed("make room for the record", error),
+        });
+    }
+    let mut bytes = vec![0; (end - start - RECORD) as usize];
+    bytes.extend_from_slice(&record.to_bytes());
+    let written = medium.write_all_at(start, &bytes).and_then(|()| medium.sync());
+    if let Err(error) = written {
+        let _ = medium.release(size);
+        return Err(Error::io_unnamed("write the image", error));
+    }
+    switch(medium, &after)?;
+    Ok(to)
+}

@@ -1,0 +1,107 @@
+//! What the old image consists of: its inodes, once each, and attributes that they share.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use ferofs_format::inode::FileType;
+use ferofs_format::xattr::UNIT;
+use ferofs_format::{BlockSize, Compat, Nid};
+
+use crate::Result;
+use crate::build::Options;
+use crate::read::Image;
+use crate::walk::Walk;
+
+/// An inode of the old image, by one of its names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OldFile {
+    pub(crate) nid: Nid,
+    pub(crate) file_type: FileType,
+    pub(crate) size: u64,
+    /// Of its first name, without directories.
+    pub(crate) name: u64,
+    /// The directory of that name.
+    pub(crate) parent: Nid,
+}
+
+/// The old image's inodes.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) files: Vec<OldFile>,
+    /// Attributes that stand in the shared area, as stored, with their numbers.
+    pub(crate) shared: HashMap<Vec<u8>, u32>,
+    /// The largest number for old `stat`.
+    pub(crate) ino: u32,
+}
+
+impl Survey {
+    /// Walks all of `image`.
+    pub(crate) fn new(image: &Image, options: &Options) -> Result<Self> {
+        let mut survey = Self::default();
+        let in_metabox = image.superblock().compat.contains(Compat::SHARED_EA_IN_METABOX);
+        let area = image.superblock().xattr.to_pos(image.superblock().block_size);
+        let mut directories: HashMap<PathBuf, Nid> = HashMap::new();
+        for walked in Walk::new(image) {
+            options.check_cancelled()?;
+            let walked = walked?;
+            let inode = walked.inode?;
+            if !walked.first {
+                continue;
+            }
+            survey.ino = survey.ino.max(inode.on_disk().ino);
+            let parent = walked.path.parent().and_then(|parent| directories.get(parent));
+            let parent = parent.copied().unwrap_or(image.superblock().root);
+            if inode.is_dir() {
+                directories.insert(walked.path.clone(), inode.nid());
+            }
+            let name = walked.path.file_name().unwrap_or_default();
+            survey.files.push(OldFile {
+                nid: inode.nid(),
+                file_type: inode.file_type(),
+                size: inode.size(),
+                name: name_hash(name.as_bytes()),
+                parent,
+            });
+            if inode.xattr_size() > 0
+                && !in_metabox
+                && let Some(area) = area
+            {
+                let shared = &mut survey.shared;
+                image.walk_xattrs(&inode, |entry, place| {
+                    let Some(pos) = place.and_then(|place| place.pos.checked_sub(area)) else { return };
+                    let (Ok(id), mut bytes) = (u32::try_from(pos / UNIT as u64), Vec::new()) else { return };
+                    if entry.write(&mut bytes).is_ok() {
+                        shared.entry(bytes).or_insert(id);
+                    }
+                })?;
+            }
+        }
+        Ok(survey)
+    }
+}
+
+/// What names are compared by.
+pub(crate) fn name_hash(name: &[u8]) -> u64 {
+    let hash = blake3::hash(name);
+    let (first, _) = hash.as_bytes().split_at(8);
+    first.iter().fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
+}
+
+/// Ranges of the image's bytes, merged where no more than `gap` bytes lie between them.
+pub(crate) fn merge(ranges: &mut Vec<(u64, u64)>, gap: u64) {
+    ranges.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
+    for (start, end) in ranges.drain(..) {
+        match merged.last_mut() {
+            Some(last) if start <= last.1.saturating_add(gap) => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    *ranges = merged;
+}
+
+/// Whether `pos` is where a block starts.
+pub(crate) const fn is_block_start(pos: u64, block: BlockSize) -> bool {
+    pos & block.mask() == 0
+}
