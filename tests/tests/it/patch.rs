@@ -26,13 +26,16 @@ const SETTINGS: [(&str, &str); 10] = [
     ("48bit", "-z zstd -C 64K -E 48bit"),
 ];
 
-/// A tree that is small, has every oddity, a large file, and a wide directory.
+/// A tree that is small, has every oddity, a large file, and a wide directory. Holes are read for long, again and again.
 fn stage() -> Stage {
     let stage =
-        Stage::new(&tree::Options { largest: 70_001, wide: 700, deep: 0, ..tree::Options::default() });
+        Stage::new(&tree::Options { largest: 70_001, wide: 400, deep: 0, ..tree::Options::default() });
     for (content, len) in [(Content::Text, 900_000), (Content::Mixed, 300_000)] {
         let bytes = content.bytes(len, &mut Rng::new(3));
         fs::write(stage.source().join(format!("{content:?}")), bytes).unwrap();
+    }
+    if !full() {
+        fs::remove_dir_all(stage.source().join("sparse")).unwrap();
     }
     stage
 }
@@ -65,7 +68,11 @@ fn chains_of_updates_show_each_tree() {
     }
     for (name, options) in SETTINGS {
         let stage = stage();
-        let steps = if full() || name == "lz4" { 20 } else { 2 };
+        let steps = match (full(), name) {
+            (true, _) => 20,
+            (false, "lz4") => 4,
+            (false, _) => 1,
+        };
         chain(&stage, options, steps);
     }
 }
