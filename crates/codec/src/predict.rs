@@ -17,7 +17,7 @@ pub(crate) trait Exact: Send {
 /// Trials at most, for one cluster.
 const MAX_TRIALS: u32 = 7;
 /// The share of the output that clusters may leave empty on average, in 1/1024.
-const SLACK: usize = 4;
+const SLACK: usize = 2;
 /// Fixed-size output by prediction.
 pub(crate) struct Predicted<E> {
     inner: E,

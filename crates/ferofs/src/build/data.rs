@@ -125,9 +125,19 @@ pub(crate) fn run(
     let (answer_tx, answer_rx) = unbounded::<Answer>();
     let data = Data { contents: vec![Content::None; shop.tree.nodes.len()], ..Data::default() };
     let packed = Packed::new(spill.dir(), shop.block.bytes64());
-    let (larges, originals) = (VecDeque::new(), HashMap::new());
-    let mut stage =
-        Stage { options, shop, output, spill, warnings, larges, originals, packed, appending: 0, data };
+    let mut stage = Stage {
+        options,
+        shop,
+        output,
+        spill,
+        warnings,
+        larges: VecDeque::new(),
+        originals: HashMap::new(),
+        firsts: HashMap::new(),
+        packed,
+        appending: 0,
+        data,
+    };
     std::thread::scope(|scope| {
         for _ in 0..workers {
             let (worker, jobs, answers) = (Worker::new(shop), job_rx.clone(), answer_tx.clone());
@@ -168,6 +178,8 @@ struct Stage<'a> {
     larges: VecDeque<Large>,
     /// What was stored of contents that other files can have.
     originals: HashMap<Print, Content>,
+    /// Where the extents of files start whose ends others may not share.
+    firsts: HashMap<Print, BytePos>,
     packed: Packed,
     /// The number of the work that is being appended.
     appending: usize,
@@ -294,14 +306,15 @@ impl Stage<'_> {
                 self.part(piece.kind, bytes, tail, done.bytes_read)?;
                 continue;
             }
-            let content = match piece.print.and_then(|print| self.originals.get(&print)) {
+            let print = piece.print;
+            let content = match print.and_then(|print| self.originals.get(&print)) {
                 Some(original) => {
                     self.data.bytes_shared += self.shop.tree.node(node).size;
                     original.clone()
                 }
-                None => self.content(node, piece.kind, bytes, tail)?,
+                None => self.content(piece, bytes, tail)?,
             };
-            if let Some(print) = piece.print {
+            if let Some(print) = print {
                 self.originals.entry(print).or_insert_with(|| content.clone());
             }
             self.data.contents[node.index()] = content;
@@ -310,8 +323,9 @@ impl Stage<'_> {
     }
 
     /// Appends what was made of a whole file.
-    fn content(&mut self, node: NodeId, kind: PieceKind, bytes: &[u8], tail: &[u8]) -> Result<Content> {
-        match kind {
+    fn content(&mut self, piece: Piece, bytes: &[u8], tail: &[u8]) -> Result<Content> {
+        let node = piece.node;
+        match piece.kind {
             PieceKind::Stored => {
                 self.align()?;
                 let start = self.address();
@@ -320,8 +334,15 @@ impl Stage<'_> {
                 Ok(Content::Flat { start, tail })
             }
             PieceKind::Encoded(encoded, method) => {
-                let first = BytePos::new(self.output.position());
-                let log = self.append_extents(&encoded, method, bytes)?;
+                let next = BytePos::new(self.output.position());
+                let same = piece.extents_print.filter(|_| self.shop.known.is_none());
+                let first = same.map_or(next, |print| *self.firsts.entry(print).or_insert(next));
+                let log = if first == next {
+                    self.append_extents(&encoded, method, bytes)?
+                } else {
+                    self.data.bytes_shared += encoded.log.len();
+                    encoded.log
+                };
                 let end = self.end(encoded.end, tail);
                 self.compressed(node, &log, &end, first, method)
             }

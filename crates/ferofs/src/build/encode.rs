@@ -214,11 +214,11 @@ impl Run<'_, '_> {
     fn in_blocks(&mut self, end: usize) -> Result<Reached> {
         let followed = end < self.src.len();
         while self.pos < end {
-            if self.log.size() + self.block as u64 > self.budget {
-                return Ok(Reached::OverBudget);
-            }
             if !followed && let Some(end) = self.end_before_trial() {
                 return Ok(Reached::End(end));
+            }
+            if self.log.size() + self.block as u64 > self.budget {
+                return Ok(Reached::OverBudget);
             }
             let (rest, start) = (end - self.pos, self.sink.extents.len());
             if rest <= self.block {
@@ -267,9 +267,11 @@ impl Run<'_, '_> {
         Ok(Reached::All)
     }
 
-    /// Cuts content into slices of one size and encodes each to the byte.
+    /// Cuts content into slices and encodes each to the byte. What the last one has shown says how much will fill most
+    /// of a pcluster: nothing is lost if it is less, so that one trial will do.
     fn by_slices(&mut self, end: usize) -> Result<Reached> {
-        let slice = self.slice();
+        let least = self.slice(self.recipe.pcluster);
+        let mut slice = least;
         while self.pos < end {
             if self.log.size() > self.budget {
                 return Ok(Reached::OverBudget);
@@ -282,12 +284,17 @@ impl Run<'_, '_> {
             let len = slice.min(end - self.pos);
             let (start, src) = (self.sink.extents.len(), &self.src[self.pos..self.pos + len]);
             // Compressors ask for some room, whatever they are given.
-            self.sink.extents.resize(start + len.max(64), 0);
+            self.sink.extents.resize(start + len.min(self.recipe.pcluster).max(64), 0);
             let out = &mut self.sink.extents[start..];
             match self.compressor.fit_exact(src, out).map_err(Error::Encode)? {
                 Fit::Encoded { produced, .. } => {
                     self.sink.extents.truncate(start + produced);
                     self.push(len, true, produced);
+                    slice = self.slice(len * (self.recipe.pcluster / 8 * 7) / produced).max(least);
+                }
+                Fit::DoesNotPay if len > least => {
+                    self.sink.extents.truncate(start);
+                    slice = least;
                 }
                 Fit::DoesNotPay => {
                     self.sink.extents.truncate(start);
@@ -299,11 +306,10 @@ impl Run<'_, '_> {
         Ok(Reached::All)
     }
 
-    /// Bytes that an extent of [`Self::by_slices`] decodes to: a power of two.
-    fn slice(&self) -> usize {
+    /// Bytes that an extent of [`Self::by_slices`] decodes to: about `wanted`, whole blocks.
+    fn slice(&self, wanted: usize) -> usize {
         let most = self.compression.max_extent.map_or(usize::MAX, |most| most as usize);
-        let slice = self.recipe.pcluster.min(most).min(SLICE_MAX).max(self.block);
-        if slice.is_power_of_two() { slice } else { slice.next_power_of_two() / 2 }
+        (wanted.min(most).min(SLICE_MAX) / self.block * self.block).max(self.block)
     }
 
     /// Encodes the most before `end` that fits into `room` bytes behind the sink's extents.
@@ -347,7 +353,8 @@ impl Run<'_, '_> {
     /// What is left was encoded to `produced` bytes, and may be better off elsewhere.
     fn end_after_trial(&mut self, produced: usize) -> Option<End> {
         let start = self.sink.extents.len() - self.last_room();
-        if self.has_fragments() && produced < self.recipe.pcluster / 2 {
+        let unused = self.recipe.pcluster - produced;
+        if self.has_fragments() && (unused >= self.block || produced < self.recipe.pcluster / 2) {
             self.sink.extents.truncate(start);
             return Some(self.fragment(self.src.len() - self.pos));
         }
@@ -479,9 +486,9 @@ mod tests {
                     true => out.extend(decode(bytes, extent.len as usize)),
                     false => out.extend_from_slice(&bytes[..extent.len as usize]),
                 }
+                prop_assert!(extent.size <= recipe.pcluster as u64);
                 if compression.index != Index::Extents {
                     prop_assert_eq!(extent.size % block.bytes64(), 0);
-                    prop_assert!(extent.size <= recipe.pcluster as u64);
                     prop_assert!(!extent.encoded || extent.len > extent.size);
                 }
             }

@@ -55,6 +55,8 @@ pub(crate) struct Piece {
     pub(crate) tails: usize,
     /// What tells its content from others, if another file can have it.
     pub(crate) print: Option<Print>,
+    /// What tells its extents from others, if they may be shared although its end is its own.
+    pub(crate) extents_print: Option<Print>,
     pub(crate) kind: PieceKind,
 }
 
@@ -191,7 +193,14 @@ impl<'a> Worker<'a> {
         match self.read(node, 0, size as usize) {
             Err(error) if shop.skip_unreadable => {
                 let kind = PieceKind::Unreadable(error);
-                done.pieces.push(Piece { node, extents: 0, tails: 0, print: None, kind });
+                done.pieces.push(Piece {
+                    node,
+                    extents: 0,
+                    tails: 0,
+                    print: None,
+                    extents_print: None,
+                    kind,
+                });
                 return Ok(());
             }
             result => result?,
@@ -202,7 +211,14 @@ impl<'a> Worker<'a> {
             Claim::First(print) => Some(print),
             Claim::Twin(print) => {
                 let kind = PieceKind::Twin;
-                done.pieces.push(Piece { node, extents: 0, tails: 0, print: Some(print), kind });
+                done.pieces.push(Piece {
+                    node,
+                    extents: 0,
+                    tails: 0,
+                    print: Some(print),
+                    extents_print: None,
+                    kind,
+                });
                 return Ok(());
             }
         };
@@ -223,8 +239,14 @@ impl<'a> Worker<'a> {
                 PieceKind::Stored
             }
         };
+        let extents_print = match &kind {
+            PieceKind::Encoded(Encoded { log, end, .. }, method) if *end != End::None => {
+                shop.twins.print_extents(log, *method, &done.extents[extents..])
+            }
+            _ => None,
+        };
         let (extents, tails) = (done.extents.len() - extents, done.tails.len() - tails);
-        done.pieces.push(Piece { node, extents, tails, print, kind });
+        done.pieces.push(Piece { node, extents, tails, print, extents_print, kind });
         Ok(())
     }
 
@@ -327,7 +349,7 @@ impl<'a> Worker<'a> {
             done.extents.resize(self.input.len().next_multiple_of(shop.block.bytes()), 0);
         }
         let (extents, tails) = (done.extents.len(), done.tails.len());
-        done.pieces.push(Piece { node, extents, tails, print: None, kind });
+        done.pieces.push(Piece { node, extents, tails, print: None, extents_print: None, kind });
         Ok(())
     }
 
@@ -340,7 +362,14 @@ impl<'a> Worker<'a> {
         if let Some(encoded) = encoder.encode(bytes, recipe, Next::More, None, u64::MAX, sink)? {
             let kind = PieceKind::Encoded(encoded, recipe.method);
             let extents = done.extents.len();
-            done.pieces.push(Piece { node: NodeId::ROOT, extents, tails: 0, print: None, kind });
+            done.pieces.push(Piece {
+                node: NodeId::ROOT,
+                extents,
+                tails: 0,
+                print: None,
+                extents_print: None,
+                kind,
+            });
         }
         Ok(())
     }

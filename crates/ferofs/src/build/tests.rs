@@ -180,6 +180,29 @@ fn files_with_the_same_content_share_it() {
     }
 }
 
+#[test]
+fn files_that_differ_at_the_end_share_what_is_before() {
+    let mut room = Room::new();
+    let ended = |end: u8| [noise(200_000), vec![end; 300]].concat();
+    for end in 0..5 {
+        room.write(&format!("file{end}"), ended(end));
+    }
+    for index in [Index::Compact, Index::Full, Index::Extents] {
+        for fragments in [Fragments::None, Fragments::Tails] {
+            let lz4 = Compression::lz4(0).unwrap();
+            let pcluster = Some(65536);
+            room.options.compression =
+                Some(Compression { pcluster, index, fragments, inline_tails: true, ..lz4 });
+            let built = room.build();
+            for end in 0..5 {
+                assert_eq!(room.read(&format!("file{end}")), ended(end));
+            }
+            let shares = fragments == Fragments::Tails;
+            assert_eq!(built.bytes_out < 400_000, shares, "{index:?} {fragments:?}: {built:?}");
+        }
+    }
+}
+
 /// Bytes that compress, no two stretches of which are the same.
 fn prose(len: usize, seed: u32) -> Vec<u8> {
     let mut state = seed;

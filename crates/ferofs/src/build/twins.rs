@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use super::log::ExtentLog;
 use super::tree::{Kind, NodeId, Tree};
 
 /// Content, and all that decides what is stored of it.
@@ -26,6 +27,7 @@ pub(crate) enum Claim {
 
 #[derive(Debug)]
 pub(crate) struct Twins {
+    looks: bool,
     /// By node: another file has its size.
     candidates: Vec<bool>,
     /// The first file known to have a content.
@@ -48,12 +50,29 @@ impl Twins {
                 candidates[id.index()] = true;
             }
         }
-        Self { candidates, firsts: Mutex::default() }
+        Self { looks: true, candidates, firsts: Mutex::default() }
+    }
+
+    /// What tells a file's extents from others', if they may be shared although its end is its own: files that only
+    /// differ there are common among compressed ones.
+    pub(crate) fn print_extents(&self, log: &ExtentLog, method: usize, bytes: &[u8]) -> Option<Print> {
+        if !self.looks || bytes.is_empty() || log.shares() {
+            return None;
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(bytes).update(&method.to_le_bytes());
+        for extent in log.iter() {
+            hasher
+                .update(&extent.len.to_le_bytes())
+                .update(&extent.size.to_le_bytes())
+                .update(&[extent.encoded.into()]);
+        }
+        Some(Print(*hasher.finalize().as_bytes()))
     }
 
     /// Looks at none.
     pub(crate) fn none(tree: &Tree) -> Self {
-        Self { candidates: vec![false; tree.nodes.len()], firsts: Mutex::default() }
+        Self { looks: false, candidates: vec![false; tree.nodes.len()], firsts: Mutex::default() }
     }
 
     /// Whether another file can have the content of `id`.
@@ -88,7 +107,8 @@ mod tests {
 
     #[test]
     fn the_first_in_the_tree_is_the_first_whoever_comes_first() {
-        let twins = Twins { candidates: vec![true, true, true, false], firsts: Mutex::default() };
+        let twins =
+            Twins { looks: true, candidates: vec![true, true, true, false], firsts: Mutex::default() };
         let claim = |n, content: &[u8]| twins.claim(NodeId(n), content, Vec::new);
         let Claim::First(print) = claim(1, b"a") else { panic!("the first claim is no twin's") };
         assert_eq!(claim(2, b"a"), Claim::Twin(print));
