@@ -31,8 +31,13 @@ impl Room {
         self.stage.path("IMG")
     }
 
-    /// Runs `line`, in which IMG and DIR, UUID and F:NAME (a file) stand for what is here.
+    /// Runs `line`: see [`Self::command`].
     fn line(&self, line: &str) -> ferofs_tests::Outcome {
+        self.command(line).run()
+    }
+
+    /// The command `line`, in which IMG and DIR, UUID and F:NAME (a file) stand for what is here.
+    fn command(&self, line: &str) -> Run {
         let mut words = line.split_whitespace();
         let program = self.stage.path("bin").join(words.next().unwrap());
         let arguments = words.map(|word| {
@@ -46,7 +51,7 @@ impl Room {
                 None => OsString::from(word),
             }
         });
-        Run::new(program).args(arguments).run()
+        Run::new(program).args(arguments)
     }
 
     fn builds(&self, line: &str) {
@@ -80,6 +85,23 @@ const DIRECTORY_LINES: &[&str] = &[
     "mkfs.erofs -zlz4 -d0 --all-root --file-contexts=F:contexts IMG DIR",
     // kata
     "mkfs.erofs -Enoinline_data IMG DIR",
+    // archiso, with other algorithms
+    "mkfs.erofs -U UUID -zlzma,109 -E ztailpacking -- IMG DIR",
+    "mkfs.erofs -U UUID -zzstd,3 -Efragments,dedupe,force-inode-compact,ztailpacking --workers=4 -T0 -- IMG DIR",
+    // Android, with clusters by path and old indexes
+    "mkfs.erofs -z lz4hc,9 --compress-hints F:hints -b 4096 -T 1230768000 -U UUID --block-list-file F:blocks -C 65536 \
+     -E legacy-compress IMG DIR",
+    // Buildroot
+    "mkfs.erofs -zlzma,6 -T 1700000000 -U 00000000-0000-0000-0000-000000000000 -C65536 IMG DIR",
+    // dracut
+    "mkfs.erofs --exclude-path=files/text -C 65536 -E fragments -x -1 -U UUID -T 0 -z zstd IMG DIR",
+    // lorax
+    "mkfs.erofs -zzstd,8 -Ededupe,all-fragments -C 65536 IMG DIR",
+    // Fedora CoreOS
+    "mkfs.erofs -zlzma,6 -Eall-fragments,fragdedupe=inode -C1048576 --quiet IMG DIR",
+    // microvm.nix, ghaf
+    "mkfs.erofs -zlz4hc -Eztailpacking -Efragments IMG DIR",
+    "mkfs.erofs -zlz4 -E48bit IMG DIR",
     // options after positionals
     "mkfs.erofs IMG DIR -z lz4 -C 4096 -x -1 -T0",
 ];
@@ -91,6 +113,9 @@ fn lines_over_directories_build_sound_images() {
     // Android's names have no line ends.
     fs::remove_dir_all(room.stage.source().join("names")).unwrap();
     fs::remove_dir_all(room.stage.source().join("attrs")).unwrap();
+    // Compact inodes, which archiso asks for, have owners of 16 bits.
+    fs::remove_dir_all(room.stage.source().join("meta/owners")).unwrap();
+    fs::write(room.stage.path("hints"), "4096 ^files/\n65536 .*\n").unwrap();
     let list = "find . -printf '%P 0 0 0%m\\n' > \"$1\"";
     Run::new("sh")
         .args(["-c", &format!("cd \"$0\" && {list}")])
@@ -99,6 +124,31 @@ fn lines_over_directories_build_sound_images() {
         .success();
     for line in DIRECTORY_LINES {
         room.builds(line);
+    }
+}
+
+/// Lines that make an image of a tar archive on standard input.
+const TAR_LINES: &[&str] = &[
+    // containerd
+    "mkfs.erofs --tar=f --aufs --quiet -Enoinline_data IMG",
+    "mkfs.erofs --tar=f --aufs --quiet -Enoinline_data -T0 --mkfs-time --sort=none -U UUID IMG",
+    // NixOS
+    "mkfs.erofs --quiet --force-uid=0 --force-gid=0 -L nix-store -U UUID -T 0 --hard-dereference --tar=f IMG",
+];
+
+#[test]
+fn lines_over_a_tar_in_a_pipe_build_sound_images() {
+    let Some(tar) = need::tool("tar", "archives in a pipe") else { return };
+    let room = Room::new();
+    let archive = room.stage.path("archive");
+    // Sockets are left out, with a code that says so.
+    Run::new(tar).args(["-C", room.stage.source().to_str().unwrap(), "-cf"]).arg(&archive).arg(".").run();
+    for line in TAR_LINES {
+        let mut child = room.command(line).command().stdin(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::copy(&mut fs::File::open(&archive).unwrap(), child.stdin.as_mut().unwrap()).unwrap();
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success(), "{line}");
+        sound(&room.image());
     }
 }
 

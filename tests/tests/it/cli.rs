@@ -241,8 +241,17 @@ fn a_verified_build_reports_what_it_did() {
         let json = String::from_utf8(outcome.stdout).unwrap();
         let size = fs::metadata(&image).unwrap().len();
         assert!(json.starts_with('{') && json.contains(&format!("\"bytes_out\":{size},")), "{json}");
-        for field in ["uuid", "inodes", "files", "bytes_in", "bytes_shared", "seconds", "verify", "warnings"]
-        {
+        for field in [
+            "uuid",
+            "inodes",
+            "files",
+            "bytes_in",
+            "bytes_shared",
+            "seconds",
+            "verify",
+            "profile",
+            "warnings",
+        ] {
             assert!(json.contains(&format!("\"{field}\":")), "{field}: {json}");
         }
         ferofs().arg("check").arg(&image).run().success();
@@ -284,4 +293,32 @@ fn presets_are_what_their_options_are() {
     for preset in ["fast", "balanced", "small", "android", "live"] {
         assert!(help.contains(&format!("- {preset}")), "{help}");
     }
+}
+
+#[test]
+fn the_time_of_a_build_is_accounted_for() {
+    let stage = Stage::bare();
+    let text = "text to be compressed ".repeat(300_000);
+    for name in ["a", "b"] {
+        std::fs::write(stage.source().join(name), &text).unwrap();
+    }
+    let image = stage.path("image");
+    let build = |options: &[&str]| {
+        let run = ferofs().args(["build", "-zlz4", "-Ededupe"]).args(options);
+        String::from_utf8(run.args([&stage.source(), &image]).run().success().stdout).unwrap()
+    };
+    let table = build(&["--profile"]);
+    for activity in ["read", "hash", "dedupe", "compress", "write", "sync", "idle"] {
+        assert!(table.lines().any(|line| line.starts_with(activity)), "{activity}: {table}");
+    }
+    // Both are read to be hashed, and one of them again to be encoded.
+    let json = build(&["--json"]);
+    let bytes = |activity: &str| {
+        let rest = json.split(&format!("\"{activity}\":{{")).nth(1).unwrap();
+        let digits = rest.split("\"bytes\":").nth(1).unwrap();
+        digits.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<usize>().unwrap()
+    };
+    assert!(bytes("read") >= 3 * text.len() && bytes("hash") >= 2 * text.len(), "{json}");
+    assert_eq!((bytes("compress"), bytes("dedupe")), (text.len(), text.len()));
+    assert!(bytes("write") > 0 && bytes("write") < text.len());
 }

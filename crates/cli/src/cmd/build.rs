@@ -176,6 +176,10 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Print where the time went
+    #[arg(long)]
+    profile: bool,
+
     /// Print nothing but errors, and what --json asks for
     #[arg(short, long)]
     quiet: bool,
@@ -188,6 +192,8 @@ pub(crate) struct Voice {
     pub(crate) quiet: bool,
     /// The summary is one JSON object.
     pub(crate) json: bool,
+    /// Where the time went is a part of the summary, which is then always printed.
+    pub(crate) profile: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -207,7 +213,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let missing = "the image is missing: ferofs build SOURCE... IMAGE\n";
         crate::Cli::command().error(ErrorKind::MissingRequiredArgument, missing).exit()
     };
-    execute(&args.options(source, upper, image)?, image, Voice { quiet: args.quiet, json: args.json })
+    execute(
+        &args.options(source, upper, image)?,
+        image,
+        Voice { quiet: args.quiet, json: args.json, profile: args.profile },
+    )
 }
 
 /// Builds an image, with a progress bar and a summary where somebody looks.
@@ -224,16 +234,19 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
         eprintln!("ferofs: {warning}");
     }
     let text = match voice {
-        Voice { json: true, .. } => summary::json(&summary),
+        Voice { json: true, .. } => summary::json(&summary, &options.progress.profile),
+        Voice { profile: true, .. } => {
+            format!("{}\n{}", summary::text(&summary), summary::profile(&summary, &options.progress.profile))
+        }
         Voice { quiet: false, .. } => summary::text(&summary),
         Voice { quiet: true, .. } => return Ok(0),
     };
     // Where the image itself goes, there is no room for words.
     if image == Path::new("-") {
-        if voice.json || watched {
+        if voice.json || voice.profile || watched {
             eprintln!("{text}");
         }
-    } else if voice.json || std::io::stdout().is_terminal() {
+    } else if voice.json || voice.profile || std::io::stdout().is_terminal() {
         println!("{text}");
     }
     Ok(0)

@@ -16,6 +16,7 @@ use super::content::{Contents, Reader};
 use super::data::{Content, Data};
 use super::heads::Heads;
 use super::output::Output;
+use super::profile::Activity;
 use super::spill::Spill;
 use super::tree::{Kind, NodeId, Tree};
 use super::{Options, Warning};
@@ -328,13 +329,17 @@ fn serve(room: Room<'_>, jobs: &Receiver<Batch>, answers: &Sender<Batch>) {
 fn read(room: Room<'_>, reader: &mut Reader<'_>, slice: Slice, batch: &mut Batch) -> Result<()> {
     let start = batch.bytes.len();
     batch.bytes.resize(start + slice.len as usize, 0);
-    if let Err(error) = reader.read(slice.node, slice.offset, &mut batch.bytes[start..]) {
+    let profile = &room.options.progress.profile;
+    let read = || reader.read(slice.node, slice.offset, &mut batch.bytes[start..]);
+    if let Err(error) = profile.time(Activity::Read, slice.len as usize, read) {
         batch.bytes.truncate(start);
         return Err(error);
     }
-    for chunk in batch.bytes[start..].chunks(room.chunks.size as usize) {
-        let is_hole = chunk.iter().all(|byte| *byte == 0);
-        batch.hashes.push((!is_hole).then(|| blake3::hash(chunk).into()));
-    }
+    profile.time(Activity::Hash, slice.len as usize, || {
+        for chunk in batch.bytes[start..].chunks(room.chunks.size as usize) {
+            let is_hole = chunk.iter().all(|byte| *byte == 0);
+            batch.hashes.push((!is_hole).then(|| blake3::hash(chunk).into()));
+        }
+    });
     Ok(())
 }

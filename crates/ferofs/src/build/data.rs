@@ -12,6 +12,7 @@ use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::{Algorithm, BlockAddr, BytePos, Incompat};
 
 use super::chunk::ChunkPlan;
+use super::clones::{self, Clones};
 use super::compression::Index;
 use super::dedupe::{self, Stored};
 use super::encode::{Encoded, End};
@@ -125,6 +126,7 @@ pub(crate) fn run(
     let (answer_tx, answer_rx) = unbounded::<Answer>();
     let data = Data { contents: vec![Content::None; shop.tree.nodes.len()], ..Data::default() };
     let packed = Packed::new(spill.dir(), shop.block.bytes64());
+    let clones = clones::find(options, shop)?;
     let mut stage = Stage {
         options,
         shop,
@@ -147,7 +149,8 @@ pub(crate) fn run(
         let ahead = workers * AHEAD + 2;
         // What a deduplicating work sees must be appended before it begins.
         let ahead = if shop.known.is_some() { ahead.min(dedupe::DISTANCE) } else { ahead };
-        stage.drive(ahead, &job_tx, &answer_rx)?;
+        stage.drive(ahead, &clones, &job_tx, &answer_rx)?;
+        stage.take_clones(&clones)?;
         // Workers end with the queue.
         drop(job_tx);
         stage.finish_packed()
@@ -199,8 +202,14 @@ struct Large {
 }
 
 impl Stage<'_> {
-    fn drive(&mut self, ahead: usize, jobs: &Sender<Job>, answers: &Receiver<Answer>) -> Result<()> {
-        let mut feeder = Feeder::new(self.shop);
+    fn drive(
+        &mut self,
+        ahead: usize,
+        clones: &Clones,
+        jobs: &Sender<Job>,
+        answers: &Receiver<Answer>,
+    ) -> Result<()> {
+        let mut feeder = Feeder::new(self.shop, clones);
         let mut spare: Vec<Done> = Vec::new();
         // Answers by number, from the one that is appended next on.
         let mut waiting: VecDeque<Option<(Result<()>, Done)>> = VecDeque::new();
@@ -493,6 +502,23 @@ impl Stage<'_> {
         let (format, table) = plan.encode(start).map_err(Error::Layout)?;
         self.data.features |= Incompat::CHUNKED_FILE;
         Ok(Content::Chunked { format, table: self.spill.push(&table)? })
+    }
+
+    /// Gives clones what their originals have.
+    fn take_clones(&mut self, clones: &Clones) -> Result<()> {
+        for (id, original) in clones {
+            let content = self.data.contents[original.index()].clone();
+            if matches!(content, Content::Skipped) {
+                // It could be read a moment ago.
+                return Err(Error::SourceChanged(self.shop.contents.path(self.shop.tree, *original)));
+            }
+            self.data.contents[id.index()] = content;
+            let size = self.shop.tree.node(*id).size;
+            self.data.bytes_shared += size;
+            self.options.progress.bytes_done.fetch_add(size, Ordering::Relaxed);
+            self.options.progress.files_done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Appends what was made of all fragments.

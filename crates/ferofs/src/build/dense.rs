@@ -10,6 +10,7 @@ use super::encode::{Encoder, Next, Sink};
 use super::index::{FileEnd, Form, Indexed};
 use super::log::ExtentLog;
 use super::output::Output;
+use super::profile::Profile;
 use super::segment::SEGMENT;
 use crate::{Error, Result};
 
@@ -44,12 +45,17 @@ pub(crate) struct Dense {
 
 impl<'a> Coder<'a> {
     /// `compression` is one for metadata: see [`Compression::for_metadata`].
-    pub(crate) fn new(compression: &'a Compression, recipe: Recipe, block: BlockSize) -> Result<Self> {
+    pub(crate) fn new(
+        compression: &'a Compression,
+        recipe: Recipe,
+        block: BlockSize,
+        profile: &'a Profile,
+    ) -> Result<Self> {
         let form = Form { index: compression.index, block, big: compression.is_big(block) };
         let no_method =
             Error::Option { option: "metadata compression", problem: "there is no such algorithm" };
         let algorithm = compression.methods.get(recipe.method).ok_or(no_method)?.algorithm();
-        let encoder = Encoder::new(compression, block);
+        let encoder = Encoder::new(compression, block, profile);
         Ok(Self { encoder, form, recipe, algorithm, buffer: Vec::new() })
     }
 

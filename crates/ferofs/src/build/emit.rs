@@ -79,8 +79,10 @@ impl Emitter<'_> {
     pub(crate) fn emit(&mut self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
         let block = superblock.block_size;
         let compression = self.options.compression.as_ref().map(Compression::for_metadata);
-        let coder =
-            |compression| Coder::new(compression, Compression::metadata_recipe(compression, block), block);
+        let profile = &self.options.progress.profile;
+        let coder = |compression| {
+            Coder::new(compression, Compression::metadata_recipe(compression, block), block, profile)
+        };
         let mut coder = compression.as_ref().map(coder).transpose()?;
         let in_metabox = superblock.incompat.contains(Incompat::METABOX);
         let (mut packer, mut places) = self.plan(block, coder.as_ref(), in_metabox);

@@ -1,6 +1,7 @@
 //! What the data stage works on: cuts the tree's files into works, in their order.
 
 use super::chunk::{ChunkPlan, Ranges};
+use super::clones::Clones;
 use super::segment::{SEGMENT, Shop, Work};
 use super::tree::{Kind, NodeId};
 
@@ -27,6 +28,7 @@ pub(super) enum Feed {
 /// Cuts the tree's files into works, one at a time.
 pub(super) struct Feeder<'a> {
     shop: Shop<'a>,
+    clones: &'a Clones,
     nodes: std::ops::Range<u32>,
     batch: Vec<NodeId>,
     batch_bytes: u64,
@@ -35,9 +37,9 @@ pub(super) struct Feeder<'a> {
 }
 
 impl<'a> Feeder<'a> {
-    pub(super) fn new(shop: Shop<'a>) -> Self {
+    pub(super) fn new(shop: Shop<'a>, clones: &'a Clones) -> Self {
         let nodes = 0..shop.tree.nodes.len() as u32;
-        Self { shop, nodes, batch: Vec::new(), batch_bytes: 0, cutting: None }
+        Self { shop, clones, nodes, batch: Vec::new(), batch_bytes: 0, cutting: None }
     }
 
     pub(super) fn next(&mut self) -> Option<Feed> {
@@ -57,6 +59,9 @@ impl<'a> Feeder<'a> {
             };
             let node = self.shop.tree.node(id);
             let Kind::Regular { sparse } = node.kind else { continue };
+            if self.clones.contains_key(&id) {
+                continue;
+            }
             let plan = if sparse { self.chunk_plan(id) } else { None };
             if node.size == 0 || self.shop.base.is_some_and(|base| base.has(id)) {
                 continue;

@@ -12,6 +12,7 @@
 //! | [`amend`], [`labels`], [`fs_config`] | labels, owners and digests that the options add | [`heads`] |
 //! | [`heads`] | which inodes are compact, and how long each is | [`data`] |
 //! | [`content`] | where each file's bytes come from, and reading them | [`data`] |
+//! | [`clones`] | large files that are the same | [`feed`] |
 //! | [`feed`], [`segment`], [`twins`] | content: cut into works, read by workers, known again | [`encode`] |
 //! | [`compression`], [`encode`], [`dedupe`], [`log`] | what is asked for, content in extents | [`data`] |
 //! | [`data`], [`packed`], [`chunk`], [`index`] | appended in order, with what finds it again | [`emit`] |
@@ -22,6 +23,7 @@
 //! | [`front`] | the superblock, and tables that stand near it | [`output`] |
 //! | [`verify`] | the image, compared with the source | |
 //! | [`base`] | what a patch builds on | [`segment`] |
+//! | [`profile`] | where the time goes | |
 //! | [`spill`], [`output`] | what waits for its place; the image itself | |
 //!
 //! An image is: block 0 with the superblock; data, in the order of the tree; metadata; shared xattrs. It
@@ -31,6 +33,7 @@ mod amend;
 pub(crate) mod base;
 pub(crate) mod chunk;
 mod chunks;
+mod clones;
 pub(crate) mod compression;
 pub(crate) mod content;
 pub(crate) mod data;
@@ -51,6 +54,7 @@ mod oci;
 pub(crate) mod open;
 pub(crate) mod output;
 pub(crate) mod packed;
+pub(crate) mod profile;
 mod refer;
 pub(crate) mod segment;
 mod sketch;
@@ -91,6 +95,7 @@ pub use labels::{Labels, LabelsError};
 pub use oci::fault::OciFault;
 pub use oci::{OciOptions, Platform};
 use output::Output;
+pub use profile::{Activity, Profile, Spent};
 use segment::Shop;
 pub use sketch::Misplaced;
 pub use sources::{Input, SourceData, Whiteouts, block_size};
@@ -208,6 +213,8 @@ pub struct Progress {
     pub bytes_total: AtomicU64,
     /// Bytes of content that were read and written.
     pub bytes_done: AtomicU64,
+    /// Where the time goes.
+    pub profile: Profile,
 }
 
 impl Progress {
@@ -293,6 +300,8 @@ pub struct Summary {
     pub verify_time: Duration,
     /// The most works that were under way at once: each holds at most some 5 MiB.
     pub peak_works: usize,
+    /// Worker threads.
+    pub workers: usize,
     /// The image's identity.
     pub uuid: [u8; 16],
     /// What was left out.
@@ -437,6 +446,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
             known: known.as_ref(),
             base: None,
             contents: &contents,
+            profile: &options.progress.profile,
             compression: options.compression.as_ref(),
             block: options.block_size,
             skip_unreadable: options.skip_unreadable,
@@ -481,8 +491,12 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         verifier.run(Box::new(output.reader()?), devices)?;
     }
     let verify_time = if options.verify { written.elapsed() } else { Duration::ZERO };
-    device.map_or(Ok(()), Output::finish)?;
-    output.finish()?;
+    let profile = &options.progress.profile;
+    profile.add(Activity::Write, output.time_writing(), output.position() as usize);
+    profile.time(Activity::Sync, 0, || {
+        device.map_or(Ok(()), Output::finish)?;
+        output.finish()
+    })?;
 
     let kept = || tree.nodes.iter().zip(&data.contents).filter(|(_, c)| !matches!(c, Content::Skipped));
     Ok(Summary {
@@ -497,6 +511,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         metadata_time: encoded.elapsed() - verify_time,
         verify_time,
         peak_works: data.peak_works,
+        workers: options.worker_count(),
         uuid: superblock.uuid,
         warnings,
     })

@@ -1,10 +1,12 @@
 //! Where the image goes: a nameless file that gets its name when it is complete, or a block device.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD};
 
@@ -25,6 +27,8 @@ pub(crate) struct Output {
     written: u64,
     /// Bytes of the file before the image.
     offset: u64,
+    /// Time spent in writing.
+    writing: Cell<Duration>,
 }
 
 #[derive(Debug)]
@@ -67,7 +71,15 @@ impl Output {
     }
 
     fn new(file: File, path: &Path, target: Target, offset: u64) -> Self {
-        Self { file, path: path.to_owned(), target, buffer: Vec::with_capacity(BUFFER), written: 0, offset }
+        Self {
+            file,
+            path: path.to_owned(),
+            target,
+            buffer: Vec::with_capacity(BUFFER),
+            written: 0,
+            offset,
+            writing: Cell::default(),
+        }
     }
 
     /// What is appended to an image of `start` bytes, in a nameless file in `dir` that has nothing before that.
@@ -173,7 +185,15 @@ impl Output {
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        self.file.write_all_at(bytes, self.offset + at).map_err(|e| Error::io("write", &self.path, e))
+        let start = Instant::now();
+        let result = self.file.write_all_at(bytes, self.offset + at);
+        self.writing.set(self.writing.get() + start.elapsed());
+        result.map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    /// How long writing took so far.
+    pub(crate) const fn time_writing(&self) -> Duration {
+        self.writing.get()
     }
 
     /// Overwrites the image's start with `front`: after this it is whole.

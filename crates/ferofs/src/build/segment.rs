@@ -12,6 +12,7 @@ use super::dedupe::{Known, Match};
 use super::encode::{Encoded, Encoder, End, Next, Seen, Sink};
 use super::heads::Heads;
 use super::index::Form;
+use super::profile::{Activity, Profile};
 use super::tree::{NodeId, Tree};
 use super::twins::{Claim, Print, Twins};
 use crate::{Error, Result};
@@ -105,6 +106,7 @@ pub(crate) struct Shop<'a> {
     /// An image that is there already.
     pub(crate) base: Option<&'a dyn Base>,
     pub(crate) contents: &'a Contents,
+    pub(crate) profile: &'a Profile,
     pub(crate) compression: Option<&'a Compression>,
     pub(crate) block: BlockSize,
     pub(crate) skip_unreadable: bool,
@@ -147,7 +149,7 @@ impl<'a> Shop<'a> {
     }
 
     /// What decides, with its content, what is stored of `node`: see [`Twins::claim`].
-    fn print_form(&self, node: NodeId) -> Vec<u8> {
+    pub(crate) fn print_form(&self, node: NodeId) -> Vec<u8> {
         let recipe = self.recipe(node).map(|(_, recipe)| (recipe.method, recipe.pcluster));
         let place = (self.head_len(node), self.heads.len(node) % SLOT_SIZE as usize);
         format!("{recipe:?} {place:?} {}", self.heads.may_inline(node)).into_bytes()
@@ -169,7 +171,7 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(shop: Shop<'a>) -> Self {
-        let encoder = shop.compression.map(|compression| Encoder::new(compression, shop.block));
+        let encoder = shop.compression.map(|compression| Encoder::new(compression, shop.block, shop.profile));
         Self { shop, encoder, input: Vec::new(), reader: Reader::new(shop.contents, shop.tree), number: 0 }
     }
 
@@ -206,7 +208,12 @@ impl<'a> Worker<'a> {
             result => result?,
         }
         done.bytes_read += size;
-        let print = match shop.twins.claim(node, &self.input, || shop.print_form(node)) {
+        let claim = || shop.twins.claim(node, &self.input, || shop.print_form(node));
+        let claim = match shop.twins.is_candidate(node) {
+            true => shop.profile.time(Activity::Hash, self.input.len(), claim),
+            false => Claim::Only,
+        };
+        let print = match claim {
             Claim::Only => None,
             Claim::First(print) => Some(print),
             Claim::Twin(print) => {
@@ -377,6 +384,6 @@ impl<'a> Worker<'a> {
     /// Reads `len` bytes from `offset` into the input.
     fn read(&mut self, node: NodeId, offset: u64, len: usize) -> Result<()> {
         self.input.resize(len, 0);
-        self.reader.read(node, offset, &mut self.input)
+        self.shop.profile.time(Activity::Read, len, || self.reader.read(node, offset, &mut self.input))
     }
 }

@@ -214,6 +214,46 @@ fn prose(len: usize, seed: u32) -> Vec<u8> {
 }
 
 #[test]
+fn large_twins_are_stored_once() {
+    let mut room = Room::new();
+    let book = prose(9 << 20, 1);
+    room.write("a", &book);
+    room.write("b", &book);
+    // The same size, and the same samples.
+    let mut other = book.clone();
+    other[1 << 20] ^= 1;
+    room.write("c", &other);
+    for compression in [
+        None,
+        Some(Compression::lz4(0).unwrap()),
+        Some(Compression { index: Index::Extents, dedupe: true, ..Compression::lz4(0).unwrap() }),
+    ] {
+        room.options.compression = compression.clone();
+        room.options.share = false;
+        let alone = room.build();
+        room.options.share = true;
+        let images = [1, 4].map(|workers| {
+            room.options.workers = NonZeroUsize::new(workers);
+            let shared = room.build();
+            let saved = alone.bytes_out - shared.bytes_out;
+            if compression.as_ref().is_none_or(|compression| !compression.dedupe) {
+                assert_eq!(shared.bytes_shared, 9 << 20);
+                assert!(saved * 3 > alone.bytes_out * 9 / 10, "{saved} of {alone:?}");
+            }
+            fs::read(room.image()).unwrap()
+        });
+        assert!(images[0] == images[1]);
+        let image = room.open();
+        for (path, content) in [("a", &book), ("b", &book), ("c", &other)] {
+            let inode = image.resolve(path.as_ref(), false).unwrap();
+            let mut bytes = vec![0; content.len()];
+            image.read_at(&inode, FileOffset::new(0), &mut bytes).unwrap();
+            assert!(bytes == **content, "{path}");
+        }
+    }
+}
+
+#[test]
 fn what_is_there_already_is_not_stored_again() {
     let mut room = Room::new();
     let book = prose(3 << 20, 1);
@@ -386,6 +426,7 @@ fn a_source_that_changes_is_named() {
         known: None,
         compression: room.options.compression.as_ref(),
         contents: &contents,
+        profile: &room.options.progress.profile,
         block: room.options.block_size,
         skip_unreadable: false,
     };

@@ -428,6 +428,7 @@ impl Maker<'_> {
             known: known.as_ref(),
             base: Some(&reuse),
             contents,
+            profile: &options.progress.profile,
             compression,
             block: options.block_size,
             skip_unreadable: false,

@@ -1,6 +1,6 @@
 //! What was built, for people and for programs.
 
-use ferofs::build::Summary;
+use ferofs::build::{Activity, Profile, Summary};
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -33,8 +33,44 @@ pub(super) fn text(summary: &Summary) -> String {
     )
 }
 
+/// A table of what threads were busy with, in seconds of all of them together.
+pub(super) fn profile(summary: &Summary, profile: &Profile) -> String {
+    let mut table = format!(
+        "{} workers\n{:<10} {:>9} {:>12} {:>14}",
+        summary.workers, "", "seconds", "bytes", "a second"
+    );
+    for activity in Activity::ALL {
+        let spent = profile.spent(activity);
+        let seconds = spent.time.as_secs_f64();
+        let (bytes, rate) = match spent.bytes {
+            0 => (String::new(), String::new()),
+            bytes if seconds > 0.0 => {
+                (HumanBytes(bytes).to_string(), HumanBytes((bytes as f64 / seconds) as u64).to_string())
+            }
+            bytes => (HumanBytes(bytes).to_string(), String::new()),
+        };
+        table += &format!("\n{:<10} {seconds:>9.2} {bytes:>12} {rate:>14}", name(activity));
+    }
+    // Workers wait for each other, for the disk, and for the thread that writes.
+    let own = [Activity::Read, Activity::Hash, Activity::Find, Activity::Encode];
+    let busy: f64 = own.iter().map(|activity| profile.spent(*activity).time.as_secs_f64()).sum();
+    let idle = (summary.data_time.as_secs_f64() * summary.workers as f64 - busy).max(0.0);
+    table + &format!("\n{:<10} {idle:>9.2}", "idle")
+}
+
+const fn name(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Read => "read",
+        Activity::Hash => "hash",
+        Activity::Find => "dedupe",
+        Activity::Encode => "compress",
+        Activity::Write => "write",
+        Activity::Sync => "sync",
+    }
+}
+
 /// One JSON object. Fields are only ever added.
-pub(super) fn json(summary: &Summary) -> String {
+pub(super) fn json(summary: &Summary, profile: &Profile) -> String {
     let warnings: Vec<String> = summary.warnings.iter().map(ToString::to_string).collect();
     json!({
         "uuid": uuid(&summary.uuid),
@@ -51,6 +87,12 @@ pub(super) fn json(summary: &Summary) -> String {
             "metadata": summary.metadata_time.as_secs_f64(),
             "verify": summary.verify_time.as_secs_f64(),
         },
+        "workers": summary.workers,
+        "profile": Activity::ALL.iter().map(|activity| {
+            let spent = profile.spent(*activity);
+            let spent = json!({ "seconds": spent.time.as_secs_f64(), "bytes": spent.bytes });
+            (name(*activity).to_owned(), spent)
+        }).collect::<serde_json::Map<_, _>>(),
         "warnings": warnings,
     })
     .to_string()
