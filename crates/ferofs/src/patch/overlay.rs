@@ -54,7 +54,10 @@ impl Source for Overlay {
             let have = self.base.size().saturating_sub(pos).min(from_base);
             let (present, missing) = low.split_at_mut(usize::try_from(have).unwrap_or(usize::MAX));
             missing.fill(0);
-            self.base.read_exact_at(pos, present)?;
+            // Past its end, there is nothing that could be asked for.
+            if !present.is_empty() {
+                self.base.read_exact_at(pos, present)?;
+            }
         }
         if !high.is_empty() {
             self.region.read_exact_at(pos.saturating_sub(self.base_size), high)?;
