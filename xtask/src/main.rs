@@ -29,7 +29,7 @@ Usage: cargo xtask COMMAND
   bench mount [--quick] [--rounds N]
                              time reading through mounts against erofsfuse, the kernel's EROFS, squashfs and ext4
   bench paper [--quick] [--only EXPERIMENT]... [--data FILE|DIR]... [--out DIR] [--report] [--publish]
-                             make the EROFS paper's evaluation anew, in 80 minutes (or 5), with a report to look at; an
+                             make the EROFS paper's evaluation anew, in 84 minutes (or 5), with a report to look at; an
                              interrupted run goes on; --publish puts its summary into docs, --report measures nothing
   bench extract [--rounds N] [--target DIR]
                              time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,

@@ -46,8 +46,9 @@ const EXPERIMENTS: [(&str, Experiment); 12] = [
     ("strategies", content::strategies),
     ("readers", content::readers),
     ("clusters", content::clusters),
-    ("build", build::build),
     ("window", sizes::window),
+    // The slow builds come last of all.
+    ("build", build::build),
 ];
 
 /// What said of the time's end.

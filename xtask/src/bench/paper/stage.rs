@@ -43,7 +43,7 @@ pub(super) struct Scale {
 
 pub(super) const FULL: Scale = Scale {
     name: "full",
-    minutes: 80,
+    minutes: 84,
     rounds: 3,
     seconds: 4,
     content: 512 * MIB,
