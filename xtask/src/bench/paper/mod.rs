@@ -86,6 +86,7 @@ pub(crate) fn paper(options: &[&str]) -> Result<()> {
         let log = Log::open(&raw, machine)?;
         let daemons = Daemons { ferofs, erofsfuse };
         let stage = Stage { room: room.clone(), scale, daemons, tools, given: options.data };
+        stage.clear()?;
         let deadline = Instant::now() + Duration::from_secs(60 * scale.minutes);
         let mut bench = Bench { stage, log, deadline };
         bench.run(&options.only)?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use ferofs_tests::mount::is_mounted;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{need, scratch};
 
@@ -198,6 +199,30 @@ pub(super) struct Stage {
 pub(super) const FILE: &str = "file";
 
 impl Stage {
+    /// Takes away what an interrupted run left mounted and attached.
+    pub(super) fn clear(&self) -> Result<()> {
+        let dir = self.mount_point()?;
+        // Mounts may lie upon each other.
+        for _ in 0..16 {
+            if !is_mounted(&dir) {
+                break;
+            }
+            let (program, option) = if need::is_root() { ("umount", "-Rl") } else { ("fusermount3", "-uz") };
+            quietly(Command::new(program).arg(option).arg(&dir))?;
+        }
+        let images = self.room.join("images");
+        if !need::is_root() || !images.exists() {
+            return Ok(());
+        }
+        for image in fs::read_dir(images)? {
+            let output = Command::new("losetup").args(["-nO", "NAME", "-j"]).arg(image?.path()).output()?;
+            for device in String::from_utf8_lossy(&output.stdout).lines() {
+                quietly(Command::new("losetup").args(["--detach", device.trim()]))?;
+            }
+        }
+        Ok(())
+    }
+
     /// What is read of large files: by name, and how many bytes.
     pub(super) fn subjects(&self) -> Vec<String> {
         let files = self.given.iter().filter(|path| path.is_file());
