@@ -47,9 +47,18 @@ impl Mount {
     /// # Errors
     /// What the daemon says when it ends before the mount is there.
     pub fn fuse(ferofs: &Path, image: &Path, dir: &Path) -> io::Result<Self> {
+        Self::fuse_with(ferofs, &[], image, dir)
+    }
+
+    /// By the FUSE daemon of `ferofs`, with further `options`.
+    ///
+    /// # Errors
+    /// As [`Self::fuse`].
+    pub fn fuse_with(ferofs: &Path, options: &[&OsStr], image: &Path, dir: &Path) -> io::Result<Self> {
         let before = device(dir)?;
         let mut daemon = Command::new(ferofs)
             .args([OsStr::new("mount"), OsStr::new("--fuse"), OsStr::new("-f")])
+            .args(options)
             .args([image, dir])
             .stdin(Stdio::null())
             .stderr(Stdio::piped())

@@ -34,6 +34,12 @@ pub(crate) const BTRFS: Tool = Tool { program: "mkfs.btrfs", package: "btrfs-pro
 pub(crate) const FIO: Tool = Tool { program: "fio", package: "fio" };
 /// Copies trees.
 pub(crate) const RSYNC: Tool = Tool { program: "rsync", package: "rsync" };
+/// Tells what a program asks of the kernel.
+pub(crate) const STRACE: Tool = Tool { program: "strace", package: "strace" };
+/// Makes deltas of files.
+pub(crate) const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
+/// Makes small deltas of files.
+pub(crate) const BSDIFF: Tool = Tool { program: "bsdiff", package: "bsdiff" };
 /// Installs a Debian into a directory.
 pub(crate) const DEBOOTSTRAP: Tool = Tool { program: "debootstrap", package: "debootstrap" };
 

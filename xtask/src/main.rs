@@ -34,6 +34,9 @@ Usage: cargo xtask COMMAND
   bench extract [--rounds N] [--target DIR]
                              time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,
                              against the peers' fsck.erofs and unsquashfs; into DIR, best in memory (/dev/shm/...)
+  bench patch [DIR] [--files N]
+                             weigh patches against deltas by xdelta3 and bsdiff, and against images built anew: a byte in
+                             100 MB, an update of N (50,000) files of DIR (/usr), a directory of 10,000 files renamed
   bench read [FILE] [--tree IMAGE | --no-tree]
                              measure reading: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
@@ -71,6 +74,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["bench", "mount", options @ ..] => bench::mount(options)?,
         ["fuzz", options @ ..] => fuzz::fuzz(options)?,
         ["mutate", options @ ..] => mutate::mutate(options)?,
+        ["bench", "patch", options @ ..] => bench::patch(options)?,
         ["bench", "paper", options @ ..] => bench::paper(options)?,
         ["bench", "codec", options @ ..] => bench::codec(options)?,
         _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use ferofs_tests::{need, scratch};
 
-use crate::install::{self, EROFS_UTILS, FUSE, MODPROBE, MOUNT};
+use crate::install::{self, EROFS_UTILS, FUSE, MODPROBE, MOUNT, STRACE};
 use crate::{peers, shell};
 
 pub(crate) fn test(full: bool) -> Result<()> {
-    install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
+    install::install(&[FUSE, MOUNT, EROFS_UTILS, STRACE])?;
     if need::is_root() && !need::kernel_has_erofs() {
         install::install(&[MODPROBE])?;
     }

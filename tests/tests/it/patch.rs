@@ -1,13 +1,14 @@
 //! Patches: the patched image is the new tree, for Linux, for FUSE, and laid over the old image in memory; and whatever
 //! goes wrong leaves the image as it was.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, compare, ferofs, need, tree, update};
+use ferofs_tests::{Mount, Run, compare, ferofs, need, tree, update};
 
 use crate::mkfs::sound;
 use crate::stage::{Stage, full, same};
@@ -79,6 +80,9 @@ fn chains_of_updates_show_each_tree() {
 
 fn chain(stage: &Stage, options: &str, steps: u64) {
     let image = stage.build("image", options.split(' '));
+    let base = stage.path("base");
+    fs::copy(&image, &base).unwrap();
+    let mut patches: Vec<PathBuf> = Vec::new();
     let mut trees: Vec<PathBuf> = vec![stage.path("tree-0")];
     update::copy(&stage.source(), &trees[0]).unwrap();
     for step in 1..=steps {
@@ -86,11 +90,215 @@ fn chain(stage: &Stage, options: &str, steps: u64) {
         update::update(&stage.source(), step, 2).unwrap();
         let tree = stage.path(&format!("tree-{step}"));
         update::copy(&stage.source(), &tree).unwrap();
-        let patch = stage.path("patch");
+        let patch = stage.path(&format!("patch-{step}"));
         create(&image, &stage.source(), &patch);
         apply(&image, &patch);
         sound(&image);
         assert_shows(stage, &image, &tree);
         trees.push(tree);
+        patches.push(patch);
+    }
+    // All of them over the first image, in memory.
+    let (dir, before) = (stage.path("shown"), fs::read(&base).unwrap());
+    let over: Vec<&OsStr> =
+        patches.iter().flat_map(|patch| [OsStr::new("--patch"), patch.as_os_str()]).collect();
+    let mount = Mount::fuse_with(ferofs_path(), &over, &base, &dir).unwrap();
+    compare(&stage.source(), mount.path(), &same()).unwrap().assert_same();
+    mount.unmount().unwrap();
+    assert!(fs::read(&base).unwrap() == before);
+    // And back, to each.
+    for (state, tree) in trees.iter().enumerate().rev().skip(1) {
+        ferofs().args(["patch", "rollback", "--to", &state.to_string()]).arg(&image).run().success();
+        ferofs().arg("check").arg(&image).run().success();
+        let mount = Mount::kernel(&image, &dir).unwrap();
+        compare(tree, mount.path(), &same()).unwrap().assert_same();
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn a_power_cut_leaves_what_linux_shows_as_old_or_new() {
+    if !need::kernel_erofs("power cuts through the kernel") {
+        return;
+    }
+    let Some(strace) = need::tool("strace", "power cuts") else { return };
+    let stage = stage();
+    let image = stage.build("image", ["-z", "lz4"]);
+    let (old, new) = (stage.path("old"), stage.source());
+    update::copy(&new, &old).unwrap();
+    update::update(&new, 5, 2).unwrap();
+    let patch = stage.path("patch");
+    create(&image, &new, &patch);
+    let base = fs::read(&image).unwrap();
+    // The very writes that are asked of the kernel.
+    let trace = stage.path("trace");
+    let calls = "trace=pwrite64,write,pwritev,ftruncate,fallocate,fsync,fdatasync";
+    Run::new(strace)
+        .args(["-f", "-s", "0", "-e", calls, "-o"])
+        .arg(&trace)
+        .arg(ferofs_path())
+        .args(["patch", "apply"])
+        .args([&image, &patch])
+        .run()
+        .success();
+    let result = fs::read(&image).unwrap();
+    let trace = fs::read_to_string(trace).unwrap();
+    let writes: Vec<(usize, usize)> = trace.lines().filter_map(write_of).collect();
+    assert!(trace.matches("sync(").count() >= 2 && writes.len() >= 2, "{trace}");
+    assert_eq!(writes.last(), Some(&(1024, 512)), "{trace}");
+    let mut cut = base;
+    let mut judged = [0, 0];
+    let mut judge = |cut: &[u8]| {
+        let path = stage.path("cut");
+        fs::write(&path, cut).unwrap();
+        ferofs().arg("check").arg(&path).run().success();
+        let dir = stage.path("cut-mount");
+        fs::create_dir_all(&dir).unwrap();
+        let mount = Mount::kernel(&path, &dir).unwrap();
+        let is_new = cut[1024..1536] == result[1024..1536];
+        compare(if is_new { &new } else { &old }, mount.path(), &same()).unwrap().assert_same();
+        mount.unmount().unwrap();
+        judged[usize::from(is_new)] += 1;
+    };
+    for (pos, len) in writes {
+        // At the write's start, and within it after some of its sectors.
+        let sectors = len.div_ceil(512);
+        for part in [0, 1, sectors / 2, sectors.saturating_sub(1)] {
+            let end = result.len().min(pos + (part * 512).min(len));
+            if cut.len() < end {
+                cut.resize(end, 0);
+            }
+            cut[pos..end].copy_from_slice(&result[pos..end]);
+            judge(&cut);
+        }
+        let end = pos + len;
+        cut.resize(cut.len().max(end), 0);
+        cut[pos..end].copy_from_slice(&result[pos..end]);
+    }
+    judge(&cut);
+    assert_eq!(cut, result);
+    assert!(judged[0] >= 5 && judged[1] >= 1, "{judged:?}");
+}
+
+/// Position and length of a write that `strace` saw.
+fn write_of(line: &str) -> Option<(usize, usize)> {
+    let call = line.split_once("pwrite64(")?.1;
+    let mut last = call.split(')').next()?.rsplit(", ");
+    let (pos, len) = (last.next()?, last.next()?);
+    Some((pos.parse().ok()?, len.parse().ok()?))
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_leaves_the_image() {
+    let stage = stage();
+    let image = stage.build("image", ["-z", "lz4"]);
+    update::update(&stage.source(), 9, 1).unwrap();
+    let patch = stage.path("patch");
+    create(&image, &stage.source(), &patch);
+    let (base, bytes) = (fs::read(&image).unwrap(), fs::read(&patch).unwrap());
+    let refused = |image: &Path, patch: &Path, why: &str| {
+        let before = fs::read(image).unwrap();
+        let outcome = ferofs().args(["patch", "apply"]).args([image, patch]).run().failure(1);
+        assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
+        assert!(fs::read(image).unwrap() == before);
+    };
+    let (odd, other) = (stage.path("odd"), stage.path("other"));
+    // Damaged, cut short, no patch at all.
+    for at in (0..bytes.len()).step_by(bytes.len() / 20) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        fs::write(&odd, damaged).unwrap();
+        refused(&image, &odd, "patch");
+    }
+    fs::write(&odd, &bytes[..bytes.len() / 2]).unwrap();
+    refused(&image, &odd, "of which there are");
+    fs::write(&odd, b"something else").unwrap();
+    refused(&image, &odd, "not a patch");
+    // Another image, and the same with another byte.
+    let stranger = stage.build("stranger", ["-z", "lz4"]);
+    refused(&stranger, &patch, "for another image");
+    for at in [0, 1023, 4096, base.len() / 2, base.len() - 1] {
+        let mut changed = base.clone();
+        changed[at] ^= 1;
+        fs::write(&other, changed).unwrap();
+        refused(&other, &patch, "changed");
+    }
+    // Twice, and after another one.
+    apply(&image, &patch);
+    refused(&image, &patch, "applied already");
+    update::update(&stage.source(), 10, 1).unwrap();
+    create(&image, &stage.source(), &odd);
+    apply(&image, &odd);
+    refused(&image, &patch, "applied already");
+    ferofs().args(["patch", "rollback", "--to", "0"]).arg(&image).run().success();
+    refused(&image, &odd, "state");
+    for args in [["patch", "rollback", "--to=77"], ["patch", "rollback", "--to=3"]] {
+        ferofs().args(args).arg(&image).run().failure(1);
+    }
+    ferofs().args(["patch", "rollback"]).arg(&stranger).run().failure(1);
+}
+
+#[test]
+fn a_full_disk_and_a_small_device_leave_the_image() {
+    if !need::root("full disks") {
+        return;
+    }
+    let stage = Stage::bare();
+    fs::write(stage.source().join("file"), Content::Noise.bytes(500_000, &mut Rng::new(1))).unwrap();
+    let image = stage.build("image", ["-z", "none"]);
+    fs::write(stage.source().join("more"), Content::Noise.bytes(3_000_000, &mut Rng::new(2))).unwrap();
+    let patch = stage.path("patch");
+    create(&image, &stage.source(), &patch);
+    let disk = stage.directory("disk");
+    let tmpfs = Run::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(&disk).run();
+    tmpfs.success();
+    let mount = Mount::adopt(&disk);
+    let full = disk.join("image");
+    fs::copy(&image, &full).unwrap();
+    let refused = ferofs().args(["patch", "apply"]).args([&full, &patch]).run().failure(1);
+    assert!(refused.stderr.contains("room"), "{}", refused.stderr);
+    assert!(fs::read(&full).unwrap() == fs::read(&image).unwrap());
+    mount.unmount().unwrap();
+    // On devices: one that is too small, and one that is not.
+    for (name, size, fits) in [("small", 2 << 20, false), ("large", 8 << 20, true)] {
+        let backing = stage.path(name);
+        fs::copy(&image, &backing).unwrap();
+        fs::File::options().write(true).open(&backing).unwrap().set_len(size).unwrap();
+        let Ok(setup) = Run::new("losetup").args(["--find", "--show"]).arg(&backing).try_run() else {
+            return;
+        };
+        if setup.code != 0 {
+            need::lacks("patching a device", "loop devices");
+            return;
+        }
+        let device = PathBuf::from(String::from_utf8(setup.stdout).unwrap().trim());
+        let outcome = ferofs().args(["patch", "apply"]).args([&device, &patch]).run();
+        let checked = ferofs().arg("check").arg(&device).run();
+        let shown = ferofs().args(["cat"]).arg(&device).arg("/more").run();
+        Run::new("losetup").arg("--detach").arg(&device).run().success();
+        assert_eq!(
+            (outcome.code, checked.code, shown.code == 0),
+            (i32::from(!fits), 0, fits),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn squashing_leaves_no_history() {
+    let stage = stage();
+    for (name, options) in SETTINGS.into_iter().filter(|(name, _)| full() || *name == "fragments") {
+        let image = stage.build(name, options.split(' '));
+        update::update(&stage.source(), 21, 1).unwrap();
+        let (patch, out) = (stage.path("patch"), stage.path("squashed"));
+        create(&image, &stage.source(), &patch);
+        apply(&image, &patch);
+        ferofs().args(["patch", "squash"]).args([&image, &out]).run().success();
+        sound(&out);
+        let states = ferofs().args(["patch", "log", "--json"]).arg(&out).run().success();
+        assert_eq!(String::from_utf8(states.stdout).unwrap().matches("number").count(), 1);
+        ferofs().arg("diff").args([&out, &stage.source()]).run().success();
+        fs::remove_file(&out).unwrap();
     }
 }

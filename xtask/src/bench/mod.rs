@@ -9,6 +9,7 @@ mod group;
 mod measure;
 mod mount;
 mod paper;
+mod patch;
 mod read;
 
 pub(crate) use build::build;
@@ -16,4 +17,5 @@ pub(crate) use codec::codec;
 pub(crate) use extract::extract;
 pub(crate) use mount::mount;
 pub(crate) use paper::paper;
+pub(crate) use patch::patch;
 pub(crate) use read::read;

@@ -33,6 +33,11 @@ pub(crate) struct Args {
     /// The directory to mount on
     pub(crate) dir: PathBuf,
 
+    /// Lay this patch over the image in memory: the image stays what it is; repeat for several, one upon the other.
+    /// Implies --fuse
+    #[arg(long = "patch", value_name = "FILE", conflicts_with = "kernel")]
+    pub(crate) patches: Vec<PathBuf>,
+
     /// Mount through FUSE
     #[arg(long, conflicts_with = "kernel")]
     pub(crate) fuse: bool,
@@ -93,11 +98,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
     let args = &args;
     // Whatever way is taken, a bad superblock or root is told before anything appears.
-    let mut image = args.image.open_with(&args.open_options())?;
+    let mut image = args.image.open_patched(&args.open_options(), &args.patches)?;
     image.root().map_err(|e| Failure::about(&args.image.path, e))?;
     let daemon = std::env::var_os(READY_VARIABLE).is_some();
     // The kernel's driver neither records nor pins.
-    let fuse = args.fuse || args.foreground || daemon || args.memory.wants_fuse();
+    let patched = !args.patches.is_empty();
+    let fuse = args.fuse || args.foreground || daemon || patched || args.memory.wants_fuse();
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
         match mount_in_kernel(args, &options) {

@@ -55,6 +55,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         log_file: None,
         pid_file: None,
         no_sandbox: false,
+        patches: Vec::new(),
         verbose: args.debug,
     })
 }

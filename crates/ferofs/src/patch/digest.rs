@@ -85,9 +85,11 @@ fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &AtomicBool) -
             let len = size.saturating_sub(start).min(PIECE) as usize;
             let present = have.saturating_sub(start).min(len as u64) as usize;
             buffer[present..].fill(0);
-            source
-                .read_exact_at(start, &mut buffer[..present])
-                .map_err(|e| Error::io_unnamed("read the image", e))?;
+            if present > 0 {
+                source
+                    .read_exact_at(start, &mut buffer[..present])
+                    .map_err(|e| Error::io_unnamed("read the image", e))?;
+            }
             done.push((number, *blake3::hash(&buffer[..len]).as_bytes()));
         }
     };

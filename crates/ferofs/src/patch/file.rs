@@ -531,6 +531,9 @@ pub(crate) fn read_reference(base: &dyn Source, pos: u64, len: u32, prefix: &mut
     }
     prefix.resize(end, 0);
     let have = base.size().saturating_sub(pos).min(len.into()) as usize;
+    if have == 0 {
+        return Ok(());
+    }
     let present = &mut prefix[start..start + have];
     base.read_exact_at(pos, present).map_err(|e| Error::io_unnamed("read the image", e))
 }

@@ -1,0 +1,325 @@
+//! Power cuts at every point of the very sequence of writes, and patches that lie.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::build::{self, Compression};
+use crate::check;
+use crate::read::{FileOffset, Image, Source};
+use crate::walk::Walk;
+
+/// A directory with an old image, a patch, and the new tree's listing.
+struct Room {
+    dir: tempfile::TempDir,
+}
+
+impl Room {
+    fn new(compression: Option<Compression>) -> Self {
+        let room = Self { dir: tempfile::tempdir().unwrap() };
+        let (old, new) = (room.path("old"), room.path("new"));
+        for dir in [&old, &new] {
+            std::fs::create_dir_all(dir.join("a/b")).unwrap();
+            std::fs::write(dir.join("a/same"), "same ".repeat(5000)).unwrap();
+            std::fs::write(dir.join("a/b/text"), text(200_000)).unwrap();
+        }
+        std::fs::write(old.join("gone"), "gone").unwrap();
+        std::fs::write(new.join("come"), "come ".repeat(9000)).unwrap();
+        let mut changed = text(200_000);
+        changed[100_000] ^= 1;
+        changed.extend_from_slice(b"more");
+        std::fs::write(new.join("a/b/text"), changed).unwrap();
+        let mut options = build::Options::new(old);
+        options.compression = compression;
+        build::build(&options, &room.path("image")).unwrap();
+        create(&room.path("image"), &CreateOptions::new(new), &room.path("patch")).unwrap();
+        room
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn image(&self) -> Vec<u8> {
+        std::fs::read(self.path("image")).unwrap()
+    }
+
+    fn patch(&self) -> Patch {
+        Patch::open(&self.path("patch")).unwrap()
+    }
+}
+
+/// Bytes that compress somewhat.
+fn text(len: usize) -> Vec<u8> {
+    (0..).map(|n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as u8 + b'a').take(len).collect()
+}
+
+/// Everything that an image shows.
+fn shown(bytes: Vec<u8>) -> Vec<String> {
+    let image = Image::open(bytes).unwrap();
+    let report = check::check(&image, &check::Options::default()).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+    let mut all: Vec<String> = Walk::new(&image)
+        .map(|walked| {
+            let walked = walked.unwrap();
+            let inode = walked.inode.unwrap();
+            let mut content = vec![0; if inode.is_dir() { 0 } else { inode.size() as usize }];
+            image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
+            let (disk, hash) = (inode.on_disk(), blake3::hash(&content));
+            format!("{:?} {:o} {} {:?} {hash}", walked.path, disk.mode(), disk.nlink, disk.mtime)
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+enum Event {
+    Write(u64, Vec<u8>),
+    Sync,
+}
+
+/// A medium in memory that takes down what is asked of it.
+struct Recorder {
+    bytes: Mutex<Vec<u8>>,
+    events: Mutex<Vec<Event>>,
+    /// Bytes that it can have.
+    limit: u64,
+    /// Writes that succeed.
+    writes: Mutex<usize>,
+}
+
+impl Recorder {
+    fn new(bytes: Vec<u8>) -> Self {
+        let (bytes, events) = (Mutex::new(bytes), Mutex::default());
+        Self { bytes, events, limit: u64::MAX, writes: Mutex::new(usize::MAX) }
+    }
+}
+
+impl Source for Recorder {
+    fn size(&self) -> u64 {
+        self.bytes.lock().unwrap().size()
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.bytes.lock().unwrap().read_exact_at(pos, buf)
+    }
+}
+
+impl Medium for Recorder {
+    fn reserve(&self, end: u64) -> io::Result<()> {
+        if end > self.limit { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn release(&self, size: u64) -> io::Result<()> {
+        self.bytes.lock().unwrap().truncate(size as usize);
+        Ok(())
+    }
+
+    fn write_all_at(&self, pos: u64, new: &[u8]) -> io::Result<()> {
+        let mut left = self.writes.lock().unwrap();
+        *left = left.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
+        write(&mut self.bytes.lock().unwrap(), pos, new);
+        self.events.lock().unwrap().push(Event::Write(pos, new.to_vec()));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.events.lock().unwrap().push(Event::Sync);
+        Ok(())
+    }
+}
+
+fn write(bytes: &mut Vec<u8>, pos: u64, new: &[u8]) {
+    let end = pos as usize + new.len();
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    bytes[pos as usize..end].copy_from_slice(new);
+}
+
+/// Sectors of a write.
+fn sectors(pos: u64, new: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut sectors = Vec::new();
+    let mut at = pos;
+    while at < pos + new.len() as u64 {
+        let end = ((at / 512 + 1) * 512).min(pos + new.len() as u64);
+        sectors.push((at, new[(at - pos) as usize..(end - pos) as usize].to_vec()));
+        at = end;
+    }
+    sectors
+}
+
+#[test]
+fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
+    let go = AtomicBool::new(false);
+    for compression in [None, Some(Compression::lz4(0).unwrap())] {
+        let room = Room::new(compression);
+        let patch = room.patch();
+        let recorder = Recorder::new(room.image());
+        apply(&recorder, &patch, &go).unwrap();
+        let (old, new) = (shown(room.image()), shown(recorder.bytes.lock().unwrap().clone()));
+        assert_ne!(old, new);
+        let events = recorder.events.into_inner().unwrap();
+        let mut durable = room.image();
+        // Sectors that were written since the last sync: any of them may have reached the disk.
+        let mut open: Vec<(u64, Vec<u8>)> = Vec::new();
+        let (mut states, mut seed) = (0, 1u64);
+        let mut judge = |durable: &[u8], open: &[(u64, Vec<u8>)]| {
+            for round in 0..6 {
+                let mut cut = durable.to_vec();
+                for (number, (pos, bytes)) in open.iter().enumerate() {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    // All, the first half, and any.
+                    if round == 0 || round == 1 && number < open.len() / 2 || round > 1 && seed >> 63 == 1 {
+                        write(&mut cut, *pos, bytes);
+                    }
+                }
+                let now = shown(cut.clone());
+                assert!(now == old || now == new, "{round}");
+                if now == old {
+                    // And the patch can be applied once more.
+                    let again = Recorder::new(cut);
+                    apply(&again, &patch, &go).unwrap();
+                    assert_eq!(shown(again.bytes.into_inner().unwrap()), new);
+                }
+                states += 1;
+            }
+        };
+        judge(&durable, &open);
+        for event in &events {
+            match event {
+                Event::Sync => {
+                    for (pos, bytes) in open.drain(..) {
+                        write(&mut durable, pos, &bytes);
+                    }
+                }
+                Event::Write(pos, bytes) => open.extend(sectors(*pos, bytes)),
+            }
+            judge(&durable, &open);
+        }
+        assert!(states >= 30, "{states}");
+        let last = events.iter().rev().find_map(|event| match event {
+            Event::Write(pos, bytes) => Some((*pos, bytes.len())),
+            Event::Sync => None,
+        });
+        assert_eq!(last, Some((1024, 512)));
+    }
+}
+
+#[test]
+fn going_back_survives_power_cuts_too() {
+    let go = AtomicBool::new(false);
+    let room = Room::new(None);
+    let recorder = Recorder::new(room.image());
+    apply(&recorder, &room.patch(), &go).unwrap();
+    let patched = recorder.bytes.lock().unwrap().clone();
+    let (old, new) = (shown(room.image()), shown(patched.clone()));
+    recorder.events.lock().unwrap().clear();
+    assert_eq!(rollback(&recorder, None, 7).unwrap(), 0);
+    let mut cut = patched;
+    for event in recorder.events.lock().unwrap().iter() {
+        if let Event::Write(pos, bytes) = event {
+            for (pos, bytes) in sectors(*pos, bytes) {
+                let now = shown(cut.clone());
+                assert!(now == old || now == new);
+                write(&mut cut, pos, &bytes);
+            }
+        }
+    }
+    assert_eq!(shown(cut), old);
+    assert_eq!(rollback(&recorder, Some(1), 8).unwrap(), 1);
+    assert_eq!(shown(recorder.bytes.lock().unwrap().clone()), new);
+    let states = log(&recorder).unwrap();
+    let origins: Vec<Origin> = states.iter().map(|state| state.origin).collect();
+    assert_eq!(origins, [Origin::Built, Origin::Patch, Origin::Rollback(0), Origin::Rollback(1)]);
+    assert_eq!(states.iter().filter(|state| state.current).count(), 1);
+    assert!(matches!(rollback(&recorder, Some(9), 0), Err(crate::Error::Patch(PatchFault::NoSuchState(9)))));
+}
+
+#[test]
+fn a_full_medium_keeps_the_image() {
+    let go = AtomicBool::new(false);
+    let room = Room::new(Some(Compression::lz4(0).unwrap()));
+    let (image, patch) = (room.image(), room.patch());
+    let small = Recorder { limit: image.len() as u64 + 1, ..Recorder::new(image.clone()) };
+    let refused = apply(&small, &patch, &go).unwrap_err();
+    assert!(matches!(refused, crate::Error::Patch(PatchFault::NoRoom { .. })), "{refused}");
+    assert_eq!(*small.bytes.lock().unwrap(), image);
+    let full = Recorder::new(image.clone());
+    *full.writes.lock().unwrap() = 0;
+    assert!(matches!(apply(&full, &patch, &go), Err(crate::Error::Io { .. })));
+    assert_eq!(*full.bytes.lock().unwrap(), image);
+}
+
+#[test]
+fn a_base_with_another_byte_is_refused() {
+    let go = AtomicBool::new(false);
+    let room = Room::new(Some(Compression::lz4(0).unwrap()));
+    let (image, patch) = (room.image(), room.patch());
+    for number in 0..64 {
+        let mut other = image.clone();
+        let at = number * (image.len() - 1) / 63;
+        other[at] ^= 1;
+        let base = Recorder::new(other.clone());
+        let refused = apply(&base, &patch, &go);
+        assert!(refused.is_err(), "byte {at}");
+        assert_eq!(*base.bytes.lock().unwrap(), other, "byte {at}");
+        assert!(overlay(Arc::new(other), &patch, &go).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn patches_that_lie_are_refused() {
+    let go = AtomicBool::new(false);
+    let room = Room::new(None);
+    let bytes = std::fs::read(room.path("patch")).unwrap();
+    let image = room.image();
+    let mut refused = 0;
+    for number in 0..600 {
+        let mut lie = bytes.clone();
+        // Mostly the header and the tables.
+        let at = if number < 400 { number * 1400 / 400 } else { number * (lie.len() - 33) / 600 };
+        lie[at] ^= 1 << (number % 8);
+        let damaged = Patch::new(Box::new(lie.clone()));
+        assert!(damaged.is_err(), "byte {at}");
+        // With a digest that is right.
+        let covered = lie.len() - 32;
+        let digest = blake3::hash(&lie[..covered]);
+        lie[covered..].copy_from_slice(digest.as_bytes());
+        let Ok(patch) = Patch::new(Box::new(lie)) else {
+            refused += 1;
+            continue;
+        };
+        let _ = patch.changes();
+        let base = Recorder::new(image.clone());
+        if apply(&base, &patch, &go).is_err() {
+            refused += 1;
+            assert_eq!(base.bytes.lock().unwrap()[1024..1536], image[1024..1536], "byte {at}");
+        }
+    }
+    // What says when it was made, and how many bytes are what, changes nothing.
+    assert!(refused > 400, "{refused}");
+    for len in [0, 7, 8, 100, 1240, bytes.len() - 1] {
+        assert!(Patch::new(Box::new(bytes[..len].to_vec())).is_err(), "{len}");
+    }
+}
+
+#[test]
+fn patches_say_what_they_are() {
+    let room = Room::new(None);
+    let patch = room.patch();
+    let kinds = |path: &str| {
+        let changes = patch.changes().unwrap();
+        changes.iter().find(|change| change.path == path.as_bytes()).map(|change| change.kind)
+    };
+    assert_eq!(kinds("come"), Some(ChangeKind::Added));
+    assert_eq!(kinds("gone"), Some(ChangeKind::Removed));
+    assert_eq!(kinds("a/b/text"), Some(ChangeKind::Content));
+    assert_eq!(kinds("a/same"), None);
+    assert_eq!(patch.base_size(), room.image().len() as u64);
+    let same = create(&room.path("image"), &CreateOptions::new(room.path("old")), &room.path("none"));
+    assert!(matches!(same, Err(crate::Error::Patch(PatchFault::Unchanged))));
+    assert!(!Path::new(&room.path("none")).exists());
+}
