@@ -42,7 +42,7 @@ pub(crate) fn patch(options: &[&str]) -> Result<()> {
     let ferofs = shell::build_ferofs("release")?;
     let room = scratch();
     println!(
-        "{:<8} {:<9} {:>11} {:>10} {:>10} {:>7} {:>7} {:>11} {:>7} {:>11} {:>11} {:>7}",
+        "{:<8} {:<9} {:>11} {:>10} {:>10} {:>13} {:>13} {:>11} {:>13} {:>11} {:>11} {:>13}",
         "change",
         "encoding",
         "new data",
@@ -104,15 +104,20 @@ fn contest(ferofs: &Path, room: &Path, options: &[&str], [old, new, only]: [&Pat
         }
     };
     Ok(format!(
-        "{news:>11} {:>10} {growth:>10} {:>7.2} {:>7.2} {:>11} {:>7.2} {bsdiff:>11} {:>11} {:>7.2}",
+        "{news:>11} {:>10} {growth:>10} {:>13} {:>13} {:>11} {:>13} {bsdiff:>11} {:>11} {:>13}",
         size(&path("patch"))?,
-        created.wall.as_secs_f64(),
-        applied.wall.as_secs_f64(),
+        took(&created),
+        took(&applied),
         size(&path("delta"))?,
-        xdelta.wall.as_secs_f64(),
+        took(&xdelta),
         size(&path("rebuilt"))?,
-        rebuilt.wall.as_secs_f64(),
+        took(&rebuilt),
     ))
+}
+
+/// Seconds until the end, and seconds of processors: the first depends on the disk's mood.
+fn took(outcome: &Outcome) -> String {
+    format!("{:.2} / {:.2}", outcome.wall.as_secs_f64(), outcome.cpu.as_secs_f64())
 }
 
 fn succeed(run: Run) -> Result<Outcome> {

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use super::PatchFault;
 use super::digest::Pieces;
 use super::file::{Header, Patch};
-use super::history::History;
+use super::history::{History, Origin};
 use super::overlay::Overlay;
 use super::sector::{Front, SECTOR_POS};
 use crate::read::{FileSource, Source};
@@ -130,7 +130,9 @@ pub(crate) fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBoo
     }
     if front.sector() != header.base_sector || front.size() != header.base_size {
         let history = History::read(image, &front)?;
-        if history.records.iter().any(|record| record.after == header.sector) {
+        let went_back =
+            history.records.last().is_some_and(|record| matches!(record.origin, Origin::Rollback(_)));
+        if !went_back && history.records.iter().any(|record| record.after == header.sector) {
             return fault(PatchFault::AlreadyApplied);
         }
         let (expected, found) = (header.base_state, history.current());

@@ -11,6 +11,9 @@ use crate::check;
 use crate::read::{FileOffset, Image, Source};
 use crate::walk::Walk;
 
+/// Every file's, so that no clock has a say.
+const TIME: Option<build::Timestamp> = Some(build::Timestamp { secs: 7, nanos: 0 });
+
 /// A directory with an old image, a patch, and the new tree's listing.
 struct Room {
     dir: tempfile::TempDir,
@@ -33,9 +36,17 @@ impl Room {
         std::fs::write(new.join("a/b/text"), changed).unwrap();
         let mut options = build::Options::new(old);
         options.compression = compression;
+        options.all_time = TIME;
         build::build(&options, &room.path("image")).unwrap();
-        create(&room.path("image"), &CreateOptions::new(new), &room.path("patch")).unwrap();
+        room.create("new", "patch").unwrap();
         room
+    }
+
+    /// A patch from the image to a directory.
+    fn create(&self, new: &str, patch: &str) -> crate::Result<Created> {
+        let mut options = CreateOptions::new(self.path(new));
+        options.build.all_time = TIME;
+        create(&self.path("image"), &options, &self.path(patch))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -319,7 +330,7 @@ fn patches_say_what_they_are() {
     assert_eq!(kinds("a/b/text"), Some(ChangeKind::Content));
     assert_eq!(kinds("a/same"), None);
     assert_eq!(patch.base_size(), room.image().len() as u64);
-    let same = create(&room.path("image"), &CreateOptions::new(room.path("old")), &room.path("none"));
+    let same = room.create("old", "none");
     assert!(matches!(same, Err(crate::Error::Patch(PatchFault::Unchanged))));
     assert!(!Path::new(&room.path("none")).exists());
 }
