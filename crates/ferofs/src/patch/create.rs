@@ -208,8 +208,7 @@ impl Maker<'_> {
         let content_start = output.position();
         let mut settled: Vec<Content> = vec![Content::None; tree.nodes.len()];
         let mut features = Incompat::empty();
-        let mut costs = vec![0; tree.nodes.len()];
-        self.settle(&mut fates, &kept, &heads, &mut settled, &mut output, &mut spill, &mut costs)?;
+        self.settle(&mut fates, &kept, &heads, &mut settled, &mut output, &mut spill)?;
         if settled.iter().any(|content| matches!(content, Content::Chunked { .. })) {
             features |= Incompat::CHUNKED_FILE;
         }
@@ -261,18 +260,19 @@ impl Maker<'_> {
         output.append(&record.to_bytes())?;
         let metadata = content_end..metadata_end;
         let alike = self.alike(&fates, &kept, &directories.like, metadata, before_data..content_end)?;
-        let changes = self.changes(&fates, &kept, &written, costs)?;
-        let region = Region {
+        let mut region = Region {
             output,
             end,
             content_len: content_end - content_start,
             metadata_len: end - content_end + (content_start - start),
-            root: written.free_root,
+            root: written.free_root.clone(),
             sector,
             superblock,
             alike,
-            changes,
+            changes: Vec::new(),
         };
+        let costs = self.content_costs(&mut region, &kept, &written)?;
+        region.changes = self.changes(&fates, &kept, &written, &costs)?;
         self.verify(region, &heads, &xattrs, &settled)
     }
 
@@ -346,7 +346,6 @@ impl Maker<'_> {
         settled: &mut [Content],
         output: &mut Output,
         spill: &mut Spill,
-        costs: &mut [u64],
     ) -> Result<()> {
         let Pair { old, tree, contents, .. } = self.pair;
         let mut reader = Reader::new(contents, tree);
@@ -356,7 +355,6 @@ impl Maker<'_> {
             if !is_file || kept[id.index()].is_some() {
                 continue;
             }
-            let at = output.position();
             let content = match fates.fates[id.index()] {
                 Fate::Same(nid) => {
                     let inode = old.inode(nid)?;
@@ -375,7 +373,6 @@ impl Maker<'_> {
                 }
                 (content, _) => content,
             };
-            costs[id.index()] += output.position() - at;
             if let Some(content) = content {
                 settled[id.index()] = content;
             }
@@ -554,13 +551,44 @@ impl Maker<'_> {
         Ok(alike)
     }
 
+    /// Bytes that were appended for the content of each node; what several have in common counts for the first.
+    fn content_costs(
+        &self,
+        region: &mut Region,
+        kept: &[Option<Nid>],
+        written: &Written,
+    ) -> Result<Vec<u64>> {
+        let (tree, start) = (self.pair.tree, self.front.size());
+        let image = Image::open(self.result(region)?)?;
+        let mut seen = HashSet::new();
+        let mut costs = vec![0; tree.nodes.len()];
+        for id in tree.ids().filter(|id| kept[id.index()].is_none()) {
+            if !matches!(tree.node(id).kind, Kind::Regular { .. }) {
+                continue;
+            }
+            let inode = image.inode(written.nids[id.index()])?;
+            for extent in image.extents(&inode, FileOffset::new(0))? {
+                let extent = extent?;
+                let (at, len) = match extent.data {
+                    ExtentData::Stored { at: Location::Device(_, at) } => (at, extent.len),
+                    ExtentData::Encoded { at: Location::Device(_, at), encoded_len, .. } => (at, encoded_len),
+                    _ => continue,
+                };
+                if at.get() >= start && seen.insert(at) {
+                    costs[id.index()] += len;
+                }
+            }
+        }
+        Ok(costs)
+    }
+
     /// What a person wants to know of each file.
     fn changes(
         &self,
         fates: &Fates,
         kept: &[Option<Nid>],
         written: &Written,
-        costs: Vec<u64>,
+        costs: &[u64],
     ) -> Result<Vec<Change>> {
         let Pair { old, tree, .. } = self.pair;
         let mut changes = Vec::new();

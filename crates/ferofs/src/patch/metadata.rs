@@ -40,10 +40,12 @@ pub(crate) struct NewMetadata<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     pub(crate) root: Nid,
+    /// Numbers of all inodes, by node.
+    pub(crate) nids: Vec<Nid>,
     /// The root's inode, if it goes into free slots of the base.
     pub(crate) free_root: Option<(u64, Vec<u8>)>,
     pub(crate) features: Incompat,
-    /// Bytes for each node.
+    /// Bytes of metadata for each node.
     pub(crate) costs: Vec<u64>,
 }
 
@@ -98,6 +100,7 @@ impl NewMetadata<'_> {
                 RootPlace::First | RootPlace::Anywhere => output.overwrite(first, &bytes)?,
             }
         }
+        written.nids = places.nids;
         Ok(written)
     }
 
