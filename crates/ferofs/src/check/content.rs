@@ -148,12 +148,13 @@ impl Checker<'_> {
     }
 
     /// Looks at the extents of a piece.
-    fn plan(&self, name: &Name, inode: &Inode, from: FileOffset, extents: Extents<'_>) -> Piece {
+    fn plan(&self, name: &Name, inode: &Inode, from: FileOffset, mut extents: Extents<'_>) -> Piece {
         let mut piece = Piece { extents: Vec::new(), rest: None };
         let limit = from.get().saturating_add(PIECE_BYTES);
         let mut claims = Vec::new();
-        for extent in extents {
+        while let Some(extent) = extents.next() {
             let Some(mut extent) = self.note(name, extent) else { break };
+            self.note(name, extents.check_steps(&extent));
             match self.place(inode.nid(), &extent) {
                 Ok(claim) => claims.extend(claim),
                 Err(error) => {

@@ -90,6 +90,11 @@ impl Extents<'_> {
         self.map.metadata_end().of_inode(self.inode.nid)
     }
 
+    /// Fails unless a look-up from anywhere in `extent`, which this gave, finds the same.
+    pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
+        self.map.check_steps(extent).of_inode(self.inode.nid)
+    }
+
     /// Whether they are encoded extents, placed to the byte.
     pub(crate) const fn are_records(&self) -> bool {
         matches!(self.map, FileMap::Records(_))

@@ -87,6 +87,15 @@ impl<'a> FileMap<'a> {
         Err(Corruption::new(Structure::Extent, Fault::Map("does not cover its offset")).into())
     }
 
+    /// Fails unless a look-up from anywhere in `extent`, which was found from its start, finds the same.
+    pub(super) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
+        match self {
+            Self::Index(map) => map.check_steps(extent),
+            // Nothing is looked up in steps.
+            Self::Flat(_) | Self::Chunks(_) | Self::Records(_) | Self::Fragment(..) => Ok(()),
+        }
+    }
+
     /// Where the inode's metadata ends: its map, and what is stored right after that.
     pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
         match self {

@@ -93,6 +93,31 @@ impl<'a> IndexMap<'a> {
         Ok(Extent { start, len, data })
     }
 
+    /// Fails unless a look-up from any lcluster of `extent`, which was found from its start, finds the same.
+    pub(super) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
+        let cluster = self.header.cluster;
+        let head = cluster.lcn(extent.start).get();
+        // Behind the last extent there may be a head, of nothing.
+        let is_last = extent.end() >= self.inode.size();
+        let next = cluster.lcn(FileOffset::new(extent.end())).get();
+        for lcn in head + 1..self.lclusters().min(next + 1) {
+            let (back, forward) = match self.lcluster(Lcn::new(lcn))? {
+                Lcluster::NonHead { back, forward } => (back, forward),
+                Lcluster::Head(_) if lcn == next => break,
+                Lcluster::Head(_) => {
+                    return Err(self.bad(Fault::Map("an extent goes on over the next one's head")));
+                }
+            };
+            if lcn - head < back.distance().into() {
+                return Err(self.bad(Fault::Map("the way back leads before the extent's head")));
+            }
+            if !is_last && next - lcn < forward.into() {
+                return Err(self.bad(Fault::Map("the way forward leads beyond the next head")));
+            }
+        }
+        Ok(())
+    }
+
     /// The HEAD that is `distance` lclusters before `lcn`, or further where records say so.
     fn look_back(&mut self, mut lcn: Lcn, mut distance: u16) -> Result<Found> {
         for _ in 0..MAX_STEPS {
