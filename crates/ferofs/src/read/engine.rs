@@ -204,24 +204,28 @@ impl Image {
         };
         nested(work)
     }
-
-    /// Reads data, counted for `cause`.
-    fn read_counted(&self, at: Location, skip: u64, buf: &mut [u8], cause: Cause) -> Result<()> {
-        match at {
-            Location::Metadata(place) => self.read_metadata(place.offset(skip)?, Structure::InlineData, buf),
-            Location::Device(device, pos) => {
-                let overflow = || Corruption::new(Structure::Extent, Fault::Overflow("position")).at(pos);
-                let pos = pos.checked_add(skip).ok_or_else(overflow)?;
-                self.engine.counters.io(cause, buf.len());
-                self.read_device(device, pos, Structure::Extent, buf)
-            }
-        }
-    }
 }
 
 impl Request<'_> {
     const fn is_sequential(&self) -> bool {
         matches!(self.pattern, Pattern::Sequential { .. })
+    }
+
+    /// Reads data, counted for `cause`.
+    fn read_counted(&self, at: Location, skip: u64, buf: &mut [u8], cause: Cause) -> Result<()> {
+        let image = self.image;
+        match at {
+            Location::Metadata(place) => image.read_metadata(place.offset(skip)?, Structure::InlineData, buf),
+            Location::Device(device, pos) => {
+                let overflow = || Corruption::new(Structure::Extent, Fault::Overflow("position")).at(pos);
+                let pos = pos.checked_add(skip).ok_or_else(overflow)?;
+                image.engine.counters.io(cause, buf.len());
+                match self.is_sequential() {
+                    true => image.read_device(device, pos, Structure::Extent, buf),
+                    false => image.read_device_sparse(device, pos, Structure::Extent, buf),
+                }
+            }
+        }
     }
 
     /// A buffer to borrow.
@@ -292,7 +296,7 @@ impl Request<'_> {
                 buf.fill(0);
                 Ok(())
             }
-            ExtentData::Stored { at } => self.image.read_counted(at, skip, buf, Cause::Stored),
+            ExtentData::Stored { at } => self.read_counted(at, skip, buf, Cause::Stored),
             ExtentData::Interlaced { at } => self.read_interlaced(at, offset, buf),
             ExtentData::Fragment { offset } => {
                 let overflow = || Corruption::new(Structure::PackedInode, Fault::Overflow("h_fragmentoff"));
@@ -309,11 +313,11 @@ impl Request<'_> {
         let start = offset.get() & block_size.mask();
         let room = usize::try_from(block_size.bytes64() - start).unwrap_or(usize::MAX);
         let (head, wrapped) = buf.split_at_mut(room.min(buf.len()));
-        self.image.read_counted(at, start, head, Cause::Stored)?;
+        self.read_counted(at, start, head, Cause::Stored)?;
         if wrapped.is_empty() {
             return Ok(());
         }
-        self.image.read_counted(at, 0, wrapped, Cause::Stored)
+        self.read_counted(at, 0, wrapped, Cause::Stored)
     }
 
     /// Whether a cluster that is wanted to its end must end there. Not before Linux 5.4's right alignment, where

@@ -225,13 +225,37 @@ impl Image {
         structure: Structure,
         buf: &mut [u8],
     ) -> Result<()> {
+        let (source, pos) = self.source_of(device, pos, structure, buf.len())?;
+        source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
+    }
+
+    /// As [`Self::read_device`], where what lies around is not wanted.
+    pub(super) fn read_device_sparse(
+        &self,
+        device: DeviceId,
+        pos: BytePos,
+        structure: Structure,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let (source, pos) = self.source_of(device, pos, structure, buf.len())?;
+        source.read_sparse_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
+    }
+
+    /// What holds `len` bytes at `pos`, and where.
+    fn source_of(
+        &self,
+        device: DeviceId,
+        pos: BytePos,
+        structure: Structure,
+        len: usize,
+    ) -> Result<(&dyn Source, BytePos)> {
         let (source, pos) = self.locate(device, pos).ok_or_else(|| {
             let limit = to_u64(self.devices.len());
             let fault = Fault::OutOfRange { field: "device", value: device.get().into(), limit };
             Corruption::new(structure, fault)
         })?;
-        check_source_bounds(source, pos, buf.len(), structure)?;
-        source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
+        check_source_bounds(source, pos, len, structure)?;
+        Ok((source, pos))
     }
 
     /// Says that a range of a device will be read soon.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,14 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// `UnexpectedEof` past the end, and whatever the medium reports.
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// As [`Self::read_exact_at`], where nobody wants what lies around: nothing should be read ahead.
+    ///
+    /// # Errors
+    /// As there.
+    fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(pos, buf)
+    }
 
     /// Says that `len` bytes from `pos` on will be wanted soon. Whoever can fetch them meanwhile may do so, without
     /// making the caller wait.
@@ -36,6 +45,9 @@ pub trait Source: Send + Sync {
 #[derive(Debug)]
 pub struct FileSource {
     file: File,
+    /// The same, opened once more for reads here and there: two that happen to be adjacent would have the system read
+    /// megabytes ahead. `None` where that cannot be.
+    sparse: Option<File>,
     start: u64,
     size: u64,
 }
@@ -66,8 +78,16 @@ impl FileSource {
         } else {
             io::Seek::seek(&mut &file, io::SeekFrom::End(0))?
         };
-        Ok(Self { file, start, size: end.saturating_sub(start) })
+        let sparse = reopen_sparse(&file);
+        Ok(Self { file, sparse, start, size: end.saturating_sub(start) })
     }
+}
+
+/// Opens `file` once more: advice counts for all who share one opening.
+fn reopen_sparse(file: &File) -> Option<File> {
+    let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    rustix::fs::fadvise(&again, 0, None, rustix::fs::Advice::Random).ok()?;
+    Some(again)
 }
 
 impl Source for FileSource {
@@ -83,6 +103,11 @@ impl Source for FileSource {
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         let pos = pos.checked_add(self.start).ok_or(io::ErrorKind::UnexpectedEof)?;
         self.file.read_exact_at(buf, pos)
+    }
+
+    fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        let pos = pos.checked_add(self.start).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.sparse.as_ref().unwrap_or(&self.file).read_exact_at(buf, pos)
     }
 
     fn will_need(&self, pos: u64, len: u64) {
@@ -105,15 +130,26 @@ pub(super) struct Window {
     pub(super) len: u64,
 }
 
+impl Window {
+    /// Where in the whole source `len` bytes at `pos` start.
+    fn start_of(&self, pos: u64, len: usize) -> io::Result<u64> {
+        let end = u64::try_from(len).ok().and_then(|len| pos.checked_add(len));
+        let start = self.start.checked_add(pos).filter(|_| end.is_some_and(|end| end <= self.len));
+        start.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
 impl Source for Window {
     fn size(&self) -> u64 {
         self.len
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        let end = u64::try_from(buf.len()).ok().and_then(|len| pos.checked_add(len));
-        let start = self.start.checked_add(pos).filter(|_| end.is_some_and(|end| end <= self.len));
-        self.whole.read_exact_at(start.ok_or(io::ErrorKind::UnexpectedEof)?, buf)
+        self.whole.read_exact_at(self.start_of(pos, buf.len())?, buf)
+    }
+
+    fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.whole.read_sparse_at(self.start_of(pos, buf.len())?, buf)
     }
 
     fn will_need(&self, pos: u64, len: u64) {
@@ -136,6 +172,10 @@ impl<T: Source + ?Sized> Source for Arc<T> {
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         (**self).read_exact_at(pos, buf)
+    }
+
+    fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        (**self).read_sparse_at(pos, buf)
     }
 
     fn will_need(&self, pos: u64, len: u64) {

@@ -114,12 +114,12 @@ impl Request<'_> {
         let block_size = image.superblock().block_size;
         let cache = image.engine.encoded.as_ref().filter(|_| !image.engine.pressure.is_short());
         let (Some(cache), Location::Device(device, pos)) = (cache, cluster.at) else {
-            return image.read_counted(cluster.at, 0, encoded, Cause::Partial);
+            return self.read_counted(cluster.at, 0, encoded, Cause::Partial);
         };
         let whole_blocks =
             pos.in_block(block_size) == 0 && cluster.encoded_len.is_multiple_of(block_size.bytes());
         if !whole_blocks || cluster.encoded_len > cache.budget() / 4 {
-            return image.read_counted(cluster.at, 0, encoded, Cause::Partial);
+            return self.read_counted(cluster.at, 0, encoded, Cause::Partial);
         }
         let first = Key { device: device.get(), block: pos.block(block_size).get() };
         let mut blocks = encoded.chunks_exact_mut(block_size.bytes()).enumerate();
@@ -132,7 +132,7 @@ impl Request<'_> {
         if ahead > 0 && ahead <= cache.budget() / 2 && image.has_range(device, pos, with_ahead) {
             return self.fetch_ahead(cluster, encoded, ahead, cache, first);
         }
-        image.read_counted(cluster.at, 0, encoded, Cause::Partial)?;
+        self.read_counted(cluster.at, 0, encoded, Cause::Partial)?;
         if keep {
             keep_blocks(cache, first, encoded, block_size.bytes());
         }
@@ -150,7 +150,7 @@ impl Request<'_> {
     ) -> Result<()> {
         let block_size = self.image.superblock().block_size.bytes();
         let mut all = self.buffer(encoded.len() + ahead);
-        self.image.read_counted(cluster.at, 0, &mut all, Cause::Ahead)?;
+        self.read_counted(cluster.at, 0, &mut all, Cause::Ahead)?;
         let (own, next) = all.split_at(encoded.len());
         encoded.copy_from_slice(own);
         keep_blocks(cache, first.after(own.len() / block_size), next, block_size);

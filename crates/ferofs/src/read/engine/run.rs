@@ -135,7 +135,7 @@ impl Request<'_> {
         let buf = &mut buf[..end];
         let mut encoded = buf.len() - run.encoded_len;
         let at = Location::Device(run.device, run.pos);
-        self.image.read_counted(at, 0, &mut buf[encoded..], Cause::Run)?;
+        self.read_counted(at, 0, &mut buf[encoded..], Cause::Run)?;
         let first = encoded;
         let mut out = 0;
         for piece in run.pieces.iter().take(run.count).flatten() {
