@@ -23,8 +23,9 @@ Usage: cargo xtask COMMAND
   test [--full]              run every check and test; --full adds the slow ones (/usr, 200,000 names, 5 GiB)
   peers                      install the newest erofs-utils and squashfs-tools under target/peers, for test and bench
   soak [--minutes N]         24 readers on FUSE mounts of mixed layouts, comparing each byte, some killed in the midst
-  bench build [DIR] [--rounds N] [--contest lz4|lz4hc|zstd|48bit|dedupe]
-                             time building an image of DIR (/usr) against mksquashfs, and Debian's mkfs.erofs
+  bench build [DIR] [--into DIR] [--rounds N] [--contest lz4|lz4hc|zstd|48bit|dedupe]
+                             time building an image of DIR (/usr) against mksquashfs and mkfs.erofs; into DIR, best in
+                             memory (/dev/shm), as only ferofs waits for the disk
   bench codec                time the codecs alone
   bench mount [--quick] [--rounds N]
                              time reading through mounts against erofsfuse, the kernel's EROFS, squashfs and ext4

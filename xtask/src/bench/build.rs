@@ -1,4 +1,4 @@
-//! `cargo xtask bench build [DIR] [--rounds N] [--contest NAME]...`: building an image of a real tree with a warm cache,
+//! `cargo xtask bench build [DIR] [--into DIR] [--rounds N] [--contest NAME]...`: building an image of a real tree with a warm cache,
 //! against mksquashfs and mkfs.erofs at the same settings.
 //!
 //! The tools take turns, so that a change in the machine's mood meets all of them; the median of the rounds is given,
@@ -82,16 +82,20 @@ impl Tool {
 }
 
 pub(crate) fn build(options: &[&str]) -> Result<()> {
-    let Options { dir, rounds, contests } = Options::parse(options)?;
+    let options = Options::parse(options)?;
     install::install(&[SQUASHFS, EROFS_UTILS])?;
-    for contest in CONTESTS.iter().filter(|contest| contests.contains(&contest.name)) {
-        run(contest, &dir, rounds)?;
+    for contest in CONTESTS.iter().filter(|contest| options.contests.contains(&contest.name)) {
+        run(contest, &options)?;
     }
     Ok(())
 }
 
-fn run(contest: &Contest, dir: &Path, rounds: usize) -> Result<()> {
-    let room = scratch::scratch();
+fn run(contest: &Contest, Options { dir, into, rounds, .. }: &Options) -> Result<()> {
+    let rounds = *rounds;
+    let room = match into {
+        Some(into) => tempfile::TempDir::new_in(into)?,
+        None => scratch::scratch(),
+    };
     let mut contestants = Vec::new();
     for (number, (name, tool, arguments)) in contest.entries.iter().enumerate() {
         let image = room.path().join(format!("{number}"));
@@ -121,13 +125,15 @@ fn tool(name: &str) -> Result<PathBuf> {
 
 struct Options {
     dir: PathBuf,
+    /// Where images go: on a disk, ferofs alone waits until they are there.
+    into: Option<PathBuf>,
     rounds: usize,
     contests: Vec<&'static str>,
 }
 
 impl Options {
     fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self { dir: "/usr".into(), rounds: 3, contests: Vec::new() };
+        let mut parsed = Self { dir: "/usr".into(), into: None, rounds: 3, contests: Vec::new() };
         let mut options = options.iter();
         while let Some(option) = options.next() {
             match *option {
@@ -137,6 +143,7 @@ impl Options {
                     let names = || CONTESTS.map(|contest| contest.name).join(", ");
                     parsed.contests.push(found.with_context(|| format!("there are {}", names()))?.name);
                 }
+                "--into" => parsed.into = Some(options.next().context("--into needs a directory")?.into()),
                 "--rounds" => {
                     parsed.rounds =
                         options.next().context("--rounds needs a number")?.parse().context("--rounds")?;
