@@ -9,8 +9,8 @@ use crate::build::Options;
 use crate::read::Source;
 use crate::{Error, Result};
 
-/// Zstandard's level for few bytes, and for many.
-const LEVELS: [i32; 2] = [15, 5];
+/// Zstandard's level for few bytes, and for many. From 13 on it grows trees, which takes seconds where the base repeats itself.
+const LEVELS: [i32; 2] = [12, 5];
 /// More bytes than this are many.
 const MANY: u64 = 64 << 20;
 /// References with no more than this between them become one.
