@@ -199,7 +199,7 @@ pub fn write_block(entries: &[Dirent<'_>], out: &mut Vec<u8>) -> Result<()> {
             nameoff: u16::try_from(nameoff)
                 .map_err(|_| FormatError::new(Structure::Directory, fault))?
                 .into(),
-            file_type: type_to_disk(entry.file_type),
+            file_type: entry.file_type.map_or(0, FileType::number),
             reserved: 0,
         };
         out.extend_from_slice(raw.as_bytes());
@@ -224,16 +224,19 @@ const fn type_from_disk(raw: u8) -> Option<FileType> {
     }
 }
 
-const fn type_to_disk(file_type: Option<FileType>) -> u8 {
-    match file_type {
-        None => 0,
-        Some(FileType::Regular) => 1,
-        Some(FileType::Directory) => 2,
-        Some(FileType::CharDevice) => 3,
-        Some(FileType::BlockDevice) => 4,
-        Some(FileType::Fifo) => 5,
-        Some(FileType::Socket) => 6,
-        Some(FileType::Symlink) => 7,
+impl FileType {
+    /// The number that directories hold, from 1; 0 there is a type that is not told. Source: FORMAT.md 3.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Regular => 1,
+            Self::Directory => 2,
+            Self::CharDevice => 3,
+            Self::BlockDevice => 4,
+            Self::Fifo => 5,
+            Self::Socket => 6,
+            Self::Symlink => 7,
+        }
     }
 }
 

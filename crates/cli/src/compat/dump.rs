@@ -257,16 +257,7 @@ fn write_directory(subject: &Path, image: &Image, file: &Inode, out: &mut impl W
     writeln!(out, "\n       NID TYPE  FILENAME")?;
     for entry in image.read_dir(file).about(subject)? {
         let entry = entry.about(subject)?;
-        let kind = match entry.file_type {
-            None => 0,
-            Some(FileType::Regular) => 1,
-            Some(FileType::Directory) => 2,
-            Some(FileType::CharDevice) => 3,
-            Some(FileType::BlockDevice) => 4,
-            Some(FileType::Fifo) => 5,
-            Some(FileType::Socket) => 6,
-            Some(FileType::Symlink) => 7,
-        };
+        let kind = entry.file_type.map_or(0, FileType::number);
         write!(out, "{:>10}    {kind}  ", entry.nid.get())?;
         out.write_all(&entry.name)?;
         writeln!(out)?;

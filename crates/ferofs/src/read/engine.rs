@@ -220,10 +220,12 @@ impl Request<'_> {
                 let overflow = || Corruption::new(Structure::Extent, Fault::Overflow("position")).at(pos);
                 let pos = pos.checked_add(skip).ok_or_else(overflow)?;
                 image.engine.counters.io(cause, buf.len());
-                match self.is_sequential() {
-                    true => image.read_device(device, pos, Structure::Extent, buf),
-                    false => image.read_device_sparse(device, pos, Structure::Extent, buf),
-                }
+                let (source, pos) = image.source_of(device, pos, Structure::Extent, buf.len())?;
+                let read = match self.is_sequential() {
+                    true => source.read_exact_at(pos.get(), buf),
+                    false => source.read_sparse_at(pos.get(), buf),
+                };
+                read.map_err(|e| Error::io_unnamed("read image", e))
             }
         }
     }

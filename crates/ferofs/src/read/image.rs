@@ -229,20 +229,8 @@ impl Image {
         source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
     }
 
-    /// As [`Self::read_device`], where what lies around is not wanted.
-    pub(super) fn read_device_sparse(
-        &self,
-        device: DeviceId,
-        pos: BytePos,
-        structure: Structure,
-        buf: &mut [u8],
-    ) -> Result<()> {
-        let (source, pos) = self.source_of(device, pos, structure, buf.len())?;
-        source.read_sparse_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
-    }
-
     /// What holds `len` bytes at `pos`, and where.
-    fn source_of(
+    pub(super) fn source_of(
         &self,
         device: DeviceId,
         pos: BytePos,
