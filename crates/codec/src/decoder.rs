@@ -80,13 +80,15 @@ pub fn decode_lz4_in_place(
 }
 
 /// Decodes the bytes of the LZ4 cluster `src` from `skip` on into `out`, and nothing beyond. What precedes them rolls
-/// through `window`, whose content does not matter before and afterwards.
+/// through `window`, which is as long as [`crate::lz4_window`] says and whose content does not matter before and
+/// afterwards.
 ///
 /// # Errors
-/// As [`Decoder::decode`] for a prefix of `skip` and `out.len()` bytes.
+/// As [`Decoder::decode`] for a prefix of `skip` and `out.len()` bytes; [`DecodeError::TooFar`] where a match does not
+/// fit the window.
 pub fn decode_lz4_range(
     src: &[u8],
-    window: &mut [u8; lz4::LZ4_WINDOW],
+    window: &mut [u8],
     skip: usize,
     out: &mut [u8],
 ) -> Result<(), DecodeError> {

@@ -119,6 +119,9 @@ pub enum DecodeError {
         /// How many bytes were wanted.
         wanted: usize,
     },
+    /// A match reaches back further than the window that there is.
+    #[error("a match reaches back further than the window")]
+    TooFar,
     /// Decoding in place would overwrite encoded bytes not yet read.
     #[error("the cluster cannot be decoded in place")]
     Overtakes,

@@ -21,7 +21,7 @@ pub use decoder::{Decoder, Extent, decode_lz4_in_place, decode_lz4_range};
 pub use error::{DecodeError, EncodeError, ParamsError};
 pub use ferofs_format::Algorithm;
 pub use fit::{Fit, FixedOutput, MAX_DECODED, MAX_ENCODED, right_align, strip_padding};
-pub use lz4::LZ4_WINDOW;
+pub use lz4::lz4_window;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 
 /// A compressor for `params`.

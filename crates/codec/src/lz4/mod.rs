@@ -8,7 +8,7 @@ mod optimal;
 mod rolling;
 mod sink;
 
-pub use rolling::LZ4_WINDOW;
+pub use rolling::lz4_window;
 
 pub(crate) use decode::{decode, decode_in_place};
 pub(crate) use rolling::decode_range;

@@ -66,6 +66,8 @@ pub(super) struct Engine {
     pub policy: Policy,
     pub counters: Counters,
     pub memory: Arc<Memory>,
+    /// Bytes of the window that LZ4 rolls through.
+    lz4_window: usize,
     scratch: Scratch,
     pressure: Pressure,
     patterns: Patterns,
@@ -80,8 +82,8 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// An engine with budgets that have been fitted to the limit.
-    pub(super) fn new(options: &EngineOptions, block_size: usize) -> Result<Self> {
+    /// An engine with budgets that have been fitted to the limit, for an image of such blocks, where LZ4 looks back so far.
+    pub(super) fn new(options: &EngineOptions, block_size: usize, max_distance: u16) -> Result<Self> {
         let memory = Arc::new(Memory::new(options.memory_limit));
         let pool = Pool::new(options.pool).map_err(|e| Error::io_unnamed("allocate the page pool", e))?;
         memory.take(pool.len());
@@ -91,6 +93,7 @@ impl Engine {
         Ok(Self {
             policy: options.policy,
             counters: Counters::default(),
+            lz4_window: ferofs_codec::lz4_window(max_distance),
             scratch: Scratch::new(pool),
             pressure: Pressure::new(options.low_memory),
             patterns: Patterns::default(),

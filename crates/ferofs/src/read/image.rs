@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use ferofs_format::algorithm::CompressionConfigs;
+use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE, Lz4Config};
 use ferofs_format::device::{DEVICE_SLOT_SIZE, DeviceSlot};
 use ferofs_format::superblock::{self, Compression, Superblock};
 use ferofs_format::xattr::LongPrefix;
@@ -126,7 +126,8 @@ impl Image {
         let block_size = superblock.block_size.bytes();
         let (engine, metadata_cache) =
             options.engine.fitted(options.metadata_cache, superblock.packed.is_some());
-        let engine = Engine::new(&engine, block_size)?;
+        let max_distance = configs.lz4.map_or(LZ4_MAX_DISTANCE, |lz4| lz4.max_distance);
+        let engine = Engine::new(&engine, block_size, max_distance)?;
         let cache = BlockCache::new(block_size, metadata_cache, Arc::clone(&engine.memory));
         let mut image = Self {
             superblock,
@@ -367,10 +368,10 @@ fn read_configs(source: &dyn Source, sb: &Superblock) -> Result<CompressionConfi
     let Compression::Configured { available } = sb.compression else {
         let Compression::Lz4Only { max_distance } = sb.compression else { return Ok(Default::default()) };
         let max_distance = match max_distance {
-            0 => ferofs_format::algorithm::LZ4_MAX_DISTANCE,
+            0 => LZ4_MAX_DISTANCE,
             distance => distance,
         };
-        let lz4 = ferofs_format::algorithm::Lz4Config { max_distance, max_pcluster_blocks: 1 };
+        let lz4 = Lz4Config { max_distance, max_pcluster_blocks: 1 };
         return Ok(CompressionConfigs { lz4: Some(lz4), ..Default::default() });
     };
     let pos = BytePos::new(to_u64(superblock::OFFSET + sb.size()));

@@ -312,13 +312,10 @@ pub(super) const FIGURES: [Figure; 13] = [
     Figure {
         experiment: "window",
         title: "LZ4's window",
-        about: "How far back LZ4HC may look, in KiB, and what the read engine then holds at most, decoding by `rolling` \
-                whose window is of one size.",
+        about: "How far back LZ4HC may look, in KiB, and how much of its page pool the read engine then uses at most, \
+                decoding by `rolling`.",
         paper: "No number of it is public in words.",
-        metrics: &[
-            metric("percent", "percent of the source", 1),
-            metric("held_kib", "held by the engine, KiB", 0),
-        ],
+        metrics: &[metric("percent", "percent of the source", 1), metric("pool_kib", "of the pool, KiB", 0)],
         plot: Plot::Lines("KiB of window"),
         claims: &[],
     },

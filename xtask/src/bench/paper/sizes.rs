@@ -62,14 +62,14 @@ pub(super) fn window(bench: &mut Bench) -> Result<()> {
         let mut all = size(stage, "text", &entrant)?;
         // Sizes can be told where nothing can be mounted.
         if entrant.way.check().is_ok() {
-            all.extend(values([("held_kib", held(stage, &entrant)? / 1024.0)]));
+            all.extend(values([("pool_kib", pool_peak(stage, &entrant)? / 1024.0)]));
         }
         Ok(all)
     })
 }
 
-/// The most memory that the read engine held at once while fio read at random.
-fn held(stage: &Stage, entrant: &Entrant) -> Result<f64> {
+/// The most of its page pool, in bytes, that the read engine used at once while fio read at random.
+fn pool_peak(stage: &Stage, entrant: &Entrant) -> Result<f64> {
     wanted(stage.tools.fio.as_deref(), "fio")?;
     let contestant = stage.contestant("text", entrant)?;
     set_warm(&contestant.image, true)?;
@@ -78,5 +78,5 @@ fn held(stage: &Stage, entrant: &Entrant) -> Result<f64> {
     let job =
         Job { pattern: Pattern::Random, size, wanted: size / 8, seconds: stage.scale.seconds, readers: 1 };
     job.run(&mounted.path().join(FILE))?;
-    io::stats(stage, mounted.path())?["held_peak"].as_f64().context("ferofs stats says nothing of held_peak")
+    io::stats(stage, mounted.path())?["pool_peak"].as_f64().context("ferofs stats says nothing of pool_peak")
 }

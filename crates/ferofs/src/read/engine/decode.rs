@@ -3,7 +3,7 @@
 //! Decoding in place is not here: it needs the encoded bytes where the request's own memory is, see
 //! [`super::run`] and [`super::partial`].
 
-use ferofs_codec::{Extent as Decode, LZ4_WINDOW, decode_lz4_range};
+use ferofs_codec::{Extent as Decode, decode_lz4_range};
 use ferofs_format::Algorithm;
 
 use super::super::extent::Location;
@@ -15,6 +15,8 @@ use crate::error::Result;
 
 /// What a buffer holds at most, where a policy says so.
 const BUFFER: usize = 4 * PAGE;
+/// What a buffer holds at most where LZ4 can roll: more is slower than the longest window.
+const LONG: usize = 17 * PAGE;
 
 /// A cluster to decode.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +76,7 @@ impl Policy {
     const fn measured(is_lz4: bool, skip: usize, end: usize) -> Strategy {
         match skip {
             0 => Strategy::Direct,
-            _ if is_lz4 && end > LZ4_WINDOW => Strategy::Rolling,
+            _ if is_lz4 && end > LONG => Strategy::Rolling,
             _ => Strategy::Buffer,
         }
     }
@@ -98,10 +100,8 @@ impl Request<'_> {
             }
             Strategy::Rolling => {
                 self.count(Counter::Rolling, end);
-                let mut window = self.buffer(LZ4_WINDOW);
-                // The buffer is as long as was asked.
-                let Some(window) = window.first_chunk_mut() else { return Err(undecodable(cluster.at)) };
-                decode_lz4_range(encoded, window, skip, out).map_err(|_| undecodable(cluster.at))
+                let mut window = self.buffer(engine.lz4_window);
+                decode_lz4_range(encoded, &mut window, skip, out).map_err(|_| undecodable(cluster.at))
             }
             Strategy::Vmap => match engine.scratch.mapped(end) {
                 Some(mut mapped) => {

@@ -7,7 +7,7 @@ pub enum Strategy {
     /// Where its encoded bytes were read to: at the end of the memory that it fills. LZ4 alone, whole clusters, and
     /// only where output cannot overtake input.
     InPlace,
-    /// What precedes the range wanted goes through a window of 17 pages, however long it is; the range goes right
+    /// What precedes the range wanted goes through a window of at most 17 pages, however long it is; the range goes right
     /// to the request. LZ4 alone.
     Rolling,
     /// Into pages of the pool, scattered and mapped side by side, and copied from there.

@@ -82,7 +82,7 @@ pub struct Stats {
     pub copied_bytes: u64,
     /// Clusters decoded in place: where their encoded bytes had been read to.
     pub in_place: u64,
-    /// Clusters whose unwanted start went through a window of 17 pages.
+    /// Clusters whose unwanted start went through a window of at most 17 pages.
     pub rolling: u64,
     /// Clusters decoded to scattered pages that were mapped side by side, and copied from there.
     pub vmap: u64,
