@@ -1,7 +1,7 @@
 //! What reading costs: I/O, decoded bytes, memory, allocations, and time against liblz4 alone.
 //!
-//! `cargo bench -p ferofs --bench read -- IMAGE [TREE]`: IMAGE has one large file, `file`; every file of TREE is read
-//! in directory order. `cargo xtask bench read` makes both. Speeds are of processor time, as the machine may have
+//! `cargo bench -p ferofs --bench read -- IMAGE [TREE]...`: IMAGE has one large file, `file`; every file of each TREE is
+//! read in directory order. `cargo xtask bench read` makes both. Speeds are of processor time, as the machine may have
 //! other work.
 #![allow(unsafe_code, missing_docs)]
 
@@ -38,7 +38,7 @@ fn main() -> Outcome {
     println!("{:<62}{:>12}", "bookkeeping for an extent in flight, bytes", BOOKKEEPING.0);
     println!("{:<62}{:>12}", "bookkeeping for a request, bytes, on its stack", BOOKKEEPING.1);
     speed::against_liblz4(path)?;
-    if let Some(tree) = args.get(1) {
+    for tree in &args[1..] {
         tree::read_all(tree)?;
     }
     strategies::side_by_side(path)

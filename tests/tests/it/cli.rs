@@ -249,7 +249,7 @@ fn a_verified_build_reports_what_it_did() {
             "bytes_shared",
             "seconds",
             "verify",
-            "profile",
+            "timings",
             "warnings",
         ] {
             assert!(json.contains(&format!("\"{field}\":")), "{field}: {json}");
@@ -307,7 +307,7 @@ fn the_time_of_a_build_is_accounted_for() {
         let run = ferofs().args(["build", "-zlz4", "-Ededupe"]).args(options);
         String::from_utf8(run.args([&stage.source(), &image]).run().success().stdout).unwrap()
     };
-    let table = build(&["--profile"]);
+    let table = build(&["--timings"]);
     for activity in ["read", "hash", "dedupe", "compress", "write", "sync", "idle"] {
         assert!(table.lines().any(|line| line.starts_with(activity)), "{activity}: {table}");
     }

@@ -1,8 +1,8 @@
 //! `cargo xtask bench read`: what the read engine reads, decodes, holds and allocates, and how fast it is.
 //!
 //! The table comes from `crates/ferofs/benches/read.rs`; here its inputs are made, from Debian's kernel sources: an
-//! image of large text in LZ4 clusters of 4 KiB, as in the EROFS paper's evaluation, and one of 50,000 small files in
-//! LZMA fragments. Both are kept from one run to the next.
+//! image of large text in LZ4 clusters of 4 KiB, as in the EROFS paper's evaluation, and two of 50,000 small files in
+//! LZMA fragments, one by ferofs and one by erofs-utils. All are kept from one run to the next.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -21,11 +21,11 @@ const FILES: usize = 50_000;
 const SOURCES: &str = "/usr/src";
 
 pub(crate) fn read(options: &[&str]) -> Result<()> {
-    let (mut file, mut tree, mut with_tree) = (None, None, true);
+    let (mut file, mut trees, mut with_tree) = (None, Vec::new(), true);
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match *option {
-            "--tree" => tree = Some(PathBuf::from(options.next().context("--tree needs an image")?)),
+            "--tree" => trees.push(PathBuf::from(options.next().context("--tree needs an image")?)),
             "--no-tree" => with_tree = false,
             name if !name.starts_with('-') => file = Some(PathBuf::from(name)),
             unknown => bail!("unknown option {unknown}"),
@@ -40,13 +40,16 @@ pub(crate) fn read(options: &[&str]) -> Result<()> {
     }
     let image = room.join("image.erofs");
     let ferofs = shell::build_ferofs("release")?;
-    shell::run(Command::new(ferofs).args(["build", "--compress", "lz4"]).args([&source, &image]))?;
-    if with_tree && tree.is_none() {
-        tree = Some(tree_of_fragments(&room)?);
+    shell::run(Command::new(&ferofs).args(["build", "--compress", "lz4"]).args([&source, &image]))?;
+    if with_tree && trees.is_empty() {
+        trees = trees_of_fragments(&room, &ferofs)?;
     }
     let mut bench = shell::cargo();
     bench.args(["bench", "--package", "ferofs", "--bench", "read", "--"]).arg(fs::canonicalize(image)?);
-    shell::run(bench.args(tree.map(fs::canonicalize).transpose()?))
+    for tree in trees {
+        bench.arg(fs::canonicalize(tree)?);
+    }
+    shell::run(&mut bench)
 }
 
 /// The start of the tar of Debian's kernel sources, kept from one run to the next.
@@ -77,14 +80,30 @@ pub(super) fn linux_archive() -> Result<PathBuf> {
         .context("no /usr/src/linux-source-*.tar.xz: apt-get install linux-source, or name a file")
 }
 
-/// An image of 50,000 files, all of them fragments in clusters of 1 MiB. It takes minutes to make.
-fn tree_of_fragments(room: &Path) -> Result<PathBuf> {
-    let image = room.join("tree.erofs");
-    if image.is_file() {
-        return Ok(image);
-    }
+/// Images of 50,000 files, all of them fragments in clusters of 1 MiB, by ferofs and by the newest mkfs.erofs that there
+/// is. It takes minutes to make them.
+fn trees_of_fragments(room: &Path, ferofs: &Path) -> Result<Vec<PathBuf>> {
     let peer = peers::installed(&scratch::target_dir()).map(|bin| bin.join("mkfs.erofs"));
     let mkfs = peer.or_else(|| need::find_tool("mkfs.erofs")).context("no mkfs.erofs: cargo xtask peers")?;
+    let images = ["by-ferofs.erofs", "by-erofs-utils.erofs"].map(|name| room.join(name));
+    if images.iter().all(|image| image.is_file()) {
+        return Ok(images.to_vec());
+    }
+    let tree = room.join("tree");
+    source_tree(&tree)?;
+    let [unfinished, other] = images.each_ref().map(|image| image.with_extension("unfinished"));
+    let options = ["--quiet", "-zlzma", "-C1048576", "-Eall-fragments"];
+    shell::run(Command::new(ferofs).arg("build").args(options).args([&tree, &unfinished]))?;
+    shell::run(Command::new(mkfs).args(options).args([&other, &tree]))?;
+    for (unfinished, image) in [unfinished, other].iter().zip(&images) {
+        fs::rename(unfinished, image)?;
+    }
+    fs::remove_dir_all(&tree)?;
+    Ok(images.to_vec())
+}
+
+/// 50,000 files of Debian's kernel sources, in their directories.
+fn source_tree(tree: &Path) -> Result<()> {
     let archive = linux_archive()?;
     let listed = Command::new("tar").arg("-tJf").arg(&archive).output().context("tar")?;
     ensure!(listed.status.success(), "tar cannot list {}", archive.display());
@@ -96,15 +115,8 @@ fn tree_of_fragments(room: &Path) -> Result<PathBuf> {
     // Two of three, so that all parts of the tree are there.
     let picked =
         names.iter().enumerate().filter(|(number, _)| number % 3 != 2).map(|(_, name)| *name).take(FILES);
-    let list = room.join("files");
+    let list = tree.with_extension("list");
     fs::write(&list, picked.collect::<Vec<_>>().join(&b'\n'))?;
-    let tree = room.join("tree");
-    fs::create_dir_all(&tree)?;
-    shell::run(Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(&tree).arg("-T").arg(&list))?;
-    let unfinished = room.join("tree.unfinished");
-    let options = ["--quiet", "-zlzma", "-C1048576", "-Eall-fragments"];
-    shell::run(Command::new(mkfs).args(options).args([&unfinished, &tree]))?;
-    fs::remove_dir_all(&tree)?;
-    fs::rename(unfinished, &image)?;
-    Ok(image)
+    fs::create_dir_all(tree)?;
+    shell::run(Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(tree).arg("-T").arg(&list))
 }

@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, ValueEnum};
 use ferofs::build::{
-    BlockSize, Compression, Exclude, Input, Options, Platform, SourceData, Timestamp, Whiteouts,
+    BlockSize, Compression, Exclude, Hot, Input, Options, Platform, SourceData, Timestamp, Whiteouts,
     block_size as natural_block_size, build,
 };
 
 use super::cancel_on_signals;
+use super::mount_memory::read_profile;
 use crate::compression::{Setting, bytes};
 use crate::exit::{Failure, Outcome};
 use crate::extended::{ChunkEntries, Extended};
@@ -108,6 +109,15 @@ pub(crate) struct Args {
     #[arg(long)]
     no_share: bool,
 
+    /// Lay out first what this access profile names, as ferofs mount --record-profile writes it: what is read is then near
+    /// to each other
+    #[arg(long, value_name = "FILE", conflicts_with = "index_only")]
+    profile: Option<PathBuf>,
+
+    /// Of the files that --profile says are read most for their size, store so many bytes as they are
+    #[arg(long, value_name = "SIZE", requires = "profile", value_parser = size)]
+    store_hottest: Option<u32>,
+
     /// Number of worker threads; the image does not depend on it [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
@@ -178,7 +188,7 @@ pub(crate) struct Args {
 
     /// Print where the time went
     #[arg(long)]
-    profile: bool,
+    timings: bool,
 
     /// Print nothing but errors, and what --json asks for
     #[arg(short, long)]
@@ -193,7 +203,7 @@ pub(crate) struct Voice {
     /// The summary is one JSON object.
     pub(crate) json: bool,
     /// Where the time went is a part of the summary, which is then always printed.
-    pub(crate) profile: bool,
+    pub(crate) timings: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -216,7 +226,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     execute(
         &args.options(source, upper, image)?,
         image,
-        Voice { quiet: args.quiet, json: args.json, profile: args.profile },
+        Voice { quiet: args.quiet, json: args.json, timings: args.timings },
     )
 }
 
@@ -234,19 +244,19 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
         eprintln!("ferofs: {warning}");
     }
     let text = match voice {
-        Voice { json: true, .. } => summary::json(&summary, &options.progress.profile),
-        Voice { profile: true, .. } => {
-            format!("{}\n{}", summary::text(&summary), summary::profile(&summary, &options.progress.profile))
+        Voice { json: true, .. } => summary::json(&summary, &options.progress.timings),
+        Voice { timings: true, .. } => {
+            format!("{}\n{}", summary::text(&summary), summary::timings(&summary, &options.progress.timings))
         }
         Voice { quiet: false, .. } => summary::text(&summary),
         Voice { quiet: true, .. } => return Ok(0),
     };
     // Where the image itself goes, there is no room for words.
     if image == Path::new("-") {
-        if voice.json || voice.profile || watched {
+        if voice.json || voice.timings || watched {
             eprintln!("{text}");
         }
-    } else if voice.json || voice.profile || std::io::stdout().is_terminal() {
+    } else if voice.json || voice.timings || std::io::stdout().is_terminal() {
         println!("{text}");
     }
     Ok(0)
@@ -287,6 +297,7 @@ impl Args {
         options.oci.name = self.image_name.clone();
         options.compression = self.compression(image, options.block_size)?;
         options.share = !self.no_share;
+        options.hot = self.hot()?;
         options.workers = self.workers;
         options.build_time = self.time;
         options.all_time = self.time.filter(|_| self.all_time).map(|secs| Timestamp { secs, nanos: 0 });
@@ -312,6 +323,12 @@ impl Args {
             chunks.force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
         }
         Ok(options)
+    }
+
+    fn hot(&self) -> Result<Option<Hot>, Failure> {
+        let Some(path) = &self.profile else { return Ok(None) };
+        let profile = read_profile(path)?;
+        Ok(Some(Hot { profile, stored: self.store_hottest.unwrap_or(0).into() }))
     }
 
     fn compression(&self, image: &Path, block_size: BlockSize) -> Result<Option<Compression>, Failure> {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ferofs::read::{EngineOptions, Image, LowMemory, Pinned, Policy, Profile, Recording, Strategy};
 
@@ -49,6 +49,12 @@ enum Decode {
     Direct,
 }
 
+/// The access profile in a file.
+pub(super) fn read_profile(path: &Path) -> Result<Profile, Failure> {
+    let file = File::open(path).map_err(|e| Failure::about(path, e))?;
+    Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))
+}
+
 /// An access profile in the making.
 pub(crate) struct Record {
     path: PathBuf,
@@ -76,8 +82,7 @@ impl MemoryArgs {
     /// Pins what is asked.
     pub(crate) fn pin(&self, image: &mut Image) -> Result<Option<Pinned>, Failure> {
         let Some(path) = &self.pin else { return Ok(None) };
-        let file = File::open(path).map_err(|e| Failure::about(path, e))?;
-        let profile = Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))?;
+        let profile = read_profile(path)?;
         image.pin(&profile, self.pin_memory.unwrap_or(0)).about(path).map(Some)
     }
 

@@ -299,7 +299,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     args.load(&mut options)?;
     let quiet = args.quiet || args.debug == Some(0);
     let code =
-        crate::cmd::build::execute(&options, &args.image, Voice { quiet, json: false, profile: false })?;
+        crate::cmd::build::execute(&options, &args.image, Voice { quiet, json: false, timings: false })?;
     if let Some(path) = &args.block_list_file {
         let devices = args.blobdev.iter().cloned().collect();
         let image = ImageArgs { path: args.image.clone(), offset: args.offset, devices }.open()?;

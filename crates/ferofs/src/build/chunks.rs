@@ -15,9 +15,10 @@ use ferofs_format::{BlockAddr, DeviceId, Incompat};
 use super::content::{Contents, Reader};
 use super::data::{Content, Data};
 use super::heads::Heads;
+use super::order::Order;
 use super::output::Output;
-use super::profile::Activity;
 use super::spill::Spill;
+use super::timings::Activity;
 use super::tree::{Kind, NodeId, Tree};
 use super::{Options, Warning};
 use crate::{Error, Result};
@@ -51,6 +52,7 @@ pub(crate) struct Room<'a> {
     pub(crate) options: &'a Options,
     pub(crate) chunks: &'a ChunkOptions,
     pub(crate) tree: &'a Tree,
+    pub(crate) order: &'a Order,
     pub(crate) heads: &'a Heads,
     pub(crate) contents: &'a Contents,
 }
@@ -260,14 +262,14 @@ impl Stage<'_> {
 /// Cuts the tree's files into batches of slices.
 struct Cutter<'a> {
     room: Room<'a>,
-    nodes: std::ops::Range<u32>,
+    nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
     /// Slices that are cut already.
     ready: VecDeque<Slice>,
 }
 
 impl<'a> Cutter<'a> {
     fn new(room: Room<'a>) -> Self {
-        Self { room, nodes: 0..room.tree.nodes.len() as u32, ready: VecDeque::new() }
+        Self { room, nodes: room.order.ids(), ready: VecDeque::new() }
     }
 
     fn next(&mut self) -> Option<Vec<Slice>> {
@@ -280,7 +282,7 @@ impl<'a> Cutter<'a> {
                     batch.push(slice);
                 }
                 None => match self.nodes.next() {
-                    Some(node) => self.cut(NodeId(node)),
+                    Some(node) => self.cut(node),
                     None => break,
                 },
             }
@@ -329,13 +331,13 @@ fn serve(room: Room<'_>, jobs: &Receiver<Batch>, answers: &Sender<Batch>) {
 fn read(room: Room<'_>, reader: &mut Reader<'_>, slice: Slice, batch: &mut Batch) -> Result<()> {
     let start = batch.bytes.len();
     batch.bytes.resize(start + slice.len as usize, 0);
-    let profile = &room.options.progress.profile;
+    let timings = &room.options.progress.timings;
     let read = || reader.read(slice.node, slice.offset, &mut batch.bytes[start..]);
-    if let Err(error) = profile.time(Activity::Read, slice.len as usize, read) {
+    if let Err(error) = timings.time(Activity::Read, slice.len as usize, read) {
         batch.bytes.truncate(start);
         return Err(error);
     }
-    profile.time(Activity::Hash, slice.len as usize, || {
+    timings.time(Activity::Hash, slice.len as usize, || {
         for chunk in batch.bytes[start..].chunks(room.chunks.size as usize) {
             let is_hole = chunk.iter().all(|byte| *byte == 0);
             batch.hashes.push((!is_hole).then(|| blake3::hash(chunk).into()));

@@ -9,8 +9,8 @@ use std::sync::mpsc;
 
 use super::Options;
 use super::content::Reader;
-use super::profile::Activity;
 use super::segment::{SEGMENT, Shop};
+use super::timings::Activity;
 use super::tree::NodeId;
 use crate::{Error, Result};
 
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 const SAMPLE: u64 = 64 << 10;
 const PIECE: u64 = 1 << 20;
 
-/// Files that are another one, which comes before them in the tree.
+/// Files that are another one, which comes before them in the order of reading.
 pub(crate) type Clones = BTreeMap<NodeId, NodeId>;
 
 type Hash = [u8; blake3::OUT_LEN];
@@ -35,7 +35,7 @@ enum Extent {
 pub(crate) fn find(options: &Options, shop: Shop<'_>) -> Result<Clones> {
     let is_large = |id: &NodeId| shop.tree.node(*id).size > SEGMENT && shop.twins.is_candidate(*id);
     let is_settled = |id: &NodeId| shop.base.is_some_and(|base| base.has(*id));
-    let large: Vec<NodeId> = shop.tree.ids().filter(|id| is_large(id) && !is_settled(id)).collect();
+    let large: Vec<NodeId> = shop.order.ids().filter(|id| is_large(id) && !is_settled(id)).collect();
     let alike = same(hash_each(options, shop, large, Extent::Samples)?);
     let alike = alike.into_iter().flatten().collect();
     let mut clones = Clones::new();
@@ -94,7 +94,7 @@ fn hash_each(
         }
         Ok(hashes)
     })?;
-    hashes.sort_unstable_by_key(|(id, _)| *id);
+    hashes.sort_unstable_by_key(|(id, _)| shop.order.rank(*id));
     Ok(hashes)
 }
 
@@ -118,8 +118,8 @@ fn hash(
         options.check_cancelled()?;
         let len = (range.end - range.start) as usize;
         buffer.resize(len, 0);
-        shop.profile.time(Activity::Read, len, || reader.read(id, range.start, &mut buffer))?;
-        shop.profile.time(Activity::Hash, len, || hasher.update(&buffer));
+        shop.timings.time(Activity::Read, len, || reader.read(id, range.start, &mut buffer))?;
+        shop.timings.time(Activity::Hash, len, || hasher.update(&buffer));
     }
     Ok(hasher.finalize().into())
 }

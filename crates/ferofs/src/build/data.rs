@@ -1,5 +1,5 @@
 //! The data stage: files go out to workers as [`Work`], come back as [`Done`] in any order, and are
-//! appended to the image in the order of the tree by the thread that called.
+//! appended to the image in the order of reading by the thread that called.
 //!
 //! At most a few works a worker are under way, so memory is bounded whatever the tree holds. What becomes a
 //! fragment is known when its file is appended; the packed inode's parts go out beside the files.

@@ -10,8 +10,8 @@ use super::encode::{Encoder, Next, Sink};
 use super::index::{FileEnd, Form, Indexed};
 use super::log::ExtentLog;
 use super::output::Output;
-use super::profile::Profile;
 use super::segment::SEGMENT;
+use super::timings::Timings;
 use crate::{Error, Result};
 
 /// What encodes metadata: in blocks, without anything that stands elsewhere.
@@ -49,13 +49,13 @@ impl<'a> Coder<'a> {
         compression: &'a Compression,
         recipe: Recipe,
         block: BlockSize,
-        profile: &'a Profile,
+        timings: &'a Timings,
     ) -> Result<Self> {
         let form = Form { index: compression.index, block, big: compression.is_big(block) };
         let no_method =
             Error::Option { option: "metadata compression", problem: "there is no such algorithm" };
         let algorithm = compression.methods.get(recipe.method).ok_or(no_method)?.algorithm();
-        let encoder = Encoder::new(compression, block, profile);
+        let encoder = Encoder::new(compression, block, timings);
         Ok(Self { encoder, form, recipe, algorithm, buffer: Vec::new() })
     }
 

@@ -79,9 +79,9 @@ impl Emitter<'_> {
     pub(crate) fn emit(&mut self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
         let block = superblock.block_size;
         let compression = self.options.compression.as_ref().map(Compression::for_metadata);
-        let profile = &self.options.progress.profile;
+        let timings = &self.options.progress.timings;
         let coder = |compression| {
-            Coder::new(compression, Compression::metadata_recipe(compression, block), block, profile)
+            Coder::new(compression, Compression::metadata_recipe(compression, block), block, timings)
         };
         let mut coder = compression.as_ref().map(coder).transpose()?;
         let in_metabox = superblock.incompat.contains(Incompat::METABOX);

@@ -7,7 +7,7 @@ use ferofs_format::BlockSize;
 use super::compression::{Compression, Fragments, Index, Recipe};
 use super::dedupe::{self, Known, Match, Stamp};
 use super::log::{Extent, ExtentLog, ExtentPlace};
-use super::profile::{Activity, Profile};
+use super::timings::{Activity, Timings};
 use crate::{Error, Result};
 
 /// Linux sets aside one MiB for the blocks of an LZ4 pcluster, and what is placed to the byte can touch one block more
@@ -80,15 +80,15 @@ pub(crate) struct Sink<'a> {
 pub(crate) struct Encoder<'a> {
     compression: &'a Compression,
     block: BlockSize,
-    profile: &'a Profile,
+    timings: &'a Timings,
     /// By method, made when first needed.
     compressors: Vec<Option<Box<dyn FixedOutput>>>,
 }
 
 impl<'a> Encoder<'a> {
-    pub(crate) fn new(compression: &'a Compression, block: BlockSize, profile: &'a Profile) -> Self {
+    pub(crate) fn new(compression: &'a Compression, block: BlockSize, timings: &'a Timings) -> Self {
         let compressors = compression.methods.iter().map(|_| None).collect();
-        Self { compression, block, profile, compressors }
+        Self { compression, block, timings, compressors }
     }
 
     /// Encodes all of `src`, but for what has been `seen`; `None`, and nothing useful in `sink`, when that takes
@@ -125,9 +125,9 @@ impl<'a> Encoder<'a> {
             pos: 0,
         };
         let matches = seen.map_or(Vec::new(), |seen| {
-            self.profile.time(Activity::Find, src.len(), || seen.matches(src, recipe.method))
+            self.timings.time(Activity::Find, src.len(), || seen.matches(src, recipe.method))
         });
-        self.profile.time(Activity::Encode, src.len(), || run.all(&matches))
+        self.timings.time(Activity::Encode, src.len(), || run.all(&matches))
     }
 }
 
@@ -468,8 +468,8 @@ mod tests {
         fn extents_decode_to_the_content(
             compression in compression(), src in content(), more: bool, inline_room in 0usize..5000,
         ) {
-            let (block, profile) = (BlockSize::DEFAULT, Profile::default());
-            let mut encoder = Encoder::new(&compression, block, &profile);
+            let (block, timings) = (BlockSize::DEFAULT, Timings::default());
+            let mut encoder = Encoder::new(&compression, block, &timings);
             let recipe = compression.recipe(Vec::new, block).unwrap();
             let next = if more { Next::More } else { Next::Nothing { inline_room } };
             let (mut extents, mut tails) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! What the data stage works on: cuts the tree's files into works, in their order.
+//! What the data stage works on: cuts the tree's files into works, in the order of reading.
 
 use super::chunk::{ChunkPlan, Ranges};
 use super::clones::Clones;
@@ -29,7 +29,7 @@ pub(super) enum Feed {
 pub(super) struct Feeder<'a> {
     shop: Shop<'a>,
     clones: &'a Clones,
-    nodes: std::ops::Range<u32>,
+    nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
     batch: Vec<NodeId>,
     batch_bytes: u64,
     /// Ranges of the large file that is being cut, from its last one on.
@@ -38,8 +38,7 @@ pub(super) struct Feeder<'a> {
 
 impl<'a> Feeder<'a> {
     pub(super) fn new(shop: Shop<'a>, clones: &'a Clones) -> Self {
-        let nodes = 0..shop.tree.nodes.len() as u32;
-        Self { shop, clones, nodes, batch: Vec::new(), batch_bytes: 0, cutting: None }
+        Self { shop, clones, nodes: shop.order.ids(), batch: Vec::new(), batch_bytes: 0, cutting: None }
     }
 
     pub(super) fn next(&mut self) -> Option<Feed> {
@@ -54,7 +53,7 @@ impl<'a> Feeder<'a> {
             if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= BATCH_FILES {
                 return Some(self.flush());
             }
-            let Some(id) = self.nodes.next().map(NodeId) else {
+            let Some(id) = self.nodes.next() else {
                 return (!self.batch.is_empty()).then(|| self.flush());
             };
             let node = self.shop.tree.node(id);

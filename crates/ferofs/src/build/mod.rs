@@ -13,6 +13,7 @@
 //! | [`heads`] | which inodes are compact, and how long each is | [`data`] |
 //! | [`content`] | where each file's bytes come from, and reading them | [`data`] |
 //! | [`clones`] | large files that are the same | [`feed`] |
+//! | [`order`] | what is read together stands together | [`feed`] |
 //! | [`feed`], [`segment`], [`twins`] | content: cut into works, read by workers, known again | [`encode`] |
 //! | [`compression`], [`encode`], [`dedupe`], [`log`] | what is asked for, content in extents | [`data`] |
 //! | [`data`], [`packed`], [`chunk`], [`index`] | appended in order, with what finds it again | [`emit`] |
@@ -23,10 +24,10 @@
 //! | [`front`] | the superblock, and tables that stand near it | [`output`] |
 //! | [`verify`] | the image, compared with the source | |
 //! | [`base`] | what a patch builds on | [`segment`] |
-//! | [`profile`] | where the time goes | |
+//! | [`timings`] | where the time goes | |
 //! | [`spill`], [`output`] | what waits for its place; the image itself | |
 //!
-//! An image is: block 0 with the superblock; data, in the order of the tree; metadata; shared xattrs. It
+//! An image is: block 0 with the superblock; data, in the order of reading; metadata, in that of the tree; shared xattrs. It
 //! does not depend on the number of workers. Nothing has the image's name before it is complete.
 
 mod amend;
@@ -52,15 +53,16 @@ pub(crate) mod layout;
 pub(crate) mod log;
 mod oci;
 pub(crate) mod open;
+pub(crate) mod order;
 pub(crate) mod output;
 pub(crate) mod packed;
-pub(crate) mod profile;
 mod refer;
 pub(crate) mod segment;
 mod sketch;
 pub(crate) mod sources;
 pub(crate) mod spill;
 mod tar;
+pub(crate) mod timings;
 pub(crate) mod tree;
 pub(crate) mod twins;
 pub(crate) mod verify;
@@ -94,13 +96,15 @@ pub use heads::{InodeForm, InodeOptions};
 pub use labels::{Labels, LabelsError};
 pub use oci::fault::OciFault;
 pub use oci::{OciOptions, Platform};
+pub use order::Hot;
+use order::Order;
 use output::Output;
-pub use profile::{Activity, Profile, Spent};
 use segment::Shop;
 pub use sketch::Misplaced;
 pub use sources::{Input, SourceData, Whiteouts, block_size};
 use spill::Spill;
 pub use tar::fault::ArchiveFault;
+pub use timings::{Activity, Spent, Timings};
 use tree::{Kind, NodeId};
 use twins::Twins;
 use verify::Verifier;
@@ -136,6 +140,8 @@ pub struct Options {
     pub compression: Option<Compression>,
     /// Files with the same content share it.
     pub share: bool,
+    /// What is read most comes first; not if content stays in its sources.
+    pub hot: Option<Hot>,
     /// The image's block size. Linux mounts those up to its page size.
     pub block_size: BlockSize,
     /// Number of worker threads; `None`: one for each processor that this process may use.
@@ -214,7 +220,7 @@ pub struct Progress {
     /// Bytes of content that were read and written.
     pub bytes_done: AtomicU64,
     /// Where the time goes.
-    pub profile: Profile,
+    pub timings: Timings,
 }
 
 impl Progress {
@@ -322,6 +328,7 @@ impl Options {
             oci: OciOptions::default(),
             compression: None,
             share: true,
+            hot: None,
             block_size: BlockSize::DEFAULT,
             workers: None,
             build_time: None,
@@ -429,6 +436,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let front = Front::new(&mut superblock, devices, &options.xattrs.table())?;
     let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
     let known = options.compression.as_ref().is_some_and(|c| c.dedupe).then(Known::default);
+    let order = Order::new(&tree, options.hot.as_ref());
     let twins = if options.share { Twins::new(&tree) } else { Twins::none(&tree) };
     let mut spill = Spill::new(temporary);
     output.pad_to(front.len())?;
@@ -436,17 +444,19 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         let room = refer::Room { options, tree: &tree, heads: &heads, contents: &contents };
         refer::run(room, &mut output, &mut spill)?
     } else if let Some(chunks) = &options.chunks {
-        let room = chunks::Room { options, chunks, tree: &tree, heads: &heads, contents: &contents };
+        let room =
+            chunks::Room { options, chunks, tree: &tree, order: &order, heads: &heads, contents: &contents };
         chunks::run(room, &mut output, device.as_mut(), &mut spill, &mut warnings)?
     } else {
         let shop = Shop {
             tree: &tree,
+            order: &order,
             heads: &heads,
             twins: &twins,
             known: known.as_ref(),
             base: None,
             contents: &contents,
-            profile: &options.progress.profile,
+            timings: &options.progress.timings,
             compression: options.compression.as_ref(),
             block: options.block_size,
             skip_unreadable: options.skip_unreadable,
@@ -491,9 +501,9 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         verifier.run(Box::new(output.reader()?), devices)?;
     }
     let verify_time = if options.verify { written.elapsed() } else { Duration::ZERO };
-    let profile = &options.progress.profile;
-    profile.add(Activity::Write, output.time_writing(), output.position() as usize);
-    profile.time(Activity::Sync, 0, || {
+    let timings = &options.progress.timings;
+    timings.add(Activity::Write, output.time_writing(), output.position() as usize);
+    timings.time(Activity::Sync, 0, || {
         device.map_or(Ok(()), Output::finish)?;
         output.finish()
     })?;

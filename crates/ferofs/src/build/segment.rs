@@ -12,7 +12,8 @@ use super::dedupe::{Known, Match};
 use super::encode::{Encoded, Encoder, End, Next, Seen, Sink};
 use super::heads::Heads;
 use super::index::Form;
-use super::profile::{Activity, Profile};
+use super::order::Order;
+use super::timings::{Activity, Timings};
 use super::tree::{NodeId, Tree};
 use super::twins::{Claim, Print, Twins};
 use crate::{Error, Result};
@@ -99,6 +100,7 @@ impl Done {
 #[derive(Clone, Copy)]
 pub(crate) struct Shop<'a> {
     pub(crate) tree: &'a Tree,
+    pub(crate) order: &'a Order,
     pub(crate) heads: &'a Heads,
     pub(crate) twins: &'a Twins,
     /// What extents can be shared, when deduplicating.
@@ -106,7 +108,7 @@ pub(crate) struct Shop<'a> {
     /// An image that is there already.
     pub(crate) base: Option<&'a dyn Base>,
     pub(crate) contents: &'a Contents,
-    pub(crate) profile: &'a Profile,
+    pub(crate) timings: &'a Timings,
     pub(crate) compression: Option<&'a Compression>,
     pub(crate) block: BlockSize,
     pub(crate) skip_unreadable: bool,
@@ -115,7 +117,7 @@ pub(crate) struct Shop<'a> {
 impl<'a> Shop<'a> {
     /// How `node` is encoded, if it is.
     fn recipe(&self, node: NodeId) -> Option<(&'a Compression, Recipe)> {
-        let compression = self.compression?;
+        let compression = self.compression.filter(|_| !self.order.is_stored(node))?;
         Some((compression, compression.recipe(|| self.tree.path_bytes(node), self.block)?))
     }
 
@@ -171,7 +173,7 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(shop: Shop<'a>) -> Self {
-        let encoder = shop.compression.map(|compression| Encoder::new(compression, shop.block, shop.profile));
+        let encoder = shop.compression.map(|compression| Encoder::new(compression, shop.block, shop.timings));
         Self { shop, encoder, input: Vec::new(), reader: Reader::new(shop.contents, shop.tree), number: 0 }
     }
 
@@ -208,9 +210,9 @@ impl<'a> Worker<'a> {
             result => result?,
         }
         done.bytes_read += size;
-        let claim = || shop.twins.claim(node, &self.input, || shop.print_form(node));
+        let claim = || shop.twins.claim(node, shop.order.rank(node), &self.input, || shop.print_form(node));
         let claim = match shop.twins.is_candidate(node) {
-            true => shop.profile.time(Activity::Hash, self.input.len(), claim),
+            true => shop.timings.time(Activity::Hash, self.input.len(), claim),
             false => Claim::Only,
         };
         let print = match claim {
@@ -384,6 +386,6 @@ impl<'a> Worker<'a> {
     /// Reads `len` bytes from `offset` into the input.
     fn read(&mut self, node: NodeId, offset: u64, len: usize) -> Result<()> {
         self.input.resize(len, 0);
-        self.shop.profile.time(Activity::Read, len, || self.reader.read(node, offset, &mut self.input))
+        self.shop.timings.time(Activity::Read, len, || self.reader.read(node, offset, &mut self.input))
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 use ferofs_format::FileOffset;
 use rustix::fs::{Mode, OFlags};
 
-use crate::read::{FileSource, Image};
+use crate::read::{ExtentData, FileSource, HotRange, Image, Location, Profile};
 
 struct Room {
     dir: tempfile::TempDir,
@@ -254,6 +254,38 @@ fn large_twins_are_stored_once() {
 }
 
 #[test]
+fn content_is_laid_out_as_it_is_read() {
+    let mut room = Room::new();
+    fs::create_dir_all(room.options.source.join("b/d")).unwrap();
+    let files = ["a", "b/c", "b/d/x", "b/e", "z"];
+    for (seed, name) in (1..).zip(files) {
+        room.write(name, prose(30_000, seed));
+    }
+    let order = |room: &Room| {
+        room.build();
+        let image = room.open();
+        let start = |name: &&str| {
+            let inode = image.resolve(name.as_ref(), false).unwrap();
+            match image.extents(&inode, FileOffset::new(0)).unwrap().next().unwrap().unwrap().data {
+                ExtentData::Encoded { at: Location::Device(_, pos), .. } => (pos, true),
+                ExtentData::Stored { at: Location::Device(_, pos) } => (pos, false),
+                other => panic!("{name}: {other:?}"),
+            }
+        };
+        let mut names = files.to_vec();
+        names.sort_by_key(start);
+        (names, files.into_iter().filter(|name| !start(name).1).collect::<Vec<_>>())
+    };
+    assert_eq!(order(&room), (files.to_vec(), vec![]));
+    let range = |reads, path: &str| HotRange { reads, start: 0, len: 65_536, path: path.into() };
+    let ranges = vec![range(7, "/z"), range(2, "/b/d/x"), range(1, "/gone")];
+    room.options.hot = Some(Hot { profile: Profile { ranges }, stored: 30_000 });
+    assert_eq!(order(&room), (vec!["b/d/x", "z", "a", "b/c", "b/e"], vec!["z"]));
+    room.options.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
+    assert_eq!(order(&room).0[..2], ["b/d/x", "z"]);
+}
+
+#[test]
 fn what_is_there_already_is_not_stored_again() {
     let mut room = Room::new();
     let book = prose(3 << 20, 1);
@@ -418,15 +450,17 @@ fn a_source_that_changes_is_named() {
         Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap(), &room.options.inodes, &contents)
             .unwrap();
     let twins = Twins::none(&tree);
+    let order = Order::new(&tree, None);
     let shop = Shop {
         tree: &tree,
+        order: &order,
         heads: &heads,
         twins: &twins,
         base: None,
         known: None,
         compression: room.options.compression.as_ref(),
         contents: &contents,
-        profile: &room.options.progress.profile,
+        timings: &room.options.progress.timings,
         block: room.options.block_size,
         skip_unreadable: false,
     };

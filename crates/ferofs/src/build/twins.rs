@@ -1,7 +1,7 @@
 //! Files with the same bytes share them: who is the first of its kind.
 //!
 //! Only files whose size another one has are looked at. A worker that meets content which a file before it in
-//! the tree has, by its hash, need not encode it; the thread that appends decides, so that the image does not
+//! the order of reading has, by its hash, need not encode it; the thread that appends decides, so that the image does not
 //! depend on who was faster.
 
 use std::collections::HashMap;
@@ -30,8 +30,8 @@ pub(crate) struct Twins {
     looks: bool,
     /// By node: another file has its size.
     candidates: Vec<bool>,
-    /// The first file known to have a content.
-    firsts: Mutex<HashMap<Print, NodeId>>,
+    /// Where the first file known to have a content stands in the order of reading.
+    firsts: Mutex<HashMap<Print, u32>>,
 }
 
 impl Twins {
@@ -80,8 +80,14 @@ impl Twins {
         self.candidates[id.index()]
     }
 
-    /// What to do with `content` of file `id`; `form` is whatever else decides what is stored of it.
-    pub(crate) fn claim(&self, id: NodeId, content: &[u8], form: impl FnOnce() -> Vec<u8>) -> Claim {
+    /// What to do with `content` of file `id`, the `rank`th; `form` is whatever else decides what is stored of it.
+    pub(crate) fn claim(
+        &self,
+        id: NodeId,
+        rank: u32,
+        content: &[u8],
+        form: impl FnOnce() -> Vec<u8>,
+    ) -> Claim {
         if !self.is_candidate(id) {
             return Claim::Only;
         }
@@ -90,11 +96,11 @@ impl Twins {
         let print = Print(*hasher.finalize().as_bytes());
         // A thread that panicked left the map whole.
         let mut firsts = self.firsts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let first = firsts.entry(print).or_insert(id);
-        match *first < id {
+        let first = firsts.entry(print).or_insert(rank);
+        match *first < rank {
             true => Claim::Twin(print),
             false => {
-                *first = id;
+                *first = rank;
                 Claim::First(print)
             }
         }
@@ -106,10 +112,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_in_the_tree_is_the_first_whoever_comes_first() {
+    fn the_first_in_order_is_the_first_whoever_comes_first() {
         let twins =
             Twins { looks: true, candidates: vec![true, true, true, false], firsts: Mutex::default() };
-        let claim = |n, content: &[u8]| twins.claim(NodeId(n), content, Vec::new);
+        let claim = |n, content: &[u8]| twins.claim(NodeId(n), n, content, Vec::new);
         let Claim::First(print) = claim(1, b"a") else { panic!("the first claim is no twin's") };
         assert_eq!(claim(2, b"a"), Claim::Twin(print));
         assert_eq!(claim(0, b"a"), Claim::First(print));

@@ -8,7 +8,7 @@ use ferofs_format::FileOffset;
 use super::*;
 use crate::build;
 use crate::claim::Claim;
-use crate::read::ExtentData;
+use crate::read::{ExtentData, Inode, Location};
 
 fn image_bytes() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
@@ -49,7 +49,7 @@ fn damaged_data_and_wrong_links_are_found() {
     let image = Image::open(bytes.clone()).unwrap();
     let file = image.resolve("text".as_ref(), true).unwrap();
     let extent = image.extents(&file, FileOffset::new(0)).unwrap().next().unwrap().unwrap();
-    let ExtentData::Encoded { at: crate::read::Location::Device(_, pos), .. } = extent.data else {
+    let ExtentData::Encoded { at: Location::Device(_, pos), .. } = extent.data else {
         panic!("{extent:?}");
     };
     let mut damaged = bytes.clone();
@@ -96,22 +96,30 @@ impl Tampered {
 
 #[test]
 fn overlaps_name_both_sides() {
-    let mut tampered = Tampered::new();
-    let text = tampered.image.resolve("text".as_ref(), false).unwrap();
-    let metadata = u32::try_from(text.place().pos.get() / 4096).unwrap();
-    let plain = tampered.inode("plain");
-    // The stored file's last block is now where the inodes are.
-    tampered.put(plain + 0x10, (metadata - 1).to_le_bytes());
-    let found = findings(tampered.bytes);
-    let finds = |path: &str, what, also: Option<&str>| {
-        found.iter().any(|found| {
+    let finds = |place: fn(&Image, &Inode) -> u64, path: &str, what, also: Option<&str>| {
+        let mut tampered = Tampered::new();
+        let text = tampered.image.resolve("text".as_ref(), false).unwrap();
+        let block = u32::try_from(place(&tampered.image, &text) / 4096).unwrap();
+        let plain = tampered.inode("plain");
+        // The stored file has two blocks: the second one is now there.
+        tampered.put(plain + 0x10, (block - 1).to_le_bytes());
+        let found = findings(tampered.bytes);
+        let is_found = found.iter().any(|found| {
             found.path == Path::new(path)
                 && found.corruption.fault == ferofs_format::Fault::Overlap(what)
                 && (also.is_none() || found.also.as_deref() == also.map(Path::new))
-        })
+        });
+        assert!(is_found, "{path}: {found:#?}");
     };
-    assert!(finds("plain", "metadata", None), "{found:#?}");
-    assert!(finds("text", "data", Some("plain")), "{found:#?}");
+    finds(|_, text| text.place().pos.get(), "plain", "metadata", None);
+    let second = |image: &Image, text: &Inode| {
+        let extent = image.extents(text, FileOffset::new(0)).unwrap().nth(1).unwrap().unwrap();
+        let ExtentData::Encoded { at: Location::Device(_, pos), .. } = extent.data else {
+            panic!("{extent:?}")
+        };
+        pos.get()
+    };
+    finds(second, "text", "data", Some("plain"));
 }
 
 #[test]

@@ -28,6 +28,7 @@ use super::{PatchFault, blocks, settings};
 use crate::build::content::Reader;
 use crate::build::data::{self, Content};
 use crate::build::heads::Heads;
+use crate::build::order::Order;
 use crate::build::output::Output;
 use crate::build::segment::Shop;
 use crate::build::spill::Spill;
@@ -420,14 +421,16 @@ impl Maker<'_> {
             None => None,
         };
         let twins = Twins::new(tree);
+        let order = Order::new(tree, None);
         let shop = Shop {
             tree,
+            order: &order,
             heads,
             twins: &twins,
             known: known.as_ref(),
             base: Some(&reuse),
             contents,
-            profile: &options.progress.profile,
+            timings: &options.progress.timings,
             compression,
             block: options.block_size,
             skip_unreadable: false,

@@ -1,6 +1,6 @@
 //! What was built, for people and for programs.
 
-use ferofs::build::{Activity, Profile, Summary};
+use ferofs::build::{Activity, Summary, Timings};
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -34,13 +34,13 @@ pub(super) fn text(summary: &Summary) -> String {
 }
 
 /// A table of what threads were busy with, in seconds of all of them together.
-pub(super) fn profile(summary: &Summary, profile: &Profile) -> String {
+pub(super) fn timings(summary: &Summary, timings: &Timings) -> String {
     let mut table = format!(
         "{} workers\n{:<10} {:>9} {:>12} {:>14}",
         summary.workers, "", "seconds", "bytes", "a second"
     );
     for activity in Activity::ALL {
-        let spent = profile.spent(activity);
+        let spent = timings.spent(activity);
         let seconds = spent.time.as_secs_f64();
         let (bytes, rate) = match spent.bytes {
             0 => (String::new(), String::new()),
@@ -53,7 +53,7 @@ pub(super) fn profile(summary: &Summary, profile: &Profile) -> String {
     }
     // Workers wait for each other, for the disk, and for the thread that writes.
     let own = [Activity::Read, Activity::Hash, Activity::Find, Activity::Encode];
-    let busy: f64 = own.iter().map(|activity| profile.spent(*activity).time.as_secs_f64()).sum();
+    let busy: f64 = own.iter().map(|activity| timings.spent(*activity).time.as_secs_f64()).sum();
     let idle = (summary.data_time.as_secs_f64() * summary.workers as f64 - busy).max(0.0);
     table + &format!("\n{:<10} {idle:>9.2}", "idle")
 }
@@ -70,7 +70,7 @@ const fn name(activity: Activity) -> &'static str {
 }
 
 /// One JSON object. Fields are only ever added.
-pub(super) fn json(summary: &Summary, profile: &Profile) -> String {
+pub(super) fn json(summary: &Summary, timings: &Timings) -> String {
     let warnings: Vec<String> = summary.warnings.iter().map(ToString::to_string).collect();
     json!({
         "uuid": uuid(&summary.uuid),
@@ -88,8 +88,8 @@ pub(super) fn json(summary: &Summary, profile: &Profile) -> String {
             "verify": summary.verify_time.as_secs_f64(),
         },
         "workers": summary.workers,
-        "profile": Activity::ALL.iter().map(|activity| {
-            let spent = profile.spent(*activity);
+        "timings": Activity::ALL.iter().map(|activity| {
+            let spent = timings.spent(*activity);
             let spent = json!({ "seconds": spent.time.as_secs_f64(), "bytes": spent.bytes });
             (name(*activity).to_owned(), spent)
         }).collect::<serde_json::Map<_, _>>(),

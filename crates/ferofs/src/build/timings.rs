@@ -36,7 +36,7 @@ pub struct Spent {
 
 /// Counters of all activities. Threads add to them at any time.
 #[derive(Debug, Default)]
-pub struct Profile {
+pub struct Timings {
     meters: [Meter; Activity::ALL.len()],
 }
 
@@ -46,7 +46,7 @@ struct Meter {
     bytes: AtomicU64,
 }
 
-impl Profile {
+impl Timings {
     /// What `activity` took so far.
     #[must_use]
     pub fn spent(&self, activity: Activity) -> Spent {
