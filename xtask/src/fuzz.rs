@@ -10,8 +10,18 @@ use ferofs_tests::scratch;
 
 use crate::shell;
 
-const TARGETS: [&str; 8] =
-    ["superblock", "inode", "directory", "xattr", "map", "codec_decode", "codec_round_trip", "image"];
+const TARGETS: [&str; 10] = [
+    "superblock",
+    "inode",
+    "directory",
+    "xattr",
+    "map",
+    "codec_decode",
+    "codec_round_trip",
+    "image",
+    "tar",
+    "patch",
+];
 
 /// What cargo-fuzz passes: edge counters and comparisons for libFuzzer.
 const FLAGS: &str = "-Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -60,6 +70,12 @@ pub(crate) fn fuzz(options: &[&str]) -> Result<()> {
 
 /// Puts images and pieces of them into a target's corpus, as `cargo xtask mutate` made them.
 fn seed(target: &str, corpus: &Path) -> Result<()> {
+    match target {
+        "tar" => return seed_archives(corpus),
+        // It has what it edits.
+        "patch" => return Ok(()),
+        _ => {}
+    }
     let images = scratch::target_dir().join("mutate");
     let Ok(images) = fs::read_dir(&images) else {
         eprintln!("no seeds: run `cargo xtask mutate --images 1` first");
@@ -90,6 +106,34 @@ fn seed(target: &str, corpus: &Path) -> Result<()> {
             }
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// Small archives in tar's formats, each after the byte that says what to do with it.
+fn seed_archives(corpus: &Path) -> Result<()> {
+    let room = tempfile::tempdir()?;
+    let source = room.path().join("source");
+    let long = "a-long-name".repeat(20);
+    fs::create_dir_all(source.join("dir"))?;
+    for name in ["file", "dir/other", "dir/.wh.gone", long.as_str()] {
+        fs::write(source.join(name), name.repeat(40))?;
+    }
+    fs::hard_link(source.join("file"), source.join("dir/link"))?;
+    std::os::unix::fs::symlink("../file", source.join("dir/symlink"))?;
+    fs::File::create(source.join("holes"))?.set_len(100_000)?;
+    for (number, format) in ["v7", "oldgnu", "gnu", "ustar", "posix"].iter().enumerate() {
+        let tar = room.path().join(format);
+        let mut command = Command::new("tar");
+        command.args(["--format", format, "-cf"]).arg(&tar).arg("-C").arg(&source);
+        // The others have no long names, and no holes.
+        if matches!(*format, "v7" | "ustar") {
+            command.arg("--exclude=a-long*");
+        } else {
+            command.arg("--sparse");
+        }
+        shell::run(command.arg("."))?;
+        fs::write(corpus.join(format), [vec![number as u8], fs::read(&tar)?].concat())?;
     }
     Ok(())
 }

@@ -69,6 +69,23 @@ fn small() -> tree::Options {
 }
 
 #[test]
+fn room_is_reserved_for_the_content_of_tars() {
+    let stage = Stage::bare();
+    for name in ["a", "b"] {
+        fs::write(stage.source().join(name), [7; 10_000]).unwrap();
+    }
+    let (tar, image) = (stage.path("tar"), stage.path("image"));
+    Run::new("tar").arg("-cf").arg(&tar).arg("-C").args([&stage.source(), Path::new(".")]).run().success();
+    bare_mkfs(&stage).args(["--clean=rvsp", "--tar=f"]).args([&image, &tar]).run().success();
+    sound(&image);
+    assert!(fs::metadata(&image).unwrap().len() > 2 * 3 * 4096);
+    let shown = stage.extract(&image, "shown");
+    for name in ["a", "b"] {
+        assert!(fs::read(shown.join(name)).unwrap() == [0; 10_000]);
+    }
+}
+
+#[test]
 fn metadata_is_stored_as_asked_and_shown_as_it_was() {
     let stage = Stage::new(&small());
     for options in [

@@ -10,7 +10,7 @@ use ferofs_tests::rng::Rng;
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, compare, ferofs, need, tree, update};
 
-use crate::mkfs::sound;
+use crate::mkfs::{bare_mkfs, sound};
 use crate::stage::{Stage, full, same};
 
 /// Ways to encode, as options of `ferofs build`.
@@ -75,6 +75,63 @@ fn chains_of_updates_show_each_tree() {
             (false, _) => 1,
         };
         chain(&stage, options, steps);
+    }
+}
+
+#[test]
+fn what_is_added_lies_over_what_was_there() {
+    if !need::kernel_erofs("images with additions through the kernel") || !need::fuse("the same through FUSE")
+    {
+        return;
+    }
+    for options in ["-z none", "-z lz4 -C 16K -E fragments", "-z zstd -C 64K -E 48bit"] {
+        let stage = Stage::new(&tree::Options::small());
+        let (upper, before, after) = (stage.directory("upper"), stage.path("before"), stage.path("after"));
+        let write = |root: &Path, name: &str, content: Content, len| {
+            let path = root.join("over").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content.bytes(len, &mut Rng::new(len as u64))).unwrap();
+        };
+        for name in ["kept", "replaced", "file-to-dir", "dir-to-file/x", "dir/kept"] {
+            write(&stage.source(), name, Content::Text, 9_000);
+        }
+        for name in ["replaced", "file-to-dir/y", "dir-to-file", "dir/new", "one"] {
+            write(&upper, name, Content::Mixed, 90_000);
+        }
+        fs::hard_link(upper.join("over/one"), upper.join("over/dir/two")).unwrap();
+        let image = stage.build("image", options.split(' '));
+        update::copy(&stage.source(), &before).unwrap();
+        update::copy(&stage.source(), &after).unwrap();
+        fs::remove_dir_all(after.join("over/dir-to-file")).unwrap();
+        fs::remove_file(after.join("over/file-to-dir")).unwrap();
+        Run::new("cp").arg("-a").arg(upper.join(".")).arg(&after).run().success();
+        let base = stage.path("base");
+        fs::copy(&image, &base).unwrap();
+
+        ferofs().args(["patch", "add", "--verify"]).args([&image, &upper]).run().success();
+        sound(&image);
+        assert_shows(&stage, &image, &after);
+        let again = ferofs().args(["patch", "add", "--json"]).args([&image, &upper]).run().success();
+        assert_eq!(again.stdout, b"null\n");
+        ferofs().args(["patch", "rollback"]).arg(&image).run().success();
+        assert_shows(&stage, &image, &before);
+
+        // The same from a tar, as mkfs.erofs has it.
+        let tar = stage.path("tar");
+        Run::new("tar")
+            .args(["--format=posix", "--xattrs", "-cf"])
+            .arg(&tar)
+            .arg("-C")
+            .args([&upper, Path::new(".")])
+            .run()
+            .success();
+        bare_mkfs(&stage)
+            .args(["--quiet", "--incremental=data", "--tar=f"])
+            .args([&base, &tar])
+            .run()
+            .success();
+        sound(&base);
+        assert_shows(&stage, &base, &after);
     }
 }
 

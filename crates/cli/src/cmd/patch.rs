@@ -12,9 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Subcommand;
 use ferofs::build::{Exclude, Input, build};
 use ferofs::patch::{
-    CreateOptions, Encoding, FileMedium, Patch, apply, create, log, rollback, squash_options,
+    CreateOptions, Created, Encoding, FileMedium, Patch, add, apply, create, log, rollback, squash_options,
 };
-use ferofs::read::FileSource;
+use ferofs::read::{FileSource, Image};
 
 use super::build::{size, source_date_epoch};
 use super::cancel_on_signals;
@@ -31,6 +31,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum Command {
     Create(Box<CreateArgs>),
+    Add(AddArgs),
     Show(ShowArgs),
     Apply(ApplyArgs),
     Log(LogArgs),
@@ -106,6 +107,48 @@ struct CreateArgs {
     json: bool,
 }
 
+/// Lay a directory or a tar archive over what an image shows, in place
+///
+/// Files replace those of the same name, directories keep what they have. The image is the old one or the new one at any
+/// time, also after a power cut, and `rollback` leads back.
+#[derive(clap::Args)]
+struct AddArgs {
+    /// The image: a file or a block device
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// What is added: a directory or a tar archive
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+
+    #[command(flatten)]
+    encoding: EncodingArgs,
+
+    /// Use no feature that the image does not have, so that the same kernels mount it
+    #[arg(long)]
+    keep_features: bool,
+
+    /// Give what is added this time, in seconds since 1970
+    #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
+    all_time: Option<i64>,
+
+    /// Make root own what is added
+    #[arg(long)]
+    all_root: bool,
+
+    /// When it was added, in seconds since 1970 [default: now]
+    #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
+    time: Option<i64>,
+
+    /// Compare what will come out with image and source before the image is changed
+    #[arg(long)]
+    verify: bool,
+
+    /// Print what was added as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
 /// Tell what a patch is for, how large it is, and why
 #[derive(clap::Args)]
 struct ShowArgs {
@@ -177,6 +220,7 @@ struct SquashArgs {
 pub(crate) fn run(args: &Args) -> Outcome {
     match &args.command {
         Command::Create(args) => run_create(args),
+        Command::Add(args) => run_add(args),
         Command::Show(args) => show::run(&args.patch, args.files, args.json),
         Command::Apply(args) => run_apply(args),
         Command::Log(args) => run_log(args),
@@ -195,27 +239,49 @@ fn run_create(args: &CreateArgs) -> Outcome {
     new.all_time = args.all_time.map(|secs| ferofs::build::Timestamp { secs, nanos: 0 });
     new.excludes = args.exclude.iter().cloned().map(Exclude::Path).collect();
     (new.force_uid, new.force_gid) = (args.all_root.then_some(0), args.all_root.then_some(0));
-    let block = ferofs::read::Image::open(FileSource::open(&args.old, 0).map_err(Failure::from_named)?);
-    let block = block.about(&args.old)?.superblock().block_size;
-    options.encoding = match args.encoding.compression(&args.old, block)? {
-        None => Encoding::AsOld,
-        Some(None) => Encoding::Stored,
-        Some(Some(compression)) => Encoding::With(compression),
-    };
+    options.encoding = args.encoding.for_image(&args.old)?;
     options.keep_features = args.keep_features;
     options.loose_parents = args.loose_parents;
     let cancel = Arc::clone(&options.build.cancel);
     cancel_on_signals(&cancel)?;
     let created = create(&args.old, &options, &args.output).about(&args.old)?;
+    tell(&created, args.json);
+    Ok(0)
+}
+
+fn run_add(args: &AddArgs) -> Outcome {
+    let mut options = CreateOptions::new(&args.source);
+    let new = &mut options.build;
+    new.input = Input::detect(&args.source);
+    if !matches!(new.input, Input::Directory | Input::Archive) {
+        return Err(Failure::about(&args.source, "neither a directory nor a tar archive: see ferofs build"));
+    }
+    new.workers = args.encoding.workers;
+    new.verify = args.verify;
+    new.build_time = args.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
+    new.all_time = args.all_time.map(|secs| ferofs::build::Timestamp { secs, nanos: 0 });
+    (new.force_uid, new.force_gid) = (args.all_root.then_some(0), args.all_root.then_some(0));
+    options.encoding = args.encoding.for_image(&args.image)?;
+    options.keep_features = args.keep_features;
+    cancel_on_signals(&Arc::clone(&options.build.cancel))?;
+    match add(&args.image, &options).about(&args.image)? {
+        Some(added) => tell(&added, args.json),
+        None if args.json => println!("null"),
+        None if std::io::stdout().is_terminal() => println!("nothing new"),
+        None => {}
+    }
+    Ok(0)
+}
+
+fn tell(created: &Created, json: bool) {
     for warning in &created.warnings {
         eprintln!("ferofs: {warning}");
     }
-    if args.json {
-        println!("{}", show::created_json(&created));
+    if json {
+        println!("{}", show::created_json(created));
     } else if std::io::stdout().is_terminal() {
-        println!("{}", show::created_text(&created));
+        println!("{}", show::created_text(created));
     }
-    Ok(0)
 }
 
 fn run_apply(args: &ApplyArgs) -> Outcome {
@@ -258,6 +324,16 @@ fn run_squash(args: &SquashArgs) -> Outcome {
 }
 
 impl EncodingArgs {
+    /// How what is new for `image` is encoded.
+    fn for_image(&self, image: &Path) -> Result<Encoding, Failure> {
+        let opened = Image::open(FileSource::open(image, 0).map_err(Failure::from_named)?).about(image)?;
+        Ok(match self.compression(image, opened.superblock().block_size)? {
+            None => Encoding::AsOld,
+            Some(None) => Encoding::Stored,
+            Some(Some(compression)) => Encoding::With(compression),
+        })
+    }
+
     /// What was asked for: `None`: as it was; `Some(None)`: no compression.
     #[allow(clippy::option_option, reason = "not to ask, and to ask for none, are two answers")]
     fn compression(

@@ -9,6 +9,7 @@ mod args;
 mod block_list;
 #[cfg(test)]
 mod callers;
+mod incremental;
 mod posix;
 mod sources;
 
@@ -297,6 +298,9 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     };
     let mut options = args.options().map_err(|refusal| Failure::about(&args.image, refusal))?;
     args.load(&mut options)?;
+    if args.incremental.is_some() {
+        return args.add(options);
+    }
     let quiet = args.quiet || args.debug == Some(0);
     let code =
         crate::cmd::build::execute(&options, &args.image, Voice { quiet, json: false, timings: false })?;

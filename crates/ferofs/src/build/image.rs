@@ -21,6 +21,9 @@ use crate::{Error, Result};
 /// Where the magic of an EROFS image is, and the magic.
 const MAGIC: (u64, [u8; 4]) = (1024, [0xe2, 0xe1, 0xf5, 0xe0]);
 
+/// The number of [`Options::below`].
+pub(crate) const BELOW: u16 = 0;
+
 /// An image that content is read from.
 #[derive(Debug)]
 pub(crate) struct SourceImage {
@@ -111,7 +114,8 @@ pub(crate) fn read(
     sketch: &mut Sketch,
 ) -> Result<()> {
     let source = contents.image(number);
-    let layer = Layer { image: source.image(), number, whiteouts, name: source.medium.name() };
+    let settled = options.below.is_some() && number == BELOW;
+    let layer = Layer { image: source.image(), number, whiteouts, settled, name: source.medium.name() };
     let root = layer.image.root().map_err(|e| in_source(layer.name.to_owned(), e))?;
     let mut seen = HashSet::from([root.nid()]);
     // The first name of each file that may have several.
@@ -154,6 +158,8 @@ struct Layer<'a> {
     image: &'a Image,
     number: u16,
     whiteouts: Whiteouts,
+    /// Options leave its files as they are.
+    settled: bool,
     name: &'a Path,
 }
 
@@ -204,6 +210,7 @@ impl Layer<'_> {
             gid: disk.gid,
             mtime: disk.mtime,
             xattrs: sketch.attributes(xattrs),
+            settled: self.settled,
         };
         sketch.put(path, draft).map_err(misplaced)?;
         if self.whiteouts != Whiteouts::Keep {

@@ -46,7 +46,7 @@ mod feed;
 mod front;
 mod fs_config;
 pub(crate) mod heads;
-mod image;
+pub(crate) mod image;
 pub(crate) mod index;
 mod labels;
 pub(crate) mod layout;
@@ -128,6 +128,9 @@ pub struct Options {
     pub input: Input,
     /// More sources of the same kind: layers over the first one, the topmost last.
     pub upper: Vec<PathBuf>,
+    /// An EROFS image that the sources are laid over. What they leave of it stays as it is, whatever other options say of
+    /// owners, times and excludes.
+    pub below: Option<PathBuf>,
     /// Where content stays, or goes.
     pub source_data: SourceData,
     /// What becomes of whiteouts in archives and images.
@@ -322,6 +325,7 @@ impl Options {
             source: source.into(),
             input: Input::Directory,
             upper: Vec::new(),
+            below: None,
             source_data: SourceData::default(),
             whiteouts: Whiteouts::default(),
             strip_overlay: false,

@@ -13,6 +13,11 @@ use rustix::fs::{AtFlags, CWD};
 use crate::read::FileSource;
 use crate::{Error, Result};
 
+/// What tells a file from all others that are there.
+pub(crate) fn file_id(meta: &std::fs::Metadata) -> (u32, u32, u64) {
+    (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()), meta.ino())
+}
+
 /// Bytes gathered before a write.
 const BUFFER: usize = 1 << 20;
 
@@ -143,7 +148,7 @@ impl Output {
         [std::fs::metadata(&self.path).ok(), self.file.metadata().ok()]
             .into_iter()
             .flatten()
-            .map(|meta| (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()), meta.ino()))
+            .map(|meta| file_id(&meta))
             .collect()
     }
 

@@ -47,12 +47,19 @@ struct Run {
 /// A range of a file: on a device, or to be copied.
 type Found = (std::ops::Range<u64>, Option<(DeviceId, u64)>);
 
-/// Fails if the options do not go with content that stays in its sources.
+/// Fails if the options do not go with content that is not the image's own.
 pub(crate) fn check(options: &Options) -> Result<()> {
-    if options.source_data != SourceData::Referred {
-        return Ok(());
+    let plain = options.compression.is_none() && options.chunks.is_none();
+    match options.source_data {
+        SourceData::Referred => {}
+        SourceData::Reserved if options.input != Input::Archive || !plain => {
+            let problem = "room is reserved for that of archives, as it is";
+            return Err(Error::Option { option: "content", problem });
+        }
+        SourceData::Copied | SourceData::Absent | SourceData::Reserved => return Ok(()),
     }
     let problem = match options.input {
+        _ if options.below.is_some() => "it stays in its sources, which an image below has no place among",
         Input::Archive | Input::Image if options.compression.is_some() => {
             "it stays as it is: nothing is compressed"
         }

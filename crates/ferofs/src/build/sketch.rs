@@ -4,6 +4,7 @@
 //! Entries are put into a layer. [`whiteouts`] remove what lower layers had, wherever they stand in their own; what is left
 //! at the end is given numbers ([`number`]).
 
+mod lay;
 mod number;
 pub(crate) mod overlay;
 mod whiteouts;
@@ -46,6 +47,8 @@ pub(crate) struct Draft {
     pub(crate) gid: u32,
     pub(crate) mtime: Timestamp,
     pub(crate) xattrs: Rc<Attributes>,
+    /// The options have been applied, or do not apply.
+    pub(crate) settled: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -147,7 +150,15 @@ impl Sketch {
     fn implied(&mut self) -> Draft {
         let xattrs = self.attributes(Vec::new());
         let body = Body::Directory(Names::new());
-        Draft { body, permissions: IMPLIED_PERMISSIONS, uid: 0, gid: 0, mtime: self.time, xattrs }
+        Draft {
+            body,
+            permissions: IMPLIED_PERMISSIONS,
+            uid: 0,
+            gid: 0,
+            mtime: self.time,
+            xattrs,
+            settled: false,
+        }
     }
 
     fn add(&mut self, draft: Draft) -> Result<FileId, Misplaced> {

@@ -12,8 +12,8 @@ use super::sketch::Sketch;
 use super::tar::tape::Tape;
 use super::tree::Tree;
 use super::{Options, Warning, image, oci, tar, walk};
-use crate::Result;
 use crate::read::{FileSource, Image};
+use crate::{Error, Result};
 
 /// What the source is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,9 @@ pub enum SourceData {
     Copied,
     /// The archive has none, just headers; files are as large as these say, and all zeroes.
     Absent,
+    /// It is left out of the image, which has room for it: archives' files are stored plain, and all zeroes. Whoever is to
+    /// fill the room wants neither [`Options::share`] nor tails behind inodes.
+    Reserved,
     /// It stays in the archives or images, plain, which are the image's extra devices (Linux 5.16). The image's block
     /// size must be the sources': see [`block_size`].
     Referred,
@@ -90,25 +93,37 @@ pub(crate) fn gather(
     time: Timestamp,
     warnings: &mut Vec<Warning>,
 ) -> Result<(Tree, Contents)> {
-    if options.input == Input::Directory {
+    if options.input == Input::Directory && options.below.is_none() {
         let contents = Contents::directory(&options.source)?;
         let tree = walk::walk(options, contents.root()?, avoid, warnings)?;
         return Ok((tree, contents));
     }
-    let mut contents = Contents::archives(temporary, &options.source);
+    let mut contents = match options.input {
+        Input::Directory => Contents::directory(&options.source)?,
+        _ => Contents::archives(temporary, &options.source),
+    };
     contents.keeps_devices = options.source_data == SourceData::Referred;
     let mut sketch = Sketch::new(time);
+    if let Some(below) = &options.below {
+        let number = contents.add_image(below)?;
+        image::read(options, number, Whiteouts::Keep, &contents, &mut sketch)?;
+    }
     for (layer, source) in std::iter::once(&options.source).chain(&options.upper).enumerate() {
-        if layer > 0 {
+        if layer > 0 || options.below.is_some() {
             sketch.next_layer();
         }
         match options.input {
+            Input::Directory => {
+                let tree = walk::walk(options, contents.root()?, avoid, warnings)?;
+                let misplaced = |(path, fault)| Error::Misplaced { path: options.source.join(path), fault };
+                sketch.lay(&tree).map_err(misplaced)?;
+            }
             Input::Oci => oci::read(options, source, &mut contents, &mut sketch, warnings)?,
             Input::Image => {
                 let number = contents.add_image(source)?;
                 image::read(options, number, options.whiteouts, &contents, &mut sketch)?;
             }
-            Input::Archive | Input::Directory => {
+            Input::Archive => {
                 let tape = Tape::open(source, options, &mut contents)?;
                 tar::read(options, tape, options.whiteouts, &mut contents, &mut sketch, warnings)?;
             }

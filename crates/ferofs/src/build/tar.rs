@@ -133,7 +133,7 @@ impl Reading<'_> {
         let xattrs = self.sketch.attributes(xattrs);
         let body = match member.kind {
             MemberKind::Regular(stored) => {
-                let copies = self.options.source_data != SourceData::Absent;
+                let copies = matches!(self.options.source_data, SourceData::Copied | SourceData::Referred);
                 let contents = copies.then_some(&mut *self.contents);
                 let data = members.data(&path, offset, stored, contents)?;
                 self.regular(&data, copies).map_err(|fault| wrong(members, fault))?
@@ -153,7 +153,7 @@ impl Reading<'_> {
             }
         };
         let Member { permissions, uid, gid, mtime, .. } = member;
-        let draft = Draft { body, permissions, uid, gid, mtime, xattrs };
+        let draft = Draft { body, permissions, uid, gid, mtime, xattrs, settled: false };
         self.sketch.put(&path, draft).map_err(|fault| wrong(members, fault.into()))
     }
 
@@ -174,7 +174,9 @@ impl Reading<'_> {
         } else {
             Origin::Place(data.place)
         };
-        Ok(Body::Regular { size, origin, sparse: data.pieces.is_some() || origin == Origin::Zeroes })
+        let is_reserved = self.options.source_data == SourceData::Reserved;
+        let has_holes = data.pieces.is_some() || origin == Origin::Zeroes;
+        Ok(Body::Regular { size, origin, sparse: has_holes && !is_reserved })
     }
 
     /// Does what a whiteout says; `None` if `member` is none.

@@ -103,6 +103,22 @@ pub struct Created {
 /// [`PatchFault::Unchanged`], [`PatchFault::NoRootSlot`] and others in [`Error::Patch`]; what building can fail with. There
 /// is no patch then.
 pub fn create(old: &Path, options: &CreateOptions, patch: &Path) -> Result<Created> {
+    let temporary = patch.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
+    let mut output = Output::create(patch, 0)?;
+    let avoid = output.own_files();
+    let created = make(old, options, &avoid, temporary, &mut output)?;
+    output.finish()?;
+    Ok(created)
+}
+
+/// Makes a patch, and appends it to `output`. The files of `avoid` are no part of the new tree.
+pub(super) fn make(
+    old: &Path,
+    options: &CreateOptions,
+    avoid: &[(u32, u32, u64)],
+    temporary: &Path,
+    output: &mut Output,
+) -> Result<Created> {
     let base: Arc<dyn Source> = Arc::new(FileSource::open(old, 0)?);
     let front = Front::read(&*base)?;
     if front.superblock().extra_devices > 0 {
@@ -113,13 +129,10 @@ pub fn create(old: &Path, options: &CreateOptions, patch: &Path) -> Result<Creat
     let image = Image::open_with(Box::new(Arc::clone(&base)), Vec::new(), &opening)?;
     let build = settle_options(options, &image);
     build.check_cancelled()?;
-    let temporary = patch.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
-    let output = Output::create(patch, 0)?;
     let mut warnings = Vec::new();
     let time = build.build_time.unwrap_or_else(crate::build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
-    let (tree, contents) =
-        crate::build::sources::gather(&build, &output.own_files(), temporary, stamp, &mut warnings)?;
+    let (tree, contents) = crate::build::sources::gather(&build, avoid, temporary, stamp, &mut warnings)?;
     let survey = Survey::new(&image, &build)?;
     let pair = Pair { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents };
     let fates = Fates::new(pair)?;
@@ -591,7 +604,7 @@ impl Maker<'_> {
         &self,
         mut region: Region,
         time: i64,
-        mut output: Output,
+        output: &mut Output,
         warnings: Vec<Warning>,
     ) -> Result<Created> {
         let options = self.pair.options;
@@ -618,7 +631,6 @@ impl Maker<'_> {
             metadata_len: region.metadata_len,
         };
         let patch_len = file::write(&header, &pieces, &region.changes, |bytes| output.append(bytes))?;
-        output.finish()?;
         Ok(Created {
             patch_len,
             growth: end - start,

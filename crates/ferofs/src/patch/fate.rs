@@ -14,7 +14,8 @@ use super::parallel::parallel;
 use super::survey::{OldFile, Survey, name_hash};
 use crate::Result;
 use crate::build::Options;
-use crate::build::content::{Contents, Reader};
+use crate::build::content::{Contents, Origin, Reader};
+use crate::build::image::BELOW;
 use crate::build::tree::{Kind, NodeId, Tree};
 use crate::read::{Image, Inode};
 
@@ -229,6 +230,12 @@ impl Pair<'_> {
         Ok(found == expected)
     }
 
+    /// Whether the content of `node` is that of the old inode `nid` itself.
+    fn is_itself(&self, node: NodeId, nid: Nid) -> bool {
+        let itself = Origin::Image { image: BELOW, nid };
+        self.options.below.is_some() && self.tree.node(node).origin == itself
+    }
+
     /// Says which regular files differ from their counterparts of the same size.
     fn compare(&self, counterparts: &[Option<Nid>], like: &[Likeness]) -> Result<Vec<AtomicBool>> {
         let differ: Vec<AtomicBool> = like.iter().map(|_| AtomicBool::new(false)).collect();
@@ -236,6 +243,7 @@ impl Pair<'_> {
         for node in self.tree.ids() {
             if let (Kind::Regular { .. }, Some(nid), true) =
                 (self.tree.node(node).kind, counterparts[node.index()], like[node.index()].same_size)
+                && !self.is_itself(node, nid)
             {
                 let pieces = self.tree.node(node).size.div_ceil(PIECE);
                 tasks.extend((0..pieces).map(|piece| (node, nid, piece * PIECE)));

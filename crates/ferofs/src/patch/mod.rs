@@ -9,6 +9,7 @@
 //! | [`root`], [`metadata`] | where the new root goes; new inodes and directories | [`payload`] |
 //! | [`payload`], [`file`](mod@file) | the patch file | |
 //! | [`apply`](mod@apply), [`overlay`](mod@overlay) | the other end: in place, and in memory | |
+//! | [`add`](mod@add) | both ends at once: more files for an image | |
 //! | [`history`], [`rollback`](mod@rollback), [`squash`](mod@squash) | what an image was, and going back | |
 //! | [`sector`], [`digest`], [`parallel`] | the superblock's sector, digests of images, threads | |
 //!
@@ -42,6 +43,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod add;
 mod apply;
 mod blocks;
 mod create;
@@ -63,6 +65,7 @@ mod settings;
 mod squash;
 mod survey;
 
+pub use add::add;
 pub use apply::{FileMedium, Medium, apply, overlay};
 pub use create::{CreateOptions, Created, Encoding, create};
 pub use fault::PatchFault;

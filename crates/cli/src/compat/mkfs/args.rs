@@ -102,11 +102,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES")]
     pub(super) chunksize: Option<u64>,
 
-    /// Build anew (default): data takes all content, rvsp and 0 leave it out
+    /// Build anew (default): data takes all content, rvsp reserves room for that of a tar; 0 is taken as data
     #[arg(long, value_name = "data|rvsp|0", num_args = 0..=1, require_equals = true, default_missing_value = "data")]
     pub(super) clean: Option<String>,
 
-    /// Append to the image
+    /// Add to the image, in place: what the source holds is laid over what it shows
     #[arg(long, value_name = "data|rvsp|0", num_args = 0..=1, require_equals = true, default_missing_value = "data")]
     pub(super) incremental: Option<String>,
 

@@ -66,7 +66,29 @@ fn takes_tars_as_container_tools_give_them() {
     assert_eq!((file.source_data, file.strip_overlay), (SourceData::Absent, true));
     assert!(options("mkfs.erofs --tar=x IMG TAR").unwrap_err().starts_with("--tar x: "));
     assert!(options("mkfs.erofs IMG").unwrap_err().starts_with("SOURCE"));
-    assert!(options("mkfs.erofs --incremental IMG DIR").unwrap_err().starts_with("--incremental"));
+    let reserved = options("mkfs.erofs --clean=rvsp --tar=i IMG TAR").unwrap();
+    assert_eq!((reserved.source_data, reserved.share), (SourceData::Reserved, false));
+    assert!(options("mkfs.erofs --clean=rvsp -zlz4 --tar=f IMG TAR").unwrap_err().starts_with("-z lz4: "));
+    assert!(options("mkfs.erofs --clean=some IMG TAR").unwrap_err().starts_with("--clean some: "));
+}
+
+#[test]
+fn adds_to_images() {
+    for line in ["--incremental IMG", "--incremental=data -zlz4hc IMG", "--tar=f --incremental IMG"] {
+        assert!(options(&format!("mkfs.erofs {line} .")).is_ok(), "{line}");
+    }
+    for line in [
+        "--incremental=all IMG",
+        "--incremental=rvsp --tar=f IMG",
+        "--incremental --tar=i IMG",
+        "--incremental --tar=f --exclude-path=a IMG",
+        "--incremental --clean IMG",
+        "--incremental -U clear IMG",
+        "--incremental --chunksize=4096 IMG",
+    ] {
+        let refused = options(&format!("mkfs.erofs {line} .")).unwrap_err();
+        assert!(refused.starts_with("--incremental"), "{line}: {refused}");
+    }
 }
 
 #[test]

@@ -18,12 +18,10 @@ impl Args {
                 return Err(refusal("SOURCE", String::new(), reason));
             }
         };
-        if let Some(mode) = &self.incremental {
-            let reason = "images are not appended to; build a new one";
-            return Err(refusal("--incremental", mode.clone(), reason));
-        }
-        if let Some(mode) = self.clean.as_deref().filter(|mode| !matches!(*mode, "" | "data")) {
-            return Err(refusal("--clean", mode.to_owned(), "only data, all of it, is supported"));
+        for (option, mode) in [("--clean", &self.clean), ("--incremental", &self.incremental)] {
+            if let Some(mode) = mode.as_ref().filter(|mode| !matches!(mode.as_str(), "data" | "rvsp" | "0")) {
+                return Err(refusal(option, mode.clone(), "there are data, rvsp and 0"));
+            }
         }
         let mut options = Options::new(first);
         options.input = match (&self.tar, &self.oci) {
@@ -38,8 +36,13 @@ impl Args {
             let reason = "several sources are merged if all of them are EROFS images";
             return Err(refusal("SOURCE", second.to_string_lossy().into_owned(), reason));
         }
+        self.refuse_for_incremental(options.input)?;
         options.upper = upper.to_vec();
         options.source_data = self.source_data(options.input)?;
+        if options.source_data == SourceData::Reserved {
+            // Room that is shared, or behind an inode, is not what anybody fills.
+            (options.share, options.inodes.inline_data) = (false, false);
+        }
         let merged = !options.upper.is_empty();
         options.whiteouts = if self.aufs || merged { Whiteouts::Overlay } else { Whiteouts::Keep };
         options.strip_overlay = match self.ovlfs_strip.as_deref() {
@@ -83,7 +86,7 @@ impl Args {
     fn source_data(&self, input: Input) -> Result<SourceData, Refusal> {
         let refers = match self.tar.as_deref() {
             None => input == Input::Image && self.clean.is_none(),
-            Some(mode) => mode == "i",
+            Some(mode) => mode == "i" && self.clean.as_deref() != Some("rvsp"),
         };
         if refers {
             let value = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -94,10 +97,22 @@ impl Args {
                 (None, None) => Ok(SourceData::Referred),
             };
         }
-        match self.tar.as_deref() {
-            None | Some("f") => Ok(SourceData::Copied),
-            Some("headerball") => Ok(SourceData::Absent),
-            Some(other) => {
+        let reserves = self.clean.as_deref() == Some("rvsp");
+        match (self.tar.as_deref(), input) {
+            (_, Input::Archive) if reserves => match &self.compressor {
+                Some(name) => {
+                    Err(refusal("-z", name.clone(), "--clean=rvsp reserves room for plain content"))
+                }
+                None => Ok(SourceData::Reserved),
+            },
+            (_, Input::Image) if reserves => {
+                let reason = "room is reserved for the content of a tar; take content over with --clean=data";
+                Err(refusal("--clean", "rvsp".into(), reason))
+            }
+            // Of directories nothing but all content is taken, as by erofs-utils.
+            (None | Some("f"), _) => Ok(SourceData::Copied),
+            (Some("headerball"), _) => Ok(SourceData::Absent),
+            (Some(other), _) => {
                 let reason = if other.contains(',') {
                     "maps of blocks are not written"
                 } else {

@@ -29,7 +29,7 @@ impl Sketch {
                 if options.strip_overlay && draft.is_whiteout() {
                     continue;
                 }
-                if options.is_excluded(&join(&path, &name)) {
+                if !draft.settled && options.is_excluded(&join(&path, &name)) {
                     continue;
                 }
                 if let Some(node) = numbers[file.index()] {
@@ -86,13 +86,19 @@ impl Sketch {
         let set = encode(options, &draft.xattrs, path, warnings)?;
         let xattrs = tree.xattrs.intern(&set);
         let name = tree.intern(name);
+        let (uid, gid, mtime) = match draft.settled {
+            true => (draft.uid, draft.gid, draft.mtime),
+            false => {
+                (options.uid(draft.uid), options.gid(draft.gid), options.all_time.unwrap_or(draft.mtime))
+            }
+        };
         tree.nodes.push(Node {
             kind,
             permissions: draft.permissions,
-            uid: options.uid(draft.uid),
-            gid: options.gid(draft.gid),
+            uid,
+            gid,
             nlink: if matches!(kind, Kind::Directory(_)) { 2 } else { 1 },
-            mtime: options.all_time.unwrap_or(draft.mtime),
+            mtime,
             xattrs,
             size,
             origin,

@@ -10,7 +10,8 @@ fn sketch() -> Sketch {
 
 fn draft(sketch: &mut Sketch, body: Body) -> Draft {
     let xattrs = sketch.attributes(Vec::new());
-    Draft { body, permissions: 0o600, uid: 1, gid: 2, mtime: Timestamp { secs: 9, nanos: 0 }, xattrs }
+    let mtime = Timestamp { secs: 9, nanos: 0 };
+    Draft { body, permissions: 0o600, uid: 1, gid: 2, mtime, xattrs, settled: false }
 }
 
 fn put(sketch: &mut Sketch, path: &str, body: Body) -> Result<(), Misplaced> {

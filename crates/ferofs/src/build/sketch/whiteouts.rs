@@ -49,7 +49,8 @@ impl Sketch {
             None => {
                 let body = Body::Device(FileType::CharDevice, Rdev { major: 0, minor: 0 });
                 let xattrs = self.attributes(Vec::new());
-                self.put(path, Draft { body, permissions: 0, uid: 0, gid: 0, mtime, xattrs })?;
+                let draft = Draft { body, permissions: 0, uid: 0, gid: 0, mtime, xattrs, settled: false };
+                self.put(path, draft)?;
                 let Some(spot) = self.spot(path, false)? else { return Ok(()) };
                 // Overlayfs looks for whiteouts only in directories that were copied up.
                 self.set_attribute(spot.dir, ORIGIN, b"");

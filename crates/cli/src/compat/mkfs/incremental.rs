@@ -1,0 +1,77 @@
+//! `mkfs.erofs --incremental`: what the source holds is laid over what an image shows, in place.
+//!
+//! The image stays what it is: options that say so of a new one are refused. Content is encoded as most of the image's, unless `-z`
+//! says otherwise.
+
+use ferofs::build::{Input, Options};
+use ferofs::patch::{CreateOptions, Encoding, add};
+
+use super::args::Args;
+use super::{Refusal, refusal};
+use crate::cmd::cancel_on_signals;
+use crate::cmd::image::ImageArgs;
+use crate::exit::{About, Failure, Outcome};
+
+impl Args {
+    /// Refuses what does not go with `--incremental`, if that is asked for.
+    pub(super) fn refuse_for_incremental(&self, input: Input) -> Result<(), Refusal> {
+        let Some(mode) = &self.incremental else { return Ok(()) };
+        let refuse = |reason: &str| Err(refusal("--incremental", mode.clone(), reason));
+        match input {
+            Input::Image => return refuse("EROFS images are merged into new ones: leave it out"),
+            Input::Oci => return refuse("there is no such thing for OCI images"),
+            Input::Archive if mode == "rvsp" => {
+                return refuse("room without content is only reserved in new images: --clean=rvsp");
+            }
+            Input::Archive if !matches!(self.tar.as_deref(), None | Some("f")) => {
+                return refuse("content goes into the image: give --tar=f");
+            }
+            Input::Archive if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() => {
+                return refuse(
+                    "what a tar holds is added as a whole: leave out --exclude-path and --exclude-regex",
+                );
+            }
+            Input::Archive | Input::Directory => {}
+        }
+        let given = [
+            ("--clean", self.clean.is_some()),
+            ("-U", self.uuid.is_some()),
+            ("-L", self.label.is_some()),
+            ("-m", self.metadata.is_some()),
+            ("--zD", self.compress_directories.is_some()),
+            ("--chunksize", self.chunksize.is_some()),
+            ("--blobdev", self.blobdev.is_some()),
+            ("--offset", self.offset > 0),
+            ("--file-contexts", self.file_contexts.is_some()),
+            ("--fs-config-file", self.fs_config_file.is_some()),
+            ("--xattr-inode-digest", self.xattr_inode_digest.is_some()),
+            ("--skip-unreadable", self.skip_unreadable),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => refuse(&format!("the image stays what it is: leave out {option}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds to the image.
+    pub(super) fn add(&self, options: Options) -> Outcome {
+        let image = ImageArgs { path: self.image.clone(), offset: 0, devices: Vec::new() }.open()?;
+        let block = image.superblock().block_size;
+        if block != options.block_size {
+            let problem = format!("has blocks of {} bytes: give -b {0}", block.bytes());
+            return Err(Failure::about(&self.image, problem));
+        }
+        drop(image);
+        cancel_on_signals(&options.cancel)?;
+        let mut wanted = CreateOptions::new(&options.source);
+        if self.compressor.is_some() {
+            wanted.encoding = options.compression.clone().map_or(Encoding::Stored, Encoding::With);
+        }
+        wanted.build = options;
+        let added = add(&self.image, &wanted).about(&self.image)?;
+        for warning in added.iter().flat_map(|added| &added.warnings) {
+            eprintln!("ferofs: {warning}");
+        }
+        Ok(0)
+    }
+}
