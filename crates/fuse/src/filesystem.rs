@@ -18,8 +18,7 @@ use fuser::{
 
 use crate::attr::{Numbers, attributes, errno, kind};
 use crate::complaints::Complaints;
-use crate::neighbours::{More, Neighbours};
-use crate::pattern::Ahead;
+use crate::neighbours::Neighbours;
 use crate::stats::{self, Counters};
 
 /// As good as for ever: an image does not change.
@@ -86,23 +85,6 @@ impl ImageFilesystem {
         let bytes = prepare(buffer, wanted.end - wanted.start);
         let len = self.told(ino, self.image.read_at(inode, FileOffset::new(wanted.start), bytes))?;
         Ok(wanted.start..wanted.start + len as u64)
-    }
-
-    /// Reads the next steps of a stride for the kernel's page cache, until it has no more use for them.
-    fn read_ahead(&self, inode: &Inode, ino: INodeNo, read: &Range<u64>, ahead: Ahead, buffer: &mut Vec<u8>) {
-        let Some(store) = self.neighbours.start(&self.counters) else { return };
-        let len = read.end - read.start;
-        let mut at = read.start;
-        for _ in 0..ahead.count {
-            at = at.saturating_add(ahead.step);
-            let len = len.min(inode.size().saturating_sub(at));
-            let bytes = prepare(buffer, len);
-            // Nobody has asked yet, so nobody is told of damage.
-            let read = self.image.read_at(inode, FileOffset::new(at), bytes);
-            if len == 0 || !read.is_ok_and(|read| read == bytes.len()) || !store.store(ino, at, bytes) {
-                return;
-            }
-        }
     }
 
     /// The next hole or data at or after `offset`, as lseek(2) wants it.
@@ -290,16 +272,14 @@ impl Filesystem for ImageFilesystem {
             let read = self.inode(ino).and_then(|inode| {
                 let end = offset.saturating_add(size.min(2 * MAX_READ).into()).min(inode.size());
                 let wanted = offset.min(end)..end;
-                let more = if wanted.is_empty() {
-                    More::Nothing
-                } else {
-                    self.neighbours.plan(&self.image, &inode, &wanted)
+                let around = match wanted.is_empty() {
+                    true => None,
+                    false => self.neighbours.plan(&self.image, &inode, &wanted),
                 };
-                let around = if let More::Around(wide) = &more { Some(wide) } else { None };
-                let got = self.read_into(&inode, ino, &wanted, around, buffer)?;
-                Ok((inode, wanted, got, more))
+                let got = self.read_into(&inode, ino, &wanted, around.as_ref(), buffer)?;
+                Ok((wanted, got))
             });
-            let (inode, wanted, got, more) = match read {
+            let (wanted, got) = match read {
                 Ok(read) => read,
                 Err(error) => return reply.error(error),
             };
@@ -308,14 +288,10 @@ impl Filesystem for ImageFilesystem {
             let answer = &bytes[at(wanted.start)..at(wanted.end.min(got.end))];
             self.counters.read(answer.len());
             reply.data(answer);
-            match more {
-                More::Around(_) if got != wanted => {
-                    if let Some(store) = self.neighbours.start(&self.counters) {
-                        store.store_around(ino, got.start, bytes, &wanted);
-                    }
-                }
-                More::Ahead(ahead) => self.read_ahead(&inode, ino, &wanted, ahead, buffer),
-                _ => {}
+            if got != wanted
+                && let Some(store) = self.neighbours.start(&self.counters)
+            {
+                store.store_around(ino, got.start, bytes, &wanted);
             }
         });
     }

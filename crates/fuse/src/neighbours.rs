@@ -5,7 +5,7 @@
 //!
 //! - here and there: the other whole pages of the clusters that had to be decoded anyway;
 //! - all over a region (see [`crate::pattern`]): a whole window, decoded in one go;
-//! - in strides: no neighbours, but the next steps.
+//! - in strides, and where memory is too short for the kernel to keep it: none.
 //!
 //! What is stored is bounded, and only small reads bring more: large ones are sequential, and the kernel already reads
 //! ahead of them.
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ferofs::read::{Extent, ExtentData, FileOffset, Image, Inode};
 use fuser::{INodeNo, Notifier};
 
-use crate::pattern::{Ahead, Pattern, Patterns};
+use crate::pattern::{Pattern, Patterns};
 use crate::stats::Counters;
 
 /// Reads above this size bring nothing more.
@@ -26,8 +26,6 @@ const SMALL_READ: u64 = 16 << 10;
 const REACH: u64 = 128 << 10;
 /// Extents that a small read may touch; a map with shorter ones is not worth following.
 const MAX_EXTENTS: usize = 16;
-/// Strides over longer extents are not read ahead.
-const CHEAP: u64 = 64 << 10;
 /// The window of a region that is read all over. Clusters at its ends are decoded by its neighbours too, so that it is
 /// several times larger where clusters are large.
 const MIN_WINDOW: u64 = 128 << 10;
@@ -45,16 +43,6 @@ pub(crate) struct Neighbours {
     /// Storing waits for a page that another read in flight holds. One thread less than there are always
     /// stays free to answer that read, so that they cannot all wait.
     permits: AtomicUsize,
-}
-
-/// What to read beyond a small read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum More {
-    Nothing,
-    /// This instead, which has the read in it.
-    Around(Range<u64>),
-    /// These too, after the read was answered.
-    Ahead(Ahead),
 }
 
 /// The right to store.
@@ -82,8 +70,8 @@ impl Neighbours {
         let _ = self.notifier.set(notifier);
     }
 
-    /// What to read with `wanted`, which is not empty and within the file.
-    pub(crate) fn plan(&self, image: &Image, inode: &Inode, wanted: &Range<u64>) -> More {
+    /// What to read instead of `wanted`, which is within it, not empty and within the file.
+    pub(crate) fn plan(&self, image: &Image, inode: &Inode, wanted: &Range<u64>) -> Option<Range<u64>> {
         // Reads without the page cache start anywhere; a file's start is mostly the start of a sequence.
         if wanted.end.saturating_sub(wanted.start) > SMALL_READ
             || wanted.start == 0
@@ -91,18 +79,15 @@ impl Neighbours {
             || self.permits.load(Ordering::Relaxed) == 0
             || self.notifier.get().is_none()
         {
-            return More::Nothing;
+            return None;
         }
         match self.patterns.note(inode.nid(), wanted.start) {
-            Pattern::Stride(None) => More::Nothing,
-            // A large cluster costs more than the request that it spares, and whoever follows closely would decode it, too.
-            Pattern::Stride(Some(ahead)) if is_cheap(image, inode, wanted.start) => More::Ahead(ahead),
-            Pattern::Stride(Some(_)) => More::Nothing,
+            // The engine tells the system what the next steps will want.
+            Pattern::Stride | Pattern::Vain => None,
             Pattern::Random { dense } => {
                 let around = self.around(image, inode, wanted, dense);
-                let given = around.as_ref().unwrap_or(wanted);
-                self.patterns.given(inode.nid(), wanted.start, given.end - given.start);
-                around.map_or(More::Nothing, More::Around)
+                self.patterns.given(inode.nid(), around.as_ref().unwrap_or(wanted));
+                around
             }
         }
     }
@@ -161,12 +146,6 @@ impl Drop for Store<'_> {
     fn drop(&mut self) {
         self.neighbours.permits.fetch_add(1, Ordering::Release);
     }
-}
-
-/// Whether the extent at `offset` is soon decoded.
-fn is_cheap(image: &Image, inode: &Inode, offset: u64) -> bool {
-    let extent = image.extents(inode, FileOffset::new(offset)).ok().and_then(|mut extents| extents.next());
-    extent.is_some_and(|extent| extent.is_ok_and(|extent| extent.len <= CHEAP))
 }
 
 /// The aligned window around `wanted`, where extents have about `extent` bytes.

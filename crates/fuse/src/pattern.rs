@@ -2,9 +2,11 @@
 //!
 //! The kernel asks only for what its page cache lacks. Three ways to read cost a request for each page, and are told
 //! apart here: a few pages of a large file; pages of a region that in the end are nearly all wanted; and one page each
-//! so many bytes. All memory is fixed; files and regions share places, which costs a guess at worst.
+//! so many bytes. Where memory is short, what is given beyond a read is gone before it is wanted: that shows when it is
+//! asked for again. All memory is fixed; files and regions share places, which costs a guess at worst.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use ferofs::read::Nid;
@@ -14,53 +16,63 @@ const REGION: u64 = 1 << 20;
 const REGIONS: usize = 4096;
 /// A region of which this part was given to the kernel is being read all over.
 const DENSE: u64 = REGION / 8;
+/// Parts of a region that are known to have been given, or not.
+const PART: u64 = REGION / 64;
+/// A read of what was given before weighs so much, and any other takes away 1: beyond a third of them the sum grows...
+const LOST: u32 = 2;
+/// ...up to this much. Beyond half of it, giving is in vain.
+const MAX_LOST: u32 = 1024;
 const FILES: usize = 64;
-/// So many equal distances make a stride.
-const SURE: u32 = 3;
-/// Steps of a stride that are predicted at first; they double each time that the prediction comes true.
-const FIRST_STEPS: u32 = 4;
-const MAX_STEPS: u32 = 32;
+/// Smaller steps mostly stay within clusters, whose neighbours they want, too.
+const MIN_STEP: u64 = 32 << 10;
 
 /// The patterns of an image's files.
 #[derive(Debug)]
 pub(crate) struct Patterns {
-    /// A mark of the file and the region, and above it the bytes given.
-    regions: Box<[AtomicU64]>,
+    regions: Box<[Region]>,
+    /// How much of what is wanted was given before.
+    lost: AtomicU32,
     strides: [Mutex<Stride>; FILES],
 }
 
+/// A part of a file.
+#[derive(Debug, Default)]
+struct Region {
+    /// A mark of the file and the region, and above it the bytes given.
+    word: AtomicU64,
+    /// A bit for each part that was given whole, and has not been asked for again.
+    parts: AtomicU64,
+}
+
+/// The last read of a file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stride {
     nid: u64,
-    /// Where the last read was, or the last one that was predicted.
     at: u64,
-    step: u64,
-    repeats: u32,
-    predicted: u32,
-}
-
-/// Reads that will come: `count` of them, `step` bytes apart, after the one that was noted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ahead {
-    pub(crate) step: u64,
-    pub(crate) count: u32,
+    /// From the read before, if there was one, and if it is one that strides have.
+    step: Option<u64>,
+    /// There was none before.
+    is_first: bool,
 }
 
 /// What a small read belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// A stride, with what comes next unless others are already at it.
-    Stride(Option<Ahead>),
+    /// A stride, as far as can be told yet. Pages that stand before the next step would make the kernel take it for a
+    /// sequence, and read all that is between from then on.
+    Stride,
     /// Somewhere; in a region that is read all over, or not.
     Random { dense: bool },
+    /// Somewhere, and the kernel keeps nothing that is given beyond it.
+    Vain,
 }
 
 impl Patterns {
     pub(crate) fn new() -> Self {
         Self {
-            regions: (0..REGIONS).map(|_| AtomicU64::new(0)).collect(),
-            strides: [const { Mutex::new(Stride { nid: 0, at: 0, step: 0, repeats: 0, predicted: 0 }) };
-                FILES],
+            regions: (0..REGIONS).map(|_| Region::default()).collect(),
+            lost: AtomicU32::new(0),
+            strides: std::array::from_fn(|_| Mutex::default()),
         }
     }
 
@@ -69,25 +81,46 @@ impl Patterns {
         let place = usize::try_from(nid.get() % 64).unwrap_or(0);
         // Nothing panics while it is locked.
         let mut stride = self.strides[place].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pattern) = stride.note(nid.get(), offset) {
-            return pattern;
+        if stride.note(nid.get(), offset) {
+            return Pattern::Stride;
         }
         drop(stride);
         let (place, mark) = region(nid, offset);
-        let word = self.regions[place].load(Relaxed);
-        let given = if word & MARK == mark { word >> MARK_BITS } else { 0 };
-        Pattern::Random { dense: given >= DENSE }
+        let region = &self.regions[place];
+        let word = region.word.load(Relaxed);
+        if word & MARK != mark {
+            return self.somewhere(false, false);
+        }
+        let part = 1 << (offset % REGION / PART);
+        let was_given = region.parts.fetch_and(!part, Relaxed) & part != 0;
+        self.somewhere(word >> MARK_BITS >= DENSE, was_given)
     }
 
-    /// Notes that the kernel was given `len` bytes around `offset`.
-    pub(crate) fn given(&self, nid: Nid, offset: u64, len: u64) {
-        let (place, mark) = region(nid, offset);
-        // Two threads at once may lose a note; nothing but time depends on it.
-        let word = self.regions[place].load(Relaxed);
+    fn somewhere(&self, dense: bool, was_given: bool) -> Pattern {
+        // Two threads at once may lose a count; nothing but time depends on it.
+        let lost = match (self.lost.load(Relaxed), was_given) {
+            (lost, true) => (lost + LOST).min(MAX_LOST),
+            (lost, false) => lost.saturating_sub(1),
+        };
+        self.lost.store(lost, Relaxed);
+        if lost > MAX_LOST / 2 { Pattern::Vain } else { Pattern::Random { dense } }
+    }
+
+    /// Notes that the kernel was given this range.
+    pub(crate) fn given(&self, nid: Nid, range: &Range<u64>) {
+        let (place, mark) = region(nid, range.start);
+        let region = &self.regions[place];
+        let word = region.word.load(Relaxed);
+        if word & MARK != mark {
+            region.parts.store(0, Relaxed);
+        }
         let before = if word & MARK == mark { word >> MARK_BITS } else { 0 };
-        // What was all given and is wanted again was not kept: memory is short, and giving more is in vain.
-        let given = if before > REGION + REGION / 2 { 0 } else { before + len.min(REGION) };
-        self.regions[place].store((given << MARK_BITS) | mark, Relaxed);
+        let given = (before + range.end.saturating_sub(range.start).min(REGION)).min(2 * REGION);
+        region.word.store((given << MARK_BITS) | mark, Relaxed);
+        let start = range.start % REGION;
+        let end = range.end.saturating_sub(range.start - start).min(REGION);
+        let whole = start.div_ceil(PART)..end / PART;
+        region.parts.fetch_or(whole.fold(0, |parts, part| parts | 1 << part), Relaxed);
     }
 }
 
@@ -103,37 +136,16 @@ fn region(nid: Nid, offset: u64) -> (usize, u64) {
 }
 
 impl Stride {
-    fn note(&mut self, nid: u64, offset: u64) -> Option<Pattern> {
+    /// Notes a read, and says whether it may be a step of a stride.
+    fn note(&mut self, nid: u64, offset: u64) -> bool {
         if self.nid != nid {
-            *self = Self { nid, at: offset, ..Self::default() };
-            return None;
+            *self = Self { nid, at: offset, step: None, is_first: true };
+            return true;
         }
-        let is_sure = self.repeats >= SURE;
-        if is_sure && offset <= self.at && (self.at - offset).is_multiple_of(self.step) {
-            let behind = (self.at - offset) / self.step;
-            if behind < self.predicted.into() {
-                // Others bring what comes next.
-                return Some(Pattern::Stride(None));
-            }
-        }
-        let step = offset.checked_sub(self.at).filter(|step| *step > 0);
-        let Some(step) = step else {
-            *self = Self { nid, at: offset, ..Self::default() };
-            return None;
-        };
-        if step != self.step {
-            *self = Self { nid, at: offset, step, ..Self::default() };
-            return None;
-        }
-        self.repeats = (self.repeats + 1).min(SURE);
-        self.at = offset;
-        if self.repeats < SURE {
-            return None;
-        }
-        let count = (self.predicted * 2).clamp(FIRST_STEPS, MAX_STEPS);
-        self.predicted = count;
-        self.at = offset.saturating_add(step.saturating_mul(count.into()));
-        Some(Pattern::Stride(Some(Ahead { step, count })))
+        let step = offset.checked_sub(self.at).filter(|step| *step >= MIN_STEP);
+        let goes_on = step.is_some() && (self.is_first || step == self.step);
+        *self = Self { nid, at: offset, step, is_first: false };
+        goes_on
     }
 }
 
@@ -144,45 +156,55 @@ mod tests {
     const FILE: Nid = Nid::new(70);
 
     #[test]
-    fn strides_are_found_and_grow() {
+    fn equal_steps_are_a_stride() {
         let patterns = Patterns::new();
-        let mut at = 0;
-        for _ in 0..4 {
-            assert_eq!(patterns.note(FILE, at), Pattern::Random { dense: false });
-            at += 1 << 17;
+        let random = Pattern::Random { dense: false };
+        for number in 0..20 {
+            assert_eq!(patterns.note(FILE, number << 17), Pattern::Stride);
         }
-        let mut seen = Vec::new();
-        for _ in 0..5 {
-            let Pattern::Stride(Some(ahead)) = patterns.note(FILE, at) else { panic!("no stride at {at}") };
-            assert_eq!(ahead.step, 1 << 17);
-            // One that overtakes the prediction brings nothing itself.
-            assert_eq!(patterns.note(FILE, at + (1 << 17)), Pattern::Stride(None));
-            seen.push(ahead.count);
-            at += (u64::from(ahead.count) + 1) << 17;
+        for offset in [4096, 1 << 20, 3 << 20, 2 << 20, 4 << 20] {
+            assert_eq!(patterns.note(FILE, offset), random);
         }
-        assert_eq!(seen, [4, 8, 16, 32, 32]);
-        assert_eq!(patterns.note(FILE, 4096), Pattern::Random { dense: false });
+        assert_eq!(patterns.note(FILE, 6 << 20), Pattern::Stride);
+        assert_eq!(patterns.note(FILE, 7 << 20), random);
+        for number in 2..20 {
+            assert_eq!(patterns.note(FILE, number << 13), random, "small steps");
+        }
     }
 
     #[test]
-    fn a_region_is_dense_when_an_eighth_was_given() {
+    fn a_region_is_dense_when_a_part_of_it_was_given() {
         let patterns = Patterns::new();
         let dense = |offset| patterns.note(FILE, offset) == Pattern::Random { dense: true };
         let mut at = 0;
         for n in 0..32u64 {
             at = (n * n * 5 % 256) * 4096;
             assert!(!dense(at), "{n}");
-            patterns.given(FILE, at, 4096);
+            patterns.given(FILE, &(at..at + 4096));
         }
         assert!(dense(at ^ 4096));
         assert!(!dense(REGION + at), "another region");
-        // More was given than there is, so the kernel keeps nothing.
-        for _ in 0..2 {
-            patterns.given(FILE, at, REGION);
+    }
+
+    #[test]
+    fn nothing_is_given_where_it_is_not_kept() {
+        let patterns = Patterns::new();
+        let random = |offset| matches!(patterns.note(FILE, offset), Pattern::Random { .. });
+        // All is given, and asked for again: each read adds to the sum.
+        patterns.note(FILE, 0);
+        let mut rounds = 0;
+        while random(rounds % 64 * PART) {
+            patterns.given(FILE, &(0..REGION));
+            rounds += 1;
+            assert!(rounds < 10_000);
         }
-        assert!(dense(0));
-        patterns.given(FILE, at, 4096);
-        assert!(!dense(8192));
+        assert!(rounds > 200, "{rounds}");
+        // Nothing that was given is asked for any more.
+        let mut rounds = 0;
+        while !random(REGION + rounds % 256 * 4096) {
+            rounds += 1;
+            assert!(rounds < 10_000);
+        }
     }
 
     #[test]
@@ -191,7 +213,7 @@ mod tests {
         for nid in [0, 1, u64::MAX] {
             for offset in [0, 1, u64::MAX / 2, u64::MAX, 0, u64::MAX] {
                 patterns.note(Nid::new(nid), offset);
-                patterns.given(Nid::new(nid), offset, u64::MAX);
+                patterns.given(Nid::new(nid), &(offset..u64::MAX));
             }
         }
     }

@@ -200,8 +200,10 @@ impl Image {
                 buf = &mut std::mem::take(&mut buf)[len..];
                 filled += len;
             }
-            if let (Pattern::Strided { next }, Some(map)) = (request.pattern, &mut map) {
-                request.hint(map, next, inode.size());
+            if let (Pattern::Strided { next, step, count }, Some(map)) = (request.pattern, &mut map) {
+                for number in 0..count {
+                    request.hint(map, next.get().saturating_add(step.saturating_mul(number)), inode.size());
+                }
             }
             Ok(filled)
         };
@@ -262,15 +264,15 @@ impl Request<'_> {
         Ok(len)
     }
 
-    /// Tells the system what the next request of a strided reader will want: just that, so that nothing is read for
-    /// nothing but the last time.
-    fn hint(&self, map: &mut FileMap<'_>, next: FileOffset, size: u64) {
-        let end = next.get().saturating_add(to_u64(self.len)).min(size);
+    /// Tells the system what a strided reader's request at `next` will want: just that, so that nothing is read for
+    /// nothing but at the stride's end.
+    fn hint(&self, map: &mut FileMap<'_>, next: u64, size: u64) {
+        let end = next.saturating_add(to_u64(self.len)).min(size);
         let tell = |(device, pos, len): (DeviceId, BytePos, u64)| {
             self.image.engine.counters.io(Cause::Hint, usize::try_from(len).unwrap_or(usize::MAX));
             self.image.will_need(device, pos, len);
         };
-        let mut at = next.get();
+        let mut at = next;
         let mut adjacent: Option<(DeviceId, BytePos, u64)> = None;
         while at < end {
             // What cannot be mapped is an error when it is read.

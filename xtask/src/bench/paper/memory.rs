@@ -1,6 +1,5 @@
 //! Memory: what reading leaves behind (the paper's figure 10), and how long reads take where it is short.
 
-use std::fs;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use super::super::fio::{Job, Pattern, finish};
 use super::super::group::Group;
 use super::super::measure::set_warm;
 use super::Bench;
+use super::machine::free;
 use super::record::{Values, values};
 use super::stage::{Content, Entrant, FILE, Stage, entrants, erofs, leading_entrants, wanted};
 
@@ -67,14 +67,6 @@ fn held(stage: &Stage, case: &Content, entrant: &Entrant) -> Result<Values> {
     }
     drop(mounted);
     Ok(all)
-}
-
-/// Bytes of the machine's memory that nothing is in, not even a cache.
-fn free() -> Result<u64> {
-    let text = fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemFree:")).context("no MemFree")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib << 10)
 }
 
 /// The tail of latencies, with memory enough and with little.

@@ -87,6 +87,7 @@ pub(crate) fn paper(options: &[&str]) -> Result<()> {
         let daemons = Daemons { ferofs, erofsfuse };
         let stage = Stage { room: room.clone(), scale, daemons, tools, given: options.data };
         stage.clear()?;
+        machine::touch_memory()?;
         let deadline = Instant::now() + Duration::from_secs(60 * scale.minutes);
         let mut bench = Bench { stage, log, deadline };
         bench.run(&options.only)?;

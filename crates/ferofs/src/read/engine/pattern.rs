@@ -7,6 +7,8 @@ use ferofs_format::{FileOffset, Nid};
 const FILES: usize = 64;
 /// Equal steps that make a stride.
 const STEPS: u32 = 3;
+/// Steps of a stride that the system is told of before they are made: so many reads of the device go on at once.
+const TOLD: u64 = 8;
 /// The least that is read ahead, and the most, in bytes.
 const AHEAD: std::ops::RangeInclusive<usize> = 8 << 10..=64 << 10;
 
@@ -18,10 +20,14 @@ pub(super) enum Pattern {
         /// Grows while the reader goes on.
         ahead: usize,
     },
-    /// In equal steps; the next request will be at `next`.
+    /// In equal steps.
     Strided {
-        /// An offset that may lie beyond the file.
+        /// Of the requests that will come, the first of which the system has not been told. It may lie beyond the file.
         next: FileOffset,
+        /// From one to the next.
+        step: u64,
+        /// So many are to be told of.
+        count: u64,
     },
     /// Here and there.
     Random,
@@ -37,13 +43,15 @@ struct Track {
     start: u64,
     end: u64,
     step: u64,
+    /// The furthest request that the system was told of, while steps are equal.
+    told: u64,
     /// Requests that went on so.
     streak: u32,
 }
 
 impl Default for Patterns {
     fn default() -> Self {
-        let nothing = Track { nid: Nid::new(u64::MAX), start: 0, end: 0, step: 0, streak: 0 };
+        let nothing = Track { nid: Nid::new(u64::MAX), start: 0, end: 0, step: 0, told: 0, streak: 0 };
         Self(std::array::from_fn(|_| Mutex::new(nothing)))
     }
 }
@@ -56,7 +64,7 @@ impl Patterns {
         let Ok(mut track) = self.0[place].try_lock() else { return Pattern::Random };
         let start = offset.get();
         let end = start.saturating_add(len);
-        let before = std::mem::replace(&mut *track, Track { nid, start, end, step: 0, streak: 0 });
+        let before = std::mem::replace(&mut *track, Track { nid, start, end, step: 0, told: 0, streak: 0 });
         if start == 0 {
             return Pattern::Sequential { ahead: 0 };
         }
@@ -72,11 +80,15 @@ impl Patterns {
         track.step = start.saturating_sub(before.start);
         if track.step > 0 && track.step == before.step {
             track.streak = before.streak.saturating_add(1);
+            track.told = before.told;
         }
-        match track.streak >= STEPS {
-            true => Pattern::Strided { next: FileOffset::new(start.saturating_add(track.step)) },
-            false => Pattern::Random,
-        }
+        let Some(sure) = track.streak.checked_sub(STEPS) else { return Pattern::Random };
+        // The longer it goes on, the further ahead.
+        let until = start.saturating_add(track.step.saturating_mul((u64::from(sure) + 1).min(TOLD)));
+        let next = track.told.max(start).saturating_add(track.step);
+        track.told = track.told.max(until);
+        let count = until.checked_sub(next).map_or(0, |ahead| ahead / track.step + 1);
+        Pattern::Strided { next: FileOffset::new(next), step: track.step, count }
     }
 }
 
@@ -110,8 +122,15 @@ mod tests {
         for offset in [1000, 1100, 1200, 1300] {
             assert_eq!(noted(&patterns, 7, offset), Pattern::Random);
         }
-        assert_eq!(noted(&patterns, 7, 1400), Pattern::Strided { next: FileOffset::new(1500) });
-        assert_eq!(noted(&patterns, 7, 1450), Pattern::Random);
+        let strided = |next, count| Pattern::Strided { next: FileOffset::new(next), step: 100, count };
+        assert_eq!(noted(&patterns, 7, 1400), strided(1500, 1));
+        assert_eq!(noted(&patterns, 7, 1500), strided(1600, 2));
+        assert_eq!(noted(&patterns, 7, 1600), strided(1800, 2));
+        for offset in (1700..3000).step_by(100) {
+            noted(&patterns, 7, offset);
+        }
+        assert_eq!(noted(&patterns, 7, 3000), strided(3000 + 100 * TOLD, 1));
+        assert_eq!(noted(&patterns, 7, 3050), Pattern::Random);
         assert_eq!(noted(&patterns, 7, 300), Pattern::Random, "backwards");
     }
 }
