@@ -256,6 +256,17 @@ fn an_index_of_a_tar_shows_the_tree() {
         let mount = Mount::kernel(&joined, &stage.path("mount")).unwrap();
         stage.assert_shown(mount.path());
     }
+    // Compressed: the content stays in the plain copy.
+    assert!(Command::new("gzip").args(["-k", "-1"]).arg(&archive).status().unwrap().success());
+    let (plain, of_packed) = (stage.path("plain.tar"), stage.path("of-packed"));
+    bare_mkfs(&stage)
+        .args(["--tar=i", "-T2000000000", "--mkfs-time"])
+        .arg([OsStr::new("--ungzip="), plain.as_os_str()].concat_os())
+        .args([&of_packed, &stage.path("archive.tar.gz")])
+        .run()
+        .success();
+    assert!(fs::read(&plain).unwrap() == fs::read(&archive).unwrap());
+    sound_with(&of_packed, &[&plain]);
     // Of a stream, which somebody keeps elsewhere, and by our own name.
     let piped = stage.path("piped");
     let mut child = bare_mkfs(&stage)

@@ -131,6 +131,9 @@ pub struct Options {
     /// An EROFS image that the sources are laid over. What they leave of it stays as it is, whatever other options say of
     /// owners, times and excludes.
     pub below: Option<PathBuf>,
+    /// Where an archive that is read goes once more, as plain bytes: with [`SourceData::Referred`], what a compressed one's
+    /// content stays in.
+    pub plain_copy: Option<PathBuf>,
     /// Where content stays, or goes.
     pub source_data: SourceData,
     /// What becomes of whiteouts in archives and images.
@@ -326,6 +329,7 @@ impl Options {
             input: Input::Directory,
             upper: Vec::new(),
             below: None,
+            plain_copy: None,
             source_data: SourceData::default(),
             whiteouts: Whiteouts::default(),
             strip_overlay: false,

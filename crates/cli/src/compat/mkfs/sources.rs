@@ -56,8 +56,11 @@ impl Args {
         // How an archive is compressed is seen by its first bytes.
         for (option, copy) in [("--ungzip", &self.ungzip), ("--unxz", &self.unxz)] {
             if let Some(copy) = copy.as_ref().filter(|copy| !copy.is_empty()) {
-                let copy = copy.to_string_lossy().into_owned();
-                return Err(refusal(option, copy, "the decompressed archive cannot be written to a file"));
+                if options.input != Input::Archive {
+                    let copy = copy.to_string_lossy().into_owned();
+                    return Err(refusal(option, copy, "there is no archive that could be written"));
+                }
+                options.plain_copy = Some(copy.into());
             }
         }
         Ok(options)

@@ -4,7 +4,7 @@
 //! which they are read again when they are encoded.
 
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -91,11 +91,14 @@ impl Tape {
             let have = fill(&mut At(&file, start), &mut magic).map_err(io("read"))?;
             let size = metadata.len().saturating_sub(start);
             let input = match Packing::of(&magic[..have]) {
-                Packing::None => {
+                Packing::None if options.plain_copy.is_none() => {
                     let medium = contents.add_medium(file, &name)?;
                     Input::File { medium, start, size }
                 }
-                packing => Input::Stream(packing.decoder(Box::new(file)).map_err(io("read"))?),
+                packing => {
+                    let stream = packing.decoder(Box::new(file)).map_err(io("read"))?;
+                    Input::Stream(copied(stream, options)?)
+                }
             };
             return Ok(Self { name, input, position: 0, buffer: Vec::new(), stays: None });
         }
@@ -103,7 +106,7 @@ impl Tape {
         let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
         let packing = Packing::of(&magic[..have]);
         let whole = Box::new(Cursor::new(magic).take(have as u64).chain(pipe));
-        let stream = packing.decoder(whole).map_err(io("read"))?;
+        let stream = copied(packing.decoder(whole).map_err(io("read"))?, options)?;
         Ok(Self { name, input: Input::Stream(stream), position: 0, buffer: Vec::new(), stays: None })
     }
 
@@ -253,6 +256,30 @@ impl Packing {
     }
 }
 
+/// `stream`, whose bytes go to a file, too, if that is asked for.
+fn copied(stream: Box<dyn Read>, options: &Options) -> Result<Box<dyn Read>> {
+    let Some(path) = &options.plain_copy else { return Ok(stream) };
+    let file = File::create(path).map_err(|e| Error::io("create", path, e))?;
+    Ok(Box::new(Copied { stream, copy: io::BufWriter::with_capacity(BUFFER, file), path: path.clone() }))
+}
+
+/// A stream whose bytes go to a file, too.
+struct Copied {
+    stream: Box<dyn Read>,
+    copy: io::BufWriter<File>,
+    path: PathBuf,
+}
+
+impl Read for Copied {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buf)?;
+        // The end is read, too: see `Tape::drain`.
+        let written = if read > 0 { self.copy.write_all(&buf[..read]) } else { self.copy.flush() };
+        written.map_err(|e| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display())))?;
+        Ok(read)
+    }
+}
+
 /// Reads until `buf` is full or the end comes.
 fn fill(source: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
@@ -316,7 +343,6 @@ impl Read for Patient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     fn tape(bytes: &[u8]) -> Result<Tape> {
         let mut file = tempfile::tempfile().unwrap();
