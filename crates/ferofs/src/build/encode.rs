@@ -14,6 +14,9 @@ use crate::{Error, Result};
 /// than it has.
 const SLICE_MAX: usize = 512 << 10;
 
+/// A last pcluster that leaves at least this part of a block empty becomes a fragment, where there are some.
+const WORTH: usize = 64;
+
 /// What follows the bytes that are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -358,7 +361,7 @@ impl Run<'_, '_> {
     fn end_after_trial(&mut self, produced: usize) -> Option<End> {
         let start = self.sink.extents.len() - self.last_room();
         let unused = self.recipe.pcluster - produced;
-        if self.has_fragments() && (unused >= self.block || produced < self.recipe.pcluster / 2) {
+        if self.has_fragments() && unused >= self.block / WORTH {
             self.sink.extents.truncate(start);
             return Some(self.fragment(self.src.len() - self.pos));
         }
