@@ -12,6 +12,9 @@ use super::super::extent::Location;
 use super::memory::Memory;
 use super::stats::{Counter, Counters};
 
+/// Clusters that are remembered although they were not kept.
+const GLANCES: usize = 32;
+
 /// The cache. Keeps one cluster however large, unless there is a limit to memory; more within its budget.
 #[derive(Debug)]
 pub(crate) struct Clusters {
@@ -31,6 +34,9 @@ struct State {
     clock: u64,
     /// Capacity of all buffers, with those of claims under way.
     held: usize,
+    /// Clusters that were [glanced](Clusters::glance) at lately, and where the next one goes.
+    glances: [Option<Location>; GLANCES],
+    next_glance: usize,
 }
 
 #[derive(Debug)]
@@ -103,6 +109,19 @@ impl Clusters {
                 }
             }
         }
+    }
+
+    /// Notes that somebody wants just a part of the cluster at `at`; says whether that is the first time lately, so that
+    /// the rest need not be kept.
+    pub(crate) fn glance(&self, at: Location) -> bool {
+        let mut state = self.lock();
+        if state.glances.contains(&Some(at)) {
+            return false;
+        }
+        let next = state.next_glance % GLANCES;
+        state.glances[next] = Some(at);
+        state.next_glance = next + 1;
+        true
     }
 
     /// Forgets what nobody uses, but for one cluster.
@@ -244,6 +263,17 @@ mod tests {
             }
             Found::Decoded(_) => false,
         }
+    }
+
+    #[test]
+    fn a_glance_is_remembered_for_a_while() {
+        let cache = cache(1 << 20);
+        assert!(cache.glance(at(1)) && !cache.glance(at(1)));
+        for pos in 2..=GLANCES as u64 {
+            assert!(cache.glance(at(pos)));
+        }
+        assert!(!cache.glance(at(1)), "as many as are remembered");
+        assert!(cache.glance(at(0)) && cache.glance(at(1)), "one more");
     }
 
     #[test]

@@ -47,8 +47,12 @@ impl Request<'_> {
             Found::Claimed(claim) => {
                 // What comes next starts after this request, so the end of a cluster will not be wanted again.
                 let rest_follows = self.is_sequential() && !wanted.to_end && !engine.pressure.is_short();
-                if (self.shared || rest_follows) && cache.takes(len) {
-                    self.decode_all(&cluster, claim, len, wanted, buf)
+                // Who reads the tree in the order of its fragments meets a cluster at its start. In its midst it is wanted
+                // by a file that has the content of another one, and perhaps by others near that.
+                let glances = self.shared && skip > len / 8 && cache.glance(at);
+                let kept = if glances { len.min(skip + buf.len() + len / 8) } else { len };
+                if (self.shared || rest_follows) && cache.takes(kept) {
+                    self.decode_kept(&cluster, claim, kept, kept == len, wanted, buf)
                 } else {
                     self.decode_wanted(&cluster, claim, len, wanted, buf)
                 }
@@ -56,17 +60,18 @@ impl Request<'_> {
         }
     }
 
-    /// Decodes the whole cluster for all who want it.
-    fn decode_all(
+    /// Decodes the first `len` bytes of the cluster, perhaps the whole, for all who want them.
+    fn decode_kept(
         &self,
         cluster: &Cluster,
         mut claim: Claim<'_>,
         len: usize,
+        is_whole: bool,
         wanted: Wanted,
         buf: &mut [u8],
     ) -> Result<()> {
         let lz4 = cluster.algorithm == Algorithm::Lz4;
-        if lz4 && cluster.exact && self.image.engine.policy.in_place(len) {
+        if lz4 && is_whole && cluster.exact && self.image.engine.policy.in_place(len) {
             // With the margin after it, any LZ4 cluster decodes where its encoded bytes end.
             let room = len.max(cluster.encoded_len) + in_place_margin(cluster.encoded_len);
             let out = claim.buffer(room);
@@ -80,7 +85,7 @@ impl Request<'_> {
             let mut encoded = self.buffer(cluster.encoded_len);
             self.fetch(cluster, &mut encoded, false)?;
             let out = claim.buffer(len);
-            self.decode(cluster, &encoded, Wanted::WHOLE, out)?;
+            self.decode(cluster, &encoded, Wanted { skip: 0, to_end: is_whole }, out)?;
             self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
         }
         claim.publish(len);
