@@ -31,7 +31,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum Command {
     Create(Box<CreateArgs>),
-    Add(AddArgs),
+    Add(Box<AddArgs>),
     Show(ShowArgs),
     Apply(ApplyArgs),
     Log(LogArgs),
@@ -55,6 +55,37 @@ struct EncodingArgs {
     workers: Option<NonZeroUsize>,
 }
 
+/// What is new, and how it is told of.
+#[derive(clap::Args)]
+struct HowArgs {
+    #[command(flatten)]
+    encoding: EncodingArgs,
+
+    /// Use no feature that the image does not have yet, so that the same kernels mount what becomes of it
+    #[arg(long)]
+    keep_features: bool,
+
+    /// Give every file of the source this time, in seconds since 1970
+    #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
+    all_time: Option<i64>,
+
+    /// Make root own all files of the source
+    #[arg(long)]
+    all_root: bool,
+
+    /// When it was made, in seconds since 1970 [default: now]
+    #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
+    time: Option<i64>,
+
+    /// Compare what will come out with the source before anything is kept
+    #[arg(long)]
+    verify: bool,
+
+    /// Print what was made as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
 /// Make a patch that turns one image into another
 ///
 /// The old image may be whatever Linux mounts from one device. It is not changed.
@@ -71,11 +102,7 @@ struct CreateArgs {
     output: PathBuf,
 
     #[command(flatten)]
-    encoding: EncodingArgs,
-
-    /// Use no feature that the old image does not have, so that the same kernels mount the new one
-    #[arg(long)]
-    keep_features: bool,
+    how: HowArgs,
 
     /// Let directories stay where they are when nothing but the place of their parent changes: the image grows less,
     /// and Linux does not mind, but programs that check images find `..` to lead elsewhere
@@ -85,26 +112,6 @@ struct CreateArgs {
     /// Leave out this path, relative to NEW, and all below it
     #[arg(long, value_name = "PATH")]
     exclude: Vec<PathBuf>,
-
-    /// Give every file this time, in seconds since 1970
-    #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
-    all_time: Option<i64>,
-
-    /// Make root own all files
-    #[arg(long)]
-    all_root: bool,
-
-    /// When the patch was made, in seconds since 1970 [default: now]
-    #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
-    time: Option<i64>,
-
-    /// Compare what will come out with NEW before the patch gets its name
-    #[arg(long)]
-    verify: bool,
-
-    /// Print what was made as one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// Lay a directory or a tar archive over what an image shows, in place
@@ -122,31 +129,7 @@ struct AddArgs {
     source: PathBuf,
 
     #[command(flatten)]
-    encoding: EncodingArgs,
-
-    /// Use no feature that the image does not have, so that the same kernels mount it
-    #[arg(long)]
-    keep_features: bool,
-
-    /// Give what is added this time, in seconds since 1970
-    #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
-    all_time: Option<i64>,
-
-    /// Make root own what is added
-    #[arg(long)]
-    all_root: bool,
-
-    /// When it was added, in seconds since 1970 [default: now]
-    #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
-    time: Option<i64>,
-
-    /// Compare what will come out with image and source before the image is changed
-    #[arg(long)]
-    verify: bool,
-
-    /// Print what was added as one JSON object
-    #[arg(long)]
-    json: bool,
+    how: HowArgs,
 }
 
 /// Tell what a patch is for, how large it is, and why
@@ -230,47 +213,45 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn run_create(args: &CreateArgs) -> Outcome {
-    let mut options = CreateOptions::new(&args.new);
-    let new = &mut options.build;
-    new.input = Input::detect(&args.new);
-    new.workers = args.encoding.workers;
-    new.verify = args.verify;
-    new.build_time = args.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
-    new.all_time = args.all_time.map(|secs| ferofs::build::Timestamp { secs, nanos: 0 });
-    new.excludes = args.exclude.iter().cloned().map(Exclude::Path).collect();
-    (new.force_uid, new.force_gid) = (args.all_root.then_some(0), args.all_root.then_some(0));
-    options.encoding = args.encoding.for_image(&args.old)?;
-    options.keep_features = args.keep_features;
+    let mut options = args.how.options(&args.old, &args.new)?;
+    options.build.excludes = args.exclude.iter().cloned().map(Exclude::Path).collect();
     options.loose_parents = args.loose_parents;
-    let cancel = Arc::clone(&options.build.cancel);
-    cancel_on_signals(&cancel)?;
+    cancel_on_signals(&options.build.cancel)?;
     let created = create(&args.old, &options, &args.output).about(&args.old)?;
-    tell(&created, args.json);
+    tell(&created, args.how.json);
     Ok(0)
 }
 
 fn run_add(args: &AddArgs) -> Outcome {
-    let mut options = CreateOptions::new(&args.source);
-    let new = &mut options.build;
-    new.input = Input::detect(&args.source);
-    if !matches!(new.input, Input::Directory | Input::Archive) {
+    let options = args.how.options(&args.image, &args.source)?;
+    if !matches!(options.build.input, Input::Directory | Input::Archive) {
         return Err(Failure::about(&args.source, "neither a directory nor a tar archive: see ferofs build"));
     }
-    new.workers = args.encoding.workers;
-    new.verify = args.verify;
-    new.build_time = args.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
-    new.all_time = args.all_time.map(|secs| ferofs::build::Timestamp { secs, nanos: 0 });
-    (new.force_uid, new.force_gid) = (args.all_root.then_some(0), args.all_root.then_some(0));
-    options.encoding = args.encoding.for_image(&args.image)?;
-    options.keep_features = args.keep_features;
-    cancel_on_signals(&Arc::clone(&options.build.cancel))?;
+    cancel_on_signals(&options.build.cancel)?;
     match add(&args.image, &options).about(&args.image)? {
-        Some(added) => tell(&added, args.json),
-        None if args.json => println!("null"),
+        Some(added) => tell(&added, args.how.json),
+        None if args.how.json => println!("null"),
         None if std::io::stdout().is_terminal() => println!("nothing new"),
         None => {}
     }
     Ok(0)
+}
+
+impl HowArgs {
+    /// To change `image` by what `source` holds.
+    fn options(&self, image: &Path, source: &Path) -> Result<CreateOptions, Failure> {
+        let mut options = CreateOptions::new(source);
+        let new = &mut options.build;
+        new.input = Input::detect(source);
+        new.workers = self.encoding.workers;
+        new.verify = self.verify;
+        new.build_time = self.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
+        new.all_time = self.all_time.map(|secs| ferofs::build::Timestamp { secs, nanos: 0 });
+        (new.force_uid, new.force_gid) = (self.all_root.then_some(0), self.all_root.then_some(0));
+        options.encoding = self.encoding.for_image(image)?;
+        options.keep_features = self.keep_features;
+        Ok(options)
+    }
 }
 
 fn tell(created: &Created, json: bool) {

@@ -402,7 +402,7 @@ const WORKERS_MAX: usize = 512;
 /// [`Error::Option`] for an option out of range, [`Error::Interrupted`]. There is no new file then.
 pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let started = Instant::now();
-    refer::check(options)?;
+    sources::check(options)?;
     let mut superblock = new_superblock(options)?;
     let build_time = options.build_time.unwrap_or_else(now);
     let mut output = Output::create(image, options.offset)?;

@@ -11,13 +11,13 @@ use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat};
 
+use super::Options;
 use super::content::{Contents, Origin, Reader};
 use super::data::{Content, Data};
 use super::heads::Heads;
 use super::output::Output;
 use super::spill::Spill;
 use super::tree::{Kind, NodeId, Tree};
-use super::{Input, Options, SourceData};
 use crate::{Error, Result};
 
 /// Chunks of up to 2^31 blocks can be said.
@@ -46,31 +46,6 @@ struct Run {
 
 /// A range of a file: on a device, or to be copied.
 type Found = (std::ops::Range<u64>, Option<(DeviceId, u64)>);
-
-/// Fails if the options do not go with content that is not the image's own.
-pub(crate) fn check(options: &Options) -> Result<()> {
-    let plain = options.compression.is_none() && options.chunks.is_none();
-    match options.source_data {
-        SourceData::Referred => {}
-        SourceData::Reserved if options.input != Input::Archive || !plain => {
-            let problem = "room is reserved for that of archives, as it is";
-            return Err(Error::Option { option: "content", problem });
-        }
-        SourceData::Copied | SourceData::Absent | SourceData::Reserved => return Ok(()),
-    }
-    let problem = match options.input {
-        _ if options.below.is_some() => "it stays in its sources, which an image below has no place among",
-        Input::Archive | Input::Image if options.compression.is_some() => {
-            "it stays as it is: nothing is compressed"
-        }
-        Input::Archive | Input::Image if options.chunks.is_some() => {
-            "it stays in its sources, and not in chunks"
-        }
-        Input::Archive | Input::Image => return Ok(()),
-        Input::Directory | Input::Oci => "it stays only in tar archives and EROFS images",
-    };
-    Err(Error::Option { option: "content", problem })
-}
 
 /// Points to the content of every regular file, and copies into `output` what cannot be pointed to.
 pub(crate) fn run(room: Room<'_>, output: &mut Output, spill: &mut Spill) -> Result<Data> {

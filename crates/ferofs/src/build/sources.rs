@@ -85,6 +85,31 @@ pub fn block_size(input: Input, source: &Path) -> Result<BlockSize> {
     Ok(image.superblock().block_size)
 }
 
+/// Fails if the options do not go with content that is not the image's own.
+pub(crate) fn check(options: &Options) -> Result<()> {
+    let plain = options.compression.is_none() && options.chunks.is_none();
+    match options.source_data {
+        SourceData::Referred => {}
+        SourceData::Reserved if options.input != Input::Archive || !plain => {
+            let problem = "room is reserved for that of archives, as it is";
+            return Err(Error::Option { option: "content", problem });
+        }
+        SourceData::Copied | SourceData::Absent | SourceData::Reserved => return Ok(()),
+    }
+    let problem = match options.input {
+        _ if options.below.is_some() => "it stays in its sources, which an image below has no place among",
+        Input::Archive | Input::Image if options.compression.is_some() => {
+            "it stays as it is: nothing is compressed"
+        }
+        Input::Archive | Input::Image if options.chunks.is_some() => {
+            "it stays in its sources, and not in chunks"
+        }
+        Input::Archive | Input::Image => return Ok(()),
+        Input::Directory | Input::Oci => "it stays only in tar archives and EROFS images",
+    };
+    Err(Error::Option { option: "content", problem })
+}
+
 /// Lists the source, whatever it is. Files of `avoid` are no part of it.
 pub(crate) fn gather(
     options: &Options,

@@ -39,8 +39,9 @@ impl Sketch {
                     continue;
                 }
                 let is_dir = matches!(draft.body, Body::Directory(_));
+                let one_name = options.hard_dereference && !draft.settled;
                 let node = self.number(options, &mut tree, &name, file, dir, warnings)?;
-                numbers[file.index()] = Some(node).filter(|_| !options.hard_dereference);
+                numbers[file.index()] = Some(node).filter(|_| !one_name);
                 if is_dir {
                     tree.nodes[dir.index()].nlink += 1;
                     queue.push_back((node, file));
@@ -83,7 +84,8 @@ impl Sketch {
             Body::Socket => Kind::Socket,
         };
         let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), name)));
-        let set = encode(options, &draft.xattrs, path, warnings)?;
+        let keeps = options.xattrs.keep || draft.settled;
+        let set = if keeps { encode(options, &draft.xattrs, path, warnings)? } else { Vec::new() };
         let xattrs = tree.xattrs.intern(&set);
         let name = tree.intern(name);
         let (uid, gid, mtime) = match draft.settled {
@@ -117,7 +119,7 @@ fn encode(
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<u8>> {
     use ferofs_format::xattr::NamePrefix;
-    if attributes.is_empty() || !options.xattrs.keep {
+    if attributes.is_empty() {
         return Ok(Vec::new());
     }
     let mut kept = attributes.clone();
