@@ -1,11 +1,10 @@
-//! The match finder of LZ4's levels 1 to 12: hash chains of four-byte strings over one cluster, and for the deeper levels
-//! others of eight-byte strings, which find the long matches first.
+//! The match finder of LZ4's levels 1 to 12: hash chains of four-byte strings over one cluster.
 //!
 //! Positions go in by blocks of 64, without a branch; each block also yields a word of *hits*, the positions whose newest
 //! candidate holds. Where there is no hit nothing is searched, and looking for the next hit costs next to nothing: most
 //! positions match nowhere, and a mispredicted branch at each would cost more than all the rest.
 //!
-//! What is to be longer than `n` bytes also holds the four (or eight) that end there. Once a match is known its end's chain is
+//! What is to be longer than `n` bytes also holds the four that end there. Once a match is known its end's chain is
 //! walked instead of its start's: it is mostly empty, which ends the search.
 #![allow(unsafe_code)]
 
@@ -22,15 +21,6 @@ const SMALL: usize = 16 << 10;
 pub(super) struct Match {
     pub(super) len: usize,
     pub(super) distance: usize,
-}
-
-/// Candidates tried at a position.
-#[derive(Clone, Copy)]
-pub(super) struct Attempts {
-    /// Among those that share four bytes.
-    pub(super) short: u32,
-    /// Among those that share eight bytes.
-    pub(super) long: u32,
 }
 
 /// Where a cluster lies in the input. All other positions count from its start.
@@ -68,8 +58,16 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// Hash chains of strings of `WIDTH` bytes, four or eight.
-struct Chains<const WIDTH: usize> {
+/// A candidate of [`Finder::all_beyond`]: a match from `first` to `end`.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub(super) first: usize,
+    pub(super) end: usize,
+    pub(super) distance: usize,
+}
+
+/// The finder: hash chains of the positions so far.
+pub(super) struct Finder {
     /// By hash: the newest position modulo 64 KiB. What is empty is 0, as the first position.
     heads: Box<[u16]>,
     /// By position modulo 64 KiB: the distance to the next older one of the same hash; 0 for none.
@@ -80,35 +78,24 @@ struct Chains<const WIDTH: usize> {
     log: u32,
     /// Whether strings that others of their hash hide count as hits.
     exact: bool,
+    max_distance: usize,
 }
 
-/// Loads `WIDTH` bytes.
-///
-/// # Safety
-/// `at + WIDTH <= src.len()`.
-#[inline(always)]
-unsafe fn load<const WIDTH: usize>(src: &[u8], at: usize) -> u64 {
-    if WIDTH == 8 {
-        // SAFETY: the caller's condition.
-        unsafe { mem::load64(src, at) }
-    } else {
-        // SAFETY: the caller's condition.
-        unsafe { mem::load32(src, at) }.into()
-    }
-}
-
-impl<const WIDTH: usize> Chains<WIDTH> {
-    fn new(exact: bool) -> Self {
+impl Finder {
+    /// `exact` if nothing may be missed for speed.
+    pub(super) fn new(max_distance: u16, exact: bool) -> Self {
         Self {
-            exact,
             heads: vec![0; 1 << MAX_LOG].into_boxed_slice(),
             links: Box::new([0; RING]),
             hits: Vec::new(),
             log: MAX_LOG,
+            exact,
+            max_distance: max_distance.into(),
         }
     }
 
-    fn begin(&mut self, output: usize) {
+    /// Forgets all: another cluster begins, which fills `output` bytes.
+    pub(super) fn begin(&mut self, output: usize) {
         self.log = if output <= SMALL { MAX_LOG - 1 } else { MAX_LOG };
         self.heads[..1 << self.log].fill(0);
         self.hits.clear();
@@ -116,7 +103,7 @@ impl<const WIDTH: usize> Chains<WIDTH> {
 
     /// Whether the string at `at` has occurred before, as far as its newest candidate tells.
     #[inline(always)]
-    fn hit(&mut self, cluster: Cluster<'_>, at: usize) -> bool {
+    pub(super) fn is_hit(&mut self, cluster: Cluster<'_>, at: usize) -> bool {
         self.insert(cluster, at);
         self.hits[at / 64] >> (at % 64) & 1 != 0
     }
@@ -125,22 +112,27 @@ impl<const WIDTH: usize> Chains<WIDTH> {
     #[inline(always)]
     fn insert(&mut self, cluster: Cluster<'_>, at: usize) {
         while self.hits.len() * 64 <= at {
-            self.insert_block(cluster);
+            match self.exact {
+                true => self.insert_block::<true>(cluster),
+                false => self.insert_block::<false>(cluster),
+            }
         }
     }
 
     #[inline(never)]
-    fn insert_block(&mut self, cluster: Cluster<'_>) {
+    fn insert_block<const EXACT: bool>(&mut self, cluster: Cluster<'_>) {
         let first = self.hits.len() * 64;
-        let count = (cluster.total + 1).saturating_sub(first + WIDTH).min(64);
-        let shift = 64 - self.log;
+        let count = (cluster.total + 1).saturating_sub(first + MIN_MATCH).min(64);
+        let shift = 32 - self.log;
         let ring = first % RING;
-        let (mut bits, exact) = (0, self.exact);
+        // The first position's bit is the highest until all are there: shifting them in at the other end takes five times
+        // as long on some processors.
+        let mut bits = 0u64;
         for (i, link) in self.links[ring..ring + 64].iter_mut().take(count).enumerate() {
             let at = first + i;
-            // SAFETY: `at + WIDTH <= total`.
-            let string = unsafe { load::<WIDTH>(cluster.src, cluster.start + at) };
-            let hash = ((string << (64 - 8 * WIDTH)).wrapping_mul(0x9E37_79B1_85EB_CA87) >> shift) as usize;
+            // SAFETY: `at + 4 <= total`.
+            let string = unsafe { mem::load32(cluster.src, cluster.start + at) };
+            let hash = (string.wrapping_mul(0x9E37_79B1) >> shift) as usize;
             // SAFETY: a hash has `log` bits, and there are as many heads or more.
             let head = unsafe { self.heads.get_unchecked_mut(hash) };
             let newest = *head;
@@ -148,140 +140,11 @@ impl<const WIDTH: usize> Chains<WIDTH> {
             *head = at as u16;
             *link = distance;
             // SAFETY: heads are positions before `at`, modulo 64 KiB: the distance leads to the cluster's start at most.
-            let there = unsafe { load::<WIDTH>(cluster.src, cluster.start + at - usize::from(distance)) };
-            let hit = ((there == string) & (distance != 0)) | (exact & (newest != 0));
-            bits = bits >> 1 | u64::from(hit) << 63;
+            let there = unsafe { mem::load32(cluster.src, cluster.start + at - usize::from(distance)) };
+            let hit = ((there == string) & (distance != 0)) | (EXACT & (newest != 0));
+            bits = bits << 1 | u64::from(hit);
         }
-        self.hits.push(if count == 0 { 0 } else { bits >> (64 - count) });
-    }
-
-    /// The longest match at `at` that is longer than `best`, if one of at most `attempts` candidates is one; else `best`.
-    ///
-    /// # Safety
-    /// `at + 12 <= total`, `at + best.len <= end <= total - 5`, `best.len >= 3`.
-    #[inline(always)]
-    unsafe fn walk(
-        &mut self,
-        cluster: Cluster<'_>,
-        at: usize,
-        mut best: Match,
-        attempts: u32,
-        max_distance: usize,
-    ) -> Match {
-        let end = cluster.total - LAST_LITERALS;
-        let (src, start) = (cluster.src, cluster.start);
-        // SAFETY: `at + 12 <= total`.
-        let here = unsafe { mem::load32(src, start + at) };
-        // What is walked is the chain of the string `offset` behind `at`.
-        let mut offset = best.len.saturating_sub(WIDTH - 1);
-        let mut walk = at + offset;
-        self.insert(cluster, walk);
-        // SAFETY: `walk` is `at`, or it is at most `end + 1 - WIDTH`.
-        let mut there = unsafe { load::<WIDTH>(src, start + walk) };
-        for _ in 0..attempts {
-            let link = usize::from(self.links[walk % RING]);
-            if link == 0 || link + offset > walk {
-                break;
-            }
-            walk -= link;
-            let from = walk - offset;
-            if at - from > max_distance {
-                break;
-            }
-            // SAFETY: links are positive, so `from < at`.
-            let begins = unsafe { mem::load32(src, start + from) } == here;
-            // SAFETY: `walk` lies before where `there` was loaded from.
-            let ends = unsafe { load::<WIDTH>(src, start + walk) } == there;
-            if !(begins & ends) {
-                continue;
-            }
-            // SAFETY: `from < at`, and `at + 4 <= end`.
-            let len = 4 + unsafe { mem::common(src, start + at + 4, start + from + 4, start + end) };
-            if len > best.len {
-                best = Match { len, distance: at - from };
-                if at + len >= end {
-                    break;
-                }
-                offset = len.saturating_sub(WIDTH - 1);
-                walk = at + offset;
-                self.insert(cluster, walk);
-                // SAFETY: `at + len < end`, so that `walk + WIDTH <= end`, or it is `at`.
-                there = unsafe { load::<WIDTH>(src, start + walk) };
-            }
-        }
-        best
-    }
-
-    /// Tells `found` of the matches over `at` that begin earlier, but not before `floor`, or end later than those before.
-    ///
-    /// # Safety
-    /// `at + WIDTH <= end <= total - 5`, `floor <= at`.
-    #[inline(always)]
-    unsafe fn walk_all(
-        &mut self,
-        cluster: Cluster<'_>,
-        at: usize,
-        floor: usize,
-        attempts: u32,
-        max_distance: usize,
-        found: &mut impl FnMut(Span),
-    ) {
-        let end = cluster.total - LAST_LITERALS;
-        let (src, start) = (cluster.src, cluster.start);
-        self.insert(cluster, at);
-        // SAFETY: `at + WIDTH <= total`.
-        let here = unsafe { load::<WIDTH>(src, start + at) };
-        let mut best = Span { first: at + 1, end: 0, distance: 0 };
-        let mut from = at;
-        for _ in 0..attempts {
-            let link = usize::from(self.links[from % RING]);
-            if link == 0 || link > from || at - (from - link) > max_distance {
-                break;
-            }
-            from -= link;
-            // SAFETY: links are positive, so `from < at`.
-            if unsafe { load::<WIDTH>(src, start + from) } != here {
-                continue;
-            }
-            // SAFETY: `from < at`, and `at + WIDTH <= end`.
-            let more = unsafe { mem::common(src, start + at + WIDTH, start + from + WIDTH, start + end) };
-            let first = at - cluster.before(at, at - from, at - floor);
-            let span = Span { first, end: at + WIDTH + more, distance: at - from };
-            if span.end > best.end || first < best.first {
-                found(span);
-                best = Span { first: first.min(best.first), end: span.end.max(best.end), distance: 0 };
-            }
-        }
-    }
-}
-
-/// A candidate of [`Finder::all_beyond`]: a match from `first` to `end`.
-#[derive(Clone, Copy)]
-pub(super) struct Span {
-    pub(super) first: usize,
-    pub(super) end: usize,
-    pub(super) distance: usize,
-}
-
-/// The finder. Its methods are `DEEP` with chains of eight-byte strings, the same throughout a cluster.
-pub(super) struct Finder {
-    short: Chains<4>,
-    long: Chains<8>,
-    max_distance: usize,
-}
-
-impl Finder {
-    /// `exact` if nothing may be missed for speed.
-    pub(super) fn new(max_distance: u16, exact: bool) -> Self {
-        Self { short: Chains::new(exact), long: Chains::new(exact), max_distance: max_distance.into() }
-    }
-
-    /// Forgets all: another cluster begins, which fills `output` bytes.
-    pub(super) fn begin<const DEEP: bool>(&mut self, output: usize) {
-        self.short.begin(output);
-        if DEEP {
-            self.long.begin(output);
-        }
+        self.hits.push(if count == 0 { 0 } else { bits.reverse_bits() >> (64 - count) });
     }
 
     /// The first position from `from` to `limit` that has a hit; `limit` if there is none.
@@ -294,8 +157,8 @@ impl Finder {
         let mut word = from / 64;
         let mut mask = u64::MAX << (from % 64);
         while word * 64 < limit {
-            self.short.insert(cluster, word * 64);
-            let bits = self.short.hits[word] & mask;
+            self.insert(cluster, word * 64);
+            let bits = self.hits[word] & mask;
             if bits != 0 {
                 return limit.min(word * 64 + bits.trailing_zeros() as usize);
             }
@@ -306,73 +169,108 @@ impl Finder {
     }
 
     /// The first position from `from` on at which a match may start that goes on beyond `end`, where a known one ends:
-    /// the strings that end one byte later must have occurred before.
+    /// the string that ends one byte later must have occurred before.
     #[inline(always)]
-    pub(super) fn beyond<const DEEP: bool>(
-        &mut self,
-        cluster: Cluster<'_>,
-        from: usize,
-        end: usize,
-    ) -> usize {
-        if from + 3 <= end && !self.short.hit(cluster, end - 3) {
-            return end - 2;
-        }
-        if DEEP && from + 7 <= end && !self.long.hit(cluster, end - 7) {
-            return end - 6;
-        }
-        from
+    pub(super) fn beyond(&mut self, cluster: Cluster<'_>, from: usize, end: usize) -> usize {
+        if from + 3 <= end && !self.is_hit(cluster, end - 3) { end - 2 } else { from }
     }
 
-    /// The longest match at `at`, which must be longer than `known` bytes and at least four; None if
-    /// there is none.
+    /// The longest match at `at`, which must be longer than `known` bytes and at least four; none if there is none, or none
+    /// among `attempts` candidates.
     ///
     /// # Panics
     /// If no match may start at `at`, or end at `at + known`.
     #[inline(always)]
-    pub(super) fn longest<const DEEP: bool>(
-        &mut self,
-        cluster: Cluster<'_>,
-        at: usize,
-        known: usize,
-        attempts: Attempts,
-    ) -> Match {
+    pub(super) fn longest(&mut self, cluster: Cluster<'_>, at: usize, known: usize, attempts: u32) -> Match {
         assert!(at + MATCH_LIMIT <= cluster.total, "a match's start");
         assert!(at + known + LAST_LITERALS <= cluster.total, "a match's end");
+        let end = cluster.total - LAST_LITERALS;
+        let (src, start) = (cluster.src, cluster.start);
         let mut best = Match { len: known.max(MIN_MATCH - 1), distance: 0 };
-        if DEEP && (known >= 7 || self.long.hit(cluster, at)) {
-            // SAFETY: the conditions were just asserted, and `known.max(3)` ends before the twelve.
-            best = unsafe { self.long.walk(cluster, at, best, attempts.long, self.max_distance) };
-        }
-        if !DEEP || best.len < 8 {
-            // SAFETY: as above; what was found ends where a match may.
-            best = unsafe { self.short.walk(cluster, at, best, attempts.short, self.max_distance) };
+        // SAFETY: `at + 12 <= total`.
+        let here = unsafe { mem::load32(src, start + at) };
+        // What is walked is the chain of the string `offset` behind `at`.
+        let mut offset = best.len - 3;
+        let mut walk = at + offset;
+        self.insert(cluster, walk);
+        // SAFETY: `walk` is `at`, or it is at most `end - 3`.
+        let mut there = unsafe { mem::load32(src, start + walk) };
+        for _ in 0..attempts {
+            let link = usize::from(self.links[walk % RING]);
+            if link == 0 || link + offset > walk {
+                break;
+            }
+            walk -= link;
+            let from = walk - offset;
+            if at - from > self.max_distance {
+                break;
+            }
+            // SAFETY: links are positive, so `from < at`.
+            let begins = unsafe { mem::load32(src, start + from) } == here;
+            // SAFETY: `walk` lies before where `there` was loaded from.
+            let ends = unsafe { mem::load32(src, start + walk) } == there;
+            if !(begins & ends) {
+                continue;
+            }
+            // SAFETY: `from < at`, and `at + 4 <= end`.
+            let len = 4 + unsafe { mem::common(src, start + at + 4, start + from + 4, start + end) };
+            if len > best.len {
+                best = Match { len, distance: at - from };
+                if at + len >= end {
+                    break;
+                }
+                offset = len - 3;
+                walk = at + offset;
+                self.insert(cluster, walk);
+                // SAFETY: `at + len < end`, so that `walk + 4 <= end`.
+                there = unsafe { mem::load32(src, start + walk) };
+            }
         }
         if best.distance == 0 { Match::default() } else { best }
     }
 
-    /// Tells `found` of all matches that begin at `floor` or later and go on beyond `end`, where a known one ends, and where
-    /// they begin: of those alike only the first. `at` is where the last string starts that all of them hold, three or
-    /// seven before `end`.
+    /// Tells `found` of the matches that begin at `floor` or later and go on beyond `end`, where a known one ends, among
+    /// `attempts` candidates: of those that begin no earlier only what ends later than those before.
     ///
     /// # Panics
     /// If no match may end at `end`.
     #[inline(always)]
-    pub(super) fn all_beyond<const DEEP: bool>(
+    pub(super) fn all_beyond(
         &mut self,
         cluster: Cluster<'_>,
-        at: usize,
         floor: usize,
         end: usize,
-        attempts: Attempts,
+        attempts: u32,
         mut found: impl FnMut(Span),
     ) {
-        assert!(floor <= at && at + 3 <= end && end + LAST_LITERALS < cluster.total, "a match's end");
-        if DEEP && at + 7 == end {
-            // SAFETY: `at + 8 = end + 1 <= total - 5`.
-            unsafe { self.long.walk_all(cluster, at, floor, attempts.long, self.max_distance, &mut found) }
-        } else {
-            // SAFETY: `at + 4 <= end + 1 <= total - 5`.
-            unsafe { self.short.walk_all(cluster, at, floor, attempts.short, self.max_distance, &mut found) }
+        assert!(floor + 3 <= end && end + LAST_LITERALS < cluster.total, "a match's end");
+        // Where the last string starts that all of them hold.
+        let at = end - 3;
+        let most = cluster.total - LAST_LITERALS;
+        let (src, start) = (cluster.src, cluster.start);
+        self.insert(cluster, at);
+        // SAFETY: `at + 4 = end + 1 <= most`.
+        let here = unsafe { mem::load32(src, start + at) };
+        let mut best = Span { first: at + 1, end: 0, distance: 0 };
+        let mut from = at;
+        for _ in 0..attempts {
+            let link = usize::from(self.links[from % RING]);
+            if link == 0 || link > from || at - (from - link) > self.max_distance {
+                break;
+            }
+            from -= link;
+            // SAFETY: links are positive, so `from < at`.
+            if unsafe { mem::load32(src, start + from) } != here {
+                continue;
+            }
+            // SAFETY: `from < at`, and `at + 4 <= most`.
+            let more = unsafe { mem::common(src, start + at + 4, start + from + 4, start + most) };
+            let first = at - cluster.before(at, at - from, at - floor);
+            let span = Span { first, end: at + 4 + more, distance: at - from };
+            if span.end > best.end || first < best.first {
+                found(span);
+                best = Span { first: first.min(best.first), end: span.end.max(best.end), distance: 0 };
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 mod chain;
 mod decode;
 mod fast;
+mod lazy;
 mod mem;
 mod optimal;
 mod rolling;
@@ -16,6 +17,7 @@ pub(crate) use rolling::decode_range;
 use crate::error::EncodeError;
 use crate::fit::{Fit, FixedOutput};
 use crate::params::Lz4Params;
+use optimal::Effort;
 
 /// The LZ4 compressors, by level.
 pub(crate) struct Lz4 {
@@ -25,14 +27,39 @@ pub(crate) struct Lz4 {
 
 enum Parse {
     Fast(fast::Fast),
+    Lazy(Box<lazy::Lazy>),
     Optimal(Box<optimal::Optimal>),
 }
+
+/// Candidates tried at a position, by level, 1 to 6.
+const ATTEMPTS: [u32; 6] = [1, 3, 8, 16, 32, 64];
+
+const fn effort(attempts: u32, near: usize, all: bool, exact: bool) -> Effort {
+    Effort { attempts, near, all, exact }
+}
+
+/// By level, 7 to 12.
+const EFFORTS: [Effort; 6] = [
+    effort(16, 1, false, false),
+    effort(24, 2, false, false),
+    effort(32, 2, true, false),
+    effort(64, 2, true, false),
+    effort(64, 2, true, true),
+    effort(128, 2, true, true),
+];
 
 impl Lz4 {
     pub(crate) fn new(params: Lz4Params, window: usize) -> Self {
         let parse = match params.level {
             0 => Parse::Fast(fast::Fast::new(params.max_distance)),
-            level => Parse::Optimal(Box::new(optimal::Optimal::new(level, params.max_distance))),
+            level @ 1..=6 => {
+                let attempts = ATTEMPTS[usize::from(level) - 1];
+                Parse::Lazy(Box::new(lazy::Lazy::new(attempts, params.max_distance)))
+            }
+            level => {
+                let effort = EFFORTS[usize::from(level.min(12)) - 7];
+                Parse::Optimal(Box::new(optimal::Optimal::new(effort, params.max_distance)))
+            }
         };
         Self { parse, window }
     }
@@ -40,6 +67,7 @@ impl Lz4 {
     fn run(&mut self, src: &[u8], pos: usize, dst: &mut [u8], window: usize) -> Result<Fit, EncodeError> {
         match &mut self.parse {
             Parse::Fast(fast) => fast.fit(src, pos, dst, window),
+            Parse::Lazy(lazy) => lazy.fit(src, pos, dst, window),
             Parse::Optimal(optimal) => optimal.fit(src, pos, dst, window),
         }
     }
@@ -181,6 +209,19 @@ mod tests {
         let (fast, third, ninth, last) = (clusters(0), clusters(3), clusters(9), clusters(12));
         assert!(fast > third && third >= ninth && ninth >= last, "{fast} {third} {ninth} {last}");
         assert!(check(&text, 12, 1024, 4096) > last, "a smaller window finds less");
+    }
+
+    #[test]
+    fn a_match_may_begin_where_a_long_one_ends() {
+        let [a, b, c] = [(2000, 3), (2000, 5), (500, 7)].map(|(len, seed)| noise(len, 100, seed));
+        let input = [&a[..], &b, &c, &a, &c, &b, &[1; 20]].concat();
+        for level in 1..=12 {
+            let mut lz4 = Lz4::new(Lz4Params { level, max_distance: 65535 }, 1 << 20);
+            let mut dst = vec![0; 1 << 16];
+            let Fit::Encoded { produced, .. } = lz4.fit_exact(&input, &mut dst).unwrap() else { panic!() };
+            // All literals and their length bytes, three copies, and the last match and bytes.
+            assert!(produced < 4500 + 18 + 3 * 12 + 20, "level {level}: {produced}");
+        }
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! LZ4's levels 1 to 12: a shortest-path parse under the cluster's byte budget. Of all encodings by the matches found,
+//! LZ4's levels 7 to 12: a shortest-path parse under the cluster's byte budget. Of all encodings by the matches found,
 //! the one that reaches furthest into the input.
 //!
 //! A sequence costs a token, its literals and two bytes of distance, plus length bytes beyond 14 literals or a match of
@@ -10,14 +10,12 @@
 //! the four bytes there. Nodes ahead of the parse live in a ring that stays in the first-level cache; settled ones go into
 //! a list. A very long match is taken at once.
 
-use super::chain::{Attempts, Cluster, Finder, Match};
-use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, Sink, extension};
+use super::chain::{Cluster, Finder, Match};
+use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, SHORT, Sink, extension};
 use crate::error::EncodeError;
 use crate::fit::{self, Fit};
 use crate::plain;
 
-/// The longest match without length bytes.
-const SHORT: usize = 14 + MIN_MATCH;
 /// Positions searched between two rounds of the parse, at most.
 const CHUNK: usize = 512;
 /// A match of this many bytes or more is taken without looking at what else there is.
@@ -28,41 +26,16 @@ const _: () = assert!(CHUNK + 2 * LONG < RING);
 
 /// How much a level searches.
 #[derive(Clone, Copy)]
-struct Effort {
-    attempts: Attempts,
+pub(super) struct Effort {
+    /// Candidates tried at a position.
+    pub(super) attempts: u32,
     /// Positions after a match's start at which longer ones are looked for.
-    near: usize,
+    pub(super) near: usize,
     /// Whether all matches that go on beyond a match's end count, not only the longest of them.
-    all: bool,
-    /// The outputs in bytes from which on chains of eight-byte strings are used as well: the larger the window, the more
-    /// candidates share four bytes.
-    deep: usize,
+    pub(super) all: bool,
+    /// Whether to search where the newest candidate is another string, too.
+    pub(super) exact: bool,
 }
-
-const NEVER: usize = usize::MAX;
-const LARGE: usize = 32 << 10;
-
-impl Effort {
-    const fn new(short: u32, long: u32, near: usize, all: bool, deep: usize) -> Self {
-        Self { attempts: Attempts { short, long }, near, all, deep }
-    }
-}
-
-/// By level, 1 to 12.
-const EFFORTS: [Effort; 12] = [
-    Effort::new(1, 1, 0, false, NEVER),
-    Effort::new(2, 2, 0, false, NEVER),
-    Effort::new(4, 4, 1, false, NEVER),
-    Effort::new(8, 8, 1, false, NEVER),
-    Effort::new(16, 16, 1, false, NEVER),
-    Effort::new(24, 24, 4, false, NEVER),
-    Effort::new(8, 8, 1, false, LARGE),
-    Effort::new(16, 16, 2, false, LARGE),
-    Effort::new(24, 32, 2, true, LARGE),
-    Effort::new(12, 32, 2, true, 0),
-    Effort::new(24, 64, 2, true, 0),
-    Effort::new(64, 256, 2, true, 0),
-];
 
 /// What a path costs: bytes in the high 24 bits, the open sequence's token with them. The low 8 bits count its literals
 /// so that they overflow into the bytes where a length byte is due; of two paths of the same bytes the one whose next
@@ -133,11 +106,10 @@ pub(super) struct Optimal {
 }
 
 impl Optimal {
-    /// For `level` 1 to 12; others count as the nearest.
-    pub(super) fn new(level: u8, max_distance: u16) -> Self {
+    pub(super) fn new(effort: Effort, max_distance: u16) -> Self {
         Self {
-            finder: Finder::new(max_distance, level >= 12),
-            effort: EFFORTS[usize::from(level.clamp(1, 12)) - 1],
+            finder: Finder::new(max_distance, effort.exact),
+            effort,
             nodes: Box::new([Node::default(); RING]),
             marks: [0; RING / 64],
             settled: Vec::new(),
@@ -157,11 +129,7 @@ impl Optimal {
             return Ok(Fit::DoesNotPay);
         }
         let cluster = Cluster::new(src, start, end);
-        let best = if dst.len() >= self.effort.deep {
-            self.parse::<true>(cluster, dst.len())
-        } else {
-            self.parse::<false>(cluster, dst.len())
-        };
+        let best = self.parse(cluster, dst.len());
         self.trace(best);
         let mut sink = Sink::new(dst);
         let mut anchor = start;
@@ -179,8 +147,8 @@ impl Optimal {
     }
 
     /// Searches and parses by turns until the budget is spent.
-    fn parse<const DEEP: bool>(&mut self, cluster: Cluster<'_>, budget: usize) -> End {
-        self.finder.begin::<DEEP>(budget);
+    fn parse(&mut self, cluster: Cluster<'_>, budget: usize) -> End {
+        self.finder.begin(budget);
         self.marks.fill(0);
         self.settled.clear();
         self.settled.push(Settled { at: 0, from: 0, by: 0 });
@@ -202,25 +170,23 @@ impl Optimal {
                 }
                 let known = cover.saturating_sub(at);
                 if known >= MIN_MATCH {
-                    let next = self.finder.beyond::<DEEP>(cluster, at, cover);
+                    let next = self.finder.beyond(cluster, at, cover);
                     if next > at {
                         at = next;
                         continue;
                     }
-                    let width = if DEEP && known >= 7 { 7 } else { 3 };
-                    if at - begun > self.effort.near && known > width {
-                        at = cover - width;
+                    if at - begun > self.effort.near && known > 3 {
+                        at = cover - 3;
                         continue;
                     }
                 }
-                let ends = known == 3 || DEEP && known == 7;
-                if self.effort.all && ends && cover + LAST_LITERALS < total {
-                    (cover, begun) = self.take_all::<DEEP>(&front, cluster, at, cover, begun);
+                if self.effort.all && known == 3 && cover + LAST_LITERALS < total {
+                    (cover, begun) = self.take_all(&front, cluster, at, cover, begun);
                     at += 1;
                     continue;
                 }
                 let known = if known >= MIN_MATCH { known } else { 0 };
-                let found = self.finder.longest::<DEEP>(cluster, at, known, self.effort.attempts);
+                let found = self.finder.longest(cluster, at, known, self.effort.attempts);
                 if found.len == 0 || at + found.len <= cover {
                     at += 1;
                     continue;
@@ -263,7 +229,7 @@ impl Optimal {
     }
 
     /// Takes all matches over `at` that go on beyond `cover`. Returns the end of the one that ends last, and where it starts.
-    fn take_all<const DEEP: bool>(
+    fn take_all(
         &mut self,
         front: &Front,
         cluster: Cluster<'_>,
@@ -274,7 +240,7 @@ impl Optimal {
         let Self { finder, nodes, marks, effort, .. } = self;
         let floor = begun.max(front.next).min(at);
         let mut last = (cover, begun);
-        finder.all_beyond::<DEEP>(cluster, at, floor, cover, effort.attempts, |span| {
+        finder.all_beyond(cluster, floor, cover, effort.attempts, |span| {
             // The ring holds no more; the parse takes the rest as another match.
             let end = span.end.min(span.first + LONG - 1);
             let node = node(nodes, marks, span.first);
@@ -306,7 +272,8 @@ impl Optimal {
         let from = self.settled.len() as u32 - 1;
         let cost = (after as u32) << 8 | NO_LITERALS;
         self.arrive(front, Settled { at: end as u32, from, by: found.distance as u16 }, cost, budget);
-        front.next = end + 1;
+        // The next match may start right there.
+        front.next = end;
         true
     }
 

@@ -7,6 +7,8 @@ use crate::fit::Fit;
 
 /// The shortest match.
 pub(super) const MIN_MATCH: usize = 4;
+/// The longest match without length bytes.
+pub(super) const SHORT: usize = 14 + MIN_MATCH;
 /// A block's last bytes are literals: this many.
 pub(super) const LAST_LITERALS: usize = 5;
 /// The last match starts this many bytes before the block's end, or earlier.
