@@ -27,8 +27,9 @@ Usage: cargo xtask COMMAND
                              time building an image of DIR (/usr) against mksquashfs and mkfs.erofs; into DIR, best in
                              memory (/dev/shm), as only ferofs waits for the disk
   bench codec                time the codecs alone
-  bench mount [--quick] [--rounds N]
-                             time reading through mounts against erofsfuse, the kernel's EROFS, squashfs and ext4
+  bench mount [--quick] [--erofs-only] [--pattern sequential|random|stride] [--rounds N]
+                             time reading through mounts against erofsfuse, the kernel's EROFS, squashfs and ext4; most of
+                             an hour, or 15 minutes without squashfs and ext4
   bench paper [--quick] [--only EXPERIMENT]... [--data FILE|DIR]... [--out DIR] [--report] [--publish]
                              make the EROFS paper's evaluation anew, in 84 minutes (or 5), with a report to look at; an
                              interrupted run goes on; --publish puts its summary into docs, --report measures nothing

@@ -101,6 +101,7 @@ fn allowed() -> Vec<i64> {
         libc::SYS_readv,
         libc::SYS_pread64,
         libc::SYS_preadv,
+        libc::SYS_preadv2,
         libc::SYS_fadvise64,
         libc::SYS_write,
         libc::SYS_writev,

@@ -24,6 +24,10 @@ const MIB: u64 = 1 << 20;
 
 struct Options {
     quick: bool,
+    /// Without squashfs and ext4, which take most of the time.
+    erofs_only: bool,
+    /// Just this pattern of reading content, by its name.
+    pattern: Option<String>,
     rounds: usize,
 }
 
@@ -37,6 +41,9 @@ pub(crate) fn mount(options: &[&str]) -> Result<()> {
     let ferofs = shell::build_ferofs("release")?;
     let stage = Stage::new(ferofs, options.quick)?;
     content(&stage, &options)?;
+    if options.pattern.is_some() {
+        return Ok(());
+    }
     trees(&stage, &options)?;
     memory(&stage)
 }
@@ -51,7 +58,7 @@ fn content(stage: &Stage, options: &Options) -> Result<()> {
             Contestant::new("kernel EROFS, loop", &image, Way::Kernel("erofs")),
             Contestant::new("kernel EROFS, file", &image, Way::KernelFile),
         ];
-        if !options.quick && clusters == "4 KiB" {
+        if !options.erofs_only && clusters == "4 KiB" {
             contestants.extend([
                 Contestant::new("squashfuse 128K", &stage.image("file-128k.squashfs")?, Way::Squashfuse),
                 Contestant::new(
@@ -78,7 +85,9 @@ fn content(stage: &Stage, options: &Options) -> Result<()> {
             ]);
         }
         for warm in [true, false] {
-            for pattern in Pattern::ALL {
+            let wanted =
+                |pattern: &Pattern| options.pattern.as_ref().is_none_or(|name| *name == pattern.to_string());
+            for pattern in Pattern::ALL.into_iter().filter(wanted) {
                 let title = format!(
                     "{pattern} 4 KiB, LZ4 in {clusters} clusters, {} image, {} MiB",
                     if warm { "warm" } else { "cold" },
@@ -100,7 +109,7 @@ fn trees(stage: &Stage, options: &Options) -> Result<()> {
         Contestant::new("erofsfuse", &image, Way::Erofsfuse),
         Contestant::new("kernel EROFS, loop", &image, Way::Kernel("erofs")),
     ];
-    if !options.quick {
+    if !options.erofs_only {
         let squashfs = stage.image("tree-128k.squashfs")?;
         contestants.extend([
             Contestant::new("squashfuse 128K", &squashfs, Way::Squashfuse),
@@ -173,11 +182,19 @@ fn compete(
 
 impl Options {
     fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self { quick: false, rounds: 0 };
+        let mut parsed = Self { quick: false, erofs_only: false, pattern: None, rounds: 0 };
         let mut options = options.iter();
         while let Some(option) = options.next() {
             match *option {
-                "--quick" => parsed.quick = true,
+                "--quick" => (parsed.quick, parsed.erofs_only) = (true, true),
+                "--erofs-only" => parsed.erofs_only = true,
+                "--pattern" => {
+                    let name = options.next().context("--pattern needs a name")?;
+                    if !Pattern::ALL.iter().any(|pattern| pattern.to_string() == **name) {
+                        bail!("--pattern: no such pattern: {name}");
+                    }
+                    parsed.pattern = Some((*name).to_owned());
+                }
                 "--rounds" => {
                     parsed.rounds =
                         options.next().context("--rounds needs a number")?.parse().context("--rounds")?;

@@ -142,6 +142,8 @@ struct Request<'a> {
     len: usize,
     /// Bytes of the file after it.
     left: usize,
+    /// Whether a read of its clusters had to wait for the medium, as far as is known.
+    waited: Cell<bool>,
 }
 
 impl Image {
@@ -181,6 +183,7 @@ impl Image {
             shared: self.superblock().packed == Some(inode.nid()),
             len: buf.len(),
             left: usize::try_from(inode.size().saturating_sub(stop)).unwrap_or(usize::MAX),
+            waited: Cell::new(false),
         };
         let work = || {
             let mut map = None;
@@ -204,6 +207,9 @@ impl Image {
                 for number in 0..count {
                     request.hint(map, next.get().saturating_add(step.saturating_mul(number)), inode.size());
                 }
+                if request.waited.get() {
+                    engine.patterns.waited(inode.nid());
+                }
             }
             Ok(filled)
         };
@@ -226,9 +232,13 @@ impl Request<'_> {
                 let pos = pos.checked_add(skip).ok_or_else(overflow)?;
                 image.engine.counters.io(cause, buf.len());
                 let (source, pos) = image.source_of(device, pos, Structure::Extent, buf.len())?;
-                let read = match self.is_sequential() {
-                    true => source.read_exact_at(pos.get(), buf),
-                    false => source.read_sparse_at(pos.get(), buf),
+                let read = match self.pattern {
+                    Pattern::Sequential { .. } => source.read_exact_at(pos.get(), buf),
+                    Pattern::Strided { .. } if source.read_at_hand(pos.get(), buf) => Ok(()),
+                    Pattern::Strided { .. } | Pattern::Random => {
+                        self.waited.set(true);
+                        source.read_sparse_at(pos.get(), buf)
+                    }
                 };
                 read.map_err(|e| Error::io_unnamed("read image", e))
             }

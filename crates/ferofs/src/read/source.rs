@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::io::{ReadWriteFlags, preadv2};
+
 use crate::error::{Error, Result};
 
 /// Random read access to one device of an image.
@@ -26,6 +28,13 @@ pub trait Source: Send + Sync {
     /// As there.
     fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         self.read_exact_at(pos, buf)
+    }
+
+    /// Fills `buf` as [`Self::read_sparse_at`] does, if nobody has to wait for that. False if one would have to, or it cannot be
+    /// told; `buf` then holds anything.
+    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
+        let _ = (pos, buf);
+        false
     }
 
     /// Says that `len` bytes from `pos` on will be wanted soon. Whoever can fetch them meanwhile may do so, without
@@ -110,6 +119,13 @@ impl Source for FileSource {
         self.sparse.as_ref().unwrap_or(&self.file).read_exact_at(buf, pos)
     }
 
+    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
+        let Some(pos) = pos.checked_add(self.start) else { return false };
+        let (file, wanted) = (self.sparse.as_ref().unwrap_or(&self.file), buf.len());
+        let read = preadv2(file, &mut [io::IoSliceMut::new(buf)], pos, ReadWriteFlags::NOWAIT);
+        read.is_ok_and(|len| len == wanted)
+    }
+
     fn will_need(&self, pos: u64, len: u64) {
         let Some(pos) = pos.checked_add(self.start) else { return };
         // Advice: if the system takes none, the bytes come when they are read.
@@ -152,6 +168,10 @@ impl Source for Window {
         self.whole.read_sparse_at(self.start_of(pos, buf.len())?, buf)
     }
 
+    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
+        self.start_of(pos, buf.len()).is_ok_and(|start| self.whole.read_at_hand(start, buf))
+    }
+
     fn will_need(&self, pos: u64, len: u64) {
         if let Some(pos) = self.start.checked_add(pos) {
             self.whole.will_need(pos, len);
@@ -176,6 +196,10 @@ impl<T: Source + ?Sized> Source for Arc<T> {
 
     fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         (**self).read_sparse_at(pos, buf)
+    }
+
+    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
+        (**self).read_at_hand(pos, buf)
     }
 
     fn will_need(&self, pos: u64, len: u64) {

@@ -15,7 +15,7 @@ use crate::error::Result;
 
 /// What a buffer holds at most, where a policy says so.
 const BUFFER: usize = 4 * PAGE;
-/// What a buffer holds at most where LZ4 can roll: more is slower than the longest window.
+/// What a buffer holds at most where LZ4 can roll and memory is short: the longest window.
 const LONG: usize = 17 * PAGE;
 
 /// A cluster to decode.
@@ -53,30 +53,31 @@ impl Policy {
         }
     }
 
-    /// The strategy for `len` bytes after `skip` others, which are not decoded in place.
-    const fn choose(self, is_lz4: bool, skip: usize, len: usize) -> Strategy {
+    /// The strategy for `len` bytes after `skip` others, which are not decoded in place. LZ4 can roll, and better does beyond
+    /// `long` bytes.
+    const fn choose(self, long: Option<usize>, skip: usize, len: usize) -> Strategy {
         let end = skip + len;
         let chosen = match self {
-            Self::Auto => Self::measured(is_lz4, skip, end),
+            Self::Auto => Self::measured(long, skip, end),
             Self::Paper if len <= PAGE && end <= BUFFER => Strategy::Buffer,
-            Self::Paper if is_lz4 => Strategy::Rolling,
+            Self::Paper if long.is_some() => Strategy::Rolling,
             Self::Commercial if end < BUFFER => Strategy::Buffer,
             Self::Paper | Self::Commercial => Strategy::Vmap,
             Self::Always(strategy) => strategy,
         };
         let cannot = match chosen {
             Strategy::InPlace => true,
-            Strategy::Rolling => !is_lz4,
+            Strategy::Rolling => long.is_none(),
             Strategy::Direct => skip > 0,
             Strategy::Vmap | Strategy::Buffer => false,
         };
-        if cannot { Self::measured(is_lz4, skip, end) } else { chosen }
+        if cannot { Self::measured(long, skip, end) } else { chosen }
     }
 
-    const fn measured(is_lz4: bool, skip: usize, end: usize) -> Strategy {
-        match skip {
-            0 => Strategy::Direct,
-            _ if is_lz4 && end > LONG => Strategy::Rolling,
+    const fn measured(long: Option<usize>, skip: usize, end: usize) -> Strategy {
+        match (skip, long) {
+            (0, _) => Strategy::Direct,
+            (_, Some(long)) if end > long => Strategy::Rolling,
             _ => Strategy::Buffer,
         }
     }
@@ -93,7 +94,8 @@ impl Request<'_> {
     ) -> Result<()> {
         let engine = &self.image.engine;
         let (skip, end) = (wanted.skip, wanted.skip + out.len());
-        match engine.policy.choose(cluster.algorithm == Algorithm::Lz4, skip, out.len()) {
+        let long = (cluster.algorithm == Algorithm::Lz4).then(|| self.long());
+        match engine.policy.choose(long, skip, out.len()) {
             Strategy::Direct | Strategy::InPlace => {
                 self.count(Counter::Direct, end);
                 self.decode_from_start(cluster, encoded, wanted, out)
@@ -110,6 +112,17 @@ impl Request<'_> {
                 None => self.decode_buffered(cluster, encoded, wanted, out),
             },
             Strategy::Buffer => self.decode_buffered(cluster, encoded, wanted, out),
+        }
+    }
+
+    /// Bytes that LZ4 better decodes to a buffer than through a window, which takes more than twice the time: up to four
+    /// times the pool, unless memory is short.
+    fn long(&self) -> usize {
+        let engine = &self.image.engine;
+        if engine.pressure.is_short() {
+            LONG
+        } else {
+            LONG.max(engine.scratch.pool().len().saturating_mul(4))
         }
     }
 
@@ -178,18 +191,20 @@ mod tests {
     fn policies_choose_as_they_say() {
         use Strategy::{Buffer, Direct, Rolling, Vmap};
         let page = |n: usize| n * PAGE;
-        assert_eq!(Policy::Paper.choose(true, page(2), page(1)), Buffer);
-        assert_eq!(Policy::Paper.choose(true, page(4), page(1)), Rolling, "the buffer has four pages");
-        assert_eq!(Policy::Paper.choose(true, 0, page(2)), Rolling);
-        assert_eq!(Policy::Paper.choose(false, 0, page(2)), Vmap);
-        assert_eq!(Policy::Commercial.choose(true, page(2), page(1)), Buffer);
-        assert_eq!(Policy::Commercial.choose(true, page(3), page(1)), Vmap);
-        assert_eq!(Policy::Auto.choose(true, 0, page(9)), Direct);
-        assert_eq!(Policy::Auto.choose(true, page(1), page(1)), Buffer);
-        assert_eq!(Policy::Auto.choose(true, page(40), page(1)), Rolling);
-        assert_eq!(Policy::Auto.choose(false, page(40), page(1)), Buffer);
-        assert_eq!(Policy::Always(Rolling).choose(false, 0, page(1)), Direct);
-        assert_eq!(Policy::Always(Direct).choose(true, 1, page(1)), Buffer);
+        let lz4 = Some(page(17));
+        assert_eq!(Policy::Paper.choose(lz4, page(2), page(1)), Buffer);
+        assert_eq!(Policy::Paper.choose(lz4, page(4), page(1)), Rolling, "the buffer has four pages");
+        assert_eq!(Policy::Paper.choose(lz4, 0, page(2)), Rolling);
+        assert_eq!(Policy::Paper.choose(None, 0, page(2)), Vmap);
+        assert_eq!(Policy::Commercial.choose(lz4, page(2), page(1)), Buffer);
+        assert_eq!(Policy::Commercial.choose(lz4, page(3), page(1)), Vmap);
+        assert_eq!(Policy::Auto.choose(lz4, 0, page(9)), Direct);
+        assert_eq!(Policy::Auto.choose(lz4, page(1), page(1)), Buffer);
+        assert_eq!(Policy::Auto.choose(lz4, page(40), page(1)), Rolling);
+        assert_eq!(Policy::Auto.choose(Some(page(48)), page(40), page(1)), Buffer);
+        assert_eq!(Policy::Auto.choose(None, page(40), page(1)), Buffer);
+        assert_eq!(Policy::Always(Rolling).choose(None, 0, page(1)), Direct);
+        assert_eq!(Policy::Always(Direct).choose(lz4, 1, page(1)), Buffer);
         assert!(Policy::Paper.in_place(page(2)) && !Policy::Paper.in_place(page(1)));
         assert!(Policy::Auto.in_place(1) && !Policy::Commercial.in_place(page(9)));
     }

@@ -9,6 +9,9 @@ const FILES: usize = 64;
 const STEPS: u32 = 3;
 /// Steps of a stride that the system is told of before they are made: so many reads of the device go on at once.
 const TOLD: u64 = 8;
+/// Steps for which the system is told after one that had to wait for the medium; ever more, up to the most, if that happens
+/// again: where nothing waits, telling costs as much as reading.
+const PATIENCE: std::ops::RangeInclusive<u32> = 64..=1 << 15;
 /// The least that is read ahead, and the most, in bytes.
 const AHEAD: std::ops::RangeInclusive<usize> = 8 << 10..=64 << 10;
 
@@ -47,11 +50,20 @@ struct Track {
     told: u64,
     /// Requests that went on so.
     streak: u32,
+    /// So many steps more are told of, and so many were the last time when that began.
+    telling: u32,
+    patience: u32,
+}
+
+impl Track {
+    const fn new(nid: Nid, start: u64, end: u64) -> Self {
+        Self { nid, start, end, step: 0, told: 0, streak: 0, telling: 0, patience: 0 }
+    }
 }
 
 impl Default for Patterns {
     fn default() -> Self {
-        let nothing = Track { nid: Nid::new(u64::MAX), start: 0, end: 0, step: 0, told: 0, streak: 0 };
+        let nothing = Track::new(Nid::new(u64::MAX), 0, 0);
         Self(std::array::from_fn(|_| Mutex::new(nothing)))
     }
 }
@@ -59,12 +71,11 @@ impl Default for Patterns {
 impl Patterns {
     /// Notes a request, and says what it is a part of. The start of a file is the start of a sequence.
     pub(super) fn note(&self, nid: Nid, offset: FileOffset, len: u64) -> Pattern {
-        let place = usize::try_from(nid.get() % 64).unwrap_or(0);
         // Whoever finds another thread here does without a guess.
-        let Ok(mut track) = self.0[place].try_lock() else { return Pattern::Random };
+        let Ok(mut track) = self.track(nid).try_lock() else { return Pattern::Random };
         let start = offset.get();
         let end = start.saturating_add(len);
-        let before = std::mem::replace(&mut *track, Track { nid, start, end, step: 0, told: 0, streak: 0 });
+        let before = std::mem::replace(&mut *track, Track::new(nid, start, end));
         if start == 0 {
             return Pattern::Sequential { ahead: 0 };
         }
@@ -80,15 +91,34 @@ impl Patterns {
         track.step = start.saturating_sub(before.start);
         if track.step > 0 && track.step == before.step {
             track.streak = before.streak.saturating_add(1);
-            track.told = before.told;
+            (track.told, track.patience) = (before.told, before.patience);
+            track.telling = before.telling.saturating_sub(1);
         }
         let Some(sure) = track.streak.checked_sub(STEPS) else { return Pattern::Random };
+        if track.telling == 0 {
+            return Pattern::Strided { next: FileOffset::new(end), step: track.step, count: 0 };
+        }
         // The longer it goes on, the further ahead.
         let until = start.saturating_add(track.step.saturating_mul((u64::from(sure) + 1).min(TOLD)));
         let next = track.told.max(start).saturating_add(track.step);
         track.told = track.told.max(until);
         let count = until.checked_sub(next).map_or(0, |ahead| ahead / track.step + 1);
         Pattern::Strided { next: FileOffset::new(next), step: track.step, count }
+    }
+
+    /// Notes that a request on the file, a strided one, had to wait for the medium.
+    pub(super) fn waited(&self, nid: Nid) {
+        let Ok(mut track) = self.track(nid).try_lock() else { return };
+        if track.nid == nid {
+            if track.telling == 0 {
+                track.patience = track.patience.saturating_mul(8).clamp(*PATIENCE.start(), *PATIENCE.end());
+            }
+            track.telling = track.patience;
+        }
+    }
+
+    fn track(&self, nid: Nid) -> &Mutex<Track> {
+        &self.0[usize::try_from(nid.get() % 64).unwrap_or(0)]
     }
 }
 
@@ -123,14 +153,22 @@ mod tests {
             assert_eq!(noted(&patterns, 7, offset), Pattern::Random);
         }
         let strided = |next, count| Pattern::Strided { next: FileOffset::new(next), step: 100, count };
-        assert_eq!(noted(&patterns, 7, 1400), strided(1500, 1));
+        let untold = |end| Pattern::Strided { next: FileOffset::new(end), step: 100, count: 0 };
+        assert_eq!(noted(&patterns, 7, 1400), untold(1410), "nothing had to wait");
+        patterns.waited(Nid::new(7));
         assert_eq!(noted(&patterns, 7, 1500), strided(1600, 2));
         assert_eq!(noted(&patterns, 7, 1600), strided(1800, 2));
         for offset in (1700..3000).step_by(100) {
             noted(&patterns, 7, offset);
         }
         assert_eq!(noted(&patterns, 7, 3000), strided(3000 + 100 * TOLD, 1));
-        assert_eq!(noted(&patterns, 7, 3050), Pattern::Random);
+        let told =
+            (3100..20_000).step_by(100).take_while(|start| noted(&patterns, 7, *start) != untold(start + 10));
+        assert_eq!(told.count(), 64 - 17, "nothing waited since");
+        let from = 3100 + 100 * (64 - 17);
+        patterns.waited(Nid::new(7));
+        assert!(noted(&patterns, 7, from + 100) != untold(from + 110), "again");
+        assert_eq!(noted(&patterns, 7, from + 150), Pattern::Random);
         assert_eq!(noted(&patterns, 7, 300), Pattern::Random, "backwards");
     }
 }
