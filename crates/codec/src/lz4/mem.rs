@@ -136,8 +136,6 @@ pub(super) fn copy_within(buf: &mut [u8], from: usize, to: usize, len: usize) {
         // SAFETY: `from < to`, the step is no longer than their distance, and 32 bytes beyond `to + len` are `buf`'s.
         32.. => unsafe { copy_in_steps::<32>(buf, from, to, len) },
         // SAFETY: as above.
-        16.. => unsafe { copy_in_steps::<16>(buf, from, to, len) },
-        // SAFETY: as above.
         8.. => unsafe { copy_in_steps::<8>(buf, from, to, len) },
         _ => copy_within_bounds(buf, from, to, len),
     }

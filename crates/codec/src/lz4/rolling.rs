@@ -88,9 +88,24 @@ impl Sink<'_> {
         self.left == 0 && self.len == self.out.len()
     }
 
+    /// Whether `len` bytes come before the range, and before the window starts over: mostly.
+    #[inline(always)]
+    const fn is_plain(&self, len: usize) -> bool {
+        len < self.left && len < self.ring - self.at
+    }
+
     /// Takes `src[from..from + len]`, or as much as is wanted of it.
     #[inline(always)]
-    fn literals(&mut self, src: &[u8], mut from: usize, mut len: usize) {
+    fn literals(&mut self, src: &[u8], from: usize, len: usize) {
+        if !self.is_plain(len) {
+            return self.literals_in_parts(src, from, len);
+        }
+        mem::copy(self.window, self.at, src, from, len);
+        self.advance(len);
+    }
+
+    #[inline(never)]
+    fn literals_in_parts(&mut self, src: &[u8], mut from: usize, mut len: usize) {
         while self.left > 0 && len > 0 {
             let n = len.min(self.left).min(self.ring - self.at);
             mem::copy(self.window, self.at, src, from, n);
@@ -106,7 +121,16 @@ impl Sink<'_> {
 
     /// Repeats `len` bytes from `distance` bytes back, or as many as are wanted. There are `distance` bytes.
     #[inline(always)]
-    fn repeat(&mut self, distance: usize, mut len: usize) {
+    fn repeat(&mut self, distance: usize, len: usize) {
+        if distance > self.at || !self.is_plain(len) {
+            return self.repeat_in_parts(distance, len);
+        }
+        mem::copy_within(self.window, self.at - distance, self.at, len);
+        self.advance(len);
+    }
+
+    #[inline(never)]
+    fn repeat_in_parts(&mut self, distance: usize, mut len: usize) {
         while self.left > 0 && len > 0 {
             let back = self.back(distance);
             // From behind the write position to the end of the ring, or up to the write position.
