@@ -157,6 +157,10 @@ impl Contestant {
         if let Some(group) = group {
             command = group.enter(&command);
         }
+        // In a session of its own, as a daemon in the background is: Linux shares processors out by sessions.
+        let mut session = Command::new("setsid");
+        session.arg(command.get_program()).args(command.get_args());
+        let mut command = session;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut daemon = command.spawn().context("starting the daemon")?;
         let start = Instant::now();

@@ -144,7 +144,9 @@ fn plant(room: &Path) -> Result<()> {
         let mut bytes = 0;
         for source in SOURCES.iter().filter(|source| Path::new(source).exists()) {
             if bytes < TREE_BYTES {
-                shell::run(Command::new("cp").args(["-a", "--parents", source]).arg(&part))?;
+                // From the root on: with absolute names some releases of cp look for the parents' attributes elsewhere.
+                let name = source.trim_start_matches('/');
+                shell::run(Command::new("cp").args(["-a", "--parents", name]).arg(&part).current_dir("/"))?;
                 bytes = size_of_tree(&part)?;
             }
         }
