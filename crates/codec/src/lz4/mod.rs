@@ -241,5 +241,28 @@ mod tests {
             }
             check(&input, level, max_distance, size);
         }
+
+        #[test]
+        fn the_shortest_path_is_no_longer_than_the_rules(
+            pieces in proptest::collection::vec((0usize..300, 0u32..6, 0usize..9000, 0usize..4000), 1..40),
+        ) {
+            let mut input = noise(5000, 100, 7);
+            for (len, seed, back, copied) in pieces {
+                input.extend(noise(len, 100, seed));
+                let from = input.len() - back.min(input.len());
+                input.extend_from_within(from..(from + copied).min(input.len()));
+            }
+            input.extend([0; 20]);
+            let mut dst = vec![0; 1 << 20];
+            let mut len = |level| {
+                let mut lz4 = Lz4::new(Lz4Params { level, max_distance: 65535 }, 1 << 20);
+                match lz4.fit_exact(&input, &mut dst).unwrap() {
+                    Fit::Encoded { produced, .. } => produced,
+                    Fit::DoesNotPay => input.len(),
+                }
+            };
+            let (rules, path) = (len(6), len(12));
+            prop_assert!(path <= rules + rules / 500 + 4, "{path} bytes, by rules {rules}");
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! the four bytes there. Nodes ahead of the parse live in a ring that stays in the first-level cache; settled ones go into
 //! a list. A very long match is taken at once.
 
-use super::chain::{Cluster, Finder, Match};
+use super::chain::{Cluster, Finder, Match, Span};
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, SHORT, Sink, extension};
 use crate::error::EncodeError;
 use crate::fit::{self, Fit};
@@ -180,39 +180,27 @@ impl Optimal {
                         continue;
                     }
                 }
-                if self.effort.all && known == 3 && cover + LAST_LITERALS < total {
-                    (cover, begun) = self.take_all(&front, cluster, at, cover, begun);
+                // Where a match is at hand another may have begun earlier.
+                let floor = if at < cover { begun.max(front.next).min(at) } else { at };
+                let found = if self.effort.all && known == 3 && cover + LAST_LITERALS < total {
+                    self.take_all(cluster, floor, cover)
+                } else {
+                    let known = if known >= MIN_MATCH { known } else { 0 };
+                    self.take_longest(cluster, floor, at, known)
+                };
+                let Some(found) = found.filter(|found| found.end > cover) else {
                     at += 1;
                     continue;
-                }
-                let known = if known >= MIN_MATCH { known } else { 0 };
-                let found = self.finder.longest(cluster, at, known, self.effort.attempts);
-                if found.len == 0 || at + found.len <= cover {
-                    at += 1;
-                    continue;
-                }
-                // Where a match is at hand the new one may have begun earlier.
-                let mut first = at;
-                if at < cover {
-                    let most = at - begun.max(front.next).min(at);
-                    first -= cluster.before(at, found.distance, most);
-                }
-                begun = first;
-                cover = at + found.len;
-                if cover - first >= LONG {
-                    let found = Match { len: cover - first, ..found };
-                    if !self.jump(&mut front, first, found, budget) {
+                };
+                if found.is_long() {
+                    if !self.jump(&mut front, found, cover, budget) {
                         return front.best;
                     }
-                    begun = cover;
-                    at = cover;
+                    (begun, cover, at) = (found.end, found.end, found.end);
                     // A round ends: the budget may be spent.
                     break;
                 }
-                let node = node(&mut self.nodes, &mut self.marks, first);
-                if cover as u32 > node.end {
-                    (node.end, node.distance) = (cover as u32, found.distance as u16);
-                }
+                (begun, cover) = (found.first, found.end);
                 // Nothing ends later than the input.
                 at = if cover + LAST_LITERALS >= total { cover } else { at + 1 };
             }
@@ -228,50 +216,62 @@ impl Optimal {
         front.best
     }
 
-    /// Takes all matches over `at` that go on beyond `cover`. Returns the end of the one that ends last, and where it starts.
-    fn take_all(
-        &mut self,
-        front: &Front,
-        cluster: Cluster<'_>,
-        at: usize,
-        cover: usize,
-        begun: usize,
-    ) -> (usize, usize) {
+    /// Notes the longest match at `at`, from where it begins after `floor`, and returns it.
+    #[inline(always)]
+    fn take_longest(&mut self, cluster: Cluster<'_>, floor: usize, at: usize, known: usize) -> Option<Span> {
+        let Match { len, distance } = self.finder.longest(cluster, at, known, self.effort.attempts);
+        let first = at - cluster.before(at, distance.min(at), at - floor);
+        let found = (len > 0).then_some(Span { first, end: at + len, distance })?;
+        note(&mut self.nodes, &mut self.marks, found);
+        Some(found)
+    }
+
+    /// Notes all matches that begin after `floor` and go on beyond `cover`, and returns the one that ends last.
+    #[inline(always)]
+    fn take_all(&mut self, cluster: Cluster<'_>, floor: usize, cover: usize) -> Option<Span> {
         let Self { finder, nodes, marks, effort, .. } = self;
-        let floor = begun.max(front.next).min(at);
-        let mut last = (cover, begun);
+        let mut last: Option<Span> = None;
         finder.all_beyond(cluster, floor, cover, effort.attempts, |span| {
-            // The ring holds no more; the parse takes the rest as another match.
-            let end = span.end.min(span.first + LONG - 1);
-            let node = node(nodes, marks, span.first);
-            if end as u32 > node.end {
-                (node.end, node.distance) = (end as u32, span.distance as u16);
-            }
-            if end > last.0 {
-                last = (end, span.first);
+            note(nodes, marks, span);
+            if last.is_none_or(|last| span.end > last.end) {
+                last = Some(span);
             }
         });
         last
     }
 
-    /// Takes the long match `found` at `at`. Whether the budget allows for all of it.
+    /// Takes the long match `found`, from where it is cheapest to arrive: where it begins, or else at a node up to `cover`, where
+    /// a known match ends. Whether the budget allows for all of it.
     #[cold]
     #[inline(never)]
-    fn jump(&mut self, front: &mut Front, at: usize, found: Match, budget: usize) -> bool {
-        let end = at + found.len;
-        node(&mut self.nodes, &mut self.marks, at);
-        self.advance(front, at + 1, budget);
+    fn jump(&mut self, front: &mut Front, found: Span, cover: usize, budget: usize) -> bool {
+        let Span { first, end, distance } = found;
+        node(&mut self.nodes, &mut self.marks, first);
+        self.advance(front, first + 1, budget);
+        let mut begin = (front.at, front.cost, self.settled.len() as u32 - 1);
+        for at in first + 1..=cover.min(end - MIN_MATCH) {
+            self.advance(front, at + 1, budget);
+            if front.at == at && bytes(front.cost) < bytes(begin.1) {
+                begin = (front.at, front.cost, self.settled.len() as u32 - 1);
+            }
+        }
+        let (at, cost, from) = begin;
+        if front.at != at {
+            self.settled.push(Settled { at: at as u32, from, by: 0 });
+            (front.at, front.cost) = (at, cost);
+        }
+        let len = end - at;
         let spent = bytes(front.cost);
-        let after = spent + 3 + extension(found.len - MIN_MATCH);
+        let after = spent + 3 + extension(len - MIN_MATCH);
         if after + LAST_LITERALS > budget {
-            self.end_within(front, found.len, found.distance as u16, budget);
+            self.end_within(front, len, distance as u16, budget);
             self.advance(front, end, budget);
             return false;
         }
         self.marks.fill(0);
         let from = self.settled.len() as u32 - 1;
         let cost = (after as u32) << 8 | NO_LITERALS;
-        self.arrive(front, Settled { at: end as u32, from, by: found.distance as u16 }, cost, budget);
+        self.arrive(front, Settled { at: end as u32, from, by: distance as u16 }, cost, budget);
         // The next match may start right there.
         front.next = end;
         true
@@ -337,14 +337,15 @@ impl Optimal {
         let (end, distance) = (front.end, front.distance);
         let len = end - at;
         let after = ((spent as u32 + 3) << 8) | NO_LITERALS;
+        let here = self.settled.len() - 1;
         if len <= SHORT {
-            self.relax(end, after, distance);
+            self.relax(here, end, after, distance);
             return;
         }
-        self.relax(at + SHORT, after, distance);
+        self.relax(here, at + SHORT, after, distance);
         let lengths = extension(len - MIN_MATCH);
         if spent + 3 + lengths + LAST_LITERALS <= budget {
-            self.relax(end, after + ((lengths as u32) << 8), distance);
+            self.relax(here, end, after + ((lengths as u32) << 8), distance);
         } else {
             self.end_within(front, len, distance, budget);
         }
@@ -366,13 +367,12 @@ impl Optimal {
         }
     }
 
-    /// A match of `distance` from the latest node ends at `end`, for `cost`.
+    /// A match of `distance` from the settled node `from` ends at `end`, for `cost`.
     #[inline(always)]
-    fn relax(&mut self, end: usize, cost: Cost, distance: u16) {
-        let from = self.settled.len() as u32 - 1;
+    fn relax(&mut self, from: usize, end: usize, cost: Cost, distance: u16) {
         let node = node(&mut self.nodes, &mut self.marks, end);
         if cost <= node.cost {
-            (node.cost, node.from, node.by) = (cost, from, distance);
+            (node.cost, node.from, node.by) = (cost, from as u32, distance);
         }
     }
 
@@ -409,4 +409,22 @@ fn node<'n>(nodes: &'n mut [Node; RING], marks: &mut [u64; RING / 64], at: usize
         *node = Node { cost: UNREACHED, ..Node::default() };
     }
     node
+}
+
+/// Notes a match where it begins, unless it is a long one.
+#[inline(always)]
+fn note(nodes: &mut [Node; RING], marks: &mut [u64; RING / 64], found: Span) {
+    if found.is_long() {
+        return;
+    }
+    let node = node(nodes, marks, found.first);
+    if found.end as u32 > node.end {
+        (node.end, node.distance) = (found.end as u32, found.distance as u16);
+    }
+}
+
+impl Span {
+    const fn is_long(self) -> bool {
+        self.end - self.first >= LONG
+    }
 }
