@@ -58,7 +58,7 @@ pub(crate) fn fuzz(options: &[&str]) -> Result<()> {
         run.arg(format!("-max_total_time={seconds}"))
             .arg(format!("-artifact_prefix={}/", artifacts.display()));
         // An image may be large; a decoder's output must not be.
-        run.args(["-rss_limit_mb=1024", "-timeout=5", "-print_final_stats=1"]);
+        run.args(["-rss_limit_mb=1024", "-timeout=20", "-print_final_stats=1"]);
         if target == "image" {
             run.arg("-max_len=131072");
         }

@@ -11,5 +11,5 @@ pub(crate) fn codec(options: &[&str]) -> Result<()> {
     if read::linux_archive().is_err() && need::find_tool("apt-get").is_some() {
         install::package("linux-source")?;
     }
-    shell::run(shell::cargo().args(["bench", "--package", "ferofs-codec"]).args(options))
+    shell::run(shell::cargo().args(["bench", "--package", "ferofs-codec", "--"]).args(options))
 }
