@@ -125,8 +125,8 @@ impl Finder {
         let count = (cluster.total + 1).saturating_sub(first + MIN_MATCH).min(64);
         let shift = 32 - self.log;
         let ring = first % RING;
-        // The first position's bit is the highest until all are there: shifting them in at the other end takes five times
-        // as long on some processors.
+        // The first position's bit is the highest until all are there: to shift them in at the other end is an instruction
+        // (shrd) that some processors are slow at.
         let mut bits = 0u64;
         for (i, link) in self.links[ring..ring + 64].iter_mut().take(count).enumerate() {
             let at = first + i;

@@ -7,8 +7,7 @@
 
 use super::mem;
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, Sink};
-use crate::error::EncodeError;
-use crate::fit::{self, Fit};
+use crate::fit::Fit;
 
 const MAX_LOG: u32 = 14;
 /// Outputs from this on have strings of six bytes hashed instead of five, and a table twice as large: there are fewer
@@ -35,19 +34,14 @@ impl Fast {
         Self { table: Box::new([0; 1 << MAX_LOG]), max_distance }
     }
 
-    pub(super) fn fit(
-        &mut self,
-        src: &[u8],
-        start: usize,
-        dst: &mut [u8],
-        window: usize,
-    ) -> Result<Fit, EncodeError> {
-        let end = fit::check(src, start, dst, window)?;
-        Ok(if dst.len() < LARGE {
+    /// Encodes as much of `src[start..end]` as fits.
+    pub(super) fn fit(&mut self, src: &[u8], start: usize, end: usize, dst: &mut [u8]) -> Fit {
+        assert!(start <= end && end <= src.len(), "a cluster lies within its input");
+        if dst.len() < LARGE {
             self.encode::<5, 13>(src, start, end, dst)
         } else {
             self.encode::<6, MAX_LOG>(src, start, end, dst)
-        })
+        }
     }
 
     #[inline(never)]

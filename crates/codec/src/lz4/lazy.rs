@@ -10,9 +10,7 @@
 
 use super::chain::{Cluster, Finder, Match, Span};
 use super::sink::{LAST_LITERALS, MIN_MATCH, SHORT, Sink};
-use crate::error::EncodeError;
-use crate::fit::{self, Fit};
-use crate::plain;
+use crate::fit::Fit;
 
 /// What a sequence costs besides its literals and length bytes: a token and a distance.
 const SEQUENCE: usize = 3;
@@ -39,22 +37,8 @@ impl Lazy {
         Self { finder: Finder::new(max_distance, false), attempts }
     }
 
-    pub(super) fn fit(
-        &mut self,
-        src: &[u8],
-        start: usize,
-        dst: &mut [u8],
-        window: usize,
-    ) -> Result<Fit, EncodeError> {
-        let end = fit::check(src, start, dst, window)?;
-        if plain::looks_random(&src[start..end], dst.len()) {
-            return Ok(Fit::DoesNotPay);
-        }
-        Ok(self.encode(src, start, end, dst))
-    }
-
-    #[inline(never)]
-    fn encode(&mut self, src: &[u8], start: usize, end: usize, dst: &mut [u8]) -> Fit {
+    /// Encodes as much of `src[start..end]` as fits.
+    pub(super) fn fit(&mut self, src: &[u8], start: usize, end: usize, dst: &mut [u8]) -> Fit {
         let cluster = Cluster::new(src, start, end);
         let most = dst.len();
         self.finder.begin(most);

@@ -15,8 +15,9 @@ pub(crate) use decode::{decode, decode_in_place};
 pub(crate) use rolling::decode_range;
 
 use crate::error::EncodeError;
-use crate::fit::{Fit, FixedOutput};
+use crate::fit::{self, Fit, FixedOutput};
 use crate::params::Lz4Params;
+use crate::plain;
 use optimal::Effort;
 
 /// The LZ4 compressors, by level.
@@ -65,11 +66,17 @@ impl Lz4 {
     }
 
     fn run(&mut self, src: &[u8], pos: usize, dst: &mut [u8], window: usize) -> Result<Fit, EncodeError> {
-        match &mut self.parse {
-            Parse::Fast(fast) => fast.fit(src, pos, dst, window),
-            Parse::Lazy(lazy) => lazy.fit(src, pos, dst, window),
-            Parse::Optimal(optimal) => optimal.fit(src, pos, dst, window),
+        let end = fit::check(src, pos, dst, window)?;
+        // The fast parse passes over noise as quickly as one can look at it.
+        let looks = !matches!(self.parse, Parse::Fast(_));
+        if looks && plain::looks_random(&src[pos..end], dst.len()) {
+            return Ok(Fit::DoesNotPay);
         }
+        Ok(match &mut self.parse {
+            Parse::Fast(fast) => fast.fit(src, pos, end, dst),
+            Parse::Lazy(lazy) => lazy.fit(src, pos, end, dst),
+            Parse::Optimal(optimal) => optimal.fit(src, pos, end, dst),
+        })
     }
 }
 

@@ -12,9 +12,7 @@
 
 use super::chain::{Cluster, Finder, Match, Span};
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, SHORT, Sink, extension};
-use crate::error::EncodeError;
-use crate::fit::{self, Fit};
-use crate::plain;
+use crate::fit::Fit;
 
 /// Positions searched between two rounds of the parse, at most.
 const CHUNK: usize = 512;
@@ -117,17 +115,8 @@ impl Optimal {
         }
     }
 
-    pub(super) fn fit(
-        &mut self,
-        src: &[u8],
-        start: usize,
-        dst: &mut [u8],
-        window: usize,
-    ) -> Result<Fit, EncodeError> {
-        let end = fit::check(src, start, dst, window)?;
-        if plain::looks_random(&src[start..end], dst.len()) {
-            return Ok(Fit::DoesNotPay);
-        }
+    /// Encodes as much of `src[start..end]` as fits.
+    pub(super) fn fit(&mut self, src: &[u8], start: usize, end: usize, dst: &mut [u8]) -> Fit {
         let cluster = Cluster::new(src, start, end);
         let best = self.parse(cluster, dst.len());
         self.trace(best);
@@ -143,7 +132,7 @@ impl Optimal {
                 break;
             }
         }
-        Ok(sink.finish(src, start, anchor, end))
+        sink.finish(src, start, anchor, end)
     }
 
     /// Searches and parses by turns until the budget is spent.
