@@ -5,7 +5,8 @@
 //! positions match nowhere, and a mispredicted branch at each would cost more than all the rest.
 //!
 //! What is to be longer than `n` bytes also holds the four that end there. Once a match is known its end's chain is
-//! walked instead of its start's: it is mostly empty, which ends the search.
+//! walked instead of its start's: it is mostly empty, which ends the search. Most candidates on it are of no use beside
+//! those before them, which the strings at their ends tell without a comparison of all.
 #![allow(unsafe_code)]
 
 use super::mem;
@@ -55,6 +56,31 @@ impl<'a> Cluster<'a> {
         unsafe {
             mem::common_before(self.src, self.start + at, self.start + at - distance, most.min(at - distance))
         }
+    }
+}
+
+/// A string of a cluster, which candidates are held against.
+#[derive(Clone, Copy)]
+struct Probe {
+    at: usize,
+    string: u32,
+}
+
+impl Cluster<'_> {
+    fn probe(self, at: usize) -> Probe {
+        assert!(at + 4 <= self.total, "a string within the cluster");
+        // SAFETY: `at + 4 <= total`, counted from the cluster's start.
+        Probe { at, string: unsafe { mem::load32(self.src, self.start + at) } }
+    }
+}
+
+impl Probe {
+    /// 0 if the string `distance` further back is the same; of no meaning if that is before the cluster, which is the one
+    /// that this is of.
+    #[inline(always)]
+    fn differs(self, cluster: Cluster<'_>, distance: usize) -> u32 {
+        // SAFETY: no further than where the string lies itself.
+        self.string ^ unsafe { mem::load32(cluster.src, cluster.start + self.at.saturating_sub(distance)) }
     }
 }
 
@@ -168,33 +194,21 @@ impl Finder {
         limit
     }
 
-    /// The first position from `from` on at which a match may start that goes on beyond `end`, where a known one ends:
-    /// the string that ends one byte later must have occurred before.
-    #[inline(always)]
-    pub(super) fn beyond(&mut self, cluster: Cluster<'_>, from: usize, end: usize) -> usize {
-        if from + 3 <= end && !self.is_hit(cluster, end - 3) { end - 2 } else { from }
-    }
-
-    /// The longest match at `at`, which must be longer than `known` bytes and at least four; none if there is none, or none
-    /// among `attempts` candidates.
+    /// The longest match at `at` among `attempts` candidates; none if there is none.
     ///
     /// # Panics
-    /// If no match may start at `at`, or end at `at + known`.
+    /// If no match may start at `at`.
     #[inline(always)]
-    pub(super) fn longest(&mut self, cluster: Cluster<'_>, at: usize, known: usize, attempts: u32) -> Match {
+    pub(super) fn longest(&mut self, cluster: Cluster<'_>, at: usize, attempts: u32) -> Match {
         assert!(at + MATCH_LIMIT <= cluster.total, "a match's start");
-        assert!(at + known + LAST_LITERALS <= cluster.total, "a match's end");
         let end = cluster.total - LAST_LITERALS;
         let (src, start) = (cluster.src, cluster.start);
-        let mut best = Match { len: known.max(MIN_MATCH - 1), distance: 0 };
+        let mut best = Match { len: MIN_MATCH - 1, distance: 0 };
         // SAFETY: `at + 12 <= total`.
         let here = unsafe { mem::load32(src, start + at) };
         // What is walked is the chain of the string `offset` behind `at`.
-        let mut offset = best.len - 3;
-        let mut walk = at + offset;
+        let (mut offset, mut walk, mut there) = (0, at, here);
         self.insert(cluster, walk);
-        // SAFETY: `walk` is `at`, or it is at most `end - 3`.
-        let mut there = unsafe { mem::load32(src, start + walk) };
         for _ in 0..attempts {
             let link = usize::from(self.links[walk % RING]);
             if link == 0 || link + offset > walk {
@@ -230,7 +244,7 @@ impl Finder {
     }
 
     /// Tells `found` of the matches that begin at `floor` or later and go on beyond `end`, where a known one ends, among
-    /// `attempts` candidates: of those that begin no earlier only what ends later than those before.
+    /// `attempts` candidates. Of those that begin no earlier than the first so far only what ends later, there or at all.
     ///
     /// # Panics
     /// If no match may end at `end`.
@@ -247,11 +261,12 @@ impl Finder {
         // Where the last string starts that all of them hold.
         let at = end - 3;
         let most = cluster.total - LAST_LITERALS;
-        let (src, start) = (cluster.src, cluster.start);
         self.insert(cluster, at);
-        // SAFETY: `at + 4 = end + 1 <= most`.
-        let here = unsafe { mem::load32(src, start + at) };
-        let mut best = Span { first: at + 1, end: 0, distance: 0 };
+        let here = cluster.probe(at);
+        // Of the candidates so far: where the first begins and how far it reaches, and where the last ends.
+        let (mut first, mut reach, mut last) = (at + 1, 0, 0);
+        // What another must hold to begin before the first, to begin there and reach further, or to end after the last.
+        let (mut earlier, mut begins, mut further, mut later) = (here, here, here, here);
         let mut from = at;
         for _ in 0..attempts {
             let link = usize::from(self.links[from % RING]);
@@ -259,17 +274,35 @@ impl Finder {
                 break;
             }
             from -= link;
-            // SAFETY: links are positive, so `from < at`.
-            if unsafe { mem::load32(src, start + from) } != here {
+            let distance = at - from;
+            // Most candidates are of no use, and a branch for each reason would be mispredicted too often.
+            let is_earlier = (first > floor) & (earlier.differs(cluster, distance) == 0);
+            let is_longer = begins.differs(cluster, distance) | further.differs(cluster, distance) == 0;
+            let is_later = later.differs(cluster, distance) == 0;
+            let is_match = here.differs(cluster, distance) == 0;
+            if !(is_match & (is_earlier | is_longer | is_later)) {
                 continue;
             }
-            // SAFETY: `from < at`, and `at + 4 <= most`.
+            let (src, start) = (cluster.src, cluster.start);
+            // SAFETY: links are positive, so `from < at`; and `at + 4 = end + 1 <= most`.
             let more = unsafe { mem::common(src, start + at + 4, start + from + 4, start + most) };
-            let first = at - cluster.before(at, at - from, at - floor);
-            let span = Span { first, end: at + 4 + more, distance: at - from };
-            if span.end > best.end || first < best.first {
+            let span =
+                Span { first: at - cluster.before(at, distance, at - floor), end: at + 4 + more, distance };
+            // A match never goes on beyond `most`.
+            let beyond = |end: usize| cluster.probe(end.min(most - 1) - 3);
+            let is_first = span.first < first || span.first == first && span.end > reach;
+            if is_first {
+                (first, reach) = (span.first, span.end);
+                (earlier, begins, further) =
+                    (cluster.probe(first.max(1) - 1), cluster.probe(first), beyond(reach));
+            }
+            let is_last = span.end > last;
+            if is_last {
+                last = span.end;
+                later = beyond(last);
+            }
+            if is_first | is_last {
                 found(span);
-                best = Span { first: first.min(best.first), end: span.end.max(best.end), distance: 0 };
             }
         }
     }

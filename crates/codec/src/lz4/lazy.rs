@@ -82,7 +82,7 @@ impl Lazy {
             if at == limit {
                 return None;
             }
-            let Match { len, distance } = self.finder.longest(cluster, at, 0, self.attempts);
+            let Match { len, distance } = self.finder.longest(cluster, at, self.attempts);
             if len > 0 {
                 let first = at - cluster.before(at, distance, at - anchor);
                 return Some(Span { first, end: at + len, distance });
@@ -102,7 +102,7 @@ impl Lazy {
             // Of four bytes the last three do not say what begins two bytes later.
             let at = first + 2;
             if end == first + MIN_MATCH && at <= cluster.last() && self.finder.is_hit(cluster, at) {
-                let Match { len, distance } = self.finder.longest(cluster, at, 0, self.attempts);
+                let Match { len, distance } = self.finder.longest(cluster, at, self.attempts);
                 rivals.better = (len > MIN_MATCH).then_some(Span { first: at, end: at + len, distance });
             }
             return rivals;

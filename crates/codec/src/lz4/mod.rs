@@ -35,18 +35,14 @@ enum Parse {
 /// Candidates tried at a position, by level, 1 to 6.
 const ATTEMPTS: [u32; 6] = [1, 3, 8, 16, 32, 64];
 
-const fn effort(attempts: u32, near: usize, all: bool, exact: bool) -> Effort {
-    Effort { attempts, near, all, exact }
-}
-
 /// By level, 7 to 12.
 const EFFORTS: [Effort; 6] = [
-    effort(16, 1, false, false),
-    effort(24, 2, false, false),
-    effort(32, 2, true, false),
-    effort(64, 2, true, false),
-    effort(64, 2, true, true),
-    effort(128, 2, true, true),
+    Effort { attempts: 16, exact: false },
+    Effort { attempts: 24, exact: false },
+    Effort { attempts: 40, exact: false },
+    Effort { attempts: 64, exact: false },
+    Effort { attempts: 96, exact: true },
+    Effort { attempts: 256, exact: true },
 ];
 
 impl Lz4 {

@@ -6,7 +6,7 @@
 //! of that its whole and its longest part without length bytes. The path's nodes are therefore few: where a match
 //! starts, and where one ends. They are found by a bit for each position; between them lie literals.
 //!
-//! Matches are searched for where none is known, near the start of one, and at its end: what reaches beyond an end holds
+//! Matches are searched for where none is known, and then at its end: what reaches beyond an end holds
 //! the four bytes there. Nodes ahead of the parse live in a ring that stays in the first-level cache; settled ones go into
 //! a list. A very long match is taken at once.
 
@@ -14,6 +14,8 @@ use super::chain::{Cluster, Finder, Match, Span};
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, SHORT, Sink, extension};
 use crate::fit::Fit;
 
+/// Candidates tried where no match is at hand; the longer ones are found from its end.
+const FIRST: u32 = 8;
 /// Positions searched between two rounds of the parse, at most.
 const CHUNK: usize = 512;
 /// A match of this many bytes or more is taken without looking at what else there is.
@@ -25,12 +27,8 @@ const _: () = assert!(CHUNK + 2 * LONG < RING);
 /// How much a level searches.
 #[derive(Clone, Copy)]
 pub(super) struct Effort {
-    /// Candidates tried at a position.
+    /// Candidates tried for what goes on beyond a match's end.
     pub(super) attempts: u32,
-    /// Positions after a match's start at which longer ones are looked for.
-    pub(super) near: usize,
-    /// Whether all matches that go on beyond a match's end count, not only the longest of them.
-    pub(super) all: bool,
     /// Whether to search where the newest candidate is another string, too.
     pub(super) exact: bool,
 }
@@ -158,24 +156,17 @@ impl Optimal {
                     break;
                 }
                 let known = cover.saturating_sub(at);
-                if known >= MIN_MATCH {
-                    let next = self.finder.beyond(cluster, at, cover);
-                    if next > at {
-                        at = next;
-                        continue;
-                    }
-                    if at - begun > self.effort.near && known > 3 {
-                        at = cover - 3;
-                        continue;
-                    }
+                // What goes on beyond a match's end holds the string that starts here.
+                if known > 3 {
+                    at = cover - 3;
+                    continue;
                 }
                 // Where a match is at hand another may have begun earlier.
                 let floor = if at < cover { begun.max(front.next).min(at) } else { at };
-                let found = if self.effort.all && known == 3 && cover + LAST_LITERALS < total {
+                let found = if known == 3 && cover + LAST_LITERALS < total {
                     self.take_all(cluster, floor, cover)
                 } else {
-                    let known = if known >= MIN_MATCH { known } else { 0 };
-                    self.take_longest(cluster, floor, at, known)
+                    self.take_longest(cluster, floor, at)
                 };
                 let Some(found) = found.filter(|found| found.end > cover) else {
                     at += 1;
@@ -207,8 +198,8 @@ impl Optimal {
 
     /// Notes the longest match at `at`, from where it begins after `floor`, and returns it.
     #[inline(always)]
-    fn take_longest(&mut self, cluster: Cluster<'_>, floor: usize, at: usize, known: usize) -> Option<Span> {
-        let Match { len, distance } = self.finder.longest(cluster, at, known, self.effort.attempts);
+    fn take_longest(&mut self, cluster: Cluster<'_>, floor: usize, at: usize) -> Option<Span> {
+        let Match { len, distance } = self.finder.longest(cluster, at, FIRST);
         let first = at - cluster.before(at, distance.min(at), at - floor);
         let found = (len > 0).then_some(Span { first, end: at + len, distance })?;
         note(&mut self.nodes, &mut self.marks, found);
