@@ -275,12 +275,16 @@ impl Finder {
             }
             from -= link;
             let distance = at - from;
-            // Most candidates are of no use, and a branch for each reason would be mispredicted too often.
-            let is_earlier = (first > floor) & (earlier.differs(cluster, distance) == 0);
-            let is_longer = begins.differs(cluster, distance) | further.differs(cluster, distance) == 0;
-            let is_later = later.differs(cluster, distance) == 0;
-            let is_match = here.differs(cluster, distance) == 0;
-            if !(is_match & (is_earlier | is_longer | is_later)) {
+            // Most candidates are of no use, for one reason or the other: these are not to be branched on.
+            let mut is_useful = later.differs(cluster, distance) == 0;
+            // What of this is needed changes with the best candidates only.
+            if first > floor {
+                is_useful |= earlier.differs(cluster, distance) == 0;
+            }
+            if reach < last {
+                is_useful |= begins.differs(cluster, distance) | further.differs(cluster, distance) == 0;
+            }
+            if !(is_useful & (here.differs(cluster, distance) == 0)) {
                 continue;
             }
             let (src, start) = (cluster.src, cluster.start);
