@@ -98,17 +98,17 @@ pub(super) struct Finder {
     heads: Box<[u16]>,
     /// By position modulo 64 KiB: the distance to the next older one of the same hash; 0 for none.
     links: Box<[u16; RING]>,
-    /// A bit for each position that is in the chains: whether the next older one begins the same string, or may hide one
-    /// that does.
+    /// A bit for each position that is in the chains: whether the next older one begins the same string, or else the one
+    /// behind that.
     hits: Vec<u64>,
     log: u32,
-    /// Whether strings that others of their hash hide count as hits.
+    /// Whether what another string of the same hash hides is a hit.
     exact: bool,
     max_distance: usize,
 }
 
 impl Finder {
-    /// `exact` if nothing may be missed for speed.
+    /// `exact` if what another string of the same hash hides is a hit.
     pub(super) fn new(max_distance: u16, exact: bool) -> Self {
         Self {
             heads: vec![0; 1 << MAX_LOG].into_boxed_slice(),
@@ -153,7 +153,7 @@ impl Finder {
         let ring = first % RING;
         // The first position's bit is the highest until all are there: to shift them in at the other end is an instruction
         // (shrd) that some processors are slow at.
-        let mut bits = 0u64;
+        let (mut bits, mut hidden) = (0u64, 0u64);
         for (i, link) in self.links[ring..ring + 64].iter_mut().take(count).enumerate() {
             let at = first + i;
             // SAFETY: `at + 4 <= total`.
@@ -167,10 +167,29 @@ impl Finder {
             *link = distance;
             // SAFETY: heads are positions before `at`, modulo 64 KiB: the distance leads to the cluster's start at most.
             let there = unsafe { mem::load32(cluster.src, cluster.start + at - usize::from(distance)) };
-            let hit = ((there == string) & (distance != 0)) | (EXACT & (newest != 0));
+            let hit = (there == string) & (distance != 0);
             bits = bits << 1 | u64::from(hit);
+            if EXACT {
+                hidden = hidden << 1 | u64::from(!hit & (newest != 0));
+            }
         }
-        self.hits.push(if count == 0 { 0 } else { bits.reverse_bits() >> (64 - count) });
+        let align = |bits: u64| if count == 0 { 0 } else { bits.reverse_bits() >> (64 - count) };
+        let mut bits = align(bits);
+        let mut hidden = align(hidden);
+        while hidden != 0 {
+            let i = hidden.trailing_zeros();
+            hidden &= hidden - 1;
+            bits |= u64::from(self.is_hidden(cluster, first + i as usize)) << i;
+        }
+        self.hits.push(bits);
+    }
+
+    /// Whether the candidate behind the newest one holds.
+    #[inline(always)]
+    fn is_hidden(&self, cluster: Cluster<'_>, at: usize) -> bool {
+        let newest = usize::from(self.links[at % RING]);
+        let link = usize::from(self.links[(at - newest) % RING]);
+        link != 0 && newest + link <= at && cluster.probe(at).differs(cluster, newest + link) == 0
     }
 
     /// The first position from `from` to `limit` that has a hit; `limit` if there is none.

@@ -39,9 +39,9 @@ const ATTEMPTS: [u32; 6] = [1, 3, 8, 16, 32, 64];
 const EFFORTS: [Effort; 6] = [
     Effort { attempts: 16, exact: false },
     Effort { attempts: 24, exact: false },
-    Effort { attempts: 40, exact: false },
-    Effort { attempts: 64, exact: false },
-    Effort { attempts: 96, exact: true },
+    Effort { attempts: 32, exact: true },
+    Effort { attempts: 64, exact: true },
+    Effort { attempts: 128, exact: true },
     Effort { attempts: 256, exact: true },
 ];
 

@@ -29,7 +29,7 @@ const _: () = assert!(CHUNK + 2 * LONG < RING);
 pub(super) struct Effort {
     /// Candidates tried for what goes on beyond a match's end.
     pub(super) attempts: u32,
-    /// Whether to search where the newest candidate is another string, too.
+    /// Whether to search where the newest candidate is another string, but the one behind it holds.
     pub(super) exact: bool,
 }
 
