@@ -397,11 +397,10 @@ impl Inode {
         let age = self.mtime.secs.checked_sub(superblock.epoch).map(u32::try_from);
         let time_fits =
             self.mtime.nanos == superblock.fixed_nsec && matches!(age, Some(Ok(age)) if wide || age == 0);
-        let (_, high) = self.union();
-        let links_fit = if high == 0 || self.place == Place::Hole {
-            u16::try_from(self.nlink).is_ok()
-        } else {
+        let links_fit = if self.has_wide_address() {
             wide && self.nlink == 1 && self.file_type != FileType::Directory
+        } else {
+            u16::try_from(self.nlink).is_ok()
         };
         time_fits
             && links_fit
@@ -423,6 +422,16 @@ impl Inode {
             Place::Chunked { format } => (format.into(), 0),
             Place::Device(rdev) => (rdev.encode(), 0),
             Place::Nothing => (0, 0),
+        }
+    }
+
+    /// Whether 32 bits do not hold the address. Without its high half, that of block 0xffff_ffff would be a hole's.
+    fn has_wide_address(&self) -> bool {
+        let (low, high) = self.union();
+        match self.place {
+            Place::Hole => false,
+            Place::Blocks(_) => high != 0 || low == NULL_LOW,
+            _ => high != 0,
         }
     }
 
@@ -468,9 +477,11 @@ impl Inode {
         if !self.fits_compact(superblock) {
             return None;
         }
-        let wide_address = high != 0 && self.place != Place::Hole;
-        let (one_link, i_nb) =
-            if wide_address { (FORMAT_BIT4, high) } else { (0, u16::try_from(self.nlink).ok()?) };
+        let (one_link, i_nb) = if self.has_wide_address() {
+            (FORMAT_BIT4, high)
+        } else {
+            (0, u16::try_from(self.nlink).ok()?)
+        };
         let age = self.mtime.secs.checked_sub(superblock.epoch)?;
         Some(RawCompact {
             i_format: (format | one_link).into(),
