@@ -477,11 +477,8 @@ impl Inode {
         if !self.fits_compact(superblock) {
             return None;
         }
-        let (one_link, i_nb) = if self.has_wide_address() {
-            (FORMAT_BIT4, high)
-        } else {
-            (0, u16::try_from(self.nlink).ok()?)
-        };
+        let (one_link, i_nb) =
+            if self.has_wide_address() { (FORMAT_BIT4, high) } else { (0, u16::try_from(self.nlink).ok()?) };
         let age = self.mtime.secs.checked_sub(superblock.epoch)?;
         Some(RawCompact {
             i_format: (format | one_link).into(),

@@ -40,9 +40,9 @@ const EFFORTS: [Effort; 6] = [
     Effort { attempts: 16, exact: false },
     Effort { attempts: 24, exact: false },
     Effort { attempts: 32, exact: true },
+    Effort { attempts: 48, exact: true },
     Effort { attempts: 64, exact: true },
-    Effort { attempts: 128, exact: true },
-    Effort { attempts: 256, exact: true },
+    Effort { attempts: 96, exact: true },
 ];
 
 impl Lz4 {

@@ -199,7 +199,12 @@ impl Optimal {
     /// Notes the longest match at `at`, from where it begins after `floor`, and returns it.
     #[inline(always)]
     fn take_longest(&mut self, cluster: Cluster<'_>, floor: usize, at: usize) -> Option<Span> {
-        let Match { len, distance } = self.finder.longest(cluster, at, FIRST);
+        let mut found = self.finder.longest(cluster, at, FIRST);
+        if found.len >= LONG {
+            // It is taken at once: nothing is looked for at its end.
+            found = self.finder.longest(cluster, at, self.effort.attempts);
+        }
+        let Match { len, distance } = found;
         let first = at - cluster.before(at, distance.min(at), at - floor);
         let found = (len > 0).then_some(Span { first, end: at + len, distance })?;
         note(&mut self.nodes, &mut self.marks, found);
