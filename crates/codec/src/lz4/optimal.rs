@@ -10,6 +10,8 @@
 //! the four bytes there. Nodes ahead of the parse live in a ring that stays in the first-level cache; settled ones go into
 //! a list. A very long match is taken at once.
 
+use std::cmp::Reverse;
+
 use super::chain::{Cluster, Finder, Match, Span};
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, SHORT, Sink, extension};
 use crate::fit::Fit;
@@ -211,18 +213,23 @@ impl Optimal {
         Some(found)
     }
 
-    /// Notes all matches that begin after `floor` and go on beyond `cover`, and returns the one that ends last.
+    /// Notes all matches that begin after `floor` and go on beyond `cover`, and returns the long one that begins first, or
+    /// else the one that ends last.
     #[inline(always)]
     fn take_all(&mut self, cluster: Cluster<'_>, floor: usize, cover: usize) -> Option<Span> {
         let Self { finder, nodes, marks, effort, .. } = self;
-        let mut last: Option<Span> = None;
+        let (mut long, mut last): (Option<Span>, Option<Span>) = (None, None);
         finder.all_beyond(cluster, floor, cover, effort.attempts, |span| {
             note(nodes, marks, span);
             if last.is_none_or(|last| span.end > last.end) {
                 last = Some(span);
             }
+            let begins_first = |long: Span| (span.first, Reverse(span.end)) < (long.first, Reverse(long.end));
+            if span.is_long() && long.is_none_or(begins_first) {
+                long = Some(span);
+            }
         });
-        last
+        long.or(last)
     }
 
     /// Takes the long match `found`, from where it is cheapest to arrive: where it begins, or else at a node up to `cover`, where
