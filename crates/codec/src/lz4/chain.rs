@@ -79,7 +79,8 @@ impl Probe {
     /// that this is of.
     #[inline(always)]
     fn differs(self, cluster: Cluster<'_>, distance: usize) -> u32 {
-        // SAFETY: no further than where the string lies itself.
+        debug_assert!(self.at + 4 <= cluster.total, "a probe of this cluster");
+        // SAFETY: no further than where the string lies itself, in the cluster.
         self.string ^ unsafe { mem::load32(cluster.src, cluster.start + self.at.saturating_sub(distance)) }
     }
 }
