@@ -18,7 +18,8 @@ use fuser::{
 
 use crate::attr::{Numbers, attributes, errno, kind};
 use crate::complaints::Complaints;
-use crate::neighbours::Neighbours;
+use crate::neighbours::{Neighbours, Plan};
+use crate::pattern::Ahead;
 use crate::stats::{self, Counters};
 
 /// As good as for ever: an image does not change.
@@ -85,6 +86,32 @@ impl ImageFilesystem {
         let bytes = prepare(buffer, wanted.end - wanted.start);
         let len = self.told(ino, self.image.read_at(inode, FileOffset::new(wanted.start), bytes))?;
         Ok(wanted.start..wanted.start + len as u64)
+    }
+
+    /// Gives the kernel what the next steps of a stride will want, before it has the answer to this one, which `buffer` starts with.
+    fn give_ahead(
+        &self,
+        inode: &Inode,
+        ino: INodeNo,
+        wanted: &Range<u64>,
+        ahead: Ahead,
+        buffer: &mut Vec<u8>,
+    ) {
+        let Some(store) = self.neighbours.start_ahead(&self.counters) else { return };
+        let len = wanted.end - wanted.start;
+        let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
+        let mut count = 0;
+        let mut at = wanted.start.saturating_add(ahead.step);
+        // Damage there is the concern of who reads it.
+        while count < ahead.count
+            && at.saturating_add(len) <= inode.size()
+            && self.image.read_at(inode, FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
+            && store.store(ino, at, bytes)
+        {
+            count += 1;
+            at = at.saturating_add(ahead.step);
+        }
+        self.neighbours.stored_ahead(inode, wanted.start, Ahead { count, ..ahead });
     }
 
     /// The next hole or data at or after `offset`, as lseek(2) wants it.
@@ -272,11 +299,17 @@ impl Filesystem for ImageFilesystem {
             let read = self.inode(ino).and_then(|inode| {
                 let end = offset.saturating_add(size.min(2 * MAX_READ).into()).min(inode.size());
                 let wanted = offset.min(end)..end;
-                let around = match wanted.is_empty() {
-                    true => None,
+                let plan = match wanted.is_empty() {
+                    true => Plan::Wanted,
                     false => self.neighbours.plan(&self.image, &inode, &wanted),
                 };
-                let got = self.read_into(&inode, ino, &wanted, around.as_ref(), buffer)?;
+                let around = if let Plan::Around(around) = &plan { Some(around) } else { None };
+                let got = self.read_into(&inode, ino, &wanted, around, buffer)?;
+                if let Plan::Ahead(ahead) = plan
+                    && got == wanted
+                {
+                    self.give_ahead(&inode, ino, &wanted, ahead, buffer);
+                }
                 Ok((wanted, got))
             });
             let (wanted, got) = match read {

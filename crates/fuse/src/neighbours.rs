@@ -5,19 +5,20 @@
 //!
 //! - here and there: the other whole pages of the clusters that had to be decoded anyway;
 //! - all over a region (see [`crate::pattern`]): a whole window, decoded in one go;
-//! - in strides, and where memory is too short for the kernel to keep it: none.
+//! - in strides: what the next steps will want, before the read is answered, so that they need not ask for it;
+//! - where memory is too short for the kernel to keep it: none.
 //!
 //! What is stored is bounded, and only small reads bring more: large ones are sequential, and the kernel already reads
 //! ahead of them.
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ferofs::read::{Extent, ExtentData, FileOffset, Image, Inode};
 use fuser::{INodeNo, Notifier};
 
-use crate::pattern::{Pattern, Patterns};
+use crate::pattern::{Ahead, Pattern, Patterns};
 use crate::stats::Counters;
 
 /// Reads above this size bring nothing more.
@@ -43,6 +44,18 @@ pub(crate) struct Neighbours {
     /// Storing waits for a page that another read in flight holds. One thread less than there are always
     /// stays free to answer that read, so that they cannot all wait.
     permits: AtomicUsize,
+    /// Whether a thread stores before it answers. Two of them could wait for each other's answers.
+    is_ahead: AtomicBool,
+}
+
+/// What a small read is to bring.
+pub(crate) enum Plan {
+    /// What is asked for, and no more.
+    Wanted,
+    /// All of this instead, which what is asked for is within.
+    Around(Range<u64>),
+    /// The same at the next steps of a stride.
+    Ahead(Ahead),
 }
 
 /// The right to store.
@@ -50,6 +63,7 @@ pub(crate) struct Store<'a> {
     neighbours: &'a Neighbours,
     notifier: &'a Notifier,
     counters: &'a Counters,
+    is_ahead: bool,
 }
 
 impl Neighbours {
@@ -61,6 +75,7 @@ impl Neighbours {
             patterns: Patterns::new(),
             notifier: OnceLock::new(),
             permits: AtomicUsize::new(threads.saturating_sub(1)),
+            is_ahead: AtomicBool::new(false),
         }
     }
 
@@ -70,8 +85,8 @@ impl Neighbours {
         let _ = self.notifier.set(notifier);
     }
 
-    /// What to read instead of `wanted`, which is within it, not empty and within the file.
-    pub(crate) fn plan(&self, image: &Image, inode: &Inode, wanted: &Range<u64>) -> Option<Range<u64>> {
+    /// What to read beside `wanted`, which is not empty and within the file.
+    pub(crate) fn plan(&self, image: &Image, inode: &Inode, wanted: &Range<u64>) -> Plan {
         // Reads without the page cache start anywhere; a file's start is mostly the start of a sequence.
         if wanted.end.saturating_sub(wanted.start) > SMALL_READ
             || wanted.start == 0
@@ -79,15 +94,15 @@ impl Neighbours {
             || self.permits.load(Ordering::Relaxed) == 0
             || self.notifier.get().is_none()
         {
-            return None;
+            return Plan::Wanted;
         }
         match self.patterns.note(inode.nid(), wanted.start) {
-            // The engine tells the system what the next steps will want.
-            Pattern::Stride | Pattern::Vain => None,
+            Pattern::Stride(None) | Pattern::Vain => Plan::Wanted,
+            Pattern::Stride(Some(ahead)) => Plan::Ahead(ahead),
             Pattern::Random { dense } => {
                 let around = self.around(image, inode, wanted, dense);
                 self.patterns.given(inode.nid(), around.as_ref().unwrap_or(wanted));
-                around
+                around.map_or(Plan::Wanted, Plan::Around)
             }
         }
     }
@@ -112,7 +127,19 @@ impl Neighbours {
     pub(crate) fn start<'a>(&'a self, counters: &'a Counters) -> Option<Store<'a>> {
         let notifier = self.notifier.get()?;
         self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| n.checked_sub(1)).ok()?;
-        Some(Store { neighbours: self, notifier, counters })
+        Some(Store { neighbours: self, notifier, counters, is_ahead: false })
+    }
+
+    /// The right to store before the answer, if it is free.
+    pub(crate) fn start_ahead<'a>(&'a self, counters: &'a Counters) -> Option<Store<'a>> {
+        let mut store = self.start(counters)?;
+        store.is_ahead = !self.is_ahead.swap(true, Ordering::Acquire);
+        store.is_ahead.then_some(store)
+    }
+
+    /// Notes that so many steps ahead of the read at `offset` were stored.
+    pub(crate) fn stored_ahead(&self, inode: &Inode, offset: u64, ahead: Ahead) {
+        self.patterns.given_ahead(inode.nid(), offset, ahead);
     }
 }
 
@@ -144,6 +171,9 @@ impl Store<'_> {
 
 impl Drop for Store<'_> {
     fn drop(&mut self) {
+        if self.is_ahead {
+            self.neighbours.is_ahead.store(false, Ordering::Release);
+        }
         self.neighbours.permits.fetch_add(1, Ordering::Release);
     }
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs::read::Nid;
 
@@ -25,6 +25,12 @@ const MAX_LOST: u32 = 1024;
 const FILES: usize = 64;
 /// Smaller steps mostly stay within clusters, whose neighbours they want, too.
 const MIN_STEP: u64 = 32 << 10;
+/// A stride is trusted after so many equal steps.
+const TRUSTED: u32 = 3;
+/// The first steps that are given ahead, which double as long as all of them are taken...
+const FIRST_AHEAD: u32 = 2;
+/// ...up to this many.
+const MAX_AHEAD: u32 = 32;
 
 /// The patterns of an image's files.
 #[derive(Debug)]
@@ -44,23 +50,35 @@ struct Region {
     parts: AtomicU64,
 }
 
-/// The last read of a file.
+/// The last read of a file, or the last step that was given ahead of one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stride {
     nid: u64,
     at: u64,
     /// From the read before, if there was one, and if it is one that strides have.
     step: Option<u64>,
+    /// Equal steps so far.
+    steps: u32,
+    /// Steps that were given ahead of the last read.
+    ahead: u32,
     /// There was none before.
     is_first: bool,
+}
+
+/// The steps that a stride will take next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// In bytes.
+    pub(crate) step: u64,
+    pub(crate) count: u32,
 }
 
 /// What a small read belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// A stride, as far as can be told yet. Pages that stand before the next step would make the kernel take it for a
-    /// sequence, and read all that is between from then on.
-    Stride,
+    /// A stride, as far as can be told yet, and what it will want if it is trusted. Pages that stand before the next step would make
+    /// the kernel take it for a sequence, and read all that is between from then on.
+    Stride(Option<Ahead>),
     /// Somewhere; in a region that is read all over, or not.
     Random { dense: bool },
     /// Somewhere, and the kernel keeps nothing that is given beyond it.
@@ -78,11 +96,9 @@ impl Patterns {
 
     /// Notes a small read of `nid`.
     pub(crate) fn note(&self, nid: Nid, offset: u64) -> Pattern {
-        let place = usize::try_from(nid.get() % 64).unwrap_or(0);
-        // Nothing panics while it is locked.
-        let mut stride = self.strides[place].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stride = self.stride(nid);
         if stride.note(nid.get(), offset) {
-            return Pattern::Stride;
+            return Pattern::Stride(stride.ahead());
         }
         drop(stride);
         let (place, mark) = region(nid, offset);
@@ -94,6 +110,21 @@ impl Patterns {
         let part = 1 << (offset % REGION / PART);
         let was_given = region.parts.fetch_and(!part, Relaxed) & part != 0;
         self.somewhere(word >> MARK_BITS >= DENSE, was_given)
+    }
+
+    /// Notes that the kernel was given so many steps ahead of the read at `offset`, so that it will not ask for them.
+    pub(crate) fn given_ahead(&self, nid: Nid, offset: u64, given: Ahead) {
+        let mut stride = self.stride(nid);
+        if stride.nid == nid.get() && stride.at == offset {
+            stride.at = offset.saturating_add(given.step.saturating_mul(given.count.into()));
+            stride.ahead = given.count;
+        }
+    }
+
+    fn stride(&self, nid: Nid) -> MutexGuard<'_, Stride> {
+        let place = usize::try_from(nid.get() % 64).unwrap_or(0);
+        // Nothing panics while it is locked.
+        self.strides[place].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn somewhere(&self, dense: bool, was_given: bool) -> Pattern {
@@ -139,13 +170,22 @@ impl Stride {
     /// Notes a read, and says whether it may be a step of a stride.
     fn note(&mut self, nid: u64, offset: u64) -> bool {
         if self.nid != nid {
-            *self = Self { nid, at: offset, step: None, is_first: true };
+            *self = Self { nid, at: offset, is_first: true, ..Self::default() };
             return true;
         }
         let step = offset.checked_sub(self.at).filter(|step| *step >= MIN_STEP);
-        let goes_on = step.is_some() && (self.is_first || step == self.step);
-        *self = Self { nid, at: offset, step, is_first: false };
+        let is_equal = step.is_some() && step == self.step;
+        let goes_on = is_equal || step.is_some() && self.is_first;
+        let (steps, ahead) = if is_equal { (self.steps.saturating_add(1), self.ahead) } else { (0, 0) };
+        *self = Self { nid, at: offset, step, steps, ahead, is_first: false };
         goes_on
+    }
+
+    /// What to give ahead of the read that was just noted. All that was given before has been taken.
+    fn ahead(&self) -> Option<Ahead> {
+        let count = (self.ahead * 2).clamp(FIRST_AHEAD, MAX_AHEAD);
+        let step = self.step.filter(|_| self.steps >= TRUSTED)?;
+        Some(Ahead { step, count })
     }
 }
 
@@ -160,15 +200,40 @@ mod tests {
         let patterns = Patterns::new();
         let random = Pattern::Random { dense: false };
         for number in 0..20 {
-            assert_eq!(patterns.note(FILE, number << 17), Pattern::Stride);
+            assert!(matches!(patterns.note(FILE, number << 17), Pattern::Stride(_)));
         }
         for offset in [4096, 1 << 20, 3 << 20, 2 << 20, 4 << 20] {
             assert_eq!(patterns.note(FILE, offset), random);
         }
-        assert_eq!(patterns.note(FILE, 6 << 20), Pattern::Stride);
+        assert_eq!(patterns.note(FILE, 6 << 20), Pattern::Stride(None));
         assert_eq!(patterns.note(FILE, 7 << 20), random);
         for number in 2..20 {
             assert_eq!(patterns.note(FILE, number << 13), random, "small steps");
+        }
+    }
+
+    #[test]
+    fn a_trusted_stride_is_given_more_and_more_until_it_ends() {
+        let patterns = Patterns::new();
+        let step = 1 << 17;
+        let mut at = 0;
+        for _ in 0..=TRUSTED {
+            assert_eq!(patterns.note(FILE, at), Pattern::Stride(None));
+            at += step;
+        }
+        for count in [2, 4, 8, 16, 32, 32] {
+            let ahead = Ahead { step, count };
+            assert_eq!(patterns.note(FILE, at), Pattern::Stride(Some(ahead)));
+            patterns.given_ahead(FILE, at, ahead);
+            at += step * u64::from(count + 1);
+        }
+        // Somebody asks for what was given: the kernel did not keep it.
+        assert!(matches!(patterns.note(FILE, at - 2 * step), Pattern::Random { .. }));
+        assert!(matches!(patterns.note(FILE, at - step), Pattern::Random { .. }));
+        assert_eq!(patterns.note(FILE, at), Pattern::Stride(None));
+        // What was not given after all is asked for as if nothing had been said.
+        for number in 1..10 {
+            assert!(matches!(patterns.note(FILE, at + number * step), Pattern::Stride(_)));
         }
     }
 
