@@ -168,6 +168,15 @@ impl Compression {
         }
     }
 
+    /// How many of a file's `size` bytes are about to become a fragment.
+    pub(crate) fn fragment_len(&self, size: u64, block: BlockSize) -> u64 {
+        match self.fragments {
+            Fragments::None => 0,
+            Fragments::Tails => size.min(pcluster_size(self.pcluster, block) as u64),
+            Fragments::All => size,
+        }
+    }
+
     /// How the packed inode is encoded.
     pub(crate) fn packed_recipe(&self, block: BlockSize) -> Recipe {
         let size = self.fragment_pcluster.or(self.pcluster);

@@ -444,7 +444,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let front = Front::new(&mut superblock, devices, &options.xattrs.table())?;
     let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
     let known = options.compression.as_ref().is_some_and(|c| c.dedupe).then(Known::default);
-    let order = Order::new(&tree, options.hot.as_ref());
+    let order = Order::new(&tree, options.compression.as_ref(), options.block_size, options.hot.as_ref());
     let twins = if options.share { Twins::new(&tree) } else { Twins::none(&tree) };
     let mut spill = Spill::new(temporary);
     output.pad_to(front.len())?;

@@ -2,12 +2,20 @@
 //!
 //! Between [`super::tree`], whose order inodes keep, and [`super::feed`]. What an access profile names comes first. Then, as
 //! before among those, comes what programs read that go through the whole tree: they take a directory's entries by
-//! name, and what is below a directory where it stands among them.
+//! name, and what is below a directory where it stands among them. Where there are fragments files of one name come together,
+//! if they are near: they are often alike, as a program's messages in many languages are.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 
+use ferofs_format::BlockSize;
+
+use super::compression::{Compression, Fragments};
 use super::tree::{Kind, NodeId, Tree};
+
+/// Files are moved over so many bytes of fragments at most: half of what a reader of the whole tree keeps decoded of them,
+/// see [`EngineOptions::packed_cache`](crate::read::EngineOptions::packed_cache).
+const NEAR: u64 = 8 << 20;
 use crate::read::Profile;
 
 /// What is read most, and what is to be done about it.
@@ -29,8 +37,18 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub(crate) fn new(tree: &Tree, hot: Option<&Hot>) -> Self {
+    /// The order of a `tree` whose content is encoded by `compression`, if at all.
+    pub(crate) fn new(
+        tree: &Tree,
+        compression: Option<&Compression>,
+        block: BlockSize,
+        hot: Option<&Hot>,
+    ) -> Self {
         let mut nodes = as_read(tree);
+        if let Some(compression) = compression.filter(|compression| compression.fragments != Fragments::None)
+        {
+            gather(tree, &mut nodes, |size| compression.fragment_len(size, block));
+        }
         let mut stored = HashSet::new();
         if let Some(hot) = hot {
             let reads = reads(tree, &hot.profile);
@@ -75,6 +93,27 @@ fn as_read(tree: &Tree) -> Vec<NodeId> {
         }
     }
     nodes
+}
+
+/// Moves files behind the first near one of their name; of a file of some size `fragment_len` is a fragment.
+fn gather(tree: &Tree, nodes: &mut [NodeId], fragment_len: impl Fn(u64) -> u64) {
+    let mut firsts: HashMap<&[u8], u32> = HashMap::new();
+    let mut bytes = 0;
+    let mut places = vec![0u32; tree.nodes.len()];
+    for (rank, id) in (0..).zip(nodes.iter()) {
+        let node = tree.node(*id);
+        places[id.index()] = rank;
+        if !matches!(node.kind, Kind::Regular { .. }) {
+            continue;
+        }
+        bytes += fragment_len(node.size);
+        if bytes > NEAR {
+            bytes = 0;
+            firsts.clear();
+        }
+        places[id.index()] = *firsts.entry(tree.text(node.name)).or_insert(rank);
+    }
+    nodes.sort_by_key(|id| places[id.index()]);
 }
 
 /// How often files of the tree were read.

@@ -286,6 +286,34 @@ fn content_is_laid_out_as_it_is_read() {
 }
 
 #[test]
+fn near_fragments_of_a_name_stand_together() {
+    let fragments =
+        Compression { fragments: Fragments::Tails, pcluster: Some(64 << 10), ..Compression::lz4(3).unwrap() };
+    // In three languages the messages of six programs, which are more than LZ4 looks back over; then something else.
+    let built = |path: fn(u32, u32) -> String, between: u32| {
+        let mut room = Room::new();
+        room.options.compression = Some(fragments.clone());
+        for language in 0..3 {
+            fs::create_dir(room.options.source.join(language.to_string())).unwrap();
+            for program in 0..6 {
+                let own = prose(1000, 100 * language + program);
+                room.write(&path(language, program), [prose(30_000, program), own].concat());
+            }
+            for number in 0..between {
+                room.write(&format!("{language}/z{language}{number}"), prose(60_000, 1000 + number));
+            }
+        }
+        room.build().bytes_out
+    };
+    let together = built(|language, program| format!("{language}/{program}"), 0);
+    let other_names = built(|language, program| format!("{language}/{language}{program}"), 0);
+    assert!(together * 2 < other_names, "{together} and {other_names}");
+    let apart = built(|language, program| format!("{language}/{program}"), 150);
+    let other_names = built(|language, program| format!("{language}/{language}{program}"), 150);
+    assert_eq!(apart, other_names);
+}
+
+#[test]
 fn what_is_there_already_is_not_stored_again() {
     let mut room = Room::new();
     let book = prose(3 << 20, 1);
@@ -450,7 +478,7 @@ fn a_source_that_changes_is_named() {
         Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap(), &room.options.inodes, &contents)
             .unwrap();
     let twins = Twins::none(&tree);
-    let order = Order::new(&tree, None);
+    let order = Order::new(&tree, room.options.compression.as_ref(), room.options.block_size, None);
     let shop = Shop {
         tree: &tree,
         order: &order,

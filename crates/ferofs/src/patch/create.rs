@@ -367,7 +367,7 @@ impl Maker<'_> {
             None => None,
         };
         let twins = Twins::new(tree);
-        let order = Order::new(tree, None);
+        let order = Order::new(tree, compression, options.block_size, None);
         let shop = Shop {
             tree,
             order: &order,
