@@ -17,6 +17,9 @@ const MAX_LOG: u32 = 17;
 /// Outputs up to this get a table half as large.
 const SMALL: usize = 16 << 10;
 
+/// Where the newest candidate is another string of the same hash, so many behind it are looked at.
+const HIDDEN: u32 = 2;
+
 /// A match: `len` bytes from `distance` back; none if `len` is 0.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Match {
@@ -99,8 +102,8 @@ pub(super) struct Finder {
     heads: Box<[u16]>,
     /// By position modulo 64 KiB: the distance to the next older one of the same hash; 0 for none.
     links: Box<[u16; RING]>,
-    /// A bit for each position that is in the chains: whether the next older one begins the same string, or else the one
-    /// behind that.
+    /// A bit for each position that is in the chains: whether the next older one begins the same string, or else one of the
+    /// [`HIDDEN`] behind that.
     hits: Vec<u64>,
     log: u32,
     /// Whether what another string of the same hash hides is a hit.
@@ -185,12 +188,21 @@ impl Finder {
         self.hits.push(bits);
     }
 
-    /// Whether the candidate behind the newest one holds.
+    /// Whether one of the candidates behind the newest one holds.
     #[inline(always)]
     fn is_hidden(&self, cluster: Cluster<'_>, at: usize) -> bool {
-        let newest = usize::from(self.links[at % RING]);
-        let link = usize::from(self.links[(at - newest) % RING]);
-        link != 0 && newest + link <= at && cluster.probe(at).differs(cluster, newest + link) == 0
+        let mut back = usize::from(self.links[at % RING]);
+        for _ in 0..HIDDEN {
+            let link = usize::from(self.links[(at - back) % RING]);
+            back += link;
+            if link == 0 || back > at.min(RING - 1) {
+                return false;
+            }
+            if cluster.probe(at).differs(cluster, back) == 0 {
+                return true;
+            }
+        }
+        false
     }
 
     /// The first position from `from` to `limit` that has a hit; `limit` if there is none.
@@ -264,7 +276,8 @@ impl Finder {
     }
 
     /// Tells `found` of the matches that begin at `floor` or later and go on beyond `end`, where a known one ends, among
-    /// `attempts` candidates. Of those that begin no earlier than the first so far only what ends later, there or at all.
+    /// `attempts` candidates. Of those that begin no earlier than the first so far only what ends later: than the first if it
+    /// begins before the last, than the last otherwise.
     ///
     /// # Panics
     /// If no match may end at `end`.
@@ -283,10 +296,11 @@ impl Finder {
         let most = cluster.total - LAST_LITERALS;
         self.insert(cluster, at);
         let here = cluster.probe(at);
-        // Of the candidates so far: where the first begins and how far it reaches, and where the last ends.
-        let (mut first, mut reach, mut last) = (at + 1, 0, 0);
-        // What another must hold to begin before the first, to begin there and reach further, or to end after the last.
-        let (mut earlier, mut begins, mut further, mut later) = (here, here, here, here);
+        // Of the candidates so far: where the first begins and how far it reaches, where the last begins and ends.
+        let (mut first, mut reach, mut latest, mut last) = (at + 1, 0, 0, 0);
+        // What another must hold to begin before the first, to begin before the last and go on beyond the first's reach, or to
+        // end after the last.
+        let (mut earlier, mut between, mut further, mut later) = (here, here, here, here);
         let mut from = at;
         for _ in 0..attempts {
             let link = usize::from(self.links[from % RING]);
@@ -302,7 +316,7 @@ impl Finder {
                 is_useful |= earlier.differs(cluster, distance) == 0;
             }
             if reach < last {
-                is_useful |= begins.differs(cluster, distance) | further.differs(cluster, distance) == 0;
+                is_useful |= between.differs(cluster, distance) | further.differs(cluster, distance) == 0;
             }
             if !(is_useful & (here.differs(cluster, distance) == 0)) {
                 continue;
@@ -312,20 +326,21 @@ impl Finder {
             let more = unsafe { mem::common(src, start + at + 4, start + from + 4, start + most) };
             let span =
                 Span { first: at - cluster.before(at, distance, at - floor), end: at + 4 + more, distance };
+            let before = |start: usize| cluster.probe(start.max(1) - 1);
             // A match never goes on beyond `most`.
             let beyond = |end: usize| cluster.probe(end.min(most - 1) - 3);
+            let is_between = span.first < latest && span.end > reach;
             let is_first = span.first < first || span.first == first && span.end > reach;
             if is_first {
                 (first, reach) = (span.first, span.end);
-                (earlier, begins, further) =
-                    (cluster.probe(first.max(1) - 1), cluster.probe(first), beyond(reach));
+                (earlier, further) = (before(first), beyond(reach));
             }
-            let is_last = span.end > last;
+            let is_last = span.end > last || span.end == last && span.first < latest;
             if is_last {
-                last = span.end;
-                later = beyond(last);
+                (latest, last) = (span.first, span.end);
+                (between, later) = (before(latest), beyond(last));
             }
-            if is_first | is_last {
+            if is_first | is_between | is_last {
                 found(span);
             }
         }

@@ -18,6 +18,8 @@ use crate::fit::Fit;
 
 /// Candidates tried where no match is at hand; the longer ones are found from its end.
 const FIRST: u32 = 8;
+/// Beyond longer matches so many times as many candidates are tried: there are the fewer of them, and the more alike.
+const USUAL: usize = 24;
 /// Positions searched between two rounds of the parse, at most.
 const CHUNK: usize = 512;
 /// A match of this many bytes or more is taken without looking at what else there is.
@@ -31,7 +33,7 @@ const _: () = assert!(CHUNK + 2 * LONG < RING);
 pub(super) struct Effort {
     /// Candidates tried for what goes on beyond a match's end.
     pub(super) attempts: u32,
-    /// Whether to search where the newest candidate is another string, but the one behind it holds.
+    /// Whether to search where the newest candidate is another string, but one not far behind it holds.
     pub(super) exact: bool,
 }
 
@@ -166,7 +168,7 @@ impl Optimal {
                 // Where a match is at hand another may have begun earlier.
                 let floor = if at < cover { begun.max(front.next).min(at) } else { at };
                 let found = if known == 3 && cover + LAST_LITERALS < total {
-                    self.take_all(cluster, floor, cover)
+                    self.take_all(cluster, floor, begun, cover)
                 } else {
                     self.take_longest(cluster, floor, at)
                 };
@@ -213,13 +215,15 @@ impl Optimal {
         Some(found)
     }
 
-    /// Notes all matches that begin after `floor` and go on beyond `cover`, and returns the long one that begins first, or
-    /// else the one that ends last.
+    /// Notes all matches that begin after `floor` and go on beyond `cover`, where the one ends that has `begun`, and returns the
+    /// long one that begins first, or else the one that ends last.
     #[inline(always)]
-    fn take_all(&mut self, cluster: Cluster<'_>, floor: usize, cover: usize) -> Option<Span> {
+    fn take_all(&mut self, cluster: Cluster<'_>, floor: usize, begun: usize, cover: usize) -> Option<Span> {
         let Self { finder, nodes, marks, effort, .. } = self;
         let (mut long, mut last): (Option<Span>, Option<Span>) = (None, None);
-        finder.all_beyond(cluster, floor, cover, effort.attempts, |span| {
+        // A match that is not long has less than a KiB.
+        let attempts = effort.attempts * ((cover - begun) / USUAL).max(1) as u32;
+        finder.all_beyond(cluster, floor, cover, attempts, |span| {
             note(nodes, marks, span);
             if last.is_none_or(|last| span.end > last.end) {
                 last = Some(span);
