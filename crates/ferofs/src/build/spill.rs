@@ -1,4 +1,4 @@
-//! Bytes that wait for their inode to get a place: inline tails and indexes. Beyond a few megabytes they
+//! Bytes that wait for their inode to get a place: inline tails and indexes. Beyond some megabytes they
 //! wait in a nameless temporary file, so that memory does not grow with the tree.
 
 use std::fs::File;
@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// Bytes kept in memory.
-const IN_MEMORY: usize = 8 << 20;
-/// Bytes read ahead, and kept behind, since requests are nearly in order.
-const WINDOW: usize = 1 << 20;
+/// Bytes kept in memory: enough for trees of some 50,000 files.
+const IN_MEMORY: usize = 64 << 20;
+/// Bytes read at once. Requests are in order for a directory's files, but go from one directory to another of the same level,
+/// while bytes came in the order of content: more than this is rarely wanted before the next leap.
+const WINDOW: usize = 64 << 10;
 
 /// A place in the [`Spill`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) struct Spill {
     /// Where the temporary file goes.
     dir: PathBuf,
     file: Option<File>,
+    /// Bytes kept in memory, at most.
+    in_memory: usize,
     /// Bytes in the file.
     written: u64,
     /// Bytes after those.
@@ -40,8 +43,15 @@ pub(crate) struct Spill {
 
 impl Spill {
     pub(crate) fn new(dir: &Path) -> Self {
-        let (recent, window) = (Vec::new(), Vec::new());
-        Self { dir: dir.to_owned(), file: None, written: 0, recent, window, window_at: 0 }
+        Self {
+            dir: dir.to_owned(),
+            file: None,
+            in_memory: IN_MEMORY,
+            written: 0,
+            recent: Vec::new(),
+            window: Vec::new(),
+            window_at: 0,
+        }
     }
 
     /// Where the temporary file goes.
@@ -61,7 +71,7 @@ impl Spill {
         };
         let at = self.written + self.recent.len() as u64;
         self.recent.extend_from_slice(bytes);
-        if self.recent.len() > IN_MEMORY {
+        if self.recent.len() > self.in_memory {
             self.flush()?;
         }
         Ok(Payload { at, len })
@@ -88,7 +98,7 @@ impl Spill {
         let Some(file) = &self.file else { return Ok(&[]) };
         let end = payload.at + u64::from(payload.len);
         if payload.at < self.window_at || end > self.window_at + self.window.len() as u64 {
-            self.window_at = payload.at.saturating_sub(WINDOW as u64 / 2);
+            self.window_at = payload.at.saturating_sub(WINDOW as u64 / 8);
             let wanted = (WINDOW as u64).max(end - self.window_at).min(self.written - self.window_at);
             self.window.resize(wanted as usize, 0);
             file.read_exact_at(&mut self.window, self.window_at)
@@ -111,7 +121,7 @@ mod tests {
     #[test]
     fn gives_back_what_was_pushed_in_any_order() {
         let dir = tempfile::tempdir().unwrap();
-        let mut spill = Spill::new(dir.path());
+        let mut spill = Spill { in_memory: 1 << 20, ..Spill::new(dir.path()) };
         let content = |n: usize| vec![n as u8; n * 37 % 5000];
         let payloads: Vec<Payload> = (0..8000).map(|n| spill.push(&content(n)).unwrap()).collect();
         assert!(spill.written > 0, "nothing was spilled");
