@@ -12,11 +12,11 @@ use ferofs_format::BlockSize;
 
 use super::compression::{Compression, Fragments};
 use super::tree::{Kind, NodeId, Tree};
+use crate::read::Profile;
 
 /// Files are moved over so many bytes of fragments at most: half of what a reader of the whole tree keeps decoded of them,
 /// see [`EngineOptions::packed_cache`](crate::read::EngineOptions::packed_cache).
 const NEAR: u64 = 8 << 20;
-use crate::read::Profile;
 
 /// What is read most, and what is to be done about it.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +95,7 @@ fn as_read(tree: &Tree) -> Vec<NodeId> {
     nodes
 }
 
-/// Moves files behind the first near one of their name; of a file of some size `fragment_len` is a fragment.
+/// Moves files behind the first near one of their name. Of a file of some size, so many bytes as `fragment_len` says become a fragment.
 fn gather(tree: &Tree, nodes: &mut [NodeId], fragment_len: impl Fn(u64) -> u64) {
     let mut firsts: HashMap<&[u8], u32> = HashMap::new();
     let mut bytes = 0;
