@@ -18,7 +18,8 @@ use crate::fit::Fit;
 
 /// Candidates tried where no match is at hand; the longer ones are found from its end.
 const FIRST: u32 = 8;
-/// Beyond longer matches so many times as many candidates are tried: there are the fewer of them, and the more alike.
+/// Bytes of a usual match. Beyond one that is `n` times as long, `n` times as many candidates are tried: content of long matches
+/// has few of them, each with many candidates that are nearly as good.
 const USUAL: usize = 24;
 /// Positions searched between two rounds of the parse, at most.
 const CHUNK: usize = 512;

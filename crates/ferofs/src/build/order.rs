@@ -95,7 +95,7 @@ fn as_read(tree: &Tree) -> Vec<NodeId> {
     nodes
 }
 
-/// Moves files behind the first near one of their name. Of a file of some size, so many bytes as `fragment_len` says become a fragment.
+/// Moves files behind the first near one of their name. `fragment_len` says how many bytes of a file's size become a fragment.
 fn gather(tree: &Tree, nodes: &mut [NodeId], fragment_len: impl Fn(u64) -> u64) {
     let mut firsts: HashMap<&[u8], u32> = HashMap::new();
     let mut bytes = 0;
