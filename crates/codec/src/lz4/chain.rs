@@ -9,6 +9,9 @@
 //! those before them, which the strings at their ends tell without a comparison of all.
 #![allow(unsafe_code)]
 
+use std::hint::select_unpredictable;
+
+use super::cluster::{Cluster, Match, Span};
 use super::mem;
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH};
 
@@ -20,87 +23,52 @@ const SMALL: usize = 16 << 10;
 /// Where the newest candidate is another string of the same hash, so many behind it are looked at.
 const HIDDEN: u32 = 2;
 
-/// A match: `len` bytes from `distance` back; none if `len` is 0.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Match {
-    pub(super) len: usize,
-    pub(super) distance: usize,
+/// A walk along a chain, from the newest candidate for a position on.
+struct Walk {
+    at: u16,
+    /// The latest candidate, and its distance.
+    older: u16,
+    distance: u16,
+    /// The largest distance of use: not before the cluster.
+    most: u16,
 }
 
-/// Where a cluster lies in the input. All other positions count from its start.
-#[derive(Clone, Copy)]
-pub(super) struct Cluster<'a> {
-    src: &'a [u8],
-    start: usize,
-    /// The cluster's end, at most; a match starts at `total - 12` and ends at `total - 5` at most.
-    total: usize,
-}
-
-impl<'a> Cluster<'a> {
-    /// `src[start..end]`.
-    pub(super) fn new(src: &'a [u8], start: usize, end: usize) -> Self {
-        assert!(start <= end && end <= src.len(), "a cluster lies within its input");
-        Self { src, start, total: end - start }
-    }
-
-    pub(super) const fn total(self) -> usize {
-        self.total
-    }
-
-    /// The last position at which a match may start; 0 if none may.
-    pub(super) const fn last(self) -> usize {
-        self.total.saturating_sub(MATCH_LIMIT)
-    }
-
-    /// How many bytes before `at` and before `distance` further back are alike, at most `most`.
-    pub(super) fn before(self, at: usize, distance: usize, most: usize) -> usize {
-        assert!(at <= self.total && distance <= at, "a match within the cluster");
-        // SAFETY: `most <= at - distance`, both counted from the cluster's start.
-        unsafe {
-            mem::common_before(self.src, self.start + at, self.start + at - distance, most.min(at - distance))
-        }
-    }
-}
-
-/// A string of a cluster, which candidates are held against.
-#[derive(Clone, Copy)]
-struct Probe {
-    at: usize,
-    string: u32,
-}
-
-impl Cluster<'_> {
-    fn probe(self, at: usize) -> Probe {
-        assert!(at + 4 <= self.total, "a string within the cluster");
-        // SAFETY: `at + 4 <= total`, counted from the cluster's start.
-        Probe { at, string: unsafe { mem::load32(self.src, self.start + at) } }
-    }
-}
-
-impl Probe {
-    /// 0 if the string `distance` further back is the same; of no meaning if that is before the cluster, which is the one
-    /// that this is of.
+impl Walk {
+    /// From `at`, counted from the cluster's start, to candidates at most `most` before it.
     #[inline(always)]
-    fn differs(self, cluster: Cluster<'_>, distance: usize) -> u32 {
-        debug_assert!(self.at + 4 <= cluster.total, "a probe of this cluster");
-        // SAFETY: no further than where the string lies itself, in the cluster.
-        self.string ^ unsafe { mem::load32(cluster.src, cluster.start + self.at.saturating_sub(distance)) }
+    fn new(at: usize, most: u16) -> Self {
+        Self { at: at as u16, older: at as u16, distance: 0, most }
+    }
+
+    /// The next candidate's distance. Where a chain ends its link leads elsewhere: to a smaller distance, or a larger one at which
+    /// there is another string.
+    #[inline(always)]
+    fn next(&mut self, links: &[u16; RING]) -> Option<usize> {
+        self.older = links[usize::from(self.older)];
+        let distance = self.at.wrapping_sub(self.older);
+        if distance <= self.distance || distance > self.most {
+            return None;
+        }
+        self.distance = distance;
+        Some(distance.into())
     }
 }
 
-/// A candidate of [`Finder::all_beyond`]: a match from `first` to `end`.
-#[derive(Clone, Copy)]
-pub(super) struct Span {
-    pub(super) first: usize,
-    pub(super) end: usize,
-    pub(super) distance: usize,
+/// A bit for each byte, which is 0 or 1; the first is the lowest.
+#[inline(always)]
+fn pack(bytes: &[u8; 64]) -> u64 {
+    let eights = bytes.as_chunks().0.iter().enumerate();
+    // The product's highest byte gathers the lowest bits of all eight.
+    eights.fold(0, |bits, (i, eight)| {
+        bits | (u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * i)
+    })
 }
 
 /// The finder: hash chains of the positions so far.
 pub(super) struct Finder {
     /// By hash: the newest position modulo 64 KiB. What is empty is 0, as the first position.
     heads: Box<[u16]>,
-    /// By position modulo 64 KiB: the distance to the next older one of the same hash; 0 for none.
+    /// By position, the next older one of the same hash, both modulo 64 KiB. At a chain's end they turn back.
     links: Box<[u16; RING]>,
     /// A bit for each position that is in the chains: whether the next older one begins the same string, or else one of the
     /// [`HIDDEN`] behind that.
@@ -152,57 +120,83 @@ impl Finder {
     #[inline(never)]
     fn insert_block<const EXACT: bool>(&mut self, cluster: Cluster<'_>) {
         let first = self.hits.len() * 64;
-        let count = (cluster.total + 1).saturating_sub(first + MIN_MATCH).min(64);
-        let shift = 32 - self.log;
+        let count = (cluster.total() + 1).saturating_sub(first + MIN_MATCH).min(64);
         let ring = first % RING;
-        // The first position's bit is the highest until all are there: to shift them in at the other end is an instruction
-        // (shrd) that some processors are slow at.
-        let (mut bits, mut hidden) = (0u64, 0u64);
-        for (i, link) in self.links[ring..ring + 64].iter_mut().take(count).enumerate() {
-            let at = first + i;
-            // SAFETY: `at + 4 <= total`.
-            let string = unsafe { mem::load32(cluster.src, cluster.start + at) };
-            let hash = (string.wrapping_mul(0x9E37_79B1) >> shift) as usize;
-            // SAFETY: a hash has `log` bits, and there are as many heads or more.
-            let head = unsafe { self.heads.get_unchecked_mut(hash) };
-            let newest = *head;
-            let distance = (at as u16).wrapping_sub(newest);
-            *head = at as u16;
-            *link = distance;
-            // SAFETY: heads are positions before `at`, modulo 64 KiB: the distance leads to the cluster's start at most.
-            let there = unsafe { mem::load32(cluster.src, cluster.start + at - usize::from(distance)) };
-            let hit = (there == string) & (distance != 0);
-            bits = bits << 1 | u64::from(hit);
-            if EXACT {
-                hidden = hidden << 1 | u64::from(!hit & (newest != 0));
+        // Where the ring's first position lies in the input.
+        let start = cluster.start() + first - ring;
+        let mut hits = [0; 64];
+        if count == 64 {
+            // Four in a turn: the loop would take a quarter of the time.
+            for (i, four) in hits.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                for (k, hit) in four.iter_mut().enumerate() {
+                    // SAFETY: `first + 64 + 3 <= total`, and all before is in.
+                    *hit = unsafe { self.enter(cluster.src(), start, ring + 4 * i + k) }.into();
+                }
+            }
+        } else {
+            for (i, hit) in hits.iter_mut().enumerate().take(count) {
+                // SAFETY: `first + count + 3 <= total`, and all before is in.
+                *hit = unsafe { self.enter(cluster.src(), start, ring + i) }.into();
             }
         }
-        let align = |bits: u64| if count == 0 { 0 } else { bits.reverse_bits() >> (64 - count) };
-        let mut bits = align(bits);
-        let mut hidden = align(hidden);
-        while hidden != 0 {
-            let i = hidden.trailing_zeros();
-            hidden &= hidden - 1;
-            bits |= u64::from(self.is_hidden(cluster, first + i as usize)) << i;
+        let mut bits = pack(&hits);
+        if EXACT {
+            let all = u64::MAX.checked_shr(64 - count as u32).unwrap_or(0);
+            let mut hidden = self.linked(ring) & all & !bits;
+            while hidden != 0 {
+                let i = hidden.trailing_zeros();
+                hidden &= hidden - 1;
+                bits |= u64::from(self.is_hidden(cluster, first + i as usize)) << i;
+            }
         }
         self.hits.push(bits);
+    }
+
+    /// Enters the ring's position `at`, where its first is `start` in the input. Whether the newest candidate holds; of no meaning if it
+    /// is 64 KiB away.
+    ///
+    /// # Safety
+    /// `start + at + 4 <= src.len()`, and of the cluster all positions before, but none behind, are in.
+    #[inline(always)]
+    unsafe fn enter(&mut self, src: &[u8], start: usize, at: usize) -> bool {
+        // SAFETY: the caller keeps `start + at + 4` within `src`.
+        let string = unsafe { mem::load32(src, start + at) };
+        let hash = (string.wrapping_mul(0x9E37_79B1) >> (32 - self.log)) as usize;
+        // SAFETY: a hash has `log` bits, and there are as many heads or more.
+        let head = unsafe { self.heads.get_unchecked_mut(hash) };
+        let older = std::mem::replace(head, at as u16);
+        self.links[at % RING] = older;
+        let distance = (at as u16).wrapping_sub(older);
+        // SAFETY: heads are earlier positions modulo 64 KiB, or 0: the distance leads to the cluster's start at most.
+        string == unsafe { mem::load32(src, start + at - usize::from(distance)) }
+    }
+
+    /// Which of the 64 positions from `ring` on have a link to another than the first position.
+    #[inline(always)]
+    fn linked(&self, ring: usize) -> u64 {
+        let mut linked = [0; 64];
+        for (linked, link) in linked.iter_mut().zip(&self.links[ring..ring + 64]) {
+            *linked = (*link != 0).into();
+        }
+        pack(&linked)
     }
 
     /// Whether one of the candidates behind the newest one holds.
     #[inline(always)]
     fn is_hidden(&self, cluster: Cluster<'_>, at: usize) -> bool {
-        let mut back = usize::from(self.links[at % RING]);
+        let probe = cluster.probe(at);
+        let mut older = self.links[at % RING];
+        let mut distance = (at as u16).wrapping_sub(older);
+        let (mut is_linked, mut is_hidden) = (true, false);
+        // Without a branch: what they find is as good as random.
         for _ in 0..HIDDEN {
-            let link = usize::from(self.links[(at - back) % RING]);
-            back += link;
-            if link == 0 || back > at.min(RING - 1) {
-                return false;
-            }
-            if cluster.probe(at).differs(cluster, back) == 0 {
-                return true;
-            }
+            older = self.links[usize::from(older)];
+            let next = (at as u16).wrapping_sub(older);
+            is_linked &= (next > distance) & (usize::from(next) <= at);
+            is_hidden |= is_linked & (probe.differs(cluster, next.into()) == 0);
+            distance = next;
         }
-        false
+        is_hidden
     }
 
     /// The first position from `from` to `limit` that has a hit; `limit` if there is none.
@@ -226,51 +220,75 @@ impl Finder {
         limit
     }
 
+    /// The largest distance of use at `at`.
+    #[inline(always)]
+    fn most(&self, at: usize) -> u16 {
+        at.min(self.max_distance) as u16
+    }
+
     /// The longest match at `at` among `attempts` candidates; none if there is none.
     ///
     /// # Panics
     /// If no match may start at `at`.
     #[inline(always)]
     pub(super) fn longest(&mut self, cluster: Cluster<'_>, at: usize, attempts: u32) -> Match {
-        assert!(at + MATCH_LIMIT <= cluster.total, "a match's start");
-        let end = cluster.total - LAST_LITERALS;
-        let (src, start) = (cluster.src, cluster.start);
+        assert!(at + MATCH_LIMIT <= cluster.total(), "a match's start");
+        let end = cluster.total() - LAST_LITERALS;
+        let (src, start) = (cluster.src(), cluster.start());
         let mut best = Match { len: MIN_MATCH - 1, distance: 0 };
         // SAFETY: `at + 12 <= total`.
         let here = unsafe { mem::load32(src, start + at) };
         // What is walked is the chain of the string `offset` behind `at`.
-        let (mut offset, mut walk, mut there) = (0, at, here);
-        self.insert(cluster, walk);
+        let (mut offset, mut there) = (0, here);
+        self.insert(cluster, at);
+        let mut walk = Walk::new(at, self.most(at));
         for _ in 0..attempts {
-            let link = usize::from(self.links[walk % RING]);
-            if link == 0 || link + offset > walk {
-                break;
-            }
-            walk -= link;
-            let from = walk - offset;
-            if at - from > self.max_distance {
-                break;
-            }
-            // SAFETY: links are positive, so `from < at`.
+            let Some(distance) = walk.next(&self.links) else { break };
+            let from = at - distance;
+            // SAFETY: distances are positive, so `from < at`.
             let begins = unsafe { mem::load32(src, start + from) } == here;
-            // SAFETY: `walk` lies before where `there` was loaded from.
-            let ends = unsafe { mem::load32(src, start + walk) } == there;
+            // SAFETY: this lies before where `there` was loaded from.
+            let ends = unsafe { mem::load32(src, start + from + offset) } == there;
             if !(begins & ends) {
                 continue;
             }
             // SAFETY: `from < at`, and `at + 4 <= end`.
             let len = 4 + unsafe { mem::common(src, start + at + 4, start + from + 4, start + end) };
             if len > best.len {
-                best = Match { len, distance: at - from };
+                best = Match { len, distance };
                 if at + len >= end {
                     break;
                 }
                 offset = len - 3;
-                walk = at + offset;
-                self.insert(cluster, walk);
-                // SAFETY: `at + len < end`, so that `walk + 4 <= end`.
-                there = unsafe { mem::load32(src, start + walk) };
+                self.insert(cluster, at + offset);
+                walk = Walk::new(at + offset, self.most(at));
+                // SAFETY: `at + len < end`, so that `at + offset + 4 <= end`.
+                there = unsafe { mem::load32(src, start + at + offset) };
             }
+        }
+        if best.distance == 0 { Match::default() } else { best }
+    }
+
+    /// The longest match at `at` among the `attempts` newest candidates; none if there is none.
+    ///
+    /// # Panics
+    /// If no match may start at `at`.
+    #[inline(always)]
+    pub(super) fn longest_of_newest(&mut self, cluster: Cluster<'_>, at: usize, attempts: u32) -> Match {
+        assert!(at + MATCH_LIMIT <= cluster.total(), "a match's start");
+        let end = cluster.total() - LAST_LITERALS;
+        let (src, start) = (cluster.src(), cluster.start());
+        let mut best = Match { len: MIN_MATCH - 1, distance: 0 };
+        self.insert(cluster, at);
+        let mut walk = Walk::new(at, self.most(at));
+        for _ in 0..attempts {
+            let Some(distance) = walk.next(&self.links) else { break };
+            let from = at - distance;
+            // SAFETY: distances are positive, so `from < at`, and `at + 12 <= total`.
+            let len = unsafe { mem::common(src, start + at, start + from, start + end) };
+            let is_longer = len > best.len;
+            best.len = select_unpredictable(is_longer, len, best.len);
+            best.distance = select_unpredictable(is_longer, distance, best.distance);
         }
         if best.distance == 0 { Match::default() } else { best }
     }
@@ -290,10 +308,10 @@ impl Finder {
         attempts: u32,
         mut found: impl FnMut(Span),
     ) {
-        assert!(floor + 3 <= end && end + LAST_LITERALS < cluster.total, "a match's end");
+        assert!(floor + 3 <= end && end + LAST_LITERALS < cluster.total(), "a match's end");
         // Where the last string starts that all of them hold.
         let at = end - 3;
-        let most = cluster.total - LAST_LITERALS;
+        let most = cluster.total() - LAST_LITERALS;
         self.insert(cluster, at);
         let here = cluster.probe(at);
         // Of the candidates so far: where the first begins and how far it reaches, where the last begins and ends.
@@ -301,14 +319,9 @@ impl Finder {
         // What another must hold to begin before the first, to begin before the last and go on beyond the first's reach, or to
         // end after the last.
         let (mut earlier, mut between, mut further, mut later) = (here, here, here, here);
-        let mut from = at;
+        let mut walk = Walk::new(at, self.most(at));
         for _ in 0..attempts {
-            let link = usize::from(self.links[from % RING]);
-            if link == 0 || link > from || at - (from - link) > self.max_distance {
-                break;
-            }
-            from -= link;
-            let distance = at - from;
+            let Some(distance) = walk.next(&self.links) else { break };
             // Most candidates are of no use, for one reason or the other: these are not to be branched on.
             let mut is_useful = later.differs(cluster, distance) == 0;
             // What of this is needed changes with the best candidates only.
@@ -321,8 +334,9 @@ impl Finder {
             if !(is_useful & (here.differs(cluster, distance) == 0)) {
                 continue;
             }
-            let (src, start) = (cluster.src, cluster.start);
-            // SAFETY: links are positive, so `from < at`; and `at + 4 = end + 1 <= most`.
+            let (src, start) = (cluster.src(), cluster.start());
+            let from = at - distance;
+            // SAFETY: distances are positive, so `from < at`; and `at + 4 = end + 1 <= most`.
             let more = unsafe { mem::common(src, start + at + 4, start + from + 4, start + most) };
             let span =
                 Span { first: at - cluster.before(at, distance, at - floor), end: at + 4 + more, distance };

@@ -8,7 +8,8 @@
 //!
 //! A match of 19 bytes or more costs a length byte. If the next one begins within it, it can end sooner, and does without.
 
-use super::chain::{Cluster, Finder, Match, Span};
+use super::chain::Finder;
+use super::cluster::{Cluster, Match, Span};
 use super::sink::{LAST_LITERALS, MIN_MATCH, SHORT, Sink};
 use crate::fit::Fit;
 

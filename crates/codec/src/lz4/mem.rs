@@ -2,6 +2,8 @@
 //! function is unsafe with its condition stated; nothing here knows the format.
 #![allow(unsafe_code)]
 
+use std::hint::select_unpredictable;
+
 /// Loads four bytes in little-endian order.
 ///
 /// # Safety
@@ -55,8 +57,8 @@ pub(super) unsafe fn common(src: &[u8], a: usize, b: usize, end: usize) -> usize
         // SAFETY: as above.
         let high = unsafe { load64(src, a + n + 8) } ^ unsafe { load64(src, b + n + 8) };
         if low | high != 0 {
-            let bits = if low != 0 { low.trailing_zeros() } else { 64 + high.trailing_zeros() };
-            return n + (bits >> 3) as usize;
+            let (low, high, is_low) = (low.trailing_zeros(), 64 + high.trailing_zeros(), low != 0);
+            return n + (select_unpredictable(is_low, low, high) >> 3) as usize;
         }
         n += 16;
     }

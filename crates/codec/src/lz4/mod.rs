@@ -1,6 +1,7 @@
 //! LZ4 with fixed-size output, our own. Source: FORMAT.md 6.5.
 
 mod chain;
+mod cluster;
 mod decode;
 mod fast;
 mod lazy;

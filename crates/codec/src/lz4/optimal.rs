@@ -9,15 +9,20 @@
 //! Matches are searched for where none is known, and then at its end: what reaches beyond an end holds
 //! the four bytes there. Nodes ahead of the parse live in a ring that stays in the first-level cache; settled ones go into
 //! a list. A very long match is taken at once.
+//!
+//! There is a node for every five bytes or so, and whether a match or literals lead to it is as good as random: so it is
+//! selected, not branched on, and no node waits for what the last one stored.
 
 use std::cmp::Reverse;
+use std::hint::select_unpredictable as select;
 
-use super::chain::{Cluster, Finder, Match, Span};
+use super::chain::Finder;
+use super::cluster::{Cluster, Match, Span};
 use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, SHORT, Sink, extension};
 use crate::fit::Fit;
 
-/// Candidates tried where no match is at hand; the longer ones are found from its end.
-const FIRST: u32 = 8;
+/// Candidates tried where no match is at hand: longer matches than theirs are found from their end.
+const FIRST: u32 = 3;
 /// Bytes of a usual match. Beyond one that is `n` times as long, `n` times as many candidates are tried: content of long matches
 /// has few of them, each with many candidates that are nearly as good.
 const USUAL: usize = 24;
@@ -52,8 +57,8 @@ const fn bytes(cost: Cost) -> usize {
     (cost >> 8) as usize
 }
 
-/// A position where a match starts or ends, not yet settled; valid if its bit is set.
-#[derive(Clone, Copy, Default)]
+/// A position where a match starts or ends, not yet settled. It has its bit set, or is [`EMPTY`](Self::EMPTY).
+#[derive(Clone, Copy)]
 struct Node {
     /// The cheapest path by a match that ends here, the settled node before it, and its distance.
     cost: Cost,
@@ -62,6 +67,11 @@ struct Node {
     /// The end of the longest match that starts here, and its distance.
     distance: u16,
     end: u32,
+}
+
+impl Node {
+    /// No match starts or ends here.
+    const EMPTY: Self = Self { cost: UNREACHED, from: 0, by: 0, distance: 0, end: 0 };
 }
 
 /// A node whose cheapest path is known: it goes on from `from`, by a match of distance `by`, or by literals if that is 0.
@@ -81,6 +91,7 @@ struct End {
 }
 
 /// How far the parse has come.
+#[derive(Clone, Copy)]
 struct Front {
     /// The latest settled node's position.
     at: usize,
@@ -111,7 +122,7 @@ impl Optimal {
         Self {
             finder: Finder::new(max_distance, effort.exact),
             effort,
-            nodes: Box::new([Node::default(); RING]),
+            nodes: Box::new([Node::EMPTY; RING]),
             marks: [0; RING / 64],
             settled: Vec::new(),
             path: Vec::new(),
@@ -141,7 +152,7 @@ impl Optimal {
     /// Searches and parses by turns until the budget is spent.
     fn parse(&mut self, cluster: Cluster<'_>, budget: usize) -> End {
         self.finder.begin(budget);
-        self.marks.fill(0);
+        self.clear();
         self.settled.clear();
         self.settled.push(Settled { at: 0, from: 0, by: 0 });
         let (total, last) = (cluster.total(), cluster.last());
@@ -161,11 +172,6 @@ impl Optimal {
                     break;
                 }
                 let known = cover.saturating_sub(at);
-                // What goes on beyond a match's end holds the string that starts here.
-                if known > 3 {
-                    at = cover - 3;
-                    continue;
-                }
                 // Where a match is at hand another may have begun earlier.
                 let floor = if at < cover { begun.max(front.next).min(at) } else { at };
                 let found = if known == 3 && cover + LAST_LITERALS < total {
@@ -187,7 +193,7 @@ impl Optimal {
                 }
                 (begun, cover) = (found.first, found.end);
                 // Nothing ends later than the input.
-                at = if cover + LAST_LITERALS >= total { cover } else { at + 1 };
+                at = if cover + LAST_LITERALS >= total { cover } else { (at + 1).max(cover - 3) };
             }
             // What starts later may yet begin earlier, but not before the latest match.
             let settled = if at < cover { begun } else { at };
@@ -204,7 +210,7 @@ impl Optimal {
     /// Notes the longest match at `at`, from where it begins after `floor`, and returns it.
     #[inline(always)]
     fn take_longest(&mut self, cluster: Cluster<'_>, floor: usize, at: usize) -> Option<Span> {
-        let mut found = self.finder.longest(cluster, at, FIRST);
+        let mut found = self.finder.longest_of_newest(cluster, at, FIRST);
         if found.len >= LONG {
             // It is taken at once: nothing is looked for at its end.
             found = self.finder.longest(cluster, at, self.effort.attempts);
@@ -218,7 +224,7 @@ impl Optimal {
 
     /// Notes all matches that begin after `floor` and go on beyond `cover`, where the one ends that has `begun`, and returns the
     /// long one that begins first, or else the one that ends last.
-    #[inline(always)]
+    #[inline(never)]
     fn take_all(&mut self, cluster: Cluster<'_>, floor: usize, begun: usize, cover: usize) -> Option<Span> {
         let Self { finder, nodes, marks, effort, .. } = self;
         let (mut long, mut last): (Option<Span>, Option<Span>) = (None, None);
@@ -265,7 +271,7 @@ impl Optimal {
             self.advance(front, end, budget);
             return false;
         }
-        self.marks.fill(0);
+        self.clear();
         let from = self.settled.len() as u32 - 1;
         let cost = (after as u32) << 8 | NO_LITERALS;
         self.arrive(front, Settled { at: end as u32, from, by: distance as u16 }, cost, budget);
@@ -274,28 +280,41 @@ impl Optimal {
         true
     }
 
-    /// Settles the pending nodes before `limit`.
-    #[inline(always)]
-    fn advance(&mut self, front: &mut Front, limit: usize, budget: usize) {
-        let mut at = front.next;
-        while at < limit {
-            let bits = self.marks[at / 64 % (RING / 64)] >> (at % 64);
-            if bits == 0 {
-                at = (at / 64 + 1) * 64;
-                continue;
+    /// Forgets the pending nodes.
+    fn clear(&mut self) {
+        for (word, bits) in self.marks.iter_mut().enumerate() {
+            while *bits != 0 {
+                self.nodes[word * 64 + bits.trailing_zeros() as usize] = Node::EMPTY;
+                *bits &= *bits - 1;
             }
-            at += bits.trailing_zeros() as usize;
-            if at >= limit {
-                break;
-            }
-            self.marks[at / 64 % (RING / 64)] &= !(1 << (at % 64));
-            self.settle(front, at, budget);
-            at += 1;
         }
-        front.next = front.next.max(limit);
     }
 
-    /// Has the match-ended path `by` at `cost` as the latest.
+    /// Settles the pending nodes before `limit`.
+    #[inline(never)]
+    fn advance(&mut self, front: &mut Front, limit: usize, budget: usize) {
+        // A copy, so that it stays in registers; and so does a word of marks, as each node may mark others in it.
+        let mut now = *front;
+        let mut first = now.next / 64 * 64;
+        while first < limit {
+            let word = first / 64 % (RING / 64);
+            let mut bits = std::mem::take(&mut self.marks[word]);
+            while bits != 0 {
+                let at = first + bits.trailing_zeros() as usize;
+                if at >= limit {
+                    break;
+                }
+                bits &= bits - 1;
+                bits |= self.settle(&mut now, at, budget);
+            }
+            self.marks[word] |= bits;
+            first += 64;
+        }
+        now.next = now.next.max(limit);
+        *front = now;
+    }
+
+    /// Has the path `by` at `cost` as the latest.
     #[inline(always)]
     fn arrive(&mut self, front: &mut Front, by: Settled, cost: Cost, budget: usize) {
         let at = by.at as usize;
@@ -312,40 +331,41 @@ impl Optimal {
         (front.at, front.cost) = (at, cost);
     }
 
-    /// Finds the cheapest path to the node at `at`, and goes on from there.
+    /// Finds the cheapest path to the node at `at`, and goes on from there. Returns the marks to add to the word of `at`.
     #[inline(always)]
-    fn settle(&mut self, front: &mut Front, at: usize, budget: usize) {
-        let node = self.nodes[at % RING];
+    fn settle(&mut self, front: &mut Front, at: usize, budget: usize) -> u64 {
+        let node = std::mem::replace(&mut self.nodes[at % RING], Node::EMPTY);
         let literals = u64::from(front.cost) + (at - front.at) as u64 * LITERAL;
-        if u64::from(node.cost) <= literals {
-            let by = Settled { at: at as u32, from: node.from, by: node.by };
-            self.arrive(front, by, node.cost, budget);
-        } else {
-            self.settled.push(Settled { at: at as u32, from: self.settled.len() as u32 - 1, by: 0 });
-            (front.at, front.cost) = (at, u32::try_from(literals).unwrap_or(UNREACHED));
-        }
-        if node.end as usize > front.end {
-            (front.end, front.distance) = (node.end as usize, node.distance);
-        }
+        let literals = u32::try_from(literals).unwrap_or(UNREACHED);
+        let by_match = node.cost <= literals;
+        let latest = self.settled.len() as u32 - 1;
+        let by = Settled {
+            at: at as u32,
+            from: select(by_match, node.from, latest),
+            by: select(by_match, node.by, 0),
+        };
+        self.arrive(front, by, node.cost.min(literals), budget);
+        let is_later = node.end as usize > front.end;
+        front.end = select(is_later, node.end as usize, front.end);
+        front.distance = select(is_later, node.distance, front.distance);
         let spent = bytes(front.cost);
         if front.end < at + MIN_MATCH || at > front.last || spent + 3 + LAST_LITERALS > budget {
-            return;
+            return 0;
         }
         let (end, distance) = (front.end, front.distance);
         let len = end - at;
         let after = ((spent as u32 + 3) << 8) | NO_LITERALS;
-        let here = self.settled.len() - 1;
         if len <= SHORT {
-            self.relax(here, end, after, distance);
-            return;
+            return self.relax(at, end, after, distance);
         }
-        self.relax(here, at + SHORT, after, distance);
+        let mut marks = self.relax(at, at + SHORT, after, distance);
         let lengths = extension(len - MIN_MATCH);
         if spent + 3 + lengths + LAST_LITERALS <= budget {
-            self.relax(here, end, after + ((lengths as u32) << 8), distance);
+            marks |= self.relax(at, end, after + ((lengths as u32) << 8), distance);
         } else {
             self.end_within(front, len, distance, budget);
         }
+        marks
     }
 
     /// As much of a match as there is room for ends the block.
@@ -364,13 +384,20 @@ impl Optimal {
         }
     }
 
-    /// A match of `distance` from the settled node `from` ends at `end`, for `cost`.
+    /// A match of `distance` from the latest settled node, at `at`, ends at `end`, for `cost`. Returns the mark, if it is one of the
+    /// word of `at`.
     #[inline(always)]
-    fn relax(&mut self, from: usize, end: usize, cost: Cost, distance: u16) {
-        let node = node(&mut self.nodes, &mut self.marks, end);
-        if cost <= node.cost {
-            (node.cost, node.from, node.by) = (cost, from as u32, distance);
-        }
+    fn relax(&mut self, at: usize, end: usize, cost: Cost, distance: u16) -> u64 {
+        let mark = 1 << (end % 64);
+        let is_near = end / 64 == at / 64;
+        self.marks[end / 64 % (RING / 64)] |= select(is_near, 0, mark);
+        let from = self.settled.len() as u32 - 1;
+        let node = &mut self.nodes[end % RING];
+        let is_better = cost <= node.cost;
+        node.cost = select(is_better, cost, node.cost);
+        node.from = select(is_better, from, node.from);
+        node.by = select(is_better, distance, node.by);
+        select(is_near, mark, 0)
     }
 
     /// Collects the matches on the way to `end`, last first.
@@ -396,16 +423,11 @@ const fn bytes_of(cost: Cost, literals: u64) -> u64 {
     (cost as u64 + literals * LITERAL) >> 8
 }
 
-/// The pending node at `at`, which is made if it is not there.
+/// The node at `at`, which is pending now.
 #[inline(always)]
 fn node<'n>(nodes: &'n mut [Node; RING], marks: &mut [u64; RING / 64], at: usize) -> &'n mut Node {
-    let mark = &mut marks[at / 64 % (RING / 64)];
-    let node = &mut nodes[at % RING];
-    if *mark >> (at % 64) & 1 == 0 {
-        *mark |= 1 << (at % 64);
-        *node = Node { cost: UNREACHED, ..Node::default() };
-    }
-    node
+    marks[at / 64 % (RING / 64)] |= 1 << (at % 64);
+    &mut nodes[at % RING]
 }
 
 /// Notes a match where it begins, unless it is a long one.
