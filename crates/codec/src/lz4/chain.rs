@@ -25,32 +25,32 @@ const HIDDEN: u32 = 2;
 
 /// A walk along a chain, from the newest candidate for a position on.
 struct Walk {
-    at: u16,
-    /// The latest candidate, and its distance.
-    older: u16,
-    distance: u16,
+    at: usize,
+    /// The latest candidate modulo 64 KiB, and its distance.
+    older: usize,
+    distance: usize,
     /// The largest distance of use: not before the cluster.
-    most: u16,
+    most: usize,
 }
 
 impl Walk {
-    /// From `at`, counted from the cluster's start, to candidates at most `most` before it.
+    /// From `at` to candidates at most `most` before it.
     #[inline(always)]
-    fn new(at: usize, most: u16) -> Self {
-        Self { at: at as u16, older: at as u16, distance: 0, most }
+    fn new(at: usize, most: usize) -> Self {
+        Self { at, older: at % RING, distance: 0, most }
     }
 
     /// The next candidate's distance. Where a chain ends its link leads elsewhere: to a smaller distance, or a larger one at which
     /// there is another string.
     #[inline(always)]
     fn next(&mut self, links: &[u16; RING]) -> Option<usize> {
-        self.older = links[usize::from(self.older)];
-        let distance = self.at.wrapping_sub(self.older);
+        self.older = usize::from(links[self.older]);
+        let distance = self.at.wrapping_sub(self.older) % RING;
         if distance <= self.distance || distance > self.most {
             return None;
         }
         self.distance = distance;
-        Some(distance.into())
+        Some(distance)
     }
 }
 
@@ -122,21 +122,20 @@ impl Finder {
         let first = self.hits.len() * 64;
         let count = (cluster.total() + 1).saturating_sub(first + MIN_MATCH).min(64);
         let ring = first % RING;
-        // Where the ring's first position lies in the input.
-        let start = cluster.start() + first - ring;
+        let lap = first - ring;
         let mut hits = [0; 64];
         if count == 64 {
             // Four in a turn: the loop would take a quarter of the time.
             for (i, four) in hits.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 for (k, hit) in four.iter_mut().enumerate() {
                     // SAFETY: `first + 64 + 3 <= total`, and all before is in.
-                    *hit = unsafe { self.enter(cluster.src(), start, ring + 4 * i + k) }.into();
+                    *hit = unsafe { self.enter(cluster.src(), lap, ring + 4 * i + k) }.into();
                 }
             }
         } else {
             for (i, hit) in hits.iter_mut().enumerate().take(count) {
                 // SAFETY: `first + count + 3 <= total`, and all before is in.
-                *hit = unsafe { self.enter(cluster.src(), start, ring + i) }.into();
+                *hit = unsafe { self.enter(cluster.src(), lap, ring + i) }.into();
             }
         }
         let mut bits = pack(&hits);
@@ -152,26 +151,26 @@ impl Finder {
         self.hits.push(bits);
     }
 
-    /// Enters the ring's position `at`, where its first is `start` in the input. Whether the newest candidate holds; of no meaning if it
-    /// is 64 KiB away.
+    /// Enters the position `at` of the ring's lap that begins at `lap`. Whether the newest candidate holds; of no meaning if it is 64 KiB
+    /// away.
     ///
     /// # Safety
-    /// `start + at + 4 <= src.len()`, and of the cluster all positions before, but none behind, are in.
+    /// `lap + at + 4 <= src.len()`, `lap` is a multiple of 64 KiB, and all positions before, but none behind, are in.
     #[inline(always)]
-    unsafe fn enter(&mut self, src: &[u8], start: usize, at: usize) -> bool {
-        // SAFETY: the caller keeps `start + at + 4` within `src`.
-        let string = unsafe { mem::load32(src, start + at) };
+    unsafe fn enter(&mut self, src: &[u8], lap: usize, at: usize) -> bool {
+        // SAFETY: the caller keeps `lap + at + 4` within `src`.
+        let string = unsafe { mem::load32(src, lap + at) };
         let hash = (string.wrapping_mul(0x9E37_79B1) >> (32 - self.log)) as usize;
         // SAFETY: a hash has `log` bits, and there are as many heads or more.
         let head = unsafe { self.heads.get_unchecked_mut(hash) };
         let older = std::mem::replace(head, at as u16);
         self.links[at % RING] = older;
-        let distance = (at as u16).wrapping_sub(older);
+        let distance = at.wrapping_sub(older.into()) % RING;
         // SAFETY: heads are earlier positions modulo 64 KiB, or 0: the distance leads to the cluster's start at most.
-        string == unsafe { mem::load32(src, start + at - usize::from(distance)) }
+        string == unsafe { mem::load32(src, lap + at - distance) }
     }
 
-    /// Which of the 64 positions from `ring` on have a link to another than the first position.
+    /// Which of the ring's 64 positions from `ring` on have a link to another than the first.
     #[inline(always)]
     fn linked(&self, ring: usize) -> u64 {
         let mut linked = [0; 64];
@@ -185,15 +184,15 @@ impl Finder {
     #[inline(always)]
     fn is_hidden(&self, cluster: Cluster<'_>, at: usize) -> bool {
         let probe = cluster.probe(at);
-        let mut older = self.links[at % RING];
-        let mut distance = (at as u16).wrapping_sub(older);
+        let mut older = usize::from(self.links[at % RING]);
+        let mut distance = at.wrapping_sub(older) % RING;
         let (mut is_linked, mut is_hidden) = (true, false);
         // Without a branch: what they find is as good as random.
         for _ in 0..HIDDEN {
-            older = self.links[usize::from(older)];
-            let next = (at as u16).wrapping_sub(older);
-            is_linked &= (next > distance) & (usize::from(next) <= at);
-            is_hidden |= is_linked & (probe.differs(cluster, next.into()) == 0);
+            older = usize::from(self.links[older]);
+            let next = at.wrapping_sub(older) % RING;
+            is_linked &= (next > distance) & (next <= at);
+            is_hidden |= is_linked & (probe.differs(cluster, next) == 0);
             distance = next;
         }
         is_hidden
@@ -222,8 +221,8 @@ impl Finder {
 
     /// The largest distance of use at `at`.
     #[inline(always)]
-    fn most(&self, at: usize) -> u16 {
-        at.min(self.max_distance) as u16
+    fn most(&self, at: usize) -> usize {
+        at.min(self.max_distance)
     }
 
     /// The longest match at `at` among `attempts` candidates; none if there is none.
@@ -234,10 +233,10 @@ impl Finder {
     pub(super) fn longest(&mut self, cluster: Cluster<'_>, at: usize, attempts: u32) -> Match {
         assert!(at + MATCH_LIMIT <= cluster.total(), "a match's start");
         let end = cluster.total() - LAST_LITERALS;
-        let (src, start) = (cluster.src(), cluster.start());
+        let src = cluster.src();
         let mut best = Match { len: MIN_MATCH - 1, distance: 0 };
         // SAFETY: `at + 12 <= total`.
-        let here = unsafe { mem::load32(src, start + at) };
+        let here = unsafe { mem::load32(src, at) };
         // What is walked is the chain of the string `offset` behind `at`.
         let (mut offset, mut there) = (0, here);
         self.insert(cluster, at);
@@ -246,14 +245,14 @@ impl Finder {
             let Some(distance) = walk.next(&self.links) else { break };
             let from = at - distance;
             // SAFETY: distances are positive, so `from < at`.
-            let begins = unsafe { mem::load32(src, start + from) } == here;
+            let begins = unsafe { mem::load32(src, from) } == here;
             // SAFETY: this lies before where `there` was loaded from.
-            let ends = unsafe { mem::load32(src, start + from + offset) } == there;
+            let ends = unsafe { mem::load32(src, from + offset) } == there;
             if !(begins & ends) {
                 continue;
             }
             // SAFETY: `from < at`, and `at + 4 <= end`.
-            let len = 4 + unsafe { mem::common(src, start + at + 4, start + from + 4, start + end) };
+            let len = 4 + unsafe { mem::common(src, at + 4, from + 4, end) };
             if len > best.len {
                 best = Match { len, distance };
                 if at + len >= end {
@@ -263,7 +262,7 @@ impl Finder {
                 self.insert(cluster, at + offset);
                 walk = Walk::new(at + offset, self.most(at));
                 // SAFETY: `at + len < end`, so that `at + offset + 4 <= end`.
-                there = unsafe { mem::load32(src, start + at + offset) };
+                there = unsafe { mem::load32(src, at + offset) };
             }
         }
         if best.distance == 0 { Match::default() } else { best }
@@ -277,7 +276,7 @@ impl Finder {
     pub(super) fn longest_of_newest(&mut self, cluster: Cluster<'_>, at: usize, attempts: u32) -> Match {
         assert!(at + MATCH_LIMIT <= cluster.total(), "a match's start");
         let end = cluster.total() - LAST_LITERALS;
-        let (src, start) = (cluster.src(), cluster.start());
+        let src = cluster.src();
         let mut best = Match { len: MIN_MATCH - 1, distance: 0 };
         self.insert(cluster, at);
         let mut walk = Walk::new(at, self.most(at));
@@ -285,7 +284,7 @@ impl Finder {
             let Some(distance) = walk.next(&self.links) else { break };
             let from = at - distance;
             // SAFETY: distances are positive, so `from < at`, and `at + 12 <= total`.
-            let len = unsafe { mem::common(src, start + at, start + from, start + end) };
+            let len = unsafe { mem::common(src, at, from, end) };
             let is_longer = len > best.len;
             best.len = select_unpredictable(is_longer, len, best.len);
             best.distance = select_unpredictable(is_longer, distance, best.distance);
@@ -334,10 +333,9 @@ impl Finder {
             if !(is_useful & (here.differs(cluster, distance) == 0)) {
                 continue;
             }
-            let (src, start) = (cluster.src(), cluster.start());
             let from = at - distance;
             // SAFETY: distances are positive, so `from < at`; and `at + 4 = end + 1 <= most`.
-            let more = unsafe { mem::common(src, start + at + 4, start + from + 4, start + most) };
+            let more = unsafe { mem::common(cluster.src(), at + 4, from + 4, most) };
             let span =
                 Span { first: at - cluster.before(at, distance, at - floor), end: at + 4 + more, distance };
             let before = |start: usize| cluster.probe(start.max(1) - 1);

@@ -14,27 +14,22 @@ pub(super) struct Match {
 /// Where a cluster lies in the input. All other positions count from its start.
 #[derive(Clone, Copy)]
 pub(super) struct Cluster<'a> {
+    /// The input from the cluster's start on.
     src: &'a [u8],
-    start: usize,
     /// The cluster's end, at most; a match starts at `total - 12` and ends at `total - 5` at most.
     total: usize,
 }
 
 impl<'a> Cluster<'a> {
-    /// `src[start..end]`.
-    pub(super) fn new(src: &'a [u8], start: usize, end: usize) -> Self {
-        assert!(start <= end && end <= src.len(), "a cluster lies within its input");
-        Self { src, start, total: end - start }
+    /// `src[..total]`, behind which more of the input lies.
+    pub(super) fn new(src: &'a [u8], total: usize) -> Self {
+        assert!(total <= src.len(), "a cluster lies within its input");
+        Self { src, total }
     }
 
-    /// The input.
+    /// The input from the cluster's start on.
     pub(super) const fn src(self) -> &'a [u8] {
         self.src
-    }
-
-    /// The cluster's first position in the input.
-    pub(super) const fn start(self) -> usize {
-        self.start
     }
 
     /// The cluster's bytes, at most.
@@ -50,14 +45,12 @@ impl<'a> Cluster<'a> {
     /// How many bytes before `at` and before `distance` further back are alike, at most `most`.
     pub(super) fn before(self, at: usize, distance: usize, most: usize) -> usize {
         assert!(at <= self.total && distance <= at, "a match within the cluster");
-        // SAFETY: `most <= at - distance`, both counted from the cluster's start.
-        unsafe {
-            mem::common_before(self.src, self.start + at, self.start + at - distance, most.min(at - distance))
-        }
+        // SAFETY: `most <= at - distance <= at <= total`.
+        unsafe { mem::common_before(self.src, at, at - distance, most.min(at - distance)) }
     }
 }
 
-/// A string of a cluster, which candidates are held against.
+/// A string of a cluster, which candidates are held against; it begins at `at`.
 #[derive(Clone, Copy)]
 pub(super) struct Probe {
     at: usize,
@@ -65,10 +58,11 @@ pub(super) struct Probe {
 }
 
 impl Cluster<'_> {
+    /// The string at `at`.
     pub(super) fn probe(self, at: usize) -> Probe {
         assert!(at + 4 <= self.total, "a string within the cluster");
-        // SAFETY: `at + 4 <= total`, counted from the cluster's start.
-        Probe { at, string: unsafe { mem::load32(self.src, self.start + at) } }
+        // SAFETY: `at + 4 <= total`.
+        Probe { at, string: unsafe { mem::load32(self.src, at) } }
     }
 }
 
@@ -79,7 +73,7 @@ impl Probe {
     pub(super) fn differs(self, cluster: Cluster<'_>, distance: usize) -> u32 {
         debug_assert!(self.at + 4 <= cluster.total, "a probe of this cluster");
         // SAFETY: no further than where the string lies itself, in the cluster.
-        self.string ^ unsafe { mem::load32(cluster.src, cluster.start + self.at.saturating_sub(distance)) }
+        self.string ^ unsafe { mem::load32(cluster.src, self.at.saturating_sub(distance)) }
     }
 }
 

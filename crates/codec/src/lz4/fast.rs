@@ -17,7 +17,7 @@ const LARGE: usize = 16 << 10;
 const SKIP_LOG: u32 = 6;
 
 pub(super) struct Fast {
-    /// By hash: the latest position, from the cluster's start, modulo 64 KiB.
+    /// By hash: the latest position modulo 64 KiB.
     table: Box<[u16; 1 << MAX_LOG]>,
     max_distance: u16,
 }
@@ -34,34 +34,28 @@ impl Fast {
         Self { table: Box::new([0; 1 << MAX_LOG]), max_distance }
     }
 
-    /// Encodes as much of `src[start..end]` as fits.
-    pub(super) fn fit(&mut self, src: &[u8], start: usize, end: usize, dst: &mut [u8]) -> Fit {
-        assert!(start <= end && end <= src.len(), "a cluster lies within its input");
+    /// Encodes as much of `src[..end]` as fits.
+    pub(super) fn fit(&mut self, src: &[u8], end: usize, dst: &mut [u8]) -> Fit {
+        assert!(end <= src.len(), "a cluster lies within its input");
         if dst.len() < LARGE {
-            self.encode::<5, 13>(src, start, end, dst)
+            self.encode::<5, 13>(src, end, dst)
         } else {
-            self.encode::<6, MAX_LOG>(src, start, end, dst)
+            self.encode::<6, MAX_LOG>(src, end, dst)
         }
     }
 
     #[inline(never)]
-    fn encode<const BYTES: u32, const LOG: u32>(
-        &mut self,
-        src: &[u8],
-        start: usize,
-        end: usize,
-        dst: &mut [u8],
-    ) -> Fit {
+    fn encode<const BYTES: u32, const LOG: u32>(&mut self, src: &[u8], end: usize, dst: &mut [u8]) -> Fit {
         let most = dst.len();
         let mut sink = Sink::new(dst);
-        let mut anchor = start;
+        let mut anchor = 0;
         let match_end = end.saturating_sub(LAST_LITERALS);
         // The last position at which a match may start; eight bytes are readable from it.
         let last = end.saturating_sub(MATCH_LIMIT);
         let (table, max_distance) = (&mut *self.table, self.max_distance);
         table[..1 << LOG].fill(0);
         // The first position is in the table: it is 0, as what is empty.
-        let mut at = start + 1;
+        let mut at = 1;
         'sequences: while at <= last {
             let mut misses = 1usize << SKIP_LOG;
             // Beyond this the literals before would certainly not fit.
@@ -69,15 +63,13 @@ impl Fast {
             // SAFETY: `at <= last`, so `at + 8 <= end <= src.len()`.
             let mut here = unsafe { mem::load64(src, at) };
             let distance = loop {
-                let position = (at - start) as u16;
-                let slot = &mut table[hash::<BYTES, LOG>(here)];
-                let distance = position.wrapping_sub(*slot);
-                *slot = position;
+                let newest = std::mem::replace(&mut table[hash::<BYTES, LOG>(here)], at as u16);
+                let distance = at.wrapping_sub(newest.into()) & 0xFFFF;
                 // SAFETY: every entry is a position before `at`, modulo 64 KiB. The distance is thus the true one, or
                 // shorter by a multiple of 64 KiB, and leads to this cluster's start at most.
-                let there = unsafe { mem::load32(src, at - usize::from(distance)) };
+                let there = unsafe { mem::load32(src, at - distance) };
                 // A distance of 0 wraps, and is beyond the most as well.
-                if there == here as u32 && distance.wrapping_sub(1) < max_distance {
+                if there == here as u32 && distance.wrapping_sub(1) < usize::from(max_distance) {
                     break distance;
                 }
                 at += misses >> SKIP_LOG;
@@ -88,19 +80,19 @@ impl Fast {
                 // SAFETY: `at <= stop <= last`.
                 here = unsafe { mem::load64(src, at) };
             };
-            let from = at - usize::from(distance);
+            let from = at - distance;
             // SAFETY: `from < at`, and `at + 4 <= last + 4 < match_end <= src.len()`.
             let more = unsafe { mem::common(src, at + MIN_MATCH, from + MIN_MATCH, match_end) };
             let next = at + MIN_MATCH + more;
             let mut back = 0;
             // SAFETY: both indexes are positive and at most `at`, which is below `end`.
-            if at > anchor && from > start && unsafe { mem::same(src, at - 1, from - 1) } {
-                let reach = (at - anchor).min(from - start);
+            if at > anchor && from > 0 && unsafe { mem::same(src, at - 1, from - 1) } {
+                let reach = (at - anchor).min(from);
                 // SAFETY: `reach <= from <= at <= src.len()`.
                 back = unsafe { mem::common_before(src, at, from, reach) };
             }
             let len = next - (at - back);
-            let written = sink.sequence(src, start, anchor, at - back, distance, len);
+            let written = sink.sequence(src, anchor, at - back, distance as u16, len);
             if written < len {
                 if written > 0 {
                     anchor = at - back + written;
@@ -114,11 +106,11 @@ impl Fast {
             }
             // Two positions within the match; more of them gain little.
             for behind in [at - 4, at - 2] {
-                // SAFETY: `start <= at - 4`, and `at <= last`.
+                // SAFETY: `4 <= at`, and `at <= last`.
                 let word = unsafe { mem::load64(src, behind) };
-                table[hash::<BYTES, LOG>(word)] = (behind - start) as u16;
+                table[hash::<BYTES, LOG>(word)] = behind as u16;
             }
         }
-        sink.finish(src, start, anchor, end)
+        sink.finish(src, anchor, end)
     }
 }

@@ -38,9 +38,9 @@ impl Lazy {
         Self { finder: Finder::new(max_distance, false), attempts }
     }
 
-    /// Encodes as much of `src[start..end]` as fits.
-    pub(super) fn fit(&mut self, src: &[u8], start: usize, end: usize, dst: &mut [u8]) -> Fit {
-        let cluster = Cluster::new(src, start, end);
+    /// Encodes as much of `src[..end]` as fits.
+    pub(super) fn fit(&mut self, src: &[u8], end: usize, dst: &mut [u8]) -> Fit {
+        let cluster = Cluster::new(src, end);
         let most = dst.len();
         self.finder.begin(most);
         let mut sink = Sink::new(dst);
@@ -58,7 +58,7 @@ impl Lazy {
             }
             let len = taken.end - taken.first;
             let distance = taken.distance as u16;
-            let written = sink.sequence(src, start, start + anchor, start + taken.first, distance, len);
+            let written = sink.sequence(src, anchor, taken.first, distance, len);
             if written > 0 {
                 anchor = taken.first + written;
             }
@@ -66,7 +66,7 @@ impl Lazy {
                 break;
             }
         }
-        sink.finish(src, start, start + anchor, end)
+        sink.finish(src, anchor, end)
     }
 
     /// The first match from `anchor` on that begins within `most` bytes: more literals would certainly not fit.

@@ -64,15 +64,17 @@ impl Lz4 {
 
     fn run(&mut self, src: &[u8], pos: usize, dst: &mut [u8], window: usize) -> Result<Fit, EncodeError> {
         let end = fit::check(src, pos, dst, window)?;
+        // Positions count from the cluster's start.
+        let (src, end) = (&src[pos..], end - pos);
         // The fast parse passes over noise as quickly as one can look at it.
         let looks = !matches!(self.parse, Parse::Fast(_));
-        if looks && plain::looks_random(&src[pos..end], dst.len()) {
+        if looks && plain::looks_random(&src[..end], dst.len()) {
             return Ok(Fit::DoesNotPay);
         }
         Ok(match &mut self.parse {
-            Parse::Fast(fast) => fast.fit(src, pos, end, dst),
-            Parse::Lazy(lazy) => lazy.fit(src, pos, end, dst),
-            Parse::Optimal(optimal) => optimal.fit(src, pos, end, dst),
+            Parse::Fast(fast) => fast.fit(src, end, dst),
+            Parse::Lazy(lazy) => lazy.fit(src, end, dst),
+            Parse::Optimal(optimal) => optimal.fit(src, end, dst),
         })
     }
 }

@@ -109,7 +109,7 @@ struct Front {
 pub(super) struct Optimal {
     finder: Finder,
     effort: Effort,
-    /// By position from the cluster's start, modulo the ring.
+    /// By position modulo the ring.
     nodes: Box<[Node; RING]>,
     /// A bit for each position: whether it is a pending node.
     marks: [u64; RING / 64],
@@ -129,16 +129,15 @@ impl Optimal {
         }
     }
 
-    /// Encodes as much of `src[start..end]` as fits.
-    pub(super) fn fit(&mut self, src: &[u8], start: usize, end: usize, dst: &mut [u8]) -> Fit {
-        let cluster = Cluster::new(src, start, end);
+    /// Encodes as much of `src[..end]` as fits.
+    pub(super) fn fit(&mut self, src: &[u8], end: usize, dst: &mut [u8]) -> Fit {
+        let cluster = Cluster::new(src, end);
         let best = self.parse(cluster, dst.len());
         self.trace(best);
         let mut sink = Sink::new(dst);
-        let mut anchor = start;
+        let mut anchor = 0;
         for &(at, found) in self.path.iter().rev() {
-            let at = start + at;
-            let written = sink.sequence(src, start, anchor, at, found.distance as u16, found.len);
+            let written = sink.sequence(src, anchor, at, found.distance as u16, found.len);
             if written > 0 {
                 anchor = at + written;
             }
@@ -146,7 +145,7 @@ impl Optimal {
                 break;
             }
         }
-        sink.finish(src, start, anchor, end)
+        sink.finish(src, anchor, end)
     }
 
     /// Searches and parses by turns until the budget is spent.

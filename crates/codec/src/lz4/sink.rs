@@ -42,23 +42,22 @@ impl<'a> Sink<'a> {
     }
 
     /// Writes the literals `src[anchor..at]` and a match of `len` bytes, made shorter if that is what fits. Returns the
-    /// length written; 0 if nothing fits any more, and nothing was written. `start` is the cluster's start.
+    /// length written; 0 if nothing fits any more, and nothing was written. The cluster starts with `src`.
     #[inline(always)]
     pub(super) fn sequence(
         &mut self,
         src: &[u8],
-        start: usize,
         anchor: usize,
         at: usize,
         distance: u16,
         len: usize,
     ) -> usize {
-        debug_assert!(start <= anchor && anchor <= at && at + len <= src.len() && len >= MIN_MATCH);
+        debug_assert!(anchor <= at && at + len <= src.len() && len >= MIN_MATCH);
         let lits = at - anchor;
         let room = self.dst.len() - self.op;
         // Far from the ends a rough bound is enough.
         if lits + ((lits + len) >> 7) + SLACK > room || at + SLACK > src.len() {
-            return self.last_sequence(src, start, anchor, at, distance, len);
+            return self.last_sequence(src, anchor, at, distance, len);
         }
         let code = len - MIN_MATCH;
         let mut op = self.op + 1;
@@ -78,7 +77,7 @@ impl<'a> Sink<'a> {
             op = self.extend(op, code - 15);
         }
         self.op = op;
-        self.excess = self.excess.max((at + len - start) as isize - op as isize);
+        self.excess = self.excess.max((at + len) as isize - op as isize);
         len
     }
 
@@ -88,7 +87,6 @@ impl<'a> Sink<'a> {
     fn last_sequence(
         &mut self,
         src: &[u8],
-        start: usize,
         anchor: usize,
         at: usize,
         distance: u16,
@@ -131,7 +129,7 @@ impl<'a> Sink<'a> {
             op = self.extend(op, code - 15);
         }
         self.op = op;
-        self.excess = self.excess.max((at + len - start) as isize - op as isize);
+        self.excess = self.excess.max((at + len) as isize - op as isize);
         len
     }
 
@@ -149,13 +147,13 @@ impl<'a> Sink<'a> {
     }
 
     /// Ends the block with as many of the literals `src[anchor..end]` as fit, and judges it.
-    pub(super) fn finish(mut self, src: &[u8], start: usize, anchor: usize, end: usize) -> Fit {
+    pub(super) fn finish(mut self, src: &[u8], anchor: usize, end: usize) -> Fit {
         let room = self.dst.len() - self.op;
         let mut lits = (end - anchor).min(room.saturating_sub(1));
         while lits > 0 && 1 + extension(lits) + lits > room {
             lits -= 1;
         }
-        let consumed = anchor + lits - start;
+        let consumed = anchor + lits;
         if lits > 0 || self.op == 0 {
             // SAFETY: `room` is at least 1 here: `sequence` always leaves a tail, and an output is never empty.
             unsafe { mem::store8(self.dst, self.op, (lits.min(15) as u8) << 4) };
@@ -167,7 +165,7 @@ impl<'a> Sink<'a> {
             self.op += lits;
         }
         let produced = self.op;
-        if !crate::fit::pays(consumed, produced, self.dst.len(), start + consumed == src.len()) {
+        if !crate::fit::pays(consumed, produced, self.dst.len(), consumed == src.len()) {
             return Fit::DoesNotPay;
         }
         let behind = consumed.next_multiple_of(PAGE) as isize - produced as isize;
