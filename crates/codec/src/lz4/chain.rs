@@ -106,9 +106,9 @@ impl Finder {
         self.hits[at / 64] >> (at % 64) & 1 != 0
     }
 
-    /// Has the blocks up to that of `at` in the chains.
+    /// Has the blocks up to that of `at` in the chains. A string must lie there.
     #[inline(always)]
-    fn insert(&mut self, cluster: Cluster<'_>, at: usize) {
+    pub(super) fn insert(&mut self, cluster: Cluster<'_>, at: usize) {
         while self.hits.len() * 64 <= at {
             match self.exact {
                 true => self.insert_block::<true>(cluster),

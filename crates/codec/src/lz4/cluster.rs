@@ -78,7 +78,7 @@ impl Probe {
 }
 
 /// A match from `first` to `end`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Span {
     pub(super) first: usize,
     pub(super) end: usize,

@@ -114,7 +114,7 @@ pub(super) struct Optimal {
     /// A bit for each position: whether it is a pending node.
     marks: [u64; RING / 64],
     settled: Vec<Settled>,
-    path: Vec<(usize, Match)>,
+    path: Vec<Span>,
 }
 
 impl Optimal {
@@ -133,15 +133,15 @@ impl Optimal {
     pub(super) fn fit(&mut self, src: &[u8], end: usize, dst: &mut [u8]) -> Fit {
         let cluster = Cluster::new(src, end);
         let best = self.parse(cluster, dst.len());
-        self.trace(best);
+        let matches = self.trace(best);
         let mut sink = Sink::new(dst);
         let mut anchor = 0;
-        for &(at, found) in self.path.iter().rev() {
-            let written = sink.sequence(src, anchor, at, found.distance as u16, found.len);
+        for &Span { first, end, distance } in self.path[..matches].iter().rev() {
+            let written = sink.sequence(src, anchor, first, distance as u16, end - first);
             if written > 0 {
-                anchor = at + written;
+                anchor = first + written;
             }
-            if written < found.len {
+            if written < end - first {
                 break;
             }
         }
@@ -165,6 +165,8 @@ impl Optimal {
         while at <= last {
             let spare = budget.saturating_sub(bytes(front.cost));
             let limit = (at + CHUNK.min(spare / 2 + 32)).min(last + 1);
+            // All of the round at once: that another block is due would be a surprise each time.
+            self.finder.insert(cluster, limit - 1);
             while at < limit {
                 at = self.finder.next_hit(cluster, at, limit);
                 if at == limit {
@@ -399,21 +401,25 @@ impl Optimal {
         select(is_near, mark, 0)
     }
 
-    /// Collects the matches on the way to `end`, last first.
-    fn trace(&mut self, end: End) {
-        self.path.clear();
-        let mut node = end.node;
+    /// Collects the matches on the way to `end`, last first, and returns how many there are.
+    fn trace(&mut self, end: End) -> usize {
+        let Self { settled, path, .. } = self;
+        // No path has more nodes than there are, and a last match.
+        path.resize(path.len().max(settled.len() + 1), Span::default());
+        let (mut node, mut len) = (end.node, 0);
         if end.last.len > 0 {
-            self.path.push((self.settled[node].at as usize, end.last));
+            let first = settled[node].at as usize;
+            path[0] = Span { first, end: first + end.last.len, distance: end.last.distance };
+            len = 1;
         }
         while node > 0 {
-            let Settled { at, from, by } = self.settled[node];
+            let Settled { at, from, by } = settled[node];
             node = from as usize;
-            if by > 0 {
-                let begin = self.settled[node].at;
-                self.path.push((begin as usize, Match { len: (at - begin) as usize, distance: by.into() }));
-            }
+            // Literals are overwritten by what comes next: what this is would be as good as random to branch on.
+            path[len] = Span { first: settled[node].at as usize, end: at as usize, distance: by.into() };
+            len += usize::from(by > 0);
         }
+        len
     }
 }
 
