@@ -177,11 +177,10 @@ fn exact(algorithm: Algorithm, level: u8) -> Box<Exact> {
     }
 }
 
-fn peer(algorithm: Algorithm, level: u8) -> Option<Box<Cluster<'static>>> {
+fn peer(algorithm: Algorithm, level: u8) -> Box<Cluster<'static>> {
     match algorithm {
-        Algorithm::Lz4 => Some(Box::new(liblz4(level))),
-        Algorithm::Lzma => None,
-        Algorithm::Deflate | Algorithm::Zstd => Some(Box::new(bisect(exact(algorithm, level)))),
+        Algorithm::Lz4 => Box::new(liblz4(level)),
+        Algorithm::Lzma | Algorithm::Deflate | Algorithm::Zstd => Box::new(bisect(exact(algorithm, level))),
     }
 }
 
@@ -202,29 +201,21 @@ fn row(name: &str, data: &[u8], algorithm: Algorithm, level: u8, size: usize) {
     for _ in 0..TURNS {
         encoder.begin();
         best(&mut mine, pass(data, size, &mut ours(&mut *encoder)));
-        if let Some(peer) = &mut peer {
-            best(&mut theirs, pass(data, size, peer));
-        }
+        best(&mut theirs, pass(data, size, &mut peer));
     }
-    let mine = mine.unwrap_or_default();
+    let (mine, theirs) = (mine.unwrap_or_default(), theirs.unwrap_or_default());
     let speed = |p: Pass| data.len() as f64 / 1e6 / p.seconds;
     print!(
-        "{name:8} {:8} {level:3} {:5}K {:9.1} {:10}",
+        "{name:8} {:8} {level:3} {:5}K {:9.1} {:10} {:9.1} {:10} {:7.2} {:8.4}",
         algorithm.name(),
         size >> 10,
         speed(mine),
-        mine.bytes
+        mine.bytes,
+        speed(theirs),
+        theirs.bytes,
+        theirs.seconds / mine.seconds,
+        mine.bytes as f64 / theirs.bytes as f64
     );
-    match theirs {
-        Some(t) => print!(
-            " {:9.1} {:10} {:7.2} {:8.4}",
-            speed(t),
-            t.bytes,
-            t.seconds / mine.seconds,
-            mine.bytes as f64 / t.bytes as f64
-        ),
-        None => print!(" {:>9} {:>10} {:>7} {:>8}", "-", "-", "-", "-"),
-    }
     if algorithm == Algorithm::Lz4 {
         let share = |n: usize| 100.0 * n as f64 / mine.clusters.max(1) as f64;
         print!("  in place {:.2} %, in Linux {:.2} %", share(mine.in_place), share(mine.in_linux));
