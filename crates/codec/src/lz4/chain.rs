@@ -71,7 +71,7 @@ pub(super) struct Finder {
     /// By position, the next older one of the same hash, both modulo 64 KiB. At a chain's end they turn back.
     links: Box<[u16; RING]>,
     /// A bit for each position that is in the chains: whether the next older one begins the same string, or else one of the
-    /// [`HIDDEN`] behind that.
+    /// [`HIDDEN`] behind that. It may be set where the next older one is 64 KiB away, and no walk finds it.
     hits: Vec<u64>,
     log: u32,
     /// Whether what another string of the same hash hides is a hit.
@@ -125,7 +125,7 @@ impl Finder {
         let lap = first - ring;
         let mut hits = [0; 64];
         if count == 64 {
-            // Four in a turn: the loop would take a quarter of the time.
+            // Four in a turn, which spares a fifth of the instructions: the counting.
             for (i, four) in hits.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 for (k, hit) in four.iter_mut().enumerate() {
                     // SAFETY: `first + 64 + 3 <= total`, and all before is in.
