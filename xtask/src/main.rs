@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod campaigns;
 mod demo;
 mod fuzz;
 mod install;
@@ -44,6 +45,9 @@ Usage: cargo xtask COMMAND
                              clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
   fuzz [TARGET] [--seconds N]
                              fuzz a parser, a codec or whole images (all of them) for N seconds (60) each; needs nightly
+  fuzz options|faults|hostile [OPTIONS]
+                             long searches: random settings and sequences of commands, failing system calls and kills, and
+                             images whose fields lie; each prints its options with --help, and repeats a failure from its seed
   mutate [--images N] [--seed S]
                              change N (20,000) images in one place each, and look what check and reading make of them
 
@@ -74,6 +78,9 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["bench", "extract", options @ ..] => bench::extract(options)?,
         ["bench", "read", options @ ..] => bench::read(options)?,
         ["bench", "mount", options @ ..] => bench::mount(options)?,
+        ["fuzz", campaign @ ("options" | "faults" | "hostile"), options @ ..] => {
+            campaigns::campaign(campaign, options)?;
+        }
         ["fuzz", options @ ..] => fuzz::fuzz(options)?,
         ["mutate", options @ ..] => mutate::mutate(options)?,
         ["bench", "patch", options @ ..] => bench::patch(options)?,

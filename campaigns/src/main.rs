@@ -1,0 +1,26 @@
+//! Long searches for defects, started by `cargo xtask fuzz options|faults|hostile`. Each search makes its own input from a
+//! seed, runs the `ferofs` command that `FEROFS_BIN` names, and prints each failure as a command that repeats it.
+
+mod faults;
+mod hostile;
+mod options;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["options", rest @ ..] => options::run(rest),
+        ["faults", rest @ ..] => faults::run(rest),
+        ["hostile", rest @ ..] => hostile::run(rest),
+        _ => Err(anyhow::anyhow!("usage: ferofs-campaigns options|faults|hostile [OPTIONS]")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ferofs-campaigns: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
