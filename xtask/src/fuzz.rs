@@ -74,7 +74,7 @@ pub(crate) fn fuzz(options: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Puts images and pieces of them into a target's corpus, as `cargo xtask mutate` made them.
+/// Puts images and pieces of them into a target's corpus, as `cargo xtask fuzz hostile` made them.
 fn seed(target: &str, corpus: &Path) -> Result<()> {
     match target {
         "tar" => return seed_archives(corpus),
@@ -82,9 +82,9 @@ fn seed(target: &str, corpus: &Path) -> Result<()> {
         "patch" => return Ok(()),
         _ => {}
     }
-    let images = scratch::target_dir().join("mutate");
+    let images = scratch::target_dir().join("hostile");
     let Ok(images) = fs::read_dir(&images) else {
-        eprintln!("no seeds: run `cargo xtask mutate --images 1` first");
+        eprintln!("no seeds: run `cargo xtask fuzz hostile --images 1` first");
         return Ok(());
     };
     for path in images

@@ -6,7 +6,6 @@ mod campaigns;
 mod demo;
 mod fuzz;
 mod install;
-mod mutate;
 mod peers;
 mod picture;
 mod shell;
@@ -48,8 +47,6 @@ Usage: cargo xtask COMMAND
   fuzz options|faults|hostile [OPTIONS]
                              long searches: random settings and sequences of commands, failing system calls and kills, and
                              images whose fields lie; each prints its options with --help, and repeats a failure from its seed
-  mutate [--images N] [--seed S]
-                             change N (20,000) images in one place each, and look what check and reading make of them
 
 Each command installs what it needs and is missing, with apt-get.";
 
@@ -82,7 +79,6 @@ fn dispatch(args: &[String]) -> Result<()> {
             campaigns::campaign(campaign, options)?;
         }
         ["fuzz", options @ ..] => fuzz::fuzz(options)?,
-        ["mutate", options @ ..] => mutate::mutate(options)?,
         ["bench", "patch", options @ ..] => bench::patch(options)?,
         ["bench", "paper", options @ ..] => bench::paper(options)?,
         ["bench", "codec", options @ ..] => bench::codec(options)?,

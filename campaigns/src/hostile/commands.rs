@@ -1,0 +1,159 @@
+//! A hostile image through the commands themselves and through a FUSE mount, within the same limits.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::run::{Outcome, Run, ferofs_path};
+use ferofs_tests::{Mount, need};
+use rustix::fs::SeekFrom;
+use tempfile::TempDir;
+
+use super::crafted::Crafted;
+use super::judge::{MEMORY, TIME, TIME_A_MB};
+
+/// Time after which a command is killed. Other programs share the machine, so this is far above the CPU time allowed.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Names that a walk through a mount looks at: a loop of directories has no end.
+const NAMES: usize = 400;
+/// What a program takes of address space and memory before it reads an image: code, stacks of its threads, allocator.
+const OWN: u64 = 24 << 20;
+
+/// The commands that take an image, without the image itself.
+const COMMANDS: [&[&str]; 8] = [
+    &["check"],
+    &["check", "--deep"],
+    &["inspect"],
+    &["inspect", "--json"],
+    &["ls", "-R", "-l"],
+    &["cat"],
+    &["diff"],
+    &["extract"],
+];
+
+/// Room for an image, what is extracted of it, and its mount.
+pub(crate) struct Commands {
+    room: TempDir,
+}
+
+impl Commands {
+    pub(crate) fn new() -> Result<Self> {
+        // Images and what is extracted are small and many: memory is the place for them.
+        let room = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new())?;
+        fs::create_dir(room.path().join("mount"))?;
+        Ok(Self { room })
+    }
+
+    /// Runs all commands over `image`, and gives what they did wrong.
+    pub(crate) fn try_all(&mut self, image: &Crafted, rng: &mut Rng) -> Result<Vec<String>> {
+        let path = self.room.path().join("image.erofs");
+        image.write(&path)?;
+        let mut failures = Vec::new();
+        for words in COMMANDS {
+            let outcome = self.command(words, &path)?;
+            failures.extend(judge(words, &outcome, image));
+        }
+        if need::fuse("a FUSE mount of a hostile image") {
+            failures.extend(self.mount(&path, rng));
+        }
+        Ok(failures)
+    }
+
+    fn command(&self, words: &[&str], image: &Path) -> Result<Outcome> {
+        let run = Run::limited(ferofs_path(), None, PATIENCE).args(words).arg(image);
+        let target = self.room.path().join("extracted");
+        let run = match words[0] {
+            "diff" => run.arg(image),
+            "cat" => run.arg("/name005"),
+            // The content of an image may be far larger than the image: the room is not.
+            "extract" => Run::limited("sh", None, PATIENCE)
+                .args(["-c", "ulimit -f 65536; trap '' XFSZ; exec \"$0\" extract \"$1\" \"$2\""])
+                .args([ferofs_path(), image, &target]),
+            _ => run,
+        };
+        let outcome = run.try_run()?;
+        if target.exists() {
+            let _ = std::process::Command::new("rm").arg("-rf").arg(&target).status();
+        }
+        Ok(outcome)
+    }
+
+    fn mount(&self, image: &Path, rng: &mut Rng) -> Vec<String> {
+        let dir = self.room.path().join("mount");
+        let options: [&OsStr; 0] = [];
+        let mount = match Mount::fuse_with(ferofs_path(), &options, image, &dir) {
+            Ok(mount) => mount,
+            Err(error) => {
+                let said = error.to_string();
+                let refused = said.contains("ferofs: ") && !said.contains("panicked");
+                return if refused { Vec::new() } else { vec![format!("mount: {said}")] };
+            }
+        };
+        let start = Instant::now();
+        look_around(&dir, rng);
+        let mut failures = Vec::new();
+        if start.elapsed() > PATIENCE {
+            failures.push(format!("mount: a look at {NAMES} names takes {:?}", start.elapsed()));
+        }
+        match mount.unmount() {
+            Ok((Some(0), _)) => {}
+            Ok((code, said)) => failures.push(format!("mount: the daemon ends with {code:?}: {said}")),
+            Err(error) => failures.push(format!("mount: {error}")),
+        }
+        failures
+    }
+}
+
+fn judge(words: &[&str], outcome: &Outcome, image: &Crafted) -> Option<String> {
+    let name = words.join(" ");
+    let limit = Duration::from_micros(TIME + TIME_A_MB * (image.stored() >> 20) as u64);
+    let memory = (MEMORY + image.stored()) as u64 + OWN;
+    let said = || outcome.stderr.chars().take(200).collect::<String>();
+    if outcome.stderr.contains("panicked") || outcome.stderr.contains("internal error") {
+        return Some(format!("{name}: {}", said()));
+    }
+    if outcome.cpu > limit || outcome.wall >= PATIENCE {
+        return Some(format!("{name}: {:?} of CPU, {:?} in all", outcome.cpu, outcome.wall));
+    }
+    if outcome.peak > memory {
+        return Some(format!("{name}: {} bytes of memory", outcome.peak));
+    }
+    (!(0..=2).contains(&outcome.code)).then(|| format!("{name}: exit code {}: {}", outcome.code, said()))
+}
+
+/// Lists, reads and seeks as programs do. Errors are what a hostile image should give.
+fn look_around(dir: &Path, rng: &mut Rng) {
+    let mut pending: Vec<PathBuf> = vec![dir.to_owned()];
+    let (mut names, mut buffer) = (0, vec![0; 128 << 10]);
+    while let Some(path) = pending.pop() {
+        let Ok(entries) = fs::read_dir(&path) else { continue };
+        for entry in entries.take(NAMES).filter_map(Result::ok) {
+            names += 1;
+            if names > NAMES {
+                return;
+            }
+            let path = entry.path();
+            let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+            if metadata.is_dir() {
+                pending.push(path);
+                continue;
+            }
+            let _ = fs::read_link(&path);
+            if !metadata.is_file() {
+                continue;
+            }
+            let Ok(file) = File::open(&path) else { continue };
+            for offset in [0, metadata.len().saturating_sub(4096), rng.below(metadata.len().max(1))] {
+                let _ = file.read_at(&mut buffer, offset);
+                let _ = rustix::fs::seek(&file, SeekFrom::Hole(offset));
+                let _ = rustix::fs::seek(&file, SeekFrom::Data(offset));
+            }
+            let _ = rustix::fs::getxattr(&path, "user.key", &mut [0u8; 1024][..]);
+            let _ = rustix::fs::listxattr(&path, &mut [0u8; 8192][..]);
+        }
+    }
+}

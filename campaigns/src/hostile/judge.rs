@@ -1,0 +1,188 @@
+//! What the library makes of a hostile image, one operation after the other, each within limits on CPU time and memory.
+
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use ferofs::check::{self, rule};
+use ferofs::diff::{self, Side};
+use ferofs::extract;
+use ferofs::inspect;
+use ferofs::read::{FileOffset, Image, OpenOptions};
+use ferofs_tests::rng::Rng;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::crafted::Crafted;
+use super::memory;
+use super::survey::survey;
+
+/// CPU time that each operation may take whatever the image, in microseconds; and more for each MB of it.
+pub(crate) const TIME: u64 = 10_000_000;
+pub(crate) const TIME_A_MB: u64 = 1_000_000;
+/// Memory that each operation may take beside the image's own size, in bytes.
+pub(crate) const MEMORY: usize = 128 << 20;
+/// Output of an archive after which the judge stops taking it: its length follows the content, not the image.
+const ARCHIVE: u64 = 24 << 20;
+
+/// What became of an image.
+#[derive(Default)]
+pub(crate) struct Verdict {
+    /// Rules that `check` or opening report.
+    pub(crate) reported: Vec<String>,
+    /// What broke a limit, or panicked.
+    pub(crate) failures: Vec<String>,
+    /// What reading all of it gave, for images that open.
+    pub(crate) survey: Option<super::survey::Survey>,
+    /// CPU microseconds of the slowest operation, and bytes of the largest.
+    pub(crate) slowest: u64,
+    pub(crate) largest: usize,
+}
+
+/// CPU time of this process, in microseconds.
+pub(crate) fn cpu() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}
+
+/// Runs every operation of the library over `image`. `before` is told the name of each, for the watchdog.
+pub(crate) fn judge(image: &Crafted, rng: &mut Rng, before: &dyn Fn(&'static str)) -> Verdict {
+    let mut trial = Trial { image, before, verdict: Verdict::default() };
+    let source = image.clone();
+    let Some(opened) = trial.run("open", move || open(source)) else { return trial.verdict };
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(rule) => {
+            trial.verdict.reported.push(format!("open: {rule}"));
+            return trial.verdict;
+        }
+    };
+    let deep = rng.below(2) == 0;
+    let rules = trial.run(if deep { "check --deep" } else { "check" }, || rules(&opened, deep));
+    trial.verdict.reported = rules.unwrap_or_default();
+    trial.verdict.survey = trial.run("read", || survey(&opened));
+    // The others walk the same tree; each image meets some of them.
+    let once = |of: u64, rng: &mut Rng| rng.below(of) == 0;
+    if once(2, rng) {
+        trial.run("inspect", || drop(inspect::inspect(&opened, &inspect::Options::default())));
+    }
+    if once(4, rng) {
+        trial.run("diff", || compare(image));
+    }
+    if once(4, rng) {
+        trial.run("tar", || archive(&opened));
+    }
+    if once(2, rng) {
+        let mut reads = rng.fork(b"reads");
+        trial.run("random reads", || random_reads(&opened, &mut reads));
+    }
+    trial.verdict
+}
+
+struct Trial<'a> {
+    image: &'a Crafted,
+    before: &'a dyn Fn(&'static str),
+    verdict: Verdict,
+}
+
+impl Trial<'_> {
+    fn run<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> Option<T> {
+        (self.before)(name);
+        let live = memory::reset();
+        let start = cpu();
+        let done = catch_unwind(AssertUnwindSafe(work));
+        let (spent, taken) = (cpu() - start, memory::peak().saturating_sub(live));
+        self.verdict.slowest = self.verdict.slowest.max(spent);
+        self.verdict.largest = self.verdict.largest.max(taken);
+        let stored = self.image.stored();
+        if spent > TIME + TIME_A_MB * (stored >> 20) as u64 {
+            self.verdict.failures.push(format!("slow: {name} takes {spent} us of CPU"));
+        }
+        if taken > MEMORY + stored {
+            self.verdict.failures.push(format!("memory: {name} takes {taken} bytes"));
+        }
+        if done.is_err() {
+            self.verdict.failures.push(format!("panic: {name}"));
+        }
+        done.ok()
+    }
+}
+
+fn open(source: Crafted) -> Result<Image, String> {
+    Image::open_with(Box::new(source), Vec::new(), &OpenOptions::default()).map_err(|error| {
+        match error.corruption() {
+            Some(found) => format!("{} / {}", found.structure, rule(&found.fault)),
+            None => error.to_string(),
+        }
+    })
+}
+
+fn rules(image: &Image, content: bool) -> Vec<String> {
+    let options = check::Options { workers: NonZeroUsize::new(1), content };
+    let mut rules: Vec<String> = match check::check(image, &options) {
+        Ok(report) => {
+            let name = |found: &check::Finding| {
+                format!("{} / {}", found.corruption.structure, rule(&found.corruption.fault))
+            };
+            report.findings.iter().map(name).collect()
+        }
+        Err(error) => vec![format!("check: {error}")],
+    };
+    rules.sort_unstable();
+    rules.dedup();
+    rules
+}
+
+fn compare(image: &Crafted) {
+    let (Ok(one), Ok(other)) = (open(image.clone()), open(image.clone())) else { return };
+    let (one, other) = (Side::Image(Box::new(one)), Side::Image(Box::new(other)));
+    // Damage is an event or an error: only time, memory and panics are judged here.
+    let _ = diff::diff(&one, &other, &diff::Options::default(), |_| ControlFlow::Continue(()));
+}
+
+fn archive(image: &Image) {
+    let Ok(root) = image.root() else { return };
+    let options = extract::Options { workers: NonZeroUsize::new(1), ..extract::Options::default() };
+    let sink = Sink { left: ARCHIVE };
+    // As above.
+    let _ = extract::write_tar(image, &root, Path::new("root"), sink, &options, &|_, _| {});
+}
+
+/// Takes some bytes, and then fails.
+struct Sink {
+    left: u64,
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads at random places, and follows the plan from there for some steps, as a mount's readers do.
+fn random_reads(image: &Image, rng: &mut Rng) {
+    let mut buffer = vec![0; 64 << 10];
+    for _ in 0..8 {
+        let nid = ferofs::read::Nid::new(rng.below(300));
+        let Ok(inode) = image.inode(nid) else { continue };
+        let offset = FileOffset::new(match rng.below(3) {
+            0 => rng.below(1 << 20),
+            1 => inode.size().saturating_sub(1 + rng.below(9000)),
+            _ => rng.below(inode.size().max(1)),
+        });
+        let len = [1, 4096, buffer.len()][rng.below(3) as usize];
+        // As above.
+        let _ = image.read_at(&inode, offset, &mut buffer[..len]);
+        if let Ok(extents) = image.extents(&inode, offset) {
+            let _ = extents.take(200).filter_map(Result::ok).count();
+        }
+        let _ = image.lookup(&inode, b"name005");
+        let _ = image.xattr(&inode, b"user.key");
+    }
+}

@@ -1,0 +1,138 @@
+//! Sound images to start from: one of each feature set, made by ferofs and, where they are installed, by erofs-utils.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::run::{self, Run};
+use ferofs_tests::tree::Plot;
+
+use super::lies::Subject;
+
+/// What `ferofs build` makes.
+const OURS: [(&str, &[&str]); 10] = [
+    ("ferofs-plain", &[]),
+    ("ferofs-lz4", &["-z", "lz4"]),
+    ("ferofs-dedupe", &["-z", "lz4hc", "-E", "dedupe,ztailpacking"]),
+    ("ferofs-fragments", &["-z", "zstd", "-C", "64K", "-E", "fragments"]),
+    ("ferofs-48bit", &["-z", "lz4hc", "-C", "16K", "-E", "48bit"]),
+    ("ferofs-48bit-all-fragments", &["-z", "deflate", "-C", "16K", "-E", "48bit,all-fragments"]),
+    ("ferofs-metabox", &["-z", "lz4", "-m", "4096"]),
+    ("ferofs-metabox-48bit", &["-z", "lzma", "-m", "65536", "-E", "48bit,dot-omitted"]),
+    ("ferofs-chunks", &["--chunk-size", "4096"]),
+    ("ferofs-directories", &["-z", "lz4", "--compress-directories"]),
+];
+
+/// What `mkfs.erofs` 1.9 makes.
+const THEIRS: [(&str, &[&str]); 23] = [
+    ("plain", &[]),
+    ("lz4", &["-zlz4"]),
+    ("lz4hc", &["-zlz4hc,level=12"]),
+    ("lzma", &["-zlzma"]),
+    ("deflate", &["-zdeflate"]),
+    ("zstd", &["-zzstd"]),
+    ("two-algorithms", &["-zlz4:lzma"]),
+    ("big-pclusters", &["-zlz4hc", "-C65536"]),
+    ("full-index", &["-zlz4", "-Elegacy-compress"]),
+    ("ztailpacking", &["-zlz4hc", "-Eztailpacking"]),
+    ("ztailpacking-lzma", &["-zlzma", "-C65536", "-Eztailpacking"]),
+    ("fragments", &["-zlz4hc", "-C65536", "-Efragments"]),
+    ("all-fragments", &["-zlzma", "-Eall-fragments"]),
+    ("all-fragments-dedupe", &["-zlz4hc", "-C16384", "-Eall-fragments,dedupe"]),
+    ("dedupe", &["-zlz4", "-Ededupe"]),
+    ("chunks", &["--chunksize=4096"]),
+    ("48bit", &["-zlz4", "-E48bit"]),
+    ("48bit-zstd", &["-zzstd", "-C65536", "-E48bit"]),
+    ("metabox", &["-zlz4hc", "-m4096", "--MZ=id"]),
+    ("xattr-prefixes", &["-x1", "--xattr-prefix=user.long.prefix."]),
+    ("extended-inodes", &["-Eforce-inode-extended"]),
+    ("blocks-of-512", &["-b512"]),
+    ("compressed-directories", &["-zlz4hc", "--zD=1"]),
+];
+
+/// Makes all subjects in `dir`, as `NAME.erofs`.
+pub(crate) fn build(dir: &Path) -> Result<()> {
+    let source = dir.join("source");
+    fs::create_dir_all(&source)?;
+    plant(&source).context("the tree of the subjects")?;
+    for (name, options) in OURS {
+        let image = dir.join(name).with_extension("erofs");
+        run_well(run::ferofs().args(["build", "--quiet"]).args(options).args([&source, &image]))?;
+    }
+    let Some(peers) = env::var_os("FEROFS_PEERS").map(PathBuf::from) else {
+        eprintln!("no newest erofs-utils (cargo xtask peers): images of ferofs only");
+        return Ok(());
+    };
+    for (name, options) in THEIRS {
+        let image = dir.join(name).with_extension("erofs");
+        let mkfs = Run::new(peers.join("mkfs.erofs")).args(["--quiet", "-T1700000000"]);
+        run_well(mkfs.args(options).args([&image, &source]))?;
+    }
+    Ok(())
+}
+
+fn run_well(run: Run) -> Result<()> {
+    let outcome = run.try_run()?;
+    match outcome.code {
+        0 => Ok(()),
+        code => bail!("exit code {code}: {}", outcome.stderr),
+    }
+}
+
+/// The subjects in `dir`, in the order of their names.
+pub(crate) fn load(dir: &Path) -> Result<Vec<Subject>> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir)
+        .with_context(|| format!("{}", dir.display()))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<_>>()?;
+    paths.retain(|path| path.extension() == Some(OsStr::new("erofs")));
+    paths.sort();
+    paths
+        .iter()
+        .map(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            Subject::new(&name, fs::read(path)?).map_err(anyhow::Error::msg)
+        })
+        .collect()
+}
+
+/// A small tree with a bit of everything: metadata shall be a good part of the image.
+fn plant(dir: &Path) -> Result<()> {
+    let plot = Plot::open(dir, Rng::new(5), false)?;
+    let text = |name: &[u8], len: usize| Content::Text.bytes(len, &mut plot.rng(name));
+    let long = text(b"text", 20_000);
+    plot.file(b"text", &long)?;
+    plot.file(b"empty", b"")?;
+    plot.file(b"one", b"1")?;
+    plot.file(b"zeroes", &[0; 20_000])?;
+    plot.symlink(b"link", b"text")?;
+    plot.symlink(b"long-link", &[b'x'; 300])?;
+    plot.sub(b"dir", |dir| {
+        dir.file(b"copy", &long[4096..15_000])?;
+        dir.file(b"tail", &text(b"tail", 4500))?;
+        dir.file(b"block", &text(b"block", 4096))?;
+        let mut noise = vec![0; 6000];
+        dir.rng(b"noise").fill(&mut noise);
+        dir.file(b"mixed", &[text(b"mixed", 9000), noise.clone(), text(b"end", 3000)].concat())?;
+        dir.file(b"noise", &noise)?;
+        dir.link(b"tail", dir, b"hard")
+    })?;
+    plot.sub(b"wide", |dir| {
+        (0..30).try_for_each(|n| dir.file(format!("name{n:03}").as_bytes(), &text(b"wide", 10 * n)))
+    })?;
+    for (name, key, value) in [
+        (&b"text"[..], &b"user.short"[..], &b"v"[..]),
+        (b"one", b"user.long.prefix.one", b"a value that several files have"),
+        (b"dir", b"user.long.prefix.two", b"a value that several files have"),
+        (b"wide", b"user.long.prefix.one", b"a value that several files have"),
+    ] {
+        plot.xattr(name, key, value)?;
+    }
+    plot.finish()?;
+    Ok(())
+}

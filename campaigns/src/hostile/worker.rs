@@ -1,0 +1,160 @@
+//! One process of the campaign: makes image after image from the seed and judges each. A watchdog ends the process when an
+//! operation does not end, and says which; the campaign then goes on with the next image.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ferofs_tests::rng::Rng;
+
+use super::commands::Commands;
+use super::crafted::Crafted;
+use super::forge::forge;
+use super::judge::{self, Verdict, cpu, judge};
+use super::lies::Subject;
+
+/// Exit code of a process that its watchdog ended.
+pub(crate) const HANG: i32 = 3;
+
+/// What a process is to do.
+pub(crate) struct Range {
+    pub(crate) seed: u64,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    /// Images `first`, `first + step`, ...
+    pub(crate) step: u64,
+    /// Every how many images the commands and the daemon are tried too; 0: never.
+    pub(crate) commands: u64,
+}
+
+/// The operation that goes on: since which CPU time, and what it is.
+static STARTED: AtomicU64 = AtomicU64::new(u64::MAX);
+static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+
+struct Running {
+    case: u64,
+    operation: &'static str,
+    image: Crafted,
+}
+
+/// The image number `case` of `seed`: what was done to make it, the image, and the subject if one field of it lies.
+pub(crate) fn make(subjects: &[Subject], seed: u64, case: u64) -> (String, Crafted, Option<usize>, Rng) {
+    let mut rng = Rng::new(seed).fork(&case.to_le_bytes());
+    // Forged images are the harder ones; lies in real images reach deeper.
+    if subjects.is_empty() || rng.below(2) == 0 {
+        let (what, image) = forge(&mut rng);
+        return (what, image, None, rng);
+    }
+    let number = rng.below(subjects.len() as u64) as usize;
+    let (what, image, single) = subjects[number].change(&mut rng);
+    (format!("{}: {what}", subjects[number].name), image, single.then_some(number), rng)
+}
+
+/// Judges the images of `range`, and prints what was found and counted.
+pub(crate) fn work(subjects: &[Subject], range: &Range, keep: &Path) -> Result<()> {
+    std::panic::set_hook(Box::new(|info| println!("panic-at {}", info.to_string().replace('\n', ": "))));
+    watch(keep.to_owned());
+    let mut commands = match range.commands {
+        0 => None,
+        _ => Some(Commands::new().context("the commands")?),
+    };
+    let mut tally = Tally::default();
+    let mut case = range.first;
+    while case < range.end {
+        let (what, image, single, mut rng) = make(subjects, range.seed, case);
+        let before = |operation| {
+            if let Ok(mut running) = RUNNING.lock() {
+                *running = Some(Running { case, operation, image: image.clone() });
+            }
+            STARTED.store(cpu(), Relaxed);
+        };
+        let mut verdict = judge(&image, &mut rng, &before);
+        STARTED.store(u64::MAX, Relaxed);
+        if let Some(commands) = &mut commands
+            && (case / range.step).is_multiple_of(range.commands)
+        {
+            verdict.failures.extend(commands.try_all(&image, &mut rng)?);
+        }
+        for failure in &verdict.failures {
+            println!("failure {case} {failure} ({what})");
+            keep_image(keep, case, &image);
+        }
+        tally.add(subjects, &what, single, &verdict);
+        case += range.step;
+        // The parent learns how far this process came.
+        println!("at {case}");
+    }
+    tally.print();
+    Ok(())
+}
+
+/// Writes the image number `case` into `dir`. What cannot be kept can be made again from its number.
+pub(crate) fn keep_image(dir: &Path, case: u64, image: &Crafted) {
+    let _ = std::fs::create_dir_all(dir);
+    let _ = image.write(&dir.join(format!("{case}.erofs")));
+}
+
+/// Ends the process when an operation takes twice its limit.
+fn watch(keep: PathBuf) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(500));
+            let spent = cpu().saturating_sub(STARTED.load(Relaxed));
+            let Ok(running) = RUNNING.lock() else { continue };
+            let Some(Running { case, operation, image }) = &*running else { continue };
+            let limit = judge::TIME + judge::TIME_A_MB * (image.stored() >> 20) as u64;
+            if spent > 2 * limit {
+                println!("failure {case} hang: {operation}");
+                keep_image(&keep, *case, image);
+                println!("at {case}");
+                std::process::exit(HANG);
+            }
+        }
+    });
+}
+
+#[derive(Default)]
+struct Tally {
+    counts: BTreeMap<&'static str, u64>,
+    rules: BTreeMap<String, u64>,
+    slowest: u64,
+    largest: usize,
+}
+
+impl Tally {
+    fn add(&mut self, subjects: &[Subject], what: &str, single: Option<usize>, verdict: &Verdict) {
+        self.slowest = self.slowest.max(verdict.slowest);
+        self.largest = self.largest.max(verdict.largest);
+        for rule in &verdict.reported {
+            *self.rules.entry(rule.clone()).or_default() += 1;
+        }
+        let sound = single.map(|number| subjects[number].sound);
+        let class = match (&verdict.reported[..], verdict.survey, sound) {
+            ([_, ..], ..) => "reported",
+            (_, Some(read), Some(sound)) if read == sound => "same",
+            (_, Some(read), Some(sound)) if !read.failed && read.shape == sound.shape => "other-values",
+            (_, Some(read), _) if read.failed => {
+                println!("silent check does not report what cannot be read: {what}");
+                "unreadable-unreported"
+            }
+            (_, _, Some(_)) => "other-shape",
+            _ => "sound",
+        };
+        *self.counts.entry(class).or_default() += 1;
+        *self.counts.entry("images").or_default() += 1;
+    }
+
+    fn print(&self) {
+        for (name, count) in &self.counts {
+            println!("count {name} {count}");
+        }
+        for (rule, count) in &self.rules {
+            println!("rule {count} {rule}");
+        }
+        println!("most slowest-us {}", self.slowest);
+        println!("most largest-bytes {}", self.largest);
+    }
+}
