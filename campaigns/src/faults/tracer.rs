@@ -1,0 +1,284 @@
+//! Runs a program under ptrace(2), counts its system calls, and makes one of them fail. All threads and children are
+//! followed. ptrace sees calls that a preloaded library does not, as those that go to the kernel without libc.
+#![allow(unsafe_code)]
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::c_void;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+use std::{mem, thread};
+
+use libc::{c_int, c_long, pid_t};
+
+use super::syscalls::{Fault, call_of};
+
+/// Which call fails, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Injection {
+    pub(crate) number: c_long,
+    /// Counted from 0, over all threads, from the start of `main`.
+    pub(crate) nth: u64,
+    pub(crate) fault: Fault,
+}
+
+/// What came of a traced program.
+pub(crate) struct Traced {
+    pub(crate) status: ExitStatus,
+    /// How often each system call was made after the start of `main`.
+    pub(crate) calls: HashMap<c_long, u64>,
+    /// Whether the call that was to fail was reached.
+    pub(crate) injected: bool,
+    /// The program did not end by itself.
+    pub(crate) hung: bool,
+    pub(crate) stderr: String,
+}
+
+/// Runs `command` to its end, at most for `patience`.
+///
+/// # Errors
+/// When it cannot be started or traced.
+pub(crate) fn trace(
+    mut command: Command,
+    inject: Option<Injection>,
+    patience: Duration,
+) -> io::Result<Traced> {
+    let mut stderr = tempfile::tempfile()?;
+    command.stderr(stderr.try_clone()?).process_group(0);
+    // SAFETY: `trace_me` makes one bare system call, which is allowed between fork and exec.
+    unsafe { command.pre_exec(trace_me) };
+    #[allow(clippy::zombie_processes, reason = "the tracer waits for it, and for all its threads")]
+    let main = command.spawn()?.id().cast_signed();
+    let hung = AtomicBool::new(false);
+    let (done, wait) = channel::<()>();
+    let traced = thread::scope(|scope| {
+        let hung = &hung;
+        scope.spawn(move || {
+            if wait.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                hung.store(true, Ordering::Relaxed);
+                // Descendants in other process groups end with their pipes.
+                kill_group(main);
+            }
+        });
+        let traced = Tracer::new(main, inject).run();
+        drop(done);
+        traced
+    });
+    let (status, tracer) = traced?;
+    Ok(Traced {
+        status,
+        calls: tracer.calls,
+        injected: tracer.injected,
+        hung: hung.into_inner(),
+        stderr: read_back(&mut stderr)?,
+    })
+}
+
+fn read_back(file: &mut File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.take(1 << 20).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+struct Tracer {
+    main: pid_t,
+    inject: Option<Injection>,
+    injected: bool,
+    calls: HashMap<c_long, u64>,
+    known: HashSet<pid_t>,
+    /// Threads whose running call is to be given another result when it ends.
+    altered: HashMap<pid_t, Altered>,
+    started: bool,
+    status: Option<ExitStatus>,
+}
+
+enum Altered {
+    /// The call was not carried out.
+    Failed(i32),
+    /// Its length was shortened: the register gets its old value back, as the caller may use it again.
+    Shortened { argument: usize, value: u64 },
+}
+
+impl Tracer {
+    fn new(main: pid_t, inject: Option<Injection>) -> Self {
+        Self {
+            main,
+            inject,
+            injected: false,
+            calls: HashMap::new(),
+            known: HashSet::new(),
+            altered: HashMap::new(),
+            started: false,
+            status: None,
+        }
+    }
+
+    fn run(mut self) -> io::Result<(ExitStatus, Self)> {
+        loop {
+            let mut status = 0;
+            // Children of other threads of this process are theirs to wait for.
+            let flags = libc::__WALL | libc::__WNOTHREAD;
+            // SAFETY: `status` lives through the call.
+            let pid = unsafe { libc::waitpid(-1, &raw mut status, flags) };
+            if pid < 0 {
+                match io::Error::last_os_error().raw_os_error() {
+                    Some(libc::EINTR) => continue,
+                    Some(libc::ECHILD) => break,
+                    _ => return Err(io::Error::last_os_error()),
+                }
+            }
+            self.stopped(pid, status)?;
+        }
+        let status = self.status.ok_or_else(|| io::Error::other("the program never ended"))?;
+        Ok((status, self))
+    }
+
+    fn stopped(&mut self, pid: pid_t, status: c_int) -> io::Result<()> {
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            if pid == self.main {
+                self.status = Some(ExitStatus::from_raw(status));
+            }
+            return Ok(());
+        }
+        let signal = libc::WSTOPSIG(status);
+        let new = self.known.insert(pid);
+        let deliver = if signal == libc::SIGTRAP | 0x80 {
+            gone_is_fine(self.system_call(pid))?;
+            0
+        } else if pid == self.main && new {
+            // Stopped by its exec.
+            let options = libc::PTRACE_O_TRACESYSGOOD
+                | libc::PTRACE_O_TRACECLONE
+                | libc::PTRACE_O_TRACEFORK
+                | libc::PTRACE_O_TRACEVFORK
+                | libc::PTRACE_O_TRACEEXEC
+                | libc::PTRACE_O_EXITKILL;
+            request(libc::PTRACE_SETOPTIONS, pid, 0, options as usize)?;
+            0
+        } else if status >> 16 != 0 || (new && signal == libc::SIGSTOP) {
+            // An event of ptrace, or a new thread's first stop.
+            0
+        } else {
+            signal
+        };
+        gone_is_fine(request(libc::PTRACE_SYSCALL, pid, 0, deliver as usize))
+    }
+
+    /// A thread enters a system call or comes back from it.
+    fn system_call(&mut self, pid: pid_t) -> io::Result<()> {
+        // struct ptrace_syscall_info: op, arch, ip, sp; then of an entry the number and six arguments.
+        let mut info = [0u64; 11];
+        let size = mem::size_of_val(&info);
+        request(libc::PTRACE_GET_SYSCALL_INFO, pid, size, info.as_mut_ptr() as usize)?;
+        match info[0] & 0xFF {
+            1 => self.enters(pid, info[3].cast_signed()),
+            2 => self.leaves(pid),
+            _ => Ok(()),
+        }
+    }
+
+    fn enters(&mut self, pid: pid_t, number: c_long) -> io::Result<()> {
+        // Rust sets the alternate stack up just before `main`; what the loader does before is not the program's.
+        self.started |= number == libc::SYS_sigaltstack;
+        if !self.started {
+            return Ok(());
+        }
+        let count = self.calls.entry(number).or_default();
+        let nth = *count;
+        *count += 1;
+        let Some(inject) = self.inject.filter(|inject| inject.number == number && inject.nth == nth) else {
+            return Ok(());
+        };
+        self.injected = true;
+        match inject.fault {
+            Fault::Kill => kill_group(self.main),
+            Fault::Error(errno) => {
+                let mut registers = registers(pid)?;
+                // No system call has this number: the kernel carries nothing out.
+                registers.orig_rax = u64::MAX;
+                set_registers(pid, &registers)?;
+                self.altered.insert(pid, Altered::Failed(errno));
+            }
+            Fault::Short => {
+                let Some(argument) = call_of(number).and_then(|call| call.length) else { return Ok(()) };
+                let mut registers = registers(pid)?;
+                let register = self::argument(&mut registers, argument);
+                let value = *register;
+                if value > 1 {
+                    *register = value / 2;
+                    set_registers(pid, &registers)?;
+                    self.altered.insert(pid, Altered::Shortened { argument, value });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn leaves(&mut self, pid: pid_t) -> io::Result<()> {
+        let Some(altered) = self.altered.remove(&pid) else { return Ok(()) };
+        let mut registers = registers(pid)?;
+        match altered {
+            Altered::Failed(errno) => registers.rax = i64::from(-errno).cast_unsigned(),
+            Altered::Shortened { argument, value } => *self::argument(&mut registers, argument) = value,
+        }
+        set_registers(pid, &registers)
+    }
+}
+
+/// The register of argument number `n`, counted from 0, of x86-64's system calls.
+fn argument(registers: &mut libc::user_regs_struct, n: usize) -> &mut u64 {
+    match n {
+        0 => &mut registers.rdi,
+        1 => &mut registers.rsi,
+        2 => &mut registers.rdx,
+        3 => &mut registers.r10,
+        4 => &mut registers.r8,
+        _ => &mut registers.r9,
+    }
+}
+
+fn registers(pid: pid_t) -> io::Result<libc::user_regs_struct> {
+    // SAFETY: a structure of integers, for which zeros are valid.
+    let mut registers: libc::user_regs_struct = unsafe { mem::zeroed() };
+    request(libc::PTRACE_GETREGS, pid, 0, (&raw mut registers) as usize)?;
+    Ok(registers)
+}
+
+fn set_registers(pid: pid_t, registers: &libc::user_regs_struct) -> io::Result<()> {
+    request(libc::PTRACE_SETREGS, pid, 0, ptr::from_ref(registers) as usize)
+}
+
+/// A request of ptrace(2) to a stopped tracee. `data` is an integer, or the address of what the request reads or fills.
+fn request(request: libc::c_uint, pid: pid_t, addr: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the callers give addresses of live values of the size that the request fills: `registers`, `set_registers` and
+    // the array of `system_call`, whose size is `addr`. Other requests take integers.
+    check(unsafe { libc::ptrace(request, pid, addr as *mut c_void, data as *mut c_void) }).map(drop)
+}
+
+fn trace_me() -> io::Result<()> {
+    // SAFETY: the request takes no arguments.
+    check(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) }).map(drop)
+}
+
+fn check(result: c_long) -> io::Result<c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A tracee that was killed in the meantime is waited for like any other.
+fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        result => result,
+    }
+}
+
+fn kill_group(pid: pid_t) {
+    // SAFETY: a bare system call. The group may be gone already.
+    unsafe { libc::kill(-pid, libc::SIGKILL) };
+}
