@@ -5,6 +5,7 @@ mod bench;
 mod campaigns;
 mod demo;
 mod fuzz;
+mod group;
 mod install;
 mod peers;
 mod picture;
@@ -22,7 +23,9 @@ Usage: cargo xtask COMMAND
   demo [DIR]                 make an image of DIR (/usr/share), mount it, compare each file, show what came of it
   test [--full]              run every check and test; --full adds the slow ones (/usr, 200,000 names, 5 GiB)
   peers                      install the newest erofs-utils and squashfs-tools under target/peers, for test and bench
-  soak [--minutes N]         24 readers on FUSE mounts of mixed layouts, comparing each byte, some killed in the midst
+  soak [--minutes N] [--memory MIB]
+                             24 readers on FUSE mounts of nine layouts, comparing each byte, one killed each second; as root, with all
+                             of it in a control group whose limit on memory goes down to MIB (512) and up again each minute
   bench build [DIR] [--into DIR] [--rounds N] [--contest lz4|lz4hc|zstd|48bit|dedupe]
                              time building an image of DIR (/usr) against mksquashfs and mkfs.erofs; into DIR, best in
                              memory (/dev/shm), as only ferofs waits for the disk

@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{Mount, scratch, tree};
 
+use crate::group::Group;
 use crate::{peers, shell};
 
 const READERS: u64 = 24;
@@ -24,32 +25,42 @@ const LARGE: usize = 10 << 20;
 const LIST: &str = "files";
 /// How often memory is looked at, in seconds.
 const PEEK: u64 = 10;
+/// A reader that compares no MiB in this time, under the tightest limit on memory, waits for something that does not come.
+const STUCK: Duration = Duration::from_secs(90);
 
 pub(crate) fn soak(options: &[&str]) -> Result<()> {
-    let minutes = match options {
-        [] => 10,
-        ["--minutes", minutes] => minutes.parse().context("--minutes")?,
-        ["--reader", mount, source, seed] => {
-            return read_for_ever(Path::new(mount), Path::new(source), seed.parse()?);
+    if let ["--reader", mount, source, seed] = options {
+        return read_for_ever(Path::new(mount), Path::new(source), seed.parse()?);
+    }
+    let (mut minutes, mut memory) = (10, 512u64);
+    for option in options.chunks(2) {
+        match option {
+            ["--minutes", n] => minutes = n.parse().context("--minutes")?,
+            ["--memory", mib] => memory = mib.parse().context("--memory")?,
+            _ => bail!("soak takes --minutes N and --memory MIB"),
         }
-        _ => bail!("soak takes --minutes N"),
-    };
+    }
     peers::peers()?;
     let ferofs = shell::build_ferofs("release")?;
     let room = scratch::scratch();
     let source = room.path().join("source");
     plant(&source, &room.path().join(LIST))?;
+    let pressure = Pressure::new(memory << 20);
     let mut mounts = Vec::new();
     for (name, mut build) in builders(&ferofs)? {
         let image = room.path().join(name);
         // mkfs.erofs has the image first, ferofs the source.
-        let (first, second) = if name == "ferofs" { (&source, &image) } else { (&image, &source) };
+        let ours = name.starts_with("ferofs");
+        let (first, second) = if ours { (&source, &image) } else { (&image, &source) };
         shell::run(build.args([first, second]))?;
         let dir = room.path().join(format!("{name}-mount"));
         fs::create_dir(&dir)?;
         mounts.push(Mount::fuse(&ferofs, &image, &dir)?);
     }
-    let watch = watch(&mounts, &source, Duration::from_secs(60 * minutes));
+    let watch = watch(&mounts, &source, Duration::from_secs(60 * minutes), pressure.as_ref());
+    if let Some(pressure) = &pressure {
+        pressure.leave()?;
+    }
     for mount in mounts {
         let dir = mount.path().to_owned();
         match mount.unmount()? {
@@ -60,6 +71,39 @@ pub(crate) fn soak(options: &[&str]) -> Result<()> {
     watch
 }
 
+/// Limits the memory of readers and daemons together, page cache included: tight, then wide, in turns.
+struct Pressure {
+    group: Group,
+    tight: u64,
+}
+
+impl Pressure {
+    /// How long each limit holds.
+    const TURN: u64 = 60;
+
+    /// `None` where control groups are missing or not allowed.
+    fn new(tight: u64) -> Option<Self> {
+        let group = Group::new(None).and_then(|group| group.adopt(std::process::id()).map(|()| group));
+        match group {
+            Ok(group) => Some(Self { group, tight }),
+            Err(error) => {
+                eprintln!("left out: limits on memory: {error:#}");
+                None
+            }
+        }
+    }
+
+    fn set(&self, since: Duration) -> Result<()> {
+        let wide = (since.as_secs() / Self::TURN).is_multiple_of(2);
+        self.group.limit(if wide { self.tight * 4 } else { self.tight })
+    }
+
+    /// Leaves the group, which can be removed when nothing is in it.
+    fn leave(&self) -> Result<()> {
+        self.group.release(std::process::id())
+    }
+}
+
 /// The layouts: one image each.
 fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
     let peers = peers::installed(&scratch::target_dir()).context("cargo xtask peers has not finished")?;
@@ -68,10 +112,18 @@ fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
         mkfs.arg("--quiet").args(options);
         mkfs
     };
-    let mut own = Command::new(ferofs);
-    own.args(["build", "--compress", "lz4"]);
+    let own = |options: &[&str]| {
+        let mut build = Command::new(ferofs);
+        build.args(["build", "--quiet"]).args(options);
+        build
+    };
     Ok(vec![
-        ("ferofs", own),
+        ("ferofs-lz4", own(&["-z", "lz4"])),
+        ("ferofs-dedupe", own(&["-z", "lz4hc,9", "-C", "64K", "-E", "dedupe,ztailpacking,fragments"])),
+        ("ferofs-48bit", own(&["-z", "zstd,9", "-C", "128K", "-E", "48bit"])),
+        ("ferofs-metabox", own(&["-z", "lz4", "-m", "65536", "--compress-directories"])),
+        ("ferofs-deflate", own(&["-z", "deflate", "-C", "16K", "-E", "48bit,all-fragments"])),
+        ("ferofs-plain", own(&[])),
         ("fragments", mkfs(&["-zlz4hc", "-C65536", "-Eztailpacking,fragments,dedupe"])),
         ("lzma", mkfs(&["-zlzma,level=1", "-C32768", "-Eall-fragments"])),
         ("chunks", mkfs(&["--chunksize=4096"])),
@@ -88,7 +140,7 @@ fn plant(source: &Path, list: &Path) -> Result<()> {
 }
 
 /// Keeps readers, which are this very program even when it has been built anew, going until the time is over, and kills one of them each second.
-fn watch(mounts: &[Mount], source: &Path, time: Duration) -> Result<()> {
+fn watch(mounts: &[Mount], source: &Path, time: Duration, pressure: Option<&Pressure>) -> Result<()> {
     let mut rng = Rng::new(1);
     let start = |number: u64, seed: u64| -> Result<Child> {
         let mount = &mounts[usize::try_from(number)? % mounts.len()];
@@ -96,20 +148,26 @@ fn watch(mounts: &[Mount], source: &Path, time: Duration) -> Result<()> {
         reader.args(["soak", "--reader"]).args([mount.path(), source]).arg(seed.to_string());
         Ok(reader.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
     };
-    let mut readers = (0..READERS).map(|number| start(number, number)).collect::<Result<Vec<_>>>()?;
+    let mut readers = (0..READERS)
+        .map(|number| Ok((start(number, number)?, Instant::now())))
+        .collect::<Result<Vec<(Child, Instant)>>>()?;
     let begun = Instant::now();
     let (mut killed, mut read, mut peaks) = (0u64, 0, Vec::new());
     while begun.elapsed() < time {
         thread::sleep(Duration::from_secs(1));
-        for reader in &mut readers {
+        if let Some(pressure) = pressure {
+            pressure.set(begun.elapsed())?;
+        }
+        for (reader, _) in &mut readers {
             if let Some(status) = reader.try_wait()? {
                 bail!("a reader ended: {status}");
             }
         }
         let victim = rng.below(READERS);
-        read += end(&mut readers[usize::try_from(victim)?])?;
+        let place = &mut readers[usize::try_from(victim)?];
+        read += end(place)?;
         killed += 1;
-        readers[usize::try_from(victim)?] = start(victim, READERS + killed)?;
+        *place = (start(victim, READERS + killed)?, Instant::now());
         if killed % PEEK == 0 {
             let memory: Vec<u64> = mounts.iter().map(private_dirty).collect::<Result<_>>()?;
             println!("{:>5} s: KiB private dirty of each daemon: {memory:?}", begun.elapsed().as_secs());
@@ -134,8 +192,8 @@ fn watch(mounts: &[Mount], source: &Path, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Kills a reader; says how many bytes it had compared.
-fn end(reader: &mut Child) -> Result<u64> {
+/// Kills a reader; says how many bytes it had compared, which are some if it had time for them.
+fn end((reader, started): &mut (Child, Instant)) -> Result<u64> {
     reader.kill()?;
     let status = reader.wait()?;
     if status.signal() != Some(9) {
@@ -144,6 +202,9 @@ fn end(reader: &mut Child) -> Result<u64> {
     // A dot for each MiB.
     let mut dots = Vec::new();
     reader.stdout.take().context("a reader has no output")?.read_to_end(&mut dots)?;
+    if dots.is_empty() && started.elapsed() > STUCK {
+        bail!("a reader compared nothing in {:?}", started.elapsed());
+    }
     Ok(u64::try_from(dots.len())? << 20)
 }
 

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::need;
 
-use super::group::Group;
 use super::measure::quietly;
+use crate::group::Group;
 
 /// Clock ticks of /proc/PID/stat in a second: a constant of Linux's interface.
 const TICKS: f64 = 100.0;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What this machine has not, so that something cannot be measured; no failure of what was to be measured.
 #[derive(Clone, Debug)]
-pub(super) struct Lacks(pub(super) String);
+pub(crate) struct Lacks(pub(crate) String);
 
 impl Display for Lacks {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

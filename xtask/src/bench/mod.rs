@@ -5,7 +5,6 @@ mod codec;
 mod contestant;
 mod extract;
 mod fio;
-mod group;
 mod measure;
 mod mount;
 mod paper;
@@ -14,6 +13,7 @@ mod read;
 
 pub(crate) use build::build;
 pub(crate) use codec::codec;
+pub(crate) use contestant::Lacks;
 pub(crate) use extract::extract;
 pub(crate) use mount::mount;
 pub(crate) use paper::paper;

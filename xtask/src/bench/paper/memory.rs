@@ -8,12 +8,12 @@ use anyhow::{Context, Result, bail};
 
 use super::super::contestant::Way;
 use super::super::fio::{Job, Pattern, finish};
-use super::super::group::Group;
 use super::super::measure::set_warm;
 use super::Bench;
 use super::machine::free;
 use super::record::{Values, values};
 use super::stage::{Content, Entrant, FILE, Stage, entrants, erofs, leading_entrants, wanted};
+use crate::group::Group;
 
 const MIB: f64 = 1_048_576.0;
 /// How often the daemon's memory is looked at.

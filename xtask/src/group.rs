@@ -6,12 +6,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::contestant::Lacks;
+use crate::bench::Lacks;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// A control group, removed when the value goes.
-pub(super) struct Group {
+pub(crate) struct Group {
     dir: PathBuf,
     version: Version,
 }
@@ -24,7 +24,7 @@ enum Version {
 
 impl Group {
     /// A group of its own, with at most `limit` bytes of memory, the page cache of what it reads included.
-    pub(super) fn new(limit: Option<u64>) -> Result<Self> {
+    pub(crate) fn new(limit: Option<u64>) -> Result<Self> {
         let root = Path::new(ROOT);
         let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         let (parent, version) = if controllers.split_whitespace().any(|name| name == "memory") {
@@ -44,14 +44,31 @@ impl Group {
         }
         let group = Self { dir, version };
         if let Some(limit) = limit {
-            let file = group.file("memory.limit_in_bytes", "memory.max");
-            fs::write(&file, limit.to_string()).with_context(|| file.display().to_string())?;
+            group.limit(limit)?;
         }
         Ok(group)
     }
 
+    /// Changes the limit to `bytes`. The kernel takes back page cache until the group fits.
+    pub(crate) fn limit(&self, bytes: u64) -> Result<()> {
+        let file = self.file("memory.limit_in_bytes", "memory.max");
+        fs::write(&file, bytes.to_string()).with_context(|| file.display().to_string())
+    }
+
+    /// Takes the process `id` in, with the children that it will have.
+    pub(crate) fn adopt(&self, id: u32) -> Result<()> {
+        let file = self.dir.join("cgroup.procs");
+        fs::write(&file, id.to_string()).with_context(|| file.display().to_string())
+    }
+
+    /// Gives the process `id` back to the group above.
+    pub(crate) fn release(&self, id: u32) -> Result<()> {
+        let file = self.dir.join("../cgroup.procs");
+        fs::write(&file, id.to_string()).with_context(|| file.display().to_string())
+    }
+
     /// A command that runs `command` within the group.
-    pub(super) fn enter(&self, command: &Command) -> Command {
+    pub(crate) fn enter(&self, command: &Command) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.dir.join("cgroup.procs"));
         shell.arg(command.get_program()).args(command.get_args());
@@ -59,7 +76,7 @@ impl Group {
     }
 
     /// Bytes of memory that are charged to the group now.
-    pub(super) fn held(&self) -> Result<u64> {
+    pub(crate) fn held(&self) -> Result<u64> {
         let file = self.file("memory.usage_in_bytes", "memory.current");
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         text.trim().parse().with_context(|| file.display().to_string())
