@@ -71,7 +71,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             over: true,
         },
     },
-    writes("patch-create", &["patch", "create", "--workers", "2", "-o", "%out", "@old.erofs", "@new.erofs"]),
+    writes(
+        "patch-create",
+        &["patch", "create", "-T", "1700000000", "--workers", "2", "-o", "%out", "@old.erofs", "@new.erofs"],
+    ),
     writes("patch-squash", &["patch", "squash", "@patched.erofs", "%out"]),
     writes("extract-tar", &["extract", "-q", "--tar", "%out", "@old.erofs"]),
     updates("patch-apply", &["patch", "apply", "%image", "@patch"], "old", "new"),
