@@ -5,8 +5,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ferofs::escape::Escaped;
+
+use crate::output::message;
+
 /// Something failed.
 pub(crate) const FAILURE: u8 = 1;
+
+/// Standard output could not be written.
+pub(crate) const OUTPUT_FAILURE: u8 = 2;
+
+/// What a shell says of a program that SIGPIPE ended: the reader of the output went away, as `head` does.
+const BROKEN_PIPE: u8 = 128 + 13;
 
 /// Wrong usage, of programs that check file systems: see fsck(8).
 const FSCK_USAGE: u8 = 16;
@@ -50,22 +60,31 @@ impl Failure {
         self.reason.downcast_ref::<ferofs::Error>().is_some_and(|error| error.corruption().is_some())
     }
 
+    /// Whether this came of a reader of the output that went away.
     fn is_broken_pipe(&self) -> bool {
-        self.reason.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*self.reason);
+        while let Some(error) = cause {
+            let system = error.downcast_ref::<io::Error>();
+            if system.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
     }
 }
 
-/// Standard output failed, usually because its reader went away.
+/// Standard output failed, or another thing of the system without a name.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self { subject: None, reason: error.into(), code: FAILURE }
+        Self { subject: None, reason: error.into(), code: OUTPUT_FAILURE }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(subject) = &self.subject {
-            write!(f, "{}: ", subject.display())?;
+            write!(f, "{}: ", Escaped::path(subject))?;
         }
         write!(f, "{}", self.reason)
     }
@@ -87,9 +106,9 @@ impl<T> About<T> for ferofs::Result<T> {
 pub(crate) fn finish(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(code) => code.into(),
-        Err(failure) if failure.is_broken_pipe() => FAILURE.into(),
+        Err(failure) if failure.is_broken_pipe() => BROKEN_PIPE.into(),
         Err(failure) => {
-            eprintln!("ferofs: {failure}");
+            message!("{failure}");
             failure.code.into()
         }
     }

@@ -11,6 +11,7 @@ mod compat;
 mod compression;
 mod exit;
 mod extended;
+mod output;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

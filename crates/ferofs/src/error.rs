@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::escape::Escaped;
 use ferofs_format::{BytePos, Fault, FormatError, Nid, Structure};
 
 /// The result of this crate's operations.
@@ -24,7 +25,7 @@ pub enum Error {
         source: io::Error,
     },
     /// An extended attribute could not be set.
-    #[error("{}: set attribute {name}: {source}", path.display())]
+    #[error("{}: set attribute {name}: {source}", Escaped::path(path))]
     Xattr {
         /// The file concerned.
         path: PathBuf,
@@ -40,22 +41,22 @@ pub enum Error {
     #[error("unsupported: {0}")]
     Unsupported(Corruption),
     /// A name that does not exist.
-    #[error("{}: no such file or directory", .0.display())]
+    #[error("{}: no such file or directory", Escaped::path(.0))]
     NotFound(PathBuf),
     /// A path through something that is no directory.
-    #[error("{}: not a directory", .0.display())]
+    #[error("{}: not a directory", Escaped::path(.0))]
     NotADirectory(PathBuf),
     /// Content was asked of something that is no regular file.
-    #[error("{}: not a regular file", .0.display())]
+    #[error("{}: not a regular file", Escaped::path(.0))]
     NotAFile(PathBuf),
     /// More symbolic links than a lookup follows.
-    #[error("{}: too many levels of symbolic links", .0.display())]
+    #[error("{}: too many levels of symbolic links", Escaped::path(.0))]
     TooManyLinks(PathBuf),
     /// A source file changed while it was read.
-    #[error("{}: changed while being read", .0.display())]
+    #[error("{}: changed while being read", Escaped::path(.0))]
     SourceChanged(PathBuf),
     /// An archive is malformed, or holds what no image can.
-    #[error("{}: {}{fault} (at byte {offset})", archive.display(), PathPrefix(member.as_deref()))]
+    #[error("{}: {}{fault} (at byte {offset})", Escaped::path(archive), PathPrefix(member.as_deref()))]
     Archive {
         /// The archive.
         archive: PathBuf,
@@ -67,7 +68,7 @@ pub enum Error {
         fault: crate::build::ArchiveFault,
     },
     /// An OCI image layout is malformed, or lacks what is needed.
-    #[error("{}: {}{fault}", layout.display(), BlobPrefix(blob.as_deref()))]
+    #[error("{}: {}{fault}", Escaped::path(layout), BlobPrefix(blob.as_deref()))]
     Oci {
         /// The layout.
         layout: PathBuf,
@@ -77,7 +78,7 @@ pub enum Error {
         fault: crate::build::OciFault,
     },
     /// A file of a source, such as an image, cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", Escaped::path(path))]
     InSource {
         /// The file concerned: the source, and the path in it.
         path: PathBuf,
@@ -85,7 +86,7 @@ pub enum Error {
         source: Box<Error>,
     },
     /// An entry of a source cannot be where it says.
-    #[error("{}: {fault}", path.display())]
+    #[error("{}: {fault}", Escaped::path(path))]
     Misplaced {
         /// The file concerned: the source, and the path in it.
         path: PathBuf,
@@ -93,7 +94,7 @@ pub enum Error {
         fault: crate::build::Misplaced,
     },
     /// A file of a source is what no image can be made of.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {problem}", Escaped::path(path))]
     Layer {
         /// The file concerned: the source, and the path in it.
         path: PathBuf,
@@ -101,7 +102,7 @@ pub enum Error {
         problem: &'static str,
     },
     /// Something in the source cannot be stored in an image.
-    #[error("{}: {what} {value} does not fit (limit {limit})", path.display())]
+    #[error("{}: {what} {value} does not fit (limit {limit})", Escaped::path(path))]
     DoesNotFit {
         /// The file concerned.
         path: PathBuf,
@@ -113,7 +114,10 @@ pub enum Error {
         limit: u64,
     },
     /// What was built is not what the source has: a bug, or bad memory.
-    #[error("{}: its {what} in the image is another than in the source; the image is not kept", path.display())]
+    #[error(
+        "{}: its {what} in the image is another than in the source; the image is not kept",
+        Escaped::path(path)
+    )]
     NotTheSource {
         /// The file concerned.
         path: PathBuf,
@@ -121,7 +125,7 @@ pub enum Error {
         what: &'static str,
     },
     /// A file that the table of owners and modes says nothing of.
-    #[error("{}: not in the fs_config file", .0.display())]
+    #[error("{}: not in the fs_config file", Escaped::path(.0))]
     NotConfigured(PathBuf),
     /// An option's value is out of its range.
     #[error("{option}: {problem}")]
@@ -132,7 +136,7 @@ pub enum Error {
         problem: &'static str,
     },
     /// A socket, which a tar archive cannot hold.
-    #[error("{}: a socket is left out of the archive", .0.display())]
+    #[error("{}: a socket is left out of the archive", Escaped::path(.0))]
     SocketInTar(PathBuf),
     /// A glob pattern that is none.
     #[error("pattern {pattern}: {problem}")]
@@ -185,7 +189,7 @@ struct PathPrefix<'a>(Option<&'a Path>);
 impl fmt::Display for PathPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(path) => write!(f, "{}: ", path.display()),
+            Some(path) => write!(f, "{}: ", Escaped::path(path)),
             None => Ok(()),
         }
     }

@@ -15,17 +15,18 @@ mod select;
 mod tar;
 mod walk;
 
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::bounded;
 
 use crate::error::{Error, Result};
-use crate::read::{Image, Inode};
-use beneath::Target;
+use crate::read::{Image, Inode, Nid};
+use beneath::{FileId, Target};
 use make::Worker;
 use schedule::{Item, Schedule};
 use walk::{DirId, File, Name, Step, Walk};
@@ -46,9 +47,10 @@ pub struct Options {
     pub select: Selection,
     /// What becomes of files that exist. Default: they stay, and are reported.
     pub existing: Existing,
-    /// Keep owners. Default: as root.
+    /// Keep owners. Default: as root. Without them, setuid and setgid bits and capabilities are left out, too, as they
+    /// would give others the rights of who extracts.
     pub owners: bool,
-    /// Keep permissions. Default: yes.
+    /// Keep permissions, and ACLs among the extended attributes. Default: yes.
     pub permissions: bool,
     /// Keep extended attributes. Default: yes.
     pub xattrs: bool,
@@ -139,6 +141,7 @@ pub fn extract(
         target: Target::create(dir)?,
         umask: metadata::umask(),
         foreign_xattrs: AtomicBool::new(false),
+        made: Mutex::default(),
     };
     match file {
         Some(name) => {
@@ -173,18 +176,42 @@ struct Extraction<'a> {
     target: Target,
     umask: u16,
     foreign_xattrs: AtomicBool,
+    /// What inodes of several names became.
+    made: Mutex<HashSet<(Nid, FileId)>>,
 }
 
 /// What waits until everything else is there.
 #[derive(Default)]
 struct Waiting {
-    /// The further names of inodes, and their first ones.
-    links: Vec<(Name, Name)>,
+    /// The further names of inodes.
+    links: Vec<Link>,
     /// Directories that were made, parents first.
     dirs: Vec<DirId>,
 }
 
+/// A further name of an inode.
+struct Link {
+    name: Name,
+    nid: Nid,
+    /// The inode's first name.
+    first: Name,
+}
+
 impl Extraction<'_> {
+    /// Remembers which file an inode of several names became, so that its further names lead to no other.
+    fn remember(&self, inode: &Inode, stat: &rustix::fs::Stat) {
+        if inode.on_disk().nlink > 1 {
+            // A thread that panicked with the lock left the set as it was.
+            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.insert((inode.nid(), FileId::of(stat)));
+        }
+    }
+
+    /// Whether this file is what the inode became.
+    fn is_made(&self, nid: Nid, file: FileId) -> bool {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&(nid, file))
+    }
+
     fn run(&self, from: &Inode) {
         let mut walk = Walk::new(self.image, from, &self.options.select);
         let mut waiting = Waiting::default();
@@ -229,7 +256,10 @@ impl Extraction<'_> {
                 Step::Files(dir, files) => {
                     for file in files {
                         match file.first {
-                            Some(first) => waiting.links.push((Name { dir, name: file.name }, first)),
+                            Some(first) => {
+                                let (name, nid) = (Name { dir, name: file.name }, file.inode.nid());
+                                waiting.links.push(Link { name, nid, first });
+                            }
                             None => self.hand_out(schedule, Item { dir: Arc::clone(&here), file }),
                         }
                     }
@@ -257,9 +287,10 @@ impl Extraction<'_> {
     }
 
     fn finish(&self, walk: &Walk<'_>, waiting: &Waiting) {
-        for (name, first) in &waiting.links {
+        for Link { name, nid, first } in &waiting.links {
             let (path, first) = (walk.path_of(name), walk.path_of(first));
-            let linked = self.target.link(&first, &path, self.options.existing);
+            let linked =
+                self.target.link(&first, &path, self.options.existing, |file| self.is_made(*nid, file));
             self.count(&path, linked);
         }
         for dir in waiting.dirs.iter().rev() {

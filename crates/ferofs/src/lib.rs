@@ -6,6 +6,7 @@
 //! | [`check`] | an image held against the format's rules |
 //! | [`diff`] | two trees, images or directories, held against each other |
 //! | [`inspect`] | what an image consists of, and where it is |
+//! | [`escape`] | names as text that cannot steer a terminal |
 //! | [`extract`] | from an image to a directory |
 //! | [`error`] | the one error type: I/O, corrupt, unsupported, the caller's mistake |
 //! | [`patch`] | an image brought up to date, in place or in memory, and back |
@@ -18,6 +19,7 @@ pub mod check;
 mod claim;
 pub mod diff;
 pub mod error;
+pub mod escape;
 pub mod extract;
 pub mod inspect;
 pub mod patch;

@@ -100,8 +100,8 @@ mod xattr;
 
 pub use dir::{DirCookie, DirEntry, ReadDir};
 pub use engine::{
-    BOOKKEEPING, EngineOptions, HotRange, Io, LowMemory, Pinned, Policy, Profile, ProfileError, Recording,
-    Stats, Strategy,
+    BOOKKEEPING, EngineOptions, HotRange, Io, LowMemory, Pinned, Policy, PressureFile, Profile, ProfileError,
+    Recording, Stats, Strategy,
 };
 pub use extent::{Extent, ExtentData, Location};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};

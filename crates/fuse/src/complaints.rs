@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferofs::Error;
+use ferofs::escape::Escaped;
 
 /// A file is complained about again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -44,7 +45,7 @@ impl Complaints {
         let Some(kept_back) = limits.allow(ino, Instant::now()) else { return };
         drop(limits);
         let more = if kept_back > 0 { format!(" ({kept_back} others kept back)") } else { String::new() };
-        let line = format!("ferofs: {}: inode {ino}: {error}{more}\n", self.image);
+        let line = format!("ferofs: {}: inode {ino}: {error}{more}\n", Escaped(self.image.as_bytes()));
         // One write, as standard error may be a socket of syslog, where each write is a message. If nobody can hear,
         // nobody can be told.
         let _ = std::io::stderr().write_all(line.as_bytes());

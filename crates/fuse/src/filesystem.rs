@@ -5,15 +5,15 @@ use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferofs::Error;
 use ferofs::read::{DataLayout, DirCookie, ExtentData, FileOffset, Image, Inode};
 use fuser::{
-    Errno, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyXattr, Request,
+    Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyXattr, Request,
 };
 
 use crate::attr::{Numbers, attributes, errno, kind};
@@ -32,28 +32,53 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(crate) struct ImageFilesystem {
+/// An open image, and what follows from its superblock.
+pub(crate) struct Opened {
     image: Image,
     numbers: Numbers,
     block_size: u32,
+}
+
+impl Opened {
+    pub(crate) fn new(image: Image) -> Self {
+        let superblock = image.superblock();
+        let numbers = Numbers::new(superblock.root);
+        // Block sizes are at most 64 KiB.
+        let block_size = u32::try_from(superblock.block_size.bytes64()).unwrap_or(4096);
+        Self { image, numbers, block_size }
+    }
+}
+
+pub(crate) struct ImageFilesystem {
+    /// Set before the first request is answered.
+    opened: Arc<OnceLock<Opened>>,
     neighbours: Arc<Neighbours>,
     complaints: Complaints,
     counters: Counters,
 }
 
 impl ImageFilesystem {
-    /// The log calls the image `name`.
-    pub(crate) fn new(image: Image, name: String, neighbours: Arc<Neighbours>) -> Self {
-        let superblock = image.superblock();
-        let numbers = Numbers::new(superblock.root);
-        // Block sizes are at most 64 KiB.
-        let block_size = u32::try_from(superblock.block_size.bytes64()).unwrap_or(4096);
+    /// Will answer from the image that `opened` gets. The log calls it `name`.
+    pub(crate) fn new(opened: Arc<OnceLock<Opened>>, name: String, neighbours: Arc<Neighbours>) -> Self {
         let (complaints, counters) = (Complaints::new(name), Counters::default());
-        Self { image, numbers, block_size, neighbours, complaints, counters }
+        Self { opened, neighbours, complaints, counters }
+    }
+
+    fn opened(&self) -> Result<&Opened, Errno> {
+        self.opened.get().ok_or(Errno::EIO)
+    }
+
+    fn image(&self) -> Result<&Image, Errno> {
+        self.opened().map(|opened| &opened.image)
     }
 
     fn inode(&self, ino: INodeNo) -> Result<Inode, Errno> {
-        self.told(ino, self.image.inode(self.numbers.nid(ino)))
+        let Opened { image, numbers, .. } = self.opened()?;
+        self.told(ino, image.inode(numbers.nid(ino)))
+    }
+
+    fn attributes(&self, inode: &Inode, ino: INodeNo) -> Result<FileAttr, Errno> {
+        Ok(attributes(inode, ino, self.opened()?.block_size))
     }
 
     /// The error number of a failure at `ino`, which is logged when the image or the medium is to blame.
@@ -76,15 +101,16 @@ impl ImageFilesystem {
         around: Option<&Range<u64>>,
         buffer: &mut Vec<u8>,
     ) -> Result<Range<u64>, Errno> {
+        let image = self.image()?;
         if let Some(wide) = around {
             let bytes = prepare(buffer, wide.end - wide.start);
             // Damage outside of what is asked is not this read's concern.
-            if self.image.read_at(inode, FileOffset::new(wide.start), bytes).is_ok_and(|n| n == bytes.len()) {
+            if image.read_at(inode, FileOffset::new(wide.start), bytes).is_ok_and(|n| n == bytes.len()) {
                 return Ok(wide.clone());
             }
         }
         let bytes = prepare(buffer, wanted.end - wanted.start);
-        let len = self.told(ino, self.image.read_at(inode, FileOffset::new(wanted.start), bytes))?;
+        let len = self.told(ino, image.read_at(inode, FileOffset::new(wanted.start), bytes))?;
         Ok(wanted.start..wanted.start + len as u64)
     }
 
@@ -97,6 +123,7 @@ impl ImageFilesystem {
         ahead: Ahead,
         buffer: &mut Vec<u8>,
     ) {
+        let Ok(image) = self.image() else { return };
         let Some(store) = self.neighbours.start_ahead(&self.counters) else { return };
         let len = wanted.end - wanted.start;
         let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
@@ -105,7 +132,7 @@ impl ImageFilesystem {
         // Damage there is the concern of who reads it.
         while count < ahead.count
             && at.saturating_add(len) <= inode.size()
-            && self.image.read_at(inode, FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
+            && image.read_at(inode, FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
             && store.store(ino, at, bytes)
         {
             count += 1;
@@ -126,7 +153,7 @@ impl ImageFilesystem {
         if inode.layout() == DataLayout::ChunkBased {
             let wants_hole = matches!(whence, Whence::Hole);
             found = inode.size();
-            for extent in self.told(ino, self.image.extents(&inode, FileOffset::new(from)))? {
+            for extent in self.told(ino, self.image()?.extents(&inode, FileOffset::new(from)))? {
                 let extent = self.told(ino, extent)?;
                 if matches!(extent.data, ExtentData::Hole) == wants_hole {
                     found = extent.start.get().max(from);
@@ -148,7 +175,7 @@ impl ImageFilesystem {
         mut add: impl FnMut(INodeNo, u64, &ferofs::read::DirEntry) -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
         let dir = self.inode(ino)?;
-        let mut entries = self.told(ino, self.image.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
+        let mut entries = self.told(ino, self.image()?.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
         let mut any = false;
         while let Some(entry) = entries.next() {
             // What was listed so far is given out; the damage is reported by the next request.
@@ -156,7 +183,7 @@ impl ImageFilesystem {
                 Err(_) if any => break,
                 entry => entry?,
             };
-            let full = add(self.numbers.ino(entry.nid), entries.cookie().to_raw(), &entry)?;
+            let full = add(self.opened()?.numbers.ino(entry.nid), entries.cookie().to_raw(), &entry)?;
             if full {
                 break;
             }
@@ -168,7 +195,7 @@ impl ImageFilesystem {
     fn names(&self, ino: INodeNo) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(ino)?;
         let mut names = Vec::new();
-        for xattr in self.told(ino, self.image.xattrs(&inode))? {
+        for xattr in self.told(ino, self.image()?.xattrs(&inode))? {
             names.extend_from_slice(&xattr.name);
             names.push(0);
         }
@@ -177,10 +204,10 @@ impl ImageFilesystem {
 
     fn value(&self, ino: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
         if ino == INodeNo::ROOT && stats::is_stats(name) {
-            return Ok(stats::text(&self.counters, &self.image).into_bytes());
+            return Ok(stats::text(&self.counters, self.image()?).into_bytes());
         }
         let inode = self.inode(ino)?;
-        self.told(ino, self.image.xattr(&inode, name.as_bytes()))?.ok_or(Errno::ENODATA)
+        self.told(ino, self.image()?.xattr(&inode, name.as_bytes()))?.ok_or(Errno::ENODATA)
     }
 }
 
@@ -247,11 +274,11 @@ impl Filesystem for ImageFilesystem {
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let find = || {
             let dir = self.inode(parent)?;
-            let Some(entry) = self.told(parent, self.image.lookup(&dir, name.as_bytes()))? else {
+            let Some(entry) = self.told(parent, self.image()?.lookup(&dir, name.as_bytes()))? else {
                 return Ok(None);
             };
-            let ino = self.numbers.ino(entry.nid);
-            Ok(Some(attributes(&self.inode(ino)?, ino, self.block_size)))
+            let ino = self.opened()?.numbers.ino(entry.nid);
+            self.attributes(&self.inode(ino)?, ino).map(Some)
         };
         match find() {
             Ok(Some(attr)) => reply.entry(&TTL, &attr, Generation(0)),
@@ -262,14 +289,14 @@ impl Filesystem for ImageFilesystem {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.inode(ino) {
-            Ok(inode) => reply.attr(&TTL, &attributes(&inode, ino, self.block_size)),
+        match self.inode(ino).and_then(|inode| self.attributes(&inode, ino)) {
+            Ok(attr) => reply.attr(&TTL, &attr),
             Err(error) => reply.error(error),
         }
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.inode(ino).and_then(|inode| self.told(ino, self.image.read_link(&inode))) {
+        match self.inode(ino).and_then(|inode| self.told(ino, self.image()?.read_link(&inode))) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(error),
         }
@@ -301,7 +328,7 @@ impl Filesystem for ImageFilesystem {
                 let wanted = offset.min(end)..end;
                 let plan = match wanted.is_empty() {
                     true => Plan::Wanted,
-                    false => self.neighbours.plan(&self.image, &inode, &wanted),
+                    false => self.neighbours.plan(self.image()?, &inode, &wanted),
                 };
                 let around = if let Plan::Around(around) = &plan { Some(around) } else { None };
                 let got = self.read_into(&inode, ino, &wanted, around, buffer)?;
@@ -372,10 +399,8 @@ impl Filesystem for ImageFilesystem {
     ) {
         let listed = self.list(ino, offset, |ino, next, entry| {
             // The name of a damaged inode is listed all the same; looking at it then fails.
-            let attr = match self.inode(ino) {
-                Ok(inode) => attributes(&inode, ino, self.block_size),
-                Err(_) => absent(),
-            };
+            let attr = self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
+            let attr = attr.unwrap_or_else(|_| absent());
             Ok(reply.add(ino, next, OsStr::from_bytes(&entry.name), &TTL, &attr, Generation(0)))
         });
         match listed {
@@ -385,9 +410,13 @@ impl Filesystem for ImageFilesystem {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let superblock = self.image.superblock();
+        let Opened { image, block_size, .. } = match self.opened() {
+            Ok(opened) => opened,
+            Err(error) => return reply.error(error),
+        };
+        let superblock = image.superblock();
         let (blocks, inodes) = (superblock.blocks, superblock.inodes);
-        reply.statfs(blocks, 0, 0, inodes, 0, self.block_size, NAME_MAX, self.block_size);
+        reply.statfs(blocks, 0, 0, inodes, 0, *block_size, NAME_MAX, *block_size);
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -400,9 +429,9 @@ impl Filesystem for ImageFilesystem {
 }
 
 /// The attributes of what is not there: inode number 0.
-fn absent() -> fuser::FileAttr {
+fn absent() -> FileAttr {
     let epoch = std::time::UNIX_EPOCH;
-    fuser::FileAttr {
+    FileAttr {
         ino: INodeNo(0),
         size: 0,
         blocks: 0,

@@ -1,24 +1,36 @@
 //! Takes from the daemon every right that serving an open image does not need.
 //!
-//! Applied to the main thread once the mount is there and before any image data beyond the root is read;
-//! the threads that it starts afterwards inherit it. What is promised is in docs/SECURITY.md.
+//! Applied once the mount and all files are open, and before the first byte of the image is decoded. Landlock, user and
+//! capabilities belong to one thread: it must be the only one, and the threads that it starts afterwards inherit them.
+//! What is promised is in docs/SECURITY.md.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, RulesetStatus, Scope,
 };
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::io::Errno;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
 };
 
 /// Each thread of the session opens this once more for itself.
-const FUSE_DEVICE: &str = "/dev/fuse";
+pub(crate) const FUSE_DEVICE: &str = "/dev/fuse";
 /// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`: the only ioctl(2) that a session makes.
 const FUSE_DEV_IOC_CLONE: u64 = 0x8004_e500;
+
+/// The user and group that a daemon of root's becomes: no account has this number, so that no other process of that
+/// user can send it signals, as another of nobody's (65534) could.
+const UNUSED_ID: u32 = 65533;
+/// What clone(2) must be asked for: a thread of this process. The namespaces that it could make are in the mask.
+const THREAD_FLAGS: u64 = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
+const NAMESPACE_FLAGS: u64 = 0x7e02_0080;
 
 /// What the sandbox consists of; what the kernel lacks is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +39,8 @@ pub struct Sandbox {
     pub landlock: bool,
     /// Seccomp: system calls that serving does not need fail.
     pub seccomp: bool,
+    /// The user was root, and is one without any files or processes now.
+    pub user: bool,
 }
 
 /// Why the sandbox could not be set up.
@@ -42,19 +56,50 @@ fn failed<E: std::error::Error + Send + Sync + 'static>(part: &'static str) -> i
     move |error| SandboxError { part, reason: error.into() }
 }
 
-/// Restricts the calling thread, and the threads that it starts from now on.
+/// Restricts this process, whose only thread calls this, and the threads that it starts from now on.
 ///
 /// Nothing can be executed, opened or unmounted afterwards.
 ///
 /// # Errors
-/// [`SandboxError`]; the thread may then be restricted in part.
+/// [`SandboxError`], also when there are other threads; the process may then be restricted in part.
 pub fn restrict() -> Result<Sandbox, SandboxError> {
+    let threads = std::fs::read_dir("/proc/self/task").map_err(failed("threads"))?.count();
+    if threads != 1 {
+        return Err(failed("threads")(io::Error::other("other threads run already")));
+    }
+    restrict_thread(seccompiler::apply_filter_all_threads)
+}
+
+/// Restricts the calling thread; `apply` puts a filter of system calls in force.
+fn restrict_thread(apply: Apply) -> Result<Sandbox, SandboxError> {
     rustix::thread::set_no_new_privs(true).map_err(failed("privileges"))?;
     let landlock = restrict_paths().map_err(failed("Landlock"))?;
+    let user = leave_root().map_err(failed("user"))?;
     let none = CapabilitySet::empty();
     let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, none).map_err(failed("capabilities"))?;
-    Ok(Sandbox { landlock, seccomp: restrict_calls()? })
+    Ok(Sandbox { landlock, seccomp: restrict_calls(apply)?, user })
+}
+
+/// Becomes a user without any files or processes, if it is root now; false where this user namespace has no such user.
+fn leave_root() -> Result<bool, Errno> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(false);
+    }
+    let (user, group) = (Uid::from_raw(UNUSED_ID), Gid::from_raw(UNUSED_ID));
+    match set_thread_res_gid(group, group, group) {
+        Err(Errno::INVAL | Errno::PERM) => return Ok(false),
+        result => result?,
+    }
+    match set_thread_groups(&[]) {
+        // A user namespace may forbid it, where groups that the namespace's owner has not would be gained by it.
+        Err(Errno::PERM) | Ok(()) => {}
+        Err(error) => return Err(error),
+    }
+    match set_thread_res_uid(user, user, user) {
+        Err(Errno::INVAL) => Ok(false),
+        result => result.map(|()| true),
+    }
 }
 
 fn restrict_paths() -> Result<bool, RulesetError> {
@@ -71,26 +116,61 @@ fn restrict_paths() -> Result<bool, RulesetError> {
     Ok(ruleset.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
 }
 
+/// How a filter comes into force: for all threads, or for one in tests.
+type Apply = fn(&[seccompiler::sock_filter]) -> Result<(), seccompiler::Error>;
+
 /// The filter answers what it does not know with `EPERM`: an allocator or a C library that tries something
 /// new finds another way.
-fn restrict_calls() -> Result<bool, SandboxError> {
+fn restrict_calls(apply: Apply) -> Result<bool, SandboxError> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(false) };
-    let filter = filter(arch).map_err(failed("seccomp"))?;
-    match seccompiler::apply_filter(&filter) {
-        Ok(()) => Ok(true),
-        // A kernel without seccomp.
-        Err(seccompiler::Error::Seccomp(error)) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        Err(error) => Err(failed("seccomp")(error)),
+    for filter in [without_clone3(arch), filter(arch)] {
+        match apply(&filter.map_err(failed("seccomp"))?) {
+            Ok(()) => {}
+            // A kernel without seccomp.
+            Err(seccompiler::Error::Seccomp(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(failed("seccomp")(error)),
+        }
     }
+    Ok(true)
+}
+
+/// clone3(2) takes its flags in memory, which no filter sees. Without it, C libraries take clone(2).
+fn without_clone3(arch: TargetArch) -> Result<BpfProgram, BackendError> {
+    let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let rules = BTreeMap::from([(libc::SYS_clone3, vec![])]);
+    SeccompFilter::new(rules, SeccompAction::Allow, absent, arch)?.try_into()
 }
 
 fn filter(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         allowed().into_iter().map(|call| (call, vec![])).collect();
-    let clone = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, FUSE_DEV_IOC_CLONE)?;
-    rules.insert(libc::SYS_ioctl, vec![SeccompRule::new(vec![clone])?]);
+    for (call, argument, comparison, value) in allowed_if() {
+        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, value)?;
+        rules.insert(call, vec![SeccompRule::new(vec![condition])?]);
+    }
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)?.try_into()
+}
+
+/// System calls that are allowed if an argument, of this number, compares so with a value.
+fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 6] {
+    use SeccompCmpOp::{Eq, MaskedEq};
+    let number = |value: i32| u64::from(value.unsigned_abs());
+    let exec = number(libc::PROT_EXEC);
+    [
+        (libc::SYS_ioctl, 1, Eq, FUSE_DEV_IOC_CLONE),
+        // Threads, but no processes and no namespaces.
+        (libc::SYS_clone, 0, MaskedEq(THREAD_FLAGS | NAMESPACE_FLAGS), THREAD_FLAGS),
+        // Memory, but no new code.
+        (libc::SYS_mmap, 2, MaskedEq(exec), 0),
+        (libc::SYS_mprotect, 2, MaskedEq(exec), 0),
+        // Names of threads.
+        (libc::SYS_prctl, 0, Eq, number(libc::PR_SET_NAME)),
+        // abort(3) and raise(3): signals to this process alone.
+        (libc::SYS_tgkill, 0, Eq, u64::from(std::process::id())),
+    ]
 }
 
 /// System calls that serving, logging, threads, memory and an orderly end need.
@@ -120,13 +200,13 @@ fn allowed() -> Vec<i64> {
         libc::SYS_ppoll,
         // Memory.
         libc::SYS_brk,
-        libc::SYS_mmap,
         libc::SYS_munmap,
         libc::SYS_mremap,
-        libc::SYS_mprotect,
         libc::SYS_madvise,
-        // Threads.
-        libc::SYS_clone,
+        // Memory shared by several mappings.
+        libc::SYS_memfd_create,
+        libc::SYS_ftruncate,
+        // Threads. The other filter says that clone3(2) does not exist; here EPERM would take precedence.
         libc::SYS_clone3,
         libc::SYS_futex,
         libc::SYS_rseq,
@@ -139,11 +219,9 @@ fn allowed() -> Vec<i64> {
         libc::SYS_rt_sigprocmask,
         libc::SYS_rt_sigreturn,
         libc::SYS_restart_syscall,
-        libc::SYS_prctl,
         libc::SYS_gettid,
         libc::SYS_getpid,
         libc::SYS_geteuid,
-        libc::SYS_tgkill,
         libc::SYS_exit,
         libc::SYS_exit_group,
         // Waiting for the process that unmounts.
@@ -162,14 +240,12 @@ fn allowed() -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     /// In a thread of its own: restrictions cannot be taken off again.
     fn restricted<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let thread = std::thread::spawn(|| {
-            restrict().unwrap();
+            restrict_thread(seccompiler::apply_filter).unwrap();
             work()
         });
         thread.join().unwrap()

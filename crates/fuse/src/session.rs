@@ -2,13 +2,14 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ferofs::read::Image;
 use fuser::{Config, MountOption, Session, SessionACL};
 
-use crate::filesystem::ImageFilesystem;
+use crate::filesystem::{ImageFilesystem, Opened};
 use crate::neighbours::Neighbours;
+use crate::sandbox::FUSE_DEVICE;
 
 /// Bytes that may be read around a small request.
 const WINDOW: u64 = 1 << 20;
@@ -23,6 +24,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// Let other users in; root always does.
     pub allow_other: bool,
+    /// [`restrict`](crate::restrict) will be called before [`Mounted::serve`].
+    pub confined: bool,
     /// Keep buffers small.
     pub low_memory: bool,
     /// Further options for the kernel or for fusermount3, such as `nosuid`.
@@ -34,14 +37,18 @@ pub struct MountOptions {
 #[error("mount: {0}")]
 pub struct MountError(#[from] io::Error);
 
-/// A mounted image that is not served yet.
-pub struct Mounted(Session<ImageFilesystem>);
+/// A mount for an image that is not served yet.
+pub struct Mounted {
+    session: Session<ImageFilesystem>,
+    opened: Arc<OnceLock<Opened>>,
+}
 
-/// Mounts `image` on `dir`. When this returns the mount is there; requests wait for [`Mounted::serve`].
+/// Makes a mount on `dir`. When this returns the mount is there; requests wait for [`Mounted::serve`], which gets the
+/// image: a process can give up its rights in between, before it decodes anything of the image.
 ///
 /// # Errors
 /// When the kernel, or fusermount3 without root, refuses.
-pub fn mount(image: Image, dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.clone()),
@@ -55,12 +62,21 @@ pub fn mount(image: Image, dir: &Path, options: &MountOptions) -> Result<Mounted
     }
     let threads = options.threads.max(1);
     config.n_threads = Some(threads);
-    config.clone_fd = true;
+    config.clone_fd = !options.confined || device_is_for_all();
     let neighbours = Arc::new(Neighbours::new(threads, if options.low_memory { LOW_WINDOW } else { WINDOW }));
-    let filesystem = ImageFilesystem::new(image, options.source.clone(), Arc::clone(&neighbours));
+    let opened = Arc::new(OnceLock::new());
+    let filesystem =
+        ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&neighbours));
     let session = Session::new(filesystem, dir, &config)?;
     neighbours.connect(session.notifier());
-    Ok(Mounted(session))
+    Ok(Mounted { session, opened })
+}
+
+/// Whether each user may open the FUSE device, as each thread of a session does for itself. Where only root may, a
+/// process that gave up root's rights shares one descriptor among its threads.
+fn device_is_for_all() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(FUSE_DEVICE).is_ok_and(|device| device.mode() & 0o006 == 0o006)
 }
 
 /// Options that are flags of mount(2) have a type of their own; others are passed on as they are.
@@ -80,11 +96,13 @@ fn mount_option(text: &str) -> MountOption {
 }
 
 impl Mounted {
-    /// Answers requests until the mount is gone.
+    /// Answers requests from `image` until the mount is gone.
     ///
     /// # Errors
     /// When the connection to the kernel fails.
-    pub fn serve(self) -> Result<(), MountError> {
-        Ok(self.0.run()?)
+    pub fn serve(self, image: Image) -> Result<(), MountError> {
+        // It is set once, here.
+        let _ = self.opened.set(Opened::new(image));
+        Ok(self.session.run()?)
     }
 }

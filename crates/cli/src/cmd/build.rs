@@ -23,6 +23,7 @@ use super::mount_memory::read_profile;
 use crate::compression::{Setting, bytes};
 use crate::exit::{Failure, Outcome};
 use crate::extended::{ChunkEntries, Extended};
+use crate::output::{message, print_line};
 use display::Display;
 use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
@@ -241,7 +242,7 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
     }
     let summary = result.map_err(Failure::from_named)?;
     for warning in &summary.warnings {
-        eprintln!("ferofs: {warning}");
+        message!("{warning}");
     }
     let text = match voice {
         Voice { json: true, .. } => summary::json(&summary, &options.progress.timings),
@@ -254,10 +255,11 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
     // Where the image itself goes, there is no room for words.
     if image == Path::new("-") {
         if voice.json || voice.timings || watched {
-            eprintln!("{text}");
+            // The lines are of our own making. If nobody can hear, nobody can be told.
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"));
         }
     } else if voice.json || voice.timings || std::io::stdout().is_terminal() {
-        println!("{text}");
+        print_line!("{text}")?;
     }
     Ok(0)
 }

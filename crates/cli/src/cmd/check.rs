@@ -9,7 +9,9 @@ use serde_json::json;
 
 use super::image::ImageArgs;
 use super::names::shown;
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
+use crate::output::{json as json_text, message, print_line};
+use ferofs::escape::Escaped;
 
 /// Exit codes of fsck(8).
 const ERRORS_LEFT: u8 = 4;
@@ -44,17 +46,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Examined::Opened(image, report) => (image, report),
         Examined::Refused(code, why) => {
             if args.json {
-                println!("{}", json!({ "sound": false, "refused": why }));
+                say(format_args!("{}", json_text(&json!({ "sound": false, "refused": why }))))?;
             }
             return Ok(code);
         }
     };
     if args.json {
-        println!("{}", to_json(&image, &report));
+        say(format_args!("{}", json_text(&to_json(&image, &report))))?;
     } else {
         print_findings(&args.image.path, &image, &report);
         if report.is_sound() {
-            print_summary(&args.image.path, &report, args.deep);
+            print_summary(&args.image.path, &report, args.deep)?;
         }
     }
     Ok(if report.is_sound() { 0 } else { ERRORS_LEFT })
@@ -69,11 +71,11 @@ pub(crate) enum Examined {
 }
 
 /// Opens an image and checks it.
-pub(crate) fn examine(image: &ImageArgs, options: &Options) -> Result<Examined, crate::exit::Failure> {
+pub(crate) fn examine(image: &ImageArgs, options: &Options) -> Result<Examined, Failure> {
     let opened = match image.open() {
         Ok(opened) => opened,
         Err(failure) => {
-            eprintln!("ferofs: {failure}");
+            message!("{failure}");
             let code = if failure.is_damage() { ERRORS_LEFT } else { OPERATIONAL_ERROR };
             return Ok(Examined::Refused(code, failure.to_string()));
         }
@@ -81,7 +83,7 @@ pub(crate) fn examine(image: &ImageArgs, options: &Options) -> Result<Examined, 
     match check(&opened, options) {
         Ok(report) => Ok(Examined::Opened(Box::new(opened), report)),
         Err(error) => {
-            eprintln!("ferofs: {}: {error}", image.path.display());
+            message!("{}: {error}", Escaped::path(&image.path));
             Ok(Examined::Refused(OPERATIONAL_ERROR, error.to_string()))
         }
     }
@@ -92,7 +94,7 @@ pub(crate) fn print_findings(path: &Path, image: &Image, report: &Report) {
     let block_size = image.superblock().block_size;
     for finding in &report.findings {
         let Finding { corruption, content, also, .. } = finding;
-        let mut line = format!("{}: {}: {corruption}", path.display(), shown(&finding.path));
+        let mut line = format!("{}: {}: {corruption}", Escaped::path(path), shown(&finding.path));
         if let Some(pos) = corruption.pos {
             line += &format!(", block {}", pos.block(block_size).get());
         }
@@ -102,20 +104,25 @@ pub(crate) fn print_findings(path: &Path, image: &Image, report: &Report) {
         if let Some(also) = also {
             line += &format!(", shared with {}", shown(also));
         }
-        eprintln!("ferofs: {line}");
+        message!("{line}");
     }
     if report.unlisted > 0 {
-        eprintln!("ferofs: {}: {} findings more", path.display(), report.unlisted);
+        message!("{}: {} findings more", Escaped::path(path), report.unlisted);
     }
 }
 
-fn print_summary(path: &Path, report: &Report, deep: bool) {
+/// Prints a result. A check whose result nobody got is one that failed.
+fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+    print_line!("{text}").map_err(|error| Failure::from(error).with_code(OPERATIONAL_ERROR))
+}
+
+fn print_summary(path: &Path, report: &Report, deep: bool) -> Result<(), Failure> {
     let content = if deep { format!(", {} bytes decoded", report.content_bytes) } else { String::new() };
     let unreferenced = match report.unreferenced_blocks {
         0 => String::new(),
         blocks => format!(", {blocks} blocks unreferenced"),
     };
-    println!("{}: sound, {} inodes{content}{unreferenced}", path.display(), report.inodes);
+    say(format_args!("{}: sound, {} inodes{content}{unreferenced}", Escaped::path(path), report.inodes))
 }
 
 fn to_json(image: &Image, report: &Report) -> serde_json::Value {

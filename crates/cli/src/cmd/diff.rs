@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::names::{human, shown};
 use crate::exit::{About, Failure, Outcome};
+use crate::output::{json as json_text, message};
 
 /// As of diff(1).
 const DIFFERENT: u8 = 1;
@@ -82,7 +83,7 @@ fn compare(args: &Args) -> Outcome {
         match event {
             Event::Failed { path, error } => {
                 sums.failed += 1;
-                eprintln!("ferofs: {}: {error}", shown(&path));
+                message!("{}: {error}", shown(&path));
             }
             Event::Change(change) => {
                 sums.add(&change);
@@ -90,7 +91,7 @@ fn compare(args: &Args) -> Outcome {
                     return ControlFlow::Break(());
                 }
                 written = if args.json {
-                    writeln!(out, "{}", json_change(&change))
+                    writeln!(out, "{}", json_text(&json_change(&change)))
                 } else {
                     writeln!(out, "{}", line(&change))
                 };

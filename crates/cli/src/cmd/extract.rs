@@ -15,7 +15,9 @@ use indicatif::HumanBytes;
 use super::display::Display;
 use super::image::ImageArgs;
 use super::sidecar;
-use crate::exit::{About, FAILURE, Failure, Outcome};
+use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome};
+use crate::output::{message, print_line};
+use ferofs::escape::Escaped;
 
 /// Extract an image to a directory, or to a tar archive
 ///
@@ -58,11 +60,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "overwrite")]
     skip_existing: bool,
 
-    /// Leave owners as they come; always so without root
+    /// Leave owners as they come, and leave out setuid and setgid bits and capabilities; always so without root
     #[arg(long)]
     no_preserve_owner: bool,
 
-    /// Give files the permissions that the umask leaves of the image's
+    /// Give files the permissions that the umask leaves of the image's, and no ACLs
     #[arg(long)]
     no_preserve_perms: bool,
 
@@ -159,7 +161,10 @@ fn execute_tar(
     let display = display(image, options, quiet);
     let result = write_tar(image, from, file, out, options, &|path, error| complain(name, path, error));
     drop(display);
-    let summary = result.map_err(|error| Failure::about(archive, error))?;
+    let summary = result.map_err(|error| {
+        let is_output = archive == Path::new("-") && error.corruption().is_none();
+        Failure::about(archive, error).with_code(if is_output { OUTPUT_FAILURE } else { FAILURE })
+    })?;
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
 }
 
@@ -182,7 +187,7 @@ pub(crate) fn execute(
             0 => String::new(),
             skipped => format!(", {skipped} were there already"),
         };
-        println!("{} files with {}{skipped}", summary.names, HumanBytes(summary.bytes));
+        print_line!("{} files with {}{skipped}", summary.names, HumanBytes(summary.bytes))?;
     }
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
 }
@@ -203,8 +208,8 @@ fn display(image: &Image, options: &Options, quiet: bool) -> Option<Display> {
 fn complain(image: &Path, path: &Path, error: &Error) {
     // Errors of the system name the path themselves.
     match error.corruption() {
-        Some(_) => eprintln!("ferofs: {}: {}: {error}", image.display(), path.display()),
-        None => eprintln!("ferofs: {error}"),
+        Some(_) => message!("{}: {}: {error}", Escaped::path(image), Escaped::path(path)),
+        None => message!("{error}"),
     }
 }
 

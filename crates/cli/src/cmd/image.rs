@@ -37,17 +37,42 @@ impl ImageArgs {
 
     /// Opens the image with `options` and, in memory, these patches over it, one upon the other.
     pub(crate) fn open_patched(&self, options: &OpenOptions, patches: &[PathBuf]) -> Result<Image, Failure> {
+        self.open_files(patches)?.decode(options)
+    }
+
+    /// Opens the files of the image and of these patches, and decodes nothing yet.
+    pub(crate) fn open_files(&self, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
         // Errors of opening name the file themselves.
         let source = |path: &PathBuf, start| FileSource::open(path, start).map_err(Failure::from_named);
-        let mut extra: Vec<Box<dyn Source>> = Vec::new();
-        for path in &self.devices {
-            extra.push(Box::new(source(path, 0)?));
+        Ok(OpenFiles {
+            path: self.path.clone(),
+            extra: self.devices.iter().map(|path| source(path, 0)).collect::<Result<_, _>>()?,
+            primary: source(&self.path, self.offset)?,
+            patches: patches
+                .iter()
+                .map(|path| Ok((path.clone(), source(path, 0)?)))
+                .collect::<Result<_, Failure>>()?,
+        })
+    }
+}
+
+/// Open files of which nothing is decoded yet: a process can give up its rights before it does that.
+pub(crate) struct OpenFiles {
+    path: PathBuf,
+    primary: FileSource,
+    extra: Vec<FileSource>,
+    patches: Vec<(PathBuf, FileSource)>,
+}
+
+impl OpenFiles {
+    /// Opens the image in these files with `options`.
+    pub(crate) fn decode(self, options: &OpenOptions) -> Result<Image, Failure> {
+        let mut primary: Arc<dyn Source> = Arc::new(self.primary);
+        for (path, file) in self.patches {
+            let patch = Patch::new(Box::new(file)).about(&path)?;
+            primary = overlay(primary, &patch, &AtomicBool::new(false)).about(&path)?;
         }
-        let mut primary: Arc<dyn Source> = Arc::new(source(&self.path, self.offset)?);
-        for path in patches {
-            let patch = Patch::open(path).about(path)?;
-            primary = overlay(primary, &patch, &AtomicBool::new(false)).about(path)?;
-        }
+        let extra = self.extra.into_iter().map(|file| Box::new(file) as Box<dyn Source>).collect();
         Image::open_with(Box::new(primary), extra, options).about(&self.path)
     }
 }

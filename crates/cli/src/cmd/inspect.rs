@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use super::image::ImageArgs;
 use super::names::shown;
 use crate::exit::{About, Failure, Outcome};
+use crate::output::{json as json_text, message};
+use ferofs::escape::Escaped;
 
 /// Owners of a block that are told.
 const MAX_OWNERS: usize = 1000;
@@ -59,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let options = Options { largest: args.top, files: args.html.is_some() };
         let inspection = inspect(&image, &options).about(subject)?;
         for (path, corruption) in &inspection.damage {
-            eprintln!("ferofs: {}: {}: {corruption}", subject.display(), shown(path));
+            message!("{}: {}: {corruption}", Escaped::path(subject), shown(path));
         }
         match &args.html {
             Some(target) => {
@@ -67,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 std::fs::write(target, page)
                     .map_err(|error| Failure::from_named(ferofs::Error::io("write", target, error)))?;
             }
-            None if args.json => writeln!(out, "{}", report::to_json(&image, &inspection))?,
+            None if args.json => writeln!(out, "{}", json_text(&report::to_json(&image, &inspection)))?,
             None => report::write(&image, &inspection, &mut out)?,
         }
         out.flush()?;
@@ -169,7 +171,11 @@ fn owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> Resul
                 })
             })
             .collect();
-        writeln!(out, "{}", json!({ "block": block, "superblock": is_superblock, "owners": owners }))?;
+        writeln!(
+            out,
+            "{}",
+            json_text(&json!({ "block": block, "superblock": is_superblock, "owners": owners }))
+        )?;
         return Ok(());
     }
     if is_superblock {

@@ -1,10 +1,12 @@
 //! `ferofs links`: symbolic links under the names of erofs-utils.
 
-use std::io;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use crate::exit::{Failure, Outcome};
+use crate::output::name as shown;
 
 /// The names under which this program takes erofs-utils' command lines.
 pub(crate) const NAMES: [&str; 5] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"];
@@ -32,7 +34,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
             symlink(&program, &link)
         });
         made.map_err(|e| Failure::about(&link, e))?;
-        println!("{}", link.display());
+        io::stdout().write_all(&shown(link.as_os_str().as_bytes(), io::stdout().is_terminal()))?;
+        writeln!(io::stdout())?;
     }
     Ok(0)
 }

@@ -1,6 +1,6 @@
 //! `ferofs ls`: names in an image, with all that `stat` would tell.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,11 @@ use serde_json::json;
 
 use super::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
+use crate::output::{json as json_text, name as shown};
 
 /// List files of an image
+///
+/// On a terminal, control characters in names are shown as `\xNN`; a program gets names as they are.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,7 +39,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let image = args.image.open()?;
-    let listing = Listing { image: &image, args };
+    let listing = Listing { image: &image, args, terminal: io::stdout().is_terminal() };
     let mut out = BufWriter::new(io::stdout().lock());
     let inode = image.resolve(&args.path, false).about(&args.image.path)?;
     if inode.is_dir() {
@@ -52,6 +55,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 struct Listing<'a> {
     image: &'a Image,
     args: &'a Args,
+    /// Standard output is a terminal, which names must not steer.
+    terminal: bool,
 }
 
 impl Listing<'_> {
@@ -68,7 +73,7 @@ impl Listing<'_> {
                 let name = path.join(std::ffi::OsStr::from_bytes(&entry.name));
                 let needs_inode = self.args.long || self.args.json || self.args.recursive;
                 if !needs_inode {
-                    write_name(&name, out)?;
+                    self.write_name(&name, out)?;
                     continue;
                 }
                 let inode = self.image.inode(entry.nid).about(self.subject())?;
@@ -93,11 +98,11 @@ impl Listing<'_> {
             _ => None,
         };
         if self.args.json {
-            writeln!(out, "{}", json_entry(name, inode, target.as_deref()))?;
+            writeln!(out, "{}", json_text(&json_entry(name, inode, target.as_deref())))?;
         } else if self.args.long {
             self.long_entry(name, inode, target.as_deref(), out)?;
         } else {
-            write_name(name, out)?;
+            self.write_name(name, out)?;
         }
         Ok(())
     }
@@ -116,19 +121,19 @@ impl Listing<'_> {
         };
         let (mode, time) = (mode_string(disk.file_type, disk.permissions), time_string(disk.mtime.secs));
         write!(out, "{mode} {:>3} {:>5} {:>5} {size:>10} {time} ", disk.nlink, disk.uid, disk.gid)?;
-        out.write_all(name.as_os_str().as_bytes())?;
+        out.write_all(&shown(name.as_os_str().as_bytes(), self.terminal))?;
         if let Some(target) = target {
             out.write_all(b" -> ")?;
-            out.write_all(target)?;
+            out.write_all(&shown(target, self.terminal))?;
         }
         writeln!(out)?;
         Ok(())
     }
-}
 
-fn write_name(name: &Path, out: &mut impl Write) -> io::Result<()> {
-    out.write_all(name.as_os_str().as_bytes())?;
-    out.write_all(b"\n")
+    fn write_name(&self, name: &Path, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&shown(name.as_os_str().as_bytes(), self.terminal))?;
+        out.write_all(b"\n")
+    }
 }
 
 /// The ten characters that `ls -l` shows.

@@ -9,14 +9,16 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 
-use ferofs::read::{LowMemory, OpenOptions};
-use ferofs_fuse::MountOptions;
+use ferofs::read::{Image, LowMemory, OpenOptions, PressureFile};
+use ferofs_fuse::{MountOptions, Sandbox};
 
 use super::daemon_log;
-use super::image::ImageArgs;
-use super::mount_memory::{MemoryArgs, Record};
+use super::image::{ImageArgs, OpenFiles};
+use super::mount_memory::{MemoryArgs, MemoryFiles, Record};
 use super::mount_options::{self, Sorted};
 use crate::exit::{Failure, Outcome};
+use crate::output::message;
+use ferofs::escape::Escaped;
 
 /// Tells the daemon that somebody waits for its word.
 const READY_VARIABLE: &str = "FEROFS_TELL_WHEN_MOUNTED";
@@ -97,9 +99,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.log_file = args.log_file.or_else(|| options.log_file.clone());
     args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
     let args = &args;
-    // Whatever way is taken, a bad superblock or root is told before anything appears.
-    let mut image = args.image.open_patched(&args.open_options(), &args.patches)?;
-    image.root().map_err(|e| Failure::about(&args.image.path, e))?;
+    // Files that are missing are told at once. Nothing of the image is decoded here, where nothing confines it.
+    drop(args.image.open_files(&args.patches)?);
     let daemon = std::env::var_os(READY_VARIABLE).is_some();
     // The kernel's driver neither records nor pins.
     let patched = !args.patches.is_empty();
@@ -118,15 +119,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     if args.foreground || daemon {
-        if let Some(pinned) = args.memory.pin(&mut image)? {
-            args.say(&format!(
-                "pinned {} ranges, {} bytes; {} are not in the image",
-                pinned.ranges, pinned.bytes, pinned.missing
-            ));
-        }
-        return serve(args, options, image, daemon);
+        return serve(args, options, daemon);
     }
-    drop(image);
     start_daemon()
 }
 
@@ -156,9 +150,28 @@ impl Args {
         options
     }
 
+    /// Decodes what is in these files: the image with its patches and its root, and access profiles.
+    fn open(
+        &self,
+        files: OpenFiles,
+        memory_files: MemoryFiles,
+        options: &OpenOptions,
+    ) -> Result<(Image, Option<Record>), Failure> {
+        let mut image = files.decode(options)?;
+        image.root().map_err(|e| Failure::about(&self.image.path, e))?;
+        if let Some(pinned) = memory_files.pin(&mut image)? {
+            self.say(&format!(
+                "pinned {} ranges, {} bytes; {} are not in the image",
+                pinned.ranges, pinned.bytes, pinned.missing
+            ));
+        }
+        let recording = memory_files.record(&image)?;
+        Ok((image, recording))
+    }
+
     fn say(&self, what: &str) {
         if self.verbose {
-            eprintln!("ferofs: {}: {what}", self.image.path.display());
+            message!("{}: {what}", Escaped::path(&self.image.path));
         }
     }
 }
@@ -209,12 +222,18 @@ fn start_daemon() -> Outcome {
     Ok(code.filter(|code| *code != 0).unwrap_or(crate::exit::FAILURE))
 }
 
-fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) -> Outcome {
+/// Opens all files and mounts, gives up all rights that this took, and only then decodes the image and serves it.
+fn serve(args: &Args, sorted: Sorted, daemon: bool) -> Outcome {
+    let files = args.image.open_files(&args.patches)?;
+    let memory_files = args.memory.open_files(&args.image)?;
+    let open_options = OpenOptions { pressure: PressureFile::open(), ..args.open_options() };
+    let confined = !(args.no_sandbox || sorted.no_sandbox);
     let source = std::fs::canonicalize(&args.image.path).unwrap_or_else(|_| args.image.path.clone());
     let options = MountOptions {
         source: source.to_string_lossy().replace(',', "_"),
         threads: args.threads.map_or_else(default_threads, Into::into),
         allow_other: sorted.allow_other,
+        confined,
         low_memory: args.low_memory,
         extra: sorted.passed,
     };
@@ -224,33 +243,36 @@ fn serve(args: &Args, sorted: Sorted, image: ferofs::read::Image, daemon: bool) 
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
     let log = daemon_log::open(args.log_file.as_deref(), daemon)?;
-    let recording = args.memory.record(&args.image, &image)?;
-    let mounted = ferofs_fuse::mount(image, &dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
+    let mounted = ferofs_fuse::mount(&dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
     let null = daemon.then(leave).transpose()?;
     let mut keeper = super::keeper::start(&dir, pid_file.as_deref(), daemon)?;
     if let Some(file) = &pid_file {
         std::fs::write(file, format!("{}\n", std::process::id())).map_err(|e| Failure::about(file, e))?;
     }
-    if !(args.no_sandbox || sorted.no_sandbox) {
+    if confined {
         let sandbox = ferofs_fuse::restrict().map_err(|e| Failure::about(&args.dir, e))?;
-        args.say(&format!("Landlock: {}, seccomp: {}", sandbox.landlock, sandbox.seccomp));
+        let Sandbox { landlock, seccomp, user } = sandbox;
+        args.say(&format!("Landlock: {landlock}, seccomp: {seccomp}, another user: {user}"));
     }
     let waiting = signals.handle();
     let keepers_input = keeper.stdin.take();
     let stop = std::thread::spawn(move || stop_on_signals(signals, keepers_input));
-    if let Some(log) = log {
-        rustix::stdio::dup2_stderr(&log).map_err(io::Error::from)?;
-    }
-    if let Some(null) = null {
-        let_go(&null)?;
-    }
-    let served = mounted.serve().map_err(|e| Failure::about(&args.dir, e));
+    let served = args.open(files, memory_files, &open_options).and_then(|(image, recording)| {
+        if let Some(log) = log {
+            rustix::stdio::dup2_stderr(&log).map_err(io::Error::from)?;
+        }
+        if let Some(null) = null {
+            let_go(&null)?;
+        }
+        mounted.serve(image).map_err(|e| Failure::about(&args.dir, e))?;
+        Ok(recording)
+    });
+    // The keeper takes away the mount, if it is still there.
     waiting.close();
     // The thread holds nothing that could fail to be released.
     let _ = stop.join();
     keeper.wait()?;
-    served?;
-    recording.map_or(Ok(()), Record::finish)?;
+    served?.map_or(Ok(()), Record::finish)?;
     Ok(0)
 }
 

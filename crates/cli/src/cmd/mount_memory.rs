@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
-use ferofs::read::{EngineOptions, Image, LowMemory, Pinned, Policy, Profile, Recording, Strategy};
+use ferofs::read::{
+    EngineOptions, Image, LowMemory, OpenOptions, Pinned, Policy, Profile, Recording, Strategy,
+};
 
-use super::image::ImageArgs;
+use super::image::{ImageArgs, OpenFiles};
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -79,20 +81,44 @@ impl MemoryArgs {
         options.low_memory = LowMemory::Auto;
     }
 
+    /// Opens, and makes, the files that are asked for, while that is allowed.
+    pub(crate) fn open_files(&self, args: &ImageArgs) -> Result<MemoryFiles, Failure> {
+        let pin = self.pin.as_ref().map(|path| {
+            let file = File::open(path).map_err(|e| Failure::about(path, e))?;
+            Ok::<_, Failure>((path.clone(), file, self.pin_memory.unwrap_or(0)))
+        });
+        let record = self.record_profile.as_ref().map(|path| {
+            // What is there is kept until there is a profile to replace it.
+            let file = File::options().write(true).create(true).truncate(false).open(path);
+            let file = file.map_err(|e| Failure::about(path, e))?;
+            Ok::<_, Failure>((path.clone(), file, args.open_files(&[])?))
+        });
+        Ok(MemoryFiles { pin: pin.transpose()?, record: record.transpose()? })
+    }
+}
+
+/// Open files of access profiles.
+pub(crate) struct MemoryFiles {
+    /// The profile that says what to keep decoded, and in how many bytes.
+    pin: Option<(PathBuf, File, usize)>,
+    /// Where a profile is to go, and the image once more.
+    record: Option<(PathBuf, File, OpenFiles)>,
+}
+
+impl MemoryFiles {
     /// Pins what is asked.
     pub(crate) fn pin(&self, image: &mut Image) -> Result<Option<Pinned>, Failure> {
-        let Some(path) = &self.pin else { return Ok(None) };
-        let profile = read_profile(path)?;
-        image.pin(&profile, self.pin_memory.unwrap_or(0)).about(path).map(Some)
+        let Some((path, file, bytes)) = &self.pin else { return Ok(None) };
+        let profile = Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))?;
+        image.pin(&profile, *bytes).about(path).map(Some)
     }
 
-    /// Makes the profile's file while files can be made.
-    pub(crate) fn record(&self, args: &ImageArgs, image: &Image) -> Result<Option<Record>, Failure> {
-        let (Some(path), Some(recording)) = (&self.record_profile, image.recording()) else {
+    /// Starts the profile that is asked for.
+    pub(crate) fn record(self, image: &Image) -> Result<Option<Record>, Failure> {
+        let (Some((path, file, image_files)), Some(recording)) = (self.record, image.recording()) else {
             return Ok(None);
         };
-        let file = File::create(path).map_err(|e| Failure::about(path, e))?;
-        Ok(Some(Record { path: path.clone(), file, recording, image: args.open()? }))
+        Ok(Some(Record { path, file, recording, image: image_files.decode(&OpenOptions::default())? }))
     }
 }
 
@@ -100,6 +126,10 @@ impl Record {
     /// Writes the profile.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let profile = self.recording.profile(&self.image).about(&self.path)?;
+        let failed = |e| Failure::about(&self.path, e);
+        if self.file.metadata().map_err(failed)?.is_file() {
+            self.file.set_len(0).map_err(failed)?;
+        }
         profile.write(BufWriter::new(self.file)).map_err(|e| Failure::about(&self.path, e))
     }
 }

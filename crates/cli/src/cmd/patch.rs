@@ -20,6 +20,7 @@ use super::build::{size, source_date_epoch};
 use super::cancel_on_signals;
 use crate::compression::Setting;
 use crate::exit::{About, Failure, Outcome};
+use crate::output::{message, print_line};
 
 /// Update an image by a small patch, go back, and look at its history
 #[derive(clap::Args)]
@@ -218,7 +219,7 @@ fn run_create(args: &CreateArgs) -> Outcome {
     options.loose_parents = args.loose_parents;
     cancel_on_signals(&options.build.cancel)?;
     let created = create(&args.old, &options, &args.output).about(&args.old)?;
-    tell(&created, args.how.json);
+    tell(&created, args.how.json)?;
     Ok(0)
 }
 
@@ -229,9 +230,9 @@ fn run_add(args: &AddArgs) -> Outcome {
     }
     cancel_on_signals(&options.build.cancel)?;
     match add(&args.image, &options).about(&args.image)? {
-        Some(added) => tell(&added, args.how.json),
-        None if args.how.json => println!("null"),
-        None if std::io::stdout().is_terminal() => println!("nothing new"),
+        Some(added) => tell(&added, args.how.json)?,
+        None if args.how.json => print_line!("null")?,
+        None if std::io::stdout().is_terminal() => print_line!("nothing new")?,
         None => {}
     }
     Ok(0)
@@ -254,15 +255,16 @@ impl HowArgs {
     }
 }
 
-fn tell(created: &Created, json: bool) {
+fn tell(created: &Created, json: bool) -> Result<(), Failure> {
     for warning in &created.warnings {
-        eprintln!("ferofs: {warning}");
+        message!("{warning}");
     }
     if json {
-        println!("{}", show::created_json(created));
+        print_line!("{}", show::created_json(created))?;
     } else if std::io::stdout().is_terminal() {
-        println!("{}", show::created_text(created));
+        print_line!("{}", show::created_text(created))?;
     }
+    Ok(())
 }
 
 fn run_apply(args: &ApplyArgs) -> Outcome {
@@ -278,7 +280,7 @@ fn run_log(args: &LogArgs) -> Outcome {
     let source = FileSource::open(&args.image, 0).map_err(Failure::from_named)?;
     let states = log(&source).about(&args.image)?;
     let text = if args.json { show::log_json(&states).to_string() } else { show::log_text(&states) };
-    println!("{text}");
+    print_line!("{text}")?;
     Ok(0)
 }
 
@@ -288,7 +290,7 @@ fn run_rollback(args: &RollbackArgs) -> Outcome {
     let time = source_date_epoch()?.unwrap_or(i64::try_from(now).unwrap_or(i64::MAX));
     let state = rollback(&medium, args.to, time).about(&args.image)?;
     if std::io::stdout().is_terminal() {
-        println!("back in state {state}");
+        print_line!("back in state {state}")?;
     }
     Ok(0)
 }

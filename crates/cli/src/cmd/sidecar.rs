@@ -15,6 +15,8 @@ use ferofs::read::{FileType, Image, Inode, Place};
 use serde_json::{Value, json};
 
 use crate::exit::{FAILURE, Failure, Outcome};
+use crate::output::message;
+use ferofs::escape::Escaped;
 
 const LABEL: &[u8] = b"security.selinux";
 const CAPABILITIES: &[u8] = b"security.capability";
@@ -58,7 +60,7 @@ pub(super) fn write(
     }
     out.flush().map_err(failed)?;
     if left_out > 0 {
-        eprintln!("ferofs: {}: {left_out} names with white space have no form in it", file.display());
+        message!("{}: {left_out} names with white space have no form in it", Escaped::path(file));
     }
     let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
     Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })

@@ -4,7 +4,7 @@
 mod statistics;
 
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -104,6 +104,11 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     }
     out.flush()?;
     Ok(0)
+}
+
+/// A name as standard output may have it.
+fn shown(name: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    crate::output::name(name, io::stdout().is_terminal())
 }
 
 fn write_udev(superblock: &Superblock, out: &mut impl Write) -> io::Result<()> {
@@ -233,7 +238,7 @@ fn write_file(image: &Image, file: &Inode, path: &Path, out: &mut impl Write) ->
         FileType::Symlink => "symlink file",
     };
     out.write_all(b"Path : ")?;
-    out.write_all(path.as_os_str().as_bytes())?;
+    out.write_all(&shown(path.as_os_str().as_bytes()))?;
     writeln!(out, "\nSize: {}  On-disk size: {on_disk}  {kind}", disk.size)?;
     write!(out, "NID: {}   Links: {}   ", file.nid().get(), disk.nlink)?;
     writeln!(out, "Layout: {layout}   Compression ratio: {ratio:.2}%")?;
@@ -259,7 +264,7 @@ fn write_directory(subject: &Path, image: &Image, file: &Inode, out: &mut impl W
         let entry = entry.about(subject)?;
         let kind = entry.file_type.map_or(0, FileType::number);
         write!(out, "{:>10}    {kind}  ", entry.nid.get())?;
-        out.write_all(&entry.name)?;
+        out.write_all(&shown(&entry.name))?;
         writeln!(out)?;
     }
     Ok(())
@@ -311,7 +316,7 @@ fn write_extents(
         )?;
         count += 1;
     }
-    out.write_all(path.as_os_str().as_bytes())?;
+    out.write_all(&shown(path.as_os_str().as_bytes()))?;
     writeln!(out, ": {count} extents found")?;
     Ok(())
 }

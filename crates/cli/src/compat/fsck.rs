@@ -12,6 +12,7 @@ use crate::cmd::check::{Examined, examine, print_findings};
 use crate::cmd::extract::{FromArgs, execute};
 use crate::cmd::image::ImageArgs;
 use crate::exit::{About, FAILURE, Failure, Outcome};
+use crate::output::print_line;
 
 /// Check an EROFS image, or extract it.
 #[derive(Parser, Debug)]
@@ -133,7 +134,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
             if args.print_ratio && report.content_bytes > 0 {
                 let image = std::fs::metadata(&args.image.path).map_or(0, |metadata| metadata.len());
                 let ratio = image as f64 * 100.0 / report.content_bytes as f64;
-                println!("Compression ratio: {image} / {} ({ratio:.2}%)", report.content_bytes);
+                print_line!("Compression ratio: {image} / {} ({ratio:.2}%)", report.content_bytes)?;
             }
             Ok(if report.is_sound() { 0 } else { FAILURE })
         }

@@ -83,6 +83,7 @@ use ferofs_format::superblock::Superblock;
 pub use ferofs_format::{Algorithm, BlockSize};
 use ferofs_format::{BlockAddr, Compat, Incompat, Nid};
 
+use crate::escape::Escaped;
 use crate::{Error, Result};
 pub use amend::Target;
 pub use chunks::ChunkOptions;
@@ -254,7 +255,7 @@ pub enum Warning {
     #[error("left out: {0}")]
     Skipped(Error),
     /// An extended attribute that EROFS has no form for.
-    #[error("{}: attribute {name} left out", path.display())]
+    #[error("{}: attribute {name} left out", Escaped::path(path))]
     ForeignXattr {
         /// The file.
         path: PathBuf,
@@ -262,7 +263,7 @@ pub enum Warning {
         name: String,
     },
     /// An archive's member of a type that no standard has.
-    #[error("{}: left out: unknown type {kind:?}", path.display())]
+    #[error("{}: left out: unknown type {kind:?}", Escaped::path(path))]
     UnknownMember {
         /// The member.
         path: PathBuf,
@@ -270,7 +271,10 @@ pub enum Warning {
         kind: char,
     },
     /// An archive that ends with one block of zeroes, and not with two. What may follow is left out.
-    #[error("{}: a lone block of zeroes at byte {offset}: anything after it is left out", archive.display())]
+    #[error(
+        "{}: a lone block of zeroes at byte {offset}: anything after it is left out",
+        Escaped::path(archive)
+    )]
     LoneZeroBlock {
         /// The archive.
         archive: PathBuf,
@@ -278,7 +282,7 @@ pub enum Warning {
         offset: u64,
     },
     /// An archive without its end mark: it may have been cut short.
-    #[error("{}: no end of archive at byte {offset}: it may be incomplete", archive.display())]
+    #[error("{}: no end of archive at byte {offset}: it may be incomplete", Escaped::path(archive))]
     NoEndOfArchive {
         /// The archive.
         archive: PathBuf,

@@ -125,7 +125,7 @@ impl Reading<'_> {
             return result.map_err(|fault| members.error(Some(&path), offset, fault.into()));
         }
         for name in member.records.foreign() {
-            let name = String::from_utf8_lossy(name).into_owned();
+            let name = crate::escape::Escaped(name).to_string();
             self.warnings.push(Warning::ForeignXattr { path: as_path(&path).to_owned(), name });
         }
         let wrong = |members: &Members<'_>, fault| members.error(Some(&path), offset, fault);

@@ -268,7 +268,7 @@ impl<'a> Lister<'a> {
     fn note_foreign(&mut self, attributes: &[(Vec<u8>, Vec<u8>)], full: &Path) {
         use ferofs_format::xattr::NamePrefix;
         for (name, _) in attributes.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {
-            let name = String::from_utf8_lossy(name).into_owned();
+            let name = crate::escape::Escaped(name).to_string();
             self.warnings.push(Warning::ForeignXattr { path: full.to_owned(), name });
         }
     }

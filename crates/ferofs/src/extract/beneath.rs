@@ -1,10 +1,10 @@
 //! The target directory: opening what is below it, through no symbolic link, however long the path.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::Existing;
@@ -56,25 +56,63 @@ impl Target {
     }
 
     /// Gives the file `first` the further name `path`; false if it has that name already, and is to keep it.
-    pub(super) fn link(&self, first: &Path, path: &Path, existing: Existing) -> Result<bool> {
+    ///
+    /// `is_ours` says whether a file is what was extracted as `first`: something else may have this name, because it
+    /// was there before and was not replaced, or because another process put it there.
+    pub(super) fn link(
+        &self,
+        first: &Path,
+        path: &Path,
+        existing: Existing,
+        is_ours: impl FnOnce(FileId) -> bool,
+    ) -> Result<bool> {
         let dir_of = |path: &Path| self.open_dir(path.parent().unwrap_or(Path::new("")));
         let (from, to) = (dir_of(first)?, dir_of(path)?);
         let (old, new) = (first.file_name().unwrap_or_default(), path.file_name().unwrap_or_default());
-        let link = || rustix::fs::linkat(&from, old, &to, new, AtFlags::empty());
         let failed = |e| Error::io("link", path, e);
+        let file = open_path(&from, old).map_err(failed)?;
+        let id = FileId::of(&rustix::fs::fstat(&file).map_err(failed)?);
+        if !is_ours(id) {
+            return Err(Error::io("link", path, std::io::Error::other("its first name was not extracted")));
+        }
+        // The descriptor, and not the name, which may lead to another file by now.
+        let file = by_descriptor(file.as_fd());
+        let link = || rustix::fs::linkat(rustix::fs::CWD, &file, &to, new, AtFlags::SYMLINK_FOLLOW);
         match link() {
             Err(Errno::EXIST) if existing != Existing::Refuse => {}
             linked => return linked.map(|()| true).map_err(failed),
         }
-        let id = |dir: &OwnedFd, name: &OsStr| {
-            rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| (stat.st_dev, stat.st_ino))
-        };
-        if id(&from, old).is_ok_and(|first| id(&to, new) == Ok(first)) {
+        let there = rustix::fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|stat| FileId::of(&stat) == id) {
             return Ok(false);
         }
         rustix::fs::unlinkat(&to, new, AtFlags::empty()).map_err(|e| Error::io("replace", path, e))?;
         link().map(|()| true).map_err(failed)
     }
+}
+
+/// Which file it is, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub(super) const fn of(stat: &Stat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
+
+/// Opens what `name` is, and not what it leads to, for its attributes only.
+pub(super) fn open_path(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// A path that leads to the open file itself, even if that is a symbolic link: for the system calls that take no
+/// descriptor made by [`open_path`].
+pub(super) fn by_descriptor(file: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 fn open_beneath(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {

@@ -12,6 +12,7 @@ use crossbeam_channel::Receiver;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::beneath::open_path;
 use super::content::Content;
 use super::schedule::{Item, Job, Large, boundary};
 use super::{Existing, Extraction};
@@ -113,8 +114,22 @@ impl<'a, 'b> Worker<'a, 'b> {
                 }
             }
         }
-        self.job.set_metadata_at(&dir, name, inode, &item.path())?;
+        self.finish_special(&dir, item)?;
         Ok(true)
+    }
+
+    /// Sets the attributes of a symbolic link or special file that was just made.
+    fn finish_special(&self, dir: &OwnedFd, item: &Item) -> Result<()> {
+        let (inode, path) = (&item.file.inode, item.path());
+        let file = open_path(dir, &item.file.name).map_err(|e| Error::io("open", &path, e))?;
+        let stat = rustix::fs::fstat(&file).map_err(|e| Error::io("open", &path, e))?;
+        // These files are made by name: by now another process may have put something else there. What was just made
+        // has one name.
+        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != kind(inode.file_type()) || stat.st_nlink > 1 {
+            return Err(Error::io("open", &path, std::io::Error::other("replaced by another process")));
+        }
+        self.job.remember(inode, &stat);
+        self.job.set_metadata_of_special(file.as_fd(), inode, &path)
     }
 
     fn make_piece(&mut self, large: &Large, range: Range<u64>) {
@@ -161,7 +176,15 @@ impl<'a, 'b> Worker<'a, 'b> {
     fn create(&self, dir: &OwnedFd, item: &Item) -> Result<Option<OwnedFd>> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        self.anew(dir, item, || rustix::fs::openat(dir, item.file.name.as_os_str(), flags, mode))
+        let made =
+            self.anew(dir, item, || rustix::fs::openat(dir, item.file.name.as_os_str(), flags, mode))?;
+        if let Some(file) = &made
+            && item.file.inode.on_disk().nlink > 1
+        {
+            let stat = rustix::fs::fstat(file).map_err(|e| Error::io("open", item.path(), e))?;
+            self.job.remember(&item.file.inode, &stat);
+        }
+        Ok(made)
     }
 
     /// Does `make`, once what stands in its way is gone; nothing if that is to stay.
@@ -179,7 +202,10 @@ impl<'a, 'b> Worker<'a, 'b> {
         }
         if existing == Existing::SkipSame {
             let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
-            if stat.is_ok_and(|stat| is_same(&stat, &item.file.inode)) {
+            if let Ok(stat) = stat
+                && is_same(&stat, &item.file.inode)
+            {
+                self.job.remember(&item.file.inode, &stat);
                 return Ok(None);
             }
         }

@@ -1,17 +1,25 @@
 //! Owners, permissions, extended attributes and times of what was extracted.
 
-use std::ffi::{CString, OsStr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::CString;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::Extraction;
+use super::beneath::by_descriptor;
 use crate::error::{Error, Result};
+use crate::escape::Escaped;
 use crate::read::{FileType, Inode};
+
+/// The setuid and setgid bits.
+const SET_IDS: u16 = 0o6000;
+/// Linux's attribute for capabilities that a program gets, as by a setuid bit.
+const CAPABILITIES: &[u8] = b"security.capability";
+/// What the names of Linux's attributes for POSIX ACLs start with. An ACL is part of the permissions.
+const ACLS: &[u8] = b"system.posix_acl_";
 
 impl Extraction<'_> {
     /// Sets everything on an open file or directory. The order matters: changing the owner clears setuid
@@ -30,36 +38,45 @@ impl Extraction<'_> {
         rustix::fs::futimens(file, &times(inode)).map_err(|e| Error::io("set times", path, e))
     }
 
-    /// Sets everything on what cannot be opened: symbolic links, devices, fifos, sockets.
-    pub(super) fn set_metadata_at(
+    /// Sets everything on what cannot be opened for its content: symbolic links, devices, fifos, sockets. `file` is
+    /// open as [`open_path`](super::beneath::open_path) does it: by its name, another file could be met.
+    pub(super) fn set_metadata_of_special(
         &self,
-        dir: &OwnedFd,
-        name: &OsStr,
+        file: BorrowedFd<'_>,
         inode: &Inode,
         path: &Path,
     ) -> Result<()> {
-        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         if self.options.owners {
             let (uid, gid) = owner(inode);
-            rustix::fs::chownat(dir, name, uid, gid, nofollow).map_err(|e| Error::io("chown", path, e))?;
+            rustix::fs::chownat(file, c"", uid, gid, AtFlags::EMPTY_PATH)
+                .map_err(|e| Error::io("chown", path, e))?;
         }
+        let by_descriptor = by_descriptor(file);
         if inode.file_type() != FileType::Symlink {
             let bits = self.permissions(inode);
-            // It was made just now, as no symbolic link.
-            rustix::fs::chmodat(dir, name, Mode::from_raw_mode(bits.into()), AtFlags::empty())
+            rustix::fs::chmodat(CWD, &by_descriptor, Mode::from_raw_mode(bits.into()), AtFlags::empty())
                 .map_err(|e| Error::io("chmod", path, e))?;
         }
-        let by_fd = Path::new("/proc/self/fd").join(dir.as_fd().as_raw_fd().to_string()).join(name);
         self.each_xattr(inode, path, |name, value| {
-            rustix::fs::lsetxattr(&by_fd, name, value, XattrFlags::empty())
+            rustix::fs::setxattr(&by_descriptor, name, value, XattrFlags::empty())
         })?;
-        rustix::fs::utimensat(dir, name, &times(inode), nofollow).map_err(|e| Error::io("set times", path, e))
+        rustix::fs::utimensat(CWD, &by_descriptor, &times(inode), AtFlags::empty())
+            .map_err(|e| Error::io("set times", path, e))
     }
 
-    /// The image's permissions, or what the umask leaves of them.
+    /// The image's permissions, or what the umask leaves of them. Without the image's owner, setuid and setgid bits
+    /// would give the rights of whoever extracts.
     fn permissions(&self, inode: &Inode) -> u16 {
-        let bits = inode.on_disk().permissions;
+        let mut bits = inode.on_disk().permissions;
+        if !self.options.owners {
+            bits &= !SET_IDS;
+        }
         if self.options.permissions { bits } else { bits & 0o777 & !self.umask }
+    }
+
+    /// Whether an attribute of this name is left out: it gives rights that the options keep back.
+    fn is_left_out(&self, name: &[u8]) -> bool {
+        !self.options.owners && name == CAPABILITIES || !self.options.permissions && name.starts_with(ACLS)
     }
 
     fn each_xattr(
@@ -72,6 +89,9 @@ impl Extraction<'_> {
             return Ok(());
         }
         for xattr in self.image.xattrs(inode)? {
+            if self.is_left_out(&xattr.name) {
+                continue;
+            }
             let Ok(name) = CString::new(xattr.name) else { continue };
             match set(&name, &xattr.value) {
                 Ok(()) => {}
@@ -89,7 +109,7 @@ impl Extraction<'_> {
 }
 
 fn xattr_error(path: &Path, name: &CString, error: Errno) -> Error {
-    let name = OsStr::from_bytes(name.to_bytes()).to_string_lossy().into_owned();
+    let name = Escaped(name.to_bytes()).to_string();
     Error::Xattr { path: path.to_owned(), name, source: error.into() }
 }
 

@@ -11,6 +11,7 @@ mod acl;
 mod header;
 mod sparse;
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -25,7 +26,7 @@ use super::schedule::boundary;
 use super::walk::{File, Step, Walk};
 use super::{Complain, Options, Summary};
 use crate::error::{Error, Result};
-use crate::read::{FileType, Image, Inode, Place};
+use crate::read::{FileType, Image, Inode, Nid, Place};
 use header::{BLOCK, Header, Kind};
 use sparse::Layout;
 
@@ -65,7 +66,14 @@ pub fn write_tar(
         }
         drop((work, spare));
         scope.spawn(|| {
-            let mut feeder = Feeder { archive: &archive, works, order, parts: Vec::new(), weight: 0 };
+            let mut feeder = Feeder {
+                archive: &archive,
+                works,
+                order,
+                parts: Vec::new(),
+                weight: 0,
+                left_out: HashSet::new(),
+            };
             // It ends early when the writer is gone, who knows why.
             let _ = feeder.feed(from, name);
         });
@@ -162,6 +170,8 @@ struct Feeder<'a, 'b> {
     order: Sender<Receiver<Vec<u8>>>,
     parts: Vec<Part>,
     weight: u64,
+    /// Inodes of several names whose first one is not in the archive.
+    left_out: HashSet<Nid>,
 }
 
 impl Feeder<'_, '_> {
@@ -211,6 +221,11 @@ impl Feeder<'_, '_> {
 
     fn file(&mut self, path: &Path, file: &File, first: Option<&Path>) -> Result<(), Gone> {
         let entered = match first {
+            // A link to what is not in the archive would lead to whatever has that name where it is extracted.
+            Some(_) if self.left_out.contains(&file.inode.nid()) => {
+                let error = std::io::Error::other("its first name is not in the archive");
+                Ok(Err(Error::io("link", path, error)))
+            }
             Some(first) => {
                 let mut header = Header::new(path.as_os_str().as_bytes(), Kind::Link, &file.inode);
                 header.link = first.as_os_str().as_bytes().to_vec();
@@ -218,7 +233,12 @@ impl Feeder<'_, '_> {
             }
             None => self.inode(path, &file.inode),
         };
-        if let Err(error) = entered? {
+        let socket = file.inode.file_type() == FileType::Socket;
+        let entered = entered?;
+        if file.inode.on_disk().nlink > 1 && (entered.is_err() || socket) {
+            self.left_out.insert(file.inode.nid());
+        }
+        if let Err(error) = entered {
             self.archive.report(path, &error);
         }
         Ok(())

@@ -3,6 +3,7 @@
 //! A directory comes before what is in it; what is no directory comes before the directories beside it. Directories
 //! are kept as a tree of names and not as paths, as the paths of a deep tree are far longer than its image.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -89,6 +90,9 @@ struct Listing {
     dir: usize,
     path: PathBuf,
     cookie: DirCookie,
+    /// The last name that was taken: the format sorts names, so that a name that does not come after it may be a
+    /// duplicate.
+    last: Vec<u8>,
     /// Its directories so far.
     below: Vec<usize>,
 }
@@ -189,9 +193,17 @@ impl<'a> Walk<'a> {
         path: &std::path::Path,
     ) -> Result<Option<File>> {
         let parent = listing.dir;
-        if name.contains(&b'/') || name.contains(&0) {
+        let bad = |fault| {
             let dir = self.nodes[parent].inode.nid();
-            return Err(Corruption::new(Structure::Directory, Fault::Name).of(dir).into());
+            Err(Corruption::new(Structure::Directory, fault).of(dir).into())
+        };
+        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+            return bad(Fault::Name);
+        }
+        match name.cmp(&listing.last) {
+            Ordering::Less => return bad(Fault::NameOrder),
+            Ordering::Equal => return bad(Fault::DuplicateName),
+            Ordering::Greater => listing.last.clone_from(&name),
         }
         let bytes = path.as_os_str().as_encoded_bytes();
         if !self.select.is_all() && self.select.excludes(bytes) {
@@ -255,7 +267,13 @@ impl Iterator for Walk<'_> {
             }
             let dir = self.pending.pop()?;
             let path = self.path(DirId(dir));
-            self.listing = Some(Listing { dir, path, cookie: DirCookie::default(), below: Vec::new() });
+            self.listing = Some(Listing {
+                dir,
+                path,
+                cookie: DirCookie::default(),
+                last: Vec::new(),
+                below: Vec::new(),
+            });
             // A directory that was not asked for is there for the sake of what is in it, if that is.
             if self.nodes[dir].wanted {
                 self.announce(dir);

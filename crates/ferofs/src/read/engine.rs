@@ -39,6 +39,7 @@ use pattern::{Pattern, Patterns};
 use pins::Pins;
 use pool::Pool;
 use pressure::Pressure;
+pub use pressure::PressureFile;
 use profile::Recorder;
 use run::Run;
 use scratch::{Buffer, Scratch};
@@ -83,7 +84,12 @@ pub(super) struct Engine {
 
 impl Engine {
     /// An engine with budgets that have been fitted to the limit, for an image of such blocks, where LZ4 looks back so far.
-    pub(super) fn new(options: &EngineOptions, block_size: usize, max_distance: u16) -> Result<Self> {
+    pub(super) fn new(
+        options: &EngineOptions,
+        block_size: usize,
+        max_distance: u16,
+        pressure: Option<&PressureFile>,
+    ) -> Result<Self> {
         let memory = Arc::new(Memory::new(options.memory_limit));
         let pool = Pool::new(options.pool).map_err(|e| Error::io_unnamed("allocate the page pool", e))?;
         memory.take(pool.len());
@@ -95,7 +101,7 @@ impl Engine {
             counters: Counters::default(),
             lz4_window: ferofs_codec::lz4_window(max_distance),
             scratch: Scratch::new(pool),
-            pressure: Pressure::new(options.low_memory),
+            pressure: Pressure::new(options.low_memory, pressure),
             patterns: Patterns::default(),
             encoded: (encoded > 0).then(|| BlockCache::new(block_size, encoded, Arc::clone(&memory))),
             tails: clusters(options.tail_cache, LEAST_TAIL.min(options.tail_cache / 4)),

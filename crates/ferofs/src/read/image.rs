@@ -12,7 +12,7 @@ use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, FileOffset, Nid
 
 use super::cache::{BlockCache, Key};
 use super::engine::stats::Cause;
-use super::engine::{Engine, EngineOptions};
+use super::engine::{Engine, EngineOptions, PressureFile};
 use super::source::{Source, Window};
 use crate::error::{Corruption, Error, Locate, Result};
 
@@ -25,11 +25,19 @@ pub struct OpenOptions {
     pub verify_checksum: bool,
     /// Budgets for reading content.
     pub engine: EngineOptions,
+    /// Where to read how short memory is, for [`LowMemory::Auto`](super::LowMemory::Auto). Default: opened with the
+    /// image. A process that may open nothing when it opens the image gives the file here.
+    pub pressure: Option<PressureFile>,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { metadata_cache: 4 << 20, verify_checksum: true, engine: EngineOptions::default() }
+        Self {
+            metadata_cache: 4 << 20,
+            verify_checksum: true,
+            engine: EngineOptions::default(),
+            pressure: None,
+        }
     }
 }
 
@@ -127,7 +135,7 @@ impl Image {
         let (engine, metadata_cache) =
             options.engine.fitted(options.metadata_cache, superblock.packed.is_some());
         let max_distance = configs.lz4.map_or(LZ4_MAX_DISTANCE, |lz4| lz4.max_distance);
-        let engine = Engine::new(&engine, block_size, max_distance)?;
+        let engine = Engine::new(&engine, block_size, max_distance, options.pressure.as_ref())?;
         let cache = BlockCache::new(block_size, metadata_cache, Arc::clone(&engine.memory));
         let mut image = Self {
             superblock,

@@ -8,6 +8,8 @@ use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::exit::{About, Outcome};
+use crate::output::{json as json_text, print_line};
+use ferofs::escape::Escaped;
 
 /// `ferofs patch show`.
 pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
@@ -44,32 +46,32 @@ pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
         if files {
             value["files"] = changes.iter().map(list).collect();
         }
-        println!("{value}");
+        print_line!("{}", json_text(&value))?;
         return Ok(0);
     }
-    println!("for image      {}, state {}", uuid_text(patch.uuid()), patch.base_state());
-    println!("base           {} bytes, digest {}", patch.base_size(), hex(&patch.base_digest()));
-    println!("result         {} bytes, digest {}", patch.result_size(), hex(&patch.result_digest()));
-    println!("patch          {}", HumanBytes(patch.file_len()));
-    println!(
+    print_line!("for image      {}, state {}", uuid_text(patch.uuid()), patch.base_state())?;
+    print_line!("base           {} bytes, digest {}", patch.base_size(), hex(&patch.base_digest()))?;
+    print_line!("result         {} bytes, digest {}", patch.result_size(), hex(&patch.result_digest()))?;
+    print_line!("patch          {}", HumanBytes(patch.file_len()))?;
+    print_line!(
         "image grows by {}: {} of content, {} of metadata",
         HumanBytes(patch.result_size() - patch.base_size()),
         HumanBytes(patch.content_len()),
         HumanBytes(patch.metadata_len()),
-    );
-    println!("inodes         {} become {}", before.inodes, after.inodes);
+    )?;
+    print_line!("inodes         {} become {}", before.inodes, after.inodes)?;
     if !new_features.is_empty() {
-        println!("new features   {}", new_features.join(", "));
+        print_line!("new features   {}", new_features.join(", "))?;
     }
     for (kind, (count, bytes)) in sums(&changes) {
-        println!("{:<14} {count} files, {}", kind.name(), HumanBytes(bytes));
+        print_line!("{:<14} {count} files, {}", kind.name(), HumanBytes(bytes))?;
     }
     if files {
         let mut changes = changes;
         changes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
         for change in changes {
-            let path = String::from_utf8_lossy(&change.path).escape_debug().to_string();
-            println!("{:>12} {:<10} /{path}", change.bytes, change.kind.name());
+            let path = Escaped(&change.path);
+            print_line!("{:>12} {:<10} /{path}", change.bytes, change.kind.name())?;
         }
     }
     Ok(0)

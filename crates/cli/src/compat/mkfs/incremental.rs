@@ -11,6 +11,7 @@ use super::{Refusal, refusal};
 use crate::cmd::cancel_on_signals;
 use crate::cmd::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
+use crate::output::message;
 
 impl Args {
     /// Refuses what does not go with `--incremental`, if that is asked for.
@@ -70,7 +71,7 @@ impl Args {
         wanted.build = options;
         let added = add(&self.image, &wanted).about(&self.image)?;
         for warning in added.iter().flat_map(|added| &added.warnings) {
-            eprintln!("ferofs: {warning}");
+            message!("{warning}");
         }
         Ok(0)
     }

@@ -127,7 +127,7 @@ fn encode(
         kept.retain(|(name, _)| name != OPAQUE && name != ORIGIN);
     }
     for (name, _) in kept.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {
-        let name = String::from_utf8_lossy(name).into_owned();
+        let name = crate::escape::Escaped(name).to_string();
         warnings.push(Warning::ForeignXattr { path: path(), name });
     }
     encode_set(kept).map_err(|too_large| too_large.of(path()))

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -18,15 +19,17 @@ const SHORT: f64 = 10.0;
 pub(super) struct Pressure {
     short: AtomicBool,
     /// The kernel's file, kept open: a confined process opens nothing.
-    file: Option<File>,
+    file: Option<PressureFile>,
     start: Instant,
     /// Milliseconds from the start to the next look.
     next: AtomicU64,
 }
 
 impl Pressure {
-    pub(super) fn new(low_memory: LowMemory) -> Self {
-        let file = if low_memory == LowMemory::Auto { open() } else { None };
+    /// Reads `file`, or what this process can open now, if pressure is to be watched.
+    pub(super) fn new(low_memory: LowMemory, file: Option<&PressureFile>) -> Self {
+        let auto = low_memory == LowMemory::Auto;
+        let file = auto.then(|| file.cloned().or_else(PressureFile::open)).flatten();
         let short = AtomicBool::new(low_memory == LowMemory::Always);
         Self { short, file, start: Instant::now(), next: AtomicU64::new(0) }
     }
@@ -46,19 +49,26 @@ impl Pressure {
             return false;
         }
         let mut text = [0; 256];
-        let Ok(len) = file.read_at(&mut text, 0) else { return false };
+        let Ok(len) = file.0.read_at(&mut text, 0) else { return false };
         let short = some_avg10(&text[..len]).is_some_and(|share| share >= SHORT);
         !self.short.swap(short, Relaxed) && short
     }
 }
 
-/// Pressure of this process's cgroup (version 2), or of the system.
-fn open() -> Option<File> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = own.lines().find_map(|line| line.strip_prefix("0::/"));
-    let cgroup = group.map(|group| PathBuf::from("/sys/fs/cgroup").join(group).join("memory.pressure"));
-    let files = [cgroup, Some(PathBuf::from("/proc/pressure/memory"))];
-    files.into_iter().flatten().find_map(|path| File::open(path).ok())
+/// The kernel's file that tells how short memory is, open.
+#[derive(Clone, Debug)]
+pub struct PressureFile(Arc<File>);
+
+impl PressureFile {
+    /// Opens that of this process's cgroup (version 2), or of the system; `None` where the kernel has neither.
+    #[must_use]
+    pub fn open() -> Option<Self> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let group = own.lines().find_map(|line| line.strip_prefix("0::/"));
+        let cgroup = group.map(|group| PathBuf::from("/sys/fs/cgroup").join(group).join("memory.pressure"));
+        let files = [cgroup, Some(PathBuf::from("/proc/pressure/memory"))];
+        files.into_iter().flatten().find_map(|path| File::open(path).ok()).map(|file| Self(Arc::new(file)))
+    }
 }
 
 /// The share of the last ten seconds that some task waited for memory, in percent. Source: Linux's psi.rst.
@@ -80,7 +90,8 @@ mod tests {
         assert_eq!(some_avg10(TEXT.as_bytes()), Some(12.5));
         assert_eq!(some_avg10(b"full avg10=1.00"), None);
         let room = tempfile::NamedTempFile::new().unwrap();
-        let pressure = Pressure { file: Some(room.reopen().unwrap()), ..Pressure::new(LowMemory::Never) };
+        let file = PressureFile(Arc::new(room.reopen().unwrap()));
+        let pressure = Pressure::new(LowMemory::Auto, Some(&file));
         std::fs::write(room.path(), TEXT).unwrap();
         assert!(pressure.became_short() && pressure.is_short());
         assert!(!pressure.became_short(), "it is not time to look again");
@@ -91,7 +102,7 @@ mod tests {
 
     #[test]
     fn told_is_told() {
-        assert!(Pressure::new(LowMemory::Always).is_short());
-        assert!(!Pressure::new(LowMemory::Never).is_short());
+        assert!(Pressure::new(LowMemory::Always, None).is_short());
+        assert!(!Pressure::new(LowMemory::Never, None).is_short());
     }
 }

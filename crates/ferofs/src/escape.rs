@@ -1,0 +1,60 @@
+//! Text that cannot steer a terminal: names come from images and archives that anybody may have made.
+
+use std::fmt::{self, Write as _};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Shows bytes as text: control characters, what changes the direction of text, and what is no UTF-8 become `\xNN`, one
+/// for each byte.
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<'a>(pub &'a [u8]);
+
+impl<'a> Escaped<'a> {
+    /// Shows a path.
+    #[must_use]
+    pub fn path(path: &'a Path) -> Self {
+        Self(path.as_os_str().as_bytes())
+    }
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if steers(c) {
+                    escape(c.encode_utf8(&mut [0; 4]).as_bytes(), f)?;
+                } else {
+                    f.write_char(c)?;
+                }
+            }
+            escape(chunk.invalid(), f)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a terminal may take the character as a command: control characters, line and paragraph separators, and marks
+/// that change the direction of text, which can make a name look like another.
+#[must_use]
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escape(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        let name = "a\x1b[31m\n\u{9b}2J\u{202e}gpj.exe\u{2066}\u{7f}\u{e4} \\".as_bytes();
+        let text = Escaped(&[name, b"\xff\xc3"].concat()).to_string();
+        let expected =
+            "a\\x1b[31m\\x0a\\xc2\\x9b2J\\xe2\\x80\\xaegpj.exe\\xe2\\x81\\xa6\\x7f\u{e4} \\\\xff\\xc3";
+        assert_eq!(text, expected);
+    }
+}
