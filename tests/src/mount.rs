@@ -64,8 +64,9 @@ impl Mount {
             .stderr(Stdio::piped())
             .spawn()?;
         let start = Instant::now();
-        // The directory's device changes when something is mounted on it.
-        while device(dir).is_ok_and(|now| now == before) {
+        // The directory's device changes when something is mounted on it. A daemon that refuses its image leaves a mount
+        // without a server for a moment: that gives errors.
+        while !device(dir).is_ok_and(|now| now != before) {
             if let Some(status) = daemon.try_wait()? {
                 return Err(io::Error::other(format!("{status}: {}", stderr_of(&mut daemon))));
             }

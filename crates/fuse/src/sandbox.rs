@@ -240,6 +240,8 @@ fn allowed() -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::Pid;
+
     use super::*;
 
     /// In a thread of its own: restrictions cannot be taken off again.
@@ -252,7 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_be_executed_or_connected() {
+    fn nothing_can_be_executed_connected_or_signalled() {
+        let own = Pid::from_raw(1).unwrap_or_else(rustix::process::getpid);
+        assert_eq!(restricted(move || rustix::process::test_kill_process(own)), Err(Errno::PERM));
         let run = restricted(|| std::process::Command::new("/bin/true").spawn().map(drop));
         assert_eq!(run.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         let listen = restricted(|| std::net::TcpListener::bind("127.0.0.1:0").map(drop));

@@ -1,8 +1,11 @@
 //! Options, exit codes, errors, and what is left behind after them.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -10,6 +13,7 @@ use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Run, ferofs, need, tree};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::forge::{Forge, I_XATTR_ICOUNT};
 use crate::stage::Stage;
 
 /// Offset of the superblock, and fields in it (FORMAT.md 1).
@@ -61,6 +65,107 @@ fn output_to_a_pipe_is_quiet() {
     let outcome = ferofs().arg("build").args([stage.source(), stage.path("image")]).run().success();
     assert_eq!(outcome.stderr, "");
     assert!(!outcome.stdout.iter().any(|byte| b"\r\x1b".contains(byte)), "no progress bar in a pipe");
+}
+
+/// Commands that write results to standard output, and their exit codes when that fails.
+fn talkers(stage: &Stage, image: &Path) -> Vec<(Run, i32)> {
+    let line = |name: &str, args: &[&str]| {
+        let program = stage.path(name);
+        if !program.exists() {
+            symlink(ferofs_path(), &program).unwrap();
+        }
+        Run::new(program).args(args).arg(image)
+    };
+    let other = stage.path("other");
+    fs::create_dir_all(&other).unwrap();
+    vec![
+        (line("ferofs", &["check"]), 8),
+        (line("ferofs", &["check", "--json"]), 8),
+        (line("ferofs", &["ls", "-R"]), 2),
+        (line("ferofs", &["ls", "--json"]), 2),
+        (line("ferofs", &["cat"]).arg("files/text/4097"), 2),
+        (line("ferofs", &["inspect"]), 2),
+        (line("ferofs", &["inspect", "--json"]), 2),
+        (line("ferofs", &["diff"]).arg(&other), 2),
+        (line("ferofs", &["extract", "--tar", "-"]), 2),
+        (line("ferofs", &["patch", "log"]), 2),
+        (line("dump.erofs", &[]), 2),
+        (line("dump.erofs", &["--path=/", "--ls"]), 2),
+        (line("fsck.erofs", &["-p"]), 2),
+        (Run::new(ferofs_path()).args(["completions", "bash"]), 2),
+        (Run::new(ferofs_path()).args(["links", "--force"]).arg(&other), 2),
+    ]
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error_to_tell() {
+    let stage = Stage::new(&tree::Options::small());
+    let image = stage.build("image", ["--compress", "lz4"]);
+    for (talker, _) in talkers(&stage, &image) {
+        let mut command = talker.command();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{command:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{command:?}");
+    }
+}
+
+#[test]
+fn a_full_standard_output_is_an_error() {
+    let stage = Stage::new(&tree::Options::small());
+    let image = stage.build("image", ["--compress", "lz4"]);
+    for (talker, code) in talkers(&stage, &image) {
+        let mut command = talker.command();
+        let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = command.stdin(Stdio::null()).stdout(full()).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{command:?}: {said}");
+        assert!(
+            said.contains("No space left on device") && !said.contains("panicked"),
+            "{command:?}: {said}"
+        );
+    }
+    // Nor does it matter that messages cannot be written.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = Command::new(ferofs_path()).args(["check", "/dev/null"]).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(4));
+}
+
+#[test]
+fn names_do_not_steer_a_terminal() {
+    let stage = Stage::bare();
+    let name = OsStr::from_bytes(b"a\x1b[31m\xe2\x80\xaeb\n\xff");
+    let shown = "a\\x1b[31m\\xe2\\x80\\xaeb\\x0a\\xff";
+    fs::create_dir(stage.source().join(name)).unwrap();
+    fs::write(stage.source().join(name).join("file"), "content").unwrap();
+    let image = stage.build("image", ["-T0"]);
+    // Messages, of the library and of commands.
+    ferofs().arg("extract").args([&image, &stage.path("target")]).run().success();
+    let again = ferofs().arg("extract").args([&image, &stage.path("target")]).run().failure(1);
+    let missing = ferofs().arg("cat").arg(&image).arg(name).run().failure(1);
+    let mut forged = Forge::new(fs::read(&image).unwrap());
+    let dir =
+        forged.dirents(forged.root()).into_iter().find(|d| forged.bytes[d.name.clone()] == *name.as_bytes());
+    let inode = forged.inode(dir.unwrap().nid);
+    forged.put(inode + I_XATTR_ICOUNT, 0xffff, 2);
+    let damaged = stage.path(OsStr::from_bytes(b"image\x1b]0;").to_str().unwrap());
+    fs::write(&damaged, &forged.bytes).unwrap();
+    let found = ferofs().arg("check").arg(&damaged).run().failure(4);
+    for outcome in [&again, &missing, &found] {
+        assert!(outcome.stderr.contains(shown), "{}", outcome.stderr);
+        assert!(!outcome.stderr.contains(['\x1b', '\u{202e}']), "{}", outcome.stderr);
+    }
+    // A program gets names as they are; a terminal does not.
+    let listed = ferofs().arg("ls").arg(&image).run().success().stdout;
+    assert_eq!(listed, [name.as_bytes(), b"\n"].concat());
+    let json = ferofs().args(["ls", "--json"]).arg(&image).run().success().stdout;
+    assert!(!String::from_utf8(json).unwrap().contains(['\x1b', '\u{202e}']));
+    let Some(script) = need::tool("script", "the output of ls on a terminal") else { return };
+    let line = format!("{} ls {}", ferofs_path().display(), image.display());
+    let listed = Run::new(script).args(["-qec", &line, "/dev/null"]).run().success().stdout;
+    assert_eq!(String::from_utf8(listed).unwrap().trim_end(), shown);
 }
 
 #[test]

@@ -406,6 +406,96 @@ fn readers_that_are_killed_leave_nothing_behind() {
 }
 
 #[test]
+fn a_daemon_is_confined_in_all_its_threads() {
+    if !need::fuse("the FUSE daemon's sandbox") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options::small());
+    let image = small_image(&stage);
+    let mount = mounted(&stage, &image);
+    fs::read(mount.path().join("files/text/4097")).unwrap();
+    let daemon = PathBuf::from(format!("/proc/{}/task", mount.daemon_id().unwrap()));
+    let threads: Vec<_> = fs::read_dir(daemon).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(threads.len() > 2);
+    for thread in threads {
+        let status = fs::read_to_string(thread.join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_start_matches(':').split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(field("NoNewPrivs"), ["1"], "{status}");
+        assert_eq!(field("Seccomp"), ["2"], "{status}");
+        for set in ["CapEff", "CapPrm", "CapInh"] {
+            assert_eq!(field(set), ["0000000000000000"], "{status}");
+        }
+        if need::is_root() {
+            assert_eq!([field("Uid"), field("Gid")], [["65533"; 4], ["65533"; 4]], "{status}");
+            assert_eq!(field("Groups"), [""; 0], "{status}");
+        }
+    }
+}
+
+#[test]
+fn nothing_of_an_image_is_read_before_the_sandbox() {
+    let what = "the beginning of the FUSE daemon's sandbox";
+    let Some(strace) = need::tool("strace", what) else { return };
+    if !need::fuse(what) {
+        return;
+    }
+    let stage = Stage::new(&tree::Options::small());
+    let image = small_image(&stage);
+    let patch = stage.path("patch");
+    fs::write(stage.source().join("new"), "new").unwrap();
+    ferofs().args(["patch", "create"]).args([&image, &stage.source()]).arg("-o").arg(&patch).run().success();
+    let dir = stage.directory("mount");
+    let profile = stage.path("profile");
+    let recorded =
+        Mount::fuse_with(ferofs_path(), &["--record-profile".as_ref(), profile.as_os_str()], &image, &dir);
+    let recorded = recorded.unwrap();
+    fs::read(recorded.path().join("files/text/4097")).unwrap();
+    assert_eq!(recorded.unmount().unwrap().0, Some(0));
+
+    let log = stage.path("log");
+    let mut traced = std::process::Command::new(strace)
+        .args(["-f", "-y", "-qq", "-o"])
+        .arg(&log)
+        .args([
+            "-e",
+            "trace=read,pread64,preadv,preadv2,mmap,seccomp,landlock_restrict_self,setresuid,capset",
+        ])
+        .arg(ferofs_path())
+        .args(["mount", "--fuse", "--patch"])
+        .arg(&patch)
+        .arg("--pin")
+        .arg(&profile)
+        .args([&image, &dir])
+        .spawn()
+        .unwrap();
+    // Once the patch's file is there, the image is served.
+    assert!(eventually(|| dir.join("new").exists()));
+    let mount = Mount::adopt(&dir);
+    assert_eq!(fs::read(mount.path().join("new")).unwrap(), b"new");
+    mount.unmount().unwrap();
+    traced.wait().unwrap();
+    let log = fs::read_to_string(log).unwrap();
+    let calls: Vec<&str> = log.lines().collect();
+    let reads = |path: &Path| {
+        let path = format!("<{}>", path.display());
+        calls
+            .iter()
+            .position(|call| call.contains("read") && call.contains(&path))
+            .unwrap_or_else(|| panic!("{path}: {log}"))
+    };
+    let last = |name: &str| calls.iter().rposition(|call| call.contains(name));
+    let first_read = [&image, &patch, &profile].map(|path| reads(path)).into_iter().min().unwrap();
+    for name in ["seccomp(", "landlock_restrict_self(", "setresuid(", "capset("] {
+        // Others than root stay who they are; some kernels have no Landlock.
+        let needed = name == "seccomp(" || name == "capset(" || name == "setresuid(" && need::is_root();
+        assert!(last(name).map_or(!needed, |at| at < first_read), "{name}, {first_read}: {log}");
+    }
+}
+
+#[test]
 fn errors_of_opening_come_before_the_mount() {
     if !need::fuse("bad images and FUSE") {
         return;

@@ -8,10 +8,11 @@ use ferofs_tests::compare::{self, Field, compare};
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Run, ferofs, tree};
+use ferofs_tests::{Run, ferofs, need, tree, xattr};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::corrupt::{command, judge};
-use crate::forge::{Forge, I_U};
+use crate::forge::{Forge, I_U, I_XATTR_ICOUNT};
 use crate::peers::programs;
 use crate::stage::{Stage, same};
 
@@ -309,6 +310,129 @@ fn fragments_come_out_whole() {
             fs::remove_dir_all(target).unwrap();
         }
     }
+}
+
+#[test]
+fn duplicate_names_change_nothing_outside() {
+    if !need::root("special files with any mode") {
+        return;
+    }
+    let stage = Stage::bare();
+    let outside = stage.path("outside");
+    fs::write(&outside, "outside").unwrap();
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o600)).unwrap();
+    const COUNT: usize = 128;
+    for number in 0..COUNT {
+        let fifo = stage.source().join(format!("a{number:03}"));
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        fs::set_permissions(&fifo, fs::Permissions::from_mode(0o6777)).unwrap();
+        symlink(&outside, stage.source().join(format!("b{number:03}"))).unwrap();
+    }
+    let image = stage.build("image", ["-T0"]);
+    let mut forged = Forge::new(fs::read(&image).unwrap());
+    for number in 0..COUNT {
+        rename(&mut forged, &format!("b{number:03}"), format!("a{number:03}").as_bytes());
+    }
+    fs::write(&image, &forged.bytes).unwrap();
+    ferofs().arg("check").arg(&image).run().failure(4);
+    for option in ["--overwrite", "--skip-existing", "--quiet"] {
+        let target = stage.path("target");
+        let outcome = ferofs().args(["extract", option]).args([&image, &target]).run().failure(1);
+        assert!(outcome.stderr.contains("name"), "{}", outcome.stderr);
+        assert_eq!(fs::metadata(&outside).unwrap().mode() & 0o7777, 0o600, "{option}");
+        assert_eq!(names(&target).len(), COUNT, "{option}");
+        assert!(!target.join("a000").is_symlink(), "the first of a name stays");
+        fs::remove_dir_all(target).unwrap();
+    }
+    // An archive has no name twice either, as its reader would do the same.
+    let tar = stage.path("tar");
+    ferofs().args(["extract", "--tar"]).args([&tar, &image]).run().failure(1);
+    let listed = Run::new("tar").arg("-tf").arg(&tar).run().success();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), COUNT + 1);
+}
+
+#[test]
+fn what_was_refused_gets_no_further_names() {
+    let stage = Stage::bare();
+    fs::write(stage.source().join("first"), "image").unwrap();
+    fs::hard_link(stage.source().join("first"), stage.source().join("second")).unwrap();
+    symlink("first", stage.source().join("third")).unwrap();
+    Run::new("ln").args([stage.source().join("third"), stage.source().join("fourth")]).run().success();
+    let image = stage.build("image", ["-T0"]);
+    let target = stage.directory("target");
+    fs::write(target.join("first"), "not of the image").unwrap();
+    fs::write(target.join("fourth"), "not of the image").unwrap();
+    ferofs().arg("extract").args([&image, &target]).run().failure(1);
+    assert_eq!(names(&target), ["first", "fourth"]);
+    assert_eq!(fs::metadata(target.join("first")).unwrap().nlink(), 1);
+    // What is replaced, or is the same already, does get them.
+    for option in ["--overwrite", "--skip-existing"] {
+        ferofs().args(["extract", option]).args([&image, &target]).run().success();
+        stage.assert_shown(&target);
+    }
+}
+
+#[test]
+fn without_owners_nothing_gives_their_rights() {
+    if !need::root("setuid files of others") {
+        return;
+    }
+    let stage = Stage::bare();
+    for (name, mode) in [("file", 0o6755), ("dir", 0o3777), ("fifo", 0o6711)] {
+        let path = stage.source().join(name);
+        match name {
+            "dir" => fs::create_dir(&path).unwrap(),
+            "fifo" => mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).unwrap(),
+            _ => fs::write(&path, name).unwrap(),
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let capabilities = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let source = fs::File::open(stage.source()).unwrap();
+    let has_capabilities = xattr::set(&source, b"file", b"security.capability", &capabilities).is_ok();
+    let image = stage.build("image", ["-T0"]);
+    let kept = stage.extract(&image, "kept");
+    let mode = |path: PathBuf| fs::symlink_metadata(path).unwrap().mode() & 0o7777;
+    let modes = |dir: &Path| ["dir", "fifo", "file"].map(|name| mode(dir.join(name)));
+    assert_eq!(modes(&kept), [0o3777, 0o6711, 0o6755]);
+    let left = stage.path("left");
+    ferofs().args(["extract", "--no-preserve-owner"]).args([&image, &left]).run().success();
+    assert_eq!(modes(&left), [0o1777, 0o711, 0o755]);
+    let program = stage.path("fsck.erofs");
+    symlink(ferofs_path(), &program).unwrap();
+    let fsck = stage.path("fsck");
+    let line = ["--no-preserve-owner", "--preserve-perms", "--xattrs"];
+    Run::new(&program)
+        .arg(format!("--extract={}", path(&stage, "fsck")))
+        .args(line)
+        .arg(&image)
+        .run()
+        .success();
+    assert_eq!(modes(&fsck), [0o1777, 0o711, 0o755]);
+    for dir in [&left, &fsck] {
+        let listed = xattr::all(&fs::File::open(dir).unwrap(), b"file").unwrap();
+        assert!(!has_capabilities || listed.is_empty(), "{listed:?}");
+    }
+}
+
+#[test]
+fn an_archive_has_no_links_to_what_it_lacks() {
+    let stage = Stage::bare();
+    fs::write(stage.source().join("first"), Content::Text.bytes(40_000, &mut Rng::new(3))).unwrap();
+    fs::hard_link(stage.source().join("first"), stage.source().join("second")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(stage.source().join("socket")).unwrap();
+    fs::hard_link(stage.source().join("socket"), stage.source().join("socket again")).unwrap();
+    let image = stage.build("image", ["--compress", "lz4"]);
+    let mut forged = Forge::new(fs::read(&image).unwrap());
+    let nid = forged.find("first").nid;
+    // Attributes beyond the image: the first name cannot be put into an archive.
+    let inode = forged.inode(nid);
+    forged.put(inode + I_XATTR_ICOUNT, 0xffff, 2);
+    fs::write(&image, &forged.bytes).unwrap();
+    let tar = stage.path("tar");
+    ferofs().args(["extract", "--tar"]).args([&tar, &image]).run().failure(1);
+    let listed = Run::new("tar").arg("-tf").arg(&tar).run().success();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap(), "./\n");
 }
 
 /// Gives a name of the root another one of the same length.

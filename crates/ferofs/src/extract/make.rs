@@ -119,7 +119,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 
     /// Sets the attributes of a symbolic link or special file that was just made.
-    fn finish_special(&self, dir: &OwnedFd, item: &Item) -> Result<()> {
+    pub(super) fn finish_special(&self, dir: &OwnedFd, item: &Item) -> Result<()> {
         let (inode, path) = (&item.file.inode, item.path());
         let file = open_path(dir, &item.file.name).map_err(|e| Error::io("open", &path, e))?;
         let stat = rustix::fs::fstat(&file).map_err(|e| Error::io("open", &path, e))?;
