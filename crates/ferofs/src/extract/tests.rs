@@ -50,6 +50,55 @@ fn comes_out_as_it_went_in() {
 }
 
 #[test]
+fn attributes_do_not_follow_a_link_that_took_the_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, target) = (dir.path().join("source"), dir.path().join("target"));
+    let outside = dir.path().join("outside");
+    for path in [&source, &target] {
+        fs::create_dir_all(path).unwrap();
+    }
+    fs::write(&outside, "outside").unwrap();
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o600)).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        source.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    fs::set_permissions(source.join("fifo"), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = dir.path().join("image");
+    build::build(&build::Options::new(&source), &path).unwrap();
+    let image = Image::open(crate::read::FileSource::open(&path, 0).unwrap()).unwrap();
+    let inode = image.resolve("/fifo".as_ref(), false).unwrap();
+
+    let options = Options::default();
+    let job = Extraction {
+        image: &image,
+        options: &options,
+        complain: &|_, _| {},
+        target: Target::create(&target).unwrap(),
+        umask: 0,
+        foreign_xattrs: AtomicBool::new(false),
+        made: Mutex::default(),
+    };
+    let worker = Worker::new(&job);
+    let here = job.target.open_dir(Path::new("")).unwrap();
+    let item = Item { dir: Path::new("").into(), file: File { name: "fifo".into(), inode, first: None } };
+    // As if another process had been there between making the fifo and this.
+    symlink(&outside, target.join("fifo")).unwrap();
+    worker.finish_special(&here, &item).unwrap_err();
+    fs::remove_file(target.join("fifo")).unwrap();
+    fs::write(target.join("other"), "other").unwrap();
+    fs::hard_link(target.join("other"), target.join("fifo")).unwrap();
+    worker.finish_special(&here, &item).unwrap_err();
+    for path in [&outside, &target.join("other")] {
+        assert_ne!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o777);
+    }
+}
+
+#[test]
 fn a_symbolic_link_in_the_target_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let (source, target) = (dir.path().join("source"), dir.path().join("target"));
