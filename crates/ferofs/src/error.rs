@@ -158,9 +158,38 @@ pub enum Error {
     /// A patch, or an image's history, cannot be used.
     #[error(transparent)]
     Patch(#[from] crate::patch::PatchFault),
+    /// Changing an image failed after its first write.
+    #[error("{cause}; {left}")]
+    Unfinished {
+        /// Why it failed.
+        cause: Box<Error>,
+        /// The state of the image.
+        left: Left,
+    },
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// The state of an image after a change that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Left {
+    /// What was written was taken back.
+    #[error("the image is as before")]
+    AsBefore,
+    /// The superblock is the old one; bytes that were written could not be taken back.
+    #[error(
+        "the image shows the old tree; bytes that it does not use were written and could not be restored: the next change \
+         of the image, or `ferofs patch repair`, removes them"
+    )]
+    Remains,
+    /// The superblock's sector could not be written, and the old one could not be written back.
+    #[error(
+        "the superblock may be the old one, the new one, or damaged: `ferofs patch log` shows the image's state, and \
+         `ferofs patch repair` restores a damaged superblock"
+    )]
+    EitherSuperblock,
 }
 
 impl Error {
@@ -172,6 +201,11 @@ impl Error {
     /// An I/O failure of `action` on something without a name.
     pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
         Self::Io { action, path: None, source: source.into() }
+    }
+
+    /// The same failure, of a change that left an image in the state `left`.
+    pub(crate) fn unfinished(self, left: Left) -> Self {
+        Self::Unfinished { cause: Box::new(self), left }
     }
 
     /// The broken rule, when the image is to blame.

@@ -27,4 +27,4 @@ pub mod read;
 mod sparse;
 mod walk;
 
-pub use error::{Corruption, Error, Result};
+pub use error::{Corruption, Error, Left, Result};

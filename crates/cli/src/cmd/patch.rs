@@ -12,7 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Subcommand;
 use ferofs::build::{Exclude, Input, build};
 use ferofs::patch::{
-    CreateOptions, Created, Encoding, FileMedium, Patch, add, apply, create, log, rollback, squash_options,
+    Beyond, CreateOptions, Created, Encoding, FileMedium, Patch, Repaired, add, apply, create, log, repair,
+    rollback, squash_options,
 };
 use ferofs::read::{FileSource, Image};
 
@@ -37,6 +38,7 @@ enum Command {
     Apply(ApplyArgs),
     Log(LogArgs),
     Rollback(RollbackArgs),
+    Repair(RepairArgs),
     Squash(Box<SquashArgs>),
 }
 
@@ -54,6 +56,21 @@ struct EncodingArgs {
     /// Number of worker threads; nothing depends on it [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
+}
+
+/// What becomes of bytes behind the image.
+#[derive(clap::Args)]
+struct BeyondArgs {
+    /// Overwrite data that stands behind the image in its file or on its device, where the image grows: a footer, a hash
+    /// tree, another archive. It is lost, also when the change fails
+    #[arg(long)]
+    grow_over: bool,
+}
+
+impl BeyondArgs {
+    const fn beyond(&self) -> Beyond {
+        if self.grow_over { Beyond::Overwrite } else { Beyond::Keep }
+    }
 }
 
 /// What is new, and how it is told of.
@@ -131,6 +148,9 @@ struct AddArgs {
 
     #[command(flatten)]
     how: HowArgs,
+
+    #[command(flatten)]
+    beyond: BeyondArgs,
 }
 
 /// Tell what a patch is for, how large it is, and why
@@ -160,6 +180,9 @@ struct ApplyArgs {
     /// The patch
     #[arg(value_name = "PATCH")]
     patch: PathBuf,
+
+    #[command(flatten)]
+    beyond: BeyondArgs,
 }
 
 /// List the states that an image was in
@@ -184,6 +207,19 @@ struct RollbackArgs {
     /// The state's number, as of `ferofs patch log` [default: the one before]
     #[arg(long, value_name = "N")]
     to: Option<u64>,
+
+    #[command(flatten)]
+    beyond: BeyondArgs,
+}
+
+/// Restore a damaged superblock from the image's history, and remove what an interrupted change left
+///
+/// For images that were patched, or whose first patch was interrupted: others have no record of their superblock.
+#[derive(clap::Args)]
+struct RepairArgs {
+    /// The image: a file or a block device
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
 }
 
 /// Write a fresh image of what an image shows, without its history
@@ -209,6 +245,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Command::Apply(args) => run_apply(args),
         Command::Log(args) => run_log(args),
         Command::Rollback(args) => run_rollback(args),
+        Command::Repair(args) => run_repair(args),
         Command::Squash(args) => run_squash(args),
     }
 }
@@ -229,7 +266,7 @@ fn run_add(args: &AddArgs) -> Outcome {
         return Err(Failure::about(&args.source, "neither a directory nor a tar archive: see ferofs build"));
     }
     cancel_on_signals(&options.build.cancel)?;
-    match add(&args.image, &options).about(&args.image)? {
+    match add(&args.image, &options, args.beyond.beyond()).about(&args.image)? {
         Some(added) => tell(&added, args.how.json)?,
         None if args.how.json => print_line!("null")?,
         None if std::io::stdout().is_terminal() => print_line!("nothing new")?,
@@ -272,7 +309,7 @@ fn run_apply(args: &ApplyArgs) -> Outcome {
     cancel_on_signals(&cancel)?;
     let patch = Patch::open(&args.patch).about(&args.patch)?;
     let medium = FileMedium::open(&args.image).about(&args.image)?;
-    apply(&medium, &patch, &cancel).about(&args.image)?;
+    apply(&medium, &patch, args.beyond.beyond(), &cancel).about(&args.image)?;
     Ok(0)
 }
 
@@ -288,9 +325,19 @@ fn run_rollback(args: &RollbackArgs) -> Outcome {
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let time = source_date_epoch()?.unwrap_or(i64::try_from(now).unwrap_or(i64::MAX));
-    let state = rollback(&medium, args.to, time).about(&args.image)?;
+    let state = rollback(&medium, args.to, args.beyond.beyond(), time).about(&args.image)?;
     if std::io::stdout().is_terminal() {
         print_line!("back in state {state}")?;
+    }
+    Ok(0)
+}
+
+fn run_repair(args: &RepairArgs) -> Outcome {
+    let medium = FileMedium::open(&args.image).about(&args.image)?;
+    match repair(&medium).about(&args.image)? {
+        Repaired::Nothing => print_line!("nothing to repair")?,
+        Repaired::Remains => print_line!("removed what an interrupted change left")?,
+        Repaired::Superblock(state) => print_line!("restored the superblock of state {state}")?,
     }
     Ok(0)
 }

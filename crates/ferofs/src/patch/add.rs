@@ -3,19 +3,21 @@
 
 use std::path::Path;
 
-use super::apply::{FileMedium, apply};
+use super::apply::apply;
+use super::commit::Beyond;
 use super::create::{CreateOptions, Created, make};
+use super::medium::FileMedium;
 use super::{Patch, PatchFault};
 use crate::build::output::{Output, file_id};
 use crate::{Error, Result};
 
 /// Makes `image` show its tree with the sources of `options` laid over it: files replace those of the same name, directories
 /// keep what they have. `None` if it shows just that already. The image is the old one or the new one at any time, and can go
-/// back, see [`super::rollback`].
+/// back, see [`super::rollback`]. `beyond` says what becomes of bytes that stand behind the image.
 ///
 /// # Errors
 /// As [`super::create`] and [`apply`].
-pub fn add(image: &Path, options: &CreateOptions) -> Result<Option<Created>> {
+pub fn add(image: &Path, options: &CreateOptions, beyond: Beyond) -> Result<Option<Created>> {
     let mut options = options.clone();
     options.build.below = Some(image.to_owned());
     // From here on nobody else changes it.
@@ -28,6 +30,6 @@ pub fn add(image: &Path, options: &CreateOptions) -> Result<Option<Created>> {
         created => created?,
     };
     let patch = Patch::new(Box::new(output.appended(0)?))?;
-    apply(&medium, &patch, &options.build.cancel)?;
+    apply(&medium, &patch, beyond, &options.build.cancel)?;
     Ok(Some(created))
 }

@@ -17,6 +17,7 @@ use super::digest::Pieces;
 use super::fate::{Fate, Fates, Pair};
 use super::file::{self, Change, Header};
 use super::history::{History, Origin, RECORD, Record};
+use super::journal::Clean;
 use super::metadata::NewMetadata;
 use super::overlay::Overlay;
 use super::payload::{self, Resemblance};
@@ -119,8 +120,9 @@ pub(super) fn make(
     temporary: &Path,
     output: &mut Output,
 ) -> Result<Created> {
-    let base: Arc<dyn Source> = Arc::new(FileSource::open(old, 0)?);
-    let front = Front::read(&*base)?;
+    let file = FileSource::open(old, 0)?;
+    let front = Front::read(&file)?;
+    let base: Arc<dyn Source> = Arc::new(Clean::new(file, &front)?);
     if front.superblock().extra_devices > 0 {
         return Err(Error::Patch(PatchFault::Devices));
     }
@@ -264,6 +266,7 @@ impl Maker<'_> {
             previous: self.history.end(),
             before: self.front.sector(),
             after: sector,
+            root: written.free_root.as_ref().map_or((0, 0), |(pos, bytes)| (*pos, bytes.len() as u32)),
         };
         output.pad_to(end - RECORD)?;
         output.append(&record.to_bytes())?;

@@ -47,7 +47,7 @@ pub enum PatchFault {
     #[error("the image is not the patch's base: some of its bytes were changed")]
     BaseChanged,
     /// The image, with what was appended, is not what was meant to come out.
-    #[error("what was written is not what the patch describes; the image is as before")]
+    #[error("what was written is not what the patch describes")]
     ResultDiffers,
     /// A device that is too small.
     #[error("the patched image has {needed} bytes; there is room for {available}")]
@@ -57,6 +57,20 @@ pub enum PatchFault {
         /// Bytes of the device.
         available: u64,
     },
+    /// Foreign bytes stand where the image would grow.
+    #[error(
+        "the image ends at byte {end}, but its file or device holds other data from byte {pos} on, which would be \
+         overwritten: --grow-over allows that"
+    )]
+    Beyond {
+        /// Bytes of the image.
+        end: u64,
+        /// The first byte behind it that is not zero.
+        pos: u64,
+    },
+    /// No record of a history tells what the superblock was.
+    #[error("the superblock is damaged, and the image has no record of a patch that fits it")]
+    NoRecord,
     /// No inode near the image's start is free, and the superblock has 16 bits for the root's number.
     #[error("no room for another root directory near the start of the metadata: squash the image first")]
     NoRootSlot,

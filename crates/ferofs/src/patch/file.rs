@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::PatchFault;
 use super::digest::Digest;
-use super::sector::{SECTOR, Sector};
+use super::sector::{SECTOR, SECTOR_POS, Sector, covered_end};
 use crate::read::{FileSource, Source};
 use crate::{Error, Result};
 
@@ -377,7 +377,7 @@ impl Patch {
             }
         }
         if let Some((pos, bytes)) = &header.root
-            && (*pos < super::sector::SECTOR_POS + SECTOR as u64
+            && (*pos < first_slot(&header.base_sector)
                 || ends(*pos, bytes.len() as u64).is_none_or(|end| end > header.base_size))
         {
             return fault("the root's inode is outside of the base");
@@ -520,6 +520,12 @@ impl Patch {
         }
         Ok(())
     }
+}
+
+/// Where the bytes end that the superblock's checksum covers.
+fn first_slot(sector: &Sector) -> u64 {
+    let superblock = ferofs_format::superblock::Superblock::parse(sector);
+    superblock.map_or(SECTOR_POS + SECTOR as u64, |superblock| covered_end(&superblock))
 }
 
 /// Appends a range of the base to `prefix`.

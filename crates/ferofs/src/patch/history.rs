@@ -34,7 +34,9 @@ struct RawRecord {
     target: U64,
     before: [u8; SECTOR],
     after: [u8; SECTOR],
-    reserved: [u8; 928],
+    root_pos: U64,
+    root_len: U32,
+    reserved: [u8; 916],
     checksum: [u8; 32],
 }
 
@@ -84,9 +86,16 @@ pub(crate) struct Record {
     pub(crate) previous: u64,
     pub(crate) before: Sector,
     pub(crate) after: Sector,
+    /// Where the root's inode went if that was in free slots, and its bytes.
+    pub(crate) root: (u64, u32),
 }
 
 impl Record {
+    /// Whether `bytes` may be the start of a record.
+    pub(crate) fn may_start(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
     /// The record's bytes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (kind, target) = match self.origin {
@@ -105,7 +114,9 @@ impl Record {
             target: target.into(),
             before: self.before,
             after: self.after,
-            reserved: [0; 928],
+            root_pos: self.root.0.into(),
+            root_len: self.root.1.into(),
+            reserved: [0; 916],
             checksum: [0; 32],
         };
         raw.checksum = checksum(&raw);
@@ -113,7 +124,7 @@ impl Record {
     }
 
     /// The record that ends at `end`, if one does.
-    fn read(source: &dyn Source, end: u64) -> Result<Option<Self>> {
+    pub(crate) fn read(source: &dyn Source, end: u64) -> Result<Option<Self>> {
         let Some(pos) = end.checked_sub(RECORD).filter(|_| end <= source.size()) else { return Ok(None) };
         let mut bytes = [0; RECORD as usize];
         source.read_exact_at(pos, &mut bytes).map_err(|e| Error::io_unnamed("read the history", e))?;
@@ -137,6 +148,7 @@ impl Record {
             previous,
             before: raw.before,
             after: raw.after,
+            root: (raw.root_pos.get(), raw.root_len.get()),
         }))
     }
 }

@@ -8,7 +8,9 @@
 //! | [`reuse`], [`blocks`], [`dirs`] | what of old content, and of directories, can stay | [`metadata`] |
 //! | [`root`], [`metadata`] | where the new root goes; new inodes and directories | [`payload`] |
 //! | [`payload`], [`file`](mod@file) | the patch file | |
-//! | [`apply`](mod@apply), [`overlay`](mod@overlay) | the other end: in place, and in memory | |
+//! | [`apply`](mod@apply), [`overlay`](mod@overlay) | the other end: in place, and in memory | [`commit`] |
+//! | [`commit`], [`journal`], [`medium`] | the order of writes, undoing failed ones, what is written to | |
+//! | [`repair`](mod@repair) | a damaged superblock restored from the history | |
 //! | [`add`](mod@add) | both ends at once: more files for an image | |
 //! | [`history`], [`rollback`](mod@rollback), [`squash`](mod@squash) | what an image was, and going back | |
 //! | [`sector`], [`digest`], [`parallel`] | the superblock's sector, digests of images, threads | |
@@ -17,7 +19,7 @@
 //! use std::sync::Arc;
 //! use std::sync::atomic::AtomicBool;
 //!
-//! use ferofs::patch::{CreateOptions, FileMedium, Patch, apply, create, log, overlay, rollback};
+//! use ferofs::patch::{Beyond, CreateOptions, FileMedium, Patch, apply, create, log, overlay, rollback};
 //! use ferofs::read::{FileSource, Image};
 //!
 //! # let room = tempfile::tempdir()?;
@@ -36,9 +38,9 @@
 //!
 //! // In place, and back.
 //! let medium = FileMedium::open(&image)?;
-//! apply(&medium, &patch, &go_on)?;
-//! assert!(apply(&medium, &patch, &go_on).is_err(), "once is enough");
-//! rollback(&medium, None, 0)?;
+//! apply(&medium, &patch, Beyond::Keep, &go_on)?;
+//! assert!(apply(&medium, &patch, Beyond::Keep, &go_on).is_err(), "once is enough");
+//! rollback(&medium, None, Beyond::Keep, 0)?;
 //! assert_eq!(log(&medium)?.len(), 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -46,6 +48,7 @@
 mod add;
 mod apply;
 mod blocks;
+mod commit;
 mod create;
 mod digest;
 mod dirs;
@@ -53,10 +56,13 @@ mod fate;
 mod fault;
 mod file;
 mod history;
+mod journal;
+mod medium;
 mod metadata;
 mod overlay;
 mod parallel;
 mod payload;
+mod repair;
 mod reuse;
 mod rollback;
 mod root;
@@ -66,11 +72,14 @@ mod squash;
 mod survey;
 
 pub use add::add;
-pub use apply::{FileMedium, Medium, apply, overlay};
+pub use apply::{apply, overlay};
+pub use commit::Beyond;
 pub use create::{CreateOptions, Created, Encoding, create};
 pub use fault::PatchFault;
 pub use file::{Change, ChangeKind, Patch};
 pub use history::{Origin, State};
+pub use medium::{FileMedium, Medium};
+pub use repair::{Repaired, repair};
 pub use rollback::{log, rollback};
 pub use squash::{squash, squash_options};
 

@@ -1,8 +1,10 @@
 //! Going through an image's history: what its states are, and making an earlier one current.
 
 use super::PatchFault;
-use super::apply::{Medium, switch};
+use super::commit::{Beyond, Change, check_beyond, commit, recover};
 use super::history::{History, Origin, RECORD, Record, State};
+use super::journal::Extent;
+use super::medium::Medium;
 use super::sector::Front;
 use crate::read::Source;
 use crate::{Error, Result};
@@ -17,11 +19,12 @@ pub fn log(source: &dyn Source) -> Result<Vec<State>> {
 }
 
 /// Makes state `to` of the image on `medium` current, or the one before the current one; says which. That is a new
-/// state, so nothing is lost, and it can be undone the same way. `time` is what the log will say.
+/// state, so nothing is lost, and it can be undone the same way. `time` is what the log will say; `beyond` says what becomes
+/// of bytes that stand behind the image.
 ///
 /// # Errors
-/// [`Error::Patch`] when there is no such state, or no room; [`Error::Io`]. The image is then what it was.
-pub fn rollback<M: Medium>(medium: &M, to: Option<u64>, time: i64) -> Result<u64> {
+/// [`Error::Patch`] when there is no such state, and nothing was written; [`Error::Unfinished`] when writing failed.
+pub fn rollback<M: Medium>(medium: &M, to: Option<u64>, beyond: Beyond, time: i64) -> Result<u64> {
     let fault = |fault| Err(Error::Patch(fault));
     let front = Front::read(medium)?;
     let history = History::read(medium, &front)?;
@@ -49,24 +52,14 @@ pub fn rollback<M: Medium>(medium: &M, to: Option<u64>, time: i64) -> Result<u64
         previous: history.end(),
         before: front.sector(),
         after,
+        root: (0, 0),
     };
-    let size = medium.size();
-    if let Err(error) = medium.reserve(end) {
-        let _ = medium.release(size);
-        return Err(match error.kind() {
-            std::io::ErrorKind::StorageFull => {
-                Error::Patch(PatchFault::NoRoom { needed: end, available: size })
-            }
-            _ => Error::io_unnamed("make room for the record", error),
-        });
-    }
+    recover(medium, &front)?;
+    check_beyond(medium, start..end, beyond)?;
+    let extent = Extent { appended: start..end, root: None, size: medium.size() };
+    let change = Change { extent, root: &[], sector: &after };
     let mut bytes = vec![0; (end - start - RECORD) as usize];
     bytes.extend_from_slice(&record.to_bytes());
-    let written = medium.write_all_at(start, &bytes).and_then(|()| medium.sync());
-    if let Err(error) = written {
-        let _ = medium.release(size);
-        return Err(Error::io_unnamed("write the image", error));
-    }
-    switch(medium, &after)?;
+    commit(medium, &front, &change, |sink| sink(&bytes), |_| Ok(()))?;
     Ok(to)
 }

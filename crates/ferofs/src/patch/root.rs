@@ -13,6 +13,7 @@ use ferofs_format::{BytePos, DeviceId, FileOffset, Incompat, Nid};
 use super::PatchFault;
 use super::history::History;
 use super::overlay::Overlay;
+use super::sector::covered_end;
 use crate::claim::Claim;
 use crate::error::{Error, Result};
 use crate::read::{Image, Inode, Source};
@@ -56,6 +57,8 @@ pub(crate) fn find(
     let mut window = Window { start, taken: vec![false; NIDS as usize] };
     // No inode has number 0: old kernels take it for a deleted one.
     window.take(start, SLOT_SIZE);
+    // The first KiB may be a boot loader's, and the checksum covers what follows.
+    window.take(0, covered_end(superblock));
     let mut seen = HashSet::new();
     window.take_all(old, &mut seen)?;
     for sector in history.earlier_sectors() {

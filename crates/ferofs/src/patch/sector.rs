@@ -29,14 +29,24 @@ pub(crate) struct Front {
 impl Front {
     /// Reads and checks the superblock of `source`.
     pub(crate) fn read(source: &dyn Source) -> Result<Self> {
+        let mut sector = [0; SECTOR];
+        source.read_exact_at(SECTOR_POS, &mut sector).map_err(unreadable)?;
+        Self::with(source, &sector)
+    }
+
+    /// The front of `source` as if its superblock's sector were `sector`, checked.
+    pub(crate) fn with(source: &dyn Source, sector: &Sector) -> Result<Self> {
         let pos = ferofs_format::BytePos::new(SECTOR_POS);
-        let mut covered = vec![0; SECTOR];
-        let io = |e| Error::io_unnamed("read the superblock", e);
-        source.read_exact_at(SECTOR_POS, &mut covered).map_err(io)?;
-        let superblock = Superblock::parse(&covered).located_at(pos)?;
-        covered.resize(superblock.checksum_len().max(SECTOR), 0);
+        let superblock = Superblock::parse(sector).located_at(pos)?;
+        let mut covered = vec![0; superblock.checksum_len().max(SECTOR)];
         let have = source.size().saturating_sub(SECTOR_POS).min(covered.len() as u64) as usize;
-        source.read_exact_at(SECTOR_POS, &mut covered[..have]).map_err(io)?;
+        let (first, rest) = covered.split_at_mut(SECTOR);
+        first.copy_from_slice(sector);
+        if have > SECTOR {
+            source
+                .read_exact_at(SECTOR_POS + SECTOR as u64, &mut rest[..have - SECTOR])
+                .map_err(unreadable)?;
+        }
         superblock.verify_checksum(&covered).located_at(pos)?;
         Ok(Self { covered, superblock })
     }
@@ -116,6 +126,16 @@ impl Front {
         let own = start.saturating_add(old_len).min(end);
         !tables.into_iter().flatten().any(taken) && self.covered[own..end].iter().all(|byte| *byte == 0)
     }
+}
+
+/// Where the bytes end that the superblock's checksum covers, and its sector. No patch changes others of them: the old
+/// image's checksum would be wrong before the sector is replaced.
+pub(crate) fn covered_end(superblock: &Superblock) -> u64 {
+    SECTOR_POS + superblock.checksum_len().max(SECTOR) as u64
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    Error::io_unnamed("read the superblock", error)
 }
 
 fn bytes(superblock: &Superblock) -> Result<Vec<u8>> {

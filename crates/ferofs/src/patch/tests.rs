@@ -1,5 +1,7 @@
 //! Power cuts at every point of the very sequence of writes, and patches that lie.
 
+mod faults;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -21,6 +23,12 @@ struct Room {
 
 impl Room {
     fn new(compression: Option<Compression>) -> Self {
+        Self::with(compression, 0)
+    }
+
+    /// With a file of `large` bytes in both trees, which an earlier patch added. From 2 MiB on the new root goes into free
+    /// slots of the base.
+    fn with(compression: Option<Compression>, large: usize) -> Self {
         let room = Self { dir: tempfile::tempdir().unwrap() };
         let (old, new) = (room.path("old"), room.path("new"));
         for dir in [&old, &new] {
@@ -38,6 +46,14 @@ impl Room {
         options.compression = compression;
         options.all_time = TIME;
         build::build(&options, &room.path("image")).unwrap();
+        if large > 0 {
+            for dir in ["old", "new"] {
+                std::fs::write(room.path(dir).join("large"), text(large)).unwrap();
+            }
+            room.create("old", "grow").unwrap();
+            let (medium, grow) = (FileMedium::open(&room.path("image")), Patch::open(&room.path("grow")));
+            apply(&medium.unwrap(), &grow.unwrap(), Beyond::Keep, &AtomicBool::new(false)).unwrap();
+        }
         room.create("new", "patch").unwrap();
         room
     }
@@ -97,14 +113,26 @@ struct Recorder {
     events: Mutex<Vec<Event>>,
     /// Bytes that it can have.
     limit: u64,
-    /// Writes that succeed.
+    /// Writes and syncs that succeed.
     writes: Mutex<usize>,
+    /// Only one fails, and the others after it succeed.
+    fails_once: bool,
 }
 
 impl Recorder {
     fn new(bytes: Vec<u8>) -> Self {
         let (bytes, events) = (Mutex::new(bytes), Mutex::default());
-        Self { bytes, events, limit: u64::MAX, writes: Mutex::new(usize::MAX) }
+        Self { bytes, events, limit: u64::MAX, writes: Mutex::new(usize::MAX), fails_once: false }
+    }
+
+    fn count(&self) -> io::Result<()> {
+        let mut left = self.writes.lock().unwrap();
+        match left.checked_sub(1) {
+            Some(fewer) => *left = fewer,
+            None if self.fails_once => *left = usize::MAX,
+            None => return Err(io::ErrorKind::StorageFull.into()),
+        }
+        if *left == usize::MAX { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }
 
@@ -124,19 +152,19 @@ impl Medium for Recorder {
     }
 
     fn release(&self, size: u64) -> io::Result<()> {
-        self.bytes.lock().unwrap().truncate(size as usize);
+        self.bytes.lock().unwrap().resize(size as usize, 0);
         Ok(())
     }
 
     fn write_all_at(&self, pos: u64, new: &[u8]) -> io::Result<()> {
-        let mut left = self.writes.lock().unwrap();
-        *left = left.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
+        self.count()?;
         write(&mut self.bytes.lock().unwrap(), pos, new);
         self.events.lock().unwrap().push(Event::Write(pos, new.to_vec()));
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.count()?;
         self.events.lock().unwrap().push(Event::Sync);
         Ok(())
     }
@@ -169,7 +197,7 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
         let room = Room::new(compression);
         let patch = room.patch();
         let recorder = Recorder::new(room.image());
-        apply(&recorder, &patch, &go).unwrap();
+        apply(&recorder, &patch, Beyond::Keep, &go).unwrap();
         let (old, new) = (shown(room.image()), shown(recorder.bytes.lock().unwrap().clone()));
         assert_ne!(old, new);
         let events = recorder.events.into_inner().unwrap();
@@ -192,7 +220,7 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
                 if now == old {
                     // And the patch can be applied once more.
                     let again = Recorder::new(cut);
-                    apply(&again, &patch, &go).unwrap();
+                    apply(&again, &patch, Beyond::Keep, &go).unwrap();
                     assert_eq!(shown(again.bytes.into_inner().unwrap()), new);
                 }
                 states += 1;
@@ -224,11 +252,11 @@ fn going_back_survives_power_cuts_too() {
     let go = AtomicBool::new(false);
     let room = Room::new(None);
     let recorder = Recorder::new(room.image());
-    apply(&recorder, &room.patch(), &go).unwrap();
+    apply(&recorder, &room.patch(), Beyond::Keep, &go).unwrap();
     let patched = recorder.bytes.lock().unwrap().clone();
     let (old, new) = (shown(room.image()), shown(patched.clone()));
     recorder.events.lock().unwrap().clear();
-    assert_eq!(rollback(&recorder, None, 7).unwrap(), 0);
+    assert_eq!(rollback(&recorder, None, Beyond::Keep, 7).unwrap(), 0);
     let mut cut = patched;
     for event in recorder.events.lock().unwrap().iter() {
         if let Event::Write(pos, bytes) = event {
@@ -240,13 +268,16 @@ fn going_back_survives_power_cuts_too() {
         }
     }
     assert_eq!(shown(cut), old);
-    assert_eq!(rollback(&recorder, Some(1), 8).unwrap(), 1);
+    assert_eq!(rollback(&recorder, Some(1), Beyond::Keep, 8).unwrap(), 1);
     assert_eq!(shown(recorder.bytes.lock().unwrap().clone()), new);
     let states = log(&recorder).unwrap();
     let origins: Vec<Origin> = states.iter().map(|state| state.origin).collect();
     assert_eq!(origins, [Origin::Built, Origin::Patch, Origin::Rollback(0), Origin::Rollback(1)]);
     assert_eq!(states.iter().filter(|state| state.current).count(), 1);
-    assert!(matches!(rollback(&recorder, Some(9), 0), Err(crate::Error::Patch(PatchFault::NoSuchState(9)))));
+    assert!(matches!(
+        rollback(&recorder, Some(9), Beyond::Keep, 0),
+        Err(crate::Error::Patch(PatchFault::NoSuchState(9)))
+    ));
 }
 
 #[test]
@@ -255,12 +286,13 @@ fn a_full_medium_keeps_the_image() {
     let room = Room::new(Some(Compression::lz4(0).unwrap()));
     let (image, patch) = (room.image(), room.patch());
     let small = Recorder { limit: image.len() as u64 + 1, ..Recorder::new(image.clone()) };
-    let refused = apply(&small, &patch, &go).unwrap_err();
-    assert!(matches!(refused, crate::Error::Patch(PatchFault::NoRoom { .. })), "{refused}");
+    let refused = apply(&small, &patch, Beyond::Keep, &go).unwrap_err();
+    assert!(refused.to_string().contains("there is room for"), "{refused}");
     assert_eq!(*small.bytes.lock().unwrap(), image);
     let full = Recorder::new(image.clone());
     *full.writes.lock().unwrap() = 0;
-    assert!(matches!(apply(&full, &patch, &go), Err(crate::Error::Io { .. })));
+    let failed = apply(&full, &patch, Beyond::Keep, &go).unwrap_err();
+    assert!(matches!(failed, crate::Error::Unfinished { left: crate::Left::AsBefore, .. }), "{failed}");
     assert_eq!(*full.bytes.lock().unwrap(), image);
 }
 
@@ -274,7 +306,7 @@ fn a_base_with_another_byte_is_refused() {
         let at = number * (image.len() - 1) / 63;
         other[at] ^= 1;
         let base = Recorder::new(other.clone());
-        let refused = apply(&base, &patch, &go);
+        let refused = apply(&base, &patch, Beyond::Keep, &go);
         assert!(refused.is_err(), "byte {at}");
         assert_eq!(*base.bytes.lock().unwrap(), other, "byte {at}");
         assert!(overlay(Arc::new(other), &patch, &go).is_err(), "byte {at}");
@@ -305,7 +337,7 @@ fn patches_that_lie_are_refused() {
         };
         let _ = patch.changes();
         let base = Recorder::new(image.clone());
-        if apply(&base, &patch, &go).is_err() {
+        if apply(&base, &patch, Beyond::Keep, &go).is_err() {
             refused += 1;
             assert_eq!(base.bytes.lock().unwrap()[1024..1536], image[1024..1536], "byte {at}");
         }

@@ -211,6 +211,33 @@ impl<T: Source + ?Sized> Source for Arc<T> {
     }
 }
 
+impl<T: Source + ?Sized> Source for &T {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        (**self).read_exact_at(pos, buf)
+    }
+
+    fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        (**self).read_sparse_at(pos, buf)
+    }
+
+    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
+        (**self).read_at_hand(pos, buf)
+    }
+
+    fn will_need(&self, pos: u64, len: u64) {
+        (**self).will_need(pos, len);
+    }
+
+    fn identity(&self) -> Option<(u64, u64, u64)> {
+        (**self).identity()
+    }
+}
+
+/// An image in memory.
 /// An image in memory.
 impl Source for Vec<u8> {
     fn size(&self) -> u64 {
