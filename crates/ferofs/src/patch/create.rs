@@ -143,6 +143,13 @@ pub(super) fn make(
         Encoding::Stored => None,
         Encoding::With(compression) => Some(compression.clone()),
     };
+    // Such an image's pclusters have their padding behind the data. A kernel that is told of padding in front could not
+    // decode them, and that flag goes with everything that is encoded here.
+    let pads_behind = survey.is_compressed && !image.superblock().incompat.contains(Incompat::LZ4_0PADDING);
+    let compression = match (&options.encoding, compression) {
+        (Encoding::With(_), Some(_)) if pads_behind => return Err(Error::Patch(PatchFault::OldPadding)),
+        (_, compression) => compression.filter(|_| !pads_behind),
+    };
     let allowed = if options.keep_features { front.superblock().incompat } else { Incompat::all() };
     let maker = Maker { options, pair, base: &base, front: &front, history: &history, compression, allowed };
     let region = maker.region(fates, temporary, time, &mut warnings)?;
@@ -226,6 +233,10 @@ impl Maker<'_> {
         let before_data = output.position();
         let data = self.encode(&fates, &kept, &settled, &heads, &mut output, &mut spill, warnings)?;
         features |= data.features;
+        if self.compression.is_none() && !self.front.superblock().incompat.contains(Incompat::LZ4_0PADDING) {
+            // Content that stays encoded has its padding where the old image says.
+            features.remove(Incompat::LZ4_0PADDING);
+        }
         for (place, content) in settled.iter_mut().zip(data.contents) {
             if matches!(place, Content::None) {
                 *place = content;

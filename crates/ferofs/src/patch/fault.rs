@@ -74,6 +74,12 @@ pub enum PatchFault {
     /// No inode near the image's start is free, and the superblock has 16 bits for the root's number.
     #[error("no room for another root directory near the start of the metadata: squash the image first")]
     NoRootSlot,
+    /// Compressed content cannot be added to an image of before Linux 5.4's `LZ4_0PADDING`.
+    #[error(
+        "the image is compressed without LZ4_0PADDING (Linux 5.3 or legacy-compress): new content can only be stored (-z \
+         none), or squash the image first"
+    )]
+    OldPadding,
     /// The images, or image and directory, do not differ.
     #[error("there is nothing to patch: both trees are the same")]
     Unchanged,

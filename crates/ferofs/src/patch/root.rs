@@ -113,15 +113,19 @@ impl Window {
     fn take_inode(&mut self, image: &Image, inode: &Inode) -> Result<()> {
         let extents = image.extents(inode, FileOffset::new(0))?;
         let end = extents.metadata_end()?;
-        if !end.in_metabox {
-            let start = inode.place().pos.get();
-            self.take(start, end.pos.get().saturating_sub(start));
-        }
+        let (start, block) = (inode.place().pos.get(), image.superblock().block_size.bytes64());
+        let own = if end.in_metabox { 0..0 } else { start..end.pos.get() };
+        self.take(own.start, own.end.saturating_sub(own.start));
         for extent in extents {
             if let Some(claim) = Claim::of(image, &extent?)?
                 && claim.device == DeviceId::new(0)
             {
-                self.take(claim.start.get(), claim.len);
+                let (from, to) = (claim.start.get(), claim.end());
+                if !own.contains(&from) {
+                    // Content has its blocks to itself: a decoder may read all of them.
+                    let from = from / block * block;
+                    self.take(from, to.next_multiple_of(block) - from);
+                }
             }
         }
         if inode.xattr_size() > 0 {

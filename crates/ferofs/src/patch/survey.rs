@@ -33,6 +33,8 @@ pub(crate) struct Survey {
     pub(crate) shared: HashMap<Vec<u8>, u32>,
     /// The largest number for old `stat`.
     pub(crate) ino: u32,
+    /// Whether a file is compressed.
+    pub(crate) is_compressed: bool,
 }
 
 impl Survey {
@@ -50,6 +52,7 @@ impl Survey {
                 continue;
             }
             survey.ino = survey.ino.max(inode.on_disk().ino);
+            survey.is_compressed |= inode.layout().is_compressed();
             let parent = walked.path.parent().and_then(|parent| directories.get(parent));
             let parent = parent.copied().unwrap_or(image.superblock().root);
             if inode.is_dir() {
