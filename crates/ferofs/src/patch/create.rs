@@ -217,7 +217,17 @@ impl Maker<'_> {
         let xattrs = tree.xattrs.plan_on(&options.xattrs, &survey.shared).map_err(Error::Layout)?;
         let heads = Heads::new(tree, &xattrs, &superblock, &options.inodes, contents)?;
         let root_len = heads.len(NodeId::ROOT) as u64;
-        let root = root::find(old, self.base, self.history, start, root_len)?;
+        let mut features = Incompat::empty();
+        let root = match root::find(old, self.base, self.history, start, root_len) {
+            Err(Error::Patch(PatchFault::NoRootSlot))
+                if self.allowed.contains(Incompat::BIT48)
+                    && root::can_be_wide(old, self.base, self.front, survey)? =>
+            {
+                features |= Incompat::BIT48;
+                RootPlace::Anywhere
+            }
+            place => place?,
+        };
         let mut spill = Spill::new(temporary);
         let mut output = Output::region(temporary, start)?;
         if root == RootPlace::First {
@@ -225,7 +235,6 @@ impl Maker<'_> {
         }
         let content_start = output.position();
         let mut settled: Vec<Content> = vec![Content::None; tree.nodes.len()];
-        let mut features = Incompat::empty();
         self.settle(&mut fates, &kept, &heads, &mut settled, &mut output, &mut spill)?;
         if settled.iter().any(|content| matches!(content, Content::Chunked { .. })) {
             features |= Incompat::CHUNKED_FILE;

@@ -111,7 +111,7 @@ impl Extent {
             source.read_exact_at(at, &mut buffer[..len]).map_err(unreadable)?;
             for place in (0..len.min(AT_ONCE)).step_by(SECTOR) {
                 let end = at + place as u64 + RECORD;
-                if !Record::may_start(&buffer[place..len]) || end % block != 0 {
+                if !Record::may_start(&buffer[place..len]) || !end.is_multiple_of(block) {
                     continue;
                 }
                 let Some(record) = Record::read(source, end)? else { continue };

@@ -13,7 +13,8 @@ use ferofs_format::{BytePos, DeviceId, FileOffset, Incompat, Nid};
 use super::PatchFault;
 use super::history::History;
 use super::overlay::Overlay;
-use super::sector::covered_end;
+use super::sector::{Front, covered_end};
+use super::survey::Survey;
 use crate::claim::Claim;
 use crate::error::{Error, Result};
 use crate::read::{Image, Inode, Source};
@@ -74,6 +75,31 @@ pub(crate) fn find(
     }
     let found = window.room(len.div_ceil(SLOT_SIZE), superblock.block_size.bytes64());
     found.map(RootPlace::Free).ok_or(no_slot)
+}
+
+/// Whether the image may get `48BIT`, so that its root can be anywhere: every file must read as before. One bit of a full
+/// index' header has another meaning then.
+pub(crate) fn can_be_wide(
+    old: &Image,
+    base: &Arc<dyn Source>,
+    front: &Front,
+    survey: &Survey,
+) -> Result<bool> {
+    let mut superblock = front.superblock().clone();
+    superblock.incompat |= Incompat::BIT48;
+    let sector = front.rewrite(&superblock, None)?;
+    let wide = Image::open(Overlay::state(Arc::clone(base), &sector))?;
+    let are_records = |image: &Image, nid| -> Result<Option<bool>> {
+        let inode = image.inode(nid)?;
+        let is_compressed = inode.layout().is_compressed();
+        Ok(is_compressed.then_some(image.extents(&inode, FileOffset::new(0))?.are_records()))
+    };
+    for nid in survey.files.iter().map(|file| file.nid).chain(old.superblock().packed) {
+        if are_records(old, nid)? != are_records(&wide, nid).unwrap_or(Some(true)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The slots that the root can be in.

@@ -15,6 +15,8 @@ pub(crate) const SECTOR: usize = 512;
 pub(crate) const SECTOR_POS: u64 = superblock::OFFSET as u64;
 /// The root's number, when that has 16 bits, and what stands there when it has more.
 const ROOT_OR_BLOCKS: std::ops::Range<usize> = 0x0e..0x10;
+/// The root's number with more bits. An image with `48BIT` may have zeroes here, and its root in the field of 16 bits.
+const WIDE_ROOT: std::ops::Range<usize> = 0x70..0x78;
 
 /// The sector's bytes.
 pub(crate) type Sector = [u8; SECTOR];
@@ -75,7 +77,7 @@ impl Front {
         let (before, after) = (bytes(&self.superblock)?, bytes(new)?);
         let is_wide = new.incompat.contains(ferofs_format::Incompat::BIT48);
         for (at, (old, new)) in before.iter().zip(&after).enumerate() {
-            if (old != new || is_wide && ROOT_OR_BLOCKS.contains(&at))
+            if (old != new || is_wide && (ROOT_OR_BLOCKS.contains(&at) || WIDE_ROOT.contains(&at)))
                 && let Some(byte) = sector.get_mut(at)
             {
                 *byte = *new;
