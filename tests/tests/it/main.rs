@@ -48,6 +48,7 @@ mod mint;
 mod mkfs;
 mod oci;
 mod patch;
+mod patch_faults;
 mod peers;
 mod round_trip;
 mod stage;
