@@ -29,12 +29,22 @@ fn stage() -> Stage {
 fn change(stage: &Stage) -> std::path::PathBuf {
     let old = stage.path("old-tree");
     update::copy(&stage.source(), &old).unwrap();
-    update::update(&stage.source(), 5, 2).unwrap();
+    let source = stage.source();
+    let mut text = fs::read(source.join("Text")).unwrap();
+    text[400_000] ^= 1;
+    text.extend_from_slice(b"more");
+    fs::write(source.join("Text"), text).unwrap();
+    fs::remove_file(source.join("file7")).unwrap();
+    fs::rename(source.join("file8"), source.join("moved")).unwrap();
+    fs::create_dir(source.join("dir")).unwrap();
+    fs::write(source.join("dir/come"), Content::Mixed.bytes(90_000, &mut Rng::new(8))).unwrap();
     old
 }
 
 fn assert_shows(stage: &Stage, image: &Path, tree: &Path) {
-    let mount = Mount::kernel(image, &stage.directory("shown")).unwrap();
+    let dir = stage.path("shown");
+    fs::create_dir_all(&dir).unwrap();
+    let mount = Mount::kernel(image, &dir).unwrap();
     compare(tree, mount.path(), &same()).unwrap().assert_same();
     mount.unmount().unwrap();
 }
