@@ -37,6 +37,57 @@ fn every_block_size_is_mounted() {
     }
 }
 
+/// Text of 16 letters without order, of its own for each `seed`.
+fn letters(seed: u32, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761);
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        b'a' + (state >> 28) as u8
+    })
+    .take(len)
+    .collect()
+}
+
+/// An index that says which extents are shared is longer than one that does not, and inline ends follow it.
+#[test]
+fn files_that_share_extents_have_inline_ends_within_a_block() {
+    if !need::kernel_erofs("kernel mounts") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options::small());
+    for number in 0..40 {
+        let end = letters(number + 9, 2000 + 50 * number as usize);
+        let content = [letters(1, 1_200_000), end].concat();
+        std::fs::write(stage.source().join(format!("alike{number}")), content).unwrap();
+    }
+    for index in ["dedupe,ztailpacking", "dedupe,ztailpacking,legacy-compress"] {
+        let image = stage.build(index, ["-z", "lz4", "-E", index]);
+        let mount = Mount::kernel(&image, &stage.directory(&format!("{index}-mount"))).unwrap();
+        stage.assert_shown(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
+/// Linux inflates page by page, and refuses a stream whose end alone is in the last page. Of 4,000 clusters at random places,
+/// two or three would be of that kind.
+#[test]
+fn deflate_streams_placed_to_the_byte_are_read() {
+    if !need::kernel_erofs("kernel mounts with DEFLATE") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options::small());
+    for number in 0..4000u32 {
+        let content = letters(number, 4200 + (number as usize * 37) % 5000);
+        std::fs::write(stage.source().join(format!("text{number}")), content).unwrap();
+    }
+    for extra in ["48bit", "48bit,dedupe", "48bit,all-fragments"] {
+        let image = stage.build(extra, ["-z", "deflate,1", "-E", extra]);
+        let mount = Mount::kernel(&image, &stage.directory(&format!("{extra}-mount"))).unwrap();
+        stage.assert_shown(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
 #[test]
 fn a_file_is_mounted_without_a_loop_device() {
     if !need::kernel_erofs("file-backed mounts") {
