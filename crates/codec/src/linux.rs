@@ -225,22 +225,24 @@ mod tests {
 
     #[test]
     fn a_deflate_stream_must_not_end_in_a_page_of_its_own() {
-        let src = text(9000);
-        let stream = encoded(Algorithm::Deflate, &src);
-        let end = |offset: usize| (offset + stream.len()) % 4096;
         let mut refused = Vec::new();
-        for offset in 0..4096 {
-            let place = ClusterPlace { block: 4096, offset };
-            let padding = LinuxJudge::default().deflate_padding(&stream, place, src.len());
-            if judge(Algorithm::Deflate, &stream, offset, src.len()).is_err() {
-                refused.push(end(offset));
-                if let Some(padding) = padding {
-                    let padded = [&vec![0; padding][..], &stream].concat();
-                    assert!(padding > 0);
-                    judge(Algorithm::Deflate, &padded, offset, src.len()).unwrap();
+        for len in 9000..9016 {
+            let src = text(len);
+            let stream = encoded(Algorithm::Deflate, &src);
+            // So many bytes are in the last page.
+            for end in 1..8 {
+                let offset = (end + 8192 - stream.len()) % 4096;
+                let place = ClusterPlace { block: 4096, offset };
+                let padding = LinuxJudge::default().deflate_padding(&stream, place, len);
+                if judge(Algorithm::Deflate, &stream, offset, len).is_ok() {
+                    assert_eq!(padding, Some(0));
+                    continue;
                 }
-            } else {
-                assert_eq!(padding, Some(0));
+                refused.push(end);
+                let Some(padding) = padding else { continue };
+                assert!(padding > 0);
+                let padded = [&vec![0; padding][..], &stream].concat();
+                judge(Algorithm::Deflate, &padded, offset, len).unwrap();
             }
         }
         refused.sort_unstable();
@@ -251,7 +253,7 @@ mod tests {
 
     #[test]
     fn padding_must_end_in_the_first_block() {
-        let stream = encoded(Algorithm::Lz4, &text(9000));
+        let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
         let padded = [&[0; 4][..], &stream].concat();
         judge(Algorithm::Lz4, &padded, 4091, 9000).unwrap();
         assert_eq!(judge(Algorithm::Lz4, &padded, 4092, 9000), Err(LinuxRefusal::Padding));

@@ -37,15 +37,15 @@ fn every_block_size_is_mounted() {
     }
 }
 
-/// Text of 16 letters without order, of its own for each `seed`.
-fn letters(seed: u32, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2_654_435_761);
-    std::iter::repeat_with(|| {
+/// Words of 1,024 in an order of its own for each `seed`.
+fn words(seed: u32, len: usize) -> Vec<u8> {
+    let (mut state, mut bytes) = (seed.wrapping_mul(2_654_435_761), Vec::new());
+    while bytes.len() < len {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        b'a' + (state >> 28) as u8
-    })
-    .take(len)
-    .collect()
+        bytes.extend(format!("{:07x} ", (state >> 22).wrapping_mul(2_654_435_761)).bytes());
+    }
+    bytes.truncate(len);
+    bytes
 }
 
 /// An index that says which extents are shared is longer than one that does not, and inline ends follow it.
@@ -56,8 +56,8 @@ fn files_that_share_extents_have_inline_ends_within_a_block() {
     }
     let stage = Stage::new(&tree::Options::small());
     for number in 0..40 {
-        let end = letters(number + 9, 2000 + 50 * number as usize);
-        let content = [letters(1, 1_200_000), end].concat();
+        let end = words(number + 9, 2000 + 50 * number as usize);
+        let content = [words(1, 1_600_000), end].concat();
         std::fs::write(stage.source().join(format!("alike{number}")), content).unwrap();
     }
     for index in ["dedupe,ztailpacking", "dedupe,ztailpacking,legacy-compress"] {
@@ -77,7 +77,7 @@ fn deflate_streams_placed_to_the_byte_are_read() {
     }
     let stage = Stage::new(&tree::Options::small());
     for number in 0..4000u32 {
-        let content = letters(number, 4200 + (number as usize * 37) % 5000);
+        let content = words(number, 4200 + (number as usize * 37) % 5000);
         std::fs::write(stage.source().join(format!("text{number}")), content).unwrap();
     }
     for extra in ["48bit", "48bit,dedupe", "48bit,all-fragments"] {

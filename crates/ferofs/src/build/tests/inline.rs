@@ -2,14 +2,23 @@
 
 use super::*;
 
+/// Words of 1,024 in an order of its own for each `seed`.
+fn words(seed: u32, len: usize) -> Vec<u8> {
+    let (mut state, mut bytes) = (seed.wrapping_mul(2_654_435_761), Vec::new());
+    while bytes.len() < len {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bytes.extend(format!("{:07x} ", (state >> 22).wrapping_mul(2_654_435_761)).bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
 /// Files that begin alike, and end each in its own way.
 fn write_alike(room: &Room) -> Vec<(String, Vec<u8>)> {
-    let letters = |from: &[u8]| from.iter().map(|byte| b'a' + byte % 16).collect::<Vec<u8>>();
-    let noise = noise(1_300_000);
-    let start = letters(&noise[..1_200_000]);
-    (0..40)
+    let start = words(1, 1_600_000);
+    (0..40u32)
         .map(|number| {
-            let end = letters(&noise[1_200_000 + number * 7..][..2000 + number * 50]);
+            let end = words(number + 9, 2000 + 50 * number as usize);
             let (name, content) = (format!("file{number}"), [start.clone(), end].concat());
             room.write(&name, &content);
             (name, content)
