@@ -46,7 +46,7 @@ pub struct DeflateParams {
 pub struct ZstdParams {
     /// 1 to 22.
     pub level: u8,
-    /// log2 of the window that frames may declare: 10 to 24.
+    /// log2 of the window that frames may declare: 10 to 20, the most that Linux mounts.
     pub window_log: u8,
 }
 
@@ -143,7 +143,7 @@ impl Params {
             Method::Deflate(p) => level(p.level, p.level <= 12, DEFLATE_LEVELS),
             Method::Zstd(p) => {
                 level(p.level, (1..=22).contains(&p.level), ZSTD_LEVELS)?;
-                within("window_log", p.window_log.into(), 10..=24)
+                within("window_log", p.window_log.into(), 10..=20)
             }
         }
     }

@@ -7,6 +7,7 @@
 mod claims;
 mod content;
 mod found;
+mod linux;
 mod owners;
 mod paths;
 mod queue;

@@ -124,6 +124,16 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
+    /// What is about to be written does not read as it should: a bug, or bad memory.
+    #[error(
+        "internal error: the inode of {inode} as it would be written is not readable: {source}; no image is written"
+    )]
+    SelfCheck {
+        /// The path of the inode, in the image.
+        inode: String,
+        /// The rule that it breaks.
+        source: FormatError,
+    },
     /// A file that the table of owners and modes says nothing of.
     #[error("{}: not in the fs_config file", Escaped::path(.0))]
     NotConfigured(PathBuf),

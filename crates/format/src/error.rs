@@ -141,6 +141,9 @@ pub enum Fault {
     /// Encoded data that does not decode to what the map says.
     #[error("does not decode")]
     Decode,
+    /// Encoded data that libraries decode, and Linux does not.
+    #[error("{0}")]
+    LinuxDecoder(&'static str),
     /// Structures that refer to each other without end.
     #[error("nested too deeply")]
     Recursion,

@@ -212,7 +212,8 @@ impl Superblock {
             }
             nid => Some(Nid::new(nid)),
         };
-        let prefixes = raw.xattr_prefix_count > 0 && incompat.contains(Incompat::XATTR_PREFIXES);
+        // Linux reads the table whether the feature is announced or not.
+        let prefixes = raw.xattr_prefix_count > 0;
         Ok(Self {
             block_size,
             compat,

@@ -37,6 +37,57 @@ fn every_block_size_is_mounted() {
     }
 }
 
+/// Words of 1,024 in an order of its own for each `seed`.
+fn words(seed: u32, len: usize) -> Vec<u8> {
+    let (mut state, mut bytes) = (seed.wrapping_mul(2_654_435_761), Vec::new());
+    while bytes.len() < len {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bytes.extend(format!("{:07x} ", (state >> 22).wrapping_mul(2_654_435_761)).bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// An index that says which extents are shared is longer than one that does not, and inline ends follow it.
+#[test]
+fn files_that_share_extents_have_inline_ends_within_a_block() {
+    if !need::kernel_erofs("kernel mounts") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options::small());
+    for number in 0..40 {
+        let end = words(number + 9, 2000 + 50 * number as usize);
+        let content = [words(1, 1_600_000), end].concat();
+        std::fs::write(stage.source().join(format!("alike{number}")), content).unwrap();
+    }
+    for index in ["dedupe,ztailpacking", "dedupe,ztailpacking,legacy-compress"] {
+        let image = stage.build(index, ["-z", "lz4", "-E", index]);
+        let mount = Mount::kernel(&image, &stage.directory(&format!("{index}-mount"))).unwrap();
+        stage.assert_shown(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
+/// Linux inflates page by page, and refuses a stream whose end alone is in the last page. Of 4,000 clusters at random places,
+/// two or three would be of that kind.
+#[test]
+fn deflate_streams_placed_to_the_byte_are_read() {
+    if !need::kernel_erofs("kernel mounts with DEFLATE") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options::small());
+    for number in 0..4000u32 {
+        let content = words(number, 4200 + (number as usize * 37) % 5000);
+        std::fs::write(stage.source().join(format!("text{number}")), content).unwrap();
+    }
+    for extra in ["48bit", "48bit,dedupe", "48bit,all-fragments"] {
+        let image = stage.build(extra, ["-z", "deflate,1", "-E", extra]);
+        let mount = Mount::kernel(&image, &stage.directory(&format!("{extra}-mount"))).unwrap();
+        stage.assert_shown(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
 #[test]
 fn a_file_is_mounted_without_a_loop_device() {
     if !need::kernel_erofs("file-backed mounts") {

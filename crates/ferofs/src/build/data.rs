@@ -21,6 +21,7 @@ use super::index::{FileEnd, Indexed};
 use super::log::{Extent, ExtentLog, ExtentPlace};
 use super::output::Output;
 use super::packed::Packed;
+use super::pages::{PageRule, Placed};
 use super::segment::{Done, Piece, PieceKind, Shop, Work, Worker};
 use super::spill::{Payload, Spill};
 use super::tree::NodeId;
@@ -39,8 +40,8 @@ pub(crate) enum Content {
     None,
     /// In consecutive blocks; the tail follows the inode.
     Flat { start: BlockAddr, tail: Option<Payload> },
-    /// Compressed, with what follows the inode.
-    Compressed { layout: DataLayout, blocks: u64, index: Payload },
+    /// Compressed, with what follows the inode: the index, and at its end `inline` bytes of content.
+    Compressed { layout: DataLayout, blocks: u64, index: Payload, inline: u64 },
     /// In chunks, with the table that follows the inode.
     Chunked { format: u16, table: Payload },
     /// The source cannot be read: every name of this node is left out.
@@ -58,6 +59,15 @@ impl Content {
         }
     }
 
+    /// How many of the last bytes that follow the inode are content, which must be within one block.
+    pub(crate) fn inline_len(&self) -> u64 {
+        match self {
+            Self::Flat { tail, .. } => tail.map_or(0, |tail| tail.len() as u64),
+            Self::Compressed { inline, .. } => *inline,
+            Self::None | Self::Skipped | Self::Chunked { .. } => 0,
+        }
+    }
+
     /// Tells `inode` where its content is, and returns what follows it.
     pub(crate) fn settle(&self, inode: &mut Inode) -> Option<Payload> {
         match *self {
@@ -69,7 +79,7 @@ impl Content {
                 }
                 tail
             }
-            Self::Compressed { layout, blocks, index } => {
+            Self::Compressed { layout, blocks, index, .. } => {
                 inode.layout = layout;
                 inode.place = Place::Compressed { blocks };
                 Some(index)
@@ -125,7 +135,7 @@ pub(crate) fn run(
     let (job_tx, job_rx) = unbounded::<Job>();
     let (answer_tx, answer_rx) = unbounded::<Answer>();
     let data = Data { contents: vec![Content::None; shop.tree.nodes.len()], ..Data::default() };
-    let packed = Packed::new(spill.dir(), shop.block.bytes64());
+    let packed = Packed::new(spill.dir(), shop.block.bytes64(), shop.page_rule(0));
     let clones = clones::find(options, shop)?;
     let mut stage = Stage {
         options,
@@ -137,6 +147,7 @@ pub(crate) fn run(
         originals: HashMap::new(),
         firsts: HashMap::new(),
         packed,
+        pages: PageRule::new(shop.block),
         appending: 0,
         data,
     };
@@ -181,9 +192,10 @@ struct Stage<'a> {
     larges: VecDeque<Large>,
     /// What was stored of contents that other files can have.
     originals: HashMap<Print, Content>,
-    /// Where the extents of files start whose ends others may not share.
-    firsts: HashMap<Print, BytePos>,
+    /// Where the extents of files start whose ends others may not share, and what they are.
+    firsts: HashMap<Print, (BytePos, Option<ExtentLog>)>,
     packed: Packed,
+    pages: PageRule,
     /// The number of the work that is being appended.
     appending: usize,
     data: Data,
@@ -345,12 +357,20 @@ impl Stage<'_> {
             PieceKind::Encoded(encoded, method) => {
                 let next = BytePos::new(self.output.position());
                 let same = piece.extents_print.filter(|_| self.shop.known.is_none());
-                let first = same.map_or(next, |print| *self.firsts.entry(print).or_insert(next));
-                let log = if first == next {
-                    self.append_extents(&encoded, method, bytes)?
-                } else {
-                    self.data.bytes_shared += encoded.log.len();
-                    encoded.log
+                let known = same.and_then(|print| self.firsts.get(&print));
+                let (first, log) = match known {
+                    Some((first, log)) => {
+                        self.data.bytes_shared += encoded.log.len();
+                        (*first, log.clone().unwrap_or(encoded.log))
+                    }
+                    None => {
+                        let log = self.append_extents(&encoded, method, bytes)?;
+                        if let Some(print) = same {
+                            let changed = log.size() != encoded.log.size();
+                            self.firsts.insert(print, (next, changed.then(|| log.clone())));
+                        }
+                        (next, log)
+                    }
                 };
                 let end = self.end(encoded.end, tail);
                 self.compressed(node, &log, &end, first, method)
@@ -424,9 +444,19 @@ impl Stage<'_> {
 
     /// Appends the bytes of extents, but for those that equal ones in the image already.
     fn append_extents(&mut self, encoded: &Encoded, method: usize, mut bytes: &[u8]) -> Result<ExtentLog> {
+        let by_page = self.shop.page_rule(method).is_some();
         let Some(known) = self.shop.known else {
+            let position = self.output.position();
+            let placed = match by_page {
+                true => self.pages.place_all(&encoded.log, bytes, position)?,
+                false => None,
+            };
+            let (log, bytes) = match &placed {
+                Some((log, bytes)) => (log, bytes.as_slice()),
+                None => (&encoded.log, bytes),
+            };
             self.output.append(bytes)?;
-            return Ok(encoded.log.clone());
+            return Ok(log.clone());
         };
         let mut log = ExtentLog::new(self.shop.block.bytes64());
         log.move_as(&encoded.log);
@@ -447,12 +477,19 @@ impl Stage<'_> {
                 log.push(Extent { size: stored.size, place, ..extent });
                 continue;
             }
+            let at = BytePos::new(self.output.position());
+            let placed = match by_page && extent.encoded {
+                true => self.pages.place(extent, own, at.get())?,
+                false => Placed::AsIs,
+            };
+            let extent = placed.extent(extent);
             if let Some(stamp) = stamp {
-                let at = BytePos::new(self.output.position());
                 let Extent { size, encoded, .. } = extent;
                 known.insert(self.appending, stamp, Stored { at, size, encoded, method, partial: false });
             }
-            self.output.append(own)?;
+            let mut bytes = Vec::new();
+            placed.write(own, &mut bytes);
+            self.output.append(&bytes)?;
             log.push(extent);
         }
         Ok(log)
@@ -495,7 +532,11 @@ impl Stage<'_> {
             self.data.features |= Incompat::BIT48;
         }
         let blocks = self.shop.block.blocks_for(file.log.size_with_shared());
-        Ok(Content::Compressed { layout, blocks, index: self.spill.push(&index)? })
+        let inline = match file.end {
+            FileEnd::Inline { bytes, .. } => bytes.len() as u64,
+            FileEnd::None | FileEnd::Fragment { .. } => 0,
+        };
+        Ok(Content::Compressed { layout, blocks, index: self.spill.push(&index)?, inline })
     }
 
     fn chunked(&mut self, plan: &ChunkPlan, start: BlockAddr) -> Result<Content> {

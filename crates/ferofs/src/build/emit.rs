@@ -16,6 +16,7 @@ use super::dense::{Coder, Dense};
 use super::heads::{self, Heads};
 use super::layout::Packer;
 use super::output::Output;
+use super::self_check::{self, InodePlace};
 use super::spill::Spill;
 use super::tree::{Kind, NodeId, Tree};
 use super::xattr::XattrPlan;
@@ -101,12 +102,13 @@ impl Emitter<'_> {
         if let Some(metabox) = &metabox {
             packer = Packer::new(block, RESERVED);
             places.items.clear();
-            let pos = packer.place((heads::PACKED_LEN + metabox.index.len()) as u64);
+            let pos = packer.place((heads::PACKED_LEN + metabox.index.len()) as u64, 0);
             places.items.push(Item { pos, what: What::Metabox });
             superblock.metabox = Some(Nid::new(pos / SLOT_SIZE));
         }
         if let Some(packed) = self.packed {
-            let pos = packer.place((heads::PACKED_LEN + packed.content.len_after()) as u64);
+            let pos = packer
+                .place((heads::PACKED_LEN + packed.content.len_after()) as u64, packed.content.inline_len());
             places.packed = Some(pos);
             places.items.push(Item { pos, what: What::Packed });
         }
@@ -151,11 +153,14 @@ impl Emitter<'_> {
             self.options.check_cancelled()?;
             output.pad_to(base + item.pos)?;
             bytes.clear();
+            let place = InodePlace { pos: base + item.pos, data_end: base + len };
             match (item.what, metabox) {
-                (What::Inode(node), _) => self.write_inode(node, places, superblock, &mut bytes)?,
+                (What::Inode(node), _) => self.write_inode(node, places, superblock, place, &mut bytes)?,
                 (What::Blocks(node), _) => self.write_blocks(node, places, block, &mut bytes)?,
-                (What::Packed, _) => self.write_packed(superblock, &mut bytes)?,
-                (What::Metabox, Some(metabox)) => self.write_metabox(metabox, superblock, &mut bytes)?,
+                (What::Packed, _) => self.write_packed(superblock, place, &mut bytes)?,
+                (What::Metabox, Some(metabox)) => {
+                    self.write_metabox(metabox, superblock, place, &mut bytes)?
+                }
                 (What::Metabox, None) => {}
             }
             output.append(&bytes)?;
@@ -182,7 +187,7 @@ impl Emitter<'_> {
             coder.push(&mut stream, &bytes, output)?;
             let Dense { layout, blocks, index, .. } = coder.finish(stream, self.heads.len(id), output)?;
             let index = self.spill.push(&index)?;
-            places.dense.insert(id, Content::Compressed { layout, blocks, index });
+            places.dense.insert(id, Content::Compressed { layout, blocks, index, inline: 0 });
             // As erofs-utils says it: by then Linux surely reads them (6.1).
             superblock.incompat |= Incompat::LZ4_0PADDING | Incompat::DEDUPE;
         }
@@ -204,7 +209,8 @@ impl Emitter<'_> {
             let What::Inode(node) = item.what else { continue };
             bytes.clear();
             bytes.resize((item.pos - end) as usize, 0);
-            self.write_inode(node, places, superblock, &mut bytes)?;
+            let place = InodePlace { pos: item.pos, data_end: output.position() };
+            self.write_inode(node, places, superblock, place, &mut bytes)?;
             end += bytes.len() as u64;
             coder.push(&mut stream, &bytes, output)?;
         }
@@ -247,13 +253,13 @@ impl Emitter<'_> {
                 content => (content.len_after(), 0),
             };
             let len = (self.heads.len(id) + after) as u64;
-            let what = What::Inode(id);
+            let (what, inline) = (What::Inode(id), self.contents[id.index()].inline_len());
             places.nids[id.index()] = if in_metabox {
-                let pos = metabox.place(len);
+                let pos = metabox.place(len, inline);
                 places.metabox.push(Item { pos, what });
                 Nid::metabox_slot(pos / SLOT_SIZE)
             } else {
-                let pos = area.place(len);
+                let pos = area.place(len, inline);
                 places.items.push(Item { pos, what });
                 Nid::new(pos / SLOT_SIZE)
             };
@@ -312,14 +318,21 @@ impl Emitter<'_> {
         let start = out.len();
         for (name, node) in self.dir(id) {
             if packer.push(name.len()) && !row.is_empty() {
-                write_block(&row, out).map_err(Error::Layout)?;
+                self.write_row(id, &row, out)?;
                 out.resize(start + (out.len() - start).next_multiple_of(block.bytes()), 0);
                 row.clear();
             }
             let nid = places.nids[node.index()];
             row.push(Dirent { nid, file_type: Some(self.tree.node(node).kind.file_type()), name });
         }
-        write_block(&row, out).map_err(Error::Layout)
+        self.write_row(id, &row, out)
+    }
+
+    /// Appends a block of directory `id`.
+    fn write_row(&self, id: NodeId, row: &[Dirent<'_>], out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        write_block(row, out).map_err(Error::Layout)?;
+        self_check::named(self_check::check_dir_block(&out[start..], row), || self.tree.display_path(id))
     }
 
     fn write_own(&self, id: NodeId, places: &Places, block: BlockSize, out: &mut Vec<u8>) -> Result<()> {
@@ -345,9 +358,10 @@ impl Emitter<'_> {
         id: NodeId,
         places: &Places,
         superblock: &Superblock,
+        place: InodePlace,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let block = superblock.block_size;
+        let (block, start) = (superblock.block_size, out.len());
         let mut inode = heads::inode(self.tree, self.xattrs, superblock, id, self.heads.version(id))?;
         let mut own = Vec::new();
         let mut after = None;
@@ -370,10 +384,10 @@ impl Emitter<'_> {
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);
         }
-        Ok(())
+        self_check::named(place.check(&inode, &out[start..], superblock), || self.tree.display_path(id))
     }
 
-    fn write_packed(&mut self, superblock: &Superblock, out: &mut Vec<u8>) -> Result<()> {
+    fn write_packed(&mut self, superblock: &Superblock, place: InodePlace, out: &mut Vec<u8>) -> Result<()> {
         let Some(packed) = self.packed else { return Ok(()) };
         let mtime = Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec };
         let mut inode = heads::packed_inode(packed.size, self.tree.nodes.len() as u32 + 1, mtime);
@@ -382,17 +396,23 @@ impl Emitter<'_> {
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);
         }
-        Ok(())
+        self_check::named(place.check(&inode, out, superblock), || "(packed inode)".to_owned())
     }
 
-    fn write_metabox(&self, metabox: &Dense, superblock: &Superblock, out: &mut Vec<u8>) -> Result<()> {
+    fn write_metabox(
+        &self,
+        metabox: &Dense,
+        superblock: &Superblock,
+        place: InodePlace,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let mtime = Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec };
         let mut inode = heads::packed_inode(metabox.size, self.tree.nodes.len() as u32 + 2, mtime);
         inode.layout = metabox.layout;
         inode.place = Place::Compressed { blocks: metabox.blocks };
         inode.write(superblock, out).map_err(Error::Layout)?;
         out.extend_from_slice(&metabox.index);
-        Ok(())
+        self_check::named(place.check(&inode, out, superblock), || "(metabox)".to_owned())
     }
 
     /// Leaves in `own` only what follows the inode.

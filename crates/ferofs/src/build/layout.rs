@@ -35,12 +35,14 @@ impl Packer {
         self.blocks
     }
 
-    /// A place for `len` bytes, at a multiple of an inode slot: within one block if they fit in one.
-    pub(crate) fn place(&mut self, len: u64) -> u64 {
-        let len = len.next_multiple_of(SLOT_SIZE);
-        if len > self.block {
-            return self.place_long(len);
+    /// A place for an inode of `len` bytes with what follows it, at a multiple of an inode slot: within one block if they
+    /// fit in one. The last `inline` of these bytes, less than a block, are content that readers want within one block
+    /// in any case.
+    pub(crate) fn place(&mut self, len: u64, inline: u64) -> u64 {
+        if len.next_multiple_of(SLOT_SIZE) > self.block {
+            return self.place_long(len, inline);
         }
+        let len = len.next_multiple_of(SLOT_SIZE);
         let room = self.open.iter().enumerate().filter(|(_, (_, used))| self.block - used >= len);
         // Among equals the oldest: the result must not depend on the order in the list.
         let best = room.max_by_key(|(_, (block, used))| (*used, std::cmp::Reverse(*block))).map(|(i, _)| i);
@@ -60,19 +62,31 @@ impl Packer {
     }
 
     /// A place for more than a block: right behind what was placed last if that has room.
-    fn place_long(&mut self, len: u64) -> u64 {
-        let last = self.blocks - 1;
-        let behind = self.open.iter().position(|(block, _)| *block == last);
-        let pos = match behind.map(|index| self.open.swap_remove(index)) {
-            Some((block, used)) => block * self.block + used,
-            None => self.blocks * self.block,
-        };
-        let end = pos + len;
+    fn place_long(&mut self, len: u64, inline: u64) -> u64 {
+        let end_of_area = self.blocks * self.block;
+        let last = self.open.iter().position(|(block, _)| (block + 1) * self.block == end_of_area);
+        let behind = last.map(|index| (index, self.blocks * self.block - self.block + self.open[index].1));
+        let pos = self.keep_together(behind.map_or(end_of_area, |(_, pos)| pos), len, inline);
+        if let Some((index, _)) = behind
+            && pos < end_of_area
+        {
+            self.open.swap_remove(index);
+        }
+        let end = pos + len.next_multiple_of(SLOT_SIZE);
         self.blocks = end.div_ceil(self.block);
         if !end.is_multiple_of(self.block) {
             self.reopen(self.blocks - 1, end % self.block);
         }
         pos
+    }
+
+    /// The first slot from `pos` on where the last `inline` of `len` bytes are in one block.
+    fn keep_together(&self, pos: u64, len: u64, inline: u64) -> u64 {
+        let start = pos + len - inline;
+        if inline == 0 || start / self.block == (pos + len - 1) / self.block {
+            return pos;
+        }
+        pos + (start.next_multiple_of(self.block) - start).next_multiple_of(SLOT_SIZE)
     }
 
     /// The first of `count` consecutive blocks.
@@ -104,15 +118,21 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_overlaps_and_what_fits_crosses_no_block(
-            wanted in proptest::collection::vec((1u64..6000, 0u64..4), 1..300),
+            wanted in proptest::collection::vec((1u64..6000, 0u64..4, 0u64..5000), 1..300),
             bits in 9u8..=13,
         ) {
             let block = BlockSize::from_bits(bits).unwrap();
             let mut packer = Packer::new(block, 96);
             let mut taken = vec![(0, 96)];
             let mut net = 0;
-            for (len, blocks) in wanted {
-                let pos = packer.place(len);
+            for (len, blocks, inline) in wanted {
+                // The inode's own bytes and its index are never part of the inline content.
+                let inline = inline.min(len.saturating_sub(SLOT_SIZE)).min(block.bytes64() - SLOT_SIZE);
+                let pos = packer.place(len, inline);
+                if inline > 0 {
+                    let start = pos + len - inline;
+                    prop_assert_eq!(start / block.bytes64(), (pos + len - 1) / block.bytes64());
+                }
                 prop_assert_eq!(pos % SLOT_SIZE, 0);
                 if len <= block.bytes64() {
                     prop_assert_eq!(pos / block.bytes64(), (pos + len - 1) / block.bytes64());

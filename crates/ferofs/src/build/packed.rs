@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::encode::Encoded;
 use super::log::ExtentLog;
 use super::output::Output;
+use super::pages::PageRule;
 use super::segment::SEGMENT;
 use crate::{Error, Result};
 
@@ -35,11 +36,13 @@ pub(crate) struct Packed {
     written: usize,
     log: ExtentLog,
     file: Option<File>,
+    /// What limits the places of extents, if anything does.
+    pages: Option<PageRule>,
 }
 
 impl Packed {
     /// Encoded parts wait in `dir`; extents usually take `unit` bytes.
-    pub(crate) fn new(dir: &Path, unit: u64) -> Self {
+    pub(crate) fn new(dir: &Path, unit: u64, pages: Option<PageRule>) -> Self {
         Self {
             dir: dir.to_owned(),
             size: 0,
@@ -50,6 +53,7 @@ impl Packed {
             written: 0,
             log: ExtentLog::new(unit),
             file: None,
+            pages,
         }
     }
 
@@ -107,6 +111,12 @@ impl Packed {
         while let Some((log, bytes)) = self.waiting.front_mut().and_then(Option::take) {
             self.waiting.pop_front();
             self.written += 1;
+            // The inode's data will start with a block.
+            let placed = match &mut self.pages {
+                Some(pages) => pages.place_all(&log, &bytes, self.log.size())?,
+                None => None,
+            };
+            let (log, bytes) = placed.unwrap_or((log, bytes));
             self.log.extend(&log);
             let io = |e| Error::io("write a temporary file in", &self.dir, e);
             let file = match &mut self.file {

@@ -2,8 +2,8 @@
 //!
 //! A worker's result depends on the source's bytes and the options alone, never on other workers.
 
-use ferofs_format::BlockSize;
 use ferofs_format::units::SLOT_SIZE;
+use ferofs_format::{Algorithm, BlockSize};
 
 use super::base::Base;
 use super::compression::{Compression, Fragments, Index, Recipe};
@@ -13,6 +13,7 @@ use super::encode::{Encoded, Encoder, End, Next, Seen, Sink};
 use super::heads::Heads;
 use super::index::Form;
 use super::order::Order;
+use super::pages::PageRule;
 use super::timings::{Activity, Timings};
 use super::tree::{NodeId, Tree};
 use super::twins::{Claim, Print, Twins};
@@ -126,6 +127,13 @@ impl<'a> Shop<'a> {
         let (block, compression) = (self.block, self.compression);
         let index = compression.map_or(Index::Compact, |compression| compression.index);
         Form { index, block, big: compression.is_some_and(|compression| compression.is_big(block)) }
+    }
+
+    /// What limits the places of extents encoded by `method`, if anything does.
+    pub(crate) fn page_rule(&self, method: usize) -> Option<PageRule> {
+        let compression = self.compression.filter(|compression| compression.index == Index::Extents)?;
+        let algorithm = compression.methods.get(method)?.algorithm();
+        (algorithm == Algorithm::Deflate).then(|| PageRule::new(self.block))
     }
 
     /// Bytes of `node` and its xattrs, for decisions on its content: files that may share it decide alike.

@@ -4,6 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 
+mod inline;
+
 use super::content::Contents;
 use super::*;
 use ferofs_format::FileOffset;

@@ -149,6 +149,11 @@ impl Tree {
         names.join(&b'/')
     }
 
+    /// The path of `id` in the image, for messages.
+    pub(crate) fn display_path(&self, id: NodeId) -> String {
+        format!("/{}", String::from_utf8_lossy(&self.path_bytes(id)))
+    }
+
     /// The path of `id` below the source.
     pub(crate) fn path(&self, id: NodeId) -> PathBuf {
         PathBuf::from(OsStr::from_bytes(&self.path_bytes(id)))

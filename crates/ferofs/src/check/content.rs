@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use ferofs_format::{Fault, FileOffset, Nid, Structure};
 
 use super::Checker;
+use super::linux::Linux;
 use super::paths::Name;
 use super::queue::Queue;
 use crate::claim::Claim;
@@ -208,6 +209,7 @@ impl Checker<'_> {
 
     /// Decodes a piece. Fragments are left out, as the packed inode is decoded by itself.
     fn decode(&self, name: &Name, inode: &Inode, piece: &Piece, buffer: &mut [u8]) {
+        let mut linux = Linux::new(self.image);
         let mut rest = &piece.extents[..];
         while let [first, ..] = rest {
             // As many as fit, so that the engine reads them with one call.
@@ -224,12 +226,14 @@ impl Checker<'_> {
             }
             let (run, later) = rest.split_at(count);
             rest = later;
-            if count > 1 && self.read(inode, start, end, buffer).is_ok() {
-                continue;
-            }
-            // One by one, to tell the damaged ones from the others.
+            let all_read = count > 1 && self.read(inode, start, end, buffer).is_ok();
             for extent in run {
-                let result = self.read(inode, extent.start.get(), extent.end(), buffer);
+                // One by one, to tell the damaged ones from the others.
+                let result = match all_read {
+                    true => Ok(()),
+                    false => self.read(inode, extent.start.get(), extent.end(), buffer),
+                };
+                let result = result.and_then(|()| linux.judge(extent));
                 self.found.note(|| self.paths.path(name), Some(extent), result);
             }
         }

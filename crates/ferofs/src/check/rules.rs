@@ -26,6 +26,7 @@ pub const fn rule(fault: &Fault) -> &'static str {
         Fault::FileTypeMismatch => "file-type",
         Fault::Map(_) => "map",
         Fault::Decode => "decode",
+        Fault::LinuxDecoder(_) => "linux-decoder",
         Fault::Recursion => "recursion",
         _ => "other",
     }

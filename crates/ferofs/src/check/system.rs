@@ -1,11 +1,17 @@
 //! The superblock's own structures: the image's size, its devices, and where they stand.
 
+use ferofs_codec::MAX_ENCODED;
 use ferofs_format::device::DEVICE_SLOT_SIZE;
 use ferofs_format::superblock::Compression;
 use ferofs_format::{BytePos, Compat, DeviceId, Fault, Structure, superblock};
 
 use super::Checker;
 use crate::error::Corruption;
+
+/// Bytes of the smallest MicroLZMA dictionary that Linux mounts.
+const LZMA_DICT_MIN: u64 = 4096;
+/// log2 of the largest Zstandard window that Linux mounts, in bytes.
+const ZSTD_WINDOW_LOG_MAX: u64 = 20;
 
 impl Checker<'_> {
     /// Looks at what the superblock says of the image as a whole, and claims its structures.
@@ -31,6 +37,7 @@ impl Checker<'_> {
             let fault = Fault::Field { field: "fixed_nsec", value: superblock.fixed_nsec.into() };
             self.find_of_image(Corruption::new(Structure::Superblock, fault));
         }
+        self.configs();
         let to_u64 = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
         let mut claims = self.claims();
         let configs = match superblock.compression {
@@ -46,6 +53,26 @@ impl Checker<'_> {
             let size = |infix: &Vec<u8>| (infix.len() + 3).next_multiple_of(4);
             let len = self.image.xattr_prefixes().iter().map(|prefix| size(&prefix.infix)).sum();
             claims.system(table.start.get(), to_u64(len));
+        }
+    }
+
+    /// Linux mounts no image whose algorithms ask for more than it has.
+    fn configs(&self) {
+        let configs = self.image.configs();
+        let block = self.image.superblock().block_size;
+        let pcluster_blocks = u64::try_from(MAX_ENCODED).unwrap_or(u64::MAX) / block.bytes64();
+        let blocks = configs.lz4.map(|lz4| u64::from(lz4.max_pcluster_blocks));
+        let dict = configs.lzma.map(|lzma| u64::from(lzma.dict_size));
+        let window = configs.zstd.map(|zstd| u64::from(zstd.window_log));
+        let bad = [
+            ("lz4 max_pclusterblks", blocks.filter(|blocks| *blocks > pcluster_blocks)),
+            ("lzma dict_size", dict.filter(|dict| *dict < LZMA_DICT_MIN)),
+            ("zstd windowlog", window.filter(|log| *log > ZSTD_WINDOW_LOG_MAX)),
+        ];
+        for (field, value) in bad {
+            let Some(value) = value else { continue };
+            let fault = Fault::Field { field, value };
+            self.find_of_image(Corruption::new(Structure::CompressionConfig, fault));
         }
     }
 

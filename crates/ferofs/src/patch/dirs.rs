@@ -6,6 +6,7 @@ use ferofs_format::inode::Place;
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, FileOffset, Nid};
 use ferofs_format::{BytePos, Structure};
 
+use crate::build::self_check;
 use crate::build::tree::{Kind, NodeId, Tree};
 use crate::read::{ExtentData, Image, Inode, Location};
 use crate::{Error, Result};
@@ -43,9 +44,10 @@ pub(crate) fn entries(tree: &Tree, id: NodeId) -> Vec<(&[u8], NodeId)> {
     all
 }
 
-/// Appends a block with `row`.
+/// Appends a block of directory `id` with `row`.
 pub(crate) fn write(
     tree: &Tree,
+    id: NodeId,
     row: &[(&[u8], NodeId)],
     nid: impl Fn(NodeId) -> Nid,
     out: &mut Vec<u8>,
@@ -57,7 +59,9 @@ pub(crate) fn write(
             Dirent { nid: nid(*node), file_type, name }
         })
         .collect();
-    write_block(&dirents, out).map_err(Error::Layout)
+    let start = out.len();
+    write_block(&dirents, out).map_err(Error::Layout)?;
+    self_check::named(self_check::check_dir_block(&out[start..], &dirents), || tree.display_path(id))
 }
 
 /// Cuts `entries` as [`DirPacker`] does.
@@ -104,7 +108,7 @@ pub(crate) fn on_old_blocks(
         let group = &entries[start..end];
         let (parts, _) = pack(group, block);
         let stays = match addr {
-            Some(addr) if parts.len() == 1 => is_same(old, tree, group, *addr, &kept)?.then_some(*addr),
+            Some(addr) if parts.len() == 1 => is_same(old, (tree, id), group, *addr, &kept)?.then_some(*addr),
             _ => None,
         };
         reused += u64::from(stays.is_some());
@@ -153,7 +157,7 @@ fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAd
 /// Whether the block at `addr` is what `group` would be written as.
 fn is_same(
     old: &Image,
-    tree: &Tree,
+    (tree, id): (&Tree, NodeId),
     group: &[(&[u8], NodeId)],
     addr: BlockAddr,
     kept: &impl Fn(NodeId) -> Option<Nid>,
@@ -163,7 +167,7 @@ fn is_same(
     }
     let block = old.superblock().block_size;
     let mut expected = Vec::with_capacity(block.bytes());
-    write(tree, group, |node| kept(node).unwrap_or_default(), &mut expected)?;
+    write(tree, id, group, |node| kept(node).unwrap_or_default(), &mut expected)?;
     expected.resize(block.bytes(), 0);
     let mut found = vec![0; block.bytes()];
     let pos = addr.to_pos(block).unwrap_or(BytePos::new(u64::MAX));

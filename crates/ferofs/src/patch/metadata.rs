@@ -14,6 +14,7 @@ use crate::build::data::Content;
 use crate::build::heads::{self, Heads};
 use crate::build::layout::Packer;
 use crate::build::output::Output;
+use crate::build::self_check::{self, InodePlace};
 use crate::build::spill::Spill;
 use crate::build::tree::{Kind, NodeId, Tree};
 use crate::build::xattr::XattrPlan;
@@ -80,13 +81,17 @@ impl NewMetadata<'_> {
         let mut written = Written { costs: vec![0; self.tree.nodes.len()], ..Written::default() };
         let places = self.plan(superblock, base, first, &mut written);
         written.root = places.nids[NodeId::ROOT.index()];
+        let data_end = base + places.total_blocks * block.bytes64();
         let mut bytes = Vec::new();
         for (pos, what) in &places.items {
             self.options.check_cancelled()?;
             output.pad_to(base + pos)?;
             bytes.clear();
             match what {
-                What::Inode(node) => self.write_inode(*node, &places, superblock, &mut bytes)?,
+                What::Inode(node) => {
+                    let place = InodePlace { pos: base + pos, data_end };
+                    self.write_inode(*node, &places, superblock, place, &mut bytes)?;
+                }
                 What::Blocks(node) => self.write_blocks(*node, &places, block, &mut bytes)?,
             }
             output.append(&bytes)?;
@@ -94,7 +99,9 @@ impl NewMetadata<'_> {
         output.pad_to(base + places.total_blocks * block.bytes64())?;
         if self.root != RootPlace::Anywhere {
             bytes.clear();
-            self.write_inode(NodeId::ROOT, &places, superblock, &mut bytes)?;
+            let pos = if let RootPlace::Free(pos) = self.root { pos } else { first };
+            let place = InodePlace { pos, data_end };
+            self.write_inode(NodeId::ROOT, &places, superblock, place, &mut bytes)?;
             match self.root {
                 RootPlace::Free(pos) => written.free_root = Some((pos, bytes)),
                 RootPlace::First | RootPlace::Anywhere => output.overwrite(first, &bytes)?,
@@ -151,7 +158,7 @@ impl NewMetadata<'_> {
             match apart {
                 Some(pos) => places.nids[id.index()] = nid(pos),
                 None => {
-                    let pos = packer.place(len);
+                    let pos = packer.place(len, self.contents[id.index()].inline_len());
                     places.nids[id.index()] = nid(base + pos);
                     places.items.push((pos, What::Inode(id)));
                 }
@@ -186,7 +193,7 @@ impl NewMetadata<'_> {
                 let start = out.len();
                 for row in dirs::pack(&entries, block).0 {
                     out.resize(start + (out.len() - start).next_multiple_of(block.bytes()), 0);
-                    dirs::write(self.tree, &entries[row], |node| places.nids[node.index()], out)?;
+                    dirs::write(self.tree, id, &entries[row], |node| places.nids[node.index()], out)?;
                 }
                 Ok(())
             }
@@ -203,7 +210,7 @@ impl NewMetadata<'_> {
             let entries = dirs::entries(self.tree, id);
             for new in dir.blocks.iter().filter(|block| block.kept.is_none()) {
                 let nid = |node: NodeId| places.nids[node.index()];
-                dirs::write(self.tree, &entries[new.entries.clone()], nid, out)?;
+                dirs::write(self.tree, id, &entries[new.entries.clone()], nid, out)?;
                 out.resize(out.len().next_multiple_of(block.bytes()), 0);
             }
             return Ok(());
@@ -219,6 +226,7 @@ impl NewMetadata<'_> {
         id: NodeId,
         places: &Places,
         superblock: &Superblock,
+        place: InodePlace,
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let mut inode = heads::inode(self.tree, self.xattrs, superblock, id, self.heads.version(id))?;
@@ -239,7 +247,7 @@ impl NewMetadata<'_> {
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);
         }
-        Ok(())
+        self_check::named(place.check(&inode, out, superblock), || self.tree.display_path(id))
     }
 
     /// Leaves in `own` only what follows the inode.

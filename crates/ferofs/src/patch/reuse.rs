@@ -209,7 +209,8 @@ pub(crate) fn copy(
             }
             let mut index = vec![0; head_len.next_multiple_of(8) - head_len];
             index.extend_from_slice(after.get(skip..).unwrap_or_default());
-            Some(Content::Compressed { layout, blocks, index: spill.push(&index)? })
+            // An inline end fits into a block together with its inode, as was just found.
+            Some(Content::Compressed { layout, blocks, index: spill.push(&index)?, inline: 0 })
         }
         _ => None,
     })

@@ -1,0 +1,277 @@
+//! What Linux refuses beyond what the libraries here refuse. Its decoders get the encoded bytes page by page, the end of the
+//! padding is searched for in one block alone, and the window is as large as the superblock says.
+//!
+//! Found with Linux 6.18; the earlier kernels that know these algorithms do the same.
+
+use ferofs_format::Algorithm;
+use flate2::{Decompress, FlushDecompress, Status};
+
+use crate::decoder::Extent;
+use crate::fit::strip_padding;
+
+/// Bytes that Linux gives a decoder at once. Kernels with larger pages cut at some of the same places.
+const PAGE: usize = 4096;
+/// Bytes that an inflater may still need after the last byte of its output is known: an end-of-block code has at most 15
+/// bits. Encoders that end with empty blocks are not ours.
+const DEFLATE_END: usize = 3;
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// The most that a Zstandard block decodes to.
+const ZSTD_BLOCK: u64 = 128 << 10;
+
+/// Why Linux refuses a cluster that a library decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.message())]
+#[non_exhaustive]
+pub enum LinuxRefusal {
+    /// The first block of the cluster holds nothing but padding.
+    Padding,
+    /// A page ends between the code of the last byte and the end of a DEFLATE stream.
+    CutEnd,
+    /// The Zstandard data is not one frame of the extent's length.
+    Frame,
+    /// A Zstandard frame needs a larger window than the superblock announces.
+    Window,
+}
+
+impl LinuxRefusal {
+    /// The reason in words.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Padding => "padding fills the cluster's first block, which Linux refuses",
+            Self::CutEnd => "a page ends within the last bytes of a DEFLATE stream, which Linux refuses",
+            Self::Frame => "the Zstandard data is not one frame of the extent's length",
+            Self::Window => "a Zstandard frame needs a larger window than the superblock announces",
+        }
+    }
+}
+
+/// Where a cluster is.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterPlace {
+    /// Bytes of a block.
+    pub block: usize,
+    /// Bytes between the start of a block and the cluster's.
+    pub offset: usize,
+}
+
+/// Judges clusters as Linux does, except for what [`crate::Decoder`] refuses as well.
+#[derive(Debug, Default)]
+pub struct LinuxJudge {
+    inflate: Option<Decompress>,
+    out: Vec<u8>,
+}
+
+impl LinuxJudge {
+    /// Judges the cluster `src`, with its padding, which decodes to `decoded` bytes. Of all algorithms but DEFLATE the
+    /// first block with 18 bytes more is enough. `window_log` is the superblock's for Zstandard.
+    ///
+    /// # Errors
+    /// Why Linux refuses it.
+    pub fn judge(
+        &mut self,
+        algorithm: Algorithm,
+        src: &[u8],
+        place: ClusterPlace,
+        decoded: usize,
+        extent: Extent,
+        window_log: Option<u8>,
+    ) -> Result<(), LinuxRefusal> {
+        let first_block = place.block.saturating_sub(place.offset).min(src.len());
+        let stream = strip_padding(src);
+        let padding = src.len() - stream.len();
+        if padding >= first_block {
+            return Err(LinuxRefusal::Padding);
+        }
+        match (algorithm, extent) {
+            (Algorithm::Deflate, Extent::Whole) => {
+                match self.cut(stream, place.offset + padding, place.block) {
+                    Some(cut) if self.yields(&stream[..cut], decoded) => Err(LinuxRefusal::CutEnd),
+                    _ => Ok(()),
+                }
+            }
+            (Algorithm::Zstd, _) => frame(stream, decoded, extent, window_log),
+            (Algorithm::Deflate | Algorithm::Lz4 | Algorithm::Lzma, _) => Ok(()),
+        }
+    }
+
+    /// How many zero bytes must precede the DEFLATE `stream` at `place` so that Linux decodes it; `None` when there is no
+    /// room for them in the first block. For streams of encoders that end with their last byte.
+    #[must_use]
+    pub fn deflate_padding(&mut self, stream: &[u8], place: ClusterPlace, decoded: usize) -> Option<usize> {
+        let room = place.block.saturating_sub(place.offset).min(PAGE);
+        (0..room).find(|padding| match self.cut(stream, place.offset + padding, place.block) {
+            Some(cut) => stream.len() - cut > DEFLATE_END || !self.yields(&stream[..cut], decoded),
+            None => true,
+        })
+    }
+
+    /// How much of a stream, `offset` bytes after a block's start, precedes its last page.
+    fn cut(&self, stream: &[u8], offset: usize, block: usize) -> Option<usize> {
+        let page = PAGE.max(block);
+        let last = (offset + stream.len()).checked_sub(1)? / page * page;
+        last.checked_sub(offset).filter(|cut| *cut > 0)
+    }
+
+    /// Whether an inflater makes all `decoded` bytes of this part of a stream, without reaching the stream's end.
+    fn yields(&mut self, part: &[u8], decoded: usize) -> bool {
+        let inflate = self.inflate.get_or_insert_with(|| Decompress::new(false));
+        inflate.reset(false);
+        // One byte more than is wanted: the inflater goes on to the stream's end, if it is there.
+        self.out.resize(decoded.saturating_add(1), 0);
+        loop {
+            let (taken, made) = (inflate.total_in() as usize, inflate.total_out() as usize);
+            let (Some(rest), Some(room)) = (part.get(taken..), self.out.get_mut(made..)) else {
+                return false;
+            };
+            let status = inflate.decompress(rest, room, FlushDecompress::None);
+            let now = (inflate.total_in() as usize, inflate.total_out() as usize);
+            match status {
+                Ok(Status::StreamEnd) | Err(_) => return false,
+                Ok(_) if now.1 > decoded || now == (taken, made) => return now.1 >= decoded,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// Judges a Zstandard frame by its header.
+fn frame(stream: &[u8], decoded: usize, extent: Extent, window_log: Option<u8>) -> Result<(), LinuxRefusal> {
+    let Some(header) = FrameHeader::parse(stream) else { return Err(LinuxRefusal::Frame) };
+    let decoded = decoded as u64;
+    let fits = match (header.content, extent) {
+        (Some(content), Extent::Whole) => content == decoded,
+        (Some(content), Extent::Prefix) => content >= decoded,
+        (None, _) => true,
+    };
+    if !fits {
+        return Err(LinuxRefusal::Frame);
+    }
+    // What fits into one page is decoded without a window.
+    let small = stream.len() <= PAGE && decoded <= PAGE as u64;
+    let Some(log) = window_log.filter(|_| !small) else { return Ok(()) };
+    let memory = |window: u64, content: u64| {
+        let block = window.min(ZSTD_BLOCK);
+        block.max(4).saturating_add(content.min(window.saturating_add(block).saturating_add(64)))
+    };
+    let announced = 1u64.checked_shl(log.into()).unwrap_or(u64::MAX);
+    let wanted = memory(header.window.max(1 << 10), header.content.unwrap_or(u64::MAX));
+    if wanted > memory(announced, u64::MAX) { Err(LinuxRefusal::Window) } else { Ok(()) }
+}
+
+/// What the header of a Zstandard frame says. Source: RFC 8878, 3.1.1.1.
+struct FrameHeader {
+    window: u64,
+    content: Option<u64>,
+}
+
+impl FrameHeader {
+    fn parse(stream: &[u8]) -> Option<Self> {
+        let mut rest = stream.strip_prefix(&ZSTD_MAGIC)?;
+        let mut take = |len: usize| -> Option<u64> {
+            let (bytes, later) = rest.split_at_checked(len)?;
+            rest = later;
+            Some(bytes.iter().rev().fold(0, |value, byte| (value << 8) | u64::from(*byte)))
+        };
+        let descriptor = take(1)?;
+        let single = descriptor & 0x20 != 0;
+        let window = match single {
+            true => None,
+            false => {
+                let byte = take(1)?;
+                let base = 1u64 << (10 + (byte >> 3));
+                Some(base + base / 8 * (byte & 7))
+            }
+        };
+        take([0, 1, 2, 4][(descriptor & 3) as usize])?;
+        let content = match descriptor >> 6 {
+            0 if single => Some(take(1)?),
+            0 => None,
+            1 => Some(take(2)? + 256),
+            2 => Some(take(4)?),
+            _ => Some(take(8)?),
+        };
+        Some(Self { window: window.or(content)?, content })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fit, Params, compressor};
+
+    fn text(len: usize) -> Vec<u8> {
+        let mut state = 1u32;
+        std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b'a' + (state >> 28) as u8
+        })
+        .take(len)
+        .collect()
+    }
+
+    fn encoded(algorithm: Algorithm, src: &[u8]) -> Vec<u8> {
+        let mut out = vec![0; src.len()];
+        let mut compressor = compressor(&Params::new(algorithm, None).unwrap()).unwrap();
+        let Fit::Encoded { produced, .. } = compressor.fit_exact(src, &mut out).unwrap() else { panic!() };
+        out.truncate(produced);
+        out
+    }
+
+    fn judge(algorithm: Algorithm, src: &[u8], offset: usize, decoded: usize) -> Result<(), LinuxRefusal> {
+        let place = ClusterPlace { block: 4096, offset };
+        LinuxJudge::default().judge(algorithm, src, place, decoded, Extent::Whole, Some(17))
+    }
+
+    #[test]
+    fn a_deflate_stream_must_not_end_in_a_page_of_its_own() {
+        let mut refused = Vec::new();
+        for len in 9000..9016 {
+            let src = text(len);
+            let stream = encoded(Algorithm::Deflate, &src);
+            // So many bytes are in the last page.
+            for end in 1..8 {
+                let offset = (end + 8192 - stream.len()) % 4096;
+                let place = ClusterPlace { block: 4096, offset };
+                let padding = LinuxJudge::default().deflate_padding(&stream, place, len);
+                if judge(Algorithm::Deflate, &stream, offset, len).is_ok() {
+                    assert_eq!(padding, Some(0));
+                    continue;
+                }
+                refused.push(end);
+                let Some(padding) = padding else { continue };
+                assert!(padding > 0);
+                let padded = [&vec![0; padding][..], &stream].concat();
+                judge(Algorithm::Deflate, &padded, offset, len).unwrap();
+            }
+        }
+        refused.sort_unstable();
+        refused.dedup();
+        // An end-of-block code of 15 bits at most is in the last two bytes.
+        assert!(refused == [1] || refused == [1, 2], "{refused:?}");
+    }
+
+    #[test]
+    fn padding_must_end_in_the_first_block() {
+        let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
+        let padded = [&[0; 4][..], &stream].concat();
+        judge(Algorithm::Lz4, &padded, 4091, 9000).unwrap();
+        assert_eq!(judge(Algorithm::Lz4, &padded, 4092, 9000), Err(LinuxRefusal::Padding));
+        assert_eq!(judge(Algorithm::Lz4, &[0; 100], 0, 9000), Err(LinuxRefusal::Padding));
+    }
+
+    #[test]
+    fn a_frame_has_the_extents_length_and_a_window_that_is_announced() {
+        let src = text(300_000);
+        let stream = encoded(Algorithm::Zstd, &src);
+        let judge = |decoded, extent, log| {
+            let place = ClusterPlace { block: 4096, offset: 0 };
+            LinuxJudge::default().judge(Algorithm::Zstd, &stream, place, decoded, extent, Some(log))
+        };
+        judge(300_000, Extent::Whole, 19).unwrap();
+        judge(299_999, Extent::Prefix, 19).unwrap();
+        assert_eq!(judge(299_999, Extent::Whole, 19), Err(LinuxRefusal::Frame));
+        assert_eq!(judge(300_001, Extent::Prefix, 19), Err(LinuxRefusal::Frame));
+        assert_eq!(judge(300_000, Extent::Whole, 12), Err(LinuxRefusal::Window));
+    }
+}

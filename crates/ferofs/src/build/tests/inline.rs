@@ -1,0 +1,58 @@
+//! Inline ends of files that share extents with others.
+
+use super::*;
+
+/// Words of 1,024 in an order of its own for each `seed`.
+fn words(seed: u32, len: usize) -> Vec<u8> {
+    let (mut state, mut bytes) = (seed.wrapping_mul(2_654_435_761), Vec::new());
+    while bytes.len() < len {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bytes.extend(format!("{:07x} ", (state >> 22).wrapping_mul(2_654_435_761)).bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Files that begin alike, and end each in its own way.
+fn write_alike(room: &Room) -> Vec<(String, Vec<u8>)> {
+    let start = words(1, 1_600_000);
+    (0..40u32)
+        .map(|number| {
+            let end = words(number + 9, 2000 + 50 * number as usize);
+            let (name, content) = (format!("file{number}"), [start.clone(), end].concat());
+            room.write(&name, &content);
+            (name, content)
+        })
+        .collect()
+}
+
+/// An index that says which extents are shared is longer than the one that the room for inline ends was computed for.
+#[test]
+fn inline_ends_stay_within_a_block_where_sharing_makes_indexes_longer() {
+    for in_metabox in [false, true] {
+        let mut room = Room::new();
+        let compression = room.options.compression.as_mut().unwrap();
+        compression.inline_tails = true;
+        compression.dedupe = true;
+        let metadata = super::super::compression::MetadataCompression { method: 0, pcluster: 4096 };
+        compression.metadata = in_metabox.then_some(metadata);
+        let files = write_alike(&room);
+        assert!(room.build().bytes_shared > 1_000_000);
+        let image = room.open();
+        let mut long = 0;
+        for (name, content) in files {
+            assert!(room.read(&name) == content, "{name}");
+            let inode = image.resolve(Path::new(&name), false).unwrap();
+            let last =
+                image.extents(&inode, FileOffset::new(inode.size() - 1)).unwrap().next().unwrap().unwrap();
+            let inline = matches!(
+                last.data,
+                ExtentData::Encoded { at: Location::Metadata(_), .. }
+                    | ExtentData::Stored { at: Location::Metadata(_) }
+            );
+            long += usize::from(inline && inode.layout() == ferofs_format::inode::DataLayout::CompressedFull);
+        }
+        // Else the test shows nothing.
+        assert!(long > 0, "no inline end follows a full index");
+    }
+}
