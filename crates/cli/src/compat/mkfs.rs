@@ -89,6 +89,7 @@ impl Args {
         options.inodes.keep_mtime = !self.ignore_mtime;
         extended.apply(&mut options).map_err(refuse("-E"))?;
         options.hard_dereference = self.hard_dereference;
+        options.archive_limits = self.archive_limits;
         options.skip_unreadable = self.skip_unreadable;
         self.chunks(&extended, &mut options)?;
         options.offset = self.offset;
