@@ -75,8 +75,13 @@ pub fn soft_link(name: &str, target: &str) -> Vec<u8> {
     Header::new(name, b'2', 0).to(target).bytes()
 }
 
-/// A PAX header of these records.
+/// A PAX header of these records, for the next member.
 pub fn pax(records: &[(&str, &[u8])]) -> Vec<u8> {
+    pax_of(b'x', records)
+}
+
+/// A PAX header of these records: `x` for the next member, `g` for all that follow.
+pub fn pax_of(kind: u8, records: &[(&str, &[u8])]) -> Vec<u8> {
     let mut data = Vec::new();
     for (key, value) in records {
         let rest = key.len() + value.len() + 3;
@@ -85,7 +90,7 @@ pub fn pax(records: &[(&str, &[u8])]) -> Vec<u8> {
         data.extend_from_slice(value);
         data.push(b'\n');
     }
-    member(Header::new("pax", b'x', data.len() as u64), &data)
+    member(Header::new("pax", kind, data.len() as u64), &data)
 }
 
 /// Members with the end mark after them.

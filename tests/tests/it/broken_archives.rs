@@ -67,7 +67,7 @@ fn each_fault_is_named_with_its_place() {
         ("pax size", archive(&[pax(&[("size", b"-1")]), file("bad", b"")]), "bad: the size"),
         ("pax", archive(&[member(Header::new("x", b'x', 5), b"99 a="), file("bad", b"")]), "extended header"),
         ("long name", archive(&[Header::new("x", b'L', 1 << 32).bytes()]), "extended header of 4294967296"),
-        ("long name that ends", Header::new("x", b'L', 60 << 20).bytes(), "the archive ends within"),
+        ("long name that ends", Header::new("x", b'L', 60 << 10).bytes(), "the archive ends within"),
         ("cut data", truncated(file("bad", &[1; 5000]), 3000), "bad: the archive ends within it"),
         ("cut header", [good.clone(), vec![b'a'; 100]].concat(), "(at byte 1024)"),
         ("extended and no more", pax(&[("path", b"x")]), "the archive ends within"),

@@ -18,7 +18,7 @@
 //! - `archives`: tar archives of every dialect.
 //! - `oci`: OCI image layouts, flattened.
 //! - `layers`: images made of images, and images that leave content in their sources.
-//! - `broken_archives`: archives that lie, or are odd.
+//! - `broken_archives`: archives that lie, or are odd; `archive_limits`: those that ask for much with little.
 //! - `mkfs`: the options of `mkfs.erofs`; `matrix`: every pair of settings; `callers`: the lines of those who call it.
 //! - `patch`: updates of images, back and forth, power cuts, and patches that do not fit.
 //! - `peers`: Debian's erofs-utils accept our images, and we theirs.
@@ -26,6 +26,7 @@
 #![allow(clippy::panic, reason = "the way to fail a test")]
 
 mod archive;
+mod archive_limits;
 mod archives;
 mod broken_archives;
 mod callers;

@@ -7,7 +7,7 @@ mod summary;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +63,11 @@ pub(crate) struct Args {
     /// extra devices, in this order (Linux 5.16)
     #[arg(long, conflicts_with_all = ["compress", "preset", "chunk_size"])]
     index_only: bool,
+
+    /// Multiply the limits on what an archive's headers, attributes, sparse maps, holes and decompression may cost, which keep
+    /// hostile archives from taking all memory
+    #[arg(long, value_name = "N", default_value = "1")]
+    archive_limits: NonZeroU32,
 
     /// Turn aufs' whiteouts (`.wh.NAME`) in an archive into those of overlayfs
     #[arg(long)]
@@ -308,6 +313,7 @@ impl Args {
         let paths = self.exclude.iter().cloned().map(Exclude::Path);
         let regexes = self.exclude_regex.iter().cloned().map(Exclude::Regex);
         options.excludes = paths.chain(regexes).collect();
+        options.archive_limits = self.archive_limits;
         options.skip_unreadable = self.skip_unreadable;
         options.force_uid = self.force_uid.or(self.all_root.then_some(0));
         options.force_gid = self.force_gid.or(self.all_root.then_some(0));

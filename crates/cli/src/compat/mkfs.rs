@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use ferofs::build::{
-    BlockSize, ChunkOptions, Exclude, FsConfig, Labels, Options, SourceData, Timestamp, XattrOptions,
+    BlockSize, ChunkOptions, Exclude, FsConfig, Input, Labels, Options, SourceData, Timestamp, XattrOptions,
     block_size,
 };
 
@@ -89,6 +89,7 @@ impl Args {
         options.inodes.keep_mtime = !self.ignore_mtime;
         extended.apply(&mut options).map_err(refuse("-E"))?;
         options.hard_dereference = self.hard_dereference;
+        options.archive_limits = self.archive_limits;
         options.skip_unreadable = self.skip_unreadable;
         self.chunks(&extended, &mut options)?;
         options.offset = self.offset;
@@ -250,7 +251,9 @@ impl Args {
 
     /// Reads the files that options name.
     fn load(&self, options: &mut Options) -> Result<(), Failure> {
-        if (options.source_data, self.block_size) == (SourceData::Referred, None) {
+        // As erofs-utils: an index of a tar has blocks of 512 bytes whatever -b says, since members start at multiples of 512.
+        let index = options.source_data == SourceData::Referred && options.input == Input::Archive;
+        if index || (options.source_data, self.block_size) == (SourceData::Referred, None) {
             options.block_size = block_size(options.input, &options.source).map_err(Failure::from_named)?;
         }
         let mount_point = self.mount_point.as_bytes();

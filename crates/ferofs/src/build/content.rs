@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -25,6 +26,8 @@ use ferofs_format::{DeviceId, Nid};
 
 /// Bytes gathered before they are written to the spool.
 const SPOOL_BUFFER: usize = 1 << 20;
+/// Bytes that are written to the spool without being gathered: for fewer, the call costs more than the copy.
+const SPOOL_DIRECT: usize = 64 << 10;
 
 /// Where the content of a regular file is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +86,7 @@ impl Medium {
         &self.file
     }
 
-    fn read(&self, buf: &mut [u8], at: u64) -> Result<()> {
+    pub(crate) fn read(&self, buf: &mut [u8], at: u64) -> Result<()> {
         self.file.read_exact_at(buf, at).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => Error::SourceChanged(self.name.clone()),
             _ => Error::io("read", &self.name, e),
@@ -120,6 +123,8 @@ pub(crate) struct Contents {
     spool: Option<Spool>,
     /// Where the spool goes.
     spool_dir: PathBuf,
+    /// Bytes that archives and layers have on disk; of pipes and compressed ones, what was read so far.
+    pub(crate) archive_bytes: Arc<AtomicU64>,
     /// Content stays where it is: archives and images become [`Self::devices`].
     pub(crate) keeps_devices: bool,
     /// The image's extra devices.
@@ -156,6 +161,7 @@ impl Contents {
             images: Vec::new(),
             spool: None,
             spool_dir: spool_dir.to_owned(),
+            archive_bytes: Arc::default(),
             keeps_devices: false,
             devices: Vec::new(),
         }
@@ -164,6 +170,9 @@ impl Contents {
     /// Takes a file that content is read from.
     pub(crate) fn add_medium(&mut self, file: File, name: &Path) -> Result<Medium> {
         let stat = stat_fd(file.as_fd()).map_err(|e| Error::io("stat", name, e))?;
+        // A file with holes claims more than it has.
+        let bytes = stat.stx_size.min(stat.stx_blocks.saturating_mul(512));
+        self.archive_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.add(file, name, Some((identity(&stat), stat.stx_size)))
     }
 
@@ -290,6 +299,10 @@ impl Contents {
     /// Appends to the spool, for which somebody has asked a place.
     pub(crate) fn spool(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(spool) = &mut self.spool else { return Ok(()) };
+        if bytes.len() >= SPOOL_DIRECT {
+            spool.flush()?;
+            return spool.write(bytes);
+        }
         spool.buffer.extend_from_slice(bytes);
         if spool.buffer.len() >= SPOOL_BUFFER { spool.flush() } else { Ok(()) }
     }
@@ -365,10 +378,17 @@ impl Contents {
 
 impl Spool {
     fn flush(&mut self) -> Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        self.write(&buffer)?;
+        buffer.clear();
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let io = |e| Error::io("write a temporary file in", &self.medium.name, e);
-        self.medium.file.write_all_at(&self.buffer, self.written).map_err(io)?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
+        self.medium.file.write_all_at(bytes, self.written).map_err(io)?;
+        self.written += bytes.len() as u64;
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ use ferofs_format::{Algorithm, BlockAddr, BytePos, Incompat};
 use super::chunk::ChunkPlan;
 use super::clones::{self, Clones};
 use super::compression::Index;
+use super::content;
 use super::dedupe::{self, Stored};
 use super::encode::{Encoded, End};
 use super::feed::{Cut, Feed, Feeder};
@@ -379,8 +380,10 @@ impl Stage<'_> {
                 self.warnings.push(Warning::Skipped(error));
                 Ok(Content::Skipped)
             }
-            // Its original came before, or could not be read although this one could.
-            PieceKind::Twin => Err(Error::SourceChanged(self.shop.contents.path(self.shop.tree, node))),
+            // Its original came before, or could not be read although this one could; and whole files are not copied.
+            PieceKind::Twin | PieceKind::Copied(_) => {
+                Err(Error::SourceChanged(self.shop.contents.path(self.shop.tree, node)))
+            }
         }
     }
 
@@ -411,6 +414,25 @@ impl Stage<'_> {
                 large.log.extend(&log);
                 large.method = method;
                 end = self.end(encoded.end, tail);
+            }
+            PieceKind::Copied(place) => {
+                let size = self.shop.tree.node(node).size;
+                let tail = if last { self.shop.inline_tail(node, size) } else { 0 };
+                self.output.copy(self.shop.contents.medium(place.medium), place.at, read - tail as u64)?;
+                if tail > 0 {
+                    let mut bytes = vec![0; tail];
+                    let at = place.at + read - tail as u64;
+                    self.shop.contents.read_at(content::Place { at, ..place }, &mut bytes)?;
+                    let tail = Some(self.spill.push(&bytes)?);
+                    self.data.contents[node.index()] = Content::Flat { start: start.block(block), tail };
+                    return Ok(());
+                }
+                self.align()?;
+                if last {
+                    self.data.contents[node.index()] =
+                        Content::Flat { start: start.block(block), tail: None };
+                    return Ok(());
+                }
             }
             // Up to here the file is stored as it is, and may stay so.
             kind => {

@@ -145,6 +145,10 @@ pub struct Options {
     pub strip_overlay: bool,
     /// Which image of an OCI image layout is meant.
     pub oci: OciOptions,
+    /// Multiplies the limits that keep a small archive from taking much memory, time or room: on the sizes of extended headers, on
+    /// memory for attributes and sparse maps, on decompressors' windows, and on holes. 1 is for every archive that means
+    /// well.
+    pub archive_limits: NonZeroU32,
     /// How content is encoded; `None`: stored as it is.
     pub compression: Option<Compression>,
     /// Files with the same content share it.
@@ -340,6 +344,7 @@ impl Options {
             whiteouts: Whiteouts::default(),
             strip_overlay: false,
             oci: OciOptions::default(),
+            archive_limits: NonZeroU32::MIN,
             compression: None,
             share: true,
             hot: None,

@@ -30,6 +30,9 @@ use document::{Config, LayerKind, Manifest};
 use fault::OciFault;
 use store::Store;
 
+/// Layers of an image: container tools stop at some 128. A small manifest could name one large layer again and again.
+const LAYERS_MAX: usize = 1024;
+
 /// Which image of a layout is meant, if it has several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OciOptions {
@@ -74,6 +77,10 @@ pub(crate) fn read(
             return Err(store.error(Some(&chosen.digest), fault));
         }
     }
+    if manifest.layers.len() > LAYERS_MAX {
+        let fault = OciFault::Layers { count: manifest.layers.len(), limit: LAYERS_MAX };
+        return Err(store.error(Some(&chosen.digest), fault));
+    }
     for (number, layer) in manifest.layers.iter().enumerate() {
         if number > 0 {
             sketch.next_layer();
@@ -87,7 +94,7 @@ pub(crate) fn read(
             }
         }
         let blob = store.verified(layer, contents)?;
-        let tape = Tape::within(contents, blob.place, blob.len, store.path(&layer.digest))?;
+        let tape = Tape::within(options, contents, blob.place, blob.len, store.path(&layer.digest))?;
         tar::read(options, tape, Whiteouts::Apply, contents, sketch, warnings)?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use ferofs_format::{Algorithm, BlockSize};
 
 use super::base::Base;
 use super::compression::{Compression, Fragments, Index, Recipe};
-use super::content::{Contents, Reader};
+use super::content::{Contents, Origin, Place, Reader};
 use super::dedupe::{Known, Match};
 use super::encode::{Encoded, Encoder, End, Next, Seen, Sink};
 use super::heads::Heads;
@@ -67,6 +67,8 @@ pub(crate) struct Piece {
 pub(crate) enum PieceKind {
     /// The content as it is, in whole blocks; its last bytes, fewer than a block, are its tails.
     Stored,
+    /// A part's content as it is, which the thread that appends copies from here without reading it.
+    Copied(Place),
     /// In extents, by this method.
     Encoded(Encoded, usize),
     /// A file before has the same content.
@@ -191,11 +193,26 @@ impl<'a> Worker<'a> {
         match work {
             Work::Files(files) => files.iter().try_for_each(|node| self.file(*node, done)),
             Work::Part { node, offset, len, store, last } => {
+                if let Some(place) = self.stored_in(*node) {
+                    done.bytes_read += *len as u64;
+                    let kind = PieceKind::Copied(Place { at: place.at + offset, ..place });
+                    let (node, extents, tails) = (*node, 0, 0);
+                    done.pieces.push(Piece { node, extents, tails, print: None, extents_print: None, kind });
+                    return Ok(());
+                }
                 self.read(*node, *offset, *len)?;
                 done.bytes_read += *len as u64;
                 self.part(*node, *offset, *store, *last, done)
             }
             Work::Packed(bytes) => self.packed(bytes, done),
+        }
+    }
+
+    /// Where the content of `node` is, if it is stored as it is in one place of an archive or the spool.
+    fn stored_in(&self, node: NodeId) -> Option<Place> {
+        match self.shop.tree.node(node).origin {
+            Origin::Place(place) if self.shop.recipe(node).is_none() => Some(place),
+            _ => None,
         }
     }
 

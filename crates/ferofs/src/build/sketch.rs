@@ -23,11 +23,23 @@ const LINKS_MAX: usize = 40;
 const NAME_MAX: usize = 255;
 /// Linux has no longer targets of symbolic links.
 const TARGET_MAX: usize = 4095;
+/// Names that are passed on the way of one path through symbolic links: 40 links through 25 directories each. More would let
+/// a short member take long.
+const LINK_STEPS_MAX: usize = 1000;
+/// Directories within directories: twice as many as a path of Linux's `PATH_MAX` can name. The work for each file grows
+/// with it.
+const DEPTH_MAX: usize = 4096;
+/// Memory for an attribute, and its copies on the way, beside twice its bytes.
+const ATTRIBUTE: u64 = 160;
+/// Memory for an entry that was replaced.
+const REPLACED: u64 = 200;
+/// Memory for a directory that nobody described.
+const IMPLIED: u64 = 256;
 /// Directories that nobody described.
 const IMPLIED_PERMISSIONS: u16 = 0o755;
 
 /// A file's number: its place in the sketch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId(u32);
 
 impl FileId {
@@ -87,6 +99,9 @@ pub enum Misplaced {
     /// The path leads through a loop of symbolic links.
     #[error("below a loop of symbolic links")]
     Loop,
+    /// The path leads to more directories within directories than an image is made of.
+    #[error("more than 4096 directories within each other")]
+    TooDeep,
     /// The root can be nothing but a directory.
     #[error("the root is no directory")]
     Root,
@@ -118,12 +133,23 @@ pub(crate) struct Sketch {
     /// The time of implied directories.
     time: Timestamp,
     sets: HashSet<Rc<Attributes>>,
+    /// Bytes of memory for what is not the name of a file that is left in the end: about.
+    held: u64,
+    /// Directories from which this layer has removed what lower layers had.
+    emptied: HashSet<FileId>,
 }
 
 impl Sketch {
     /// An empty root directory; `time` is given to directories that nobody describes.
     pub(crate) fn new(time: Timestamp) -> Self {
-        let mut sketch = Self { files: Vec::new(), layer: 0, time, sets: HashSet::new() };
+        let mut sketch = Self {
+            files: Vec::new(),
+            layer: 0,
+            time,
+            sets: HashSet::new(),
+            held: 0,
+            emptied: HashSet::new(),
+        };
         let root = sketch.implied();
         sketch.files.push(root);
         sketch
@@ -132,6 +158,18 @@ impl Sketch {
     /// From here on, entries lie over those before.
     pub(crate) fn next_layer(&mut self) {
         self.layer += 1;
+        self.emptied.clear();
+    }
+
+    /// Bytes of memory, about, for attributes, replaced entries, directories that nobody described, and what was added by
+    /// [`Self::hold`].
+    pub(crate) const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Counts `bytes` of memory.
+    pub(crate) const fn hold(&mut self, bytes: u64) {
+        self.held = self.held.saturating_add(bytes);
     }
 
     /// One copy of equal sets.
@@ -140,6 +178,8 @@ impl Sketch {
         match self.sets.get(&set) {
             Some(known) => Rc::clone(known),
             None => {
+                let bytes = set.iter().map(|(name, value)| 2 * (name.len() + value.len()) as u64 + ATTRIBUTE);
+                self.hold(bytes.sum());
                 let set = Rc::new(set);
                 self.sets.insert(Rc::clone(&set));
                 set
@@ -195,8 +235,15 @@ impl Sketch {
         let mut way: Vec<FileId> = vec![FileId::ROOT];
         // What is still to be walked, last part first.
         let mut rest: Vec<Box<[u8]>> = parents.iter().rev().map(|part| Box::from(*part)).collect();
-        let mut links = 0;
+        let (mut links, mut steps) = (0, 0);
         while let Some(part) = rest.pop() {
+            steps += usize::from(links > 0);
+            if steps > LINK_STEPS_MAX + parents.len() {
+                return Err(Misplaced::Loop);
+            }
+            if way.len() > DEPTH_MAX {
+                return Err(Misplaced::TooDeep);
+            }
             let dir = way.last().copied().unwrap_or(FileId::ROOT);
             if &*part == b".." {
                 way.truncate(way.len().saturating_sub(1).max(1));
@@ -207,6 +254,7 @@ impl Sketch {
                     return if make { Err(Misplaced::NotADirectory) } else { Ok(None) };
                 }
                 let implied = self.implied();
+                self.hold(IMPLIED);
                 let made = self.add(implied)?;
                 self.enter(dir, &part, made)?;
                 way.push(made);
@@ -249,7 +297,9 @@ impl Sketch {
         }
         let layer = self.layer;
         let names = self.names_mut(dir).ok_or(Misplaced::NotADirectory)?;
-        names.insert(name.into(), Link { file, layer });
+        if names.insert(name.into(), Link { file, layer }).is_some() {
+            self.hold(REPLACED);
+        }
         Ok(())
     }
 

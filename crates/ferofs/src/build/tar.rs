@@ -5,13 +5,14 @@
 //! | [`tape`] | an archive's plain bytes in order; where data stay or go | [`members`] |
 //! | [`header`], [`pax`], [`sparse`] | the forms of headers, pure | [`members`] |
 //! | [`members`] | members with what all their headers say | here |
-//! | [`fault`] | what can be wrong | the caller |
+//! | [`fault`], [`limits`] | what can be wrong, and how much is too much | the caller |
 //!
 //! Archives are as hostile as images: see the faults. No parser from a crate, since none has GNU's and PAX's sparse
 //! forms, keeps the places of data, and says where a header is wrong.
 
 pub(crate) mod fault;
 mod header;
+pub(crate) mod limits;
 mod members;
 mod pax;
 mod sparse;
@@ -27,6 +28,7 @@ use super::sketch::{self, Body, Draft, Misplaced, Names, Sketch};
 use super::{Options, SourceData, Warning, Whiteouts};
 use crate::Result;
 use fault::ArchiveFault;
+use limits::Limits;
 use members::{Data, End, Member, MemberKind, Members};
 use tape::Tape;
 
@@ -47,6 +49,9 @@ struct Reading<'a> {
     sketch: &'a mut Sketch,
     warnings: &'a mut Vec<Warning>,
     whiteouts: Whiteouts,
+    limits: Limits,
+    /// What holes cost so far, in bytes.
+    holes: u64,
 }
 
 /// Puts the members of an archive into `sketch`, as one layer.
@@ -58,8 +63,9 @@ pub(crate) fn read(
     sketch: &mut Sketch,
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
-    let mut members = Members::new(&mut tape, options.source_data == SourceData::Absent);
-    let mut reading = Reading { options, contents, sketch, warnings, whiteouts };
+    let limits = Limits::new(options.archive_limits);
+    let mut members = Members::new(&mut tape, limits, options.source_data == SourceData::Absent);
+    let mut reading = Reading { options, contents, sketch, warnings, whiteouts, limits, holes: 0 };
     let end = loop {
         options.check_cancelled()?;
         match members.next()? {
@@ -83,7 +89,7 @@ pub(crate) fn files(
     contents: &mut Contents,
 ) -> Result<BTreeMap<Vec<u8>, (Place, u64)>> {
     let mut tape = Tape::open(source, options, contents)?;
-    let mut members = Members::new(&mut tape, false);
+    let mut members = Members::new(&mut tape, Limits::new(options.archive_limits), false);
     let mut files = BTreeMap::new();
     while let Ok(member) = members.next()? {
         options.check_cancelled()?;
@@ -102,11 +108,12 @@ pub(crate) fn files(
 /// finding it would take more than a look at headers.
 pub(crate) fn first_foreign_name(source: &Path, pass: fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut contents = Contents::archives(Path::new("."), source);
-    let mut tape = Tape::open(source, &Options::new(source), &mut contents).ok()?;
+    let options = Options::new(source);
+    let mut tape = Tape::open(source, &options, &mut contents).ok()?;
     if !tape.is_seekable() {
         return None;
     }
-    let mut members = Members::new(&mut tape, false);
+    let mut members = Members::new(&mut tape, Limits::new(options.archive_limits), false);
     loop {
         let name = sketch::clean(&members.next().ok()?.ok()?.path).join(&b'/');
         if !pass(&name) {
@@ -119,6 +126,17 @@ impl Reading<'_> {
     fn take(&mut self, members: &mut Members<'_>, member: Member) -> Result<()> {
         self.options.progress.found.fetch_add(1, Ordering::Relaxed);
         let (path, offset) = (member.path.clone(), member.offset);
+        self.put(members, member)?;
+        let (packed, plain) = members.bytes_read();
+        let limits = self.limits;
+        // One member's headers are limited, so that it is enough to look after each.
+        let checked = limits.check_memory(self.sketch.held(), packed);
+        let checked = checked.and_then(|()| limits.check_holes(self.holes, plain));
+        checked.map_err(|fault| members.error(Some(&path), offset, fault))
+    }
+
+    fn put(&mut self, members: &mut Members<'_>, member: Member) -> Result<()> {
+        let (path, offset) = (member.path.clone(), member.offset);
         if self.whiteouts != Whiteouts::Keep
             && let Some(result) = self.whiteout(&member)
         {
@@ -126,6 +144,7 @@ impl Reading<'_> {
         }
         for name in member.records.foreign() {
             let name = crate::escape::Escaped(name).to_string();
+            self.sketch.hold(limits::WARNING + path.len() as u64);
             self.warnings.push(Warning::ForeignXattr { path: as_path(&path).to_owned(), name });
         }
         let wrong = |members: &Members<'_>, fault| members.error(Some(&path), offset, fault);
@@ -148,6 +167,7 @@ impl Reading<'_> {
             MemberKind::Fifo => Body::Fifo,
             MemberKind::Unknown(kind) => {
                 let path = as_path(&path).to_owned();
+                self.sketch.hold(limits::WARNING + path.as_os_str().len() as u64);
                 self.warnings.push(Warning::UnknownMember { path, kind: kind.into() });
                 return Ok(());
             }
@@ -159,6 +179,14 @@ impl Reading<'_> {
 
     fn regular(&mut self, data: &Data, copied: bool) -> Result<Body, ArchiveFault> {
         let size = data.size;
+        if let Some(pieces) = &data.pieces {
+            self.sketch.hold(pieces.len() as u64 * limits::PIECE);
+            self.hold_table(size, pieces);
+            let stored = pieces.iter().map(|(_, len)| len).sum();
+            self.holes = self.holes.saturating_add(limits::cost_of_holes(size, stored));
+        } else if self.options.source_data == SourceData::Absent {
+            self.holes = self.holes.saturating_add(limits::cost_of_holes(size, 0));
+        }
         let origin = if size == 0 {
             Origin::None
         } else if !copied {
@@ -177,6 +205,16 @@ impl Reading<'_> {
         let is_reserved = self.options.source_data == SourceData::Reserved;
         let has_holes = data.pieces.is_some() || origin == Origin::Zeroes;
         Ok(Body::Regular { size, origin, sparse: has_holes && !is_reserved })
+    }
+
+    /// Counts the memory for the table of a sparse file whose data stay in the archive: its chunks are as small as the
+    /// pieces' alignment.
+    fn hold_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
+        if self.options.source_data == SourceData::Referred {
+            let boundaries = pieces.iter().flat_map(|(offset, len)| [*offset, offset + len]);
+            let bits = boundaries.filter(|at| *at != 0 && *at != size).map(u64::trailing_zeros).min();
+            self.sketch.hold((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));
+        }
     }
 
     /// Does what a whiteout says; `None` if `member` is none.

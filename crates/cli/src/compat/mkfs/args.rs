@@ -2,6 +2,7 @@
 //! it can be followed or not. [`super`] says what becomes of them.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
@@ -251,6 +252,10 @@ pub(super) struct Args {
     /// Leave out what cannot be read, with a warning, instead of failing (not in erofs-utils)
     #[arg(long)]
     pub(super) skip_unreadable: bool,
+
+    /// Multiply the limits on what a tar's headers, attributes, sparse maps and holes may cost (not in erofs-utils)
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(super) archive_limits: NonZeroU32,
 
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version)]

@@ -27,8 +27,21 @@ pub enum OciFault {
     #[error("damaged: its digest is {0}")]
     Digest(String),
     /// A JSON document is larger than any that means well.
-    #[error("a document of {0} bytes")]
-    HugeDocument(u64),
+    #[error("a document of {size} bytes: the limit is {limit}")]
+    HugeDocument {
+        /// The document's size.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A manifest has more layers than any image.
+    #[error("{count} layers: the limit is {limit}")]
+    Layers {
+        /// Layers in the manifest.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// A JSON document is malformed.
     #[error("not the document that it should be: {0}")]
     Document(String),

@@ -20,8 +20,9 @@ pub(super) const MARK: &str = "oci-layout";
 pub(super) const INDEX: &str = "index.json";
 /// The first version, and the only one so far.
 const VERSION: &str = "1.";
-/// Registries take documents of at most 4 MiB.
-const DOCUMENT_MAX: u64 = 16 << 20;
+/// Bytes of a document: registries take at most 4 MiB. Larger ones are refused, since what they say takes up to 20 times as
+/// much memory.
+const DOCUMENT_MAX: u64 = 4 << 20;
 /// Bytes that are hashed at once.
 const PIECE: u64 = 1 << 20;
 
@@ -39,6 +40,8 @@ pub(super) struct Store<'a> {
     name: PathBuf,
     /// Files by name, of an archive.
     members: Option<BTreeMap<Vec<u8>, Blob>>,
+    /// Blobs that were verified, by digest: some layers stand in a manifest again and again.
+    verified: BTreeMap<String, Blob>,
 }
 
 impl<'a> Store<'a> {
@@ -53,7 +56,7 @@ impl<'a> Store<'a> {
                 Some(files.into_iter().map(|(name, (place, len))| (name, Blob { place, len })).collect())
             }
         };
-        let mut store = Self { options, name: source.to_owned(), members };
+        let mut store = Self { options, name: source.to_owned(), members, verified: BTreeMap::new() };
         let blob = store.find(MARK, contents)?;
         let blob = blob.ok_or_else(|| store.error(None, OciFault::NoLayout(MARK)))?;
         let mark: Mark = store.parse(None, blob, contents)?;
@@ -114,7 +117,7 @@ impl<'a> Store<'a> {
         contents: &Contents,
     ) -> Result<T> {
         if blob.len > DOCUMENT_MAX {
-            return Err(self.error(digest, OciFault::HugeDocument(blob.len)));
+            return Err(self.error(digest, OciFault::HugeDocument { size: blob.len, limit: DOCUMENT_MAX }));
         }
         let mut bytes = vec![0; blob.len as usize];
         contents.read_at(blob.place, &mut bytes)?;
@@ -124,6 +127,10 @@ impl<'a> Store<'a> {
     /// The blob that `descriptor` refers to, of the right size and with the right digest.
     pub(super) fn verified(&mut self, descriptor: &Descriptor, contents: &mut Contents) -> Result<Blob> {
         let digest = &descriptor.digest;
+        if let Some(blob) = self.verified.get(&digest.to_string()).filter(|blob| blob.len == descriptor.size)
+        {
+            return Ok(*blob);
+        }
         let blob = self.find(&digest.path(), contents)?;
         let blob = blob.ok_or_else(|| self.error(Some(digest), OciFault::Missing))?;
         if blob.len != descriptor.size {
@@ -143,7 +150,10 @@ impl<'a> Store<'a> {
         }
         let found = digest.like(&hasher.finalize());
         match found == digest.to_string() {
-            true => Ok(blob),
+            true => {
+                self.verified.insert(found, blob);
+                Ok(blob)
+            }
             false => Err(self.error(Some(digest), OciFault::Digest(found))),
         }
     }

@@ -33,6 +33,10 @@ impl Sketch {
         let layer = self.layer;
         let mut dirs = vec![top];
         while let Some(dir) = dirs.pop() {
+            // Once is enough: what comes later is of this layer.
+            if self.names(dir).is_some() && !self.emptied.insert(dir) {
+                continue;
+            }
             let Some(names) = self.names_mut(dir) else { continue };
             // A name of this layer is there because the layer has it, or something below it.
             names.retain(|_, link| link.layer == layer);
@@ -90,7 +94,13 @@ impl Sketch {
     }
 
     fn set_attribute(&mut self, file: FileId, name: &[u8], value: &[u8]) {
-        let mut set = (*self.files[file.index()].xattrs).clone();
+        let known = &self.files[file.index()].xattrs;
+        // Sets are sorted.
+        let found = known.binary_search_by(|(old, _)| old.as_slice().cmp(name));
+        if found.is_ok_and(|at| known[at].1 == value) {
+            return;
+        }
+        let mut set = (**known).clone();
         set.retain(|(old, _)| old != name);
         set.push((name.to_vec(), value.to_vec()));
         self.files[file.index()].xattrs = self.attributes(set);

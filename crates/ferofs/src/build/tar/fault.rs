@@ -16,8 +16,46 @@ pub enum ArchiveFault {
     #[error("a malformed extended header")]
     Pax,
     /// An extended header's or a long name's size is beyond reason.
-    #[error("an extended header of {0} bytes")]
-    HugeHeader(u64),
+    #[error(
+        "an extended header of {size} bytes: the limit is {limit}, unless the limits for archives are raised"
+    )]
+    HugeHeader {
+        /// What it claims, or all headers of the member do.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Global extended headers say more than any need to say.
+    #[error("global headers of more than {limit} bytes, the limit unless the limits for archives are raised")]
+    Globals {
+        /// The limit.
+        limit: u64,
+    },
+    /// Attributes, sparse maps, replaced members and implied directories take more memory than the archive's size explains.
+    #[error(
+        "attributes, sparse maps or replaced members need more than {limit} bytes of memory, the limit unless the limits for \
+         archives are raised"
+    )]
+    Memory {
+        /// The limit.
+        limit: u64,
+    },
+    /// Holes of sparse files cost more than the archive's size explains.
+    #[error(
+        "holes of sparse files cost more than {limit} bytes, the limit unless the limits for archives are raised"
+    )]
+    Holes {
+        /// The limit.
+        limit: u64,
+    },
+    /// A sparse file is larger than any.
+    #[error("a sparse file of {size} bytes: the limit is {limit}, unless the limits for archives are raised")]
+    SparseFile {
+        /// What it claims.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The archive ends within the member.
     #[error("the archive ends within it")]
     Truncated,

@@ -130,7 +130,11 @@ fn read_pieces(bytes: &[u8], count: usize, pieces: &mut Vec<(u64, u64)>) -> Resu
             break;
         }
         let read = |bytes| number(bytes).and_then(|n| u64::try_from(n).ok()).ok_or(ArchiveFault::Sparse);
-        pieces.push((read(&piece[..NUMBER])?, read(&piece[NUMBER..])?));
+        let (offset, len) = (read(&piece[..NUMBER])?, read(&piece[NUMBER..])?);
+        // An empty one stands for the end of a file that ends with a hole.
+        if len > 0 {
+            pieces.push((offset, len));
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
 use super::fault::ArchiveFault;
 use super::header::{self, BLOCK, Header};
+use super::limits::{Limits, PIECE};
 use super::pax::Records;
 use super::sparse::{Form, Lines, Map, form};
 use super::tape::Tape;
@@ -11,9 +12,6 @@ use crate::Result;
 use crate::build::content::{Contents, Place};
 use crate::build::open::as_path;
 use crate::error::Error;
-
-/// Extended headers and long names beyond this are no archive's.
-const EXTENSION_MAX: u64 = 64 << 20;
 
 /// A member, before its data are read.
 #[derive(Debug)]
@@ -73,6 +71,7 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Members<'a> {
     tape: &'a mut Tape,
+    limits: Limits,
     global: Records,
     /// Bytes up to the next header.
     rest: u64,
@@ -84,13 +83,20 @@ pub(super) struct Members<'a> {
 #[derive(Debug, Default)]
 struct Extension {
     records: Records,
+    /// Bytes of all headers for records.
+    bytes: u64,
     path: Option<Vec<u8>>,
     linkname: Option<Vec<u8>>,
 }
 
 impl<'a> Members<'a> {
-    pub(super) fn new(tape: &'a mut Tape, without_data: bool) -> Self {
-        Self { tape, global: Records::default(), rest: 0, without_data }
+    pub(super) fn new(tape: &'a mut Tape, limits: Limits, without_data: bool) -> Self {
+        Self { tape, limits, global: Records::default(), rest: 0, without_data }
+    }
+
+    /// Bytes of the archive's file that were read so far, and of the plain archive.
+    pub(super) fn bytes_read(&self) -> (u64, u64) {
+        (self.tape.packed_read(), self.tape.position())
     }
 
     /// The error that the member called `path`, whose header is at `offset`, has this fault.
@@ -133,7 +139,7 @@ impl<'a> Members<'a> {
             if extends {
                 continue;
             }
-            let records = extension.records.over(&self.global);
+            let records = std::mem::take(&mut extension.records).over(&self.global);
             let path = extension.path.take().or_else(|| records.text("path").map(<[u8]>::to_vec));
             let path = path.unwrap_or_else(|| header.name());
             let member = self.member(&header, path.clone(), first, records, extension);
@@ -158,26 +164,42 @@ impl<'a> Members<'a> {
     /// Takes a header that says something of the next one; `false` for one that is a member itself.
     fn extend(&mut self, header: &Header, extension: &mut Extension) -> std::result::Result<bool, Broken> {
         match header.kind() {
-            b'x' | b'X' => extension.records.read(&self.payload(header)?)?,
+            b'x' | b'X' => {
+                extension.bytes = extension.bytes.saturating_add(header.unsigned(header::SIZE)?);
+                self.limits.check_headers(extension.bytes)?;
+                extension.records.read(&self.payload(header)?)?;
+            }
             b'g' => {
+                self.limits.check_headers(header.unsigned(header::SIZE)?)?;
                 let payload = self.payload(header)?;
                 self.global.read(&payload)?;
+                // Places of pieces are one file's.
+                self.global.pieces = Vec::new();
+                self.limits.check_globals(self.global.bytes())?;
             }
-            b'L' => extension.path = Some(until_nul(self.payload(header)?)),
-            b'K' => extension.linkname = Some(until_nul(self.payload(header)?)),
+            b'L' => extension.path = Some(self.name(header)?),
+            b'K' => extension.linkname = Some(self.name(header)?),
             // A label, and GNU's old way to say long names, which nothing writes any more.
-            b'V' | b'N' => drop(self.payload(header)?),
+            b'V' | b'N' => {
+                let size = header.unsigned(header::SIZE)?.checked_next_multiple_of(BLOCK as u64);
+                if !self.tape.skip(size.ok_or(ArchiveFault::Number("the size"))?)? {
+                    return Err(ArchiveFault::Truncated.into());
+                }
+            }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// The data of an extended header.
+    /// A long name: the header's data.
+    fn name(&mut self, header: &Header) -> std::result::Result<Vec<u8>, Broken> {
+        self.limits.check_name(header.unsigned(header::SIZE)?)?;
+        Ok(until_nul(self.payload(header)?))
+    }
+
+    /// The data of an extended header, whose size was checked.
     fn payload(&mut self, header: &Header) -> std::result::Result<Vec<u8>, Broken> {
         let size = header.unsigned(header::SIZE)?;
-        if size > EXTENSION_MAX {
-            return Err(ArchiveFault::HugeHeader(size).into());
-        }
         let mut payload = Vec::new();
         let mut left = size.next_multiple_of(BLOCK as u64);
         // By what is there, not by what is claimed.
@@ -278,6 +300,7 @@ impl<'a> Members<'a> {
             while more {
                 let block = self.block(Some(path), self.tape.position())?.ok_or(ArchiveFault::Truncated)?;
                 more = header::more_gnu_pieces(&block, &mut map.pieces)?;
+                self.check_pieces(map.pieces.len() as u64)?;
             }
             form = Some(Form::Known(map));
         }
@@ -289,10 +312,18 @@ impl<'a> Members<'a> {
         if i64::try_from(size).is_err() {
             return Err(ArchiveFault::Sparse.into());
         }
+        if form.is_some() || self.without_data {
+            self.limits.check_sparse_file(size)?;
+        }
         if !self.without_data {
             self.rest = bytes.next_multiple_of(BLOCK as u64);
         }
         Ok(Stored { bytes, form })
+    }
+
+    /// Fails if a map of `count` pieces needs more memory than the archive may take.
+    fn check_pieces(&self, count: u64) -> std::result::Result<(), ArchiveFault> {
+        self.limits.check_memory(count * PIECE, self.tape.packed_read())
     }
 
     /// Finds a regular file's data, which follow its header; `contents` may read them from then on, unless
@@ -327,7 +358,9 @@ impl<'a> Members<'a> {
                     }
                     bytes -= BLOCK as u64;
                     self.rest -= BLOCK as u64;
-                    if lines.push(&block)? {
+                    let is_complete = lines.push(&block)?;
+                    self.check_pieces(lines.count())?;
+                    if is_complete {
                         break Some(lines.map(size));
                     }
                 }

@@ -1,16 +1,21 @@
 //! Extended headers: records of `length key=value\n`, of one member or of all that follow.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use ferofs_format::inode::Timestamp;
 
 use super::fault::ArchiveFault;
 use crate::build::xattr::Attributes;
 
+type Values = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// Keywords and values, as far as they matter. An empty value takes back what a global header said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Records {
-    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    values: Rc<Values>,
+    /// Those of the global headers before, which all members share.
+    global: Rc<Values>,
     /// Offsets and lengths of a sparse file's pieces, as its form 0.0 repeats them.
     pub(super) pieces: Vec<u64>,
 }
@@ -20,9 +25,31 @@ const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
 const SELINUX: &[u8] = b"RHT.security.selinux";
 const PIECE_OFFSET: &[u8] = b"GNU.sparse.offset";
 const PIECE_LEN: &[u8] = b"GNU.sparse.numbytes";
+const ACL: &[u8] = b"SCHILY.acl.";
+/// The keywords that are looked at, beside those that begin with a prefix above.
+const KEYWORDS: [&[u8]; 18] = [
+    b"path",
+    b"linkpath",
+    b"size",
+    b"uid",
+    b"gid",
+    b"mtime",
+    b"SCHILY.devmajor",
+    b"SCHILY.devminor",
+    b"SCHILY.acl.access",
+    b"SCHILY.acl.default",
+    b"SCHILY.acl.ace",
+    b"GNU.sparse.major",
+    b"GNU.sparse.minor",
+    b"GNU.sparse.name",
+    b"GNU.sparse.size",
+    b"GNU.sparse.realsize",
+    b"GNU.sparse.map",
+    SELINUX,
+];
 
 impl Records {
-    /// Adds the records of one header.
+    /// Adds the records of one header; those that nobody looks at are passed over.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), ArchiveFault> {
         // Some programs pad with NULs.
         while bytes.first().is_some_and(|byte| *byte != 0) {
@@ -36,25 +63,30 @@ impl Records {
                     return Err(ArchiveFault::Sparse);
                 }
                 self.pieces.push(decimal(value).ok_or(ArchiveFault::Sparse)?);
-            } else {
-                self.values.insert(key.to_vec(), value.to_vec());
+            } else if is_known(key) {
+                Rc::make_mut(&mut self.values).insert(key.to_vec(), value.to_vec());
             }
         }
         Ok(())
     }
 
     /// These records, and behind them the global ones.
-    pub(super) fn over(&self, global: &Self) -> Self {
-        let mut both = global.clone();
-        both.values.extend(self.values.iter().map(|(key, value)| (key.clone(), value.clone())));
-        // Extended attributes may be empty, and are there even so.
-        both.values.retain(|key, value| !value.is_empty() || key.starts_with(SCHILY_XATTR));
-        both.pieces.clone_from(&self.pieces);
-        both
+    pub(super) fn over(self, global: &Self) -> Self {
+        Self { global: Rc::clone(&global.values), ..self }
+    }
+
+    /// Bytes of keywords and values.
+    pub(super) fn bytes(&self) -> u64 {
+        self.values.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
+    }
+
+    fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        let value = self.values.get(key).or_else(|| self.global.get(key))?;
+        Some(value.as_slice()).filter(|value| !value.is_empty())
     }
 
     pub(super) fn text(&self, key: &str) -> Option<&[u8]> {
-        self.values.get(key.as_bytes()).map(Vec::as_slice)
+        self.get(key.as_bytes())
     }
 
     /// A number that is not negative.
@@ -76,7 +108,13 @@ impl Records {
     /// Extended attributes, by full name.
     pub(super) fn xattrs(&self) -> Result<Attributes, ArchiveFault> {
         let mut found: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-        for (key, value) in &self.values {
+        let own = self.values.iter();
+        let global = self.global.iter().filter(|(key, _)| !self.values.contains_key(*key));
+        for (key, value) in own.chain(global) {
+            // Attributes of this form may be empty, and are there even so.
+            if value.is_empty() && !key.starts_with(SCHILY_XATTR) {
+                continue;
+            }
             if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
                 let value = base64(value).ok_or(ArchiveFault::Pax)?;
                 // The same again, unencoded, is as good.
@@ -95,8 +133,13 @@ impl Records {
 
     /// Attributes that are here in a form that cannot be taken over.
     pub(super) fn foreign(&self) -> impl Iterator<Item = &[u8]> {
-        self.values.keys().map(Vec::as_slice).filter(|key| key.starts_with(b"SCHILY.acl."))
+        KEYWORDS.into_iter().filter(|key| key.starts_with(ACL) && self.get(key).is_some())
     }
+}
+
+/// Whether anything is done with the keyword `key`.
+fn is_known(key: &[u8]) -> bool {
+    KEYWORDS.contains(&key) || key.starts_with(SCHILY_XATTR) || key.starts_with(LIBARCHIVE_XATTR)
 }
 
 /// The record at the start of `bytes`, without length and newline, and what follows it.

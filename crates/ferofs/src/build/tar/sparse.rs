@@ -50,8 +50,11 @@ pub(super) fn form(records: &Records) -> Result<Option<Form>, ArchiveFault> {
 /// Collects the lines of a map that stands before the data: a count, then offset and length of each piece.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    wanted: Option<u64>,
-    numbers: Vec<u64>,
+    /// Numbers that are still to come; `None` before the count was read.
+    left: Option<u64>,
+    /// The offset of a piece whose length comes next.
+    offset: Option<u64>,
+    pieces: Vec<(u64, u64)>,
     digits: Vec<u8>,
 }
 
@@ -68,19 +71,34 @@ impl Lines {
             }
             let number = decimal(&self.digits).ok_or(ArchiveFault::Sparse)?;
             self.digits.clear();
-            match self.wanted {
-                None => self.wanted = Some(number.checked_mul(2).ok_or(ArchiveFault::Sparse)?),
-                Some(_) => self.numbers.push(number),
-            }
-            if self.wanted == Some(self.numbers.len() as u64) {
+            let left = match (self.left, self.offset.take()) {
+                (None, _) => number.checked_mul(2).ok_or(ArchiveFault::Sparse)?,
+                (Some(left), None) => {
+                    self.offset = Some(number);
+                    left - 1
+                }
+                (Some(left), Some(offset)) => {
+                    if number > 0 {
+                        self.pieces.push((offset, number));
+                    }
+                    left - 1
+                }
+            };
+            self.left = Some(left);
+            if left == 0 {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
+    /// Pieces with data so far.
+    pub(super) const fn count(&self) -> u64 {
+        self.pieces.len() as u64
+    }
+
     pub(super) fn map(self, size: u64) -> Map {
-        Map { size, pieces: self.numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect() }
+        Map { size, pieces: self.pieces }
     }
 }
 

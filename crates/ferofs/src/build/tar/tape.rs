@@ -9,20 +9,25 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::limits::Limits;
 use crate::build::Options;
 use crate::build::content::{Contents, Medium, Place};
 use crate::{Error, Result};
 
 /// Bytes read ahead of a decoder, and copied at once.
 const BUFFER: usize = 256 << 10;
+/// Bytes that wait in a pipe, so that its two ends take turns less often: what Linux gives any user.
+const PIPE: usize = 1 << 20;
 /// Bytes that tell how an archive is compressed.
 const MAGIC: usize = 6;
-/// The largest window that Zstandard's command line writes.
+/// Bytes that a decoder of xz or lzip needs beside its dictionary.
+const XZ_EXTRA: u64 = 2 << 20;
+/// The largest window that Zstandard's library can be allowed.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 
 /// How an archive is compressed.
@@ -44,6 +49,8 @@ pub(crate) struct Tape {
     buffer: Vec<u8>,
     /// What stands for a stream whose data are to stay where they are.
     stays: Option<u16>,
+    /// See [`Contents::archive_bytes`].
+    packed_read: Arc<AtomicU64>,
 }
 
 enum Input {
@@ -80,6 +87,7 @@ impl Tape {
             let name = name.clone();
             move |e: io::Error| Error::io(action, name, e)
         };
+        let limits = Limits::new(options.archive_limits);
         let metadata = file.metadata().map_err(io("stat"))?;
         if metadata.is_dir() {
             return Err(Error::io("read", &name, Errno::ISDIR));
@@ -96,22 +104,37 @@ impl Tape {
                     Input::File { medium, start, size }
                 }
                 packing => {
-                    let stream = packing.decoder(Box::new(file)).map_err(io("read"))?;
+                    let file = Counted::new(file, contents);
+                    let stream = packing.decoder(Box::new(file), limits).map_err(io("read"))?;
                     Input::Stream(copied(stream, options)?)
                 }
             };
-            return Ok(Self { name, input, position: 0, buffer: Vec::new(), stays: None });
+            return Ok(Self::of(input, name, contents));
         }
+        // It is no pipe, or the system has no more room for pipes: then more calls are made.
+        let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
         let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.cancel) };
         let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
         let packing = Packing::of(&magic[..have]);
-        let whole = Box::new(Cursor::new(magic).take(have as u64).chain(pipe));
-        let stream = copied(packing.decoder(whole).map_err(io("read"))?, options)?;
-        Ok(Self { name, input: Input::Stream(stream), position: 0, buffer: Vec::new(), stays: None })
+        let whole = Box::new(Counted::new(Cursor::new(magic).take(have as u64).chain(pipe), contents));
+        let stream = copied(packing.decoder(whole, limits).map_err(io("read"))?, options)?;
+        Ok(Self::of(Input::Stream(stream), name, contents))
+    }
+
+    fn of(input: Input, name: PathBuf, contents: &Contents) -> Self {
+        let packed_read = Arc::clone(&contents.archive_bytes);
+        Self { name, input, position: 0, buffer: Vec::new(), stays: None, packed_read }
     }
 
     /// Takes `size` bytes of a medium for an archive of their own, called `name`.
-    pub(crate) fn within(contents: &Contents, place: Place, size: u64, name: PathBuf) -> Result<Self> {
+    pub(crate) fn within(
+        options: &Options,
+        contents: &Contents,
+        place: Place,
+        size: u64,
+        name: PathBuf,
+    ) -> Result<Self> {
+        let limits = Limits::new(options.archive_limits);
         let medium = contents.medium(place.medium).clone();
         let mut magic = [0; MAGIC];
         let have = magic.len().min(usize::try_from(size).unwrap_or(MAGIC));
@@ -120,10 +143,12 @@ impl Tape {
             Packing::None => Input::File { medium, start: place.at, size },
             packing => {
                 let part = Part { file: Arc::clone(medium.file()), at: place.at, end: place.at + size };
-                Input::Stream(packing.decoder(Box::new(part)).map_err(|e| Error::io("read", &name, e))?)
+                Input::Stream(
+                    packing.decoder(Box::new(part), limits).map_err(|e| Error::io("read", &name, e))?,
+                )
             }
         };
-        Ok(Self { name, input, position: 0, buffer: Vec::new(), stays: None })
+        Ok(Self::of(input, name, contents))
     }
 
     /// Whether members can be passed over without being read.
@@ -133,6 +158,11 @@ impl Tape {
 
     pub(super) const fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Bytes that archives have on disk, or that were read of pipes and compressed files, so far.
+    pub(super) fn packed_read(&self) -> u64 {
+        self.packed_read.load(Ordering::Relaxed)
     }
 
     /// Reads up to `buf`'s length; fewer bytes only at the end.
@@ -230,23 +260,25 @@ impl Packing {
         }
     }
 
-    fn decoder(self, packed: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
+    fn decoder(self, packed: Box<dyn Read>, limits: Limits) -> io::Result<Box<dyn Read>> {
+        let window = limits.window();
         let packed = io::BufReader::with_capacity(BUFFER, packed);
         Ok(match self {
             Self::None => Box::new(packed),
             Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
             Self::Xz | Self::Lzip => {
+                let memory = window + XZ_EXTRA;
                 let stream = if self == Self::Xz {
-                    liblzma::stream::Stream::new_stream_decoder(u64::MAX, liblzma::stream::CONCATENATED)
+                    liblzma::stream::Stream::new_stream_decoder(memory, liblzma::stream::CONCATENATED)
                 } else {
-                    liblzma::stream::Stream::new_lzip_decoder(u64::MAX, liblzma::stream::CONCATENATED)
+                    liblzma::stream::Stream::new_lzip_decoder(memory, liblzma::stream::CONCATENATED)
                 };
-                Box::new(liblzma::bufread::XzDecoder::new_stream(packed, stream?))
+                Box::new(Windowed(liblzma::bufread::XzDecoder::new_stream(packed, stream?), window))
             }
             Self::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-                Box::new(decoder)
+                decoder.window_log_max(window.ilog2().min(ZSTD_WINDOW_LOG_MAX))?;
+                Box::new(Windowed(decoder, window))
             }
             Self::Bzip2 => {
                 let problem = "compressed by bzip2, which is not supported: decompress it into a pipe";
@@ -276,6 +308,45 @@ impl Read for Copied {
         // The end is read, too: see `Tape::drain`.
         let written = if read > 0 { self.copy.write_all(&buf[..read]) } else { self.copy.flush() };
         written.map_err(|e| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display())))?;
+        Ok(read)
+    }
+}
+
+/// A decoder with this largest window, in bytes: the libraries' messages do not name it.
+struct Windowed<R>(R, u64);
+
+impl<R: Read> Read for Windowed<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf).map_err(|error| {
+            let text = error.to_string();
+            // Neither library gives the case a kind of its own: these are zstd's and liblzma's words.
+            if !text.contains("too much memory") && !text.contains("memory limit") {
+                return error;
+            }
+            let limit = self.1;
+            io::Error::other(format!(
+                "decompressing needs a window of more than {limit} bytes, the limit unless the limits for archives are raised"
+            ))
+        })
+    }
+}
+
+/// A source whose bytes are counted.
+struct Counted<R> {
+    source: R,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<R> Counted<R> {
+    fn new(source: R, contents: &Contents) -> Self {
+        Self { source, bytes: Arc::clone(&contents.archive_bytes) }
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buf)?;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }
