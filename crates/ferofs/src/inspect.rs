@@ -322,6 +322,7 @@ impl<'a> Inspector<'a> {
 
     fn finish(mut self) -> Result<Inspection> {
         keep_largest(&mut self.inspection.largest, self.options.largest);
+        self.inspection.map.settle();
         self.inspection.sharing.deduplicated =
             self.referenced.saturating_sub(self.inspection.map.data_bytes());
         self.inspection.map.look_at_unreferenced(self.image)?;
