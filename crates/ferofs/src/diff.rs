@@ -8,8 +8,8 @@ mod content;
 mod side;
 
 use std::cmp::Ordering;
-use std::ops::ControlFlow;
 use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -149,8 +149,11 @@ pub fn diff(
         match walk.below(path.len(), first, second) {
             Ok(below) => open.push((path.len(), below.into_iter())),
             Err(error) if error.ends_all() => return Err(error),
-            Err(error) if each(Event::Failed { path: here.to_owned(), error }).is_break() => break,
-            Err(_) => {}
+            Err(error) => {
+                if each(Event::Failed { path: here.to_owned(), error }).is_break() {
+                    break;
+                }
+            }
         }
     }
     Ok(())

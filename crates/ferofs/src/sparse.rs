@@ -72,8 +72,7 @@ impl Run {
     }
 
     fn is_followed_by(&self, next: &Self) -> bool {
-        self.end == next.start
-            && (self.space, self.once, self.twice) == (next.space, next.once, next.twice)
+        self.end == next.start && (self.space, self.once, self.twice) == (next.space, next.once, next.twice)
     }
 }
 
@@ -105,7 +104,8 @@ struct Sweep {
 impl Sweep {
     /// Goes on to `to`, or to where the last open range ends.
     fn advance(&mut self, to: u64) {
-        while let Some(Reverse((end, once, twice))) = self.open.peek().copied().filter(|open| open.0.0 <= to) {
+        while let Some(Reverse((end, once, twice))) = self.open.peek().copied().filter(|open| open.0.0 <= to)
+        {
             self.emit(end);
             self.open.pop();
             self.count(once, twice, |count| *count -= 1);

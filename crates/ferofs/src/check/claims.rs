@@ -174,7 +174,8 @@ impl Claims {
     /// Of the first `blocks` blocks of the primary device, how many nobody takes.
     pub(super) fn unreferenced(&mut self, blocks: u64) -> u64 {
         let primary = self.blocks.settle().iter().filter(|run| run.space == 0);
-        let taken = primary.map(|run| run.end.min(blocks).saturating_sub(run.start)).fold(0, u64::saturating_add);
+        let taken =
+            primary.map(|run| run.end.min(blocks).saturating_sub(run.start)).fold(0, u64::saturating_add);
         blocks.saturating_sub(taken)
     }
 }

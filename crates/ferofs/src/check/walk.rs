@@ -180,8 +180,12 @@ impl<'a> Walk<'a> {
         }
         // Of sound images no names are kept, so a second walk finds them.
         for file in crate::walk::Walk::new(self.checker.image) {
-            let Some(file) = self.checker.note(&Name { dir: Paths::ROOT, name: Vec::new() }, file) else { continue };
-            let Some(seen) = file.inode.ok().and_then(|inode| wrong.remove_entry(&inode.nid())) else { continue };
+            let Some(file) = self.checker.note(&Name { dir: Paths::ROOT, name: Vec::new() }, file) else {
+                continue;
+            };
+            let Some(seen) = file.inode.ok().and_then(|inode| wrong.remove_entry(&inode.nid())) else {
+                continue;
+            };
             let (nid, Seen { stored_links, found_links, .. }) = seen;
             let fault = Fault::LinkCount { stored: (*stored_links).into(), found: (*found_links).into() };
             self.checker.found.find(|| file.path, Corruption::new(Structure::Inode, fault).of(nid), None);

@@ -14,7 +14,7 @@ use crossbeam_channel::Sender;
 use ferofs_format::FileOffset;
 
 use super::walk::File;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::read::{ExtentData, FileType, Image, Inode};
 
 /// Files larger than two of these are cut in pieces of this size.
@@ -76,11 +76,13 @@ pub(super) struct Schedule<'a> {
     weight: u64,
     /// Files by where their fragment starts in the packed inode.
     packed: Vec<(u64, Item)>,
+    /// Why a file was not cut to its end.
+    pub(super) stopped: Option<Error>,
 }
 
 impl<'a> Schedule<'a> {
     pub(super) fn new(image: &'a Image, jobs: Sender<Job>) -> Self {
-        Self { image, jobs, batch: Vec::new(), weight: 0, packed: Vec::new() }
+        Self { image, jobs, batch: Vec::new(), weight: 0, packed: Vec::new(), stopped: None }
     }
 
     /// Takes a file; gives one back that is large and for which the caller holds the last part.
@@ -117,6 +119,12 @@ impl<'a> Schedule<'a> {
         let inode = &large.item.file.inode;
         let mut at = 0;
         while at < inode.size() && !large.failed.load(Ordering::Relaxed) {
+            // A file that ends too early must not look complete.
+            if let Err(error) = self.image.budget.charge(1) {
+                large.failed.store(true, Ordering::Release);
+                self.stopped = Some(error);
+                break;
+            }
             match self.image.extents(inode, FileOffset::new(at)).map(|mut extents| extents.next()) {
                 Ok(Some(Ok(extent))) if extent.data == ExtentData::Hole => at = extent.end(),
                 _ => {

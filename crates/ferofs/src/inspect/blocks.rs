@@ -64,7 +64,11 @@ impl BlockKind {
 
     /// The kind of a block to which extents of several kinds refer is the first of [`Self::ALL`].
     fn from_marks(run: &Marked) -> Self {
-        usize::try_from(run.once.trailing_zeros()).ok().and_then(|code| Self::ALL.get(code)).copied().unwrap_or(Self::Hole)
+        usize::try_from(run.once.trailing_zeros())
+            .ok()
+            .and_then(|code| Self::ALL.get(code))
+            .copied()
+            .unwrap_or(Self::Hole)
     }
 }
 
@@ -214,7 +218,9 @@ impl BlockMap {
             };
             let kind = BlockKind::from_marks(first);
             next = first.end;
-            while let Some(run) = marked.next_if(|run| run.start == next && BlockKind::from_marks(run) == kind) {
+            while let Some(run) =
+                marked.next_if(|run| run.start == next && BlockKind::from_marks(run) == kind)
+            {
                 next = run.end;
             }
             next = next.min(self.blocks);

@@ -383,7 +383,7 @@ impl Image {
 
     /// Runs one request of a server: it ends, with an error, after about half a second's work, so that no image can keep a
     /// server's threads from others.
-    pub fn request<T>(&self, request: impl FnOnce() -> T) -> T {
+    pub fn request<T>(request: impl FnOnce() -> T) -> T {
         Budget::request(request)
     }
 
