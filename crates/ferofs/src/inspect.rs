@@ -243,7 +243,7 @@ impl<'a> Inspector<'a> {
         let info = FileInfo { path, file_type, size, stored, extents, nid, links, compressed_blocks };
         if file_type == FileType::Regular {
             inspection.largest.push(info.clone());
-            if inspection.largest.len() > self.options.largest * 2 + 100 {
+            if inspection.largest.len() > self.options.largest * 2 + 20 {
                 keep_largest(&mut inspection.largest, self.options.largest);
             }
         }

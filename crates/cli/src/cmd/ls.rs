@@ -75,6 +75,7 @@ impl Listing<'_> {
                 if entry.name == b"." || entry.name == b".." {
                     continue;
                 }
+                self.image.count_made(path.as_os_str().len()).about(self.subject())?;
                 let name = path.join(std::ffi::OsStr::from_bytes(&entry.name));
                 let needs_inode = self.args.long || self.args.json || self.args.recursive;
                 if !needs_inode {

@@ -11,7 +11,6 @@ use super::{Checker, Finding};
 use crate::claim::Claim;
 use crate::error::Corruption;
 use crate::read::Inode;
-use crate::walk::Walk;
 
 /// Owners of one conflict that are named.
 const MAX_OWNERS: usize = 64;
@@ -37,8 +36,8 @@ impl Checker<'_> {
             }
         }
         let known: HashSet<Nid> = specials.iter().map(|(_, inode)| inode.nid()).collect();
-        let files = Walk::new(self.image).flatten().filter(|file| file.first);
-        let files = files.filter_map(|file| Some((file.path, file.inode.ok()?)));
+        let files = self.names().filter(|file| file.first);
+        let files = files.filter_map(|file| Some((file.path, self.unless_ended(file.inode)?)));
         for (path, inode) in
             specials.into_iter().chain(files.filter(|(_, inode)| !known.contains(&inode.nid())))
         {
@@ -92,10 +91,11 @@ impl Checker<'_> {
         if let Ok(end) = end {
             add(space_of(inode.nid()), inode.place().pos.get()..end.pos.get(), None);
         }
-        for extent in extents.into_iter().flatten().map_while(Result::ok) {
+        for extent in extents.into_iter().flatten().map_while(|extent| self.unless_ended(extent)) {
             if let Ok(Some(claim)) = Claim::of(self.image, &extent) {
                 // Each conflict within reach is looked at.
-                if self.image.budget.charge(conflicts.len() as u64 / 64).is_err() {
+                let work = u64::try_from(conflicts.len() / 64).unwrap_or(u64::MAX);
+                if self.unless_ended(self.image.budget.charge(work)).is_none() {
                     break;
                 }
                 let content = Some(extent.start.get()..extent.end());

@@ -179,10 +179,7 @@ impl<'a> Walk<'a> {
             return;
         }
         // Of sound images no names are kept, so a second walk finds them.
-        for file in crate::walk::Walk::new(self.checker.image) {
-            let Some(file) = self.checker.note(&Name { dir: Paths::ROOT, name: Vec::new() }, file) else {
-                continue;
-            };
+        for file in self.checker.names() {
             let Some(seen) = file.inode.ok().and_then(|inode| wrong.remove_entry(&inode.nid())) else {
                 continue;
             };

@@ -280,6 +280,7 @@ impl Image {
         structure: Structure,
         len: usize,
     ) -> Result<(&dyn Source, BytePos)> {
+        self.charge_devices()?;
         let (source, pos) = self.locate(device, pos).ok_or_else(|| {
             let limit = to_u64(self.devices.len());
             let fault = Fault::OutOfRange { field: "device", value: device.get().into(), limit };
@@ -294,6 +295,19 @@ impl Image {
         if let Some((source, pos)) = self.locate(device, pos) {
             source.will_need(pos.get(), len);
         }
+    }
+
+    /// Counts the work of finding a device, of which there may be 65,535.
+    pub(crate) fn charge_devices(&self) -> Result<()> {
+        self.budget.charge(to_u64(self.devices.len() / 32))
+    }
+
+    /// Counts bytes that the caller makes of the image, such as the paths of its names, as work that the image causes.
+    ///
+    /// # Errors
+    /// [`Error::Limit`].
+    pub fn count_made(&self, bytes: usize) -> Result<()> {
+        self.budget.charge_bytes(to_u64(bytes))
     }
 
     fn locate(&self, device: DeviceId, pos: BytePos) -> Option<(&dyn Source, BytePos)> {
