@@ -281,7 +281,7 @@ fn a_signal_ends_an_endless_extraction() {
             let output = child.wait_with_output().unwrap();
             assert!(start.elapsed() < TIME, "{name}: {args:?}");
             assert_eq!(output.status.code(), Some(1), "{name}: {args:?}: {output:?}");
-            assert_eq!(output.stderr, b"ferofs: interrupted\n", "{name}: {args:?}: {output:?}");
+            assert!(output.stderr.ends_with(b": interrupted\n"), "{name}: {args:?}: {output:?}");
             let _ = fs::remove_dir_all(stage.path("target"));
         }
     }
