@@ -23,6 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Corruption, Result};
 use crate::read::Image;
+use crate::walk::Walked;
 use claims::Claims;
 use content::{BUFFER_SIZE, Work};
 use found::Found;
@@ -155,6 +156,19 @@ impl<'a> Checker<'a> {
 
     fn find(&self, name: &Name, corruption: Corruption) {
         self.found.find(|| self.paths.path(name), corruption, None);
+    }
+
+    /// All names, for a second look. What is damaged was told by the first one; a limit ends the check.
+    fn names(&self) -> impl Iterator<Item = Walked> {
+        crate::walk::Walk::new(self.image).filter_map(|file| self.unless_ended(file))
+    }
+
+    /// The result, if there is one. An error that ends all work ends the check.
+    fn unless_ended<T>(&self, result: Result<T>) -> Option<T> {
+        match result {
+            Err(error) if error.ends_all() => self.found.note(PathBuf::new, None, Err(error)),
+            result => result.ok(),
+        }
     }
 
     /// Takes down what is wrong with the image as a whole.

@@ -8,8 +8,10 @@ mod content;
 mod side;
 
 use std::cmp::Ordering;
+use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::read::{FileType, Rdev, Timestamp};
@@ -111,7 +113,7 @@ impl Changed {
 /// Compares `first` with `second`, and shows `each` event, in the order of paths, until it breaks.
 ///
 /// # Errors
-/// What opening the roots reports. Later failures are events.
+/// What opening the roots reports, [`Error::Limit`]. Other failures are events.
 pub fn diff(
     first: &Side,
     second: &Side,
@@ -120,22 +122,35 @@ pub fn diff(
 ) -> Result<()> {
     let trees = [Tree::new(first), Tree::new(second)];
     let mut walk = Diff { same_image: first.is_same_image(second), options, trees };
-    let roots = [walk.trees[0].root()?, walk.trees[1].root()?];
-    // What is to be compared; entries of a directory take its place, the first one on top.
-    let [first, second] = roots;
-    let mut pending = vec![(PathBuf::new(), Some(first), Some(second))];
-    while let Some((path, first, second)) = pending.pop() {
-        if let Some(event) = walk.compare(&path, first.as_ref(), second.as_ref())
-            && each(event).is_break()
-        {
+    let [first, second] = [walk.trees[0].root()?, walk.trees[1].root()?];
+    // The directories on the way down, each with the length of its path and its entries that are still to be compared.
+    // The path is kept once: those of a deep tree are far longer than its image.
+    let mut path: Vec<u8> = Vec::new();
+    let mut open = vec![(0, vec![(OsString::new(), Some(first), Some(second))].into_iter())];
+    while let Some((len, entries)) = open.last_mut() {
+        path.truncate(*len);
+        let Some((name, first, second)) = entries.next() else {
+            open.pop();
+            continue;
+        };
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.as_bytes());
+        let here = Path::new(OsStr::from_bytes(&path));
+        let ended = match walk.compare(here, first.as_ref(), second.as_ref()) {
+            Some(Event::Failed { error, .. }) if error.ends_all() => return Err(error),
+            Some(event) => each(event).is_break(),
+            None => false,
+        };
+        if ended {
             break;
         }
-        match walk.below(first, second) {
-            Ok(below) => {
-                pending.extend(below.into_iter().rev().map(|(name, a, b)| (path.join(name), a, b)));
-            }
+        match walk.below(path.len(), first, second) {
+            Ok(below) => open.push((path.len(), below.into_iter())),
+            Err(error) if error.ends_all() => return Err(error),
             Err(error) => {
-                if each(Event::Failed { path, error }).is_break() {
+                if each(Event::Failed { path: here.to_owned(), error }).is_break() {
                     break;
                 }
             }
@@ -151,10 +166,10 @@ struct Diff<'a> {
 }
 
 /// A name, and what it is on both sides.
-type Pair = (std::ffi::OsString, Option<Node>, Option<Node>);
+type Pair = (OsString, Option<Node>, Option<Node>);
 
 impl Diff<'_> {
-    fn compare(&self, path: &std::path::Path, first: Option<&Node>, second: Option<&Node>) -> Option<Event> {
+    fn compare(&self, path: &Path, first: Option<&Node>, second: Option<&Node>) -> Option<Event> {
         let kind = match (first, second) {
             (Some(first), Some(second)) => {
                 self.changed(first, second).map(|changed| changed.map(ChangeKind::Changed))
@@ -223,7 +238,7 @@ impl Diff<'_> {
     }
 
     /// The entries below both nodes, in the order of names.
-    fn below(&mut self, first: Option<Node>, second: Option<Node>) -> Result<Vec<Pair>> {
+    fn below(&mut self, path_len: usize, first: Option<Node>, second: Option<Node>) -> Result<Vec<Pair>> {
         if let (Some(first), Some(second)) = (&first, &second)
             && self.is_same_inode(first, second)
         {
@@ -231,7 +246,7 @@ impl Diff<'_> {
         }
         let [left, right] = &mut self.trees;
         let list = |tree: &mut Tree<'_>, node: Option<Node>| match node {
-            Some(node) => tree.list(&node),
+            Some(node) => tree.list(&node, path_len),
             None => Ok(Vec::new()),
         };
         let mut left = list(left, first)?.into_iter().peekable();

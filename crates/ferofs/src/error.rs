@@ -176,6 +176,14 @@ pub enum Error {
         /// The state of the image.
         left: Left,
     },
+    /// Reading the image takes more than its size explains: it is damaged, or made to exhaust its reader.
+    #[error("{what} (limit {limit}; --work-limit raises it)")]
+    Limit {
+        /// What there is too much of.
+        what: crate::read::Limited,
+        /// The limit.
+        limit: u64,
+    },
     /// The operation was cancelled.
     #[error("interrupted")]
     Interrupted,
@@ -216,6 +224,12 @@ impl Error {
     /// The same failure, of a change that left an image in the state `left`.
     pub(crate) fn unfinished(self, left: Left) -> Self {
         Self::Unfinished { cause: Box::new(self), left }
+    }
+
+    /// Whether all further work on the image fails in the same way: it was cancelled, or a limit is reached.
+    #[must_use]
+    pub const fn ends_all(&self) -> bool {
+        matches!(self, Self::Interrupted | Self::Limit { .. })
     }
 
     /// The broken rule, when the image is to blame.

@@ -243,7 +243,7 @@ impl<'a> Inspector<'a> {
         let info = FileInfo { path, file_type, size, stored, extents, nid, links, compressed_blocks };
         if file_type == FileType::Regular {
             inspection.largest.push(info.clone());
-            if inspection.largest.len() > self.options.largest * 2 + 100 {
+            if inspection.largest.len() > self.options.largest * 2 + 20 {
                 keep_largest(&mut inspection.largest, self.options.largest);
             }
         }
@@ -322,6 +322,7 @@ impl<'a> Inspector<'a> {
 
     fn finish(mut self) -> Result<Inspection> {
         keep_largest(&mut self.inspection.largest, self.options.largest);
+        self.inspection.map.settle();
         self.inspection.sharing.deduplicated =
             self.referenced.saturating_sub(self.inspection.map.data_bytes());
         self.inspection.map.look_at_unreferenced(self.image)?;

@@ -87,6 +87,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod budget;
 mod cache;
 mod dir;
 mod engine;
@@ -98,6 +99,7 @@ mod map;
 mod source;
 mod xattr;
 
+pub use budget::Limited;
 pub use dir::{DirCookie, DirEntry, ReadDir};
 pub use engine::{
     BOOKKEEPING, EngineOptions, HotRange, Io, LowMemory, Pinned, Policy, PressureFile, Profile, ProfileError,

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferofs::Error;
-use ferofs::read::{DataLayout, DirCookie, ExtentData, FileOffset, Image, Inode};
+use ferofs::read::{DataLayout, DirCookie, DirEntry, ExtentData, FileOffset, Image, Inode};
 use fuser::{
     Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen,
@@ -84,7 +84,10 @@ impl ImageFilesystem {
     /// The error number of a failure at `ino`, which is logged when the image or the medium is to blame.
     fn told<T>(&self, ino: INodeNo, result: ferofs::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
-            if matches!(error, Error::Corrupt(_) | Error::Unsupported(_) | Error::Io { .. }) {
+            if matches!(
+                error,
+                Error::Corrupt(_) | Error::Unsupported(_) | Error::Io { .. } | Error::Limit { .. }
+            ) {
                 self.counters.error();
                 self.complaints.complain(ino.0, &error);
             }
@@ -153,8 +156,18 @@ impl ImageFilesystem {
         if inode.layout() == DataLayout::ChunkBased {
             let wants_hole = matches!(whence, Whence::Hole);
             found = inode.size();
+            let mut passed = from;
             for extent in self.told(ino, self.image()?.extents(&inode, FileOffset::new(from)))? {
-                let extent = self.told(ino, extent)?;
+                let extent = match extent {
+                    // So far there is no data: what follows may be some, and is read as zeroes if it is none. As to holes,
+                    // none need be found.
+                    Err(Error::Limit { .. }) => {
+                        found = if wants_hole { inode.size() } else { passed };
+                        break;
+                    }
+                    extent => self.told(ino, extent)?,
+                };
+                passed = extent.end();
                 if matches!(extent.data, ExtentData::Hole) == wants_hole {
                     found = extent.start.get().max(from);
                     break;
@@ -172,7 +185,7 @@ impl ImageFilesystem {
         &self,
         ino: INodeNo,
         offset: u64,
-        mut add: impl FnMut(INodeNo, u64, &ferofs::read::DirEntry) -> Result<bool, Errno>,
+        mut add: impl FnMut(INodeNo, u64, &DirEntry) -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
         let dir = self.inode(ino)?;
         let mut entries = self.told(ino, self.image()?.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
@@ -280,7 +293,7 @@ impl Filesystem for ImageFilesystem {
             let ino = self.opened()?.numbers.ino(entry.nid);
             self.attributes(&self.inode(ino)?, ino).map(Some)
         };
-        match find() {
+        match Image::request(find) {
             Ok(Some(attr)) => reply.entry(&TTL, &attr, Generation(0)),
             // An inode number of 0 makes the kernel remember that there is no such name.
             Ok(None) => reply.entry(&TTL, &absent(), Generation(0)),
@@ -289,14 +302,16 @@ impl Filesystem for ImageFilesystem {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.inode(ino).and_then(|inode| self.attributes(&inode, ino)) {
+        let get = || self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
+        match Image::request(get) {
             Ok(attr) => reply.attr(&TTL, &attr),
             Err(error) => reply.error(error),
         }
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.inode(ino).and_then(|inode| self.told(ino, self.image()?.read_link(&inode))) {
+        let read = || self.inode(ino).and_then(|inode| self.told(ino, self.image()?.read_link(&inode)));
+        match Image::request(read) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(error),
         }
@@ -323,7 +338,8 @@ impl Filesystem for ImageFilesystem {
         reply: ReplyData,
     ) {
         BUFFER.with_borrow_mut(|buffer| {
-            let read = self.inode(ino).and_then(|inode| {
+            let read = || {
+                let inode = self.inode(ino)?;
                 let end = offset.saturating_add(size.min(2 * MAX_READ).into()).min(inode.size());
                 let wanted = offset.min(end)..end;
                 let plan = match wanted.is_empty() {
@@ -338,8 +354,8 @@ impl Filesystem for ImageFilesystem {
                     self.give_ahead(&inode, ino, &wanted, ahead, buffer);
                 }
                 Ok((wanted, got))
-            });
-            let (wanted, got) = match read {
+            };
+            let (wanted, got) = match Image::request(read) {
                 Ok(read) => read,
                 Err(error) => return reply.error(error),
             };
@@ -366,7 +382,7 @@ impl Filesystem for ImageFilesystem {
         reply: ReplyLseek,
     ) {
         let sought = match Whence::from_raw(whence) {
-            Some(whence) => self.seek(ino, offset, whence),
+            Some(whence) => Image::request(|| self.seek(ino, offset, whence)),
             None => Err(Errno::EINVAL),
         };
         match sought {
@@ -376,14 +392,14 @@ impl Filesystem for ImageFilesystem {
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listed = self.list(ino, offset, |ino, next, entry| {
+        let add = |ino, next, entry: &DirEntry| {
             let file_type = match entry.file_type {
                 Some(file_type) => file_type,
                 None => self.inode(ino)?.file_type(),
             };
             Ok(reply.add(ino, next, kind(file_type), OsStr::from_bytes(&entry.name)))
-        });
-        match listed {
+        };
+        match Image::request(|| self.list(ino, offset, add)) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),
         }
@@ -397,13 +413,13 @@ impl Filesystem for ImageFilesystem {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let listed = self.list(ino, offset, |ino, next, entry| {
+        let add = |ino, next, entry: &DirEntry| {
             // The name of a damaged inode is listed all the same; looking at it then fails.
             let attr = self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
             let attr = attr.unwrap_or_else(|_| absent());
             Ok(reply.add(ino, next, OsStr::from_bytes(&entry.name), &TTL, &attr, Generation(0)))
-        });
-        match listed {
+        };
+        match Image::request(|| self.list(ino, offset, add)) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),
         }
@@ -420,11 +436,11 @@ impl Filesystem for ImageFilesystem {
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        reply_sized(self.value(ino, name), size, reply);
+        reply_sized(Image::request(|| self.value(ino, name)), size, reply);
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        reply_sized(self.names(ino), size, reply);
+        reply_sized(Image::request(|| self.names(ino)), size, reply);
     }
 }
 

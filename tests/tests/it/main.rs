@@ -11,6 +11,7 @@
 //! - `archive`: images as tar archives, and sidecar files.
 //! - `extract`: which names, over what is there, and never outside of the target.
 //! - `inspect`: looking inside; the page in a browser, `diff`, and what `dump.erofs` prints.
+//! - `hostile`: small images that describe exabytes; each command ends by itself, in little time and memory.
 //! - `malformed`: images that broke other readers (`mint` makes them by hand), and every command.
 //! - `kept`: images that once broke something, in tests/corrupt.
 //! - `engine`: each way of decoding through a mount, profiles and pins, limits of memory.
@@ -39,6 +40,7 @@ mod extract;
 mod forge;
 mod forged;
 mod fuse;
+mod hostile;
 mod inspect;
 mod kept;
 mod kernel;

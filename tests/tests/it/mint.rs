@@ -15,11 +15,14 @@ pub(crate) const FLAT_PLAIN: u16 = 0;
 pub(crate) const FULL: u16 = 1;
 pub(crate) const FLAT_INLINE: u16 = 2;
 pub(crate) const COMPACT: u16 = 3;
+pub(crate) const CHUNKED: u16 = 4;
 /// Incompatible features.
 pub(crate) const LZ4_0PADDING: u32 = 0x1;
 pub(crate) const BIG_PCLUSTER: u32 = 0x2;
+pub(crate) const CHUNKED_FILE: u32 = 0x4;
 pub(crate) const FRAGMENTS: u32 = 0x20;
 pub(crate) const BIT48: u32 = 0x80;
+pub(crate) const METABOX: u32 = 0x100;
 
 /// An image in the making.
 pub(crate) struct Mint {
@@ -36,6 +39,20 @@ pub(crate) struct Spec<'a> {
     pub(crate) links: u32,
     /// What follows: inline data, a map.
     pub(crate) after: &'a [u8],
+}
+
+impl Spec<'_> {
+    /// The inode, and what follows it.
+    pub(crate) fn bytes(&self, nid: u64) -> Vec<u8> {
+        let mut inode = [0; INODE];
+        inode[..2].copy_from_slice(&(1 | self.layout << 1).to_le_bytes());
+        inode[4..6].copy_from_slice(&self.mode.to_le_bytes());
+        inode[8..16].copy_from_slice(&self.size.to_le_bytes());
+        inode[0x10..0x14].copy_from_slice(&self.union.to_le_bytes());
+        inode[0x14..0x18].copy_from_slice(&(nid as u32).to_le_bytes());
+        inode[0x2C..0x30].copy_from_slice(&self.links.to_le_bytes());
+        [&inode[..], self.after].concat()
+    }
 }
 
 impl Mint {
@@ -64,6 +81,30 @@ impl Mint {
         self.put(SUPER + 0x60, &nid.to_le_bytes());
     }
 
+    pub(crate) fn set_metabox(&mut self, nid: u64) {
+        self.put(SUPER + 0x0D, &[1]);
+        self.put(SUPER + 0x80, &nid.to_le_bytes());
+    }
+
+    /// A metabox of `size` bytes, which starts with what `encoded` decodes to, `len` bytes, and else is a hole. Without
+    /// `lz4` they are stored as they are.
+    pub(crate) fn metabox(&mut self, size: u64, encoded: &[u8], len: u64, lz4: bool) {
+        let block = self.data(encoded);
+        let record = |plen: u32, pstart: u64, lstart: u64| {
+            [&plen.to_le_bytes()[..], &pstart.to_le_bytes(), &lstart.to_le_bytes(), &[0; 12]].concat()
+        };
+        let plen = encoded.len() as u32 | if lz4 { 1 << 28 } else { 0 };
+        let mut records = record(plen, u64::from(block) * BLOCK as u64, 0);
+        if size > len {
+            records.extend(record(0, 0, len));
+        }
+        // EXTENTS, records of 32 bytes, which are aligned to as many.
+        let header = [(records.len() / 32) as u8, 0, 0, 0, 7, 0, 0, 0];
+        let map = [&header[..], &[0; 24], &records].concat();
+        let nid = self.inode(&Spec { mode: REGULAR, layout: FULL, size, union: 1, links: 1, after: &map });
+        self.set_metabox(nid);
+    }
+
     /// Room for an inode and `after` bytes; gives its nid.
     pub(crate) fn reserve(&mut self, after: usize) -> u64 {
         let mut at = self.bytes.len().next_multiple_of(32);
@@ -78,14 +119,7 @@ impl Mint {
     }
 
     pub(crate) fn fill(&mut self, nid: u64, spec: &Spec<'_>) {
-        let at = META * BLOCK + nid as usize * 32;
-        self.put(at, &(1 | spec.layout << 1).to_le_bytes());
-        self.put(at + 4, &spec.mode.to_le_bytes());
-        self.put(at + 8, &spec.size.to_le_bytes());
-        self.put(at + 0x10, &spec.union.to_le_bytes());
-        self.put(at + 0x14, &(nid as u32).to_le_bytes());
-        self.put(at + 0x2C, &spec.links.to_le_bytes());
-        self.put(at + INODE, spec.after);
+        self.put(META * BLOCK + nid as usize * 32, &spec.bytes(nid));
     }
 
     pub(crate) fn inode(&mut self, spec: &Spec<'_>) -> u64 {
@@ -140,6 +174,16 @@ impl Mint {
         self.directory(root, 2 + subdirs, &all);
         self.finish(root)
     }
+}
+
+/// Blocks of a directory with these entries, in order, each with its number and as many as fit.
+pub(crate) fn dir_blocks(entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+    let mut blocks: Vec<u8> = Vec::new();
+    for some in entries.chunks(BLOCK / (12 + 16)) {
+        blocks.extend(dirents(some));
+        blocks.resize(blocks.len().next_multiple_of(BLOCK), 0);
+    }
+    blocks
 }
 
 /// Bytes of a directory's only block.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use ferofs::diff::{Change, ChangeKind, Changed, Event, Options, Side, Stat, diff};
 use ferofs::inspect::type_name;
-use ferofs::read::{FileSource, FileType, Image};
+use ferofs::read::{FileSource, FileType, Image, OpenOptions};
 use serde_json::{Value, json};
 
 use super::names::{human, shown};
@@ -37,6 +37,10 @@ pub(crate) struct Args {
     /// Print nothing, and stop at the first difference
     #[arg(short, long)]
     quiet: bool,
+
+    /// Let an image cause so many times the work that its size explains; 0 sets no limit
+    #[arg(long, value_name = "FACTOR", default_value_t = 1)]
+    work_limit: u32,
 
     /// One JSON object a line, and one with sums at the end
     #[arg(long)]
@@ -75,7 +79,7 @@ fn compare(args: &Args) -> Outcome {
         times: compares(Aspect::Times),
         xattrs: compares(Aspect::Xattrs),
     };
-    let (first, second) = (side(&args.first)?, side(&args.second)?);
+    let (first, second) = (side(&args.first, args.work_limit)?, side(&args.second, args.work_limit)?);
     let mut out = BufWriter::new(io::stdout().lock());
     let mut sums = Sums::default();
     let mut written: io::Result<()> = Ok(());
@@ -112,12 +116,13 @@ fn compare(args: &Args) -> Outcome {
     })
 }
 
-fn side(path: &Path) -> Result<Side, Failure> {
+fn side(path: &Path, limit: u32) -> Result<Side, Failure> {
     if path.is_dir() {
         return Ok(Side::Directory(path.to_owned()));
     }
     let source = FileSource::open(path, 0).map_err(Failure::from_named)?;
-    Ok(Side::Image(Box::new(Image::open(source).about(path)?)))
+    let options = OpenOptions { work_limit: super::image::work_limit(limit), ..OpenOptions::default() };
+    Ok(Side::Image(Box::new(Image::open_with(Box::new(source), Vec::new(), &options).about(path)?)))
 }
 
 impl Sums {

@@ -22,12 +22,17 @@ pub(crate) struct ImageArgs {
     /// An extra device of a multi-device image; repeat in the order of its device table
     #[arg(long = "device", value_name = "FILE")]
     pub(crate) devices: Vec<PathBuf>,
+
+    /// Let the image cause so many times the work that its size explains; 0 sets no limit. A damaged or hostile image can
+    /// ask for years of it, or for all memory
+    #[arg(long, value_name = "FACTOR", default_value_t = 1)]
+    pub(crate) work_limit: u32,
 }
 
 impl ImageArgs {
     /// Opens the image.
     pub(crate) fn open(&self) -> Result<Image, Failure> {
-        self.open_with(&OpenOptions::default())
+        self.open_with(&OpenOptions { work_limit: work_limit(self.work_limit), ..OpenOptions::default() })
     }
 
     /// Opens the image with `options`.
@@ -75,4 +80,9 @@ impl OpenFiles {
         let extra = self.extra.into_iter().map(|file| Box::new(file) as Box<dyn Source>).collect();
         Image::open_with(Box::new(primary), extra, options).about(&self.path)
     }
+}
+
+/// The factor on an image's limits that the option asks for.
+pub(crate) const fn work_limit(option: u32) -> Option<u32> {
+    if option == 0 { None } else { Some(option) }
 }

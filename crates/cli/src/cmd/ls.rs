@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ferofs::inspect::type_name;
-use ferofs::read::{FileType, Image, Inode, Place};
+use ferofs::read::{FileType, Image, Inode, Nid, Place};
 use serde_json::json;
 
 use super::image::ImageArgs;
@@ -62,14 +62,20 @@ struct Listing<'a> {
 impl Listing<'_> {
     fn directory(&self, root: Inode, out: &mut impl Write) -> Result<(), Failure> {
         let mut visited = std::collections::HashSet::from([root.nid()]);
-        let mut pending = vec![(PathBuf::new(), root)];
-        while let Some((path, dir)) = pending.pop() {
-            let mut below = Vec::new();
+        // All directories so far: the number of the parent, the name, the inode. The paths of a deep tree are far longer
+        // than its image.
+        let mut dirs = vec![(0, Vec::new(), root.nid())];
+        let mut pending = vec![0];
+        while let Some(number) = pending.pop() {
+            let (path, nid) = (path_of(&dirs, number), dirs[number].2);
+            let dir = self.image.inode(nid).about(self.subject())?;
+            let first = dirs.len();
             for entry in self.image.read_dir(&dir).about(self.subject())? {
                 let entry = entry.about(self.subject())?;
                 if entry.name == b"." || entry.name == b".." {
                     continue;
                 }
+                self.image.count_made(path.as_os_str().len()).about(self.subject())?;
                 let name = path.join(std::ffi::OsStr::from_bytes(&entry.name));
                 let needs_inode = self.args.long || self.args.json || self.args.recursive;
                 if !needs_inode {
@@ -80,10 +86,10 @@ impl Listing<'_> {
                 self.entry(&name, &inode, out)?;
                 // A hostile image may link directories in circles.
                 if self.args.recursive && inode.is_dir() && visited.insert(inode.nid()) {
-                    below.push((name, inode));
+                    dirs.push((number, entry.name, inode.nid()));
                 }
             }
-            pending.extend(below.into_iter().rev());
+            pending.extend((first..dirs.len()).rev());
         }
         Ok(())
     }
@@ -134,6 +140,16 @@ impl Listing<'_> {
         out.write_all(&shown(name.as_os_str().as_bytes(), self.terminal))?;
         out.write_all(b"\n")
     }
+}
+
+fn path_of(dirs: &[(usize, Vec<u8>, Nid)], mut number: usize) -> PathBuf {
+    let mut names = Vec::new();
+    while number > 0 {
+        let (parent, name, _) = &dirs[number];
+        names.push(std::ffi::OsStr::from_bytes(name));
+        number = *parent;
+    }
+    names.into_iter().rev().collect()
 }
 
 /// The ten characters that `ls -l` shows.

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn sorted(text: &str) -> (Result<Sorted, InvalidOption>, ImageArgs) {
-        let mut image = ImageArgs { path: "i".into(), offset: 0, devices: Vec::new() };
+        let mut image = ImageArgs { path: "i".into(), offset: 0, devices: Vec::new(), work_limit: 1 };
         let options: Vec<String> = text.split(',').map(str::to_owned).collect();
         (sort(&options, &mut image), image)
     }

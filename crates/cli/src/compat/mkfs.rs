@@ -309,7 +309,8 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         crate::cmd::build::execute(&options, &args.image, Voice { quiet, json: false, timings: false })?;
     if let Some(path) = &args.block_list_file {
         let devices = args.blobdev.iter().cloned().collect();
-        let image = ImageArgs { path: args.image.clone(), offset: args.offset, devices }.open()?;
+        let image =
+            ImageArgs { path: args.image.clone(), offset: args.offset, devices, work_limit: 1 }.open()?;
         let list = std::fs::File::create(path).map_err(|e| Failure::about(path, e))?;
         let mut list = std::io::BufWriter::new(list);
         block_list::write(&image, &options.target.mount_point, &mut list).about(path)?;

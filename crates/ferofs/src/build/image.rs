@@ -121,6 +121,7 @@ pub(crate) fn read(
     // The first name of each file that may have several.
     let mut firsts: HashMap<Nid, Vec<u8>> = HashMap::new();
     layer.put(sketch, b"", &root)?;
+    layer.image.budget.cancel_with(&options.cancel);
     let mut pending = vec![(Vec::new(), root)];
     while let Some((dir_path, dir)) = pending.pop() {
         options.check_cancelled()?;

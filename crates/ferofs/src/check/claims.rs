@@ -1,6 +1,6 @@
 //! Who takes which bytes: finds structures and data that overlap, and blocks that nobody takes.
 //!
-//! Blocks have marks that are only ever added, so that neither order nor threads matter. Sharing is legal where
+//! Ranges have marks that are only ever added, so that neither order nor threads matter. Sharing is legal where
 //! two extents take the very same pcluster (deduplication), and for stored data anyhow (chunks). It is not where
 //! pclusters overlap in part, where encoded and stored data meet, and where either meets metadata.
 
@@ -10,7 +10,7 @@ use ferofs_format::{BytePos, DeviceId, Incompat, Nid};
 
 use crate::claim::Claim;
 use crate::read::{Image, MetadataPlace};
-use crate::sparse::Marks;
+use crate::sparse::{Marks, Run};
 
 /// Metadata is claimed by slots of this many bytes, as each inode starts a slot.
 const SLOT: u64 = ferofs_format::units::SLOT_SIZE;
@@ -18,20 +18,19 @@ const SLOT: u64 = ferofs_format::units::SLOT_SIZE;
 const METABOX: u16 = 1;
 
 /// Marks of slots.
-const INODE: u8 = 1;
-const TWO_INODES: u8 = 2;
-const SHARED_XATTR: u8 = 4;
-const SYSTEM: u8 = 8;
+const INODE: u16 = 1;
+const SHARED_XATTR: u16 = 4;
+const SYSTEM: u16 = 8;
 
 /// Marks of blocks.
-const METADATA: u8 = 1;
-const STORED: u8 = 2;
-const FIRST: u8 = 4;
-const NOT_FIRST: u8 = 8;
-const LAST: u8 = 16;
-const NOT_LAST: u8 = 32;
+const METADATA: u16 = 1;
+const STORED: u16 = 2;
+const FIRST: u16 = 4;
+const NOT_FIRST: u16 = 8;
+const LAST: u16 = 16;
+const NOT_LAST: u16 = 32;
 /// Of data that is not whole blocks, see [`Claims::parts`].
-const PART: u8 = 64;
+const PART: u16 = 64;
 
 /// More overlaps than these are not looked into.
 const MAX_CONFLICTS: usize = 4096;
@@ -74,20 +73,18 @@ impl Claims {
 
     /// A structure of the superblock's.
     pub(super) fn system(&mut self, start: u64, len: u64) {
-        self.slots.each(0, slots(start, len), |_, marks| *marks |= SYSTEM);
+        self.slots.add(0, slots(start, len), SYSTEM);
     }
 
     /// An inode, with its xattrs and its map, that ends at `end`.
     pub(super) fn inode(&mut self, start: MetadataPlace, end: BytePos) {
         let len = end.get().saturating_sub(start.pos.get());
-        self.slots.each(space(start), slots(start.pos.get(), len), |_, marks| {
-            *marks |= if *marks & INODE == 0 { INODE } else { TWO_INODES };
-        });
+        self.slots.add(space(start), slots(start.pos.get(), len), INODE);
     }
 
     /// An attribute that inodes share.
     pub(super) fn shared_xattr(&mut self, start: MetadataPlace, len: u64) {
-        self.slots.each(space(start), slots(start.pos.get(), len), |_, marks| *marks |= SHARED_XATTR);
+        self.slots.add(space(start), slots(start.pos.get(), len), SHARED_XATTR);
     }
 
     /// Data.
@@ -103,16 +100,18 @@ impl Claims {
         if !whole {
             self.part(claim.device, start, claim.len, encoded);
         }
-        self.blocks.each(claim.device.get(), first..last.saturating_add(1), |block, marks| {
-            *marks |= match (whole, encoded) {
-                (false, _) => PART,
-                (true, false) => STORED,
-                (true, true) => {
-                    let start = if block == first { FIRST } else { NOT_FIRST };
-                    start | if block == last { LAST } else { NOT_LAST }
-                }
-            };
-        });
+        let mut add = |blocks, marks| self.blocks.add(claim.device.get(), blocks, marks);
+        let end = last.saturating_add(1);
+        match (whole, encoded) {
+            (false, _) => add(first..end, PART),
+            (true, false) => add(first..end, STORED),
+            (true, true) if first >= last => add(first..end, FIRST | LAST),
+            (true, true) => {
+                add(first..first + 1, FIRST | NOT_LAST);
+                add(first + 1..last, NOT_FIRST | NOT_LAST);
+                add(last..end, NOT_FIRST | LAST);
+            }
+        }
     }
 
     fn part(&mut self, device: DeviceId, start: u64, len: u64, encoded: bool) {
@@ -128,27 +127,28 @@ impl Claims {
     /// Ends the claims: says what overlaps.
     pub(super) fn conflicts(&mut self) -> Vec<Conflict> {
         let mut found = Vec::new();
-        let mut metadata = Vec::new();
-        for (space, slot, marks) in self.slots.iter() {
-            let start = slot.saturating_mul(SLOT);
-            let alone = marks & INODE != 0 && marks & (SHARED_XATTR | SYSTEM) != 0;
-            if (marks & TWO_INODES != 0 || alone) && found.len() < MAX_CONFLICTS {
-                let space = if space == METABOX { Space::Metabox } else { Space::Device(0) };
-                found.push((space, start..start.saturating_add(SLOT)));
+        let mut conflict = |space, run: &Run, unit: u64| {
+            // One by one, as what they overlap with differs.
+            for thing in run.start..run.end {
+                if found.len() == MAX_CONFLICTS {
+                    break;
+                }
+                let start = thing.saturating_mul(unit);
+                found.push((space, start..start.saturating_add(unit)));
             }
-            let block = start / self.block_size;
-            if space != METABOX && metadata.last() != Some(&block) {
-                metadata.push(block);
+        };
+        for run in self.slots.settle() {
+            let alone = run.once & INODE != 0 && run.once & (SHARED_XATTR | SYSTEM) != 0;
+            if run.twice & INODE != 0 || alone {
+                conflict(if run.space == METABOX { Space::Metabox } else { Space::Device(0) }, run, SLOT);
+            }
+            if run.space != METABOX {
+                let end = run.end.saturating_mul(SLOT).div_ceil(self.block_size);
+                self.blocks.add(0, run.start.saturating_mul(SLOT) / self.block_size..end, METADATA);
             }
         }
-        for block in metadata {
-            self.blocks.each(0, block..block.saturating_add(1), |_, marks| *marks |= METADATA);
-        }
-        for (device, block, marks) in self.blocks.iter() {
-            if is_contradiction(marks) && found.len() < MAX_CONFLICTS {
-                let start = block.saturating_mul(self.block_size);
-                found.push((Space::Device(device), start..start.saturating_add(self.block_size)));
-            }
+        for run in self.blocks.settle().iter().filter(|run| is_contradiction(run.once)) {
+            conflict(Space::Device(run.space), run, self.block_size);
         }
         self.parts.sort_unstable();
         self.parts.dedup();
@@ -172,15 +172,17 @@ impl Claims {
     }
 
     /// Of the first `blocks` blocks of the primary device, how many nobody takes.
-    pub(super) fn unreferenced(&self, blocks: u64) -> u64 {
-        let taken = self.blocks.iter().filter(|(device, block, _)| *device == 0 && *block < blocks).count();
-        blocks.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX))
+    pub(super) fn unreferenced(&mut self, blocks: u64) -> u64 {
+        let primary = self.blocks.settle().iter().filter(|run| run.space == 0);
+        let taken =
+            primary.map(|run| run.end.min(blocks).saturating_sub(run.start)).fold(0, u64::saturating_add);
+        blocks.saturating_sub(taken)
     }
 }
 
 /// Whether the claims that left these marks on a block exclude each other.
-const fn is_contradiction(marks: u8) -> bool {
-    const fn has(marks: u8, mark: u8) -> bool {
+const fn is_contradiction(marks: u16) -> bool {
+    const fn has(marks: u16, mark: u16) -> bool {
         marks & mark != 0
     }
     let encoded = marks & (FIRST | NOT_FIRST) != 0;

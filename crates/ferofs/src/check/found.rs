@@ -45,7 +45,14 @@ impl Found {
 
     /// Takes down a finding as it is.
     pub(super) fn push(&self, finding: Finding) {
-        self.lock().findings.push(finding);
+        let mut state = self.lock();
+        if state.bytes > BUDGET {
+            state.unlisted += 1;
+            return;
+        }
+        let also = finding.also.as_ref().map_or(0, |also| also.as_os_str().len());
+        state.bytes += size_of::<Finding>() + finding.path.as_os_str().len() + also;
+        state.findings.push(finding);
     }
 
     /// Takes down what is wrong with the image; ends the check when it cannot be read.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ferofs_format::{BytePos, Fault, FileOffset, Nid, Structure};
 
@@ -10,14 +11,13 @@ use super::{Checker, Finding};
 use crate::claim::Claim;
 use crate::error::Corruption;
 use crate::read::Inode;
-use crate::walk::Walk;
 
 /// Owners of one conflict that are named.
 const MAX_OWNERS: usize = 64;
 
 /// One who takes bytes of a conflict.
 struct Owner {
-    path: PathBuf,
+    path: Arc<Path>,
     nid: Nid,
     metadata: bool,
     /// The extent's place in the file, unless it is the inode itself.
@@ -36,12 +36,12 @@ impl Checker<'_> {
             }
         }
         let known: HashSet<Nid> = specials.iter().map(|(_, inode)| inode.nid()).collect();
-        let files = Walk::new(self.image).flatten().filter(|file| file.first);
-        let files = files.filter_map(|file| Some((file.path, file.inode.ok()?)));
+        let files = self.names().filter(|file| file.first);
+        let files = files.filter_map(|file| Some((file.path, self.unless_ended(file.inode)?)));
         for (path, inode) in
             specials.into_iter().chain(files.filter(|(_, inode)| !known.contains(&inode.nid())))
         {
-            self.claims_of(&path, &inode, conflicts, &mut owners);
+            self.claims_of(&path.into(), &inode, conflicts, &mut owners);
         }
         for (number, owners) in &owners {
             let Some((_, range)) = conflicts.get(*number) else { continue };
@@ -55,10 +55,10 @@ impl Checker<'_> {
                 let structure = if owner.metadata { Structure::Inode } else { Structure::Extent };
                 let corruption = Corruption::new(structure, Fault::Overlap(what));
                 self.found.push(Finding {
-                    path: owner.path.clone(),
+                    path: owner.path.to_path_buf(),
                     corruption: corruption.at(BytePos::new(range.start)).of(owner.nid),
                     content: owner.content.clone(),
-                    also: other.map(|other| other.path.clone()),
+                    also: other.map(|other| other.path.to_path_buf()),
                 });
             }
         }
@@ -66,7 +66,7 @@ impl Checker<'_> {
 
     fn claims_of(
         &self,
-        path: &Path,
+        path: &Arc<Path>,
         inode: &Inode,
         conflicts: &[Conflict],
         owners: &mut BTreeMap<usize, Vec<Owner>>,
@@ -79,7 +79,7 @@ impl Checker<'_> {
                 // A file may overlap with itself: then it is named twice.
                 if owners.len() < MAX_OWNERS && (!known || owners.len() < 2) {
                     let content = content.clone();
-                    owners.push(Owner { path: path.to_owned(), nid: inode.nid(), metadata, content });
+                    owners.push(Owner { path: Arc::clone(path), nid: inode.nid(), metadata, content });
                 }
             }
         };
@@ -91,8 +91,13 @@ impl Checker<'_> {
         if let Ok(end) = end {
             add(space_of(inode.nid()), inode.place().pos.get()..end.pos.get(), None);
         }
-        for extent in extents.into_iter().flatten().map_while(Result::ok) {
+        for extent in extents.into_iter().flatten().map_while(|extent| self.unless_ended(extent)) {
             if let Ok(Some(claim)) = Claim::of(self.image, &extent) {
+                // Each conflict within reach is looked at.
+                let work = u64::try_from(conflicts.len() / 64).unwrap_or(u64::MAX);
+                if self.unless_ended(self.image.budget.charge(work)).is_none() {
+                    break;
+                }
                 let content = Some(extent.start.get()..extent.end());
                 add(Space::Device(claim.device.get()), claim.start.get()..claim.end(), content);
             }

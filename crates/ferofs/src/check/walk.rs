@@ -20,14 +20,12 @@ struct Seen {
     stored_links: u32,
     /// Names found; for directories, subdirectories and two more.
     found_links: u32,
-    /// A name, of inodes that may turn out to have the wrong number of links.
-    name: Option<Box<Name>>,
 }
 
 /// A directory to walk.
 struct Step {
     dir: Dir,
-    inode: Inode,
+    nid: Nid,
     parent: Nid,
 }
 
@@ -56,7 +54,7 @@ impl<'a> Walk<'a> {
             return 1;
         }
         self.first_sight(top, &root);
-        self.pending.push(Step { dir: Paths::ROOT, parent: root.nid(), inode: root });
+        self.pending.push(Step { dir: Paths::ROOT, parent: root.nid(), nid: root.nid() });
         while let Some(step) = self.pending.pop() {
             if self.checker.found.has_failed() {
                 break;
@@ -84,11 +82,12 @@ impl<'a> Walk<'a> {
     fn directory(&mut self, step: &Step) {
         let checker = self.checker;
         let here = Name { dir: step.dir, name: Vec::new() };
-        let Some(entries) = checker.note(&here, checker.image.read_dir(&step.inode)) else { return };
+        let Some(inode) = checker.note(&here, checker.image.inode(step.nid)) else { return };
+        let Some(entries) = checker.note(&here, checker.image.read_dir(&inode)) else { return };
         let bad = |fault| {
-            checker.find(&here, Corruption::new(Structure::Directory, fault).of(step.inode.nid()));
+            checker.find(&here, Corruption::new(Structure::Directory, fault).of(step.nid));
         };
-        let (mut dot, mut dot_dot, mut complete) = (step.inode.on_disk().dot_omitted, false, true);
+        let (mut dot, mut dot_dot, mut complete) = (inode.on_disk().dot_omitted, false, true);
         let mut in_order = true;
         let mut before: Option<Vec<u8>> = None;
         for entry in entries {
@@ -102,7 +101,7 @@ impl<'a> Walk<'a> {
                 bad(if before == entry.name { Fault::DuplicateName } else { Fault::NameOrder });
             }
             match entry.name.as_slice() {
-                b"." if entry.nid == step.inode.nid() => dot = true,
+                b"." if entry.nid == step.nid => dot = true,
                 b".." if entry.nid == step.parent => dot_dot = true,
                 b"." | b".." => {}
                 name if name.contains(&b'/') || name.contains(&0) => bad(Fault::Name),
@@ -125,25 +124,22 @@ impl<'a> Walk<'a> {
             }
             known.found_links = known.found_links.saturating_add(1);
             let file_type = known.file_type;
-            if known.name.is_none() {
-                known.name = Some(Box::new(name.clone()));
-            }
             self.check_type(&name, entry, file_type);
             return;
         }
         let Some(inode) = self.checker.note(&name, self.checker.image.inode(entry.nid)) else {
-            let unreadable = Seen { file_type: None, stored_links: 0, found_links: 1, name: None };
+            let unreadable = Seen { file_type: None, stored_links: 0, found_links: 1 };
             self.seen.insert(entry.nid, unreadable);
             return;
         };
         self.check_type(&name, entry, Some(inode.file_type()));
         if inode.is_dir() {
-            if let Some(parent) = self.seen.get_mut(&step.inode.nid()) {
+            if let Some(parent) = self.seen.get_mut(&step.nid) {
                 parent.found_links = parent.found_links.saturating_add(1);
             }
             let dir = self.checker.paths.add(&name);
             self.first_sight(Name { dir, name: Vec::new() }, &inode);
-            self.pending.push(Step { dir, inode, parent: step.inode.nid() });
+            self.pending.push(Step { dir, nid: inode.nid(), parent: step.nid });
         } else {
             self.first_sight(name, &inode);
         }
@@ -158,31 +154,38 @@ impl<'a> Walk<'a> {
 
     /// Notes an inode, and sends it to the workers.
     fn first_sight(&mut self, name: Name, inode: &Inode) {
-        let stored_links = inode.on_disk().nlink;
-        let keep = inode.is_dir() || stored_links != 1;
         let seen = Seen {
             file_type: Some(inode.file_type()),
-            stored_links,
+            stored_links: inode.on_disk().nlink,
             found_links: if inode.is_dir() { 2 } else { 1 },
-            name: keep.then(|| Box::new(name.clone())),
         };
         self.seen.insert(inode.nid(), seen);
         self.works.push(Work::new(name, inode.clone()));
     }
 
     fn check_links(&self) {
-        for (nid, seen) in &self.seen {
+        let wrong = |seen: &Seen| {
             let (stored, found) = (seen.stored_links, seen.found_links);
-            let right = match seen.file_type {
-                None => true,
+            match seen.file_type {
+                None => false,
                 // 1 says that subdirectories are not counted.
-                Some(FileType::Directory) => stored == 1 || stored == found,
-                Some(_) => stored == found,
-            };
-            if let (false, Some(name)) = (right, &seen.name) {
-                let fault = Fault::LinkCount { stored: stored.into(), found: found.into() };
-                self.checker.find(name, Corruption::new(Structure::Inode, fault).of(*nid));
+                Some(FileType::Directory) => stored != 1 && stored != found,
+                Some(_) => stored != found,
             }
+        };
+        let mut wrong: HashMap<Nid, &Seen> =
+            self.seen.iter().filter(|(_, seen)| wrong(seen)).map(|(nid, seen)| (*nid, seen)).collect();
+        if wrong.is_empty() {
+            return;
+        }
+        // Of sound images no names are kept, so a second walk finds them.
+        for file in self.checker.names() {
+            let Some(seen) = file.inode.ok().and_then(|inode| wrong.remove_entry(&inode.nid())) else {
+                continue;
+            };
+            let (nid, Seen { stored_links, found_links, .. }) = seen;
+            let fault = Fault::LinkCount { stored: (*stored_links).into(), found: (*found_links).into() };
+            self.checker.found.find(|| file.path, Corruption::new(Structure::Inode, fault).of(nid), None);
         }
     }
 }

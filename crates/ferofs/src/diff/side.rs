@@ -90,8 +90,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The entries of a directory, sorted; none of anything else.
-    pub(super) fn list(&mut self, node: &Node) -> Result<Vec<(OsString, Node)>> {
+    /// The entries of a directory, whose path has so many bytes, sorted; none of anything else.
+    pub(super) fn list(&mut self, node: &Node, path_len: usize) -> Result<Vec<(OsString, Node)>> {
         let mut all = Vec::new();
         match self.inode(node)? {
             Ok((_, inode)) if !inode.is_dir() => return Ok(all),
@@ -103,6 +103,8 @@ impl<'a> Tree<'a> {
                 for entry in image.read_dir(&inode)? {
                     let entry = entry?;
                     if entry.name != b"." && entry.name != b".." {
+                        // A path is made for each.
+                        image.budget.charge_bytes(u64::try_from(path_len).unwrap_or(u64::MAX))?;
                         all.push((OsString::from_vec(entry.name), Node::Inode(entry.nid)));
                     }
                 }

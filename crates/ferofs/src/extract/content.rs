@@ -55,6 +55,7 @@ impl Content {
             let len = image.read_whole_at(inode, FileOffset::new(offset), &mut self.buffer[..window])?;
             for (start, data) in runs(&self.buffer[..len]) {
                 let start = offset + start as u64;
+                image.budget.charge_bytes(data.len() as u64)?;
                 write_all(file, data, start).map_err(|e| Error::io("write", path(), e))?;
                 end = start + data.len() as u64;
             }

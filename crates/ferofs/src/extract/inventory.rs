@@ -39,6 +39,7 @@ pub fn inventory(
     };
     let mut tell = |path: &Path, inode: &Inode, first: Option<PathBuf>| match image.xattrs(inode) {
         Ok(xattrs) => visit(Entry { path, inode, xattrs, first }),
+        Err(error) if error.ends_all() => Err(error),
         Err(error) => {
             report(path, &error);
             Ok(())
@@ -61,6 +62,7 @@ pub fn inventory(
                     tell(&dir.join(&file.name), &file.inode, first)?;
                 }
             }
+            Step::Failed(_, error) if error.ends_all() => return Err(error),
             Step::Failed(path, error) => report(&path, &error),
         }
     }

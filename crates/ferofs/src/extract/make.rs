@@ -82,6 +82,7 @@ impl<'a, 'b> Worker<'a, 'b> {
 
     /// Makes a file; false if it is there already.
     fn make(&mut self, item: &Item) -> Result<bool> {
+        self.job.charge_name(&item.dir)?;
         let dir = self.dir(item)?;
         let (name, inode) = (item.file.name.as_os_str(), &item.file.inode);
         match inode.file_type() {
@@ -227,7 +228,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 
     fn cancelled(&self) -> bool {
-        self.job.options.cancel.load(Ordering::Relaxed)
+        self.job.is_stopped()
     }
 }
 

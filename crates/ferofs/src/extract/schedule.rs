@@ -14,7 +14,7 @@ use crossbeam_channel::Sender;
 use ferofs_format::FileOffset;
 
 use super::walk::File;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::read::{ExtentData, FileType, Image, Inode};
 
 /// Files larger than two of these are cut in pieces of this size.
@@ -24,6 +24,8 @@ const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_FILES: usize = 128;
 /// Files with fragments that are put in order together.
 const WINDOW: usize = 1 << 14;
+/// Bytes of their directories' paths at most: 1 KiB for each, where sound trees have some fifty.
+const WINDOW_PATHS: u64 = 16 << 20;
 
 /// A file to make.
 #[derive(Debug)]
@@ -76,11 +78,15 @@ pub(super) struct Schedule<'a> {
     weight: u64,
     /// Files by where their fragment starts in the packed inode.
     packed: Vec<(u64, Item)>,
+    /// Bytes of the paths of their directories.
+    packed_paths: u64,
+    /// Why a file was not cut to its end.
+    pub(super) stopped: Option<Error>,
 }
 
 impl<'a> Schedule<'a> {
     pub(super) fn new(image: &'a Image, jobs: Sender<Job>) -> Self {
-        Self { image, jobs, batch: Vec::new(), weight: 0, packed: Vec::new() }
+        Self { image, jobs, batch: Vec::new(), weight: 0, packed: Vec::new(), packed_paths: 0, stopped: None }
     }
 
     /// Takes a file; gives one back that is large and for which the caller holds the last part.
@@ -92,14 +98,17 @@ impl<'a> Schedule<'a> {
                 return self.cut(item);
             }
             if let Some(start) = fragment(self.image, inode) {
+                self.packed_paths = self.packed_paths.saturating_add(path_len(&item));
                 self.packed.push((start, item));
-                if self.packed.len() == WINDOW {
+                if self.packed.len() == WINDOW || self.packed_paths > WINDOW_PATHS {
                     self.hand_out_packed();
                 }
                 return None;
             }
             weight = inode.size();
         }
+        // Each item keeps its directory's path, which in a deep tree is longer than many a file.
+        let weight = weight.saturating_add(path_len(&item));
         self.put(item, weight);
         None
     }
@@ -117,6 +126,12 @@ impl<'a> Schedule<'a> {
         let inode = &large.item.file.inode;
         let mut at = 0;
         while at < inode.size() && !large.failed.load(Ordering::Relaxed) {
+            // A file that ends too early must not look complete.
+            if let Err(error) = self.image.budget.charge(1) {
+                large.failed.store(true, Ordering::Release);
+                self.stopped = Some(error);
+                break;
+            }
             match self.image.extents(inode, FileOffset::new(at)).map(|mut extents| extents.next()) {
                 Ok(Some(Ok(extent))) if extent.data == ExtentData::Hole => at = extent.end(),
                 _ => {
@@ -133,7 +148,7 @@ impl<'a> Schedule<'a> {
 
     fn put(&mut self, item: Item, weight: u64) {
         self.batch.push(item);
-        self.weight += weight;
+        self.weight = self.weight.saturating_add(weight);
         if self.weight >= BATCH_BYTES || self.batch.len() == BATCH_FILES {
             self.hand_out();
         }
@@ -149,6 +164,7 @@ impl<'a> Schedule<'a> {
 
     fn hand_out_packed(&mut self) {
         self.hand_out();
+        self.packed_paths = 0;
         let mut packed = std::mem::take(&mut self.packed);
         packed.sort_by_key(|(start, _)| *start);
         let mut cluster_end = 0;
@@ -168,6 +184,10 @@ impl<'a> Schedule<'a> {
         // The workers live as long as anybody can send.
         let _ = self.jobs.send(job);
     }
+}
+
+fn path_len(item: &Item) -> u64 {
+    u64::try_from(item.dir.as_os_str().len()).unwrap_or(u64::MAX)
 }
 
 /// Where in the packed inode the fragment of `inode` starts, if it has one.

@@ -17,6 +17,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, SendError, Sender, bounded, unbounded};
@@ -42,7 +43,7 @@ const RECORD: u64 = 20 * BLOCK as u64;
 /// is told, but they are no failures.
 ///
 /// # Errors
-/// [`Error::Io`] when `out` fails, [`Error::Interrupted`].
+/// [`Error::Io`] when `out` fails, [`Error::Interrupted`], [`Error::Limit`].
 pub fn write_tar(
     image: &Image,
     from: &Inode,
@@ -56,7 +57,8 @@ pub fn write_tar(
     let (works, work) = bounded::<Work>(workers);
     let (order, ordered) = bounded::<Receiver<Vec<u8>>>(workers + 2);
     let (used, spare) = unbounded::<Vec<u8>>();
-    let archive = Archive { image, options, complain };
+    image.budget.cancel_with(&options.cancel);
+    let mut archive = Archive { image, options, complain, stopped: OnceLock::new() };
     let failed = |e| Error::io_unnamed("write archive", e);
     let mut written = 0;
     std::thread::scope(|scope| {
@@ -78,6 +80,9 @@ pub fn write_tar(
             let _ = feeder.feed(from, name);
         });
         for chunk in ordered {
+            if archive.is_stopped() {
+                break;
+            }
             // A worker that is gone has panicked, which the scope passes on.
             let Ok(bytes) = chunk.recv() else { break };
             out.write_all(&bytes).map_err(failed)?;
@@ -88,6 +93,9 @@ pub fn write_tar(
     })?;
     if options.cancel.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
+    }
+    if let Some(error) = archive.stopped.take() {
+        return Err(error);
     }
     // Two blocks of zeroes end it.
     let end = (written + 2 * BLOCK as u64).next_multiple_of(RECORD);
@@ -100,6 +108,8 @@ struct Archive<'a> {
     image: &'a Image,
     options: &'a Options,
     complain: Complain<'a>,
+    /// Why the archive ends early: a limit was reached.
+    stopped: OnceLock<Error>,
 }
 
 /// A chunk to be made, and who waits for it.
@@ -137,7 +147,7 @@ impl Archive<'_> {
                             self.image.read_at(&inode, FileOffset::new(range.start), &mut bytes[start..]);
                         if let Err(error) = read {
                             bytes[start..].fill(0);
-                            self.report(&path, &error);
+                            self.report(&path, error);
                         }
                         self.options.progress.bytes.fetch_add(len as u64, Ordering::Relaxed);
                     }
@@ -148,9 +158,18 @@ impl Archive<'_> {
         }
     }
 
-    fn report(&self, path: &Path, error: &Error) {
+    fn is_stopped(&self) -> bool {
+        self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
+    }
+
+    fn report(&self, path: &Path, error: Error) {
+        if error.ends_all() {
+            // That is told once, and not for each file.
+            let _ = self.stopped.set(error);
+            return;
+        }
         self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
-        (self.complain)(path, error);
+        (self.complain)(path, &error);
     }
 }
 
@@ -184,14 +203,14 @@ impl Feeder<'_, '_> {
         }
         let mut walk = Walk::new(archive.image, from, &archive.options.select);
         while let Some(step) = walk.next() {
-            if archive.options.cancel.load(Ordering::Relaxed) {
+            if archive.is_stopped() {
                 break;
             }
             match step {
                 Step::Dir(dir) => {
                     let path = walk.path(dir);
                     if let Err(error) = self.dir(&path, walk.inode(dir))? {
-                        archive.report(&path, &error);
+                        archive.report(&path, error);
                     }
                 }
                 Step::Files(dir, files) => {
@@ -201,7 +220,7 @@ impl Feeder<'_, '_> {
                         self.file(&dir.join(&file.name), &file, first.as_deref())?;
                     }
                 }
-                Step::Failed(path, error) => archive.report(&path, &error),
+                Step::Failed(path, error) => archive.report(&path, error),
             }
         }
         self.hand_out()
@@ -239,7 +258,7 @@ impl Feeder<'_, '_> {
             self.left_out.insert(file.inode.nid());
         }
         if let Err(error) = entered {
-            self.archive.report(path, &error);
+            self.archive.report(path, error);
         }
         Ok(())
     }
@@ -288,7 +307,7 @@ impl Feeder<'_, '_> {
     /// Cuts content where clusters end.
     fn content(&mut self, path: &Path, inode: &Inode, range: Range<u64>) -> Result<(), Gone> {
         let mut at = range.start;
-        while at < range.end {
+        while at < range.end && !self.archive.is_stopped() {
             let cut = at + CHUNK.min(range.end - at);
             // What cannot be mapped is reported when it is read.
             let end = boundary(self.archive.image, inode, cut).unwrap_or(cut).min(range.end);

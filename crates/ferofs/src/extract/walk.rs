@@ -157,6 +157,11 @@ impl<'a> Walk<'a> {
                 None => break true,
                 Some(Ok(entry)) if entry.name == b"." || entry.name == b".." => {}
                 Some(Ok(entry)) => {
+                    let counted = image.count_made(listing.path.as_os_str().len());
+                    if let Err(error) = counted {
+                        failed.push(Step::Failed(PathBuf::new(), error));
+                        break true;
+                    }
                     let path = listing.path.join(OsString::from_vec(entry.name.clone()));
                     match self.enter(&mut listing, entry.name, entry.nid, &path) {
                         Ok(file) => files.extend(file),

@@ -5,7 +5,7 @@ use ferofs_format::{Algorithm, BlockSize, BytePos, DeviceId, Structure};
 use crate::claim::Claim;
 use crate::error::Result;
 use crate::read::{Image, MetadataPlace};
-use crate::sparse::Marks;
+use crate::sparse::{Marks, Run as Marked};
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,13 +62,18 @@ impl BlockKind {
         (0u8..).zip(Self::ALL).find(|(_, kind)| *kind == self).map_or(0, |(code, _)| code)
     }
 
-    fn from_mark(mark: u8) -> Self {
-        Self::ALL.get(usize::from(mark & !SHARED)).copied().unwrap_or(Self::Hole)
+    /// The kind of a block to which extents of several kinds refer is the first of [`Self::ALL`].
+    fn from_marks(run: &Marked) -> Self {
+        usize::try_from(run.once.trailing_zeros())
+            .ok()
+            .and_then(|code| Self::ALL.get(code))
+            .copied()
+            .unwrap_or(Self::Hole)
     }
 }
 
-/// More than one extent refers to the block.
-const SHARED: u8 = 0x80;
+/// Marks of kinds that extents have.
+const DATA: u16 = !0b111;
 
 /// Blocks of one kind in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +86,10 @@ pub struct Run {
     pub kind: BlockKind,
 }
 
-/// What each block is. Takes a byte for each block that something refers to.
+/// What each block is. Takes memory by the number of changes from one kind to another.
 #[derive(Debug)]
 pub struct BlockMap {
+    /// A mark for each kind, by its code.
     marks: Marks,
     block_size: BlockSize,
     blocks: u64,
@@ -129,17 +135,20 @@ impl BlockMap {
         let size = self.block_size.bytes64();
         let range = start / size..end.div_ceil(size);
         let blocks = range.end.saturating_sub(range.start);
-        let (code, totals, shared) = (kind.code(), &mut self.totals, &mut self.shared);
-        self.marks.each(device, range, |_, mark| {
-            if *mark == 0 {
-                *mark = code;
-                totals[usize::from(code)] += 1;
-            } else if *mark & SHARED == 0 && kind != BlockKind::Metadata {
-                *mark |= SHARED;
-                *shared += 1;
-            }
-        });
+        self.marks.add(device, range, 1 << kind.code());
         blocks.saturating_mul(size)
+    }
+
+    /// Sums up, once all is marked.
+    pub(super) fn settle(&mut self) {
+        (self.totals, self.shared) = ([0; BlockKind::ALL.len()], 0);
+        for run in self.marks.settle() {
+            let total = &mut self.totals[usize::from(BlockKind::from_marks(run).code())];
+            *total = total.saturating_add(run.len());
+            if run.twice & DATA != 0 || (run.once & DATA).count_ones() > 1 {
+                self.shared = self.shared.saturating_add(run.len());
+            }
+        }
     }
 
     /// Bytes of blocks that hold data, each counted once.
@@ -155,15 +164,25 @@ impl BlockMap {
         let gaps: Vec<Run> = self.runs().filter(|run| run.kind == BlockKind::Hole).collect();
         let mut buffer = vec![0; self.block_size.bytes()];
         for gap in gaps {
-            for block in gap.start..gap.start.saturating_add(gap.blocks) {
+            let (mut block, end) = (gap.start, gap.start.saturating_add(gap.blocks));
+            while block < end {
                 let pos = BytePos::new(block << self.block_size.bits());
+                // What the medium does not store is zeroes.
+                let stored = image.next_stored(pos).block(self.block_size).get();
+                if stored > block {
+                    block = stored;
+                    continue;
+                }
                 image.read_device(DeviceId::new(0), pos, Structure::Extent, &mut buffer)?;
                 if buffer.iter().any(|byte| *byte != 0) {
                     self.mark(0, pos.get(), pos.get() + 1, BlockKind::Unused);
                 }
+                block += 1;
             }
         }
-        self.totals[0] = self.blocks.saturating_sub(self.totals.iter().skip(1).sum());
+        self.settle();
+        let others = self.totals.iter().skip(1).fold(0u64, |sum, total| sum.saturating_add(*total));
+        self.totals[0] = self.blocks.saturating_sub(others);
         Ok(())
     }
 
@@ -187,24 +206,25 @@ impl BlockMap {
 
     /// The primary device's blocks, in order, as rows of one kind.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        let marks = self.marks.iter().filter(|(device, block, _)| *device == 0 && *block < self.blocks);
-        let marks = marks.map(|(_, block, mark)| (block, BlockKind::from_mark(mark)));
-        // What is between two marked blocks is a hole; an end mark gives the last one.
-        let mut marks = marks.chain(std::iter::once((self.blocks, BlockKind::Hole))).peekable();
+        let marked = self.marks.settled().iter().take_while(|run| run.space == 0 && run.start < self.blocks);
+        let mut marked = marked.peekable();
         let mut next = 0;
         std::iter::from_fn(move || {
-            let (block, kind) = *marks.peek()?;
-            if next < block {
-                let run = Run { start: next, blocks: block - next, kind: BlockKind::Hole };
-                next = block;
-                return Some(run);
-            }
             let start = next;
-            while marks.next_if(|(block, other)| *block == next && *other == kind).is_some() {
-                next += 1;
+            let Some(first) = marked.next_if(|run| run.start == start) else {
+                // What is between two marked runs is a hole.
+                next = marked.peek().map_or(self.blocks, |run| run.start);
+                return (start < next).then_some(Run { start, blocks: next - start, kind: BlockKind::Hole });
+            };
+            let kind = BlockKind::from_marks(first);
+            next = first.end;
+            while let Some(run) =
+                marked.next_if(|run| run.start == next && BlockKind::from_marks(run) == kind)
+            {
+                next = run.end;
             }
-            // Only the end mark itself makes a row that is past the end.
-            (start < self.blocks).then_some(Run { start, blocks: next - start, kind })
+            next = next.min(self.blocks);
+            Some(Run { start, blocks: next - start, kind })
         })
     }
 

@@ -23,7 +23,7 @@ pub struct Owner {
 /// Everyone who has a part of `block` of `device`, up to `limit` of them.
 ///
 /// # Errors
-/// [`crate::Error::Io`] when the image cannot be read. What is damaged owns nothing.
+/// [`crate::Error::Io`] when the image cannot be read, [`crate::Error::Limit`]. What is damaged owns nothing.
 pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -> Result<Vec<Owner>> {
     let size = image.superblock().block_size.bytes64();
     let range = block.saturating_mul(size)..block.saturating_add(1).saturating_mul(size);
@@ -33,9 +33,13 @@ pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -
     let specials = [("(packed inode)", superblock.packed), ("(metabox)", superblock.metabox)];
     let specials =
         specials.into_iter().filter_map(|(name, nid)| Some((PathBuf::from(name), image.inode(nid?).ok()?)));
-    let files = Walk::new(image).flatten().filter(|file| file.first);
-    let files = files.filter_map(|file| Some((file.path, file.inode.ok()?)));
-    for (path, inode) in specials.chain(files) {
+    let files = Walk::new(image).filter_map(|file| match file {
+        Ok(file) if file.first => Some(Ok((file.path, file.inode.ok()?))),
+        Err(error) if error.ends_all() => Some(Err(error)),
+        Ok(_) | Err(_) => None,
+    });
+    for owner in specials.map(Ok).chain(files) {
+        let (path, inode) = owner?;
         let mut add = |content| owners.push(Owner { path: path.clone(), nid: inode.nid(), content });
         let Ok(extents) = image.extents(&inode, FileOffset::new(0)) else { continue };
         let place = inode.place();

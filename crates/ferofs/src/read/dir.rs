@@ -32,6 +32,8 @@ impl Image {
     /// # Errors
     /// [`Error::NotADirectory`]; each item fails by itself when its block is damaged.
     pub fn read_dir<'a>(&'a self, dir: &'a Inode) -> Result<ReadDir<'a>> {
+        // What a command keeps of a directory is more than of a name.
+        self.budget.charge_names(2)?;
         self.read_dir_from(dir, DirCookie::default())
     }
 
@@ -181,6 +183,7 @@ impl ReadDir<'_> {
                 let entry =
                     DirEntry { name: entry.name.to_vec(), nid: entry.nid, file_type: entry.file_type };
                 self.cookie.entry += 1;
+                self.image.budget.charge_names(1)?;
                 return Ok(Some(entry));
             }
             self.cookie = DirCookie { block: self.cookie.block + 1, entry: 0 };
@@ -197,7 +200,8 @@ impl Iterator for ReadDir<'_> {
         if let Some(Err(_)) = item {
             // The rest of a damaged block is unknown; go on with the next one. After what cannot be read at
             // all there is nothing to go on with.
-            let readable = self.loaded == Some(self.cookie.block);
+            let ends_all = matches!(&item, Some(Err(error)) if error.ends_all());
+            let readable = self.loaded == Some(self.cookie.block) && !ends_all;
             self.damaged += 1;
             let next = if readable && self.damaged < MAX_DAMAGED { self.cookie.block + 1 } else { u64::MAX };
             self.cookie = DirCookie { block: next, entry: 0 };

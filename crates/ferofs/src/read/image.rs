@@ -10,9 +10,11 @@ use ferofs_format::superblock::{self, Compression, Superblock};
 use ferofs_format::xattr::LongPrefix;
 use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, FileOffset, Nid, Structure};
 
+use super::budget::Budget;
 use super::cache::{BlockCache, Key};
 use super::engine::stats::Cause;
 use super::engine::{Engine, EngineOptions, PressureFile};
+use super::map::Costly;
 use super::source::{Source, Window};
 use crate::error::{Corruption, Error, Locate, Result};
 
@@ -28,6 +30,9 @@ pub struct OpenOptions {
     /// Where to read how short memory is, for [`LowMemory::Auto`](super::LowMemory::Auto). Default: opened with the
     /// image. A process that may open nothing when it opens the image gives the file here.
     pub pressure: Option<PressureFile>,
+    /// Limits what all reads together may cost to so many times what an image of that size may need: see
+    /// [`crate::Error::Limit`]. Default: no limit, as a server needs.
+    pub work_limit: Option<u32>,
 }
 
 impl Default for OpenOptions {
@@ -37,6 +42,7 @@ impl Default for OpenOptions {
             verify_checksum: true,
             engine: EngineOptions::default(),
             pressure: None,
+            work_limit: None,
         }
     }
 }
@@ -70,6 +76,9 @@ impl MetadataPlace {
     }
 }
 
+/// The metabox's content in the cache of metadata: no device has this number, as only the primary one's metadata is there.
+const METABOX: u16 = u16::MAX;
+
 struct Device {
     source: Arc<dyn Source>,
     /// Where this device's blocks are in the unified address space; `None` if nowhere.
@@ -86,6 +95,10 @@ pub struct Image {
     cache: BlockCache,
     /// The packed inode, read once.
     packed: OnceLock<super::Inode>,
+    /// The metabox's inode, read once.
+    metabox: OnceLock<super::Inode>,
+    pub(super) costly: Costly,
+    pub(crate) budget: Budget,
     pub(super) engine: Engine,
 }
 
@@ -131,9 +144,14 @@ impl Image {
         }
         let mut devices = vec![Device { source, unified: None }];
         devices.extend(extra.into_iter().zip(unified).map(|(source, unified)| Device { source, unified }));
+        // Only where it limits anything: a confined process may not ask.
+        let stored = match options.work_limit {
+            Some(_) => devices.iter().map(|device| device.source.stored()).fold(0, u64::saturating_add),
+            None => 0,
+        };
         let block_size = superblock.block_size.bytes();
-        let (engine, metadata_cache) =
-            options.engine.fitted(options.metadata_cache, superblock.packed.is_some());
+        let has_shared = superblock.packed.is_some() || superblock.metabox.is_some();
+        let (engine, metadata_cache) = options.engine.fitted(options.metadata_cache, has_shared);
         let max_distance = configs.lz4.map_or(LZ4_MAX_DISTANCE, |lz4| lz4.max_distance);
         let engine = Engine::new(&engine, block_size, max_distance, options.pressure.as_ref())?;
         let cache = BlockCache::new(block_size, metadata_cache, Arc::clone(&engine.memory));
@@ -145,6 +163,9 @@ impl Image {
             prefixes: Vec::new(),
             cache,
             packed: OnceLock::new(),
+            metabox: OnceLock::new(),
+            costly: Costly::default(),
+            budget: Budget::new(stored, options.work_limit),
             engine,
         };
         image.prefixes = image.read_prefixes()?;
@@ -204,10 +225,14 @@ impl Image {
         structure: Structure,
         buf: &mut [u8],
     ) -> Result<()> {
-        if place.in_metabox {
-            return self.read_metabox(place.pos, structure, buf);
-        }
-        self.check_bounds(place.pos, buf.len(), structure)?;
+        let device = if place.in_metabox {
+            self.check_metabox_bounds(place.pos, buf.len())?;
+            METABOX
+        } else {
+            self.check_bounds(place.pos, buf.len(), structure)?;
+            0
+        };
+        self.budget.charge_bytes(to_u64(buf.len()))?;
         let block_size = self.superblock.block_size;
         let (mut pos, mut rest) = (place.pos, buf);
         while !rest.is_empty() {
@@ -216,14 +241,22 @@ impl Image {
             let len = rest.len().min(block_size.bytes() - skip);
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(len);
             self.cache.with_block(
-                Key { device: 0, block: block.get() },
-                |bytes| self.load_block(block, bytes),
+                Key { device, block: block.get() },
+                |bytes| match place.in_metabox {
+                    true => self.load_metabox_block(block, bytes),
+                    false => self.load_block(block, bytes),
+                },
                 |bytes| head.copy_from_slice(&bytes[skip..skip + len]),
             )?;
             rest = tail;
             pos = pos.checked_add(to_u64(len)).unwrap_or(pos);
         }
         Ok(())
+    }
+
+    /// Where on the primary device the next stored byte is, at or after `pos`, as far as its source knows.
+    pub(crate) fn next_stored(&self, pos: BytePos) -> BytePos {
+        BytePos::new(self.primary().next_stored(pos.get()))
     }
 
     /// Fills `buf` from a device without any caching; `device` 0 is the unified address space.
@@ -234,6 +267,7 @@ impl Image {
         structure: Structure,
         buf: &mut [u8],
     ) -> Result<()> {
+        self.budget.charge_bytes(to_u64(buf.len()))?;
         let (source, pos) = self.source_of(device, pos, structure, buf.len())?;
         source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
     }
@@ -246,6 +280,7 @@ impl Image {
         structure: Structure,
         len: usize,
     ) -> Result<(&dyn Source, BytePos)> {
+        self.charge_devices()?;
         let (source, pos) = self.locate(device, pos).ok_or_else(|| {
             let limit = to_u64(self.devices.len());
             let fault = Fault::OutOfRange { field: "device", value: device.get().into(), limit };
@@ -260,6 +295,19 @@ impl Image {
         if let Some((source, pos)) = self.locate(device, pos) {
             source.will_need(pos.get(), len);
         }
+    }
+
+    /// Counts the work of finding a device, of which there may be 65,535.
+    pub(crate) fn charge_devices(&self) -> Result<()> {
+        self.budget.charge(to_u64(self.devices.len() / 32))
+    }
+
+    /// Counts bytes that the caller makes of the image, such as the paths of its names, as work that the image causes.
+    ///
+    /// # Errors
+    /// [`Error::Limit`].
+    pub fn count_made(&self, bytes: usize) -> Result<()> {
+        self.budget.charge_bytes(to_u64(bytes))
     }
 
     fn locate(&self, device: DeviceId, pos: BytePos) -> Option<(&dyn Source, BytePos)> {
@@ -321,10 +369,36 @@ impl Image {
         self.primary().read_exact_at(start, head).map_err(|e| Error::io_unnamed("read image", e))
     }
 
-    fn read_metabox(&self, pos: BytePos, structure: Structure, buf: &mut [u8]) -> Result<()> {
-        let no_metabox = || Corruption::new(structure, Fault::FeatureNotSet("METABOX"));
+    fn metabox(&self) -> Result<&super::Inode> {
+        if let Some(metabox) = self.metabox.get() {
+            return Ok(metabox);
+        }
+        let no_metabox = || Corruption::new(Structure::Metabox, Fault::FeatureNotSet("METABOX"));
         let metabox = self.inode(self.superblock.metabox.ok_or_else(no_metabox)?)?;
-        self.read_exact(&metabox, pos, Structure::Metabox, buf)
+        Ok(self.metabox.get_or_init(|| metabox))
+    }
+
+    fn check_metabox_bounds(&self, pos: BytePos, len: usize) -> Result<()> {
+        let limit = self.metabox()?.size();
+        if pos.get().checked_add(to_u64(len)).is_some_and(|end| end <= limit) {
+            return Ok(());
+        }
+        let fault = Fault::OutOfRange { field: "position", value: pos.get(), limit };
+        Err(Corruption::new(Structure::Metabox, fault).into())
+    }
+
+    /// Reads one block of the metabox's content; what its end cuts short is padded with zeroes.
+    fn load_metabox_block(&self, block: BlockAddr, buf: &mut [u8]) -> Result<()> {
+        let start = FileOffset::new(block.get() << self.superblock.block_size.bits());
+        let len = self.read_at(self.metabox()?, start, buf)?;
+        buf[len..].fill(0);
+        Ok(())
+    }
+
+    /// Runs one request of a server: it ends, with an error, after about half a second's work, so that no image can keep a
+    /// server's threads from others.
+    pub fn request<T>(request: impl FnOnce() -> T) -> T {
+        Budget::request(request)
     }
 
     /// Fills `buf` from the packed inode's content.

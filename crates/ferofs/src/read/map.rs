@@ -4,6 +4,7 @@
 //! extent to extent costs little.
 
 mod chunk;
+mod costly;
 mod flat;
 mod index;
 mod records;
@@ -16,6 +17,8 @@ use super::extent::{Extent, ExtentData};
 use super::image::{Image, MetadataPlace, to_u64};
 use super::inode::Inode;
 use crate::error::{Corruption, Locate, Result};
+
+pub(super) use costly::Costly;
 
 /// Linux's limit on a pcluster, encoded. Source: FORMAT.md 6.1.
 const MAX_ENCODED: u64 = 1 << 20;

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::SeekFrom;
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::error::{Error, Result};
@@ -15,6 +16,16 @@ use crate::error::{Error, Result};
 pub trait Source: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;
+
+    /// Bytes of it that are stored: less than its size where it has holes.
+    fn stored(&self) -> u64 {
+        self.size()
+    }
+
+    /// Where the next stored byte is, at or after `pos`, as far as is known; the size if there is none.
+    fn next_stored(&self, pos: u64) -> u64 {
+        pos
+    }
 
     /// Fills `buf` from the bytes that start at `pos`.
     ///
@@ -49,6 +60,9 @@ pub trait Source: Send + Sync {
         None
     }
 }
+
+/// Parts of a sparse file that are counted one by one. A file of more is as large as its blocks say.
+const MAX_SEGMENTS: u32 = 4096;
 
 /// A file or a block device.
 #[derive(Debug)]
@@ -109,6 +123,34 @@ impl Source for FileSource {
         self.size
     }
 
+    fn stored(&self) -> u64 {
+        let end = self.start.saturating_add(self.size);
+        let (mut sum, mut at) = (0u64, self.start);
+        // Not the blocks that stat(2) tells: some file systems allocate them later, or compress them.
+        for _ in 0..MAX_SEGMENTS {
+            let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(data) if data < end => data,
+                // Past the last one, or not told.
+                Ok(_) | Err(rustix::io::Errno::NXIO) => return sum,
+                Err(_) => return sum.saturating_add(end - at),
+            };
+            let hole = rustix::fs::seek(&self.file, SeekFrom::Hole(data)).unwrap_or(end).clamp(data, end);
+            sum = sum.saturating_add(hole - data);
+            at = hole;
+        }
+        let blocks = self.file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512));
+        sum.max(blocks.min(self.size))
+    }
+
+    fn next_stored(&self, pos: u64) -> u64 {
+        let Some(at) = pos.checked_add(self.start) else { return pos };
+        match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+            Ok(data) => data.saturating_sub(self.start).clamp(pos, self.size.max(pos)),
+            Err(rustix::io::Errno::NXIO) => self.size.max(pos),
+            Err(_) => pos,
+        }
+    }
+
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         let pos = pos.checked_add(self.start).ok_or(io::ErrorKind::UnexpectedEof)?;
         self.file.read_exact_at(buf, pos)
@@ -160,6 +202,11 @@ impl Source for Window {
         self.len
     }
 
+    fn stored(&self) -> u64 {
+        // The source as a whole is counted.
+        0
+    }
+
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         self.whole.read_exact_at(self.start_of(pos, buf.len())?, buf)
     }
@@ -188,6 +235,14 @@ impl Source for Window {
 impl<T: Source + ?Sized> Source for Arc<T> {
     fn size(&self) -> u64 {
         (**self).size()
+    }
+
+    fn stored(&self) -> u64 {
+        (**self).stored()
+    }
+
+    fn next_stored(&self, pos: u64) -> u64 {
+        (**self).next_stored(pos)
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {

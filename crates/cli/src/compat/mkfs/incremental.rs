@@ -56,7 +56,8 @@ impl Args {
 
     /// Adds to the image.
     pub(super) fn add(&self, options: Options) -> Outcome {
-        let image = ImageArgs { path: self.image.clone(), offset: 0, devices: Vec::new() }.open()?;
+        let image =
+            ImageArgs { path: self.image.clone(), offset: 0, devices: Vec::new(), work_limit: 1 }.open()?;
         let block = image.superblock().block_size;
         if block != options.block_size {
             let problem = format!("has blocks of {} bytes: give -b {0}", block.bytes());

@@ -50,7 +50,11 @@ impl Layout {
             }
             match data.last_mut() {
                 Some(last) if last.end == range.start => last.end = range.end,
-                _ => data.push(range),
+                _ => {
+                    // It is kept until its file is done, as text, too.
+                    image.budget.charge_names(1)?;
+                    data.push(range);
+                }
             }
         }
         let aligned = |range: &Range<u64>| {

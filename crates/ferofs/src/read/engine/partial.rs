@@ -33,6 +33,7 @@ impl Request<'_> {
         let wanted = Wanted { skip, to_end: skip + buf.len() == len };
         // Reading an inline tail may lead to other files, so that its thread could come to wait for itself.
         if buf.len() == len || matches!(at, Location::Metadata(_)) {
+            self.charge_decoding(algorithm, encoded_len, len)?;
             let mut encoded = self.buffer(encoded_len);
             self.fetch(&cluster, &mut encoded, true)?;
             return self.decode(&cluster, &encoded, wanted, buf);
@@ -70,6 +71,7 @@ impl Request<'_> {
         wanted: Wanted,
         buf: &mut [u8],
     ) -> Result<()> {
+        self.charge_decoding(cluster.algorithm, cluster.encoded_len, len)?;
         let lz4 = cluster.algorithm == Algorithm::Lz4;
         if lz4 && is_whole && cluster.exact && self.image.engine.policy.in_place(len) {
             // With the margin after it, any LZ4 cluster decodes where its encoded bytes end.
@@ -103,6 +105,8 @@ impl Request<'_> {
     ) -> Result<()> {
         let mut encoded = self.buffer(cluster.encoded_len);
         self.fetch(cluster, &mut encoded, true)?;
+        // As far as others may want it.
+        self.charge_decoding(cluster.algorithm, cluster.encoded_len, wanted.skip + buf.len())?;
         if !claim.is_wanted() {
             return self.decode(cluster, &encoded, wanted, buf);
         }

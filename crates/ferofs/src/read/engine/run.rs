@@ -164,6 +164,7 @@ impl Request<'_> {
             }
             return Ok(());
         };
+        self.charge_decoding(algorithm, encoded_len, len)?;
         let exact = self.exact(piece.partial);
         let encoded = buf.len() - strip_padding(&buf[start..]).len()..buf.len();
         let has_room = exact && buf.len() - len >= in_place_margin(encoded.len());

@@ -76,7 +76,7 @@ pub struct Stats {
     pub hinted: Io,
     /// Bytes that decoders gave.
     pub decoded_bytes: u64,
-    /// Of these, bytes of the packed inode, where fragments are.
+    /// Of these, bytes of the packed inode, where fragments are, and of the metabox.
     pub packed_decoded_bytes: u64,
     /// Bytes copied from one place in memory to another: decoded ones to the request, encoded ones out of its way.
     pub copied_bytes: u64,

@@ -12,6 +12,7 @@ use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, FormatError, Incompat,
 use super::super::extent::{Extent, ExtentData, Location};
 use super::super::image::{Image, MetadataPlace};
 use super::super::inode::Inode;
+use super::costly::MANY;
 use super::{MAX_DECODED, MAX_ENCODED};
 use crate::error::{Corruption, Error, Locate, Result};
 
@@ -28,6 +29,8 @@ pub(crate) struct IndexMap<'a> {
     header: IndexHeader,
     records: Records,
     in_metabox: bool,
+    /// Steps of the look-up under way.
+    steps: u32,
 }
 
 #[derive(Debug)]
@@ -64,10 +67,23 @@ impl<'a> IndexMap<'a> {
                 Records::Compact { index, pack: None }
             }
         };
-        Ok(Self { image, inode, header, records, in_metabox: header_end.in_metabox })
+        Ok(Self { image, inode, header, records, in_metabox: header_end.in_metabox, steps: 0 })
     }
 
     pub(super) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+        let costly = &self.image.costly;
+        if let Some(extent) = costly.extent(self.inode.nid(), offset) {
+            return Ok(extent);
+        }
+        self.steps = 0;
+        let extent = self.look_up(offset)?;
+        if self.steps > MANY {
+            costly.remember_extent(self.inode.nid(), extent);
+        }
+        Ok(extent)
+    }
+
+    fn look_up(&mut self, offset: FileOffset) -> Result<Extent> {
         let cluster = self.header.cluster;
         let lcn = cluster.lcn(offset);
         let within = offset.get() & cluster.mask();
@@ -121,6 +137,7 @@ impl<'a> IndexMap<'a> {
     /// The HEAD that is `distance` lclusters before `lcn`, or further where records say so.
     fn look_back(&mut self, mut lcn: Lcn, mut distance: u16) -> Result<Found> {
         for _ in 0..MAX_STEPS {
+            self.steps += 1;
             let before = lcn.get().checked_sub(distance.into());
             lcn = Lcn::new(before.ok_or_else(|| self.bad(Fault::Map("extent starts before the file")))?);
             match self.lcluster(lcn)? {
@@ -135,6 +152,7 @@ impl<'a> IndexMap<'a> {
     fn next_start(&mut self, lcn: Lcn, distance: u16) -> Result<u64> {
         let mut next = lcn.get().saturating_add(distance.into());
         for _ in 0..MAX_STEPS {
+            self.steps += 1;
             if next >= self.lclusters() {
                 return Ok(self.inode.size());
             }

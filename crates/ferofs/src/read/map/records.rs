@@ -8,8 +8,12 @@ use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, Incompat, Structure};
 use super::super::extent::{Extent, ExtentData, Location};
 use super::super::image::{Image, MetadataPlace};
 use super::super::inode::Inode;
+use super::costly::MANY;
 use super::{MAX_DECODED, MAX_ENCODED};
 use crate::error::{Corruption, Error, Locate, Result};
+
+/// Bytes of records that are summed up at once.
+const SUM_BYTES: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct RecordMap<'a> {
@@ -113,21 +117,32 @@ impl<'a> RecordMap<'a> {
 
     /// Record `number` of those whose data is consecutive: sums up the lengths before it.
     fn consecutive(&mut self, number: u64) -> Result<ExtentRecord> {
-        let known = self.known.filter(|(known, _)| *known <= number);
+        let remembered = || self.image.costly.sum(self.inode.nid(), number);
+        let known = self.known.filter(|(known, _)| *known <= number).or_else(remembered);
         let (mut at, mut pstart) = match known {
             Some(known) => known,
             None => (0, self.leading_start()?),
         };
+        let is_far = number - at > MANY.into();
+        let mut bytes = [0; SUM_BYTES];
         while at < number {
-            let Encoding::Data { len, .. } = self.record(at)?.encoding().located_at(self.index.start())?
-            else {
+            let count = usize::try_from(number - at).unwrap_or(usize::MAX).min(SUM_BYTES / 4);
+            let pos = self.index.pos(at).located_at(self.index.start())?;
+            let place = MetadataPlace { in_metabox: self.in_metabox, pos };
+            self.image.read_metadata(place, Structure::EncodedExtent, &mut bytes[..count * 4])?;
+            for record in bytes[..count * 4].chunks_exact(4) {
+                let record = ExtentRecord::parse(record, self.size()).located_at(pos)?;
+                if let Encoding::Data { len, .. } = record.encoding().located_at(self.index.start())? {
+                    let next = pstart.checked_add(len.into());
+                    pstart = next.ok_or_else(|| self.bad(Fault::Overflow("pstart")))?;
+                }
                 at += 1;
-                continue;
-            };
-            pstart = pstart.checked_add(len.into()).ok_or_else(|| self.bad(Fault::Overflow("pstart")))?;
-            at += 1;
+            }
         }
         self.known = Some((number, pstart));
+        if is_far {
+            self.image.costly.remember_sum(self.inode.nid(), number, pstart);
+        }
         Ok(ExtentRecord { pstart, ..self.record(number)? })
     }
 
