@@ -1,7 +1,7 @@
 //! Shows an image as a directory for as long as a value lives, by Linux or by `ferofs mount`, and takes it away when the
 //! value goes, also in a panic.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,15 @@ impl Mount {
     /// # Errors
     /// What `mount(8)` says.
     pub fn kernel(image: &Path, dir: &Path) -> io::Result<Self> {
-        Self::mount_command(["-t", "erofs", "-o", "ro,loop"], image, dir)
+        Self::kernel_with(image, dir, "ro,loop")
+    }
+
+    /// By Linux, with these `options` of `mount(8)`.
+    ///
+    /// # Errors
+    /// What `mount(8)` says.
+    pub fn kernel_with(image: &Path, dir: &Path, options: &str) -> io::Result<Self> {
+        Self::mount_command(["-t", "erofs", "-o", options], image, dir)
     }
 
     /// By Linux, without a loop device (Linux 6.12).
@@ -38,15 +46,7 @@ impl Mount {
     /// # Errors
     /// What the kernel says; older ones `ENOTBLK`.
     pub fn kernel_file(image: &Path, dir: &Path) -> io::Result<Self> {
-        Self::kernel_file_with(image, dir, None)
-    }
-
-    /// By Linux, without a loop device, with `options` of EROFS: `device=FILE`, `fsoffset=BYTES` (Linux 6.16).
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn kernel_file_with(image: &Path, dir: &Path, options: Option<&CStr>) -> io::Result<Self> {
-        rustix::mount::mount(image, dir, "erofs", MountFlags::RDONLY, options)?;
+        rustix::mount::mount(image, dir, "erofs", MountFlags::RDONLY, None)?;
         Ok(Self { dir: dir.to_owned(), daemon: None, mounted: true })
     }
 

@@ -103,7 +103,9 @@ impl Case {
 
     /// Numbers for the part called `label`.
     pub(super) fn rng(&self, label: &[u8]) -> Rng {
-        Rng::new(self.seed).fork(&self.number.to_le_bytes()).fork(label)
+        // The seed is mixed first: seeds and numbers that lie side by side must not give the same cases.
+        let seed = Rng::new(self.seed).next_u64();
+        Rng::new(seed ^ Rng::new(!self.number).next_u64()).fork(label)
     }
 
     /// The tree and the steps.
@@ -154,7 +156,7 @@ impl Case {
     }
 }
 
-fn settings_of(step: &mut Step) -> Option<&mut Settings> {
+pub(super) fn settings_of(step: &mut Step) -> Option<&mut Settings> {
     match step {
         Step::Build { settings, .. }
         | Step::Add { settings, .. }

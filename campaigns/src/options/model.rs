@@ -115,10 +115,13 @@ impl Model {
         merged
     }
 
-    /// Removes overlayfs' whiteouts.
-    pub(super) fn drop_whiteouts(&mut self) {
+    /// Removes overlayfs' whiteouts and attributes, as they are when images are laid over each other.
+    pub(super) fn drop_overlay(&mut self) {
         let Model { names, files } = self;
         names.retain(|_, number| files[*number].kind != Kind::Character(0, 0));
+        for file in files {
+            file.xattrs.retain(|key, _| !key.starts_with(b"trusted.overlay."));
+        }
     }
 
     /// Writes the tree into the directory `dir`, which must exist and be empty.

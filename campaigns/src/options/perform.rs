@@ -42,6 +42,8 @@ struct Account<'a> {
     states: Vec<Model>,
     /// What the directory `want` has.
     planted: Option<Model>,
+    /// Number of sources made, for names of their own: an image may have one of them as its device.
+    sources: u64,
     tally: Tally,
 }
 
@@ -49,7 +51,7 @@ struct Account<'a> {
 pub(super) fn perform(stage: &mut Stage, judges: &Judges, model: &Model, steps: &[Step], all: bool, rng: Rng) -> Result<Tally, Stop> {
     stage.clear()?;
     let mut account =
-        Account { stage, judges, all, rng, model: model.clone(), image: None, states: Vec::new(), planted: None, tally: Tally::default() };
+        Account { stage, judges, all, rng, model: model.clone(), image: None, states: Vec::new(), planted: None, sources: 0, tally: Tally::default() };
     for step in steps {
         account.step(step)?;
     }
@@ -133,7 +135,7 @@ impl Account<'_> {
         let Some(sources) = self.sources(front, source, seed)? else { return Ok(()) };
         self.files_of(settings)?;
         let mut model = sources.model;
-        let mut image = Image { block: 4096, ignore: sources.ignore, devices: sources.devices, offset: 0 };
+        let mut image = Image { block: 4096, ignore: sources.ignore, devices: sources.devices, ..Image::default() };
         image.ignore.extend(Self::effects(settings, &mut model));
         image.offset = settings.value("--offset").and_then(|value| value.parse().ok()).unwrap_or(0);
         image.block = settings.value("-b").and_then(|value| value.parse().ok()).unwrap_or(4096);
@@ -230,7 +232,7 @@ impl Account<'_> {
         let mut source = "upper";
         if tar {
             archive::tar(self.stage, "upper", "upper.tar", false)?;
-            without_sockets(&mut upper);
+            archived(&mut upper);
             source = "upper.tar";
         }
         Self::effects(&settings, &mut upper);
@@ -262,7 +264,7 @@ impl Account<'_> {
             Target::Directory => "next",
             Target::Tar => {
                 archive::tar(self.stage, "next", "next.tar", false)?;
-                without_sockets(&mut next);
+                archived(&mut next);
                 "next.tar"
             }
             Target::Image => {
@@ -294,6 +296,9 @@ impl Account<'_> {
             judge::overlay(self.stage, "image", "update", &image)?;
         }
         self.must(&["patch", "apply", "image", "update"])?;
+        if let Some(image) = &mut self.image {
+            image.loose |= settings.has("--loose-parents");
+        }
         self.model = next;
         self.states.push(self.model.clone());
         self.judge()
@@ -385,11 +390,13 @@ impl Account<'_> {
             }
             Source::Erofs { layers, index } => {
                 let Some(image) = self.image.clone().filter(|image| image.offset == 0 && image.devices.is_empty()) else { return Ok(None) };
-                self.stage.allow("lower.erofs");
-                fs::copy(self.stage.path("image"), self.stage.path("lower.erofs"))?;
-                self.stage.log.push("cp image lower.erofs".into());
+                self.sources += 1;
+                let lower = format!("lower{}.erofs", self.sources);
+                self.stage.allow(&lower);
+                fs::copy(self.stage.path("image"), self.stage.path(&lower))?;
+                self.stage.log.push(format!("cp image {lower}"));
                 sources.ignore = image.ignore;
-                sources.paths = words(&["lower.erofs"]);
+                sources.paths = words(&[&lower]);
                 if layers {
                     let upper = tree::addition(&self.model, rng);
                     self.plant("upper", &upper)?;
@@ -398,14 +405,20 @@ impl Account<'_> {
                     if !self.made(&words(&["build", "-q", "-b", &block, "upper", "upper.erofs"]), None, "upper.erofs")? {
                         return Ok(None);
                     }
-                    sources.paths = words(&["lower.erofs", "upper.erofs"]);
+                    sources.paths = words(&[&lower, "upper.erofs"]);
                     sources.model = self.model.overlaid(&upper);
-                    sources.model.drop_whiteouts();
+                    let strip = front == Front::Build || rng.chance(50);
+                    if strip {
+                        sources.model.drop_overlay();
+                    }
+                    if front == Front::Mkfs && strip {
+                        sources.options.push("--ovlfs-strip=1".into());
+                    }
                 }
                 match front {
-                    Front::Build if index => sources.options = words(&["--index-only"]),
-                    Front::Build => sources.options = words(&["--from", "erofs"]),
-                    Front::Mkfs if !index => sources.options = words(&["--clean=data"]),
+                    Front::Build if index => sources.options.push("--index-only".into()),
+                    Front::Build => sources.options.extend(words(&["--from", "erofs"])),
+                    Front::Mkfs if !index => sources.options.push("--clean=data".into()),
                     Front::Mkfs => {}
                 }
                 if index {
@@ -417,10 +430,12 @@ impl Account<'_> {
     }
 
     fn tar_source(&mut self, front: Front, packed: Packed, own: bool, index: bool, sources: &mut Sources, rng: &mut Rng) -> Result<(), Stop> {
+        self.sources += 1;
+        let tar = format!("t{}.tar", self.sources);
         match self.image.clone().filter(|_| own) {
             Some(image) => {
-                self.stage.allow("t.tar");
-                let command = image.words(&["extract", "-q", "--tar", "t.tar"], "image");
+                self.stage.allow(&tar);
+                let command = image.words(&["extract", "-q", "--tar", &tar], "image");
                 let outcome = self.stage.ferofs(&command, None)?;
                 if outcome.code != 0 {
                     return Err(Finding::new("extract", format!("--tar: exit {}: {}", outcome.code, outcome.stderr.trim())).into());
@@ -430,11 +445,15 @@ impl Account<'_> {
             None => {
                 let model = self.model.clone();
                 self.plant("tree", &model)?;
-                archive::tar(self.stage, "tree", "t.tar", packed == Packed::Sparse)?;
+                archive::tar(self.stage, "tree", &tar, packed == Packed::Sparse)?;
             }
         }
-        without_sockets(&mut sources.model);
-        let file = archive::pack(self.stage, "t.tar", packed)?;
+        if own && self.image.is_some() {
+            without_sockets(&mut sources.model);
+        } else {
+            archived(&mut sources.model);
+        }
+        let file = archive::pack(self.stage, &tar, packed)?;
         sources.options = match front {
             Front::Build if index => words(&["--index-only"]),
             Front::Build if rng.chance(30) => words(&["--from", "tar"]),
@@ -469,14 +488,14 @@ impl Account<'_> {
         let lower = model.clone();
         self.plant("tree", &lower)?;
         archive::tar(self.stage, "tree", "layer0.tar", false)?;
-        without_sockets(model);
+        archived(model);
         let mut names = vec![archive::pack(self.stage, "layer0.tar", packed)?];
         for number in 1..=rng.pick(&[0, 1, 1, 2]) {
             let mut upper = tree::addition(model, rng);
             let removed: Vec<Name> = model.names.keys().filter(|name| !name.is_empty() && rng.chance(12)).cloned().collect();
             let mut merged = model.clone();
             let mut signs = upper.clone();
-            without_sockets(&mut upper);
+            archived(&mut upper);
             for name in removed {
                 let dir = parent(&name).to_vec();
                 let last = &name[if dir.is_empty() { 0 } else { dir.len() + 1 }..];
@@ -498,7 +517,20 @@ impl Account<'_> {
     }
 }
 
+/// What a tar cannot have.
 fn without_sockets(model: &mut Model) {
     let sockets = model.list(|kind| *kind == Kind::Socket);
     sockets.iter().for_each(|name| model.remove(name));
+}
+
+/// What GNU tar leaves of a tree: no sockets, and no hard links of devices and fifos.
+fn archived(model: &mut Model) {
+    without_sockets(model);
+    let Model { names, files } = model;
+    for number in names.values_mut() {
+        if matches!(files[*number].kind, Kind::Fifo | Kind::Character(..) | Kind::Block(..)) {
+            files.push(files[*number].clone());
+            *number = files.len() - 1;
+        }
+    }
 }

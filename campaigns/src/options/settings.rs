@@ -34,7 +34,7 @@ pub(super) enum Front {
 /// The UUID and time of images that must be the same for any number of workers.
 pub(super) const UUID: &str = "11111111-2222-3333-4444-555555555555";
 const TIME: &str = "1650000000";
-const LABEL: &[u8] = b"system_u:object_r:bin_t:s0\0";
+const LABEL: &[u8] = b"system_u:object_r:bin_t:s0";
 
 impl Settings {
     /// All words, in order.
@@ -87,7 +87,7 @@ fn algorithm(rng: &mut Rng) -> &'static str {
 fn encoding(settings: &mut Settings, rng: &mut Rng) {
     settings.add(&["-z", algorithm(rng)]);
     if rng.chance(60) {
-        settings.add(&["-C", rng.pick(&["8192", "16384", "16384", "65536", "131072", "524288", "1048576", "4096", "12288", "16K", "1M"])]);
+        settings.add(&["-C", rng.pick(&["8192", "16384", "16384", "65536", "131072", "524288", "1048576", "4096", "12288"])]);
     }
 }
 
@@ -266,7 +266,7 @@ fn owners(settings: &mut Settings, rng: &mut Rng) {
     }
     for (option, effect) in [("--uid-offset", Effect::AddUid as fn(u32) -> Effect), ("--gid-offset", Effect::AddGid)] {
         if rng.chance(4) {
-            let id = rng.pick(&[0, 1, 100_000]);
+            let id = rng.pick(&[0, 7, 100_000]);
             settings.with(&[option, &id.to_string()], effect(id));
         }
     }
@@ -275,10 +275,10 @@ fn owners(settings: &mut Settings, rng: &mut Rng) {
 fn times(settings: &mut Settings, front: Front, rng: &mut Rng) {
     if front == Front::Build {
         if rng.chance(8) {
-            settings.with(&["--clamp-time", "1600000000"], Effect::Clamp(1_600_000_000));
+            settings.with(&["-T", TIME, "--all-time"], Effect::AllTime(1_650_000_000));
         }
         if rng.chance(8) {
-            settings.with(&["-T", TIME, "--all-time"], Effect::AllTime(1_650_000_000));
+            settings.with(&["--clamp-time", "1600000000"], Effect::Clamp(1_600_000_000));
         }
         return;
     }
@@ -346,7 +346,7 @@ fn behaviour(settings: &mut Settings, front: Front, rng: &mut Rng) {
         Front::Mkfs => {
             settings.add(if rng.chance(50) { &["--quiet"] } else { &["-d", "0"] });
             for (option, percent) in
-                [("--MZ", 4), ("--MZ=i", 2), ("--MZ=d", 2), ("--MZ=0", 2), ("--async-queue-limit=10", 3), ("--clean=data", 3), ("--clean=0", 3)]
+                [(rng.pick(&["--MZ", "--MZ=i", "--MZ=d", "--MZ=0"]), 8), ("--async-queue-limit=10", 3), (rng.pick(&["--clean=data", "--clean=0", "--clean"]), 6)]
             {
                 if rng.chance(percent) {
                     settings.add(&[option]);

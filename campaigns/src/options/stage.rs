@@ -144,7 +144,9 @@ impl Stage {
         if outcome.code >= 128 {
             return Err(Finding::new("signal", said()).into());
         }
-        if outcome.code != 0 && !outcome.explained() && words.first().is_none_or(|word| word != "check" && word != "diff") {
+        // Wrong usage is told by the parser of options, in its own form.
+        let explained = outcome.explained() || outcome.stderr.starts_with("error: ");
+        if outcome.code != 0 && !explained && words.first().is_none_or(|word| word != "check" && word != "diff") {
             return Err(Finding::new("message", said()).into());
         }
         if let Some(left) = self.leftover()? {

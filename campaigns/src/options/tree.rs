@@ -23,7 +23,7 @@ pub(super) fn random(rng: &mut Rng) -> Model {
     let root = file(Kind::Directory, rng, &[]);
     model.add(Name::new(), root);
     let count = rng.pick(&[1, 2, 4, 8, 8, 16, 16, 30, 60]);
-    let large = rng.chance(12);
+    let large = rng.chance(25);
     for number in 0..count {
         grow(&mut model, number, large, rng);
     }
@@ -150,7 +150,8 @@ fn xattrs(file: &mut File, rng: &mut Rng) {
 
 fn size(large: bool, rng: &mut Rng) -> usize {
     let edge = match rng.below(100) {
-        0..15 if large => rng.pick(&LARGE),
+        0..6 if large => rng.pick(&LARGE),
+        6..55 if large => return rng.len(450_000),
         0..60 => rng.pick(&EDGES),
         60..80 => return rng.len(5_000),
         80..95 => return rng.len(60_000),
@@ -176,7 +177,7 @@ fn piece(len: usize, rng: &mut Rng) -> Piece {
 /// New content, or content that has much in common with that of another file.
 fn content(model: &Model, large: bool, rng: &mut Rng) -> Vec<Piece> {
     let others = model.list(|kind| matches!(kind, Kind::Regular(pieces) if !pieces.is_empty()));
-    if others.is_empty() || rng.chance(65) {
+    if others.is_empty() || rng.chance(55) {
         let parts = rng.pick(&[1, 1, 1, 1, 2, 3, 6]);
         let size = size(large, rng);
         return (0..parts).map(|_| piece(size / parts, rng)).filter(|piece| piece.len > 0).collect();
@@ -245,6 +246,9 @@ pub(super) fn update(model: &Model, rng: &mut Rng) -> Model {
             4 | 5 => grow(&mut model, 1000 + change, false, rng),
             6 if !name.is_empty() => {
                 let to = join(parent(&name), format!("moved{change}").as_bytes());
+                if model.names.contains_key(&to) {
+                    continue;
+                }
                 let below: Vec<(Name, usize)> = model.names.range(name.clone()..).map(|(name, number)| (name.clone(), *number)).collect();
                 for (old, number) in below.into_iter().filter(|(old, _)| super::model::is_below(old, &name)) {
                     model.names.remove(&old);
