@@ -12,7 +12,14 @@ use super::stage::{Stage, Stop};
 /// Makes the archive `file` of the directory `dir`, with everything that a tar can have.
 pub(super) fn tar(stage: &mut Stage, dir: &str, file: &str, sparse: bool) -> Result<(), Stop> {
     stage.allow(file);
-    let mut words = vec!["--format=pax", "--xattrs", "--xattrs-include=*", "--acls", "--sort=name", "--warning=no-file-ignored"];
+    let mut words = vec![
+        "--format=pax",
+        "--xattrs",
+        "--xattrs-include=*",
+        "--acls",
+        "--sort=name",
+        "--warning=no-file-ignored",
+    ];
     if sparse {
         words.push("-S");
     }
@@ -58,7 +65,8 @@ pub(super) fn layout(stage: &mut Stage, layers: &[String]) -> Result<(), Stop> {
 }
 
 fn image(stage: &Stage, machine: &str, layers: &[serde_json::Value]) -> Result<serde_json::Value> {
-    let config = json!({"architecture": machine, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}});
+    let config =
+        json!({"architecture": machine, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}});
     let config = blob(stage, "application/vnd.oci.image.config.v1+json", config.to_string().as_bytes())?;
     let manifest = json!({"schemaVersion": 2, "config": config, "layers": layers});
     let mut manifest =

@@ -51,7 +51,8 @@ impl FromStr for Edit {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let (kind, numbers) = text.split_at_checked(1).context("an empty edit")?;
-        let numbers: Vec<usize> = numbers.split('-').map(str::parse).collect::<Result<_, _>>().context(text.to_owned())?;
+        let numbers: Vec<usize> =
+            numbers.split('-').map(str::parse).collect::<Result<_, _>>().context(text.to_owned())?;
         Ok(match (kind, numbers.as_slice()) {
             ("n", [from, to]) => Edit::Names(*from, *to),
             ("p", [name]) => Edit::Plain(*name),
@@ -79,9 +80,12 @@ impl FromStr for Case {
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let mut parts = text.splitn(3, ':');
         let mut number = || parts.next().and_then(|part| part.parse().ok());
-        let (Some(seed), Some(number)) = (number(), number()) else { bail!("{text}: a case is SEED:NUMBER[:EDITS]") };
+        let (Some(seed), Some(number)) = (number(), number()) else {
+            bail!("{text}: a case is SEED:NUMBER[:EDITS]")
+        };
         let edits = parts.next().unwrap_or_default();
-        let edits = edits.split(',').filter(|edit| !edit.is_empty()).map(str::parse).collect::<Result<_, _>>()?;
+        let edits =
+            edits.split(',').filter(|edit| !edit.is_empty()).map(str::parse).collect::<Result<_, _>>()?;
         Ok(Self { seed, number, edits })
     }
 }
@@ -114,12 +118,18 @@ impl Case {
         let names: Vec<Name> = model.names.keys().cloned().collect();
         let steps = sequence::random(&model, &mut self.rng(b"steps"));
         let mut steps: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
-        let settings: Vec<usize> = steps.iter_mut().flatten().map(|step| settings_of(step).map_or(0, |settings| settings.0.len())).collect();
+        let settings: Vec<usize> = steps
+            .iter_mut()
+            .flatten()
+            .map(|step| settings_of(step).map_or(0, |settings| settings.0.len()))
+            .collect();
         // From the last on, so that numbers stay right.
         let mut dropped: Vec<(usize, usize)> = Vec::new();
         for edit in &self.edits {
             match *edit {
-                Edit::Names(from, to) => names.iter().take(to + 1).skip(from.max(1)).for_each(|name| model.remove(name)),
+                Edit::Names(from, to) => {
+                    names.iter().take(to + 1).skip(from.max(1)).for_each(|name| model.remove(name))
+                }
                 Edit::Plain(name) => self.change(&mut model, &names, name, |file| {
                     file.xattrs.clear();
                     (file.mode, file.uid, file.gid, file.time) = (0o755, 0, 0, (1_600_000_000, 0));
@@ -149,7 +159,13 @@ impl Case {
         Script { model, names, steps, settings }
     }
 
-    fn change(&self, model: &mut Model, names: &[Name], number: usize, change: impl Fn(&mut super::model::File)) {
+    fn change(
+        &self,
+        model: &mut Model,
+        names: &[Name],
+        number: usize,
+        change: impl Fn(&mut super::model::File),
+    ) {
         if let Some(file) = names.get(number).and_then(|name| model.names.get(name)) {
             change(&mut model.files[*file]);
         }
@@ -182,7 +198,8 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_case_and_edits_leave_out_what_they_name() {
-        let case = (0..).map(|number| Case::new(1, number)).find(|case| case.script().names.len() > 5).unwrap();
+        let case =
+            (0..).map(|number| Case::new(1, number)).find(|case| case.script().names.len() > 5).unwrap();
         let script = case.script();
         assert_eq!(script.model, case.script().model);
         let less = Case { edits: vec![Edit::Names(1, script.names.len())], ..case }.script();

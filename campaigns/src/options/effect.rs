@@ -79,7 +79,10 @@ impl Effect {
                 }
             }
             Effect::ExcludeStart(text) => {
-                let last = |name: &Name| name[if parent(name).is_empty() { 0 } else { parent(name).len() + 1 }..].starts_with(text.as_bytes());
+                let last = |name: &Name| {
+                    name[if parent(name).is_empty() { 0 } else { parent(name).len() + 1 }..]
+                        .starts_with(text.as_bytes())
+                };
                 let names: Vec<Name> = model.names.keys().filter(|name| last(name)).cloned().collect();
                 names.iter().for_each(|name| model.remove(name));
             }

@@ -107,15 +107,32 @@ fn every_option_occurs() {
     symlink(run::ferofs_path(), &mkfs).unwrap();
     let mut missing = Vec::new();
     let commands = [
-        "build", "mkfs.erofs", "patch create", "patch add", "patch apply", "patch rollback", "patch squash", "patch log", "patch show", "extract", "check",
+        "build",
+        "mkfs.erofs",
+        "patch create",
+        "patch add",
+        "patch apply",
+        "patch rollback",
+        "patch squash",
+        "patch log",
+        "patch show",
+        "extract",
+        "check",
     ];
     for command in commands {
-        let run = if command == "mkfs.erofs" { Run::new(&mkfs) } else { Run::new(run::ferofs_path()).args(command.split(' ')) };
+        let run = if command == "mkfs.erofs" {
+            Run::new(&mkfs)
+        } else {
+            Run::new(run::ferofs_path()).args(command.split(' '))
+        };
         let help = run.arg("--help").run().success().stdout;
         let lines = options(&String::from_utf8_lossy(&help));
         for line in &lines {
             let own = ["--help", "--version"];
-            if !line.iter().any(|option| own.contains(&option.as_str()) || used.contains(&(command, option.clone()))) {
+            if !line
+                .iter()
+                .any(|option| own.contains(&option.as_str()) || used.contains(&(command, option.clone())))
+            {
                 missing.push(format!("{command} {line:?}"));
             }
         }

@@ -90,7 +90,11 @@ impl Model {
     /// All files that have names, for changes.
     pub(super) fn used(&mut self) -> impl Iterator<Item = &mut File> {
         let used: BTreeSet<usize> = self.names.values().copied().collect();
-        self.files.iter_mut().enumerate().filter(move |(number, _)| used.contains(number)).map(|(_, file)| file)
+        self.files
+            .iter_mut()
+            .enumerate()
+            .filter(move |(number, _)| used.contains(number))
+            .map(|(_, file)| file)
     }
 
     /// Names of all files of one sort.
@@ -222,7 +226,8 @@ impl Model {
                 Kind::Symlink(target) => format!("symlink of {}", target.len()),
                 other => format!("{other:?}"),
             };
-            let xattrs = file.xattrs.iter().map(|(key, value)| format!(" {}={}", key.escape_ascii(), value.len()));
+            let xattrs =
+                file.xattrs.iter().map(|(key, value)| format!(" {}={}", key.escape_ascii(), value.len()));
             format!(
                 "/{} (#{number}) {kind}; {:o} {}:{} {}.{:09}{}",
                 shorten(name),

@@ -48,10 +48,27 @@ struct Account<'a> {
 }
 
 /// Does the steps.
-pub(super) fn perform(stage: &mut Stage, judges: &Judges, model: &Model, steps: &[Step], all: bool, rng: Rng) -> Result<Tally, Stop> {
+pub(super) fn perform(
+    stage: &mut Stage,
+    judges: &Judges,
+    model: &Model,
+    steps: &[Step],
+    all: bool,
+    rng: Rng,
+) -> Result<Tally, Stop> {
     stage.clear()?;
-    let mut account =
-        Account { stage, judges, all, rng, model: model.clone(), image: None, states: Vec::new(), planted: None, sources: 0, tally: Tally::default() };
+    let mut account = Account {
+        stage,
+        judges,
+        all,
+        rng,
+        model: model.clone(),
+        image: None,
+        states: Vec::new(),
+        planted: None,
+        sources: 0,
+        tally: Tally::default(),
+    };
     for step in steps {
         account.step(step)?;
     }
@@ -65,11 +82,15 @@ fn words(words: &[&str]) -> Vec<OsString> {
 impl Account<'_> {
     fn step(&mut self, step: &Step) -> Result<(), Stop> {
         match step {
-            Step::Build { front, source, settings, twice, seed } => self.build(*front, *source, settings, *twice, *seed),
+            Step::Build { front, source, settings, twice, seed } => {
+                self.build(*front, *source, settings, *twice, *seed)
+            }
             _ if self.image.is_none() => Ok(()),
             Step::Extract { settings, again, metadata } => self.extract(settings, *again, *metadata),
             // Patches are for images alone in their file.
-            _ if self.image.as_ref().is_some_and(|image| image.offset != 0 || !image.devices.is_empty()) => Ok(()),
+            _ if self.image.as_ref().is_some_and(|image| image.offset != 0 || !image.devices.is_empty()) => {
+                Ok(())
+            }
             Step::Add { front, tar, settings, seed } => self.add(*front, *tar, settings, *seed),
             Step::Patch { target, settings, seed } => self.patch(*target, settings, *seed),
             Step::Rollback { first } => self.rollback(*first),
@@ -97,7 +118,11 @@ impl Account<'_> {
             return Ok(true);
         }
         if self.stage.path(output).exists() && output == "new" {
-            return Err(Finding::new("leftover", format!("{output} is left behind: {}", outcome.stderr.trim())).into());
+            return Err(Finding::new(
+                "leftover",
+                format!("{output} is left behind: {}", outcome.stderr.trim()),
+            )
+            .into());
         }
         self.refused(&outcome)?;
         Ok(false)
@@ -109,7 +134,10 @@ impl Account<'_> {
                 *self.tally.refused.entry(reason).or_default() += 1;
                 Ok(())
             }
-            _ => Err(Finding::new("refused", format!("exit {}: {}", outcome.code, outcome.stderr.trim())).into()),
+            _ => {
+                Err(Finding::new("refused", format!("exit {}: {}", outcome.code, outcome.stderr.trim()))
+                    .into())
+            }
         }
     }
 
@@ -130,14 +158,23 @@ impl Account<'_> {
         self.judges.judge(self.stage, image, "image", self.all, &mut self.rng)
     }
 
-    fn build(&mut self, front: Front, source: Source, settings: &Settings, twice: bool, seed: u64) -> Result<(), Stop> {
+    fn build(
+        &mut self,
+        front: Front,
+        source: Source,
+        settings: &Settings,
+        twice: bool,
+        seed: u64,
+    ) -> Result<(), Stop> {
         let old = self.image.clone();
         let Some(sources) = self.sources(front, source, seed)? else { return Ok(()) };
         self.files_of(settings)?;
         let mut model = sources.model;
-        let mut image = Image { block: 4096, ignore: sources.ignore, devices: sources.devices, ..Image::default() };
+        let mut image =
+            Image { block: 4096, ignore: sources.ignore, devices: sources.devices, ..Image::default() };
         image.ignore.extend(Self::effects(settings, &mut model));
         image.offset = settings.value("--offset").and_then(|value| value.parse().ok()).unwrap_or(0);
+        image.metabox = settings.has("-m");
         image.block = settings.value("-b").and_then(|value| value.parse().ok()).unwrap_or(4096);
         for (option, name) in [("--chunk-device", "device"), ("--blobdev", "device")] {
             if settings.has(option) {
@@ -150,8 +187,22 @@ impl Account<'_> {
             self.stage.allow("blocks");
         }
         let command = |output: &str, settings: &Settings| match front {
-            Front::Build => [words(&["build"]), settings.words(), sources.options.clone(), sources.paths.clone(), words(&[output])].concat(),
-            Front::Mkfs => [words(&["mkfs.erofs"]), settings.words(), sources.options.clone(), words(&[output]), sources.paths.clone()].concat(),
+            Front::Build => [
+                words(&["build"]),
+                settings.words(),
+                sources.options.clone(),
+                sources.paths.clone(),
+                words(&[output]),
+            ]
+            .concat(),
+            Front::Mkfs => [
+                words(&["mkfs.erofs"]),
+                settings.words(),
+                sources.options.clone(),
+                words(&[output]),
+                sources.paths.clone(),
+            ]
+            .concat(),
         };
         self.stage.allow("new");
         if !self.made(&command("new", settings), sources.input.as_deref(), "new")? {
@@ -176,7 +227,12 @@ impl Account<'_> {
     }
 
     /// Builds once more, by another number of workers.
-    fn same_bits(&mut self, command: &impl Fn(&str, &Settings) -> Vec<OsString>, settings: &Settings, input: Option<&str>) -> Result<(), Stop> {
+    fn same_bits(
+        &mut self,
+        command: &impl Fn(&str, &Settings) -> Vec<OsString>,
+        settings: &Settings,
+        input: Option<&str>,
+    ) -> Result<(), Stop> {
         let mut other = settings.clone();
         other.0.retain(|setting| setting.words.first().is_none_or(|word| word != "--workers"));
         let workers = if settings.value("--workers").as_deref() == Some("1") { "4" } else { "1" };
@@ -188,12 +244,21 @@ impl Account<'_> {
         let (one, two) = (fs::read(self.stage.path("new"))?, fs::read(self.stage.path("again"))?);
         if one != two {
             let at = one.iter().zip(&two).position(|(one, two)| one != two);
-            return Err(Finding::new("workers", format!("images differ, lengths {} and {}, at {at:?}", one.len(), two.len())).into());
+            return Err(Finding::new(
+                "workers",
+                format!("images differ, lengths {} and {}, at {at:?}", one.len(), two.len()),
+            )
+            .into());
         }
         Ok(())
     }
 
-    fn extract(&mut self, settings: &Settings, again: Option<&'static str>, metadata: bool) -> Result<(), Stop> {
+    fn extract(
+        &mut self,
+        settings: &Settings,
+        again: Option<&'static str>,
+        metadata: bool,
+    ) -> Result<(), Stop> {
         let Some(image) = self.image.clone() else { return Ok(()) };
         let _ = fs::remove_dir_all(self.stage.path("out"));
         self.stage.allow("out");
@@ -206,13 +271,19 @@ impl Account<'_> {
         command.push("out".into());
         let outcome = self.stage.ferofs(&command, None)?;
         if outcome.code != 0 {
-            return Err(Finding::new("extract", format!("exit {}: {}", outcome.code, outcome.stderr.trim())).into());
+            return Err(
+                Finding::new("extract", format!("exit {}: {}", outcome.code, outcome.stderr.trim())).into()
+            );
         }
         if let Some(option) = again {
             command.insert(1, option.into());
             let outcome = self.stage.ferofs(&command, None)?;
             if outcome.code != 0 {
-                return Err(Finding::new("extract", format!("{option}: exit {}: {}", outcome.code, outcome.stderr.trim())).into());
+                return Err(Finding::new(
+                    "extract",
+                    format!("{option}: exit {}: {}", outcome.code, outcome.stderr.trim()),
+                )
+                .into());
             }
         }
         let mut model = self.model.clone();
@@ -225,7 +296,9 @@ impl Account<'_> {
         let mut settings = settings.clone();
         if front == Front::Mkfs {
             let taken = ["-z", "-C", "--workers"];
-            settings.0.retain(|setting| setting.words.first().is_some_and(|word| taken.iter().any(|known| word == known)));
+            settings.0.retain(|setting| {
+                setting.words.first().is_some_and(|word| taken.iter().any(|known| word == known))
+            });
         }
         let mut upper = tree::addition(&self.model, &mut Rng::new(seed));
         self.plant("upper", &upper)?;
@@ -239,7 +312,11 @@ impl Account<'_> {
         let command = match front {
             Front::Build => [words(&["patch", "add"]), settings.words(), words(&["image", source])].concat(),
             Front::Mkfs => {
-                let mut command = words(&["mkfs.erofs", "--quiet", if seed.is_multiple_of(2) { "--incremental" } else { "--incremental=data" }]);
+                let mut command = words(&[
+                    "mkfs.erofs",
+                    "--quiet",
+                    if seed.is_multiple_of(2) { "--incremental" } else { "--incremental=data" },
+                ]);
                 command.extend(settings.words());
                 if tar {
                     command.push("--tar=f".into());
@@ -273,8 +350,12 @@ impl Account<'_> {
                 let mut simple = Settings::default();
                 simple.add(&["-z", Rng::new(seed).pick(&["none", "lz4", "zstd,3", "deflate,3"])]);
                 simple.add(&["-C", Rng::new(seed + 1).pick(&["4096", "16384", "65536"])]);
-                simple.add(&["-E", Rng::new(seed + 2).pick(&["48bit", "fragments", "dot-omitted", "ztailpacking", "sbcrc"])]);
-                let command = [words(&["build", "-q"]), simple.words(), words(&["next", "next.erofs"])].concat();
+                simple.add(&[
+                    "-E",
+                    Rng::new(seed + 2).pick(&["48bit", "fragments", "dot-omitted", "ztailpacking", "sbcrc"]),
+                ]);
+                let command =
+                    [words(&["build", "-q"]), simple.words(), words(&["next", "next.erofs"])].concat();
                 if !self.made(&command, None, "next.erofs")? {
                     return Ok(());
                 }
@@ -284,7 +365,9 @@ impl Account<'_> {
         Self::effects(settings, &mut next);
         self.stage.allow("update");
         let _ = fs::remove_file(self.stage.path("update"));
-        let command = [words(&["patch", "create"]), settings.words(), words(&["image", source, "-o", "update"])].concat();
+        let command =
+            [words(&["patch", "create"]), settings.words(), words(&["image", source, "-o", "update"])]
+                .concat();
         if !self.made(&command, None, "update")? {
             return self.judge();
         }
@@ -308,7 +391,9 @@ impl Account<'_> {
     fn must(&mut self, command: &[&str]) -> Result<(), Stop> {
         let outcome = self.stage.ferofs(&words(command), None)?;
         if outcome.code != 0 {
-            return Err(Finding::new("refused", format!("exit {}: {}", outcome.code, outcome.stderr.trim())).into());
+            return Err(
+                Finding::new("refused", format!("exit {}: {}", outcome.code, outcome.stderr.trim())).into()
+            );
         }
         Ok(())
     }
@@ -319,7 +404,8 @@ impl Account<'_> {
         }
         self.must(&["patch", "log", "image"])?;
         self.must(&["patch", "log", "--json", "image"])?;
-        let (options, state): (&[&str], usize) = if first { (&["--to", "0"], 0) } else { (&[], self.states.len() - 2) };
+        let (options, state): (&[&str], usize) =
+            if first { (&["--to", "0"], 0) } else { (&[], self.states.len() - 2) };
         self.must(&[&["patch", "rollback"], options, &["image"]].concat())?;
         self.model = self.states[state].clone();
         self.states.push(self.model.clone());
@@ -352,8 +438,14 @@ struct Sources {
 impl Account<'_> {
     /// Makes what the build reads, from the tree, or from the image that is there. None if this image cannot be a source.
     fn sources(&mut self, front: Front, source: Source, seed: u64) -> Result<Option<Sources>, Stop> {
-        let mut sources =
-            Sources { options: Vec::new(), paths: Vec::new(), input: None, devices: Vec::new(), model: self.model.clone(), ignore: Vec::new() };
+        let mut sources = Sources {
+            options: Vec::new(),
+            paths: Vec::new(),
+            input: None,
+            devices: Vec::new(),
+            model: self.model.clone(),
+            ignore: Vec::new(),
+        };
         let rng = &mut Rng::new(seed);
         match source {
             Source::Directory => {
@@ -364,12 +456,19 @@ impl Account<'_> {
                 }
                 sources.paths = words(&["tree"]);
             }
-            Source::Tar { packed, own, index } => self.tar_source(front, packed, own, index, &mut sources, rng)?,
+            Source::Tar { packed, own, index } => {
+                self.tar_source(front, packed, own, index, &mut sources, rng)?
+            }
             Source::Layers { index } => {
-                sources.paths = self.layers(&mut sources.model, Packed::Plain, rng)?.into_iter().map(OsString::from).collect();
+                sources.paths = self
+                    .layers(&mut sources.model, Packed::Plain, rng)?
+                    .into_iter()
+                    .map(OsString::from)
+                    .collect();
                 if index {
                     sources.options = words(&["--index-only"]);
-                    sources.devices = sources.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+                    sources.devices =
+                        sources.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
                 }
             }
             Source::Oci { archive } => {
@@ -379,7 +478,11 @@ impl Account<'_> {
                 sources.paths = words(&["oci"]);
                 if archive {
                     self.stage.allow("oci.tar");
-                    self.stage.tool("tar", &["-cf", "oci.tar", "-C", "oci", "oci-layout", "blobs", "index.json"], None)?;
+                    self.stage.tool(
+                        "tar",
+                        &["-cf", "oci.tar", "-C", "oci", "oci-layout", "blobs", "index.json"],
+                        None,
+                    )?;
                     sources.paths = words(&["oci.tar"]);
                 }
                 sources.options = match front {
@@ -389,7 +492,11 @@ impl Account<'_> {
                 };
             }
             Source::Erofs { layers, index } => {
-                let Some(image) = self.image.clone().filter(|image| image.offset == 0 && image.devices.is_empty()) else { return Ok(None) };
+                let Some(image) =
+                    self.image.clone().filter(|image| image.offset == 0 && image.devices.is_empty())
+                else {
+                    return Ok(None);
+                };
                 self.sources += 1;
                 let lower = format!("lower{}.erofs", self.sources);
                 self.stage.allow(&lower);
@@ -402,7 +509,11 @@ impl Account<'_> {
                     self.plant("upper", &upper)?;
                     self.stage.allow("upper.erofs");
                     let block = image.block.to_string();
-                    if !self.made(&words(&["build", "-q", "-b", &block, "upper", "upper.erofs"]), None, "upper.erofs")? {
+                    if !self.made(
+                        &words(&["build", "-q", "-b", &block, "upper", "upper.erofs"]),
+                        None,
+                        "upper.erofs",
+                    )? {
                         return Ok(None);
                     }
                     sources.paths = words(&[&lower, "upper.erofs"]);
@@ -422,14 +533,23 @@ impl Account<'_> {
                     Front::Mkfs => {}
                 }
                 if index {
-                    sources.devices = sources.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+                    sources.devices =
+                        sources.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
                 }
             }
         }
         Ok(Some(sources))
     }
 
-    fn tar_source(&mut self, front: Front, packed: Packed, own: bool, index: bool, sources: &mut Sources, rng: &mut Rng) -> Result<(), Stop> {
+    fn tar_source(
+        &mut self,
+        front: Front,
+        packed: Packed,
+        own: bool,
+        index: bool,
+        sources: &mut Sources,
+        rng: &mut Rng,
+    ) -> Result<(), Stop> {
         self.sources += 1;
         let tar = format!("t{}.tar", self.sources);
         match self.image.clone().filter(|_| own) {
@@ -438,7 +558,11 @@ impl Account<'_> {
                 let command = image.words(&["extract", "-q", "--tar", &tar], "image");
                 let outcome = self.stage.ferofs(&command, None)?;
                 if outcome.code != 0 {
-                    return Err(Finding::new("extract", format!("--tar: exit {}: {}", outcome.code, outcome.stderr.trim())).into());
+                    return Err(Finding::new(
+                        "extract",
+                        format!("--tar: exit {}: {}", outcome.code, outcome.stderr.trim()),
+                    )
+                    .into());
                 }
                 sources.ignore = image.ignore;
             }
@@ -492,7 +616,8 @@ impl Account<'_> {
         let mut names = vec![archive::pack(self.stage, "layer0.tar", packed)?];
         for number in 1..=rng.pick(&[0, 1, 1, 2]) {
             let mut upper = tree::addition(model, rng);
-            let removed: Vec<Name> = model.names.keys().filter(|name| !name.is_empty() && rng.chance(12)).cloned().collect();
+            let removed: Vec<Name> =
+                model.names.keys().filter(|name| !name.is_empty() && rng.chance(12)).cloned().collect();
             let mut merged = model.clone();
             let mut signs = upper.clone();
             archived(&mut upper);
@@ -505,7 +630,17 @@ impl Account<'_> {
                     continue;
                 }
                 merged.remove(&name);
-                signs.add(join(&dir, &[b".wh.", last].concat()), File { kind: Kind::Regular(Vec::new()), mode: 0o644, uid: 0, gid: 0, time: (0, 0), xattrs: BTreeMap::new() });
+                signs.add(
+                    join(&dir, &[b".wh.", last].concat()),
+                    File {
+                        kind: Kind::Regular(Vec::new()),
+                        mode: 0o644,
+                        uid: 0,
+                        gid: 0,
+                        time: (0, 0),
+                        xattrs: BTreeMap::new(),
+                    },
+                );
             }
             let (dir, file) = (format!("layer{number}"), format!("layer{number}.tar"));
             self.plant(&dir, &signs)?;

@@ -44,7 +44,15 @@ impl Report {
     }
 
     /// Prints a finding that was made small.
-    pub(super) fn show(&self, case: &Case, small: &Case, finding: &Finding, stage: &Stage, kept: &Path, again: bool) {
+    pub(super) fn show(
+        &self,
+        case: &Case,
+        small: &Case,
+        finding: &Finding,
+        stage: &Stage,
+        kept: &Path,
+        again: bool,
+    ) {
         println!("FOUND by {} in case {case}: {}", finding.judge, finding.message.trim());
         println!("  repeat: cargo xtask fuzz options --repeat {small}");
         for line in small.script().model.listing() {
@@ -92,7 +100,12 @@ pub(super) fn keep(case: &Case, stage: &Stage, stop: Option<&Stop>) -> Result<Pa
     script.push('\n');
     fs::write(dir.join("commands"), script)?;
     // Some attributes may be too long for the disk's file system: the rest is still of use.
-    let status = Command::new("cp").args(["-a", "--sparse=always"]).arg(stage.work()).arg(dir.join("files")).stderr(std::process::Stdio::null()).status();
+    let status = Command::new("cp")
+        .args(["-a", "--sparse=always"])
+        .arg(stage.work())
+        .arg(dir.join("files"))
+        .stderr(std::process::Stdio::null())
+        .status();
     status.context("cp")?;
     Ok(dir)
 }

@@ -27,12 +27,23 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Source {
     Directory,
-    Tar { packed: Packed, own: bool, index: bool },
+    Tar {
+        packed: Packed,
+        own: bool,
+        index: bool,
+    },
     /// Several archives, each a layer over those before.
-    Layers { index: bool },
-    Oci { archive: bool },
+    Layers {
+        index: bool,
+    },
+    Oci {
+        archive: bool,
+    },
     /// The image that is there, alone or with a layer over it.
-    Erofs { layers: bool, index: bool },
+    Erofs {
+        layers: bool,
+        index: bool,
+    },
 }
 
 /// How an archive reaches the command.
@@ -75,7 +86,9 @@ fn build(source: Source, model: &Model, rng: &mut Rng) -> Step {
         _ => front(rng),
     };
     let mut settings = match source {
-        Source::Tar { index: true, .. } | Source::Layers { index: true } | Source::Erofs { index: true, .. } => index(rng),
+        Source::Tar { index: true, .. }
+        | Source::Layers { index: true }
+        | Source::Erofs { index: true, .. } => index(rng),
         _ => settings::image(front, model, rng),
     };
     // Archives have no source directory that these could be relative to.
@@ -104,7 +117,15 @@ fn index(rng: &mut Rng) -> Settings {
 }
 
 fn archive(rng: &mut Rng) -> Packed {
-    rng.pick(&[Packed::Plain, Packed::Plain, Packed::Sparse, Packed::Pipe, Packed::Gzip, Packed::Xz, Packed::Zstd])
+    rng.pick(&[
+        Packed::Plain,
+        Packed::Plain,
+        Packed::Sparse,
+        Packed::Pipe,
+        Packed::Gzip,
+        Packed::Xz,
+        Packed::Zstd,
+    ])
 }
 
 fn first(model: &Model, rng: &mut Rng) -> Step {
@@ -122,7 +143,12 @@ fn first(model: &Model, rng: &mut Rng) -> Step {
 fn further(model: &Model, rng: &mut Rng) -> Step {
     let seed = rng.next_u64();
     match rng.below(100) {
-        0..22 => Step::Add { front: front(rng), tar: rng.chance(40), settings: settings::patch("add", model, rng), seed },
+        0..22 => Step::Add {
+            front: front(rng),
+            tar: rng.chance(40),
+            settings: settings::patch("add", model, rng),
+            seed,
+        },
         22..46 => {
             let target = rng.pick(&[Target::Directory, Target::Directory, Target::Tar, Target::Image]);
             Step::Patch { target, settings: settings::patch("create", model, rng), seed }

@@ -44,12 +44,16 @@ impl Settings {
 
     /// Whether a word is, or starts with, this one.
     pub(super) fn has(&self, word: &str) -> bool {
-        self.0.iter().flat_map(|setting| &setting.words).any(|own| own.as_encoded_bytes().starts_with(word.as_bytes()))
+        self.0
+            .iter()
+            .flat_map(|setting| &setting.words)
+            .any(|own| own.as_encoded_bytes().starts_with(word.as_bytes()))
     }
 
     /// The value of an option that stands in a word of its own.
     pub(super) fn value(&self, option: &str) -> Option<String> {
-        let setting = self.0.iter().find(|setting| setting.words.first().is_some_and(|word| word == option))?;
+        let setting =
+            self.0.iter().find(|setting| setting.words.first().is_some_and(|word| word == option))?;
         Some(setting.words.get(1)?.to_string_lossy().into_owned())
     }
 
@@ -72,13 +76,43 @@ impl Settings {
 fn algorithm(rng: &mut Rng) -> &'static str {
     match rng.below(100) {
         0..20 => "lz4",
-        20..38 => rng.pick(&["lz4hc", "lz4hc,1", "lz4hc,3", "lz4hc,9", "lz4hc,level=9", "lz4hc,12", "lz4hc,0"]),
+        20..38 => {
+            rng.pick(&["lz4hc", "lz4hc,1", "lz4hc,3", "lz4hc,9", "lz4hc,level=9", "lz4hc,12", "lz4hc,0"])
+        }
         38..62 => rng.pick(&[
-            "zstd", "zstd,1", "zstd,3", "zstd,3", "zstd,6", "zstd,12", "zstd,15", "zstd,19", "zstd,22", "zstd,level=3,dictsize=1024",
-            "zstd,dictsize=65536", "zstd,9,dictsize=1048576",
+            "zstd",
+            "zstd,1",
+            "zstd,3",
+            "zstd,3",
+            "zstd,6",
+            "zstd,12",
+            "zstd,15",
+            "zstd,19",
+            "zstd,22",
+            "zstd,level=3,dictsize=1024",
+            "zstd,dictsize=65536",
+            "zstd,9,dictsize=1048576",
         ]),
-        62..80 => rng.pick(&["deflate", "deflate,1", "deflate,6", "deflate,6", "deflate,9", "deflate,12", "deflate,0"]),
-        80..94 => rng.pick(&["lzma", "lzma,0", "lzma,1", "lzma,6", "lzma,9", "lzma,100", "lzma,109", "lzma,1,dictsize=4096", "lzma,dictsize=65536"]),
+        62..80 => rng.pick(&[
+            "deflate",
+            "deflate,1",
+            "deflate,6",
+            "deflate,6",
+            "deflate,9",
+            "deflate,12",
+            "deflate,0",
+        ]),
+        80..94 => rng.pick(&[
+            "lzma",
+            "lzma,0",
+            "lzma,1",
+            "lzma,6",
+            "lzma,9",
+            "lzma,100",
+            "lzma,109",
+            "lzma,1,dictsize=4096",
+            "lzma,dictsize=65536",
+        ]),
         _ => rng.pick(&["lz4:zstd,3", "lz4hc,9:lz4", "deflate:lzma,1", "zstd:lz4", "lz4:zstd:deflate:lzma"]),
     }
 }
@@ -87,7 +121,10 @@ fn algorithm(rng: &mut Rng) -> &'static str {
 fn encoding(settings: &mut Settings, rng: &mut Rng) {
     settings.add(&["-z", algorithm(rng)]);
     if rng.chance(60) {
-        settings.add(&["-C", rng.pick(&["8192", "16384", "16384", "65536", "131072", "524288", "1048576", "4096", "12288"])]);
+        settings.add(&[
+            "-C",
+            rng.pick(&["8192", "16384", "16384", "65536", "131072", "524288", "1048576", "4096", "12288"]),
+        ]);
     }
 }
 
@@ -101,7 +138,14 @@ fn features(settings: &mut Settings, rng: &mut Rng) {
         settings.add(&["-E", "legacy-compress"]);
     }
     if rng.chance(35) {
-        let kind = rng.pick(&["fragments", "fragments", "fragments=65536", "fragments=1048576", "all-fragments", "all-fragments=65536"]);
+        let kind = rng.pick(&[
+            "fragments",
+            "fragments",
+            "fragments=65536",
+            "fragments=1048576",
+            "all-fragments",
+            "all-fragments=65536",
+        ]);
         settings.add(&["-E", kind]);
         if rng.chance(25) {
             settings.add(&["-E", rng.pick(&["fragdedupe", "fragdedupe=inode", "fragdedupe=full"])]);
@@ -139,7 +183,11 @@ pub(super) fn image(front: Front, model: &Model, rng: &mut Rng) -> Settings {
         settings.add(&["-m", if rng.chance(50) { size } else { rng.pick(&other) }]);
     }
     if rng.chance(12) {
-        settings.add(&[if build { "--compress-directories" } else { rng.pick(&["--zD", "--zD=1", "--zD=0"]) }]);
+        settings.add(&[if build {
+            "--compress-directories"
+        } else {
+            rng.pick(&["--zD", "--zD=1", "--zD=0"])
+        }]);
     }
     if rng.chance(18) {
         settings.add(&["-b", rng.pick(&["512", "1024", "2048", "2048", "4096", "16384", "65536"])]);
@@ -225,7 +273,10 @@ fn attributes(settings: &mut Settings, front: Front, rng: &mut Rng) {
         settings.add(&["-x", rng.pick(&["0", "1", "2", "50"])]);
     }
     if rng.chance(10) {
-        settings.add(&["--xattr-prefix", rng.pick(&["user.number.", "trusted.overlay.", "trusted.overlay", "user.num"])]);
+        settings.add(&[
+            "--xattr-prefix",
+            rng.pick(&["user.number.", "trusted.overlay.", "trusted.overlay", "user.num"]),
+        ]);
         if rng.chance(30) {
             settings.add(&["--xattr-prefix", "security.im"]);
         }
@@ -237,7 +288,8 @@ fn attributes(settings: &mut Settings, front: Front, rng: &mut Rng) {
         settings.add(&["-E", rng.pick(&["xattr-name-filter", "^xattr-name-filter"])]);
     }
     if rng.chance(5) {
-        let option = if front == Front::Build { "--inode-digests=user.sha" } else { "--xattr-inode-digest=user.sha" };
+        let option =
+            if front == Front::Build { "--inode-digests=user.sha" } else { "--xattr-inode-digest=user.sha" };
         settings.with(&[option], Effect::FileDigest(b"user.sha"));
     }
     if rng.chance(5) {
@@ -258,13 +310,16 @@ fn owners(settings: &mut Settings, rng: &mut Rng) {
         settings.with(&["--all-root"], Effect::Uid(0));
         settings.with(&[], Effect::Gid(0));
     }
-    for (option, effect) in [("--force-uid", Effect::Uid as fn(u32) -> Effect), ("--force-gid", Effect::Gid)] {
+    for (option, effect) in [("--force-uid", Effect::Uid as fn(u32) -> Effect), ("--force-gid", Effect::Gid)]
+    {
         if rng.chance(4) {
             let id = rng.pick(&[0, 1000, 65_535, 65_536]);
             settings.with(&[option, &id.to_string()], effect(id));
         }
     }
-    for (option, effect) in [("--uid-offset", Effect::AddUid as fn(u32) -> Effect), ("--gid-offset", Effect::AddGid)] {
+    for (option, effect) in
+        [("--uid-offset", Effect::AddUid as fn(u32) -> Effect), ("--gid-offset", Effect::AddGid)]
+    {
         if rng.chance(4) {
             let id = rng.pick(&[0, 7, 100_000]);
             settings.with(&[option, &id.to_string()], effect(id));
@@ -345,9 +400,11 @@ fn behaviour(settings: &mut Settings, front: Front, rng: &mut Rng) {
         }
         Front::Mkfs => {
             settings.add(if rng.chance(50) { &["--quiet"] } else { &["-d", "0"] });
-            for (option, percent) in
-                [(rng.pick(&["--MZ", "--MZ=i", "--MZ=d", "--MZ=0"]), 8), ("--async-queue-limit=10", 3), (rng.pick(&["--clean=data", "--clean=0", "--clean"]), 6)]
-            {
+            for (option, percent) in [
+                (rng.pick(&["--MZ", "--MZ=i", "--MZ=d", "--MZ=0"]), 8),
+                ("--async-queue-limit=10", 3),
+                (rng.pick(&["--clean=data", "--clean=0", "--clean"]), 6),
+            ] {
                 if rng.chance(percent) {
                     settings.add(&[option]);
                 }

@@ -146,7 +146,10 @@ impl Stage {
         }
         // Wrong usage is told by the parser of options, in its own form.
         let explained = outcome.explained() || outcome.stderr.starts_with("error: ");
-        if outcome.code != 0 && !explained && words.first().is_none_or(|word| word != "check" && word != "diff") {
+        if outcome.code != 0
+            && !explained
+            && words.first().is_none_or(|word| word != "check" && word != "diff")
+        {
             return Err(Finding::new("message", said()).into());
         }
         if let Some(left) = self.leftover()? {
@@ -156,7 +159,12 @@ impl Stage {
     }
 
     /// Runs any program, and takes note of it.
-    pub(super) fn call(&mut self, program: &Path, words: &[OsString], input: Option<&str>) -> Result<Outcome, Stop> {
+    pub(super) fn call(
+        &mut self,
+        program: &Path,
+        words: &[OsString],
+        input: Option<&str>,
+    ) -> Result<Outcome, Stop> {
         let mut line = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for word in words {
             line = format!("{line} {}", quoted(word));
@@ -171,7 +179,12 @@ impl Stage {
     }
 
     /// Runs a tool that must succeed.
-    pub(super) fn tool(&mut self, program: &str, words: &[&str], input: Option<&str>) -> Result<Outcome, Stop> {
+    pub(super) fn tool(
+        &mut self,
+        program: &str,
+        words: &[&str],
+        input: Option<&str>,
+    ) -> Result<Outcome, Stop> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         let outcome = self.call(Path::new(program), &words, input)?;
         if outcome.code != 0 {
@@ -200,7 +213,13 @@ fn quoted(word: &OsStr) -> String {
     }
     let escaped: String = bytes
         .iter()
-        .map(|byte| if plain(byte) || *byte == b' ' { char::from(*byte).to_string() } else { format!("\\x{byte:02x}") })
+        .map(|byte| {
+            if plain(byte) || *byte == b' ' {
+                char::from(*byte).to_string()
+            } else {
+                format!("\\x{byte:02x}")
+            }
+        })
         .collect();
     format!("$'{escaped}'")
 }

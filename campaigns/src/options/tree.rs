@@ -9,7 +9,8 @@ use super::random::Choose;
 
 /// Sizes at which something changes: blocks, inline tails, clusters of 16 KiB to 128 KiB, steps of compact indexes.
 const EDGES: [usize; 18] = [
-    0, 16, 64, 100, 512, 1024, 2048, 3900, 4000, 4064, 4096, 8192, 12288, 16384, 32768, 65536, 131072, 262_144,
+    0, 16, 64, 100, 512, 1024, 2048, 3900, 4000, 4064, 4096, 8192, 12288, 16384, 32768, 65536, 131072,
+    262_144,
 ];
 /// The same, for the few large files: 1 MiB clusters, segments of 4 MiB.
 const LARGE: [usize; 5] = [524_288, 1_048_576, 1_200_000, 2_097_152, 4_194_304];
@@ -51,7 +52,9 @@ fn grow(model: &mut Model, number: usize, large: bool, rng: &mut Rng) {
     let kind = match roll {
         0..12 => Kind::Directory,
         12..84 => Kind::Regular(content(model, large, rng)),
-        89..95 => Kind::Symlink(b"t/".repeat(2048)[..rng.pick(&[1, 5, 30, 60, 200, 1000, 3000, 4095])].to_vec()),
+        89..95 => {
+            Kind::Symlink(b"t/".repeat(2048)[..rng.pick(&[1, 5, 30, 60, 200, 1000, 3000, 4095])].to_vec())
+        }
         95 => Kind::Fifo,
         96 => Kind::Socket,
         97 | 98 => Kind::Character(rng.pick(&[0, 1, 5, 255, 4095]), rng.pick(&[0, 3, 255, 256, 1_048_575])),
@@ -112,7 +115,14 @@ fn fits(kind: &Kind) -> bool {
 
 fn xattrs(file: &mut File, rng: &mut Rng) {
     let noise = |len: usize, rng: &mut Rng| Content::Noise.bytes(len, rng);
-    let keys: &[&[u8]] = &[b"user.a", b"user.number.1", b"user.number.22", b"trusted.overlay.origin", b"trusted.x", b"security.ima"];
+    let keys: &[&[u8]] = &[
+        b"user.a",
+        b"user.number.1",
+        b"user.number.22",
+        b"trusted.overlay.origin",
+        b"trusted.x",
+        b"security.ima",
+    ];
     for _ in 0..rng.pick(&[1, 1, 2, 4, 12]) {
         let key = rng.pick(keys);
         if !fits(&file.kind) && key.starts_with(b"user.") {
@@ -203,13 +213,13 @@ fn changed(pieces: &[Piece], rng: &mut Rng) -> Vec<Piece> {
         3 => pieces.truncate(at),
         4 => {
             if let Some(last) = pieces.last_mut() {
-                last.len -= rng.len(last.len.min(5_000).max(1));
+                last.len -= rng.len(last.len.clamp(1, 5_000));
                 pieces.push(new);
             }
         }
         5 => {
             if let Some(first) = pieces.first_mut() {
-                let cut = rng.len(first.len.min(5_000).max(1));
+                let cut = rng.len(first.len.clamp(1, 5_000));
                 first.start += cut;
                 first.len -= cut;
             }
@@ -249,7 +259,8 @@ pub(super) fn update(model: &Model, rng: &mut Rng) -> Model {
                 if model.names.contains_key(&to) {
                     continue;
                 }
-                let below: Vec<(Name, usize)> = model.names.range(name.clone()..).map(|(name, number)| (name.clone(), *number)).collect();
+                let below: Vec<(Name, usize)> =
+                    model.names.range(name.clone()..).map(|(name, number)| (name.clone(), *number)).collect();
                 for (old, number) in below.into_iter().filter(|(old, _)| super::model::is_below(old, &name)) {
                     model.names.remove(&old);
                     model.names.insert([&to, &old[name.len()..]].concat(), number);
@@ -291,8 +302,11 @@ pub(super) fn addition(model: &Model, rng: &mut Rng) -> Model {
         }
         let name = names[rng.len(names.len())].clone();
         // All directories on the way must be directories below as well, or they would replace what is there.
-        let way: Vec<Name> = (0..name.len()).filter(|at| name[*at] == b'/').map(|at| name[..at].to_vec()).collect();
-        if upper.names.contains_key(&name) || way.iter().any(|dir| upper.at(dir).is_some_and(|file| !file.kind.is_directory())) {
+        let way: Vec<Name> =
+            (0..name.len()).filter(|at| name[*at] == b'/').map(|at| name[..at].to_vec()).collect();
+        if upper.names.contains_key(&name)
+            || way.iter().any(|dir| upper.at(dir).is_some_and(|file| !file.kind.is_directory()))
+        {
             continue;
         }
         for dir in way {
