@@ -118,7 +118,13 @@ impl Judges {
             self.fuse(stage, image, name)?;
         }
         if let Some(tool) = self.fsck.as_ref().filter(|_| (fsck || all) && mountable && !image.loose) {
-            fsck_erofs(tool, stage, image, name, (all || rng.chance(35)) && !image.metabox)?;
+            fsck_erofs(
+                tool,
+                stage,
+                image,
+                name,
+                (all || rng.chance(35)) && !image.metabox && image.devices.is_empty(),
+            )?;
         }
         Ok(())
     }

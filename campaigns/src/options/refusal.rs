@@ -10,6 +10,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("there is nothing to patch: both trees are the same", "a patch that changes nothing"),
     ("cannot be used with", "options that exclude each other"),
     ("cannot be used multiple times", "an option that is given twice"),
+    ("addresses of bytes name no device", "48bit with a device for chunks"),
     ("the size is no multiple of the block size", "hints of clusters below the block size"),
     ("largest extent: less than a block", "extents below the block size"),
     ("no room for another root directory", "a small image that has no room for another root"),

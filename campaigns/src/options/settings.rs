@@ -129,8 +129,10 @@ fn encoding(settings: &mut Settings, rng: &mut Rng) {
 }
 
 fn features(settings: &mut Settings, rng: &mut Rng) {
+    // Some images have most features, as these must go together.
+    let each = rng.pick(&[15, 30, 60]);
     for feature in ["ztailpacking", "dedupe", "48bit", "dot-omitted"] {
-        if rng.chance(32) {
+        if rng.chance(each) {
             settings.add(&["-E", feature]);
         }
     }

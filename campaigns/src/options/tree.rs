@@ -23,12 +23,31 @@ pub(super) fn random(rng: &mut Rng) -> Model {
     let mut model = Model::default();
     let root = file(Kind::Directory, rng, &[]);
     model.add(Name::new(), root);
+    if rng.chance(10) {
+        versions(&mut model, rng);
+        return model;
+    }
     let count = rng.pick(&[1, 2, 4, 8, 8, 16, 16, 30, 60]);
     let large = rng.chance(25);
     for number in 0..count {
         grow(&mut model, number, large, rng);
     }
     model
+}
+
+/// Adds files that are versions of one: the same at first, and then each with an end of its own.
+fn versions(model: &mut Model, rng: &mut Rng) {
+    let common = Piece { content: Some(Content::Text), ..piece(20_000 + rng.len(400_000), rng) };
+    for number in 0..rng.pick(&[3, 8, 20]) {
+        let end = Piece {
+            content: Some(Content::Text),
+            seed: 100 + number as u64,
+            start: 0,
+            len: 1 + rng.len(6_000),
+        };
+        let file = file(Kind::Regular(vec![common.clone(), end]), rng, &[]);
+        model.add(format!("n{number}").into_bytes(), file);
+    }
 }
 
 /// Adds one name.
