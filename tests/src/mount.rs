@@ -30,7 +30,15 @@ impl Mount {
     /// # Errors
     /// What `mount(8)` says.
     pub fn kernel(image: &Path, dir: &Path) -> io::Result<Self> {
-        Self::mount_command(["-t", "erofs", "-o", "ro,loop"], image, dir)
+        Self::kernel_with(image, dir, "ro,loop")
+    }
+
+    /// By Linux, with these `options` of `mount(8)`.
+    ///
+    /// # Errors
+    /// What `mount(8)` says.
+    pub fn kernel_with(image: &Path, dir: &Path, options: &str) -> io::Result<Self> {
+        Self::mount_command(["-t", "erofs", "-o", options], image, dir)
     }
 
     /// By Linux, without a loop device (Linux 6.12).

@@ -132,6 +132,20 @@ impl Run {
         self
     }
 
+    /// Starts it in this directory.
+    #[must_use]
+    pub fn dir(mut self, dir: impl AsRef<Path>) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// Gives it this as standard input.
+    #[must_use]
+    pub fn input(mut self, input: impl Into<Stdio>) -> Self {
+        self.command.stdin(input);
+        self
+    }
+
     /// The command itself, for what a run cannot do: pipes.
     pub fn command(self) -> Command {
         self.command

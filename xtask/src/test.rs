@@ -6,7 +6,7 @@ use anyhow::Result;
 use ferofs_tests::{need, scratch};
 
 use crate::install::{self, EROFS_UTILS, FUSE, MODPROBE, MOUNT, STRACE};
-use crate::{peers, shell};
+use crate::{campaigns, peers, shell};
 
 pub(crate) fn test(full: bool) -> Result<()> {
     install::install(&[FUSE, MOUNT, EROFS_UTILS, STRACE])?;
@@ -30,8 +30,13 @@ pub(crate) fn test(full: bool) -> Result<()> {
     if full {
         test.env("FEROFS_TEST_FULL", "1");
     }
-    shell::run(&mut test)
+    shell::run(&mut test)?;
+    campaigns::campaign("options", &["--seconds", SEARCH, "--seed", "1"])
 }
+
+/// Seconds for which random trees and options are tried: some hundred images on a slow machine. What is rare is found by
+/// longer runs with other seeds.
+const SEARCH: &str = "60";
 
 /// Where the newest of the other tools are, which are installed if they can be. Debian unstable may be out of reach or
 /// broken for a day, and that is no fault of ours.

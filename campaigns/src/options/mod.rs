@@ -1,7 +1,224 @@
 //! Random trees with random options and sequences of commands.
+//!
+//! A case is a random [`tree`] and a [`sequence`] of commands with random [`settings`]. [`perform`] runs the commands and keeps
+//! account of what the image must show ([`model`], [`effect`]); [`judge`] compares each image with that. A failure is made
+//! small by [`shrink`] and kept by [`report`]. [`options`](known) has the list of all options that must occur.
 
-use anyhow::{Result, bail};
+mod archive;
+mod case;
+mod effect;
+mod judge;
+mod known;
+mod model;
+mod perform;
+mod random;
+mod refusal;
+mod report;
+mod sequence;
+mod settings;
+mod shrink;
+mod stage;
+mod tree;
 
-pub(crate) fn run(_options: &[&str]) -> Result<()> {
-    bail!("not written yet")
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use ferofs_tests::need;
+
+use case::Case;
+use judge::Judges;
+use perform::{Tally, perform};
+use report::Report;
+use stage::{Finding, Stage, Stop};
+
+const USAGE: &str = "\
+Usage: cargo xtask fuzz options [OPTIONS]
+
+Makes random trees, and images of them by random settings and sequences of commands, and compares each image with its tree
+through the kernel, FUSE, the library and erofs-utils. Needs root and Linux 6.17 with EROFS.
+
+  --seconds N    how long (60)
+  --images N     stop after N images, however long it takes
+  --seed S       where to begin (1); the same seed gives the same cases
+  --jobs N       cases at a time (one for each processor)
+  --repeat CASE  run this case alone, as a failure is printed, with all judges; its files are kept
+  --help         this text
+
+What fails is made small, printed as the case that repeats it, and kept with a script of its commands under
+target/fuzz-options.";
+
+/// What is asked for.
+struct Plan {
+    seconds: Option<u64>,
+    images: Option<u64>,
+    seed: u64,
+    jobs: usize,
+    repeat: Option<Case>,
+}
+
+impl Plan {
+    fn parse(words: &[&str]) -> Result<Option<Self>> {
+        let jobs = std::thread::available_parallelism().map_or(2, usize::from);
+        let mut plan = Self { seconds: None, images: None, seed: 1, jobs, repeat: None };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().copied().with_context(|| format!("{word} needs a value"));
+            match *word {
+                "--help" | "-h" => return Ok(None),
+                "--seconds" => plan.seconds = Some(value()?.parse()?),
+                "--images" => plan.images = Some(value()?.parse()?),
+                "--seed" => plan.seed = value()?.parse()?,
+                "--jobs" => plan.jobs = value()?.parse::<usize>()?.max(1),
+                "--repeat" => plan.repeat = Some(value()?.parse()?),
+                _ => bail!("{word}: no such option\n\n{USAGE}"),
+            }
+        }
+        if plan.seconds.is_none() && plan.images.is_none() {
+            plan.seconds = Some(60);
+        }
+        Ok(Some(plan))
+    }
+}
+
+/// Runs the search.
+pub(crate) fn run(options: &[&str]) -> Result<()> {
+    let Some(plan) = Plan::parse(options)? else {
+        println!("{USAGE}");
+        return Ok(());
+    };
+    if !need::kernel_erofs("random options") {
+        return Ok(());
+    }
+    if !kernel_is_new() {
+        need::skipped("random options", "Linux 6.17, which mounts all that is made");
+        return Ok(());
+    }
+    need::many_open_files();
+    let judges = Judges::find();
+    if let Some(case) = &plan.repeat {
+        return repeat(case, &judges);
+    }
+    let search = Search {
+        plan: &plan,
+        judges: &judges,
+        next: AtomicU64::new(0),
+        images: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        start: Instant::now(),
+        report: Mutex::default(),
+    };
+    let results: Vec<Result<()>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..plan.jobs).map(|_| scope.spawn(|| search.work())).collect();
+        let join = |worker: std::thread::ScopedJoinHandle<'_, Result<()>>| match worker.join() {
+            Ok(result) => result,
+            Err(_) => bail!("a worker panicked"),
+        };
+        workers.into_iter().map(join).collect()
+    });
+    results.into_iter().collect::<Result<Vec<()>>>()?;
+    let report = search.report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let cases = search.next.load(Ordering::Relaxed);
+    report.finish(search.images.load(Ordering::Relaxed), cases, search.start.elapsed())
+}
+
+/// Whether the kernel has all features of the format: the newest is the metabox.
+fn kernel_is_new() -> bool {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(17))
+}
+
+fn repeat(case: &Case, judges: &Judges) -> Result<()> {
+    let mut stage = Stage::new()?;
+    let result = attempt(case, &mut stage, judges, true);
+    let kept = report::keep(case, &stage, result.as_ref().err())?;
+    println!("{}", stage.log.join("\n"));
+    println!("kept in {}", kept.display());
+    match result {
+        Ok(tally) => println!("{case}: {} images, no finding; refused: {:?}", tally.images, tally.refused),
+        Err(Stop::Found(finding)) => bail!("{}: {}", finding.judge, finding.message),
+        Err(Stop::Trouble(error)) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Does what a case says.
+fn attempt(case: &Case, stage: &mut Stage, judges: &Judges, all: bool) -> Result<Tally, Stop> {
+    let script = case.script();
+    let steps: Vec<_> = script.steps.into_iter().flatten().collect();
+    perform(stage, judges, &script.model, &steps, all, case.rng(b"judges"))
+}
+
+/// What all workers share.
+struct Search<'a> {
+    plan: &'a Plan,
+    judges: &'a Judges,
+    next: AtomicU64,
+    images: AtomicU64,
+    stop: AtomicBool,
+    start: Instant,
+    report: Mutex<Report>,
+}
+
+impl Search<'_> {
+    fn done(&self) -> bool {
+        let late =
+            self.plan.seconds.is_some_and(|seconds| self.start.elapsed() > Duration::from_secs(seconds));
+        let enough = self.plan.images.is_some_and(|images| self.images.load(Ordering::Relaxed) >= images);
+        late || enough || self.stop.load(Ordering::Relaxed)
+    }
+
+    fn report(&self) -> std::sync::MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Takes cases until the search is done.
+    fn work(&self) -> Result<()> {
+        let mut stage = Stage::new()?;
+        while !self.done() {
+            let case = Case::new(self.plan.seed, self.next.fetch_add(1, Ordering::Relaxed));
+            match attempt(&case, &mut stage, self.judges, false) {
+                Ok(tally) => {
+                    let images = self.images.fetch_add(tally.images, Ordering::Relaxed) + tally.images;
+                    self.report().note(&tally, images, self.start.elapsed());
+                }
+                Err(Stop::Found(finding)) => {
+                    // What fails before its first image counts as one, or a search for images would never end.
+                    self.images.fetch_add(1, Ordering::Relaxed);
+                    self.found(&case, &finding, &mut stage)?;
+                }
+                Err(Stop::Trouble(error)) => {
+                    self.stop.store(true, Ordering::Relaxed);
+                    return Err(error.context(format!("case {case}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the first failure of its sort small; counts others.
+    fn found(&self, case: &Case, finding: &Finding, stage: &mut Stage) -> Result<()> {
+        let key = finding.key();
+        if !self.report().is_new(&key, case) {
+            return Ok(());
+        }
+        // Judges that are asked now and then must be asked each time, if one of them found it.
+        let all = ["fuse", "library", "erofs-utils", "kernel, from a file"].contains(&finding.judge);
+        let mut last = finding.clone();
+        let small = shrink::shrink(case, &mut |case| match attempt(case, stage, self.judges, all) {
+            Err(Stop::Found(found)) if found.key() == key => {
+                last = found;
+                true
+            }
+            _ => false,
+        });
+        // Once more, for the files and the commands of the small case.
+        let again = attempt(&small, stage, self.judges, all);
+        let kept = report::keep(&small, stage, again.as_ref().err())?;
+        self.report().show(case, &small, &last, stage, &kept, again.is_err());
+        Ok(())
+    }
 }

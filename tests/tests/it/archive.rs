@@ -63,6 +63,20 @@ fn tar_unpacks_every_oddity() {
 }
 
 #[test]
+fn no_name_of_a_socket_is_in_an_archive() {
+    let stage = Stage::bare();
+    let socket = stage.source().join("socket");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    fs::hard_link(&socket, stage.source().join("again")).unwrap();
+    let image = stage.build("image", ["--compress", "none"]);
+    let archive = stage.path("archive");
+    let outcome = ferofs().arg("extract").arg("--tar").args([&archive, &image]).run().success();
+    assert_eq!(outcome.stderr.lines().count(), 2, "{}", outcome.stderr);
+    // A link to a member that is not there could not be unpacked, nor built from.
+    ferofs().arg("build").args([&archive, &stage.path("again")]).run().success();
+}
+
+#[test]
 fn large_numbers_and_holes_survive_tar() {
     if !need::root("foreign owners") || need::tool("tar", "archives of images").is_none() {
         return;

@@ -239,22 +239,23 @@ impl Feeder<'_, '_> {
     }
 
     fn file(&mut self, path: &Path, file: &File, first: Option<&Path>) -> Result<(), Gone> {
+        // All names of a socket are left out alike: that is no failure.
+        let socket = file.inode.file_type() == FileType::Socket;
         let entered = match first {
             // A link to what is not in the archive would lead to whatever has that name where it is extracted.
-            Some(_) if self.left_out.contains(&file.inode.nid()) => {
+            Some(_) if !socket && self.left_out.contains(&file.inode.nid()) => {
                 let error = std::io::Error::other("its first name is not in the archive");
                 Ok(Err(Error::io("link", path, error)))
             }
-            Some(first) => {
+            Some(first) if !socket => {
                 let mut header = Header::new(path.as_os_str().as_bytes(), Kind::Link, &file.inode);
                 header.link = first.as_os_str().as_bytes().to_vec();
                 self.put_header(&header).map(Ok)
             }
-            None => self.inode(path, &file.inode),
+            _ => self.inode(path, &file.inode),
         };
-        let socket = file.inode.file_type() == FileType::Socket;
         let entered = entered?;
-        if file.inode.on_disk().nlink > 1 && (entered.is_err() || socket) {
+        if file.inode.on_disk().nlink > 1 && entered.is_err() {
             self.left_out.insert(file.inode.nid());
         }
         if let Err(error) = entered {

@@ -1,0 +1,92 @@
+//! What a setting does to the tree that an image shows.
+
+use ferofs_tests::compare::Field;
+use sha2::{Digest, Sha256};
+
+use super::model::{Kind, Model, Name, parent};
+
+/// A change of the tree, made by one setting.
+#[derive(Clone, Debug)]
+pub(super) enum Effect {
+    /// The tree stays as it is.
+    None,
+    /// Every file gets this time.
+    AllTime(i64),
+    /// Later times become this one.
+    Clamp(i64),
+    /// Times are lost where an inode of 32 bytes has no room for them.
+    TimesMayDiffer,
+    Uid(u32),
+    Gid(u32),
+    AddUid(u32),
+    AddGid(u32),
+    NoXattrs,
+    /// Every file gets this attribute, with this value.
+    Label(&'static [u8], &'static [u8]),
+    /// Regular files get the SHA-256 of their content under this name.
+    FileDigest(&'static [u8]),
+    /// This name and all below it is left out.
+    Exclude(Name),
+    /// Names whose path has this text in it are left out, and all below them.
+    ExcludeText(&'static str),
+    /// Hard links become files of their own.
+    Dereference,
+    /// Names whose last part starts with this text are left out, and all below them.
+    ExcludeStart(&'static str),
+}
+
+impl Effect {
+    /// Changes the tree, and says what need not be compared.
+    pub(super) fn apply(&self, model: &mut Model) -> Option<Field> {
+        match self {
+            Effect::None => {}
+            Effect::AllTime(seconds) => model.used().for_each(|file| file.time = (*seconds, 0)),
+            Effect::Clamp(seconds) => {
+                for file in model.used().filter(|file| file.time > (*seconds, 0)) {
+                    file.time = (*seconds, 0);
+                }
+            }
+            Effect::TimesMayDiffer => return Some(Field::Mtime),
+            Effect::Uid(uid) => model.used().for_each(|file| file.uid = *uid),
+            Effect::Gid(gid) => model.used().for_each(|file| file.gid = *gid),
+            Effect::AddUid(offset) => model.used().for_each(|file| file.uid = file.uid.wrapping_add(*offset)),
+            Effect::AddGid(offset) => model.used().for_each(|file| file.gid = file.gid.wrapping_add(*offset)),
+            Effect::NoXattrs => model.used().for_each(|file| file.xattrs.clear()),
+            Effect::Label(key, value) => model.used().for_each(|file| {
+                file.xattrs.insert(key.to_vec(), value.to_vec());
+            }),
+            Effect::FileDigest(key) => {
+                for file in model.used() {
+                    if let Kind::Regular(pieces) = &file.kind {
+                        let mut digest = Sha256::new();
+                        pieces.iter().for_each(|piece| digest.update(piece.bytes()));
+                        let value = [b"sha256:".as_slice(), &digest.finalize()].concat();
+                        file.xattrs.insert(key.to_vec(), value);
+                    }
+                }
+            }
+            Effect::Exclude(name) => model.remove(name),
+            Effect::ExcludeText(text) => {
+                let found = |name: &Name| name.windows(text.len()).any(|part| part == text.as_bytes());
+                let names: Vec<Name> = model.names.keys().filter(|name| found(name)).cloned().collect();
+                names.iter().for_each(|name| model.remove(name));
+            }
+            Effect::Dereference => {
+                let Model { names, files } = model;
+                for number in names.values_mut() {
+                    files.push(files[*number].clone());
+                    *number = files.len() - 1;
+                }
+            }
+            Effect::ExcludeStart(text) => {
+                let last = |name: &Name| {
+                    name[if parent(name).is_empty() { 0 } else { parent(name).len() + 1 }..]
+                        .starts_with(text.as_bytes())
+                };
+                let names: Vec<Name> = model.names.keys().filter(|name| last(name)).cloned().collect();
+                names.iter().for_each(|name| model.remove(name));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,295 @@
+//! Who says whether an image is right: the kernel, `check --deep`, `diff`, the FUSE mount and erofs-utils.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::compare::{self, Field, Report, compare};
+use ferofs_tests::rng::Rng;
+use ferofs_tests::{Mount, Run, need, run};
+
+use super::random::Choose;
+use super::stage::{Finding, Stage, Stop};
+
+/// An image, and what commands must be told of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Image {
+    /// Its extra devices.
+    pub(super) devices: Vec<String>,
+    /// Where it starts in its file.
+    pub(super) offset: u64,
+    /// Its block size, which Linux mounts up to the page size.
+    pub(super) block: u32,
+    /// Made by `--loose-parents`: `..` may lead elsewhere, which programs that check images report.
+    pub(super) loose: bool,
+    /// Has inodes in a metabox, from which erofs-utils 1.9.4 extracts inline content as zeroes, also from their own images.
+    pub(super) metabox: bool,
+    /// What need not agree.
+    pub(super) ignore: Vec<Field>,
+}
+
+impl Image {
+    /// The options that our commands take for it.
+    fn options(&self) -> Vec<OsString> {
+        let mut words = Vec::new();
+        if self.offset != 0 {
+            words.extend(["--offset".into(), self.offset.to_string().into()]);
+        }
+        for device in &self.devices {
+            words.extend(["--device".into(), device.into()]);
+        }
+        words
+    }
+
+    /// Options, then the image's name.
+    pub(super) fn words(&self, command: &[&str], name: &str) -> Vec<OsString> {
+        command.iter().map(OsString::from).chain(self.options()).chain([name.into()]).collect()
+    }
+
+    fn comparison(&self) -> compare::Options {
+        compare::Options { ignore: self.ignore.clone(), threads: 1, limit: 20 }
+    }
+}
+
+/// The judges that are there, besides those that are always there.
+#[derive(Debug)]
+pub(super) struct Judges {
+    page: u32,
+    fuse: bool,
+    fsck: Option<PathBuf>,
+}
+
+impl Judges {
+    pub(super) fn find() -> Self {
+        let peer = std::env::var_os("FEROFS_PEERS").map(|dir| Path::new(&dir).join("fsck.erofs"));
+        let fsck = peer.filter(|file| file.is_file());
+        if fsck.is_none() {
+            need::skipped("erofs-utils as a judge", "FEROFS_PEERS (cargo xtask peers)");
+        }
+        Self { page: rustix::param::page_size() as u32, fuse: need::fuse("FUSE as a judge"), fsck }
+    }
+
+    /// Judges the image `name`, which must show what is in the directory `want`. `all`: the dear judges, too, which else are
+    /// asked now and then.
+    pub(super) fn judge(
+        &self,
+        stage: &mut Stage,
+        image: &Image,
+        name: &str,
+        all: bool,
+        rng: &mut Rng,
+    ) -> Result<(), Stop> {
+        let (diff, fuse, fsck, direct) = (rng.chance(30), rng.chance(4), rng.chance(12), rng.chance(4));
+        let mut words = image.words(&["check", "--deep"], name);
+        if rng.chance(50) {
+            words.extend(["--workers".into(), "1".into()]);
+        }
+        if rng.chance(10) {
+            words.push("--json".into());
+        }
+        let checked = stage.ferofs(&words, None)?;
+        if checked.code != 0 && !image.loose {
+            let said = format!("{}{}", checked.stderr, String::from_utf8_lossy(&checked.stdout));
+            let first: Vec<&str> = said.lines().take(3).collect();
+            return Err(Finding::new("check", first.join(" | ")).into());
+        }
+        let mountable = image.block <= self.page;
+        if mountable {
+            self.kernel(
+                stage,
+                image,
+                name,
+                (direct || all) && image.devices.is_empty() && image.offset == 0,
+            )?;
+        }
+        let own_reader = image.devices.is_empty() && image.offset == 0;
+        if own_reader && (diff || all || !mountable) {
+            let mut words: Vec<OsString> = ["diff", "-q", "want", name].map(OsString::from).into();
+            if !image.ignore.is_empty() {
+                words.extend(["--ignore".into(), "times".into()]);
+            }
+            let outcome = stage.ferofs(&words, None)?;
+            if outcome.code != 0 {
+                let said = format!("{}{}", outcome.stderr, String::from_utf8_lossy(&outcome.stdout));
+                return Err(Finding::new("library", said.lines().next().unwrap_or("differs")).into());
+            }
+        }
+        if self.fuse && (fuse || all) {
+            self.fuse(stage, image, name)?;
+        }
+        if let Some(tool) = self.fsck.as_ref().filter(|_| (fsck || all) && mountable && !image.loose) {
+            fsck_erofs(
+                tool,
+                stage,
+                image,
+                name,
+                (all || rng.chance(35)) && !image.metabox && image.devices.is_empty(),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Through a loop device, and from the file itself if `direct`.
+    fn kernel(&self, stage: &mut Stage, image: &Image, name: &str, direct: bool) -> Result<(), Stop> {
+        let (file, dir) = (stage.path(name), stage.path("mnt"));
+        let mut options = "ro,loop".to_owned();
+        if image.offset != 0 {
+            options.push_str(&format!(",offset={}", image.offset));
+        }
+        let mut loops = Vec::new();
+        for device in &image.devices {
+            let made = Loop::new(stage, device)?;
+            options.push_str(&format!(",device={}", made.0));
+            loops.push(made);
+        }
+        stage.log.push(format!("mount -t erofs -o {options} {name} mnt"));
+        let mount = Mount::kernel_with(&file, &dir, &options);
+        let mount = mount.map_err(|error| Finding::new("kernel", format!("does not mount: {error}")))?;
+        let report = compare(&stage.path("want"), mount.path(), &image.comparison());
+        mount.unmount()?;
+        judge_report("kernel", report)?;
+        if direct {
+            // Linux mounts no file of a file system in memory, but of one on a disk.
+            let copy = tempfile::NamedTempFile::new_in(ferofs_tests::scratch::target_dir())?;
+            std::fs::copy(&file, copy.path())?;
+            let mount = match Mount::kernel_file(copy.path(), &dir) {
+                // Before Linux 6.12, or on another file system in memory.
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTBLK.raw_os_error()) => {
+                    return Ok(());
+                }
+                mount => mount
+                    .map_err(|error| Finding::new("kernel", format!("does not mount the file: {error}")))?,
+            };
+            let report = compare(&stage.path("want"), mount.path(), &image.comparison());
+            mount.unmount()?;
+            judge_report("kernel, from a file", report)?;
+        }
+        Ok(())
+    }
+
+    fn fuse(&self, stage: &mut Stage, image: &Image, name: &str) -> Result<(), Stop> {
+        let options = image.options();
+        let options: Vec<_> = options.iter().map(OsString::as_os_str).collect();
+        let (file, dir) = (stage.path(name), stage.path("mnt"));
+        // Devices are given with whole paths: the daemon is not started in the stage's directory.
+        let whole: Vec<OsString> = options
+            .iter()
+            .map(|word| {
+                if image.devices.iter().any(|device| *word == device.as_str()) {
+                    stage.path(&word.to_string_lossy()).into()
+                } else {
+                    (*word).to_owned()
+                }
+            })
+            .collect();
+        let whole: Vec<_> = whole.iter().map(OsString::as_os_str).collect();
+        fuse_shows(stage, &file, &dir, &whole, image)
+    }
+}
+
+/// A loop device, for as long as it is needed.
+struct Loop(String);
+
+impl Loop {
+    fn new(stage: &mut Stage, file: &str) -> Result<Self, Stop> {
+        let outcome = stage.tool("losetup", &["--find", "--show", "--read-only", file], None)?;
+        Ok(Self(String::from_utf8_lossy(&outcome.stdout).trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // What cannot be detached now is detached by the system later.
+        let _ = std::process::Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+/// Mounts through FUSE and compares.
+fn fuse_shows(
+    stage: &mut Stage,
+    file: &Path,
+    dir: &Path,
+    options: &[&std::ffi::OsStr],
+    image: &Image,
+) -> Result<(), Stop> {
+    stage.log.push("ferofs mount --fuse image mnt".into());
+    let mount = Mount::fuse_with(run::ferofs_path(), options, file, dir)
+        .map_err(|error| Finding::new("fuse", format!("does not mount: {error}")))?;
+    let report = compare(&stage.path("want"), mount.path(), &image.comparison());
+    let (code, said) = mount.unmount()?;
+    judge_report("fuse", report)?;
+    if code != Some(0) {
+        return Err(Finding::new("fuse", format!("the daemon ends with {code:?}: {said}")).into());
+    }
+    Ok(())
+}
+
+/// The image `file` with a patch over it in memory, through FUSE.
+pub(super) fn overlay(stage: &mut Stage, name: &str, patch: &str, image: &Image) -> Result<(), Stop> {
+    let (file, dir, patch) = (stage.path(name), stage.path("mnt"), stage.path(patch));
+    let options = ["--patch".as_ref(), patch.as_os_str()];
+    fuse_shows(stage, &file, &dir, &options, image)
+}
+
+/// Compares two directories of the stage.
+pub(super) fn directories(
+    judge: &'static str,
+    stage: &Stage,
+    want: &str,
+    got: &str,
+    image: &Image,
+) -> Result<(), Stop> {
+    judge_report(judge, compare(&stage.path(want), &stage.path(got), &image.comparison()))
+}
+
+fn judge_report(judge: &'static str, report: io::Result<Report>) -> Result<(), Stop> {
+    let report = report.map_err(|error| Finding::new(judge, format!("cannot be listed: {error}")))?;
+    let Some(first) = report.differences.first() else { return Ok(()) };
+    let field = format!("{:?}", first.field);
+    let field = field.split('(').next().unwrap_or_default();
+    Err(Finding::new(judge, format!("{field} differs ({} in all): {first}", report.count)).into())
+}
+
+fn fsck_erofs(tool: &Path, stage: &mut Stage, image: &Image, name: &str, extract: bool) -> Result<(), Stop> {
+    let mut run = Run::limited(tool, None, std::time::Duration::from_secs(60)).dir(stage.work());
+    let mut line = "fsck.erofs".to_owned();
+    let mut words = Vec::new();
+    if image.offset != 0 {
+        words.push(format!("--offset={}", image.offset));
+    }
+    words.extend(image.devices.iter().map(|device| format!("--device={device}")));
+    if extract {
+        stage.directory("theirs")?;
+        words.extend(["--extract=theirs".into(), "--overwrite".into(), "--preserve".into()]);
+    }
+    words.push(name.into());
+    for word in &words {
+        line = format!("{line} {word}");
+    }
+    run = run.args(&words);
+    stage.log.push(line);
+    let outcome = run.try_run()?;
+    if outcome.code != 0 {
+        let said: Vec<&str> = outcome.stderr.lines().take(3).collect();
+        return Err(
+            Finding::new("erofs-utils", format!("exit {}: {}", outcome.code, said.join(" | "))).into()
+        );
+    }
+    if extract {
+        // It restores neither hard links nor all attributes; times of directories change while it writes.
+        let ignore = vec![
+            Field::Xattr(String::new()),
+            Field::HardLink,
+            Field::Links,
+            Field::Mtime,
+            Field::Mode,
+            Field::Uid,
+            Field::Gid,
+            Field::Missing,
+            Field::Listing,
+        ];
+        let options = compare::Options { ignore, threads: 1, limit: 20 };
+        judge_report("erofs-utils", compare(&stage.path("want"), &stage.path("theirs"), &options))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! A test that no option of the commands is missing in the search.
+
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
+
+use ferofs_tests::{Run, run, scratch};
+
+use super::case::{Case, settings_of};
+use super::sequence::Step;
+use super::settings::Front;
+
+/// Options that belong to a step and not to its settings.
+const OF_STEPS: &[(&str, &str)] = &[
+    ("build", "--from"),
+    ("build", "--platform"),
+    ("build", "--image-name"),
+    ("build", "--index-only"),
+    ("build", "--aufs"),
+    ("mkfs.erofs", "--aufs"),
+    ("mkfs.erofs", "--tar"),
+    ("mkfs.erofs", "--ungzip"),
+    ("mkfs.erofs", "--unxz"),
+    ("mkfs.erofs", "--oci"),
+    ("mkfs.erofs", "--sort"),
+    ("mkfs.erofs", "--ovlfs-strip"),
+    ("mkfs.erofs", "--incremental"),
+    ("patch create", "--output"),
+    ("patch show", "--files"),
+    ("patch log", "--json"),
+    ("patch rollback", "--to"),
+    ("extract", "--offset"),
+    ("extract", "--device"),
+    ("extract", "--tar"),
+    ("extract", "--metadata"),
+    ("extract", "--overwrite"),
+    ("extract", "--skip-existing"),
+    ("check", "--offset"),
+    ("check", "--device"),
+    ("check", "--deep"),
+    ("check", "--json"),
+    ("check", "--workers"),
+];
+
+/// Options that the search does not use, and why.
+const LEFT_OUT: &[(&str, &str, &str)] = &[
+    ("mkfs.erofs", "--gzinfo", "refused always"),
+    ("mkfs.erofs", "--s3", "refused always"),
+    ("mkfs.erofs", "--vmdk-desc", "describes an image, does not change it"),
+    ("mkfs.erofs", "--fs-config-file", "tests/it/mkfs.rs has its forms"),
+    ("mkfs.erofs", "--product-out", "goes with --fs-config-file"),
+    ("patch show", "--json", "tests/it/patch.rs"),
+    ("extract", "--mount-point", "changes only what --metadata writes"),
+    ("extract", "--path", "tests/it/extract.rs: gives a part of the tree"),
+    ("extract", "--nid", "tests/it/extract.rs: gives a part of the tree"),
+    ("extract", "--include", "tests/it/extract.rs: gives a part of the tree"),
+    ("extract", "--no-preserve-owner", "tests/it/extract.rs: what comes out depends on who extracts"),
+    ("extract", "--no-preserve-perms", "tests/it/extract.rs: what comes out depends on who extracts"),
+];
+
+/// The options on each line of a command's help: short and long of one option are on one line.
+fn options(help: &str) -> Vec<Vec<String>> {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let lines = help.lines().filter(|line| line.trim_start().starts_with('-') && indent(line) <= 6);
+    let of_line = |line: &str| {
+        let column = line.trim_start().split("  ").next().unwrap_or_default();
+        let words = column.split([' ', ',', '=', '[', '<']);
+        words.filter(|word| word.len() > 1 && word.starts_with('-')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    lines.map(of_line).filter(|words| !words.is_empty()).collect()
+}
+
+fn command(step: &Step) -> &'static str {
+    match step {
+        Step::Build { front: Front::Build, .. } => "build",
+        Step::Build { front: Front::Mkfs, .. } => "mkfs.erofs",
+        Step::Add { .. } => "patch add",
+        Step::Patch { .. } => "patch create",
+        Step::Rollback { .. } => "patch rollback",
+        Step::Squash { .. } => "patch squash",
+        Step::Extract { .. } => "extract",
+    }
+}
+
+#[test]
+fn every_option_occurs() {
+    let mut used: BTreeSet<(&str, String)> = BTreeSet::new();
+    for number in 0..6_000 {
+        for mut step in Case::new(1, number).script().steps.into_iter().flatten() {
+            let command = command(&step);
+            for word in settings_of(&mut step).map(|settings| settings.words()).unwrap_or_default() {
+                let word = word.to_string_lossy().into_owned();
+                let option = word.split('=').next().unwrap_or_default();
+                used.insert((command, option.to_owned()));
+                // The value of a short option may stand behind it without a space.
+                if option.starts_with('-') && !option.starts_with("--") {
+                    used.insert((command, option.chars().take(2).collect()));
+                }
+            }
+        }
+    }
+    used.extend(OF_STEPS.iter().map(|(command, option)| (*command, (*option).to_owned())));
+    used.extend(LEFT_OUT.iter().map(|(command, option, _)| (*command, (*option).to_owned())));
+    let dir = scratch();
+    let mkfs = dir.path().join("mkfs.erofs");
+    symlink(run::ferofs_path(), &mkfs).unwrap();
+    let mut missing = Vec::new();
+    let commands = [
+        "build",
+        "mkfs.erofs",
+        "patch create",
+        "patch add",
+        "patch apply",
+        "patch rollback",
+        "patch squash",
+        "patch log",
+        "patch show",
+        "extract",
+        "check",
+    ];
+    for command in commands {
+        let run = if command == "mkfs.erofs" {
+            Run::new(&mkfs)
+        } else {
+            Run::new(run::ferofs_path()).args(command.split(' '))
+        };
+        let help = run.arg("--help").run().success().stdout;
+        let lines = options(&String::from_utf8_lossy(&help));
+        for line in &lines {
+            let own = ["--help", "--version"];
+            if !line
+                .iter()
+                .any(|option| own.contains(&option.as_str()) || used.contains(&(command, option.clone())))
+            {
+                missing.push(format!("{command} {line:?}"));
+            }
+        }
+        assert!(!lines.is_empty(), "{command}");
+    }
+    assert_eq!(missing, [""; 0]);
+}

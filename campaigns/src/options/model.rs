@@ -1,0 +1,249 @@
+//! A tree in memory: what an image must show. It can be written to a directory, as a source and to compare with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::tree::Plot;
+use rustix::fs::FileType;
+
+/// A path below the root, without a leading slash; the root itself is empty.
+pub(super) type Name = Vec<u8>;
+
+/// A tree: names, and the files that they name. Names of one number are hard links.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Model {
+    pub(super) names: BTreeMap<Name, usize>,
+    pub(super) files: Vec<File>,
+}
+
+/// One file, of any type.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct File {
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Seconds since 1970 and nanoseconds.
+    pub(super) time: (i64, u32),
+    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What a file is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Directory,
+    Regular(Vec<Piece>),
+    Symlink(Vec<u8>),
+    Fifo,
+    Socket,
+    Character(u32, u32),
+    Block(u32, u32),
+}
+
+/// A part of a file's content: `len` bytes from `start` of the endless content of `seed`. So two files can share bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Piece {
+    /// `None` is a hole.
+    pub(super) content: Option<Content>,
+    pub(super) seed: u64,
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+impl Piece {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let Some(content) = self.content else { return vec![0; self.len] };
+        let mut bytes = content.bytes(self.start + self.len, &mut Rng::new(self.seed));
+        bytes.drain(..self.start);
+        bytes
+    }
+}
+
+impl Kind {
+    pub(super) fn is_directory(&self) -> bool {
+        matches!(self, Kind::Directory)
+    }
+}
+
+impl Model {
+    /// The file of this name.
+    pub(super) fn at(&self, name: &[u8]) -> Option<&File> {
+        self.names.get(name).map(|number| &self.files[*number])
+    }
+
+    /// Adds a file under a name that must be free.
+    pub(super) fn add(&mut self, name: Name, file: File) -> usize {
+        self.files.push(file);
+        self.names.insert(name, self.files.len() - 1);
+        self.files.len() - 1
+    }
+
+    /// Removes a name and all below it.
+    pub(super) fn remove(&mut self, name: &[u8]) {
+        self.names.retain(|other, _| !is_below(other, name));
+    }
+
+    /// All files that have names, for changes.
+    pub(super) fn used(&mut self) -> impl Iterator<Item = &mut File> {
+        let used: BTreeSet<usize> = self.names.values().copied().collect();
+        self.files
+            .iter_mut()
+            .enumerate()
+            .filter(move |(number, _)| used.contains(number))
+            .map(|(_, file)| file)
+    }
+
+    /// Names of all files of one sort.
+    pub(super) fn list(&self, wanted: impl Fn(&Kind) -> bool) -> Vec<Name> {
+        let named = self.names.iter().filter(|(_, number)| wanted(&self.files[**number].kind));
+        named.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What `upper` laid over this tree gives: directories keep what they have, all else is replaced.
+    pub(super) fn overlaid(&self, upper: &Model) -> Model {
+        let mut merged = self.clone();
+        let offset = merged.files.len();
+        merged.files.extend(upper.files.iter().cloned());
+        for (name, number) in &upper.names {
+            let is_directory = upper.files[*number].kind.is_directory();
+            let was_directory = merged.at(name).is_some_and(|file| file.kind.is_directory());
+            if !(is_directory && was_directory) {
+                merged.remove(name);
+            }
+            merged.names.insert(name.clone(), offset + number);
+        }
+        merged
+    }
+
+    /// Removes overlayfs' whiteouts and attributes, as they are when images are laid over each other.
+    pub(super) fn drop_overlay(&mut self) {
+        let Model { names, files } = self;
+        names.retain(|_, number| files[*number].kind != Kind::Character(0, 0));
+        for file in files {
+            file.xattrs.retain(|key, _| !key.starts_with(b"trusted.overlay."));
+        }
+    }
+
+    /// Writes the tree into the directory `dir`, which must exist and be empty.
+    ///
+    /// # Errors
+    /// When the file system refuses something.
+    pub(super) fn plant(&self, dir: &Path) -> io::Result<()> {
+        let plot = Plot::open(dir, Rng::new(0), true)?;
+        let mut first: BTreeMap<usize, &Name> = BTreeMap::new();
+        for (name, number) in &self.names {
+            if name.is_empty() {
+                continue;
+            }
+            if let Some(other) = first.get(number) {
+                plot.link(other, &plot, name)?;
+                continue;
+            }
+            first.insert(*number, name);
+            self.files[*number].create(&plot, name)?;
+        }
+        // Directories after what is in them: creating a name changes the directory's time.
+        for (name, number) in self.names.iter().rev() {
+            if name.is_empty() || first.get(number) == Some(&name) {
+                let name: &[u8] = if name.is_empty() { b"." } else { name };
+                self.files[*number].describe(&plot, name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `name` is `top` or below it.
+pub(super) fn is_below(name: &[u8], top: &[u8]) -> bool {
+    top.is_empty() || name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// The directory that a name is in.
+pub(super) fn parent(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|byte| *byte == b'/').map_or(b"", |at| &name[..at])
+}
+
+/// The name `last` in the directory `dir`.
+pub(super) fn join(dir: &[u8], last: &[u8]) -> Name {
+    if dir.is_empty() { last.to_vec() } else { [dir, b"/", last].concat() }
+}
+
+impl File {
+    fn create(&self, plot: &Plot, name: &[u8]) -> io::Result<()> {
+        match &self.kind {
+            Kind::Directory => plot.enter(name).map(drop),
+            Kind::Regular(pieces) => {
+                let file = plot.create(name)?;
+                let mut offset = 0;
+                for piece in pieces {
+                    if piece.content.is_some() {
+                        file.write_all_at(&piece.bytes(), offset)?;
+                    }
+                    offset += piece.len as u64;
+                }
+                file.set_len(offset)
+            }
+            Kind::Symlink(target) => plot.symlink(name, target),
+            Kind::Fifo => plot.node(name, FileType::Fifo, (0, 0)),
+            Kind::Socket => plot.node(name, FileType::Socket, (0, 0)),
+            Kind::Character(major, minor) => plot.node(name, FileType::CharacterDevice, (*major, *minor)),
+            Kind::Block(major, minor) => plot.node(name, FileType::BlockDevice, (*major, *minor)),
+        }
+    }
+
+    /// Gives the file all but content. The order matters: a change of the owner removes capabilities.
+    fn describe(&self, plot: &Plot, name: &[u8]) -> io::Result<()> {
+        plot.owner(name, self.uid, self.gid)?;
+        if !matches!(self.kind, Kind::Symlink(_)) {
+            plot.mode(name, self.mode)?;
+        }
+        for (key, value) in &self.xattrs {
+            plot.xattr(name, key, value)?;
+        }
+        plot.time(name, self.time.0, self.time.1)
+    }
+}
+
+/// Trees in few words, for reports.
+impl Model {
+    /// A line for each name.
+    pub(super) fn listing(&self) -> Vec<String> {
+        let lines = self.names.iter().map(|(name, number)| {
+            let file = &self.files[*number];
+            let kind = match &file.kind {
+                Kind::Regular(pieces) => {
+                    let size: usize = pieces.iter().map(|piece| piece.len).sum();
+                    let parts = pieces.iter().map(|piece| {
+                        let content = piece.content.map_or("Hole".into(), |content| format!("{content:?}"));
+                        format!("{content} {:x}@{}+{}", piece.seed & 0xffff, piece.start, piece.len)
+                    });
+                    format!("file of {size}: {}", parts.collect::<Vec<_>>().join(", "))
+                }
+                Kind::Symlink(target) => format!("symlink of {}", target.len()),
+                other => format!("{other:?}"),
+            };
+            let xattrs =
+                file.xattrs.iter().map(|(key, value)| format!(" {}={}", key.escape_ascii(), value.len()));
+            format!(
+                "/{} (#{number}) {kind}; {:o} {}:{} {}.{:09}{}",
+                shorten(name),
+                file.mode,
+                file.uid,
+                file.gid,
+                file.time.0,
+                file.time.1,
+                xattrs.collect::<String>()
+            )
+        });
+        lines.collect()
+    }
+}
+
+fn shorten(name: &[u8]) -> String {
+    let shown = name.escape_ascii().to_string();
+    if shown.len() <= 60 { shown } else { format!("{}... ({} bytes)", &shown[..50], name.len()) }
+}

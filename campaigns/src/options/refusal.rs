@@ -1,0 +1,23 @@
+//! Reasons for which a command may refuse. Any other refusal is a finding.
+
+/// What the message says, and the reason in short.
+const KNOWN: &[(&str, &str)] = &[
+    ("pcluster size: not a multiple of the block size", "a cluster size or -m below the block size"),
+    ("for compact inodes", "values that inodes of 32 bytes cannot have"),
+    ("chunk size: not a power of two from a block", "chunks smaller than a block"),
+    ("give -b", "--incremental into an image of other blocks than -b's"),
+    ("needs a compressor (-z)", "metadata to compress, by no compressor"),
+    ("there is nothing to patch: both trees are the same", "a patch that changes nothing"),
+    ("cannot be used with", "options that exclude each other"),
+    ("cannot be used multiple times", "an option that is given twice"),
+    ("bytes name no device", "a device for chunks, whose addresses name no device"),
+    ("or smaller than a block", "chunks smaller than a block"),
+    ("the size is no multiple of the block size", "hints of clusters below the block size"),
+    ("largest extent: less than a block", "extents below the block size"),
+    ("no room for another root directory", "a small image that has no room for another root"),
+];
+
+/// The reason in short, if what the command said gives a known one.
+pub(super) fn known(said: &str) -> Option<&'static str> {
+    KNOWN.iter().find(|(text, _)| said.contains(text)).map(|(_, reason)| *reason)
+}

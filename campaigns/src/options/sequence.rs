@@ -1,0 +1,168 @@
+//! What is done in one case: an image is made, then changed, extracted or made anew, step by step.
+
+use ferofs_tests::rng::Rng;
+
+use super::model::Model;
+use super::random::Choose;
+use super::settings::{self, Front, Settings};
+
+/// One step. A seed in it is for the change of the tree that the step makes.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Makes the image.
+    Build { front: Front, source: Source, settings: Settings, twice: bool, seed: u64 },
+    /// `patch add`, or `mkfs.erofs --incremental`: a small tree over what the image shows.
+    Add { front: Front, tar: bool, settings: Settings, seed: u64 },
+    /// `patch create`, `show` and `apply`: to a changed tree.
+    Patch { target: Target, settings: Settings, seed: u64 },
+    /// `patch log` and `rollback`: to the state before, or to the first one.
+    Rollback { first: bool },
+    /// `patch squash`.
+    Squash { settings: Settings },
+    /// `extract` to a directory.
+    Extract { settings: Settings, again: Option<&'static str>, metadata: bool },
+}
+
+/// What an image is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Source {
+    Directory,
+    Tar {
+        packed: Packed,
+        own: bool,
+        index: bool,
+    },
+    /// Several archives, each a layer over those before.
+    Layers {
+        index: bool,
+    },
+    Oci {
+        archive: bool,
+    },
+    /// The image that is there, alone or with a layer over it.
+    Erofs {
+        layers: bool,
+        index: bool,
+    },
+}
+
+/// How an archive reaches the command.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Packed {
+    Plain,
+    Sparse,
+    Pipe,
+    Gzip,
+    Xz,
+    Zstd,
+}
+
+/// The new state that a patch is made for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Target {
+    Directory,
+    Tar,
+    Image,
+}
+
+/// Random steps, for a first tree.
+pub(super) fn random(model: &Model, rng: &mut Rng) -> Vec<Step> {
+    let mut steps = vec![first(model, rng)];
+    let more = rng.pick(&[0, 0, 0, 0, 1, 1, 2, 3]);
+    for _ in 0..more {
+        steps.push(further(model, rng));
+    }
+    steps
+}
+
+fn front(rng: &mut Rng) -> Front {
+    if rng.chance(65) { Front::Build } else { Front::Mkfs }
+}
+
+fn build(source: Source, model: &Model, rng: &mut Rng) -> Step {
+    let front = match source {
+        // Only one of the two programs can do these.
+        Source::Layers { .. } => Front::Build,
+        _ => front(rng),
+    };
+    let mut settings = match source {
+        Source::Tar { index: true, .. }
+        | Source::Layers { index: true }
+        | Source::Erofs { index: true, .. } => index(rng),
+        _ => settings::image(front, model, rng),
+    };
+    // Archives have no source directory that these could be relative to.
+    let twice = rng.chance(20) && !settings.has("-T") && !settings.has("-U");
+    if twice {
+        settings.add(&["-T", "1650000000", "-U", settings::UUID]);
+        if front == Front::Mkfs {
+            settings.add(&["--mkfs-time"]);
+        }
+    }
+    Step::Build { front, source, settings, twice, seed: rng.next_u64() }
+}
+
+/// Settings of an image that leaves content where it is.
+fn index(rng: &mut Rng) -> Settings {
+    let mut settings = Settings::default();
+    if rng.chance(50) {
+        settings::workers(&mut settings, rng);
+    }
+    for feature in ["48bit", "dot-omitted"] {
+        if rng.chance(15) {
+            settings.add(&["-E", feature]);
+        }
+    }
+    settings
+}
+
+fn archive(rng: &mut Rng) -> Packed {
+    rng.pick(&[
+        Packed::Plain,
+        Packed::Plain,
+        Packed::Sparse,
+        Packed::Pipe,
+        Packed::Gzip,
+        Packed::Xz,
+        Packed::Zstd,
+    ])
+}
+
+fn first(model: &Model, rng: &mut Rng) -> Step {
+    let source = match rng.below(100) {
+        0..72 => Source::Directory,
+        72..82 => Source::Tar { packed: archive(rng), own: false, index: false },
+        82..88 => Source::Tar { packed: rng.pick(&[Packed::Plain, Packed::Sparse]), own: false, index: true },
+        88..92 => Source::Layers { index: false },
+        92..94 => Source::Layers { index: true },
+        _ => Source::Oci { archive: rng.chance(40) },
+    };
+    build(source, model, rng)
+}
+
+fn further(model: &Model, rng: &mut Rng) -> Step {
+    let seed = rng.next_u64();
+    match rng.below(100) {
+        0..22 => Step::Add {
+            front: front(rng),
+            tar: rng.chance(40),
+            settings: settings::patch("add", model, rng),
+            seed,
+        },
+        22..46 => {
+            let target = rng.pick(&[Target::Directory, Target::Directory, Target::Tar, Target::Image]);
+            Step::Patch { target, settings: settings::patch("create", model, rng), seed }
+        }
+        46..56 => Step::Rollback { first: rng.chance(40) },
+        56..66 => Step::Squash { settings: settings::patch("squash", model, rng) },
+        66..78 => {
+            let again = rng.pick(&[None, None, Some("--overwrite"), Some("--skip-existing")]);
+            Step::Extract { settings: settings::extract(rng), again, metadata: rng.chance(30) }
+        }
+        78..86 => build(Source::Tar { packed: archive(rng), own: true, index: false }, model, rng),
+        86..94 => build(Source::Erofs { layers: false, index: false }, model, rng),
+        94..96 => build(Source::Erofs { layers: true, index: false }, model, rng),
+        96..98 => build(Source::Erofs { layers: rng.chance(50), index: true }, model, rng),
+        _ => build(Source::Tar { packed: Packed::Plain, own: true, index: true }, model, rng),
+    }
+}

@@ -1,0 +1,225 @@
+//! A directory in memory in which the commands of one case run, and what they said.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ferofs_tests::{Outcome, Run, run};
+use tempfile::TempDir;
+
+/// Far longer than any command takes here, also on a busy machine. One that takes longer hangs.
+const HANG: Duration = Duration::from_secs(150);
+/// The most processor time that a command may take: trees here have a few MB.
+const CPU: Duration = Duration::from_secs(60);
+
+/// A defect: who found it, and what it is.
+#[derive(Clone, Debug)]
+pub(super) struct Finding {
+    pub(super) judge: &'static str,
+    pub(super) message: String,
+}
+
+impl Finding {
+    pub(super) fn new(judge: &'static str, message: impl Into<String>) -> Self {
+        Self { judge, message: message.into() }
+    }
+
+    /// What findings of one cause have in common: the message without names and numbers.
+    pub(super) fn key(&self) -> String {
+        let plain = |word: &&str| !word.contains(|c: char| c.is_ascii_digit() || "/\\\"'".contains(c));
+        let words: Vec<&str> = self.message.split_whitespace().filter(plain).take(12).collect();
+        format!("{}: {}", self.judge, words.join(" "))
+    }
+}
+
+/// Why a case ends early.
+pub(super) enum Stop {
+    Found(Finding),
+    /// The machine is at fault.
+    Trouble(anyhow::Error),
+}
+
+impl From<Finding> for Stop {
+    fn from(finding: Finding) -> Self {
+        Self::Found(finding)
+    }
+}
+
+impl From<anyhow::Error> for Stop {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Trouble(error)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Trouble(error.into())
+    }
+}
+
+/// The directory of one worker.
+pub(super) struct Stage {
+    dir: TempDir,
+    /// The commands of this case, as a shell takes them.
+    pub(super) log: Vec<String>,
+    allowed: BTreeSet<OsString>,
+}
+
+impl Stage {
+    pub(super) fn new() -> Result<Self> {
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let dir = tempfile::Builder::new().prefix("ferofs-options-").tempdir_in(parent)?;
+        fs::create_dir(dir.path().join("bin"))?;
+        std::os::unix::fs::symlink(run::ferofs_path(), dir.path().join("bin/mkfs.erofs"))?;
+        Ok(Self { dir, log: Vec::new(), allowed: BTreeSet::new() })
+    }
+
+    /// The directory in which commands run.
+    pub(super) fn work(&self) -> PathBuf {
+        self.dir.path().join("work")
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.work().join(name)
+    }
+
+    /// Begins a case: nothing is there but a place to mount on.
+    pub(super) fn clear(&mut self) -> Result<()> {
+        let work = self.work();
+        if work.exists() {
+            fs::remove_dir_all(&work).with_context(|| work.display().to_string())?;
+        }
+        fs::create_dir(&work)?;
+        self.log.clear();
+        self.allowed.clear();
+        self.directory("mnt")?;
+        Ok(())
+    }
+
+    /// An empty directory of this name.
+    pub(super) fn directory(&mut self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        if path.exists() {
+            fs::remove_dir_all(&path)?;
+        }
+        fs::create_dir(&path)?;
+        self.allow(name);
+        Ok(path)
+    }
+
+    /// A file of this content.
+    pub(super) fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
+        self.allow(name);
+        Ok(fs::write(self.path(name), content)?)
+    }
+
+    /// From now on something of this name may be there.
+    pub(super) fn allow(&mut self, name: &str) {
+        self.allowed.insert(name.into());
+    }
+
+    /// Runs `ferofs`, or `mkfs.erofs` where that is the first word, with standard input from `input`. Whatever is no honest end is a
+    /// finding.
+    pub(super) fn ferofs(&mut self, words: &[OsString], input: Option<&str>) -> Result<Outcome, Stop> {
+        let (program, words) = match words {
+            [first, rest @ ..] if first == "mkfs.erofs" => (self.dir.path().join("bin/mkfs.erofs"), rest),
+            words => (run::ferofs_path().to_owned(), words),
+        };
+        let outcome = self.call(&program, words, input)?;
+        let said = || {
+            let lines: Vec<&str> = outcome.stderr.lines().collect();
+            format!("exit {}: {}", outcome.code, lines[lines.len().saturating_sub(3)..].join(" | "))
+        };
+        if outcome.stderr.contains("panicked") || outcome.code == 101 {
+            return Err(Finding::new("panic", said()).into());
+        }
+        if outcome.code == 137 || outcome.cpu > CPU {
+            return Err(Finding::new("hang", format!("{} s of processor time", outcome.cpu.as_secs())).into());
+        }
+        if outcome.code >= 128 {
+            return Err(Finding::new("signal", said()).into());
+        }
+        // Wrong usage is told by the parser of options, in its own form.
+        let explained = outcome.explained() || outcome.stderr.starts_with("error: ");
+        if outcome.code != 0
+            && !explained
+            && words.first().is_none_or(|word| word != "check" && word != "diff")
+        {
+            return Err(Finding::new("message", said()).into());
+        }
+        if let Some(left) = self.leftover()? {
+            return Err(Finding::new("leftover", format!("{left} is left behind, {}", said())).into());
+        }
+        Ok(outcome)
+    }
+
+    /// Runs any program, and takes note of it.
+    pub(super) fn call(
+        &mut self,
+        program: &Path,
+        words: &[OsString],
+        input: Option<&str>,
+    ) -> Result<Outcome, Stop> {
+        let mut line = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for word in words {
+            line = format!("{line} {}", quoted(word));
+        }
+        let mut run = Run::limited(program, None, HANG).args(words).dir(self.work());
+        if let Some(input) = input {
+            line = format!("{line} < {input}");
+            run = run.input(fs::File::open(self.path(input))?);
+        }
+        self.log.push(line);
+        Ok(run.try_run()?)
+    }
+
+    /// Runs a tool that must succeed.
+    pub(super) fn tool(
+        &mut self,
+        program: &str,
+        words: &[&str],
+        input: Option<&str>,
+    ) -> Result<Outcome, Stop> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let outcome = self.call(Path::new(program), &words, input)?;
+        if outcome.code != 0 {
+            return Err(anyhow::anyhow!("{program}: exit {}: {}", outcome.code, outcome.stderr).into());
+        }
+        Ok(outcome)
+    }
+
+    fn leftover(&self) -> Result<Option<String>> {
+        for entry in fs::read_dir(self.work())? {
+            let name = entry?.file_name();
+            if !self.allowed.contains(&name) {
+                return Ok(Some(name.to_string_lossy().into_owned()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &OsStr) -> String {
+    let bytes = word.as_encoded_bytes();
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./,=:+@".contains(byte);
+    if !bytes.is_empty() && bytes.iter().all(plain) {
+        return word.to_string_lossy().into_owned();
+    }
+    let escaped: String = bytes
+        .iter()
+        .map(|byte| {
+            if plain(byte) || *byte == b' ' {
+                char::from(*byte).to_string()
+            } else {
+                format!("\\x{byte:02x}")
+            }
+        })
+        .collect();
+    format!("$'{escaped}'")
+}
