@@ -27,7 +27,7 @@ pub fn path_in(dir: impl AsFd, name: &[u8]) -> PathBuf {
 /// # Errors
 /// What the file system says: it may not have xattrs, or not of this size.
 pub fn set(dir: impl AsFd, name: &[u8], key: &[u8], value: &[u8]) -> io::Result<()> {
-    Ok(lsetxattr(path_in(dir, name), key, value, XattrFlags::empty())?)
+    Ok(lsetxattr(path_in(&dir, name), key, value, XattrFlags::empty())?)
 }
 
 /// Reads all attributes; a file system without xattrs has none.
@@ -35,7 +35,7 @@ pub fn set(dir: impl AsFd, name: &[u8], key: &[u8], value: &[u8]) -> io::Result<
 /// # Errors
 /// What the file system says.
 pub fn all(dir: impl AsFd, name: &[u8]) -> io::Result<Xattrs> {
-    let path = path_in(dir, name);
+    let path = path_in(&dir, name);
     let keys = match grown(|buffer| llistxattr(&path, buffer)) {
         Err(Errno::OPNOTSUPP) => return Ok(Xattrs::new()),
         keys => keys?,

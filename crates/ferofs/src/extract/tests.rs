@@ -82,6 +82,7 @@ fn attributes_do_not_follow_a_link_that_took_the_place() {
         umask: 0,
         foreign_xattrs: AtomicBool::new(false),
         made: Mutex::default(),
+        stopped: OnceLock::new(),
     };
     let worker = Worker::new(&job);
     let here = job.target.open_dir(Path::new("")).unwrap();
