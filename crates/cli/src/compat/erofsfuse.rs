@@ -31,7 +31,7 @@ struct Args {
     single: bool,
 
     /// Mount options, separated by commas
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 
     /// Messages: accepted
@@ -57,5 +57,6 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         no_sandbox: false,
         patches: Vec::new(),
         verbose: args.debug,
+        helper: Default::default(),
     })
 }
