@@ -10,7 +10,7 @@ use crate::exit::Outcome;
 
 /// Mount an EROFS image through FUSE.
 #[derive(Parser, Debug)]
-#[command(name = "erofsfuse", version)]
+#[command(name = "erofsfuse", version = super::version::FUSE)]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,

@@ -18,7 +18,7 @@ use crate::exit::{Failure, Outcome};
 
 /// Mount an EROFS image.
 #[derive(Parser, Debug)]
-#[command(name = "mount.erofs", version)]
+#[command(name = "mount.erofs", version = super::version::PLAIN)]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,
