@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use ferofs_tests::tools::TEST_TOOLS;
 use ferofs_tests::{need, scratch};
 
-use crate::install::{self, EROFS_UTILS, FUSE, MODPROBE, MOUNT, STRACE};
+use crate::install::{self, MODPROBE};
 use crate::{campaigns, peers, shell};
 
 pub(crate) fn test(full: bool) -> Result<()> {
-    install::install(&[FUSE, MOUNT, EROFS_UTILS, STRACE])?;
+    install::install(TEST_TOOLS)?;
     if need::is_root() && !need::kernel_has_erofs() {
         install::install(&[MODPROBE])?;
     }
