@@ -250,7 +250,13 @@ fn the_version_is_that_of_erofs_utils() {
 #[test]
 fn options_of_compression_mean_nothing_without_a_compressor() {
     let room = Room::new();
-    for option in ["-Eall-fragments", "-Efragments=65536", "-Eztailpacking,dedupe", "--zfeature-bits=14"] {
+    for option in [
+        "-Eall-fragments",
+        "-Efragments=65536",
+        "-Eztailpacking,dedupe",
+        "--zfeature-bits=14",
+        "-Eall-fragments -C65536",
+    ] {
         room.builds(&format!("mkfs.erofs --quiet {option} IMG DIR"));
     }
 }

@@ -147,7 +147,11 @@ impl Args {
         };
         let setting = Setting {
             compressors: self.compressor.as_deref(),
-            pcluster: self.pcluster_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            // As erofs-utils: without a compressor it means nothing.
+            pcluster: self
+                .pcluster_size
+                .filter(|_| self.compressor.is_some() || hints.is_some())
+                .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
             metadata: self.metadata.as_deref(),
