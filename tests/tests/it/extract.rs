@@ -410,7 +410,7 @@ fn without_owners_nothing_gives_their_rights() {
         .success();
     assert_eq!(modes(&fsck), [0o1777, 0o711, 0o755]);
     for dir in [&left, &fsck] {
-        let listed = xattr::all(&fs::File::open(dir).unwrap(), b"file").unwrap();
+        let listed = xattr::all(fs::File::open(dir).unwrap(), b"file").unwrap();
         assert!(!has_capabilities || listed.is_empty(), "{listed:?}");
     }
 }
