@@ -8,7 +8,7 @@
 //! 3. [`mount`] shows the image through Linux or through FUSE, and takes it away again whatever happens.
 //! 4. [`mod@compare`] walks both trees and lists each difference, by path and field.
 //!
-//! [`need`] says what this machine lacks, [`mod@scratch`] has room for files, [`tar`] makes archives; [`xattr`], [`acl`], [`content`] [`rng`] and [`update`] serve the others.
+//! [`need`] says what this machine lacks, [`tools`] which programs it needs, [`mod@scratch`] has room for files, [`tar`] makes archives; [`xattr`], [`acl`], [`content`] [`rng`] and [`update`] serve the others.
 #![forbid(unsafe_code)]
 
 pub mod acl;
@@ -20,6 +20,7 @@ pub mod rng;
 pub mod run;
 pub mod scratch;
 pub mod tar;
+pub mod tools;
 pub mod tree;
 pub mod update;
 pub mod xattr;

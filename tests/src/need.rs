@@ -5,13 +5,19 @@ use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use crate::tools;
+
 /// Whether this process is root; if not, `what` is skipped.
 pub fn root(what: &str) -> bool {
     is_root() || lacks(what, "root")
 }
 
 /// Where the tool `name` is; if nowhere, `what` is skipped.
+///
+/// # Panics
+/// When [`tools`] does not have it: then nothing would install it. In CI when it is missing.
 pub fn tool(name: &str, what: &str) -> Option<PathBuf> {
+    assert!(tools::is_known(name), "{name} is not in the table of tools (tests/src/tools.rs)");
     let found = find_tool(name);
     if found.is_none() {
         lacks(what, name);

@@ -4,15 +4,9 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 use ferofs_tests::need;
+use ferofs_tests::tools::{self, Tool};
 
 use crate::shell;
-
-/// A program, and the package that has it.
-#[derive(Clone, Copy)]
-pub(crate) struct Tool {
-    program: &'static str,
-    package: &'static str,
-}
 
 /// Lets everybody mount FUSE file systems.
 pub(crate) const FUSE: Tool = Tool { program: "fusermount3", package: "fuse3" };
@@ -21,7 +15,7 @@ pub(crate) const MOUNT: Tool = Tool { program: "mount", package: "mount" };
 /// Loads the kernel's EROFS.
 pub(crate) const MODPROBE: Tool = Tool { program: "modprobe", package: "kmod" };
 /// The other EROFS tools.
-pub(crate) const EROFS_UTILS: Tool = Tool { program: "mkfs.erofs", package: "erofs-utils" };
+pub(crate) const EROFS_UTILS: Tool = Tool { program: "mkfs.erofs", package: tools::EROFS_UTILS };
 /// What we are timed against.
 pub(crate) const SQUASHFS: Tool = Tool { program: "mksquashfs", package: "squashfs-tools" };
 /// Mounts squashfs through FUSE.
@@ -34,8 +28,6 @@ pub(crate) const BTRFS: Tool = Tool { program: "mkfs.btrfs", package: "btrfs-pro
 pub(crate) const FIO: Tool = Tool { program: "fio", package: "fio" };
 /// Copies trees.
 pub(crate) const RSYNC: Tool = Tool { program: "rsync", package: "rsync" };
-/// Tells what a program asks of the kernel.
-pub(crate) const STRACE: Tool = Tool { program: "strace", package: "strace" };
 /// Makes deltas of files.
 pub(crate) const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
 /// Makes small deltas of files.
@@ -49,7 +41,9 @@ pub(crate) fn install(tools: &[Tool]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
+    let mut packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
     let list = packages.join(" ");
     if need::find_tool("apt-get").is_none() {
         bail!(

@@ -22,6 +22,9 @@ Usage: cargo xtask COMMAND
 
   demo [DIR]                 make an image of DIR (/usr/share), mount it, compare each file, show what came of it
   test [--full]              run every check and test; --full adds the slow ones (/usr, 200,000 names, 5 GiB)
+  test --containers [MODE]...
+                             pull an image and run a container with containerd's EROFS snapshotter and our mkfs.erofs;
+                             needs Go, root and EROFS in the kernel; modes: default, tar-index, merged (all)
   peers                      install the newest erofs-utils and squashfs-tools under target/peers, for test and bench
   soak [--minutes N] [--memory MIB]
                              24 readers on FUSE mounts of nine layouts, comparing each byte, one killed each second; as root, with all
@@ -72,6 +75,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["demo", dir] if !dir.starts_with('-') => demo::demo(dir.as_ref())?,
         ["test"] => test::test(false)?,
         ["test", "--full"] => test::test(true)?,
+        ["test", "--containers", modes @ ..] => test::containers(modes)?,
         ["peers"] => peers::peers()?,
         ["soak", options @ ..] => soak::soak(options)?,
         ["bench", "build", options @ ..] => bench::build(options)?,

@@ -1,15 +1,26 @@
 //! `cargo xtask test`: all that must pass. CI runs this, and people run this.
 
 use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use ferofs_tests::tools::{TEST_TOOLS, Tool};
 use ferofs_tests::{need, scratch};
 
-use crate::install::{self, EROFS_UTILS, FUSE, MODPROBE, MOUNT, STRACE};
+use crate::install::{self, MODPROBE};
 use crate::{campaigns, peers, shell};
 
+/// What containers are pulled and run with, besides containerd.
+const CONTAINER_TOOLS: &[Tool] = &[
+    Tool { program: "busybox", package: "busybox-static" },
+    Tool { program: "docker-registry", package: "docker-registry" },
+    Tool { program: "python3", package: "python3" },
+    Tool { program: "runc", package: "runc" },
+    Tool { program: "skopeo", package: "skopeo" },
+];
+
 pub(crate) fn test(full: bool) -> Result<()> {
-    install::install(&[FUSE, MOUNT, EROFS_UTILS, STRACE])?;
+    install::install(TEST_TOOLS)?;
     if need::is_root() && !need::kernel_has_erofs() {
         install::install(&[MODPROBE])?;
     }
@@ -37,6 +48,18 @@ pub(crate) fn test(full: bool) -> Result<()> {
 /// Seconds for which random trees and options are tried: some hundred images on a slow machine. What is rare is found by
 /// longer runs with other seeds.
 const SEARCH: &str = "60";
+
+/// `cargo xtask test --containers [MODE]...`: tests/containerd/run.sh, which tells what its modes are.
+pub(crate) fn containers(modes: &[&str]) -> Result<()> {
+    install::install(CONTAINER_TOOLS)?;
+    if need::find_tool("go").is_none() {
+        bail!("Go is missing, which containerd 2.x is built with: a newer one than Debian stable's");
+    }
+    let ferofs = shell::build_ferofs("checked")?;
+    let script = shell::repository().join("tests/containerd/run.sh");
+    let target = scratch::target_dir().join("containerd");
+    shell::run(Command::new(script).arg(ferofs).args(modes).env("CONTAINERD_BIN", target))
+}
 
 /// Where the newest of the other tools are, which are installed if they can be. Debian unstable may be out of reach or
 /// broken for a day, and that is no fault of ours.

@@ -8,6 +8,7 @@ mod erofsfuse;
 mod fsck;
 mod mkfs;
 mod mount;
+mod version;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

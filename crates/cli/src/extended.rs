@@ -187,6 +187,12 @@ impl Extended {
         }
     }
 
+    /// Forgets what is about compressed content.
+    pub(crate) fn forget_compression(&mut self) {
+        self.tail_packing = false;
+        self.fragments = None;
+    }
+
     /// Tells `options` all that is not about chunks: these, and `-z`, must be there already.
     pub(crate) fn apply(&self, options: &mut Options) -> Result<(), ExtendedError> {
         if self.inode_form != InodeForm::Smallest {

@@ -3,6 +3,7 @@
 //! - `round_trip`: what is built and extracted again is the source.
 //! - `kernel`: Linux mounts the images, and shows the source.
 //! - `fuse`: so does the FUSE daemon, which also comes and goes as it should.
+//! - `mount_helper`: installed as `/sbin/mount.erofs`, it serves mount(8).
 //! - `daemon`: who may start it, what it tells, what it endures.
 //! - `threads`: any number of workers makes the same bits.
 //! - `cli`: options, exit codes, errors, and what is left behind after them.
@@ -49,6 +50,7 @@ mod malformed;
 mod matrix;
 mod mint;
 mod mkfs;
+mod mount_helper;
 mod oci;
 mod patch;
 mod patch_faults;

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, ValueEnum};
 use ferofs::build::{
-    BlockSize, Compression, Exclude, Hot, Input, Options, Platform, SourceData, Timestamp, Whiteouts,
-    block_size as natural_block_size, build,
+    BlockSize, Compression, Exclude, Hot, Input, Options, Platform, SourceData, Timestamp, Warning,
+    Whiteouts, block_size as natural_block_size, build,
 };
 
 use super::cancel_on_signals;
@@ -210,6 +210,8 @@ pub(crate) struct Voice {
     pub(crate) json: bool,
     /// Where the time went is a part of the summary, which is then always printed.
     pub(crate) timings: bool,
+    /// No warnings of archives without an end mark, as erofs-utils with --quiet.
+    pub(crate) hide_archive_ends: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -232,7 +234,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     execute(
         &args.options(source, upper, image)?,
         image,
-        Voice { quiet: args.quiet, json: args.json, timings: args.timings },
+        Voice { quiet: args.quiet, json: args.json, timings: args.timings, hide_archive_ends: false },
     )
 }
 
@@ -246,7 +248,11 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
         display.stop();
     }
     let summary = result.map_err(Failure::from_named)?;
-    for warning in &summary.warnings {
+    let hidden = |warning: &&Warning| {
+        voice.hide_archive_ends
+            && matches!(warning, Warning::NoEndOfArchive { .. } | Warning::LoneZeroBlock { .. })
+    };
+    for warning in summary.warnings.iter().filter(|warning| !hidden(warning)) {
         message!("{warning}");
     }
     let text = match voice {

@@ -3,7 +3,6 @@
 //! Without `-f` the FUSE daemon is this program once more, in a session of its own: it mounts, says so on
 //! its standard output, and only then does the command return.
 
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use ferofs_fuse::{MountOptions, Sandbox};
 
 use super::daemon_log;
 use super::image::{ImageArgs, OpenFiles};
+use super::kernel_mount::{self, Request};
 use super::mount_memory::{MemoryArgs, MemoryFiles, Record};
 use super::mount_options::{self, Sorted};
 use crate::exit::{Failure, Outcome};
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     pub(crate) foreground: bool,
 
     /// Mount options, separated by commas, as of mount(8)
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
 
     /// Threads of the FUSE daemon [default: one for each processor]
@@ -82,6 +82,19 @@ pub(crate) struct Args {
     /// Say which way was taken, and why
     #[arg(short, long)]
     pub(crate) verbose: bool,
+
+    /// What only mount(8) asks for
+    #[arg(skip)]
+    pub(crate) helper: Helper,
+}
+
+/// What mount(8) asks its helper `mount.erofs` for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Helper {
+    /// Do everything but mount.
+    pub(crate) fake: bool,
+    /// Leave out options that the kernel does not know.
+    pub(crate) sloppy: bool,
 }
 
 /// Unmount an image
@@ -95,33 +108,69 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut args = args.clone();
     let options =
         mount_options::sort(&args.options, &mut args.image).map_err(|e| Failure::about(&args.dir, e))?;
+    if options.remount {
+        kernel_mount::remount(&args.dir, &options.passed).map_err(|e| Failure::about(&args.dir, e))?;
+        return Ok(0);
+    }
     args.low_memory |= options.low_memory;
     args.log_file = args.log_file.or_else(|| options.log_file.clone());
     args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
     let args = &args;
     // Files that are missing are told at once. Nothing of the image is decoded here, where nothing confines it.
     drop(args.image.open_files(&args.patches)?);
-    let daemon = std::env::var_os(READY_VARIABLE).is_some();
+    if args.helper.fake {
+        return Ok(0);
+    }
+    let daemon = is_daemon();
     // The kernel's driver neither records nor pins.
     let patched = !args.patches.is_empty();
     let fuse = args.fuse || args.foreground || daemon || patched || args.memory.wants_fuse();
+    let mut kernels_refusal = None;
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
-        match mount_in_kernel(args, &options) {
-            Ok(()) => {
-                args.say("mounted by the kernel");
+        let request = Request {
+            image: &args.image.path,
+            offset: args.image.offset,
+            size_limit: options.size_limit,
+            devices: &args.image.devices,
+            options: &options.passed,
+            force_loop: options.force_loop,
+            sloppy: args.helper.sloppy,
+            dir: &args.dir,
+        };
+        match kernel_mount::mount(&request) {
+            Ok(how) => {
+                args.say(&format!("mounted by the kernel, {how}"));
                 return Ok(0);
             }
             Err(error) if args.kernel => {
                 return Err(Failure::about(&args.image.path, error));
             }
-            Err(error) => args.say(&format!("the kernel does not mount it ({error}); using FUSE")),
+            Err(error) => {
+                let refusal = format!("the kernel does not mount it ({error})");
+                args.say(&format!("{refusal}; using FUSE"));
+                kernels_refusal = Some(refusal);
+            }
         }
+    }
+    if options.size_limit.is_some() {
+        let reason = kernels_refusal.map_or(String::new(), |refusal| format!("; {refusal}"));
+        let reason = format!("-o sizelimit is for the kernel: FUSE serves the whole file{reason}");
+        return Err(Failure::about(&args.image.path, reason));
     }
     if args.foreground || daemon {
         return serve(args, options, daemon);
     }
-    start_daemon()
+    let code = start_daemon()?;
+    if let Some(refusal) = kernels_refusal.filter(|_| code != 0 && !args.verbose) {
+        message!("{}: {refusal}", Escaped::path(&args.image.path));
+    }
+    Ok(code)
+}
+
+/// Whether this process is the daemon that [`run`] starts.
+pub(crate) fn is_daemon() -> bool {
+    std::env::var_os(READY_VARIABLE).is_some()
 }
 
 pub(crate) fn umount(args: &UmountArgs) -> Outcome {
@@ -174,29 +223,6 @@ impl Args {
             message!("{}: {what}", Escaped::path(&self.image.path));
         }
     }
-}
-
-/// Mounts a file or block device as it is, or through a loop device.
-fn mount_in_kernel(args: &Args, sorted: &Sorted) -> io::Result<()> {
-    let mut command = Command::new("mount");
-    command.args(["-t", "erofs", "-o"]);
-    let mut options: Vec<OsString> = vec!["ro".into()];
-    options.extend(sorted.passed.iter().map(OsString::from));
-    if args.image.offset != 0 {
-        options.push(format!("loop,offset={}", args.image.offset).into());
-    }
-    for device in &args.image.devices {
-        let mut option = OsString::from("device=");
-        option.push(device);
-        options.push(option);
-    }
-    let output = command.arg(options.join(",".as_ref())).arg(&args.image.path).arg(&args.dir).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("mount failed");
-    Err(io::Error::other(line.trim_start_matches("mount: ").to_owned()))
 }
 
 /// Runs this command again as the daemon, and waits until it has mounted or failed.

@@ -5,17 +5,13 @@ use std::path::PathBuf;
 use super::image::ImageArgs;
 
 /// Options that mean something to mount(8) alone, or that hold anyway.
-const IGNORED: [&str; 15] = [
+const IGNORED: [&str; 11] = [
     "ro",
     "rw",
-    "loop",
     "auto",
     "noauto",
-    "user",
-    "users",
     "nouser",
-    "owner",
-    "group",
+    "nogroup",
     "nofail",
     "_netdev",
     "defaults",
@@ -37,35 +33,80 @@ pub(crate) struct Sorted {
     pub(crate) log_file: Option<PathBuf>,
     /// Where the daemon's number goes.
     pub(crate) pid_file: Option<PathBuf>,
+    /// Change what is mounted instead of mounting.
+    pub(crate) remount: bool,
+    /// Use a loop device even where the kernel reads files itself.
+    pub(crate) force_loop: bool,
+    /// Bytes of the file that belong to the image.
+    pub(crate) size_limit: Option<u64>,
     /// For the kernel or fusermount3.
     pub(crate) passed: Vec<String>,
 }
 
-/// Sorts `options`; `offset=` and `device=` go to the image.
+/// Sorts `options`, each a list separated by commas; `offset=` and `device=` go to the image.
 ///
 /// # Errors
 /// The option whose value is no number.
 pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<Sorted, InvalidOption> {
     let mut sorted = Sorted::default();
-    for option in options {
-        let (name, value) = option.split_once('=').map_or((option.as_str(), None), |(n, v)| (n, Some(v)));
+    for option in options.iter().flat_map(|list| split(list)) {
+        let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
+        let bytes = |value| bytes(value).ok_or_else(|| InvalidOption(option.to_owned()));
+        let restrict = |sorted: &mut Sorted, flags: &[&str]| {
+            sorted.passed.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        };
         match (name, value) {
-            ("offset" | "fsoffset", Some(value)) => {
-                image.offset = value.parse().map_err(|_| InvalidOption(option.clone()))?;
-            }
+            ("offset" | "fsoffset", Some(value)) => image.offset = bytes(value)?,
+            ("sizelimit", Some(value)) => sorted.size_limit = Some(bytes(value)?).filter(|limit| *limit != 0),
             ("device", Some(value)) => image.devices.push(PathBuf::from(value)),
+            // Any free loop device serves as well as one that is named.
+            ("loop", _) => sorted.force_loop = true,
+            ("remount", None) => sorted.remount = true,
             ("allow_other", None) => sorted.allow_other = true,
             ("no_sandbox", None) => sorted.no_sandbox = true,
             ("low_memory", None) => sorted.low_memory = true,
             ("log_file", Some(value)) => sorted.log_file = Some(value.into()),
             ("pid_file", Some(value)) => sorted.pid_file = Some(value.into()),
-            ("", None) | ("comment", Some(_)) => {}
+            // As mount(8): who lets users mount trusts no file in the image.
+            ("user" | "users", _) => restrict(&mut sorted, &["nosuid", "nodev", "noexec"]),
+            ("owner" | "group", None) => restrict(&mut sorted, &["nosuid", "nodev"]),
+            ("", None) | ("comment" | "uhelper" | "helper", Some(_)) => {}
             // Options of user space, by convention: x-systemd.automount and the like.
             (name, _) if name.starts_with("x-") || name.starts_with("X-") || IGNORED.contains(&name) => {}
-            _ => sorted.passed.push(option.clone()),
+            _ => sorted.passed.push(option.to_owned()),
         }
     }
     Ok(sorted)
+}
+
+/// The parts of a list separated by commas; a comma between quotation marks separates nothing, as in labels of SELinux:
+/// `context="system_u:object_r:tmp_t:s0:c1,c2"`.
+fn split(list: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    list.split(move |c| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    })
+}
+
+/// A number of bytes as mount(8) takes it: `512`, `0x200`, `1K` and `1KiB` (1024), `1KB` (1000), and so on to T.
+fn bytes(text: &str) -> Option<u64> {
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).ok();
+    }
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(digits)?;
+    let mut unit = unit.chars();
+    let power = match unit.next().map(|c| c.to_ascii_uppercase()) {
+        None => return number.parse().ok(),
+        Some(letter) => u32::try_from("KMGT".find(letter)?).ok()?.checked_add(1)?,
+    };
+    let base: u64 = match unit.as_str() {
+        "" | "iB" => 1024,
+        "B" => 1000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(base.checked_pow(power)?)
 }
 
 /// An option that makes no sense.
@@ -86,14 +127,13 @@ mod tests {
 
     fn sorted(text: &str) -> (Result<Sorted, InvalidOption>, ImageArgs) {
         let mut image = ImageArgs { path: "i".into(), offset: 0, devices: Vec::new(), work_limit: 1 };
-        let options: Vec<String> = text.split(',').map(str::to_owned).collect();
-        (sort(&options, &mut image), image)
+        (sort(&[text.to_owned()], &mut image), image)
     }
 
     #[test]
     fn options_go_where_they_belong() {
         let (options, image) = sorted(
-            "defaults,ro,offset=512,device=a,x-systemd.automount,nodev,device=b,allow_other,pid_file=p",
+            "defaults,ro,,offset=512,device=a,x-systemd.automount,nodev,device=b,allow_other,pid_file=p,nofail,_netdev",
         );
         assert_eq!((image.offset, image.devices), (512, vec!["a".into(), "b".into()]));
         let passed = vec!["nodev".to_owned()];
@@ -104,8 +144,30 @@ mod tests {
     }
 
     #[test]
+    fn loops_take_a_part_of_a_file() {
+        let (options, image) = sorted("loop=/dev/loop7,offset=1MiB,sizelimit=2KB");
+        assert_eq!(image.offset, 1 << 20);
+        assert_eq!(options, Ok(Sorted { force_loop: true, size_limit: Some(2000), ..Sorted::default() }));
+        assert_eq!(sorted("sizelimit=0").0, Ok(Sorted::default()));
+    }
+
+    #[test]
+    fn users_mounts_are_restricted_unless_told_otherwise() {
+        let passed = ["nosuid", "nodev", "noexec", "exec"].map(str::to_owned).to_vec();
+        assert_eq!(sorted("user=joe,exec").0, Ok(Sorted { passed, ..Sorted::default() }));
+    }
+
+    #[test]
+    fn a_comma_in_quotation_marks_ends_no_option() {
+        let passed = ["context=\"s0:c1,c2\"", "noexec"].map(str::to_owned).to_vec();
+        assert_eq!(sorted("context=\"s0:c1,c2\",noexec").0, Ok(Sorted { passed, ..Sorted::default() }));
+    }
+
+    #[test]
     fn a_bad_offset_is_named() {
-        assert_eq!(sorted("offset=1k").0, Err(InvalidOption("offset=1k".into())));
+        for text in ["offset=1k2", "offset=", "offset=-1", "offset=99999999999999T", "offset=K"] {
+            assert_eq!(sorted(text).0, Err(InvalidOption(text.into())));
+        }
     }
 
     #[test]

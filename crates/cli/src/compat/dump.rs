@@ -22,7 +22,7 @@ use crate::exit::{About, Failure, Outcome};
 
 /// Look into an EROFS image.
 #[derive(Parser, Debug)]
-#[command(name = "dump.erofs", version, disable_version_flag = true)]
+#[command(name = "dump.erofs", version = super::version::PLAIN, disable_version_flag = true)]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,

@@ -10,7 +10,7 @@ use crate::exit::Outcome;
 
 /// Mount an EROFS image through FUSE.
 #[derive(Parser, Debug)]
-#[command(name = "erofsfuse", version)]
+#[command(name = "erofsfuse", version = super::version::FUSE)]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -31,7 +31,7 @@ struct Args {
     single: bool,
 
     /// Mount options, separated by commas
-    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 
     /// Messages: accepted
@@ -57,5 +57,6 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         no_sandbox: false,
         patches: Vec::new(),
         verbose: args.debug,
+        helper: Default::default(),
     })
 }

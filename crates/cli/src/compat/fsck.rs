@@ -16,7 +16,7 @@ use crate::output::print_line;
 
 /// Check an EROFS image, or extract it.
 #[derive(Parser, Debug)]
-#[command(name = "fsck.erofs", version, disable_version_flag = true, args_override_self = true)]
+#[command(name = "fsck.erofs", version = super::version::FSCK, disable_version_flag = true, args_override_self = true)]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,

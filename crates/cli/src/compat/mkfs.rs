@@ -12,6 +12,7 @@ mod callers;
 mod incremental;
 mod posix;
 mod sources;
+mod vmdk;
 
 use std::ffi::{OsStr, OsString};
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -87,7 +88,13 @@ impl Args {
         self.times(&mut options);
         self.excludes(&mut options)?;
         options.inodes.keep_mtime = !self.ignore_mtime;
+        if options.compression.is_none() {
+            // As erofs-utils: where nothing is compressed, these mean nothing.
+            extended.forget_compression();
+        }
         extended.apply(&mut options).map_err(refuse("-E"))?;
+        // As erofs-utils: an archive of no bytes has no members.
+        options.allow_empty_archives = true;
         options.hard_dereference = self.hard_dereference;
         options.archive_limits = self.archive_limits;
         options.skip_unreadable = self.skip_unreadable;
@@ -117,17 +124,16 @@ impl Args {
         if let Some(value) = &self.gzinfo {
             return Err(refusal("--gzinfo", text(value), "indexes into gzip are not supported"));
         }
-        if let Some(value) = &self.vmdk_desc {
-            let value = value.to_string_lossy().into_owned();
-            return Err(refusal("--vmdk-desc", value, "VMware's descriptors are not supported"));
-        }
         if let (Some(dir), None) = (&self.product_out, &self.fs_config_file) {
             let reason = "Android's compiled-in table of owners and modes is not here; give --fs-config-file";
             return Err(refusal("--product-out", dir.to_string_lossy().into_owned(), reason));
         }
-        if let (Some(list), "-") = (&self.block_list_file, self.image.to_string_lossy().as_ref()) {
-            let reason = "is made from the image, which does not stay on standard output";
-            return Err(refusal("--block-list-file", list.to_string_lossy().into_owned(), reason));
+        let made_of_image = [("--block-list-file", &self.block_list_file), ("--vmdk-desc", &self.vmdk_desc)];
+        for (option, file) in made_of_image {
+            if let (Some(file), "-") = (file, self.image.to_string_lossy().as_ref()) {
+                let reason = "is made from the image, which does not stay on standard output";
+                return Err(refusal(option, file.to_string_lossy().into_owned(), reason));
+            }
         }
         Ok(())
     }
@@ -141,7 +147,11 @@ impl Args {
         };
         let setting = Setting {
             compressors: self.compressor.as_deref(),
-            pcluster: self.pcluster_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
+            // As erofs-utils: without a compressor it means nothing.
+            pcluster: self
+                .pcluster_size
+                .filter(|_| self.compressor.is_some() || hints.is_some())
+                .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
             metadata: self.metadata.as_deref(),
@@ -279,6 +289,22 @@ impl Args {
     }
 }
 
+impl Args {
+    /// Where the image will be, and its extra devices, for `option`.
+    fn files(&self, options: &Options, option: &'static str) -> Result<ImageArgs, Refusal> {
+        let mut devices: Vec<PathBuf> = self.blobdev.iter().cloned().collect();
+        if options.source_data == SourceData::Referred {
+            devices.push(options.plain_copy.as_ref().unwrap_or(&options.source).clone());
+            devices.extend(options.upper.iter().cloned());
+        }
+        if devices.iter().any(|device| device.as_os_str() == "-") {
+            let reason = "reads or names the files of extra devices; give the archive by its name";
+            return Err(refusal(option, String::new(), reason));
+        }
+        Ok(ImageArgs { path: self.image.clone(), offset: self.offset, devices, work_limit: 1 })
+    }
+}
+
 /// `path` as files below a source are named.
 fn relative(path: &OsStr) -> PathBuf {
     path.as_bytes()
@@ -304,16 +330,28 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     if args.incremental.is_some() {
         return args.add(options);
     }
+    let mut descriptor = None;
+    if let Some(path) = &args.vmdk_desc {
+        let files =
+            args.files(&options, "--vmdk-desc").map_err(|refusal| Failure::about(&args.image, refusal))?;
+        // A name that cannot be written to is told before the work.
+        let file = std::fs::File::create(path).map_err(|e| Failure::about(path, e))?;
+        descriptor = Some((path, files, file));
+    }
     let quiet = args.quiet || args.debug == Some(0);
-    let code =
-        crate::cmd::build::execute(&options, &args.image, Voice { quiet, json: false, timings: false })?;
+    let voice = Voice { quiet, json: false, timings: false, hide_archive_ends: quiet };
+    let code = crate::cmd::build::execute(&options, &args.image, voice)?;
     if let Some(path) = &args.block_list_file {
-        let devices = args.blobdev.iter().cloned().collect();
-        let image =
-            ImageArgs { path: args.image.clone(), offset: args.offset, devices, work_limit: 1 }.open()?;
+        let image = args
+            .files(&options, "--block-list-file")
+            .map_err(|refusal| Failure::about(&args.image, refusal))?
+            .open()?;
         let list = std::fs::File::create(path).map_err(|e| Failure::about(path, e))?;
         let mut list = std::io::BufWriter::new(list);
         block_list::write(&image, &options.target.mount_point, &mut list).about(path)?;
+    }
+    if let Some((path, files, mut file)) = descriptor {
+        vmdk::write(&files.open()?, &files, &mut file).map_err(|e| Failure::about(path, e))?;
     }
     Ok(code)
 }

@@ -143,6 +143,8 @@ pub struct Options {
     pub whiteouts: Whiteouts,
     /// Leave out overlayfs' whiteouts and marks, of sources that are no directories.
     pub strip_overlay: bool,
+    /// An archive of no bytes has no members, instead of being an error.
+    pub allow_empty_archives: bool,
     /// Which image of an OCI image layout is meant.
     pub oci: OciOptions,
     /// Multiplies the limits that keep a small archive from taking much memory, time or room: on the sizes of extended headers, on
@@ -343,6 +345,7 @@ impl Options {
             source_data: SourceData::default(),
             whiteouts: Whiteouts::default(),
             strip_overlay: false,
+            allow_empty_archives: false,
             oci: OciOptions::default(),
             archive_limits: NonZeroU32::MIN,
             compression: None,

@@ -26,7 +26,7 @@ use super::content::{Contents, Origin, Place, Span};
 use super::open::as_path;
 use super::sketch::{self, Body, Draft, Misplaced, Names, Sketch};
 use super::{Options, SourceData, Warning, Whiteouts};
-use crate::Result;
+use crate::{Error, Result};
 use fault::ArchiveFault;
 use limits::Limits;
 use members::{Data, End, Member, MemberKind, Members};
@@ -68,7 +68,13 @@ pub(crate) fn read(
     let mut reading = Reading { options, contents, sketch, warnings, whiteouts, limits, holes: 0 };
     let end = loop {
         options.check_cancelled()?;
-        match members.next()? {
+        let next = match members.next() {
+            Err(Error::Archive { fault: ArchiveFault::Empty, .. }) if options.allow_empty_archives => {
+                Err(End::Missing(0))
+            }
+            next => next?,
+        };
+        match next {
             Ok(member) => reading.take(&mut members, member)?,
             Err(end) => break end,
         }

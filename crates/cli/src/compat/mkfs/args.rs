@@ -9,7 +9,7 @@ use clap::{ArgAction, Parser};
 
 /// Make an EROFS image.
 #[derive(Parser, Debug)]
-#[command(name = "mkfs.erofs", version, disable_version_flag = true, max_term_width = 100)]
+#[command(name = "mkfs.erofs", version = crate::compat::version::MKFS, disable_version_flag = true, max_term_width = 100)]
 #[command(infer_long_args = true, override_usage = "mkfs.erofs [OPTIONS] IMAGE [SOURCE]...")]
 pub(super) struct Args {
     /// The image to make: a file, or a block device; - is standard output
@@ -227,7 +227,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "f[,platform=X]", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
     pub(super) oci: Option<String>,
 
-    /// Refused: a descriptor for VMware
+    /// Describe the image and its extra devices, as one disk, in this file, for VMware and others
     #[arg(long, value_name = "FILE")]
     pub(super) vmdk_desc: Option<PathBuf>,
 

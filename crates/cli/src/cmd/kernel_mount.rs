@@ -1,0 +1,222 @@
+//! Mounts by the kernel's EROFS, with the kernel's own calls (fsopen(2), fsmount(2), move_mount(2); Linux 5.2).
+//!
+//! mount(8) is never started: installed as `/sbin/mount.erofs`, this program is what mount(8) starts for EROFS, and
+//! starting it again would never end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags};
+
+use super::loop_device::LoopDevice;
+use super::mount_flags::Flags;
+
+/// Bytes of a message of the kernel that are kept; the kernel's own are shorter.
+const MESSAGE: usize = 1024;
+/// Messages that the kernel keeps for a mount, at most (`struct fc_log`).
+const MESSAGES: usize = 8;
+
+/// What the kernel shall mount.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    /// The image: a file or a block device.
+    pub(crate) image: &'a Path,
+    /// Bytes before the image in its file.
+    pub(crate) offset: u64,
+    /// Bytes of the file that belong to the image; `None` for all.
+    pub(crate) size_limit: Option<u64>,
+    /// Extra devices, files or block devices, in the order of the image's device table.
+    pub(crate) devices: &'a [PathBuf],
+    /// Options of Linux: flags of a mount, and the rest for EROFS and security modules.
+    pub(crate) options: &'a [String],
+    /// A loop device is wanted even where Linux could read the file itself.
+    pub(crate) force_loop: bool,
+    /// Unknown options are left out.
+    pub(crate) sloppy: bool,
+    /// The directory to mount on.
+    pub(crate) dir: &'a Path,
+}
+
+/// Why nothing was mounted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A source cannot be used.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The kernel refuses, with its own words where it has any.
+    #[error("{}{}", io::Error::from(*errno), message.as_ref().map_or(String::new(), |text| format!(" ({text})")))]
+    Linux {
+        /// The error's number.
+        errno: Errno,
+        /// What the kernel says besides.
+        message: Option<String>,
+    },
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Self {
+        Self::Linux { errno, message: None }
+    }
+}
+
+impl Error {
+    /// Whether EROFS may take a block device where it refuses this file: kernels before 6.12 do not read files, later
+    /// ones cannot read files of every file system.
+    fn asks_for_block_device(&self) -> bool {
+        matches!(self, Self::Linux { errno: Errno::NOTBLK | Errno::INVAL | Errno::OPNOTSUPP, .. })
+    }
+}
+
+/// Mounts; says how.
+///
+/// # Errors
+/// No loop device stays behind.
+pub(crate) fn mount(request: &Request<'_>) -> Result<&'static str, Error> {
+    let image = Source::of(request.image)?;
+    let devices = request.devices.iter().map(|path| Source::of(path)).collect::<io::Result<Vec<_>>>()?;
+    let part = request.offset != 0 || request.size_limit.is_some();
+    let paths = || devices.iter().map(|device| device.path.as_path());
+    let all_are_blocks = image.is_block && devices.iter().all(|device| device.is_block);
+    if all_are_blocks && !part {
+        mount_sources(request, &image.path, paths())?;
+        return Ok("from a block device");
+    }
+    // EROFS reads regular files without loop devices if all of its sources are files.
+    let all_are_files = !image.is_block && devices.iter().all(|device| !device.is_block);
+    let mut refusal = None;
+    if all_are_files && !part && !request.force_loop {
+        match mount_sources(request, &image.path, paths()) {
+            Ok(()) => return Ok("from a file"),
+            Err(error) if error.asks_for_block_device() => refusal = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    // The first refusal tells more than a lack of loop devices.
+    let (image, devices) = attach(request, &image, &devices).map_err(|e| refusal.unwrap_or(e.into()))?;
+    mount_sources(request, image.path(), devices.iter().map(Backing::path))?;
+    Ok("from a loop device")
+}
+
+/// Loop devices for all sources that are not block devices already.
+fn attach(request: &Request<'_>, image: &Source, devices: &[Source]) -> io::Result<(Backing, Vec<Backing>)> {
+    let attach = |source: &Source, offset: u64, limit: Option<u64>| -> io::Result<Backing> {
+        if source.is_block && offset == 0 && limit.is_none() {
+            return Ok(Backing::Block(source.path.clone()));
+        }
+        Ok(Backing::Loop(LoopDevice::attach(&source.path, offset, limit)?))
+    };
+    let image = attach(image, request.offset, request.size_limit)?;
+    let devices = devices.iter().map(|device| attach(device, 0, None));
+    Ok((image, devices.collect::<io::Result<_>>()?))
+}
+
+/// Changes the flags and options of what is mounted on the directory.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn remount(dir: &Path, options: &[String]) -> Result<(), Error> {
+    let (flags, rest) = Flags::split(options);
+    let mut mount_flags = MountFlags::RDONLY;
+    for (attribute, flag) in [
+        (MountAttrFlags::MOUNT_ATTR_NOSUID, MountFlags::NOSUID),
+        (MountAttrFlags::MOUNT_ATTR_NODEV, MountFlags::NODEV),
+        (MountAttrFlags::MOUNT_ATTR_NOEXEC, MountFlags::NOEXEC),
+        (MountAttrFlags::MOUNT_ATTR_NOATIME, MountFlags::NOATIME),
+        (MountAttrFlags::MOUNT_ATTR_NODIRATIME, MountFlags::NODIRATIME),
+        (MountAttrFlags::MOUNT_ATTR_STRICTATIME, MountFlags::STRICTATIME),
+        (MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, MountFlags::NOSYMFOLLOW),
+    ] {
+        mount_flags.set(flag, flags.attributes.contains(attribute));
+    }
+    Ok(mount::mount_remount(dir, mount_flags, rest.join(",").as_str())?)
+}
+
+/// An image or extra device.
+struct Source {
+    path: PathBuf,
+    is_block: bool,
+}
+
+impl Source {
+    fn of(path: &Path) -> io::Result<Self> {
+        let name = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        // The kernel shows the path in its table of mounts.
+        let path = std::fs::canonicalize(path).map_err(name)?;
+        let is_block = std::fs::metadata(&path).map_err(name)?.file_type().is_block_device();
+        Ok(Self { path, is_block })
+    }
+}
+
+/// What EROFS is given in place of a source.
+enum Backing {
+    Block(PathBuf),
+    Loop(LoopDevice),
+}
+
+impl Backing {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Block(path) => path,
+            Self::Loop(device) => device.path(),
+        }
+    }
+}
+
+/// Mounts `image`, which the kernel opens by its path, as all of `devices`.
+fn mount_sources<'a>(
+    request: &Request<'_>,
+    image: &Path,
+    devices: impl Iterator<Item = &'a Path>,
+) -> Result<(), Error> {
+    let (flags, options) = Flags::split(request.options);
+    let context = mount::fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let explain = |errno| explained(&context, errno);
+    mount::fsconfig_set_string(&context, "source", image).map_err(explain)?;
+    mount::fsconfig_set_flag(&context, "ro").map_err(explain)?;
+    for device in devices {
+        mount::fsconfig_set_string(&context, "device", device).map_err(explain)?;
+    }
+    for option in options {
+        let set = match option.split_once('=') {
+            Some((name, value)) => mount::fsconfig_set_string(&context, name, unquoted(value)),
+            None => mount::fsconfig_set_flag(&context, option),
+        };
+        match set {
+            Err(Errno::INVAL) if request.sloppy => {}
+            set => set.map_err(explain)?,
+        }
+    }
+    mount::fsconfig_create(&context).map_err(explain)?;
+    let mounted =
+        mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags.attributes).map_err(explain)?;
+    let how = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
+    mount::move_mount(mounted.as_fd(), "", CWD, request.dir, how)?;
+    if let Some(propagation) = flags.propagation {
+        mount::mount_change(request.dir, propagation)?;
+    }
+    Ok(())
+}
+
+/// The kernel's error, with the last message that it left in `context` (each read(2) gives one, such as
+/// "e erofs: Unknown parameter 'x'").
+fn explained(context: &OwnedFd, errno: Errno) -> Error {
+    let mut buffer = [0; MESSAGE];
+    let mut message = None;
+    for _ in 0..MESSAGES {
+        let Ok(len @ 1..) = rustix::io::read(context, &mut buffer) else { break };
+        let text = String::from_utf8_lossy(buffer.get(..len).unwrap_or_default()).into_owned();
+        if let Some(error) = text.strip_prefix("e ") {
+            message = Some(error.trim_end().to_owned());
+        }
+    }
+    Error::Linux { errno, message }
+}
+
+/// `"a,b"` without its quotation marks, which only keep the comma from ending an option.
+fn unquoted(value: &str) -> &str {
+    value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value)
+}

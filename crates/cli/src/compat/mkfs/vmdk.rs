@@ -1,0 +1,101 @@
+//! `--vmdk-desc`: a descriptor by which VMware, and other virtual machine monitors, take the image and its extra
+//! devices, in this order, as one disk (VMware's "Virtual Disk Format", twoGbMaxExtentFlat).
+
+use std::io::{self, Write};
+
+use ferofs::read::Image;
+
+use crate::cmd::image::ImageArgs;
+
+/// Bytes of a sector of the disk.
+const SECTOR: u64 = 512;
+/// Sectors of an extent, at most: 2 GiB. Larger files become several extents.
+const MOST: u64 = (2 << 30) / SECTOR;
+/// The disk's nominal geometry. Nobody addresses by it, but it must cover all sectors.
+const HEADS: u64 = 16;
+const SECTORS_PER_TRACK: u64 = 63;
+
+/// Writes the descriptor of `image`, which is in `files`: the primary device's file, then those of extra devices.
+pub(super) fn write(image: &Image, files: &ImageArgs, out: &mut dyn Write) -> io::Result<()> {
+    let sb = image.superblock();
+    let sectors = |blocks: u64| blocks.saturating_mul(sb.block_size.bytes64()) / SECTOR;
+    let mut extents = vec![(&files.path, files.offset / SECTOR, sectors(sb.blocks))];
+    for (device, path) in image.device_slots().iter().zip(&files.devices) {
+        extents.push((path, 0, sectors(device.blocks)));
+    }
+    // The disk's identity follows from the image's: the words of the UUID, XORed, as erofs-utils make it.
+    let words = sb.uuid.chunks_exact(4).map(|word| {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(word);
+        u32::from_le_bytes(bytes)
+    });
+    let id = words.fold(0, std::ops::BitXor::bitxor);
+    write!(out, "# Disk DescriptorFile\nversion=1\nCID={id:x}\nparentCID=ffffffff\n")?;
+    write!(out, "createType=\"twoGbMaxExtentFlat\"\n\n# Extent description\n")?;
+    let mut total = 0u64;
+    for (path, mut start, sectors) in extents {
+        let mut rest = sectors;
+        while rest > 0 {
+            let count = rest.min(MOST);
+            writeln!(out, "RW {count} FLAT \"{}\" {start}", path.display())?;
+            start = start.saturating_add(count);
+            rest -= count;
+        }
+        total = total.saturating_add(sectors);
+    }
+    let cylinders = total.div_ceil(HEADS * SECTORS_PER_TRACK);
+    write!(
+        out,
+        "\n# The Disk Data Base\n#DDB\n\nddb.virtualHWVersion = \"4\"\nddb.geometry.cylinders = \"{cylinders}\"\n\
+         ddb.geometry.heads = \"{HEADS}\"\nddb.geometry.sectors = \"{SECTORS_PER_TRACK}\"\nddb.adapterType = \"ide\"\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What mkfs.erofs 1.9.4 writes for the same images, but for the first extent, which is as long as our image.
+    #[test]
+    fn large_devices_become_extents_of_two_gigabytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = dir.path().join("a.tar");
+        let mut header = [0u8; 512];
+        header[..1].copy_from_slice(b"f");
+        header[100..107].copy_from_slice(b"0000644");
+        header[124..135].copy_from_slice(b"50000000000"); // 5 GiB, octal
+        header[148..156].copy_from_slice(b"        ");
+        header[156] = b'0';
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        std::fs::write(&archive, header).unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&archive)
+            .unwrap()
+            .set_len(512 + (5 << 30) + 1024)
+            .unwrap();
+        let mut options = ferofs::build::Options::new(&archive);
+        options.input = ferofs::build::Input::Archive;
+        options.source_data = ferofs::build::SourceData::Referred;
+        options.block_size = ferofs::build::BlockSize::from_bytes(512).unwrap();
+        options.uuid = Some(*b"\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff\x0f");
+        let path = dir.path().join("a.erofs");
+        ferofs::build::build(&options, &path).unwrap();
+        let files = ImageArgs { path, offset: 0, devices: vec![archive], work_limit: 1 };
+        let image = files.open().unwrap();
+        let mut text = Vec::new();
+        write(&image, &files, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap().replace(dir.path().to_str().unwrap(), "");
+        let first = image.superblock().blocks;
+        let wanted = format!(
+            "# Disk DescriptorFile\nversion=1\nCID=f000000\nparentCID=ffffffff\ncreateType=\"twoGbMaxExtentFlat\"\n\n\
+             # Extent description\nRW {first} FLAT \"/a.erofs\" 0\nRW 4194304 FLAT \"/a.tar\" 0\n\
+             RW 4194304 FLAT \"/a.tar\" 4194304\nRW 2097155 FLAT \"/a.tar\" 8388608\n\n\
+             # The Disk Data Base\n#DDB\n\nddb.virtualHWVersion = \"4\"\nddb.geometry.cylinders = \"10403\"\n\
+             ddb.geometry.heads = \"16\"\nddb.geometry.sectors = \"63\"\nddb.adapterType = \"ide\"\n"
+        );
+        assert_eq!(text, wanted);
+    }
+}

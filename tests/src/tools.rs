@@ -1,0 +1,102 @@
+//! Every program that the tests start, and the Debian package that has it.
+//!
+//! One table for both sides: `cargo xtask test` installs what it names, and [`crate::need::tool`] takes no other name. A
+//! test below reads the tests' sources, so that no program is left out.
+
+/// A program, and the package that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tool {
+    /// The file's name, in PATH or a directory of system tools.
+    pub program: &'static str,
+    /// Debian's package.
+    pub package: &'static str,
+}
+
+const fn tool(program: &'static str, package: &'static str) -> Tool {
+    Tool { program, package }
+}
+
+/// What the tests start. Other EROFS tools are not here but with [`EROFS_UTILS`].
+pub const TEST_TOOLS: &[Tool] = &[
+    tool("cc", "gcc"),
+    tool("chromium", "chromium"),
+    tool("cp", "coreutils"),
+    tool("find", "findutils"),
+    tool("findmnt", "util-linux"),
+    tool("fusermount3", "fuse3"),
+    tool("gzip", "gzip"),
+    tool("ln", "coreutils"),
+    tool("losetup", "mount"),
+    tool("make", "make"),
+    tool("mount", "mount"),
+    tool("mount.fuse3", "fuse3"),
+    tool("prlimit", "util-linux"),
+    tool("script", "bsdutils"),
+    tool("setpriv", "util-linux"),
+    tool("sh", "dash"),
+    tool("sleep", "coreutils"),
+    tool("strace", "strace"),
+    tool("tar", "tar"),
+    tool("timeout", "coreutils"),
+    tool("unshare", "util-linux"),
+    tool("xz", "xz-utils"),
+    tool("zstd", "zstd"),
+    tool("mkfs.erofs", EROFS_UTILS),
+    tool("fsck.erofs", EROFS_UTILS),
+];
+
+/// The package of the other EROFS tools.
+pub const EROFS_UTILS: &str = "erofs-utils";
+
+/// Whether the table has `program`.
+pub fn is_known(program: &str) -> bool {
+    TEST_TOOLS.iter().any(|tool| tool.program == program)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// What stands before the name of a program, in quotation marks, where one is started or asked for.
+    const STARTS: [&str; 5] =
+        ["Run::new(\"", "Run::limited(\"", "Command::new(\"", "need::tool(\"", "programs(\""];
+
+    fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn every_program_that_a_test_starts_is_in_the_table() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut files = Vec::new();
+        for dir in ["src", "tests"] {
+            sources(&root.join(dir), &mut files);
+        }
+        files.retain(|file| !file.ends_with("src/tools.rs"));
+        let mut count = 0;
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            for start in STARTS {
+                for rest in text.split(start).skip(1) {
+                    let program = rest.split('"').next().unwrap();
+                    // Scripts and programs that a test makes have a path.
+                    if !program.contains('/') && program != "." {
+                        assert!(is_known(program), "{}: {program}", file.display());
+                        count += 1;
+                    }
+                }
+            }
+        }
+        assert!(count > 20, "{count}: the sources are read in the wrong place");
+    }
+}

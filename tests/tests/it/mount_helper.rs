@@ -1,0 +1,162 @@
+//! Installed as `/sbin/mount.erofs`, ferofs is what mount(8) starts for `-t erofs`. Each test runs in mount and process
+//! namespaces of its own, where a directory with that link covers /sbin, under a limit of time: processes that start each
+//! other for ever end with the namespace, and this machine's own /sbin stays as it is.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Outcome, Run, ferofs, need};
+
+/// Far above the time that a few mounts take. Mounting without end takes as long.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Directory with images `plain.erofs`, `behind.img` (the same image behind 1 MiB) and `index.erofs` with its extra
+/// device `data.img`, all of a tree with a file `hello`; `links/mount.erofs`; and the directory `mnt`.
+struct Images(tempfile::TempDir);
+
+impl Images {
+    fn new() -> Self {
+        let images = Self(ferofs_tests::scratch());
+        for dir in ["tree", "links", "mnt"] {
+            std::fs::create_dir(images.path(dir)).unwrap();
+        }
+        std::fs::write(images.path("tree/hello"), "hello, world\n".repeat(1000)).unwrap();
+        std::os::unix::fs::symlink(ferofs_path(), images.path("links/mount.erofs")).unwrap();
+        let build = || ferofs().arg("build").arg(images.path("tree"));
+        build().arg(images.path("plain.erofs")).run().success();
+        let mut behind = vec![0; 1 << 20];
+        behind.extend(std::fs::read(images.path("plain.erofs")).unwrap());
+        std::fs::write(images.path("behind.img"), behind).unwrap();
+        let mkfs = images.path("links/mkfs.erofs");
+        std::os::unix::fs::symlink(ferofs_path(), &mkfs).unwrap();
+        let mut blob = std::ffi::OsString::from("--blobdev=");
+        blob.push(images.path("data.img"));
+        let index = Run::new(&mkfs).arg("--quiet").arg("--chunksize=4096").arg(blob);
+        index.arg(images.path("index.erofs")).arg(images.path("tree")).run().success();
+        images
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a script of sh(1) in the directory, with `links` over /sbin.
+    fn run(&self, script: &str) -> Outcome {
+        // The real directory: /sbin is often a link.
+        let script = format!(
+            "cd '{}'\nmount --bind links \"$(readlink -f /sbin)\"\n{script}",
+            self.0.path().display()
+        );
+        let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+        let run = Run::limited("unshare", None, LIMIT).args(namespaces);
+        run.args(["sh", "-eu", "-c"]).arg(script).try_run().unwrap()
+    }
+
+    /// The type and options of the mount that `mount` with these words makes, which shows the tree and goes with
+    /// umount(8), together with its loop devices.
+    #[track_caller]
+    fn mounted(&self, mount: &str) -> String {
+        let script = format!(
+            "{mount}\ncmp tree/hello mnt/hello\n\
+             grep \" $PWD/mnt \" /proc/self/mountinfo | sed 's/^[^/]*[^ ]* [^ ]* //'\numount mnt"
+        );
+        let outcome = self.run(&script).success();
+        assert_eq!(self.loops(), Vec::<PathBuf>::new(), "{mount}");
+        String::from_utf8(outcome.stdout).unwrap()
+    }
+
+    /// Loop devices on files of this directory.
+    fn loops(&self) -> Vec<PathBuf> {
+        let devices = std::fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap().path());
+        let backing = |device: &PathBuf| std::fs::read_to_string(device.join("loop/backing_file"));
+        devices
+            .filter(|device| backing(device).is_ok_and(|file| Path::new(&file).starts_with(self.0.path())))
+            .collect()
+    }
+}
+
+fn possible(what: &str) -> bool {
+    need::kernel_erofs(what) && need::tool("unshare", what).is_some() && need::tool("mount", what).is_some()
+}
+
+#[test]
+fn mount_starts_the_helper_once() {
+    if !possible("mount.erofs for mount(8)") {
+        return;
+    }
+    let images = Images::new();
+    for options in [
+        "",
+        "-v -n",
+        "-o defaults",
+        "-o loop",
+        "-o ro,nofail,noauto,_netdev,x-systemd.automount,X-note,comment=none",
+        "-o 'context=\"system_u:object_r:tmp_t:s0:c1,c2\"'",
+        "-o acl,cache_strategy=disabled",
+        "-N /proc/self/ns/mnt",
+    ] {
+        let mounted = images.mounted(&format!("mount -t erofs {options} $PWD/plain.erofs $PWD/mnt"));
+        assert!(mounted.contains(" - erofs "), "{options}: {mounted}");
+    }
+    let restricted = images.mounted("mount -t erofs -o user,noatime plain.erofs mnt");
+    assert!(restricted.starts_with("ro,nosuid,nodev,noexec,noatime"), "{restricted}");
+    let behind = images.mounted("mount -t erofs -o loop,offset=1MiB behind.img mnt");
+    assert!(behind.contains(" - erofs /dev/loop"), "{behind}");
+    let index = images.mounted("mount -t erofs -o device=data.img index.erofs mnt");
+    assert!(index.contains(" - erofs "), "{index}");
+    let remounted = images.mounted("mount -t erofs plain.erofs mnt; mount -o remount,noexec mnt");
+    assert!(remounted.starts_with("ro,noexec"), "{remounted}");
+    let table =
+        "printf '%s %s erofs ro,user,nofail 0 0\\n' $PWD/plain.erofs $PWD/mnt > fstab; mount -T fstab mnt";
+    assert!(images.mounted(table).contains(" - erofs "));
+}
+
+#[test]
+fn fuse_is_a_subtype_for_mount() {
+    if !(possible("mount.erofs for mount(8)") && need::fuse("mount.erofs for mount(8)")) {
+        return;
+    }
+    let images = Images::new();
+    for kind in ["erofs.fuse", "erofs.ferofs"] {
+        let mounted = images.mounted(&format!("mount -t {kind} plain.erofs mnt"));
+        assert!(mounted.contains(" - fuse"), "{mounted}");
+    }
+}
+
+#[test]
+fn the_helper_makes_its_own_loop_devices() {
+    if !possible("loop devices") {
+        return;
+    }
+    let images = Images::new();
+    let helper = |line: &str| images.mounted(&format!("/sbin/mount.erofs {line}"));
+    let size = std::fs::metadata(images.path("plain.erofs")).unwrap().len();
+    for line in [
+        "plain.erofs mnt -o rw,loop",
+        "behind.img mnt -o offset=1M",
+        &format!("behind.img mnt -t erofs -o offset=1048576,sizelimit={size}"),
+        "index.erofs mnt -o loop,device=data.img",
+    ] {
+        let mounted = helper(line);
+        assert!(mounted.contains(" - erofs /dev/loop"), "{line}: {mounted}");
+    }
+    assert!(helper("-o device=data.img index.erofs mnt").contains(" - erofs "));
+}
+
+#[test]
+fn the_helper_fakes_and_refuses() {
+    if !possible("mount.erofs for mount(8)") {
+        return;
+    }
+    let images = Images::new();
+    let run = |script: &str| images.run(&format!("{script}\n! grep -q \" $PWD/mnt \" /proc/self/mountinfo"));
+    run("mount -f -t erofs plain.erofs mnt").success();
+    run("! /sbin/mount.erofs -t erofs plain.erofs mnt -o nosuch").success();
+    let refused = images.run("/sbin/mount.erofs -t erofs plain.erofs mnt -o nosuch").failure(1);
+    assert!(refused.stderr.contains("Unknown parameter 'nosuch'"), "{}", refused.stderr);
+    images.run("/sbin/mount.erofs plain.erofs nowhere").failure(1);
+    images.run("/sbin/mount.erofs -t erofs behind.img mnt -o offset=1M,sizelimit=1024").failure(1);
+    assert!(images.mounted("/sbin/mount.erofs -s plain.erofs mnt -o nosuch").contains(" - erofs "));
+    assert_eq!(images.loops(), Vec::<PathBuf>::new());
+}
