@@ -1,9 +1,11 @@
 //! Exit codes, and the one line that a failure prints.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs::escape::Escaped;
 
@@ -17,6 +19,9 @@ pub(crate) const OUTPUT_FAILURE: u8 = 2;
 
 /// What a shell says of a program that SIGPIPE ended: the reader of the output went away, as `head` does.
 const BROKEN_PIPE: u8 = 128 + 13;
+
+/// A defect of this program: a thread panicked. It is what Rust programs exit with then.
+const INTERNAL: u8 = 101;
 
 /// Wrong usage, of programs that check file systems: see fsck(8).
 const FSCK_USAGE: u8 = 16;
@@ -102,6 +107,32 @@ impl<T> About<T> for ferofs::Result<T> {
     }
 }
 
+/// Runs a command. A panic on any of its threads prints one line, and ends it with [`INTERNAL`].
+pub(crate) fn guard(command: impl FnOnce() -> ExitCode) -> ExitCode {
+    // A thread that waits for one that panicked may panic in its turn: the first line says where it began.
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    panic::set_hook(Box::new(|info| {
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            // Not `eprintln`, which panics when standard error is closed.
+            let _ = writeln!(io::stderr(), "ferofs: {}", internal_error(info));
+        }
+    }));
+    // Nothing of the command is used after a panic.
+    panic::catch_unwind(AssertUnwindSafe(command)).unwrap_or(ExitCode::from(INTERNAL))
+}
+
+/// What is said of a panic: where it was, and its message in one line.
+fn internal_error(info: &PanicHookInfo<'_>) -> String {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let message = text.unwrap_or("no message").lines().collect::<Vec<_>>().join(" ");
+    match info.location() {
+        Some(place) => format!("internal error: {place}: {message}"),
+        None => format!("internal error: {message}"),
+    }
+}
+
 /// Prints a failure's line and gives the process its exit code. A broken pipe is quiet.
 pub(crate) fn finish(outcome: Outcome) -> ExitCode {
     match outcome {
@@ -111,5 +142,22 @@ pub(crate) fn finish(outcome: Outcome) -> ExitCode {
             message!("{failure}");
             failure.code.into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_on_any_thread_is_an_exit_code() {
+        let code = guard(|| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| panic!("a worker"));
+            });
+            ExitCode::SUCCESS
+        });
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(INTERNAL)));
+        assert_eq!(format!("{:?}", guard(|| ExitCode::SUCCESS)), format!("{:?}", ExitCode::SUCCESS));
     }
 }

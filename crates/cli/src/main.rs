@@ -30,6 +30,10 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    exit::guard(run)
+}
+
+fn run() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let front_end = args.first().and_then(|name| compat::front_end(name));
     exit::finish(match front_end {

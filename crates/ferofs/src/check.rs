@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::read::Image;
+use crate::threads::start;
 use crate::walk::Walked;
 use claims::Claims;
 use content::{BUFFER_SIZE, Work};
@@ -106,15 +107,14 @@ pub fn check(image: &Image, options: &Options) -> Result<Report> {
     let works: Queue<Work> = Queue::new(QUEUE);
     checker.superblock();
     let inodes = std::thread::scope(|scope| {
-        for _ in 0..workers.map_or(1, NonZeroUsize::get) {
-            scope.spawn(|| {
-                let mut buffer = vec![0; BUFFER_SIZE];
-                works.serve(|work| checker.examine(work, &works, &mut buffer));
-            });
-        }
+        let serve = || {
+            let mut buffer = vec![0; BUFFER_SIZE];
+            works.serve(|work| checker.examine(work, &works, &mut buffer));
+        };
+        start(scope, workers.map_or(1, NonZeroUsize::get), || serve)?;
         let closing = Closing(&works);
-        Walk::new(&checker, closing.0).run()
-    });
+        Ok::<_, Error>(Walk::new(&checker, closing.0).run())
+    })?;
     let conflicts = checker.claims().conflicts();
     if !conflicts.is_empty() {
         checker.name_owners(&conflicts);

@@ -232,6 +232,19 @@ impl Error {
         matches!(self, Self::Interrupted | Self::Limit { .. })
     }
 
+    /// Whether a source's file could not be opened or read. It is asked of errors of reading a source only: errors of
+    /// writing have the same form.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        match self {
+            Self::Io { .. } => true,
+            // A file of an image that is damaged, or that the image's medium does not give.
+            Self::InSource { source, .. } => {
+                matches!(**source, Self::Io { .. } | Self::Corrupt(_) | Self::Unsupported(_))
+            }
+            _ => false,
+        }
+    }
+
     /// The broken rule, when the image is to blame.
     #[must_use]
     pub const fn corruption(&self) -> Option<&Corruption> {

@@ -26,6 +26,7 @@ use crossbeam_channel::bounded;
 
 use crate::error::{Error, Result};
 use crate::read::{Image, Inode, Nid};
+use crate::threads::{catch, pass_on, start};
 use beneath::{FileId, Target};
 use make::Worker;
 use schedule::{Item, Schedule};
@@ -121,7 +122,7 @@ pub type Complain<'a> = &'a (dyn Fn(&Path, &Error) + Sync);
 /// `complain` is told of each file that fails; the others go on. A file whose content fails keeps what came before.
 ///
 /// # Errors
-/// [`Error::Io`] for the target itself, [`Error::Interrupted`], [`Error::Limit`].
+/// [`Error::Io`] for the target itself or when the system gives no thread, [`Error::Interrupted`], [`Error::Limit`].
 pub fn extract(
     image: &Image,
     from: &Inode,
@@ -144,13 +145,14 @@ pub fn extract(
         stopped: OnceLock::new(),
         foreign_xattrs: AtomicBool::new(false),
         made: Mutex::default(),
+        broken: AtomicBool::new(false),
     };
     match file {
         Some(name) => {
             let file = File { name: name.to_owned(), inode: from.clone(), first: None };
-            job.with_workers(|schedule| job.hand_out(schedule, Item { dir: Path::new("").into(), file }));
+            job.with_workers(|schedule| job.hand_out(schedule, Item { dir: Path::new("").into(), file }))?;
         }
-        None => job.run(from),
+        None => job.run(from)?,
     }
     if options.cancel.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
@@ -185,6 +187,8 @@ struct Extraction<'a> {
     foreign_xattrs: AtomicBool,
     /// What inodes of several names became.
     made: Mutex<HashSet<(Nid, FileId)>>,
+    /// A thread panicked: the others stop.
+    broken: AtomicBool,
 }
 
 /// What waits until everything else is there.
@@ -219,27 +223,39 @@ impl Extraction<'_> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&(nid, file))
     }
 
-    fn run(&self, from: &Inode) {
+    fn run(&self, from: &Inode) -> Result<()> {
         let mut walk = Walk::new(self.image, from, &self.options.select);
         let mut waiting = Waiting::default();
-        self.with_workers(|schedule| self.walk(&mut walk, schedule, &mut waiting));
+        self.with_workers(|schedule| self.walk(&mut walk, schedule, &mut waiting))?;
         self.finish(&walk, &waiting);
+        Ok(())
     }
 
-    /// Lets workers do what `feed` hands out.
-    fn with_workers(&self, feed: impl FnOnce(&mut Schedule<'_>)) {
+    /// Lets workers do what `feed` hands out. A panic of one goes on in this thread.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system gives no thread.
+    fn with_workers(&self, feed: impl FnOnce(&mut Schedule<'_>)) -> Result<()> {
         let workers = self.options.workers.or_else(|| std::thread::available_parallelism().ok());
         let (sender, receiver) = bounded(QUEUE);
+        let serve = |receiver| {
+            let served = catch(|| Worker::new(self).serve(receiver));
+            self.broken.fetch_or(served.is_err(), Ordering::Relaxed);
+            served
+        };
         std::thread::scope(|scope| {
-            for _ in 0..workers.map_or(1, NonZeroUsize::get) {
-                let receiver = receiver.clone();
-                scope.spawn(|| Worker::new(self).serve(receiver));
-            }
+            let count = workers.map_or(1, NonZeroUsize::get);
+            let threads = start(scope, count, || {
+                let (serve, receiver) = (&serve, receiver.clone());
+                move || serve(receiver)
+            })?;
             drop(receiver);
             let mut schedule = Schedule::new(self.image, sender);
             feed(&mut schedule);
             schedule.finish();
-        });
+            threads.into_iter().for_each(|thread| pass_on(pass_on(thread.join())));
+            Ok(())
+        })
     }
 
     fn walk(&self, walk: &mut Walk<'_>, schedule: &mut Schedule<'_>, waiting: &mut Waiting) {
@@ -331,7 +347,8 @@ impl Extraction<'_> {
 
     /// Whether nothing more is to be made.
     fn is_stopped(&self) -> bool {
-        self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
+        let broken = self.broken.load(Ordering::Relaxed);
+        broken || self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
     }
 
     /// Counts the work of making a name whose directory's path is `dir`: about 10 us, and 0.1 us for each step down.

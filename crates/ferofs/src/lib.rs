@@ -22,9 +22,12 @@ pub mod error;
 pub mod escape;
 pub mod extract;
 pub mod inspect;
+mod new_file;
 pub mod patch;
 pub mod read;
 mod sparse;
+mod threads;
 mod walk;
 
 pub use error::{Corruption, Error, Left, Result};
+pub use new_file::NewFile;

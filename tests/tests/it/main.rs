@@ -7,6 +7,7 @@
 //! - `daemon`: who may start it, what it tells, what it endures.
 //! - `threads`: any number of workers makes the same bits.
 //! - `cli`: options, exit codes, errors, and what is left behind after them.
+//! - `failures`: the system gives no threads, no attributes, no bytes.
 //! - `corrupt`: damaged images give one clear line, and never a panic, a hang, or a hunger for memory.
 //! - `forged`: images that lie in one place; `check` finds each lie (`forge` tells them).
 //! - `archive`: images as tar archives, and sidecar files.
@@ -38,6 +39,7 @@ mod daemon;
 mod docs;
 mod engine;
 mod extract;
+mod failures;
 mod forge;
 mod forged;
 mod fuse;

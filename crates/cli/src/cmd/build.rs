@@ -250,7 +250,10 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
     let summary = result.map_err(Failure::from_named)?;
     let hidden = |warning: &&Warning| {
         voice.hide_archive_ends
-            && matches!(warning, Warning::NoEndOfArchive { .. } | Warning::LoneZeroBlock { .. })
+            && matches!(
+                warning,
+                Warning::NoEndOfArchive { .. } | Warning::LoneZeroBlock { .. } | Warning::EmptyArchive { .. }
+            )
     };
     for warning in summary.warnings.iter().filter(|warning| !hidden(warning)) {
         message!("{warning}");
@@ -283,7 +286,7 @@ impl Args {
             Some(SourceKind::Tar) => Input::Archive,
             Some(SourceKind::Oci) => Input::Oci,
             Some(SourceKind::Erofs) => Input::Image,
-            None => Input::detect(source),
+            None => Input::detect(source).map_err(Failure::from_named)?,
         };
         if options.input == Input::Directory
             && let Some(second) = upper.first()

@@ -18,7 +18,7 @@ impl Display {
     pub(crate) fn start(show: impl Fn(&ProgressBar) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
+        let draw = move || {
             let bar = ProgressBar::new_spinner();
             while !stopped.load(Ordering::Relaxed) {
                 show(&bar);
@@ -26,8 +26,10 @@ impl Display {
                 std::thread::park_timeout(Duration::from_millis(100));
             }
             bar.finish_and_clear();
-        });
-        Self { stop, thread: Some(thread) }
+        };
+        // Without a thread nothing is drawn.
+        let thread = std::thread::Builder::new().spawn(draw).ok();
+        Self { stop, thread }
     }
 }
 

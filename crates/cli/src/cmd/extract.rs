@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use ferofs::Error;
 use ferofs::extract::{Existing, Options, Selection, extract, write_tar};
 use ferofs::read::{Image, Inode, Nid};
+use ferofs::{Error, NewFile};
 use indicatif::HumanBytes;
 
 use super::display::Display;
@@ -151,20 +151,25 @@ fn execute_tar(
     options: &Options,
     quiet: bool,
 ) -> Outcome {
-    let out: Box<dyn Write> = if archive == Path::new("-") {
-        // Chunks are large already: no lock, and no buffer that looks for line ends.
-        Box::new(File::from(std::io::stdout().as_fd().try_clone_to_owned()?))
-    } else {
-        Box::new(File::create(archive).map_err(|e| Failure::about(archive, e))?)
-    };
     super::cancel_on_signals(&options.cancel)?;
-    let display = display(image, options, quiet);
-    let result = write_tar(image, from, file, out, options, &|path, error| complain(name, path, error));
-    drop(display);
-    let summary = result.map_err(|error| {
-        let is_output = archive == Path::new("-") && error.corruption().is_none();
-        Failure::about(archive, error).with_code(if is_output { OUTPUT_FAILURE } else { FAILURE })
-    })?;
+    let to_stdout = archive == Path::new("-");
+    let write = |out: &mut dyn Write| {
+        let _display = display(image, options, quiet);
+        let summary = write_tar(image, from, file, out, options, &|path, error| complain(name, path, error));
+        summary.map_err(|error| {
+            let is_output = to_stdout && error.corruption().is_none();
+            Failure::about(archive, error).with_code(if is_output { OUTPUT_FAILURE } else { FAILURE })
+        })
+    };
+    let summary = if to_stdout {
+        // Chunks are large already: no lock, and no buffer that looks for line ends.
+        write(&mut File::from(std::io::stdout().as_fd().try_clone_to_owned()?))?
+    } else {
+        let mut out = NewFile::create(archive).map_err(Failure::from_named)?;
+        let summary = write(&mut out)?;
+        out.finish().map_err(Failure::from_named)?;
+        summary
+    };
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
 }
 

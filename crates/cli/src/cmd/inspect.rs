@@ -6,6 +6,7 @@ mod report;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use ferofs::NewFile;
 use ferofs::inspect::{Options, block_owners, inspect};
 use ferofs::read::{DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
 use serde_json::{Value, json};
@@ -66,8 +67,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         match &args.html {
             Some(target) => {
                 let page = html::page(subject, &image, &inspection);
-                std::fs::write(target, page)
-                    .map_err(|error| Failure::from_named(ferofs::Error::io("write", target, error)))?;
+                let mut file = NewFile::create(target).map_err(Failure::from_named)?;
+                file.write_all(page.as_ref()).map_err(|error| Failure::about(target, error))?;
+                file.finish().map_err(Failure::from_named)?;
             }
             None if args.json => writeln!(out, "{}", json_text(&report::to_json(&image, &inspection)))?,
             None => report::write(&image, &inspection, &mut out)?,

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
+use std::thread::Builder;
 
 use ferofs::read::{Image, LowMemory, OpenOptions, PressureFile};
 use ferofs_fuse::{MountOptions, Sandbox};
@@ -282,7 +283,8 @@ fn serve(args: &Args, sorted: Sorted, daemon: bool) -> Outcome {
     }
     let waiting = signals.handle();
     let keepers_input = keeper.stdin.take();
-    let stop = std::thread::spawn(move || stop_on_signals(signals, keepers_input));
+    // When there is no thread, the end of its input makes the keeper unmount.
+    let stop = Builder::new().spawn(move || stop_on_signals(signals, keepers_input))?;
     let served = args.open(files, memory_files, &open_options).and_then(|(image, recording)| {
         if let Some(log) = log {
             rustix::stdio::dup2_stderr(&log).map_err(io::Error::from)?;

@@ -280,7 +280,7 @@ impl HowArgs {
     fn options(&self, image: &Path, source: &Path) -> Result<CreateOptions, Failure> {
         let mut options = CreateOptions::new(source);
         let new = &mut options.build;
-        new.input = Input::detect(source);
+        new.input = Input::detect(source).map_err(Failure::from_named)?;
         new.workers = self.encoding.workers;
         new.verify = self.verify;
         new.build_time = self.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;

@@ -3,15 +3,14 @@
 //! Android's two forms are those that `mkfs.erofs --fs-config-file` and `--file-contexts` take: one line a name with
 //! owner and mode, and one with a regular expression and its SELinux label. JSON has everything.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ferofs::Error;
 use ferofs::extract::{Complain, Entry, Options, inventory};
 use ferofs::inspect::type_name;
 use ferofs::read::{FileType, Image, Inode, Place};
+use ferofs::{Error, NewFile};
 use serde_json::{Value, json};
 
 use crate::exit::{FAILURE, Failure, Outcome};
@@ -39,7 +38,7 @@ pub(super) fn write(
 ) -> Outcome {
     let form = Form::of(file);
     let failed = |source| Failure::about(file, source);
-    let mut out = BufWriter::new(File::create(file).map_err(failed)?);
+    let mut out = BufWriter::new(NewFile::create(file).map_err(Failure::from_named)?);
     let (mut left_out, mut first) = (0_u64, true);
     let mut visit = |entry: Entry<'_>| {
         let line = match form {
@@ -58,7 +57,8 @@ pub(super) fn write(
     if form == Form::Json {
         out.write_all(if first { b"[]\n" } else { b"\n]\n" }).map_err(failed)?;
     }
-    out.flush().map_err(failed)?;
+    let out = out.into_inner().map_err(|e| failed(e.into_error()))?;
+    out.finish().map_err(Failure::from_named)?;
     if left_out > 0 {
         message!("{}: {left_out} names with white space have no form in it", Escaped::path(file));
     }

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
+use ferofs::NewFile;
 use ferofs::build::{
     BlockSize, ChunkOptions, Exclude, FsConfig, Input, Labels, Options, SourceData, Timestamp, XattrOptions,
     block_size,
@@ -346,9 +347,10 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
             .files(&options, "--block-list-file")
             .map_err(|refusal| Failure::about(&args.image, refusal))?
             .open()?;
-        let list = std::fs::File::create(path).map_err(|e| Failure::about(path, e))?;
-        let mut list = std::io::BufWriter::new(list);
+        let mut list = std::io::BufWriter::new(NewFile::create(path).map_err(Failure::from_named)?);
         block_list::write(&image, &options.target.mount_point, &mut list).about(path)?;
+        let list = list.into_inner().map_err(|e| Failure::about(path, e.into_error()))?;
+        list.finish().map_err(Failure::from_named)?;
     }
     if let Some((path, files, mut file)) = descriptor {
         vmdk::write(&files.open()?, &files, &mut file).map_err(|e| Failure::about(path, e))?;

@@ -2,17 +2,17 @@
 //! digests. Stands between the source's reader and [`super::heads`].
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 
 use ferofs_format::inode::Timestamp;
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::Options;
-use super::content::{Contents, Reader};
+use super::content::{Contents, Origin, Reader};
 use super::fs_config::{FsConfig, capability_xattr};
 use super::labels::Labels;
 use super::tree::{Kind, NodeId, Tree};
+use crate::threads::parallel;
 use crate::{Error, Result};
 
 /// What [`super::Options::target`] says of the place where the image will be mounted.
@@ -94,41 +94,37 @@ fn set_xattr(tree: &mut Tree, id: NodeId, name: &[u8], value: &[u8], path: &[u8]
 fn digest(tree: &mut Tree, options: &Options, contents: &Contents) -> Result<()> {
     let files: Vec<NodeId> =
         tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { .. })).collect();
-    let next = AtomicUsize::new(0);
-    let mut digests = vec![[0; 32]; files.len()];
-    std::thread::scope(|scope| {
-        let (sender, receiver) = mpsc::channel();
-        for _ in 0..options.worker_count() {
-            let (sender, next, files, tree) = (sender.clone(), &next, &files, &*tree);
-            scope.spawn(move || {
-                let mut reader = Reader::new(contents, tree);
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(id) = files.get(number) else { return };
-                    let result = hash(&mut reader, tree, *id, options);
-                    if sender.send((number, result)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        receiver.into_iter().try_for_each(|(number, result)| match result {
-            Ok(digest) => {
-                digests[number] = digest;
-                Ok(())
-            }
-            // The data stage meets it again, and leaves the file out.
-            Err(Error::Io { .. }) if options.skip_unreadable => Ok(()),
-            Err(error) => Err(error),
-        })
-    })?;
+    let shown = &*tree;
+    let digests = parallel(
+        options,
+        files.len(),
+        || Reader::new(contents, shown),
+        |reader, number| match hash(reader, shown, files[number], options) {
+            Err(error) if options.skip_unreadable && error.is_unreadable() => Ok(Err(error)),
+            result => result.map(Ok),
+        },
+    )?;
     for (id, digest) in files.into_iter().zip(digests) {
-        let value = [b"sha256:".as_slice(), &digest].concat();
-        let set = tree.xattrs.add_digest(tree.node(id).xattrs, &value);
-        tree.nodes[id.index()].xattrs = set.map_err(|e| e.of(contents.path(tree, id)))?;
+        match digest {
+            Ok(digest) => {
+                let value = [b"sha256:".as_slice(), &digest].concat();
+                let set = tree.xattrs.add_digest(tree.node(id).xattrs, &value);
+                tree.nodes[id.index()].xattrs = set.map_err(|e| e.of(contents.path(tree, id)))?;
+            }
+            // A later read may succeed, but a file without a digest is not what was asked for: the data stage leaves it out.
+            Err(error) => tree.nodes[id.index()].origin = Origin::Unreadable(errno(&error)),
+        }
     }
     Ok(())
+}
+
+/// The reason why a file could not be read, as far as the system has a number for it.
+fn errno(error: &Error) -> Errno {
+    let number = match error {
+        Error::Io { source, .. } => source.raw_os_error(),
+        _ => None,
+    };
+    number.map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
 fn hash(reader: &mut Reader<'_>, tree: &Tree, id: NodeId, options: &Options) -> Result<[u8; 32]> {

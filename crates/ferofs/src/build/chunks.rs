@@ -8,7 +8,6 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
 use ferofs_format::{BlockAddr, DeviceId, Incompat};
 
@@ -21,6 +20,7 @@ use super::spill::Spill;
 use super::timings::Activity;
 use super::tree::{Kind, NodeId, Tree};
 use super::{Options, Warning};
+use crate::threads::{Workers, with_workers};
 use crate::{Error, Result};
 
 /// How files are cut into chunks.
@@ -153,19 +153,12 @@ impl Stage<'_> {
         let room = self.room;
         let workers = room.options.worker_count();
         let ahead = workers * AHEAD + 2;
-        let (job_tx, job_rx) = bounded::<Batch>(ahead);
-        let (answer_tx, answer_rx) = bounded::<Batch>(ahead);
-        std::thread::scope(|scope| {
-            for _ in 0..workers {
-                let (jobs, answers) = (job_rx.clone(), answer_tx.clone());
-                scope.spawn(move || serve(room, &jobs, &answers));
-            }
-            drop(answer_tx);
-            self.order(ahead, job_tx, &answer_rx)
-        })
+        let reader = || Reader::new(room.contents, room.tree);
+        let serve = |reader: &mut Reader<'_>, batch| serve(room, reader, batch);
+        with_workers(workers, reader, serve, |workers| self.order(ahead, &workers))
     }
 
-    fn order(&mut self, ahead: usize, jobs: Sender<Batch>, answers: &Receiver<Batch>) -> Result<usize> {
+    fn order(&mut self, ahead: usize, workers: &Workers<Batch, Batch>) -> Result<usize> {
         let mut batches = Cutter::new(self.room);
         // Answers by number, from the one that is stored next on.
         let mut waiting: VecDeque<Option<Batch>> = VecDeque::new();
@@ -181,7 +174,7 @@ impl Stage<'_> {
                     hashes: Vec::new(),
                     failures: Vec::new(),
                 };
-                jobs.send(batch).map_err(|_| Error::Interrupted)?;
+                workers.send(batch);
                 waiting.push_back(None);
                 sent += 1;
             }
@@ -191,7 +184,7 @@ impl Stage<'_> {
                 return Ok(peak);
             }
             self.room.options.check_cancelled()?;
-            let Ok(batch) = answers.recv() else { return Err(Error::Interrupted) };
+            let batch = workers.recv()?;
             let place = batch.number - stored;
             waiting[place] = Some(batch);
             while let Some(batch) = waiting.front_mut().and_then(Option::take) {
@@ -213,7 +206,7 @@ impl Stage<'_> {
                 self.finish_file()?;
             }
             if let Some((_, error)) = failures.next_if(|(failed, _)| *failed == number) {
-                if !self.room.options.skip_unreadable {
+                if !self.room.options.skip_unreadable || !error.is_unreadable() {
                     return Err(error);
                 }
                 if !self.is_skipped(slice.node) {
@@ -314,18 +307,13 @@ impl<'a> Cutter<'a> {
     }
 }
 
-fn serve(room: Room<'_>, jobs: &Receiver<Batch>, answers: &Sender<Batch>) {
-    let mut reader = Reader::new(room.contents, room.tree);
-    for mut batch in jobs {
-        for number in 0..batch.slices.len() {
-            if let Err(error) = read(room, &mut reader, batch.slices[number], &mut batch) {
-                batch.failures.push((number, error));
-            }
-        }
-        if answers.send(batch).is_err() {
-            return;
+fn serve(room: Room<'_>, reader: &mut Reader<'_>, mut batch: Batch) -> Batch {
+    for number in 0..batch.slices.len() {
+        if let Err(error) = read(room, reader, batch.slices[number], &mut batch) {
+            batch.failures.push((number, error));
         }
     }
+    batch
 }
 
 fn read(room: Room<'_>, reader: &mut Reader<'_>, slice: Slice, batch: &mut Batch) -> Result<()> {

@@ -4,15 +4,14 @@
 //! Stands before [`super::feed`], which leaves out the clones. For small files see [`super::twins`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 
 use super::Options;
 use super::content::Reader;
 use super::segment::{SEGMENT, Shop};
 use super::timings::Activity;
 use super::tree::NodeId;
-use crate::{Error, Result};
+use crate::Result;
+use crate::threads::parallel;
 
 /// Bytes of a sample, and what is read at once.
 const SAMPLE: u64 = 64 << 10;
@@ -63,37 +62,21 @@ fn hash_each(
     files: Vec<NodeId>,
     extent: Extent,
 ) -> Result<Vec<(NodeId, Hash)>> {
-    let next = AtomicUsize::new(0);
-    let (sender, receiver) = mpsc::channel();
-    let mut hashes = std::thread::scope(|scope| {
-        for _ in 0..options.worker_count().min(files.len()) {
-            let (sender, next, files) = (sender.clone(), &next, &files);
-            scope.spawn(move || {
-                let mut reader = Reader::new(shop.contents, shop.tree);
-                while let Some(id) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let hash = hash(options, shop, &mut reader, *id, extent);
-                    if sender.send((*id, hash)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        let mut hashes = Vec::new();
-        for (id, hash) in receiver {
-            match hash {
-                Ok(hash) => hashes.push((id, hash)),
-                // The data stage meets it again, and leaves the file out.
-                Err(Error::Io { .. }) if options.skip_unreadable => {}
-                Err(error) => {
-                    // The others need not go on.
-                    next.store(files.len(), Ordering::Relaxed);
-                    return Err(error);
-                }
+    let hashes = parallel(
+        options,
+        files.len(),
+        || Reader::new(shop.contents, shop.tree),
+        |reader, number| {
+            let id = files[number];
+            match hash(options, shop, reader, id, extent) {
+                Ok(hash) => Ok(Some((id, hash))),
+                // The data stage reads it again, and leaves the file out if it fails again.
+                Err(error) if options.skip_unreadable && error.is_unreadable() => Ok(None),
+                Err(error) => Err(error),
             }
-        }
-        Ok(hashes)
-    })?;
+        },
+    )?;
+    let mut hashes: Vec<(NodeId, Hash)> = hashes.into_iter().flatten().collect();
     hashes.sort_unstable_by_key(|(id, _)| shop.order.rank(*id));
     Ok(hashes)
 }

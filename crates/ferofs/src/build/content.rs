@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::chunk::{Ranges, data_ranges};
 use super::open::{identity, open_dir, open_file, stat_fd};
+use super::settle;
 use super::tree::{Node, NodeId, Tree};
 use crate::read::FileSource;
 use crate::{Error, Result};
@@ -45,6 +46,8 @@ pub(crate) enum Origin {
     Image { image: u16, nid: Nid },
     /// Nowhere: it is all zeroes.
     Zeroes,
+    /// In a file that could not be read when its digest was made: see [`super::Options::skip_unreadable`].
+    Unreadable(Errno),
 }
 
 /// A position in a medium.
@@ -147,7 +150,8 @@ impl Contents {
     pub(crate) fn directory(source: impl Into<PathBuf>) -> Result<Self> {
         let name = source.into();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(&name, flags, Mode::empty()).map_err(|e| Error::io("open", &name, e))?;
+        let root = rustix::io::retry_on_intr(|| rustix::fs::open(&name, flags, Mode::empty()))
+            .map_err(|e| Error::io("open", &name, e))?;
         Ok(Self { root: Some(root), ..Self::archives(Path::new("."), name) })
     }
 
@@ -173,6 +177,7 @@ impl Contents {
         // A file with holes claims more than it has.
         let bytes = stat.stx_size.min(stat.stx_blocks.saturating_mul(512));
         self.archive_bytes.fetch_add(bytes, Ordering::Relaxed);
+        settle::wait(identity(&stat).ctime);
         self.add(file, name, Some((identity(&stat), stat.stx_size)))
     }
 
@@ -341,22 +346,18 @@ impl Contents {
         self.name.join(tree.path(id))
     }
 
-    /// Fails if the content of `id` can surely not be read.
-    pub(crate) fn probe(&self, tree: &Tree, id: NodeId) -> Result<()> {
-        match tree.node(id).origin {
-            Origin::File(_) => {
-                self.open(tree, id).map(drop).map_err(|e| Error::io("open", self.path(tree, id), e))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The ranges of a file that hold data; `None` when nobody can tell.
+    /// The ranges of a file that hold data; `None` when that cannot be told, also because the file cannot be opened or was
+    /// changed: [`Reader::read`] says so.
     pub(crate) fn data_ranges(&self, tree: &Tree, id: NodeId) -> Option<Ranges> {
         let node = tree.node(id);
         match node.origin {
-            Origin::None | Origin::Place(_) => None,
-            Origin::File(_) => data_ranges(self.open(tree, id).ok()?, node.size),
+            Origin::None | Origin::Place(_) | Origin::Unreadable(_) => None,
+            Origin::File(expected) => {
+                settle::wait(expected.ctime);
+                let file = self.open(tree, id).ok()?;
+                let ranges = data_ranges(&file, node.size)?;
+                is_same(file.as_fd(), node, expected).ok()?.then_some(ranges)
+            }
             Origin::Spans { first, count } => Some(
                 self.spans(first, count).iter().map(|span| (span.offset, span.offset + span.len)).collect(),
             ),
@@ -374,6 +375,12 @@ impl Contents {
         let dir = open_dir(root.as_fd(), &tree.path_bytes(node.parent), OFlags::PATH)?;
         open_file(dir.as_fd(), tree.text(node.name))
     }
+}
+
+/// Whether an open file is still what was walked.
+fn is_same(file: BorrowedFd<'_>, node: &Node, expected: Identity) -> Result<bool, Errno> {
+    let stat = stat_fd(file)?;
+    Ok(identity(&stat) == expected && stat.stx_size == node.size)
 }
 
 impl Spool {
@@ -410,6 +417,8 @@ impl<'a> Reader<'a> {
     /// Fills `buf` with the content of `id` from `offset` on, all of which is within the file.
     pub(crate) fn read(&mut self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let node = self.tree.node(id);
+        #[cfg(test)]
+        super::faults::fail_if_asked(self.tree.text(node.name), offset)?;
         match node.origin {
             Origin::File(expected) => self.read_file(id, node, expected, offset, buf),
             Origin::Place(place) => self.contents.read_at(Place { at: place.at + offset, ..place }, buf),
@@ -422,6 +431,7 @@ impl<'a> Reader<'a> {
                 buf.fill(0);
                 Ok(())
             }
+            Origin::Unreadable(errno) => Err(Error::io("read", self.contents.path(self.tree, id), errno)),
         }
     }
 
@@ -451,9 +461,11 @@ impl<'a> Reader<'a> {
         let (contents, tree) = (self.contents, self.tree);
         let changed = || Error::SourceChanged(contents.path(tree, id));
         let io = |action, e: Errno| match e {
-            Errno::NOENT | Errno::LOOP => changed(),
+            // Something else has its name now, or a directory's.
+            Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => changed(),
             e => Error::io(action, contents.path(tree, id), e),
         };
+        settle::wait(expected.ctime);
         let parent = match &self.dir {
             Some((parent, fd)) if *parent == node.parent => fd.as_fd(),
             _ => {
@@ -473,7 +485,8 @@ impl<'a> Reader<'a> {
                 Err(e) => return Err(io("read", e)),
             }
         }
-        let stat = stat_fd(file.as_fd()).map_err(|e| io("stat", e))?;
-        if identity(&stat) == expected && stat.stx_size == node.size { Ok(()) } else { Err(changed()) }
+        // It is what the walk found, so it was not changed between that and this.
+        let is_same = is_same(file.as_fd(), node, expected).map_err(|e| io("stat", e))?;
+        if is_same { Ok(()) } else { Err(changed()) }
     }
 }

@@ -4,10 +4,10 @@
 //! At most a few works a worker are under way, so memory is bounded whatever the tree holds. What becomes a
 //! fragment is known when its file is appended; the packed inode's parts go out beside the files.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::{Algorithm, BlockAddr, BytePos, Incompat};
 
@@ -28,6 +28,7 @@ use super::spill::{Payload, Spill};
 use super::tree::NodeId;
 use super::twins::Print;
 use super::{Options, Warning};
+use crate::threads::{Workers, with_workers};
 use crate::{Error, Result};
 
 /// Works under way for each worker, and some more.
@@ -122,7 +123,7 @@ enum Ticket {
 }
 
 type Job = (Ticket, Work, Done);
-type Answer = (Ticket, Result<(), Error>, Done);
+type Answer = (Ticket, Result<()>, Done);
 
 /// Appends the content of every regular file to `output`.
 pub(crate) fn run(
@@ -133,11 +134,9 @@ pub(crate) fn run(
     warnings: &mut Vec<Warning>,
 ) -> Result<Data> {
     let workers = options.worker_count();
-    let (job_tx, job_rx) = unbounded::<Job>();
-    let (answer_tx, answer_rx) = unbounded::<Answer>();
     let data = Data { contents: vec![Content::None; shop.tree.nodes.len()], ..Data::default() };
     let packed = Packed::new(spill.dir(), shop.block.bytes64(), shop.page_rule(0));
-    let clones = clones::find(options, shop)?;
+    let mut clones = clones::find(options, shop)?;
     let mut stage = Stage {
         options,
         shop,
@@ -150,36 +149,40 @@ pub(crate) fn run(
         packed,
         pages: PageRule::new(shop.block),
         appending: 0,
+        next_work: 0,
         data,
     };
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            let (worker, jobs, answers) = (Worker::new(shop), job_rx.clone(), answer_tx.clone());
-            scope.spawn(move || serve(worker, &jobs, &answers));
-        }
-        drop(answer_tx);
-        let ahead = workers * AHEAD + 2;
-        // What a deduplicating work sees must be appended before it begins.
-        let ahead = if shop.known.is_some() { ahead.min(dedupe::DISTANCE) } else { ahead };
-        stage.drive(ahead, &clones, &job_tx, &answer_rx)?;
-        stage.take_clones(&clones)?;
-        // Workers end with the queue.
-        drop(job_tx);
-        stage.finish_packed()
-    })?;
+    with_workers(
+        workers,
+        || Worker::new(shop),
+        serve,
+        |workers| {
+            let ahead = options.worker_count() * AHEAD + 2;
+            // What a deduplicating work sees must be appended before it begins.
+            let ahead = if shop.known.is_some() { ahead.min(dedupe::DISTANCE) } else { ahead };
+            stage.drive(ahead, Feeder::new(shop, shop.order.ids(), &clones), &workers)?;
+            let mut orphans;
+            // A file whose original could not be read after all is read itself.
+            while {
+                (orphans, clones) = stage.take_clones(&clones);
+                !orphans.is_empty()
+            } {
+                stage.drive(ahead, Feeder::new(shop, orphans.iter().copied(), &clones), &workers)?;
+            }
+            // Workers end with the queue.
+            drop(workers);
+            stage.finish_packed()
+        },
+    )?;
     Ok(stage.data)
 }
 
-fn serve(mut worker: Worker<'_>, jobs: &Receiver<Job>, answers: &Sender<Answer>) {
-    for (ticket, work, mut done) in jobs {
-        let number = match ticket {
-            Ticket::Files(number) | Ticket::Packed(number) => number,
-        };
-        let result = worker.run(number, &work, &mut done);
-        if answers.send((ticket, result, done)).is_err() {
-            return;
-        }
-    }
+fn serve(worker: &mut Worker<'_>, (ticket, work, mut done): Job) -> Answer {
+    let number = match ticket {
+        Ticket::Files(number) | Ticket::Packed(number) => number,
+    };
+    let result = worker.run(number, &work, &mut done);
+    (ticket, result, done)
 }
 
 /// The ordering side.
@@ -199,6 +202,8 @@ struct Stage<'a> {
     pages: PageRule,
     /// The number of the work that is being appended.
     appending: usize,
+    /// The number of the next work on files.
+    next_work: usize,
     data: Data,
 }
 
@@ -215,34 +220,25 @@ struct Large {
 }
 
 impl Stage<'_> {
-    fn drive(
-        &mut self,
-        ahead: usize,
-        clones: &Clones,
-        jobs: &Sender<Job>,
-        answers: &Receiver<Answer>,
-    ) -> Result<()> {
-        let mut feeder = Feeder::new(self.shop, clones);
+    fn drive(&mut self, ahead: usize, mut feeder: Feeder<'_>, workers: &Workers<Job, Answer>) -> Result<()> {
         let mut spare: Vec<Done> = Vec::new();
         // Answers by number, from the one that is appended next on.
         let mut waiting: VecDeque<Option<(Result<()>, Done)>> = VecDeque::new();
-        let (mut sent, mut appended, mut packing) = (0, 0, 0);
+        let (mut sent, mut appended, mut packing) = (self.next_work, self.next_work, 0);
         let mut more = true;
         loop {
             // Fragments first: they hold memory.
             while packing < ahead
                 && let Some((number, part)) = self.packed.take()
             {
-                self.send(
-                    jobs,
-                    (Ticket::Packed(number), Work::Packed(part), spare.pop().unwrap_or_default()),
-                )?;
+                let done = spare.pop().unwrap_or_default();
+                workers.send((Ticket::Packed(number), Work::Packed(part), done));
                 packing += 1;
             }
             while more && sent - appended < ahead && !self.packed.has_parts() {
                 match self.feed(&mut feeder)? {
                     Some(work) => {
-                        self.send(jobs, (Ticket::Files(sent), work, spare.pop().unwrap_or_default()))?;
+                        workers.send((Ticket::Files(sent), work, spare.pop().unwrap_or_default()));
                         waiting.push_back(None);
                         sent += 1;
                     }
@@ -254,10 +250,11 @@ impl Stage<'_> {
                 if self.packed.close() {
                     continue;
                 }
+                self.next_work = sent;
                 return Ok(());
             }
             self.options.check_cancelled()?;
-            let Ok((ticket, result, mut done)) = answers.recv() else { return Err(Error::Interrupted) };
+            let (ticket, result, mut done) = workers.recv()?;
             match ticket {
                 Ticket::Files(number) => waiting[number - appended] = Some((result, done)),
                 Ticket::Packed(number) => {
@@ -281,29 +278,26 @@ impl Stage<'_> {
         }
     }
 
-    fn send(&self, jobs: &Sender<Job>, job: Job) -> Result<()> {
-        jobs.send(job).map_err(|_| Error::Interrupted)
-    }
-
     /// The next work on files.
     fn feed(&mut self, feeder: &mut Feeder<'_>) -> Result<Option<Work>> {
+        // The rest of a file that cannot be read need not be tried.
+        if let Some(large) = self.larges.back_mut()
+            && matches!(self.data.contents[large.node.index()], Content::Skipped)
+        {
+            large.left -= feeder.drop_rest(large.node);
+            if large.left == 0 {
+                self.larges.pop_back();
+            }
+        }
         loop {
             let Cut { node, bytes, plan } = match feeder.next() {
                 None => return Ok(None),
                 Some(Feed::Work(work)) => return Ok(Some(work)),
                 Some(Feed::Large(cut)) => cut,
             };
-            if self.options.skip_unreadable
-                && let Err(error) = self.shop.contents.probe(self.shop.tree, node)
-            {
-                self.warnings.push(Warning::Skipped(error));
-                self.data.contents[node.index()] = Content::Skipped;
-                feeder.drop_large();
-                continue;
-            }
             if let (Some(plan), 0) = (&plan, bytes) {
                 self.data.contents[node.index()] = self.chunked(plan, BlockAddr::new(0))?;
-                feeder.drop_large();
+                feeder.drop_rest(node);
                 continue;
             }
             let log = ExtentLog::new(self.shop.block.bytes64());
@@ -380,7 +374,8 @@ impl Stage<'_> {
                 self.warnings.push(Warning::Skipped(error));
                 Ok(Content::Skipped)
             }
-            // Its original came before, or could not be read although this one could; and whole files are not copied.
+            // A file is an original when all of it was read, and is appended before the files that share it; whole files are
+            // not copied.
             PieceKind::Twin | PieceKind::Copied(_) => {
                 Err(Error::SourceChanged(self.shop.contents.path(self.shop.tree, node)))
             }
@@ -398,6 +393,21 @@ impl Stage<'_> {
     /// Takes the next part of the first large file; a part comes alone.
     fn part(&mut self, kind: PieceKind, bytes: &[u8], tail: &[u8], read: u64) -> Result<()> {
         let Some(mut large) = self.larges.pop_front() else { return Ok(()) };
+        large.left -= read;
+        let (node, block, last) = (large.node, self.shop.block, large.left == 0);
+        let kind = match kind {
+            PieceKind::Unreadable(error) => {
+                self.leave_out(&large, error)?;
+                None
+            }
+            kind => Some(kind).filter(|_| !self.is_skipped(node)),
+        };
+        let Some(kind) = kind else {
+            if !last {
+                self.larges.push_front(large);
+            }
+            return Ok(());
+        };
         let start = match large.start {
             Some(start) => start,
             None => {
@@ -405,8 +415,6 @@ impl Stage<'_> {
                 *large.start.insert(BytePos::new(self.output.position()))
             }
         };
-        large.left -= read;
-        let (node, block, last) = (large.node, self.shop.block, large.left == 0);
         let mut end = FileEnd::None;
         match kind {
             PieceKind::Encoded(encoded, method) if !large.log.is_flat() || !encoded.log.is_flat() => {
@@ -462,6 +470,24 @@ impl Stage<'_> {
             None => self.compressed(node, &large.log, &end, start, large.method)?,
         };
         Ok(())
+    }
+
+    /// Leaves out a large file of which a part cannot be read.
+    fn leave_out(&mut self, large: &Large, error: Error) -> Result<()> {
+        if self.is_skipped(large.node) {
+            return Ok(());
+        }
+        self.warnings.push(Warning::Skipped(error));
+        self.data.contents[large.node.index()] = Content::Skipped;
+        match large.start {
+            // When deduplicating, other files may share what was stored of it.
+            Some(start) if self.shop.known.is_none() => self.output.rewind(start.get()),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_skipped(&self, node: NodeId) -> bool {
+        matches!(self.data.contents[node.index()], Content::Skipped)
     }
 
     /// Appends the bytes of extents, but for those that equal ones in the image already.
@@ -567,21 +593,29 @@ impl Stage<'_> {
         Ok(Content::Chunked { format, table: self.spill.push(&table)? })
     }
 
-    /// Gives clones what their originals have.
-    fn take_clones(&mut self, clones: &Clones) -> Result<()> {
+    /// Gives clones what their originals have. Of those whose original was left out, returns the first ones, which are to be
+    /// stored, and the others as clones of them.
+    fn take_clones(&mut self, clones: &Clones) -> (Vec<NodeId>, Clones) {
+        let mut firsts: HashMap<NodeId, NodeId> = HashMap::new();
+        let (mut orphans, mut others) = (Vec::new(), Clones::new());
         for (id, original) in clones {
-            let content = self.data.contents[original.index()].clone();
-            if matches!(content, Content::Skipped) {
-                // It could be read a moment ago.
-                return Err(Error::SourceChanged(self.shop.contents.path(self.shop.tree, *original)));
+            if self.is_skipped(*original) {
+                match firsts.entry(*original) {
+                    Entry::Occupied(first) => drop(others.insert(*id, *first.get())),
+                    Entry::Vacant(first) => {
+                        first.insert(*id);
+                        orphans.push(*id);
+                    }
+                }
+                continue;
             }
-            self.data.contents[id.index()] = content;
+            self.data.contents[id.index()] = self.data.contents[original.index()].clone();
             let size = self.shop.tree.node(*id).size;
             self.data.bytes_shared += size;
             self.options.progress.bytes_done.fetch_add(size, Ordering::Relaxed);
             self.options.progress.files_done.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(())
+        (orphans, others)
     }
 
     /// Appends what was made of all fragments.

@@ -37,8 +37,13 @@ pub(super) struct Feeder<'a> {
 }
 
 impl<'a> Feeder<'a> {
-    pub(super) fn new(shop: Shop<'a>, clones: &'a Clones) -> Self {
-        Self { shop, clones, nodes: shop.order.ids(), batch: Vec::new(), batch_bytes: 0, cutting: None }
+    /// Cuts `nodes`, but for `clones`.
+    pub(super) fn new(
+        shop: Shop<'a>,
+        nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
+        clones: &'a Clones,
+    ) -> Self {
+        Self { shop, clones, nodes, batch: Vec::new(), batch_bytes: 0, cutting: None }
     }
 
     pub(super) fn next(&mut self) -> Option<Feed> {
@@ -79,9 +84,12 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    /// The large file that was fed last has no parts.
-    pub(super) fn drop_large(&mut self) {
-        self.cutting = None;
+    /// No more parts of `node` are wanted. Returns how many bytes they would have had.
+    pub(super) fn drop_rest(&mut self, node: NodeId) -> u64 {
+        match self.cutting.take_if(|(cutting, ..)| *cutting == node) {
+            Some((_, ranges, _)) => ranges.iter().map(|(start, end)| end - start).sum(),
+            None => 0,
+        }
     }
 
     fn flush(&mut self) -> Feed {

@@ -40,12 +40,28 @@ pub(crate) struct StoredPiece {
     pub(crate) at: Option<u64>,
 }
 
-/// Whether `path` is an image, by its magic.
-pub(crate) fn is_image(path: &Path) -> bool {
-    use std::os::unix::fs::FileExt;
+/// Whether `path` is an image, by its magic. Pipes are none, and are not opened.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read: it could be an image.
+pub(crate) fn is_image(path: &Path) -> Result<bool> {
+    use std::os::unix::fs::{FileExt, FileTypeExt};
+    let kind = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        // It is said when it is opened.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(Error::io("stat", path, error)),
+    };
+    if !kind.is_file() && !kind.is_block_device() {
+        return Ok(false);
+    }
+    let file = std::fs::File::open(path).map_err(|e| Error::io("open", path, e))?;
     let mut magic = [0; 4];
-    let read = std::fs::File::open(path).and_then(|file| file.read_exact_at(&mut magic, MAGIC.0));
-    read.is_ok() && magic == MAGIC.1
+    match file.read_exact_at(&mut magic, MAGIC.0) {
+        Ok(()) => Ok(magic == MAGIC.1),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(Error::io("read", path, error)),
+    }
 }
 
 impl SourceImage {

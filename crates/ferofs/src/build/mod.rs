@@ -60,6 +60,7 @@ mod pages;
 mod refer;
 pub(crate) mod segment;
 pub(crate) mod self_check;
+mod settle;
 mod sketch;
 pub(crate) mod sources;
 pub(crate) mod spill;
@@ -278,6 +279,12 @@ pub enum Warning {
         /// Its type.
         kind: char,
     },
+    /// A source that is read as an archive without members: zeroes are one.
+    #[error("{}: an archive without members: the image is empty", archive.display())]
+    EmptyArchive {
+        /// The archive.
+        archive: PathBuf,
+    },
     /// An archive that ends with one block of zeroes, and not with two. What may follow is left out.
     #[error(
         "{}: a lone block of zeroes at byte {offset}: anything after it is left out",
@@ -464,7 +471,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     output.pad_to(front.len())?;
     let data = if options.source_data == SourceData::Referred {
         let room = refer::Room { options, tree: &tree, heads: &heads, contents: &contents };
-        refer::run(room, &mut output, &mut spill)?
+        refer::run(room, &mut output, &mut spill, &mut warnings)?
     } else if let Some(chunks) = &options.chunks {
         let room =
             chunks::Room { options, chunks, tree: &tree, order: &order, heads: &heads, contents: &contents };
@@ -594,11 +601,13 @@ fn random_uuid() -> Result<[u8; 16]> {
     Ok(uuid)
 }
 
-fn random(bytes: &mut [u8]) -> Result<()> {
+pub(crate) fn random(bytes: &mut [u8]) -> Result<()> {
     rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())
         .map(|_| ())
         .map_err(|e| Error::io_unnamed("get random bytes", e))
 }
 
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod tests;

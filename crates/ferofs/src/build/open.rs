@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use ferofs_format::inode::Timestamp;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::content::Identity;
 
@@ -33,7 +33,7 @@ pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Resu
 /// Opens the regular file `name` for reading, if it still is one that can be.
 pub(crate) fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    rustix::fs::openat(dir, name, flags, Mode::empty())
+    retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
@@ -47,9 +47,11 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 fn open_piece(at: BorrowedFd<'_>, piece: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    match rustix::fs::openat2(at, piece, flags, Mode::empty(), resolve) {
+    match retry_on_intr(|| rustix::fs::openat2(at, piece, flags, Mode::empty(), resolve)) {
         // Kernels before 5.6, and sandboxes that do not know the call.
-        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(at, piece, flags, Mode::empty()),
+        Err(Errno::NOSYS | Errno::PERM) => {
+            retry_on_intr(|| rustix::fs::openat(at, piece, flags, Mode::empty()))
+        }
         result => result,
     }
 }

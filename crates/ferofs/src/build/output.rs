@@ -3,15 +3,15 @@
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, copy_file_range};
+use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
 use super::content::Medium;
+use crate::new_file::FutureName;
 use crate::read::FileSource;
 use crate::{Error, Result};
 
@@ -46,8 +46,8 @@ enum Target {
     Stream,
     /// A file without a name: it is gone with its descriptor.
     Nameless,
-    /// A file beside its future name, for file systems without nameless ones.
-    Temporary(PathBuf),
+    /// A file gets its name when it is complete.
+    Named(FutureName),
 }
 
 impl Output {
@@ -68,7 +68,10 @@ impl Output {
                 let problem = "neither a file nor a block device";
                 return Err(Error::Option { option: "image", problem });
             }
-            _ => Self::create_file(path)?,
+            _ => {
+                let (file, name) = FutureName::create(path)?;
+                (file, Target::Named(name))
+            }
         };
         let output = Self::new(file, path, target, offset);
         if offset > 0 && !matches!(output.target, Target::Device) {
@@ -127,22 +130,6 @@ impl Output {
         std::io::copy(&mut old.take(self.offset), &mut to)
             .map(drop)
             .map_err(|e| Error::io("copy the start of", &self.path, e))
-    }
-
-    fn create_file(path: &Path) -> Result<(File, Target)> {
-        let nameless = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(rustix::fs::OFlags::TMPFILE.bits() as i32)
-            .mode(0o666)
-            .open(dir_of(path));
-        if let Ok(file) = nameless {
-            return Ok((file, Target::Nameless));
-        }
-        let name = unused_name(path)?;
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&name);
-        let file = file.map_err(|e| Error::io("create", &name, e))?;
-        Ok((file, Target::Temporary(name)))
     }
 
     /// Files that must not become a part of the image: what is at its path now, and this file.
@@ -214,6 +201,21 @@ impl Output {
         Ok(())
     }
 
+    /// Goes back to `position`; what was appended after it is gone.
+    pub(crate) fn rewind(&mut self, position: u64) -> Result<()> {
+        if let Some(kept) = position.checked_sub(self.written) {
+            // There are no more bytes in the buffer than memory has.
+            self.buffer.truncate(kept as usize);
+            return Ok(());
+        }
+        self.buffer.clear();
+        self.written = position;
+        if matches!(self.target, Target::Device) {
+            return Ok(());
+        }
+        self.file.set_len(self.offset + position).map_err(|e| Error::io("truncate", &self.path, e))
+    }
+
     fn flush(&mut self) -> Result<()> {
         self.write(&self.buffer, self.written)?;
         self.written += self.buffer.len() as u64;
@@ -254,59 +256,12 @@ impl Output {
             std::io::copy(&mut self.file, &mut std::io::stdout().lock()).map_err(|e| io("write", e))?;
             return std::io::stdout().flush().map_err(|e| io("write", e));
         }
-        self.file.sync_all().map_err(|e| io("sync", e))?;
-        let temporary = match &self.target {
-            Target::Device | Target::Stream => return Ok(()),
-            Target::Nameless => {
-                let name = unused_name(&self.path)?;
-                link(&self.file, &name).map_err(|e| io("name", e.into()))?;
-                self.target = Target::Temporary(name.clone());
-                name
+        match self.target {
+            Target::Named(name) => name.give_to(&self.file),
+            Target::Device | Target::Nameless | Target::Stream => {
+                self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
             }
-            Target::Temporary(name) => name.clone(),
-        };
-        std::fs::rename(&temporary, &self.path).map_err(|e| io("rename", e))?;
-        self.target = Target::Nameless;
-        // The name is durable with its directory; not every file system can sync one.
-        if let Ok(dir) = File::open(dir_of(&self.path)) {
-            let _ = dir.sync_all();
         }
-        Ok(())
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if let Target::Temporary(name) = &self.target {
-            // There is nothing more to do about it.
-            let _ = std::fs::remove_file(name);
-        }
-    }
-}
-
-fn dir_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ => Path::new("."),
-    }
-}
-
-/// A name beside `path` that nobody else has.
-fn unused_name(path: &Path) -> Result<PathBuf> {
-    let mut random = [0; 8];
-    super::random(&mut random)?;
-    Ok(dir_of(path).join(format!(".ferofs.{:016x}", u64::from_le_bytes(random))))
-}
-
-fn link(file: &File, name: &Path) -> Result<(), rustix::io::Errno> {
-    use std::os::fd::AsRawFd;
-    match rustix::fs::linkat(file.as_fd(), c"", CWD, name, AtFlags::EMPTY_PATH) {
-        // Not permitted without a capability, on older kernels.
-        Err(_) => {
-            let source = format!("/proc/self/fd/{}", file.as_raw_fd());
-            rustix::fs::linkat(CWD, source, CWD, name, AtFlags::SYMLINK_FOLLOW)
-        }
-        ok => ok,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::encode::Encoded;
@@ -131,13 +131,15 @@ impl Packed {
     /// Appends what was encoded to `output`.
     pub(crate) fn append_to(&mut self, output: &mut Output) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let io = |e| Error::io("read a temporary file in", &self.dir, e);
-        file.seek(SeekFrom::Start(0)).map_err(io)?;
+        let failed = |e| Error::io("read a temporary file in", &self.dir, e);
+        file.seek(SeekFrom::Start(0)).map_err(failed)?;
         let mut buffer = vec![0; COPY];
         loop {
-            match file.read(&mut buffer).map_err(io)? {
-                0 => return Ok(()),
-                n => output.append(&buffer[..n])?,
+            match file.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(n) => output.append(&buffer[..n])?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
             }
         }
     }

@@ -11,13 +11,13 @@ use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat};
 
-use super::Options;
 use super::content::{Contents, Origin, Reader};
 use super::data::{Content, Data};
 use super::heads::Heads;
 use super::output::Output;
 use super::spill::Spill;
 use super::tree::{Kind, NodeId, Tree};
+use super::{Options, Warning};
 use crate::{Error, Result};
 
 /// Chunks of up to 2^31 blocks can be said.
@@ -48,7 +48,12 @@ struct Run {
 type Found = (std::ops::Range<u64>, Option<(DeviceId, u64)>);
 
 /// Points to the content of every regular file, and copies into `output` what cannot be pointed to.
-pub(crate) fn run(room: Room<'_>, output: &mut Output, spill: &mut Spill) -> Result<Data> {
+pub(crate) fn run(
+    room: Room<'_>,
+    output: &mut Output,
+    spill: &mut Spill,
+    warnings: &mut Vec<Warning>,
+) -> Result<Data> {
     let mut data = Data {
         contents: vec![Content::None; room.tree.nodes.len()],
         features: Incompat::CHUNKED_FILE,
@@ -61,6 +66,11 @@ pub(crate) fn run(room: Room<'_>, output: &mut Output, spill: &mut Spill) -> Res
             continue;
         }
         room.options.check_cancelled()?;
+        if let Origin::Unreadable(errno) = node.origin {
+            warnings.push(Warning::Skipped(Error::io("read", room.contents.path(room.tree, id), errno)));
+            data.contents[id.index()] = Content::Skipped;
+            continue;
+        }
         let progress = &room.options.progress;
         progress.bytes_done.fetch_add(node.size, Ordering::Relaxed);
         progress.files_done.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +160,7 @@ fn found(room: Room<'_>, id: NodeId) -> Result<Vec<Found>> {
             pieces.into_iter().map(|piece| place(piece.at, piece.offset, piece.len)).collect()
         }
         Origin::Zeroes | Origin::None => Vec::new(),
-        Origin::File(_) => vec![(0..node.size, None)],
+        Origin::File(_) | Origin::Unreadable(_) => vec![(0..node.size, None)],
     };
     // Copies are of whole blocks, which a piece elsewhere may begin or end in the midst of: then all is copied.
     let torn = |(range, place): &Found| place.is_none() && !aligned(range.start, range.end - range.start, 0);

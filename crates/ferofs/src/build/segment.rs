@@ -200,9 +200,11 @@ impl<'a> Worker<'a> {
                     done.pieces.push(Piece { node, extents, tails, print: None, extents_print: None, kind });
                     return Ok(());
                 }
-                self.read(*node, *offset, *len)?;
                 done.bytes_read += *len as u64;
-                self.part(*node, *offset, *store, *last, done)
+                match self.read(*node, *offset, *len) {
+                    Ok(()) => self.part(*node, *offset, *store, *last, done),
+                    Err(error) => self.leave_out(*node, error, done),
+                }
             }
             Work::Packed(bytes) => self.packed(bytes, done),
         }
@@ -219,22 +221,10 @@ impl<'a> Worker<'a> {
     fn file(&mut self, node: NodeId, done: &mut Done) -> Result<()> {
         let shop = self.shop;
         let size = shop.tree.node(node).size;
-        match self.read(node, 0, size as usize) {
-            Err(error) if shop.skip_unreadable => {
-                let kind = PieceKind::Unreadable(error);
-                done.pieces.push(Piece {
-                    node,
-                    extents: 0,
-                    tails: 0,
-                    print: None,
-                    extents_print: None,
-                    kind,
-                });
-                return Ok(());
-            }
-            result => result?,
-        }
         done.bytes_read += size;
+        if let Err(error) = self.read(node, 0, size as usize) {
+            return self.leave_out(node, error, done);
+        }
         let claim = || shop.twins.claim(node, shop.order.rank(node), &self.input, || shop.print_form(node));
         let claim = match shop.twins.is_candidate(node) {
             true => shop.timings.time(Activity::Hash, self.input.len(), claim),
@@ -281,6 +271,16 @@ impl<'a> Worker<'a> {
         };
         let (extents, tails) = (done.extents.len() - extents, done.tails.len() - tails);
         done.pieces.push(Piece { node, extents, tails, print, extents_print, kind });
+        Ok(())
+    }
+
+    /// Leaves out a file that cannot be read, if that is allowed.
+    fn leave_out(&self, node: NodeId, error: Error, done: &mut Done) -> Result<()> {
+        if !self.shop.skip_unreadable || !error.is_unreadable() {
+            return Err(error);
+        }
+        let kind = PieceKind::Unreadable(error);
+        done.pieces.push(Piece { node, extents: 0, tails: 0, print: None, extents_print: None, kind });
         Ok(())
     }
 

@@ -60,15 +60,17 @@ pub enum Whiteouts {
 impl Input {
     /// What the source at `path` seems to be: an OCI image layout has files that say so, and in archives no others
     /// before them, or it is taken for an ordinary directory or archive.
-    #[must_use]
-    pub fn detect(path: &Path) -> Self {
-        match path {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the source cannot be read.
+    pub fn detect(path: &Path) -> Result<Self> {
+        Ok(match path {
             path if path == Path::new("-") => Self::Archive,
             path if oci::is_layout(path) => Self::Oci,
             path if path.is_dir() => Self::Directory,
-            path if image::is_image(path) => Self::Image,
+            path if image::is_image(path)? => Self::Image,
             _ => Self::Archive,
-        }
+        })
     }
 }
 

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use super::content::{Contents, Origin, Place, Span};
 use super::open::as_path;
 use super::sketch::{self, Body, Draft, Misplaced, Names, Sketch};
-use super::{Options, SourceData, Warning, Whiteouts};
+use super::{Input, Options, SourceData, Warning, Whiteouts};
 use crate::{Error, Result};
 use fault::ArchiveFault;
 use limits::Limits;
@@ -66,6 +66,7 @@ pub(crate) fn read(
     let limits = Limits::new(options.archive_limits);
     let mut members = Members::new(&mut tape, limits, options.source_data == SourceData::Absent);
     let mut reading = Reading { options, contents, sketch, warnings, whiteouts, limits, holes: 0 };
+    let mut is_empty = true;
     let end = loop {
         options.check_cancelled()?;
         let next = match members.next() {
@@ -75,11 +76,18 @@ pub(crate) fn read(
             next => next?,
         };
         match next {
-            Ok(member) => reading.take(&mut members, member)?,
+            Ok(member) => {
+                is_empty = false;
+                reading.take(&mut members, member)?;
+            }
             Err(end) => break end,
         }
     };
     let archive = || tape.name.clone();
+    // Layers of container images often are.
+    if is_empty && matches!(end, End::Marked) && options.input == Input::Archive {
+        warnings.push(Warning::EmptyArchive { archive: archive() });
+    }
     match end {
         End::Marked => {}
         End::Lone(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),

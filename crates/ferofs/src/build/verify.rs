@@ -4,8 +4,6 @@
 //! attributes and content. What is compared is what was written, in the page cache or not: a medium that
 //! forgets is not found out.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{FileOffset, Nid};
 
@@ -16,6 +14,7 @@ use super::heads::{self, Heads};
 use super::tree::{Kind, NodeId, Tree};
 use super::xattr::XattrPlan;
 use crate::read::{FileSource, Image, OpenOptions, Source};
+use crate::threads::parallel;
 use crate::{Error, Result};
 
 /// Bytes that are compared at once, and cut from larger files as tasks of their own.
@@ -53,36 +52,17 @@ impl Verifier<'_> {
             let size = self.tree.node(node).size.max(1);
             tasks.extend((0..size.div_ceil(PIECE)).map(|part| Task { node, offset: part * PIECE }));
         }
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut hands =
-                Hands { reader: Reader::new(self.contents, self.tree), ours: Vec::new(), theirs: Vec::new() };
-            loop {
-                let start = next.fetch_add(STRIDE, Ordering::Relaxed);
-                let Some(some) =
-                    tasks.get(start..tasks.len().min(start + STRIDE)).filter(|some| !some.is_empty())
-                else {
-                    return Ok(());
-                };
-                self.options.check_cancelled()?;
-                for task in some {
-                    // Those without a number were left out above.
-                    let nid = nids[task.node.index()].unwrap_or_default();
-                    if let Err(error) = self.compare(&image, *task, nid, &mut hands) {
-                        // The others need not go on.
-                        next.store(tasks.len(), Ordering::Relaxed);
-                        return Err(error);
-                    }
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.options.worker_count()).map(|_| scope.spawn(work)).collect();
-            threads.into_iter().try_for_each(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
+        let context =
+            || Hands { reader: Reader::new(self.contents, self.tree), ours: Vec::new(), theirs: Vec::new() };
+        let some = tasks.chunks(STRIDE).collect::<Vec<_>>();
+        let compare = |hands: &mut Hands<'_>, number: usize| {
+            some[number].iter().try_for_each(|task| {
+                // Those without a number were left out above.
+                let nid = nids[task.node.index()].unwrap_or_default();
+                self.compare(&image, *task, nid, hands)
             })
-        })
+        };
+        parallel(self.options, some.len(), context, compare).map(drop)
     }
 
     fn differs(&self, node: NodeId, what: &'static str) -> Error {

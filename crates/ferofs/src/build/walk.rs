@@ -11,16 +11,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use ferofs_format::inode::{FileType, Rdev};
 use rustix::fs::{OFlags, RawDir, Statx};
 use rustix::io::Errno;
 
 use super::content::{Identity, Origin};
 use super::open::{as_path, identity, open_dir, open_file, stat_at, stat_fd};
+use super::settle;
 use super::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
 use super::xattr::{Attributes, encode_set};
 use super::{Options, Warning};
+use crate::threads::{Workers, with_workers};
 use crate::{Error, Result};
 
 /// The kernel's limits on one list of names, and on one value.
@@ -95,36 +96,26 @@ pub(crate) fn walk(
 
 /// Lists every directory; the result is in the order of [`Found::listing`].
 fn list_all(context: &Context<'_>, warnings: &mut Vec<Warning>) -> Result<Vec<Option<Vec<Found>>>> {
-    let (job_tx, job_rx) = unbounded::<Job>();
-    let (listing_tx, listing_rx) = unbounded::<Listing>();
-    std::thread::scope(|scope| {
-        for _ in 0..context.options.worker_count() {
-            let (jobs, listings) = (job_rx.clone(), listing_tx.clone());
-            scope.spawn(move || serve(context, &jobs, &listings));
-        }
-        drop(listing_tx);
-        collect(context, job_tx, &listing_rx, warnings)
-    })
+    let workers = context.options.worker_count();
+    with_workers(workers, || Lister::new(context), serve, |workers| collect(context, &workers, warnings))
 }
 
 fn collect(
     context: &Context<'_>,
-    jobs: Sender<Job>,
-    listings: &Receiver<Listing>,
+    workers: &Workers<Job, Listing>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<Option<Vec<Found>>>> {
     let mut done: Vec<Option<Vec<Found>>> = vec![None];
     let mut pending = 1usize;
-    // The receiving end lives as long as the workers, who wait for this end to close.
-    let _ = jobs.send(Job { listing: 0, path: Vec::new() });
+    workers.send(Job { listing: 0, path: Vec::new() });
     while pending > 0 {
         context.options.check_cancelled()?;
-        let Ok(listing) = listings.recv() else { return Err(Error::Interrupted) };
+        let listing = workers.recv()?;
         pending -= 1;
         warnings.extend(listing.warnings);
         let mut found = match listing.found {
             Ok(found) => found,
-            Err(error) if context.options.skip_unreadable && listing.number != 0 => {
+            Err(error) if context.options.skip_unreadable && error.is_unreadable() && listing.number != 0 => {
                 warnings.push(Warning::Skipped(error));
                 continue;
             }
@@ -134,7 +125,7 @@ fn collect(
             dir.listing = done.len();
             done.push(None);
             pending += 1;
-            let _ = jobs.send(Job { listing: dir.listing, path: join(&listing.path, &dir.name) });
+            workers.send(Job { listing: dir.listing, path: join(&listing.path, &dir.name) });
         }
         context.options.progress.found.fetch_add(found.len() as u64, Ordering::Relaxed);
         done[listing.number] = Some(found);
@@ -153,15 +144,10 @@ pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-fn serve(context: &Context<'_>, jobs: &Receiver<Job>, listings: &Sender<Listing>) {
-    let mut lister = Lister::new(context);
-    for Job { listing: number, path } in jobs {
-        let found = lister.list(&path);
-        let warnings = std::mem::take(&mut lister.warnings);
-        if listings.send(Listing { number, path, found, warnings }).is_err() {
-            return;
-        }
-    }
+fn serve(lister: &mut Lister<'_>, Job { listing: number, path }: Job) -> Listing {
+    let found = lister.list(&path);
+    let warnings = std::mem::take(&mut lister.warnings);
+    Listing { number, path, found, warnings }
 }
 
 /// A worker's hands: its buffers.
@@ -188,6 +174,8 @@ impl<'a> Lister<'a> {
         let source = &self.context.options.source;
         let io = |action, e: Errno| Error::io(action, source.join(as_path(path)), e);
         let dir = open_dir(self.context.root, path, OFlags::RDONLY).map_err(|e| io("open", e))?;
+        let before = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
+        settle::wait(identity(&before).ctime);
         let mut names: Vec<Box<[u8]>> = Vec::new();
         let mut dirents = std::mem::take(&mut self.dirents);
         let mut entries = RawDir::new(&dir, dirents.spare_capacity_mut());
@@ -210,21 +198,22 @@ impl<'a> Lister<'a> {
             match self.file(dir.as_fd(), name, &full) {
                 Ok(Some(file)) => found.push(file),
                 Ok(None) => {}
-                Err(error @ Error::Io { .. }) if self.context.options.skip_unreadable => {
+                Err(error) if self.context.options.skip_unreadable && error.is_unreadable() => {
                     self.warnings.push(Warning::Skipped(error));
                 }
                 Err(error) => return Err(error),
             }
         }
+        let after = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
+        if identity(&after) != identity(&before) {
+            // A name may have been missed, or met twice.
+            return Err(Error::SourceChanged(source.join(as_path(path))));
+        }
         Ok(found)
     }
 
     fn file(&mut self, dir: BorrowedFd<'_>, name: Box<[u8]>, full: &Path) -> Result<Option<Found>> {
-        let stat = match stat_at(dir, &name) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => return Err(Error::SourceChanged(full.to_owned())),
-            Err(e) => return Err(Error::io("stat", full, e)),
-        };
+        let stat = stat_at(dir, &name).map_err(|e| Error::io("stat", full, e))?;
         if self.context.avoid.contains(&(stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)) {
             return Ok(None);
         }

@@ -21,19 +21,25 @@ struct State<T> {
     /// Workers that may still leave a rest.
     busy: usize,
     closed: bool,
+    /// A worker panicked: nothing more is done.
+    broken: bool,
 }
 
 impl<T> Queue<T> {
     pub(super) fn new(limit: usize) -> Self {
-        let state = State { fresh: VecDeque::new(), rests: Vec::new(), busy: 0, closed: false };
+        let state =
+            State { fresh: VecDeque::new(), rests: Vec::new(), busy: 0, closed: false, broken: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
-    /// Adds fresh work; waits for room.
+    /// Adds fresh work; waits for room. After a worker's panic nobody would do it, and it is dropped.
     pub(super) fn push(&self, work: T) {
         let mut state = self.lock();
-        while state.fresh.len() >= self.limit {
+        while state.fresh.len() >= self.limit && !state.broken {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.broken {
+            return;
         }
         state.fresh.push_back(work);
         self.changed.notify_all();
@@ -51,15 +57,20 @@ impl<T> Queue<T> {
         self.changed.notify_all();
     }
 
-    /// Does all the work that comes, until there can be no more.
+    /// Does all the work that comes, until there can be no more, or a worker panics.
     pub(super) fn serve(&self, mut work: impl FnMut(T)) {
         let mut state = self.lock();
         loop {
+            if state.broken {
+                return;
+            }
             if let Some(item) = state.rests.pop().or_else(|| state.fresh.pop_front()) {
                 state.busy += 1;
                 drop(state);
                 self.changed.notify_all();
+                let breaking = Breaking(self);
                 work(item);
+                std::mem::forget(breaking);
                 state = self.lock();
                 state.busy -= 1;
                 if state.busy == 0 {
@@ -76,6 +87,16 @@ impl<T> Queue<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Each change is whole before the lock goes.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Dropped when a worker panics: the others would wait for the rest of its work.
+struct Breaking<'a, T>(&'a Queue<T>);
+
+impl<T> Drop for Breaking<'_, T> {
+    fn drop(&mut self) {
+        self.0.lock().broken = true;
+        self.0.changed.notify_all();
     }
 }
 
@@ -114,5 +135,22 @@ mod tests {
             }
         });
         assert_eq!(sum.into_inner(), 1000);
+    }
+
+    #[test]
+    fn a_panic_ends_the_others_and_the_walk() {
+        for workers in [1, 2, 8] {
+            let queue = Queue::new(2);
+            let result = crate::threads::catch(|| {
+                std::thread::scope(|scope| {
+                    for _ in 0..workers {
+                        scope.spawn(|| queue.serve(|n: u32| assert!(n < 20, "work {n}")));
+                    }
+                    let closing = Closing(&queue);
+                    (0..100).for_each(|n| closing.0.push(n));
+                });
+            });
+            assert!(result.is_err(), "{workers} workers");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::Existing;
 use crate::error::{Error, Result};
@@ -24,7 +24,8 @@ impl Target {
     pub(super) fn create(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(|e| Error::io("create", path, e))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
+        let root = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+            .map_err(|e| Error::io("open", path, e))?;
         Ok(Self { root })
     }
 
@@ -106,7 +107,8 @@ impl FileId {
 
 /// Opens what `name` is, and not what it leads to, for its attributes only.
 pub(super) fn open_path(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
 /// A path that leads to the open file itself, even if that is a symbolic link: for the system calls that take no
@@ -120,8 +122,8 @@ fn open_beneath(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     loop {
         match rustix::fs::openat2(dir.as_fd(), path, flags, Mode::empty(), resolve) {
-            // The kernel could not rule out a race with a rename, and asks to try again.
-            Err(Errno::AGAIN) => {}
+            // The kernel could not rule out a race with a rename, and asks to try again; or a signal came.
+            Err(Errno::AGAIN | Errno::INTR) => {}
             result => return result,
         }
     }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use ferofs_format::FileOffset;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Error, Result};
 use crate::read::{ExtentData, Image, Inode};
@@ -67,7 +67,7 @@ impl Content {
 
 fn write_all(file: &OwnedFd, mut data: &[u8], mut at: u64) -> Result<(), Errno> {
     while !data.is_empty() {
-        let written = rustix::io::pwrite(file, data, at)?;
+        let written = retry_on_intr(|| rustix::io::pwrite(file, data, at))?;
         data = &data[written..];
         at += written as u64;
     }

@@ -177,8 +177,8 @@ impl<'a, 'b> Worker<'a, 'b> {
     fn create(&self, dir: &OwnedFd, item: &Item) -> Result<Option<OwnedFd>> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let made =
-            self.anew(dir, item, || rustix::fs::openat(dir, item.file.name.as_os_str(), flags, mode))?;
+        let open = || rustix::fs::openat(dir, item.file.name.as_os_str(), flags, mode);
+        let made = self.anew(dir, item, || rustix::io::retry_on_intr(open))?;
         if let Some(file) = &made
             && item.file.inode.on_disk().nlink > 1
         {

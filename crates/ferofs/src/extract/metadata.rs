@@ -95,8 +95,8 @@ impl Extraction<'_> {
             let Ok(name) = CString::new(xattr.name) else { continue };
             match set(&name, &xattr.value) {
                 Ok(()) => {}
-                // Without root, or on a file system without them, they cannot be kept: said once.
-                Err(error @ (Errno::PERM | Errno::OPNOTSUPP)) => {
+                // Only root may set some, and some file systems have none: said once.
+                Err(error) if error == Errno::OPNOTSUPP || error == Errno::PERM && !is_root() => {
                     if !self.foreign_xattrs.swap(true, Ordering::Relaxed) {
                         (self.complain)(path, &xattr_error(path, &name, error));
                     }
@@ -106,6 +106,10 @@ impl Extraction<'_> {
         }
         Ok(())
     }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 fn xattr_error(path: &Path, name: &CString, error: Errno) -> Error {

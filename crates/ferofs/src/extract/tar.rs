@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::thread::Builder;
 
 use crossbeam_channel::{Receiver, SendError, Sender, bounded, unbounded};
 use ferofs_format::FileOffset;
@@ -28,6 +29,7 @@ use super::walk::{File, Step, Walk};
 use super::{Complain, Options, Summary};
 use crate::error::{Error, Result};
 use crate::read::{FileType, Image, Inode, Nid, Place};
+use crate::threads::start;
 use header::{BLOCK, Header, Kind};
 use sparse::Layout;
 
@@ -39,11 +41,12 @@ const RECORD: u64 = 20 * BLOCK as u64;
 /// Writes `from`, and all below it when it is a directory, to `out` as a tar archive. A single file is called `name`.
 ///
 /// Options that concern a target have no meaning here. A file whose content cannot be planned is left out; what cannot
-/// be decoded becomes zeroes: `complain` is told of both. Sockets, which tar does not know, are left out: of these it
+/// be decoded becomes zeroes: `complain` is told of both. When the image cannot be read, the archive is not complete. Sockets, which tar does not know, are left out: of these it
 /// is told, but they are no failures.
 ///
 /// # Errors
-/// [`Error::Io`] when `out` fails, [`Error::Interrupted`], [`Error::Limit`].
+/// [`Error::Io`] when `out` fails, the image cannot be read, or the system gives no thread; [`Error::Interrupted`];
+/// [`Error::Limit`].
 pub fn write_tar(
     image: &Image,
     from: &Inode,
@@ -62,29 +65,29 @@ pub fn write_tar(
     let failed = |e| Error::io_unnamed("write archive", e);
     let mut written = 0;
     std::thread::scope(|scope| {
-        for _ in 0..workers {
-            let (work, spare) = (work.clone(), spare.clone());
-            scope.spawn(|| archive.serve(work, spare));
-        }
+        start(scope, workers, || {
+            let (archive, work, spare) = (&archive, work.clone(), spare.clone());
+            move || archive.serve(work, spare)
+        })?;
         drop((work, spare));
-        scope.spawn(|| {
-            let mut feeder = Feeder {
-                archive: &archive,
-                works,
-                order,
-                parts: Vec::new(),
-                weight: 0,
-                left_out: HashSet::new(),
-            };
-            // It ends early when the writer is gone, who knows why.
-            let _ = feeder.feed(from, name);
-        });
+        let mut feeder = Feeder {
+            archive: &archive,
+            works,
+            order,
+            parts: Vec::new(),
+            weight: 0,
+            left_out: HashSet::new(),
+        };
+        // It ends early when the writer is gone, who knows why.
+        let feed = move || drop(feeder.feed(from, name));
+        Builder::new().spawn_scoped(scope, feed).map_err(|e| Error::io_unnamed("start a thread", e))?;
         for chunk in ordered {
+            // A worker that is gone has panicked, which the scope passes on.
+            let Ok(bytes) = chunk.recv() else { break };
+            // Zeroes stand for what could not be read.
             if archive.is_stopped() {
                 break;
             }
-            // A worker that is gone has panicked, which the scope passes on.
-            let Ok(bytes) = chunk.recv() else { break };
             out.write_all(&bytes).map_err(failed)?;
             written += bytes.len() as u64;
             let _ = used.send(bytes);
@@ -108,7 +111,7 @@ struct Archive<'a> {
     image: &'a Image,
     options: &'a Options,
     complain: Complain<'a>,
-    /// Why the archive ends early: a limit was reached.
+    /// Why the archive ends early: a limit was reached, or the image cannot be read.
     stopped: OnceLock<Error>,
 }
 
@@ -162,8 +165,10 @@ impl Archive<'_> {
         self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
     }
 
+    /// Takes down what is wrong with a file of the image. A limit, or an image that cannot be read, ends the archive.
     fn report(&self, path: &Path, error: Error) {
-        if error.ends_all() {
+        // Other errors of the system, which concern one file, have its path.
+        if error.ends_all() || matches!(error, Error::Io { path: None, .. }) {
             // That is told once, and not for each file.
             let _ = self.stopped.set(error);
             return;

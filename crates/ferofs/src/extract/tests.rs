@@ -83,6 +83,7 @@ fn attributes_do_not_follow_a_link_that_took_the_place() {
         foreign_xattrs: AtomicBool::new(false),
         made: Mutex::default(),
         stopped: OnceLock::new(),
+        broken: AtomicBool::new(false),
     };
     let worker = Worker::new(&job);
     let here = job.target.open_dir(Path::new("")).unwrap();
@@ -117,4 +118,47 @@ fn a_symbolic_link_in_the_target_is_not_followed() {
     let summary = extract(&image, &image.root().unwrap(), &target, &options, &|_, _| {}).unwrap();
     assert!(summary.failures > 0);
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+/// An image's file whose content makes the reader panic.
+struct Panicking(Vec<u8>, u64);
+
+impl crate::read::Source for Panicking {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        assert!(!(pos..pos + buf.len() as u64).contains(&self.1), "a defect");
+        buf.copy_from_slice(&self.0[pos as usize..][..buf.len()]);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_panic_of_a_reader_ends_the_extraction() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, path) = (dir.path().join("source"), dir.path().join("image"));
+    fs::create_dir(&source).unwrap();
+    let content: Vec<u8> =
+        (0..20 << 20).map(|n: u32| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    fs::write(source.join("large"), &content).unwrap();
+    (0..2000).for_each(|n| fs::write(source.join(format!("small{n}")), "words").unwrap());
+    build::build(&build::Options::new(&source), &path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let wanted = &content[6 << 20..][..64];
+    let at = bytes.windows(64).position(|window| window == wanted).unwrap() as u64;
+    for workers in [1, 2, 8] {
+        let image = Image::open(Panicking(bytes.clone(), at)).unwrap();
+        let root = image.root().unwrap();
+        let options = Options { workers: NonZeroUsize::new(workers), ..Options::default() };
+        let target = dir.path().join(format!("target{workers}"));
+        let panicked = catch(|| extract(&image, &root, &target, &options, &|_, _| ()));
+        assert!(panicked.is_err(), "{workers} workers");
+        let panicked =
+            catch(|| tar::write_tar(&image, &root, Path::new("."), std::io::sink(), &options, &|_, _| ()));
+        assert!(panicked.is_err(), "{workers} workers, archive");
+        let options = crate::check::Options { content: true, workers: NonZeroUsize::new(workers) };
+        assert!(catch(|| crate::check::check(&image, &options)).is_err(), "{workers} workers, check");
+    }
 }

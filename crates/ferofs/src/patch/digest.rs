@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::read::Source;
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 
 /// Bytes of a piece. It shows in the digest.
 const PIECE: u64 = 1 << 20;
@@ -95,12 +95,8 @@ fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &AtomicBool) -
     };
     let mut digests = vec![[0; 32]; wanted.len()];
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        for thread in threads {
-            let done: Result<Vec<(usize, Digest)>> = match thread.join() {
-                Ok(done) => done,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
+        for thread in threads::start(scope, workers, || work)? {
+            let done: Result<Vec<(usize, Digest)>> = threads::pass_on(thread.join());
             for (number, digest) in done? {
                 digests[number] = digest;
             }

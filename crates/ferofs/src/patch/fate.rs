@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferofs_format::inode::{FileType, Place};
 use ferofs_format::{FileOffset, Nid};
 
-use super::parallel::parallel;
 use super::survey::{OldFile, Survey, name_hash};
 use crate::Result;
 use crate::build::Options;
@@ -18,6 +17,7 @@ use crate::build::content::{Contents, Origin, Reader};
 use crate::build::image::BELOW;
 use crate::build::tree::{Kind, NodeId, Tree};
 use crate::read::{Image, Inode};
+use crate::threads::parallel;
 
 /// Bytes that are compared or hashed at once.
 const PIECE: u64 = 4 << 20;

@@ -60,7 +60,6 @@ mod journal;
 mod medium;
 mod metadata;
 mod overlay;
-mod parallel;
 mod payload;
 mod repair;
 mod reuse;

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::file::{PIECE_MAX, Piece, REFERENCES_MAX, encode, read_reference};
-use super::parallel::parallel;
 use super::survey::merge;
 use crate::build::Options;
 use crate::read::Source;
+use crate::threads::parallel;
 use crate::{Error, Result};
 
 /// Zstandard's level for few bytes, and for many. From 13 on it grows trees, which takes seconds where the base repeats itself.

@@ -6,7 +6,6 @@ use ferofs_format::map::header::HEADER_SIZE;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
-use super::parallel::parallel;
 use super::survey::is_block_start;
 use crate::Result;
 use crate::build::Options;
@@ -19,6 +18,7 @@ use crate::build::segment::SEGMENT;
 use crate::build::spill::Spill;
 use crate::build::tree::NodeId;
 use crate::read::{Extent, ExtentData, Image, Inode, Location};
+use crate::threads::parallel;
 
 /// Bytes of an index, or of a table, that is copied at most; longer ones are made anew.
 const COPY_MAX: u64 = 1 << 30;

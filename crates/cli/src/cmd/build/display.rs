@@ -11,29 +11,33 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// The progress bar and the thread that moves it.
 pub(super) struct Display {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Display {
     pub(super) fn start(progress: &Arc<Progress>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (progress, stopped) = (Arc::clone(progress), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || {
+        let draw = move || {
             let bar = ProgressBar::new_spinner();
             while !stopped.load(Ordering::Relaxed) {
                 show(&bar, &progress);
                 std::thread::park_timeout(Duration::from_millis(100));
             }
             bar.finish_and_clear();
-        });
+        };
+        // Without a thread nothing is drawn.
+        let thread = std::thread::Builder::new().spawn(draw).ok();
         Self { stop, thread }
     }
 
     pub(super) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.thread().unpark();
-        // It has nothing that could panic but the drawing, which is no reason to fail.
-        let _ = self.thread.join();
+        if let Some(thread) = self.thread {
+            thread.thread().unpark();
+            // It has nothing that could panic but the drawing, which is no reason to fail.
+            let _ = thread.join();
+        }
     }
 }
 

@@ -29,8 +29,13 @@ impl Args {
             (None, Some(text)) => self.layout(text, first, &mut options)?,
             // Not more than erofs-utils: a directory is that, even if it is a layout.
             (None, None) if first.is_dir() => Input::Directory,
-            (None, None) if Input::detect(first) == Input::Image => Input::Image,
-            (None, None) => Input::Archive,
+            (None, None) => match Input::detect(first) {
+                Ok(Input::Image) => Input::Image,
+                Ok(_) => Input::Archive,
+                Err(error) => {
+                    return Err(refusal("SOURCE", first.to_string_lossy().into_owned(), error.to_string()));
+                }
+            },
         };
         if let (Some(second), false) = (upper.first(), options.input == Input::Image) {
             let reason = "several sources are merged if all of them are EROFS images";
@@ -79,7 +84,7 @@ impl Args {
             }
         }
         // Options are told from what they are about: a reference is no path that is there.
-        if Input::detect(source) != Input::Oci {
+        if !matches!(Input::detect(source), Ok(Input::Oci)) {
             return Err(refuse("ferofs asks no registries; fetch the image, and give its layout on disk"));
         }
         Ok(Input::Oci)

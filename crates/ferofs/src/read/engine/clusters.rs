@@ -310,6 +310,26 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_while_decoding_lets_a_waiting_thread_decode() {
+        let cache = cache(100);
+        std::thread::scope(|scope| {
+            let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+            let others: Vec<_> = (0..4).map(|_| scope.spawn(|| decode(&cache, 0, 10))).collect();
+            let panicked = crate::threads::catch(|| {
+                claim.buffer(10);
+                while !claim.is_wanted() {
+                    std::thread::yield_now();
+                }
+                let _claim = claim;
+                panic!("a decoder's defect");
+            });
+            assert!(panicked.is_err());
+            let decoded = others.into_iter().map(|other| other.join().unwrap());
+            assert_eq!(decoded.filter(|decoded| *decoded).count(), 1, "one of them, for all");
+        });
+    }
+
+    #[test]
     fn a_failed_claim_passes_on() {
         let cache = cache(100);
         let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
