@@ -284,7 +284,8 @@ fn serve(args: &Args, sorted: Sorted, daemon: bool) -> Outcome {
     let waiting = signals.handle();
     let keepers_input = keeper.stdin.take();
     // When there is no thread, the end of its input makes the keeper unmount.
-    let stop = Builder::new().spawn(move || stop_on_signals(signals, keepers_input))?;
+    let stop = Builder::new().spawn(move || stop_on_signals(signals, keepers_input));
+    let stop = stop.map_err(|e| Failure::about(&args.dir, e))?;
     let served = args.open(files, memory_files, &open_options).and_then(|(image, recording)| {
         if let Some(log) = log {
             rustix::stdio::dup2_stderr(&log).map_err(io::Error::from)?;

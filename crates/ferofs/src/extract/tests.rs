@@ -120,25 +120,26 @@ fn a_symbolic_link_in_the_target_is_not_followed() {
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
 
-/// An image's file whose content makes the reader panic.
-struct Panicking(Vec<u8>, u64);
+/// An image's file, and what reading the byte at a position does.
+struct Defective(Vec<u8>, u64, fn() -> std::io::Result<()>);
 
-impl crate::read::Source for Panicking {
+impl crate::read::Source for Defective {
     fn size(&self) -> u64 {
         self.0.len() as u64
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        assert!(!(pos..pos + buf.len() as u64).contains(&self.1), "a defect");
+        if (pos..pos + buf.len() as u64).contains(&self.1) {
+            self.2()?;
+        }
         buf.copy_from_slice(&self.0[pos as usize..][..buf.len()]);
         Ok(())
     }
 }
 
-#[test]
-fn a_panic_of_a_reader_ends_the_extraction() {
-    let dir = tempfile::tempdir().unwrap();
-    let (source, path) = (dir.path().join("source"), dir.path().join("image"));
+/// A large file and small ones in an image, and a position in the large one's content.
+fn image_of_large_and_small(dir: &Path) -> (Vec<u8>, u64) {
+    let (source, path) = (dir.join("source"), dir.join("image"));
     fs::create_dir(&source).unwrap();
     let content: Vec<u8> =
         (0..20 << 20).map(|n: u32| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
@@ -148,8 +149,31 @@ fn a_panic_of_a_reader_ends_the_extraction() {
     let bytes = fs::read(&path).unwrap();
     let wanted = &content[6 << 20..][..64];
     let at = bytes.windows(64).position(|window| window == wanted).unwrap() as u64;
+    (bytes, at)
+}
+
+#[test]
+fn an_archive_is_given_up_when_the_image_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, at) = image_of_large_and_small(dir.path());
     for workers in [1, 2, 8] {
-        let image = Image::open(Panicking(bytes.clone(), at)).unwrap();
+        let image = Image::open(Defective(bytes.clone(), at, || Err(rustix::io::Errno::IO.into()))).unwrap();
+        let options = Options { workers: NonZeroUsize::new(workers), ..Options::default() };
+        let (root, mut out) = (image.root().unwrap(), Vec::new());
+        let failed =
+            tar::write_tar(&image, &root, Path::new("."), &mut out, &options, &|_, _| ()).unwrap_err();
+        assert!(matches!(failed, Error::Io { .. }), "{failed}");
+        // It ends early, and without the mark of an end.
+        assert!(out.len() < bytes.len(), "{workers} workers: {}", out.len());
+    }
+}
+
+#[test]
+fn a_panic_of_a_reader_ends_the_extraction() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, at) = image_of_large_and_small(dir.path());
+    for workers in [1, 2, 8] {
+        let image = Image::open(Defective(bytes.clone(), at, || panic!("a defect"))).unwrap();
         let root = image.root().unwrap();
         let options = Options { workers: NonZeroUsize::new(workers), ..Options::default() };
         let target = dir.path().join(format!("target{workers}"));
