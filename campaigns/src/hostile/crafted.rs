@@ -25,7 +25,7 @@ impl Crafted {
     }
 
     /// Bytes that really exist: what the limits on time and memory follow.
-    pub(crate) fn stored(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.base.len()
     }
 
@@ -51,6 +51,14 @@ impl Crafted {
 impl Source for Crafted {
     fn size(&self) -> u64 {
         self.size
+    }
+
+    fn stored(&self) -> u64 {
+        self.base.len() as u64
+    }
+
+    fn next_stored(&self, pos: u64) -> u64 {
+        if pos < self.stored() { pos } else { self.size }
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {

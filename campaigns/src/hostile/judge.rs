@@ -58,22 +58,35 @@ pub(crate) fn judge(image: &Crafted, rng: &mut Rng, before: &dyn Fn(&'static str
             return trial.verdict;
         }
     };
+    let mut opened = Some(opened);
+    // Each operation has a budget of its own, as each command has.
+    let mut fresh = move || opened.take().or_else(|| open(image.clone()).ok());
     let deep = rng.below(2) == 0;
-    let rules = trial.run(if deep { "check --deep" } else { "check" }, || rules(&opened, deep));
-    trial.verdict.reported = rules.unwrap_or_default();
-    trial.verdict.survey = trial.run("read", || survey(&opened));
+    if let Some(opened) = fresh() {
+        let rules = trial.run(if deep { "check --deep" } else { "check" }, || rules(&opened, deep));
+        trial.verdict.reported = rules.unwrap_or_default();
+    }
+    if let Some(opened) = fresh() {
+        trial.verdict.survey = trial.run("read", || survey(&opened));
+    }
     // The others walk the same tree; each image meets some of them.
     let once = |of: u64, rng: &mut Rng| rng.below(of) == 0;
-    if once(2, rng) {
+    if once(2, rng)
+        && let Some(opened) = fresh()
+    {
         trial.run("inspect", || drop(inspect::inspect(&opened, &inspect::Options::default())));
     }
     if once(4, rng) {
         trial.run("diff", || compare(image));
     }
-    if once(4, rng) {
+    if once(4, rng)
+        && let Some(opened) = fresh()
+    {
         trial.run("tar", || archive(&opened));
     }
-    if once(2, rng) {
+    if once(2, rng)
+        && let Some(opened) = fresh()
+    {
         let mut reads = rng.fork(b"reads");
         trial.run("random reads", || random_reads(&opened, &mut reads));
     }
@@ -95,7 +108,7 @@ impl Trial<'_> {
         let (spent, taken) = (cpu() - start, memory::peak().saturating_sub(live));
         self.verdict.slowest = self.verdict.slowest.max(spent);
         self.verdict.largest = self.verdict.largest.max(taken);
-        let stored = self.image.stored();
+        let stored = self.image.len();
         if spent > TIME + TIME_A_MB * (stored >> 20) as u64 {
             self.verdict.failures.push(format!("slow: {name} takes {spent} us of CPU"));
         }
@@ -109,12 +122,12 @@ impl Trial<'_> {
     }
 }
 
+/// Opens the image as the commands do: with a limit on the work that it may cause.
 fn open(source: Crafted) -> Result<Image, String> {
-    Image::open_with(Box::new(source), Vec::new(), &OpenOptions::default()).map_err(|error| {
-        match error.corruption() {
-            Some(found) => format!("{} / {}", found.structure, rule(&found.fault)),
-            None => error.to_string(),
-        }
+    let options = OpenOptions { work_limit: Some(1), ..OpenOptions::default() };
+    Image::open_with(Box::new(source), Vec::new(), &options).map_err(|error| match error.corruption() {
+        Some(found) => format!("{} / {}", found.structure, rule(&found.fault)),
+        None => error.to_string(),
     })
 }
 

@@ -105,7 +105,7 @@ fn watch(keep: PathBuf) {
             let spent = cpu().saturating_sub(STARTED.load(Relaxed));
             let Ok(running) = RUNNING.lock() else { continue };
             let Some(Running { case, operation, image }) = &*running else { continue };
-            let limit = judge::TIME + judge::TIME_A_MB * (image.stored() >> 20) as u64;
+            let limit = judge::TIME + judge::TIME_A_MB * (image.len() >> 20) as u64;
             if spent > 2 * limit {
                 println!("failure {case} hang: {operation}");
                 keep_image(&keep, *case, image);
