@@ -58,6 +58,9 @@ const THEIRS: [(&str, &[&str]); 23] = [
 /// Makes all subjects in `dir`, as `NAME.erofs`.
 pub(crate) fn build(dir: &Path) -> Result<()> {
     let source = dir.join("source");
+    if source.exists() {
+        fs::remove_dir_all(&source)?;
+    }
     fs::create_dir_all(&source)?;
     plant(&source).context("the tree of the subjects")?;
     for (name, options) in OURS {

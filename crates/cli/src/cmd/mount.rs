@@ -208,7 +208,10 @@ impl Args {
         options: &OpenOptions,
     ) -> Result<(Image, Option<Record>), Failure> {
         let mut image = files.decode(options)?;
-        image.root().map_err(|e| Failure::about(&self.image.path, e))?;
+        let root = image.root().map_err(|e| Failure::about(&self.image.path, e))?;
+        if !root.is_dir() {
+            return Err(Failure::about(&self.image.path, "the root is not a directory"));
+        }
         if let Some(pinned) = memory_files.pin(&mut image)? {
             self.say(&format!(
                 "pinned {} ranges, {} bytes; {} are not in the image",

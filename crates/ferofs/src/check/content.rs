@@ -54,10 +54,14 @@ impl Checker<'_> {
         if let Some(from) = piece.rest {
             works.push_rest(Work { name: name.clone(), inode: inode.clone(), from });
         }
-        // Directories and symbolic links were read in any case.
-        if self.content && inode.file_type() == FileType::Regular {
+        if self.decodes(inode) {
             self.decode(name, inode, &piece, buffer);
         }
+    }
+
+    /// Whether all content of `inode` is decoded here. Directories and symbolic links were read in any case.
+    fn decodes(&self, inode: &Inode) -> bool {
+        self.content && inode.file_type() == FileType::Regular
     }
 
     /// What an inode says beside its map.
@@ -151,7 +155,9 @@ impl Checker<'_> {
     /// Looks at the extents of a piece.
     fn plan(&self, name: &Name, inode: &Inode, from: FileOffset, mut extents: Extents<'_>) -> Piece {
         let mut piece = Piece { extents: Vec::new(), rest: None };
-        let limit = from.get().saturating_add(PIECE_BYTES);
+        let decoded = self.decodes(inode);
+        // Bytes that are to be decoded: holes are passed over, however long they are.
+        let mut bytes = 0u64;
         let mut claims = Vec::new();
         while let Some(extent) = extents.next() {
             let Some(mut extent) = self.note(name, extent) else { break };
@@ -164,17 +170,20 @@ impl Checker<'_> {
                 }
             }
             let in_device = matches!(extent.data, ExtentData::Stored { .. } | ExtentData::Interlaced { .. });
-            if in_device && self.content {
+            if in_device && decoded {
                 // Stored data is read in parts.
                 let start = extent.start.get().max(from.get());
-                let end = extent.end().min(limit);
+                let end = extent.end().min(start.saturating_add(PIECE_BYTES.saturating_sub(bytes)));
                 extent = Extent { start: FileOffset::new(start), len: end.saturating_sub(start), ..extent };
             }
             let next = extent.end();
             if !matches!(extent.data, ExtentData::Hole | ExtentData::Fragment { .. }) {
+                if decoded {
+                    bytes = bytes.saturating_add(extent.len);
+                }
                 piece.extents.push(extent);
             }
-            if next < inode.size() && (next >= limit || piece.extents.len() >= PIECE_EXTENTS) {
+            if next < inode.size() && (bytes >= PIECE_BYTES || piece.extents.len() >= PIECE_EXTENTS) {
                 piece.rest = Some(FileOffset::new(next));
                 break;
             }

@@ -71,8 +71,12 @@ impl Checker<'_> {
         conflicts: &[Conflict],
         owners: &mut BTreeMap<usize, Vec<Owner>>,
     ) {
+        let budget = &self.image.budget;
         let mut add = |space, range: std::ops::Range<u64>, content: Option<std::ops::Range<u64>>| {
-            for number in touched(conflicts, space, &range) {
+            let numbers = touched(conflicts, space, &range);
+            // Many extents may touch many conflicts each.
+            budget.charge(2 * u64::try_from(numbers.len()).unwrap_or(u64::MAX / 2))?;
+            for number in numbers {
                 let owners = owners.entry(number).or_default();
                 let metadata = content.is_none();
                 let known = owners.iter().any(|owner| owner.nid == inode.nid() && owner.metadata == metadata);
@@ -82,6 +86,7 @@ impl Checker<'_> {
                     owners.push(Owner { path: Arc::clone(path), nid: inode.nid(), metadata, content });
                 }
             }
+            Ok(())
         };
         let extents = self.image.extents(inode, FileOffset::new(0));
         let end = match &extents {
@@ -89,36 +94,35 @@ impl Checker<'_> {
             Err(_) => inode.end(),
         };
         if let Ok(end) = end {
-            add(space_of(inode.nid()), inode.place().pos.get()..end.pos.get(), None);
+            let range = inode.place().pos.get()..end.pos.get();
+            if self.unless_ended(add(space_of(inode.nid()), range, None)).is_none() {
+                return;
+            }
         }
         for extent in extents.into_iter().flatten().map_while(|extent| self.unless_ended(extent)) {
             if let Ok(Some(claim)) = Claim::of(self.image, &extent) {
+                let content = Some(extent.start.get()..extent.end());
+                let range = claim.start.get()..claim.end();
+                let added = add(Space::Device(claim.device.get()), range, content);
                 // Each conflict within reach is looked at.
                 let work = u64::try_from(conflicts.len() / 64).unwrap_or(u64::MAX);
-                if self.unless_ended(self.image.budget.charge(work)).is_none() {
+                if self.unless_ended(added.and_then(|()| budget.charge(work))).is_none() {
                     break;
                 }
-                let content = Some(extent.start.get()..extent.end());
-                add(Space::Device(claim.device.get()), claim.start.get()..claim.end(), content);
             }
         }
     }
 }
 
 /// The conflicts that a range touches. They are sorted, and none is longer than a block or a pcluster.
-fn touched(
-    conflicts: &[Conflict],
-    space: Space,
-    range: &std::ops::Range<u64>,
-) -> impl Iterator<Item = usize> + use<> {
+fn touched(conflicts: &[Conflict], space: Space, range: &std::ops::Range<u64>) -> Vec<usize> {
     let longest = 12 << 20;
     let from = (space, range.start.saturating_sub(longest));
     let first = conflicts.partition_point(|(s, r)| (*s, r.start) < from);
-    let found: Vec<_> = (first..)
+    (first..)
         .zip(conflicts.get(first..).unwrap_or_default())
         .take_while(|(_, (s, r))| *s == space && r.start < range.end)
         .filter(|(_, (_, r))| r.end > range.start)
         .map(|(number, _)| number)
-        .collect();
-    found.into_iter()
+        .collect()
 }
