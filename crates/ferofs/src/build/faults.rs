@@ -66,8 +66,11 @@ impl Fixture {
     }
 }
 
+/// A change of a build's options.
+type Change = fn(&mut Options);
+
 /// One of each way in which content is stored.
-fn ways() -> Vec<(&'static str, fn(&mut Options))> {
+fn ways() -> Vec<(&'static str, Change)> {
     fn chunked(options: &mut Options) {
         options.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
         options.compression = None;
