@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use ferofs_tests::acl::{self, Entry};
 use ferofs_tests::compare::{self, Field, compare};
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
@@ -413,6 +414,29 @@ fn without_owners_nothing_gives_their_rights() {
         let listed = xattr::all(fs::File::open(dir).unwrap(), b"file").unwrap();
         assert!(!has_capabilities || listed.is_empty(), "{listed:?}");
     }
+}
+
+#[test]
+fn no_acl_is_inherited_from_the_directory() {
+    let stage = Stage::bare();
+    let list =
+        [Entry::Owner(7), Entry::User(1000, 4), Entry::OwningGroup(5), Entry::Mask(5), Entry::Other(0)];
+    let open = |path: &Path| fs::File::open(path).unwrap();
+    fs::create_dir(stage.source().join("dir")).unwrap();
+    fs::write(stage.source().join("dir/file"), "content").unwrap();
+    if xattr::set(open(&stage.source()), b"dir", acl::DEFAULT, &acl::encode(&list)).is_err() {
+        need::lacks("ACLs that are not in the image", "ACLs");
+        return;
+    }
+    let image = stage.build("image", ["-T0"]);
+    let out = stage.path("out");
+    for option in ["--workers=1", "--overwrite"] {
+        ferofs().args(["extract", option]).args([&image, &out]).run().success();
+        let dir = open(&out.join("dir"));
+        assert_eq!(xattr::all(&dir, b"file").unwrap(), xattr::Xattrs::new(), "{option}");
+    }
+    let kept = xattr::all(open(&out), b"dir").unwrap();
+    assert_eq!(kept.keys().collect::<Vec<_>>(), [acl::DEFAULT]);
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ferofs_tests::compare::{Field, compare};
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
 use ferofs_tests::{ferofs, need, tree};
 
 use crate::stage::{COMPRESSIONS, Stage, full, same, usual_tree};
@@ -30,6 +32,16 @@ fn every_block_size_works() {
             stage.assert_shown(&stage.extract(&image, &format!("{name}-extracted")));
         }
     }
+}
+
+#[test]
+fn inline_ends_in_a_metabox_are_no_data_of_the_image() {
+    let stage = Stage::bare();
+    let text = Content::Text.bytes(39_077, &mut Rng::new(3));
+    fs::write(stage.source().join("text"), text).unwrap();
+    let image = stage.build("image", ["-z", "zstd,22", "-E", "ztailpacking", "-m", "65536"]);
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
+    stage.assert_shown(&stage.extract(&image, "extracted"));
 }
 
 #[test]

@@ -242,13 +242,13 @@ impl WrittenInode<'_> {
         header_end: BytePos,
         superblock: &Superblock,
     ) -> Result<BytePos, FormatError> {
-        let mut walk = Walk { written: self, header, superblock, head: None };
+        let mut walk = Walk { written: self, header, superblock, size: inode.size, head: None };
         if header.format == IndexFormat::Full {
             let index = FullIndex::new(header_end, inode.size, header)?;
             for lcn in (0..index.lclusters()).map(Lcn::new) {
                 walk.next(lcn, index.decode(lcn, self.from(index.pos(lcn)?))?)?;
             }
-            walk.finish(inode.size)?;
+            walk.finish()?;
             return Ok(index.end());
         }
         let index = CompactIndex::new(header_end, inode.size, superblock.block_size, header)?;
@@ -261,7 +261,7 @@ impl WrittenInode<'_> {
                 lcn += 1;
             }
         }
-        walk.finish(inode.size)?;
+        walk.finish()?;
         Ok(index.end())
     }
 }
@@ -271,6 +271,8 @@ struct Walk<'a> {
     written: &'a WrittenInode<'a>,
     header: &'a IndexHeader,
     superblock: &'a Superblock,
+    /// The file's size.
+    size: u64,
     /// The last HEAD, where its extent starts in the file, and the blocks of its pcluster.
     head: Option<(Lcn, u64, Head, u16)>,
 }
@@ -283,7 +285,10 @@ impl Walk<'_> {
                 if before.is_none_or(|(_, before, ..)| start <= before) && (before.is_some() || start > 0) {
                     return Err(self.wrong("extents out of order"));
                 }
-                self.place()?;
+                // A HEAD at the file's end says only where that is: the one before it is the last.
+                if start != self.size || self.header.tail == Tail::Blocks {
+                    self.place()?;
+                }
                 self.head = Some((lcn, start, head, 1));
             }
             (Lcluster::NonHead { .. }, None) => return Err(self.wrong("the first lcluster is no HEAD")),
@@ -307,7 +312,8 @@ impl Walk<'_> {
             .in_image(head.addr.get().checked_mul(block.bytes64()), u64::from(blocks) * block.bytes64())
     }
 
-    fn finish(self, size: u64) -> Result<(), FormatError> {
+    fn finish(self) -> Result<(), FormatError> {
+        let size = self.size;
         match self.head {
             // A HEAD that says only where the file ends, or whose extent is elsewhere, has no address.
             Some((_, start, ..)) if start == size || self.header.tail != Tail::Blocks => Ok(()),

@@ -1,6 +1,6 @@
 //! Owners, permissions, extended attributes and times of what was extracted.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -29,6 +29,7 @@ impl Extraction<'_> {
             let (uid, gid) = owner(inode);
             rustix::fs::fchown(file, uid, gid).map_err(|e| Error::io("chown", path, e))?;
         }
+        self.remove_acls(inode, path, |name| rustix::fs::fremovexattr(file, name))?;
         let bits = self.permissions(inode);
         rustix::fs::fchmod(file, Mode::from_raw_mode(bits.into()))
             .map_err(|e| Error::io("chmod", path, e))?;
@@ -53,6 +54,7 @@ impl Extraction<'_> {
         }
         let by_descriptor = by_descriptor(file);
         if inode.file_type() != FileType::Symlink {
+            self.remove_acls(inode, path, |name| rustix::fs::removexattr(&by_descriptor, name))?;
             let bits = self.permissions(inode);
             rustix::fs::chmodat(CWD, &by_descriptor, Mode::from_raw_mode(bits.into()), AtFlags::empty())
                 .map_err(|e| Error::io("chmod", path, e))?;
@@ -77,6 +79,27 @@ impl Extraction<'_> {
     /// Whether an attribute of this name is left out: it gives rights that the options keep back.
     fn is_left_out(&self, name: &[u8]) -> bool {
         !self.options.owners && name == CAPABILITIES || !self.options.permissions && name.starts_with(ACLS)
+    }
+
+    /// Removes the ACLs that a new file takes over from its directory. Those of the image are set afterwards.
+    fn remove_acls(
+        &self,
+        inode: &Inode,
+        path: &Path,
+        remove: impl Fn(&CStr) -> Result<(), Errno>,
+    ) -> Result<()> {
+        if !self.options.xattrs || !self.options.permissions {
+            return Ok(());
+        }
+        let names = [c"system.posix_acl_access", c"system.posix_acl_default"];
+        for name in &names[..if inode.is_dir() { 2 } else { 1 }] {
+            match remove(name) {
+                // There is none, or the file system has no such thing.
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(xattr_error(path, name, error)),
+            }
+        }
+        Ok(())
     }
 
     fn each_xattr(
@@ -112,7 +135,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn xattr_error(path: &Path, name: &CString, error: Errno) -> Error {
+fn xattr_error(path: &Path, name: &CStr, error: Errno) -> Error {
     let name = Escaped(name.to_bytes()).to_string();
     Error::Xattr { path: path.to_owned(), name, source: error.into() }
 }
