@@ -271,6 +271,14 @@ impl<T: Source + ?Sized> Source for &T {
         (**self).size()
     }
 
+    fn stored(&self) -> u64 {
+        (**self).stored()
+    }
+
+    fn next_stored(&self, pos: u64) -> u64 {
+        (**self).next_stored(pos)
+    }
+
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         (**self).read_exact_at(pos, buf)
     }
@@ -328,5 +336,15 @@ mod tests {
             assert!(source.read_exact_at(3, &mut buf).is_err());
             assert!(source.read_exact_at(u64::MAX, &mut buf).is_err());
         }
+    }
+
+    #[test]
+    fn holes_are_known_through_references() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 30).unwrap();
+        let source = Arc::new(FileSource::new(file, 0).unwrap());
+        assert_eq!((source.stored(), source.next_stored(0)), (0, 1 << 30));
+        let reference: &dyn Source = &&*source;
+        assert_eq!((reference.stored(), reference.next_stored(0)), (0, 1 << 30));
     }
 }
