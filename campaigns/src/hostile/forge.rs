@@ -17,7 +17,8 @@ const IN_METABOX: u64 = 1 << 63;
 /// Makes the image of `rng`, and says which parts it has.
 pub(crate) fn forge(rng: &mut Rng) -> (String, Crafted) {
     let mut forge = Forge::new(rng);
-    let large = forge.rng.below(40) == 0;
+    // A large image can take seconds; a small one takes a millisecond.
+    let large = forge.rng.below(400) == 0;
     let count = if large { 200 + forge.rng.below(2500) } else { 2 + forge.rng.below(24) };
     forge.place_data();
     forge.place_inodes(count);

@@ -5,7 +5,11 @@ use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
+use ferofs::Error;
 use ferofs::check::{self, rule};
 use ferofs::diff::{self, Side};
 use ferofs::extract;
@@ -26,11 +30,20 @@ pub(crate) const MEMORY: usize = 128 << 20;
 /// Output of an archive after which the judge stops taking it: its length follows the content, not the image.
 const ARCHIVE: u64 = 24 << 20;
 
+/// CPU time after which the operations on most images are cancelled, and what they may take until they end. An image of
+/// a kilobyte can cost the whole limit, which is too long for a million of them.
+pub(crate) const PATIENCE: u64 = 200_000;
+const ENDING: u64 = 500_000;
+
 /// What became of an image.
 #[derive(Default)]
 pub(crate) struct Verdict {
     /// Rules that `check` or opening report.
     pub(crate) reported: Vec<String>,
+    /// Some operation was cancelled.
+    pub(crate) cancelled: bool,
+    /// `check` decoded the content, too.
+    pub(crate) deep: bool,
     /// What broke a limit, or panicked.
     pub(crate) failures: Vec<String>,
     /// What reading all of it gave, for images that open.
@@ -47,10 +60,17 @@ pub(crate) fn cpu() -> u64 {
 }
 
 /// Runs every operation of the library over `image`. `before` is told the name of each, for the watchdog.
-pub(crate) fn judge(image: &Crafted, rng: &mut Rng, before: &dyn Fn(&'static str)) -> Verdict {
-    let mut trial = Trial { image, before, verdict: Verdict::default() };
-    let source = image.clone();
-    let Some(opened) = trial.run("open", move || open(source)) else { return trial.verdict };
+///
+/// With `cancel`, another thread is expected to set it once an operation has lasted for [`PATIENCE`].
+pub(crate) fn judge(
+    image: &Crafted,
+    rng: &mut Rng,
+    cancel: Option<&Arc<AtomicBool>>,
+    before: &dyn Fn(&'static str),
+) -> Verdict {
+    let mut trial = Trial { image, cancel, before, verdict: Verdict::default() };
+    let open = || open(image.clone(), cancel);
+    let Some(opened) = trial.run("open", open) else { return trial.verdict };
     let opened = match opened {
         Ok(opened) => opened,
         Err(rule) => {
@@ -60,8 +80,9 @@ pub(crate) fn judge(image: &Crafted, rng: &mut Rng, before: &dyn Fn(&'static str
     };
     let mut opened = Some(opened);
     // Each operation has a budget of its own, as each command has.
-    let mut fresh = move || opened.take().or_else(|| open(image.clone()).ok());
+    let mut fresh = move || opened.take().or_else(|| open().ok());
     let deep = rng.below(2) == 0;
+    trial.verdict.deep = deep;
     if let Some(opened) = fresh() {
         let rules = trial.run(if deep { "check --deep" } else { "check" }, || rules(&opened, deep));
         trial.verdict.reported = rules.unwrap_or_default();
@@ -77,7 +98,7 @@ pub(crate) fn judge(image: &Crafted, rng: &mut Rng, before: &dyn Fn(&'static str
         trial.run("inspect", || drop(inspect::inspect(&opened, &inspect::Options::default())));
     }
     if once(4, rng) {
-        trial.run("diff", || compare(image));
+        trial.run("diff", || compare(open(), open()));
     }
     if once(4, rng)
         && let Some(opened) = fresh()
@@ -95,12 +116,16 @@ pub(crate) fn judge(image: &Crafted, rng: &mut Rng, before: &dyn Fn(&'static str
 
 struct Trial<'a> {
     image: &'a Crafted,
+    cancel: Option<&'a Arc<AtomicBool>>,
     before: &'a dyn Fn(&'static str),
     verdict: Verdict,
 }
 
 impl Trial<'_> {
     fn run<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> Option<T> {
+        if let Some(cancel) = self.cancel {
+            cancel.store(false, Relaxed);
+        }
         (self.before)(name);
         let live = memory::reset();
         let start = cpu();
@@ -109,6 +134,11 @@ impl Trial<'_> {
         self.verdict.slowest = self.verdict.slowest.max(spent);
         self.verdict.largest = self.verdict.largest.max(taken);
         let stored = self.image.len();
+        let cancelled = self.cancel.is_some_and(|cancel| cancel.load(Relaxed));
+        self.verdict.cancelled |= cancelled;
+        if cancelled && spent > PATIENCE + ENDING {
+            self.verdict.failures.push(format!("cancelled {name} takes {spent} us of CPU"));
+        }
         if spent > TIME + TIME_A_MB * (stored >> 20) as u64 {
             self.verdict.failures.push(format!("slow: {name} takes {spent} us of CPU"));
         }
@@ -123,8 +153,8 @@ impl Trial<'_> {
 }
 
 /// Opens the image as the commands do: with a limit on the work that it may cause.
-fn open(source: Crafted) -> Result<Image, String> {
-    let options = OpenOptions { work_limit: Some(1), ..OpenOptions::default() };
+fn open(source: Crafted, cancel: Option<&Arc<AtomicBool>>) -> Result<Image, String> {
+    let options = OpenOptions { work_limit: Some(1), cancel: cancel.cloned(), ..OpenOptions::default() };
     Image::open_with(Box::new(source), Vec::new(), &options).map_err(|error| match error.corruption() {
         Some(found) => format!("{} / {}", found.structure, rule(&found.fault)),
         None => error.to_string(),
@@ -140,6 +170,8 @@ fn rules(image: &Image, content: bool) -> Vec<String> {
             };
             report.findings.iter().map(name).collect()
         }
+        Err(Error::Interrupted) => Vec::new(),
+        Err(Error::Limit { what, .. }) => vec![format!("check: {what}")],
         Err(error) => vec![format!("check: {error}")],
     };
     rules.sort_unstable();
@@ -147,8 +179,8 @@ fn rules(image: &Image, content: bool) -> Vec<String> {
     rules
 }
 
-fn compare(image: &Crafted) {
-    let (Ok(one), Ok(other)) = (open(image.clone()), open(image.clone())) else { return };
+fn compare(one: Result<Image, String>, other: Result<Image, String>) {
+    let (Ok(one), Ok(other)) = (one, other) else { return };
     let (one, other) = (Side::Image(Box::new(one)), Side::Image(Box::new(other)));
     // Damage is an event or an error: only time, memory and panics are judged here.
     let _ = diff::diff(&one, &other, &diff::Options::default(), |_| ControlFlow::Continue(()));

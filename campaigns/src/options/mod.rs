@@ -17,6 +17,7 @@ mod report;
 mod sequence;
 mod settings;
 mod shrink;
+mod sources;
 mod stage;
 mod tree;
 

@@ -11,11 +11,12 @@ use ferofs_tests::rng::Rng;
 
 use super::archive;
 use super::judge::{self, Image, Judges};
-use super::model::{File, Kind, Model, Name, join, parent};
+use super::model::Model;
 use super::random::Choose;
 use super::refusal;
-use super::sequence::{Packed, Source, Step, Target};
+use super::sequence::{Source, Step, Target};
 use super::settings::{Front, Settings};
+use super::sources::archived;
 use super::stage::{Finding, Stage, Stop};
 use super::tree;
 
@@ -29,21 +30,21 @@ pub(super) struct Tally {
 }
 
 /// A case while it runs.
-struct Account<'a> {
-    stage: &'a mut Stage,
+pub(super) struct Account<'a> {
+    pub(super) stage: &'a mut Stage,
     judges: &'a Judges,
     /// Ask all judges each time.
     all: bool,
-    rng: Rng,
+    pub(super) rng: Rng,
     /// What the image must show; before there is one, what is to be in it.
-    model: Model,
-    image: Option<Image>,
+    pub(super) model: Model,
+    pub(super) image: Option<Image>,
     /// What each state of the image shows, by its number.
     states: Vec<Model>,
     /// What the directory `want` has.
     planted: Option<Model>,
     /// Number of sources made, for names of their own: an image may have one of them as its device.
-    sources: u64,
+    pub(super) sources: u64,
     tally: Tally,
 }
 
@@ -75,7 +76,7 @@ pub(super) fn perform(
     Ok(account.tally)
 }
 
-fn words(words: &[&str]) -> Vec<OsString> {
+pub(super) fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
@@ -112,7 +113,12 @@ impl Account<'_> {
     }
 
     /// Runs a command of ours that makes `output`. False if it refused for a known reason.
-    fn made(&mut self, words: &[OsString], input: Option<&str>, output: &str) -> Result<bool, Stop> {
+    pub(super) fn made(
+        &mut self,
+        words: &[OsString],
+        input: Option<&str>,
+        output: &str,
+    ) -> Result<bool, Stop> {
         let outcome = self.stage.ferofs(words, input)?;
         if outcome.code == 0 {
             return Ok(true);
@@ -141,7 +147,7 @@ impl Account<'_> {
         }
     }
 
-    fn plant(&mut self, name: &str, model: &Model) -> Result<()> {
+    pub(super) fn plant(&mut self, name: &str, model: &Model) -> Result<()> {
         let dir = self.stage.directory(name)?;
         Ok(model.plant(&dir)?)
     }
@@ -175,7 +181,8 @@ impl Account<'_> {
         image.ignore.extend(Self::effects(settings, &mut model));
         image.offset = settings.value("--offset").and_then(|value| value.parse().ok()).unwrap_or(0);
         image.metabox = settings.has("-m");
-        image.block = settings.value("-b").and_then(|value| value.parse().ok()).unwrap_or(4096);
+        let block = settings.value("-b").and_then(|value| value.parse().ok());
+        image.block = sources.block.or(block).unwrap_or(4096);
         for (option, name) in [("--chunk-device", "device"), ("--blobdev", "device")] {
             if settings.has(option) {
                 self.stage.allow(name);
@@ -212,7 +219,9 @@ impl Account<'_> {
             }
             return Ok(());
         }
-        if twice {
+        // Without a time given, this is the present time.
+        let present = settings.has("--mkfs-time") && !settings.has("-T");
+        if twice && !present {
             self.same_bits(&command, settings, sources.input.as_deref())?;
         }
         fs::rename(self.stage.path("new"), self.stage.path("image"))?;
@@ -238,6 +247,8 @@ impl Account<'_> {
         let workers = if settings.value("--workers").as_deref() == Some("1") { "4" } else { "1" };
         other.add(&["--workers", workers]);
         self.stage.allow("again");
+        // What is before an image's offset in its file stays as it is.
+        let _ = fs::remove_file(self.stage.path("again"));
         if !self.made(&command("again", &other), input, "again")? {
             return Err(Finding::new("workers", "the second build refuses what the first does").into());
         }
@@ -422,250 +433,5 @@ impl Account<'_> {
         self.stage.log.push("mv new image".into());
         self.states = vec![self.model.clone()];
         self.judge()
-    }
-}
-
-/// What a build reads.
-struct Sources {
-    options: Vec<OsString>,
-    paths: Vec<OsString>,
-    input: Option<String>,
-    devices: Vec<String>,
-    model: Model,
-    ignore: Vec<Field>,
-}
-
-impl Account<'_> {
-    /// Makes what the build reads, from the tree, or from the image that is there. None if this image cannot be a source.
-    fn sources(&mut self, front: Front, source: Source, seed: u64) -> Result<Option<Sources>, Stop> {
-        let mut sources = Sources {
-            options: Vec::new(),
-            paths: Vec::new(),
-            input: None,
-            devices: Vec::new(),
-            model: self.model.clone(),
-            ignore: Vec::new(),
-        };
-        let rng = &mut Rng::new(seed);
-        match source {
-            Source::Directory => {
-                let model = self.model.clone();
-                self.plant("tree", &model)?;
-                if front == Front::Build && rng.chance(10) {
-                    sources.options = words(&["--from", "dir"]);
-                }
-                sources.paths = words(&["tree"]);
-            }
-            Source::Tar { packed, own, index } => {
-                self.tar_source(front, packed, own, index, &mut sources, rng)?
-            }
-            Source::Layers { index } => {
-                sources.paths = self
-                    .layers(&mut sources.model, Packed::Plain, rng)?
-                    .into_iter()
-                    .map(OsString::from)
-                    .collect();
-                if index {
-                    sources.options = words(&["--index-only"]);
-                    sources.devices =
-                        sources.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-                }
-            }
-            Source::Oci { archive } => {
-                let packed = rng.pick(&[Packed::Plain, Packed::Gzip, Packed::Zstd]);
-                let layers = self.layers(&mut sources.model, packed, rng)?;
-                archive::layout(self.stage, &layers)?;
-                sources.paths = words(&["oci"]);
-                if archive {
-                    self.stage.allow("oci.tar");
-                    self.stage.tool(
-                        "tar",
-                        &["-cf", "oci.tar", "-C", "oci", "oci-layout", "blobs", "index.json"],
-                        None,
-                    )?;
-                    sources.paths = words(&["oci.tar"]);
-                }
-                sources.options = match front {
-                    Front::Build if rng.chance(50) => words(&["--platform", "linux/s390x"]),
-                    Front::Build => words(&["--image-name", "s390x", "--from", "oci"]),
-                    Front::Mkfs => words(&["--oci=f,platform=linux/s390x"]),
-                };
-            }
-            Source::Erofs { layers, index } => {
-                let Some(image) =
-                    self.image.clone().filter(|image| image.offset == 0 && image.devices.is_empty())
-                else {
-                    return Ok(None);
-                };
-                self.sources += 1;
-                let lower = format!("lower{}.erofs", self.sources);
-                self.stage.allow(&lower);
-                fs::copy(self.stage.path("image"), self.stage.path(&lower))?;
-                self.stage.log.push(format!("cp image {lower}"));
-                sources.ignore = image.ignore;
-                sources.paths = words(&[&lower]);
-                if layers {
-                    let upper = tree::addition(&self.model, rng);
-                    self.plant("upper", &upper)?;
-                    self.stage.allow("upper.erofs");
-                    let block = image.block.to_string();
-                    if !self.made(
-                        &words(&["build", "-q", "-b", &block, "upper", "upper.erofs"]),
-                        None,
-                        "upper.erofs",
-                    )? {
-                        return Ok(None);
-                    }
-                    sources.paths = words(&[&lower, "upper.erofs"]);
-                    sources.model = self.model.overlaid(&upper);
-                    let strip = front == Front::Build || rng.chance(50);
-                    if strip {
-                        sources.model.drop_overlay();
-                    }
-                    if front == Front::Mkfs && strip {
-                        sources.options.push("--ovlfs-strip=1".into());
-                    }
-                }
-                match front {
-                    Front::Build if index => sources.options.push("--index-only".into()),
-                    Front::Build => sources.options.extend(words(&["--from", "erofs"])),
-                    Front::Mkfs if !index => sources.options.push("--clean=data".into()),
-                    Front::Mkfs => {}
-                }
-                if index {
-                    sources.devices =
-                        sources.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-                }
-            }
-        }
-        Ok(Some(sources))
-    }
-
-    fn tar_source(
-        &mut self,
-        front: Front,
-        packed: Packed,
-        own: bool,
-        index: bool,
-        sources: &mut Sources,
-        rng: &mut Rng,
-    ) -> Result<(), Stop> {
-        self.sources += 1;
-        let tar = format!("t{}.tar", self.sources);
-        match self.image.clone().filter(|_| own) {
-            Some(image) => {
-                self.stage.allow(&tar);
-                let command = image.words(&["extract", "-q", "--tar", &tar], "image");
-                let outcome = self.stage.ferofs(&command, None)?;
-                if outcome.code != 0 {
-                    return Err(Finding::new(
-                        "extract",
-                        format!("--tar: exit {}: {}", outcome.code, outcome.stderr.trim()),
-                    )
-                    .into());
-                }
-                sources.ignore = image.ignore;
-            }
-            None => {
-                let model = self.model.clone();
-                self.plant("tree", &model)?;
-                archive::tar(self.stage, "tree", &tar, packed == Packed::Sparse)?;
-            }
-        }
-        if own && self.image.is_some() {
-            without_sockets(&mut sources.model);
-        } else {
-            archived(&mut sources.model);
-        }
-        let file = archive::pack(self.stage, &tar, packed)?;
-        sources.options = match front {
-            Front::Build if index => words(&["--index-only"]),
-            Front::Build if rng.chance(30) => words(&["--from", "tar"]),
-            Front::Build => Vec::new(),
-            Front::Mkfs => words(&[if index { "--tar=i" } else { rng.pick(&["--tar=f", "--tar"]) }]),
-        };
-        if rng.chance(10) {
-            sources.options.push("--aufs".into());
-        }
-        if front == Front::Mkfs {
-            match packed {
-                Packed::Gzip => sources.options.push("--ungzip".into()),
-                Packed::Xz => sources.options.push("--unxz".into()),
-                _ if rng.chance(10) => sources.options.push(rng.pick(&["--sort=none", "--sort=path"]).into()),
-                _ => {}
-            }
-        }
-        if packed == Packed::Pipe {
-            sources.input = Some(file);
-            sources.paths = if front == Front::Build { words(&["-"]) } else { Vec::new() };
-        } else {
-            if index {
-                sources.devices = vec![file.clone()];
-            }
-            sources.paths = vec![file.into()];
-        }
-        Ok(())
-    }
-
-    /// Makes archives that are layers, and what they show together.
-    fn layers(&mut self, model: &mut Model, packed: Packed, rng: &mut Rng) -> Result<Vec<String>, Stop> {
-        let lower = model.clone();
-        self.plant("tree", &lower)?;
-        archive::tar(self.stage, "tree", "layer0.tar", false)?;
-        archived(model);
-        let mut names = vec![archive::pack(self.stage, "layer0.tar", packed)?];
-        for number in 1..=rng.pick(&[0, 1, 1, 2]) {
-            let mut upper = tree::addition(model, rng);
-            let removed: Vec<Name> =
-                model.names.keys().filter(|name| !name.is_empty() && rng.chance(12)).cloned().collect();
-            let mut merged = model.clone();
-            let mut signs = upper.clone();
-            archived(&mut upper);
-            for name in removed {
-                let dir = parent(&name).to_vec();
-                let last = &name[if dir.is_empty() { 0 } else { dir.len() + 1 }..];
-                let in_upper = signs.at(&dir).is_some_and(|file| file.kind.is_directory());
-                // Names of 255 bytes have no room for the sign.
-                if !in_upper || last.len() > 250 || signs.names.contains_key(&name) {
-                    continue;
-                }
-                merged.remove(&name);
-                signs.add(
-                    join(&dir, &[b".wh.", last].concat()),
-                    File {
-                        kind: Kind::Regular(Vec::new()),
-                        mode: 0o644,
-                        uid: 0,
-                        gid: 0,
-                        time: (0, 0),
-                        xattrs: BTreeMap::new(),
-                    },
-                );
-            }
-            let (dir, file) = (format!("layer{number}"), format!("layer{number}.tar"));
-            self.plant(&dir, &signs)?;
-            archive::tar(self.stage, &dir, &file, false)?;
-            names.push(archive::pack(self.stage, &file, packed)?);
-            *model = merged.overlaid(&upper);
-        }
-        Ok(names)
-    }
-}
-
-/// What a tar cannot have.
-fn without_sockets(model: &mut Model) {
-    let sockets = model.list(|kind| *kind == Kind::Socket);
-    sockets.iter().for_each(|name| model.remove(name));
-}
-
-/// What GNU tar leaves of a tree: no sockets, and no hard links of devices and fifos.
-fn archived(model: &mut Model) {
-    without_sockets(model);
-    let Model { names, files } = model;
-    for number in names.values_mut() {
-        if matches!(files[*number].kind, Kind::Fifo | Kind::Character(..) | Kind::Block(..)) {
-            files.push(files[*number].clone());
-            *number = files.len() - 1;
-        }
     }
 }

@@ -8,6 +8,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("give -b", "--incremental into an image of other blocks than -b's"),
     ("needs a compressor (-z)", "metadata to compress, by no compressor"),
     ("there is nothing to patch: both trees are the same", "a patch that changes nothing"),
+    ("leaves out the labels of --file-contexts", "options that exclude each other"),
     ("cannot be used with", "options that exclude each other"),
     ("cannot be used multiple times", "an option that is given twice"),
     ("bytes name no device", "a device for chunks, whose addresses name no device"),

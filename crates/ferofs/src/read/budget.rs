@@ -70,19 +70,22 @@ pub(crate) struct Budget {
     work_limit: u64,
     names: AtomicU64,
     names_limit: u64,
-    /// Looked at now and then: set, it ends all work.
+    /// Looked at now and then: one of them set, all work ends. The first is of whoever opened the image, the other of
+    /// the operation that goes on.
+    cancel_image: Option<Arc<AtomicBool>>,
     cancel: Mutex<Option<Arc<AtomicBool>>>,
 }
 
 impl Budget {
     /// `factor` times what an image of so many bytes may need; no limit without a factor.
-    pub(super) fn new(bytes: u64, factor: Option<u32>) -> Self {
+    pub(super) fn new(bytes: u64, factor: Option<u32>, cancel: Option<Arc<AtomicBool>>) -> Self {
         let times = |amount: u64| factor.map_or(u64::MAX, |factor| amount.saturating_mul(factor.into()));
         Self {
             work: AtomicU64::new(0),
             work_limit: times(BASE_WORK.saturating_add(bytes.saturating_mul(WORK_PER_BYTE))),
             names: AtomicU64::new(0),
             names_limit: times(BASE_NAMES.saturating_add(bytes / BYTES_PER_NAME)),
+            cancel_image: cancel,
             cancel: Mutex::default(),
         }
     }
@@ -135,7 +138,7 @@ impl Budget {
             return Err(Error::Limit { what: Limited::Request, limit: REQUEST });
         }
         let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
-        if cancel.as_ref().is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+        if self.cancel_image.iter().chain(&*cancel).any(|cancel| cancel.load(Ordering::Relaxed)) {
             return Err(Error::Interrupted);
         }
         drop(cancel);

@@ -2,6 +2,7 @@
 //!
 //! First in the read flow: everything else asks the image for bytes by [`MetadataPlace`].
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE, Lz4Config};
@@ -33,6 +34,9 @@ pub struct OpenOptions {
     /// Limits what all reads together may cost to so many times what an image of that size may need: see
     /// [`crate::Error::Limit`]. Default: no limit, as a server needs.
     pub work_limit: Option<u32>,
+    /// Once set, whatever reads the image ends with [`crate::Error::Interrupted`] after at most some milliseconds.
+    /// Default: nothing cancels.
+    pub cancel: Option<Arc<AtomicBool>>,
 }
 
 impl Default for OpenOptions {
@@ -43,6 +47,7 @@ impl Default for OpenOptions {
             engine: EngineOptions::default(),
             pressure: None,
             work_limit: None,
+            cancel: None,
         }
     }
 }
@@ -165,7 +170,7 @@ impl Image {
             packed: OnceLock::new(),
             metabox: OnceLock::new(),
             costly: Costly::default(),
-            budget: Budget::new(stored, options.work_limit),
+            budget: Budget::new(stored, options.work_limit, options.cancel.clone()),
             engine,
         };
         image.prefixes = image.read_prefixes()?;
