@@ -128,6 +128,16 @@ impl Model {
         }
     }
 
+    /// Gives directories with whiteouts the attribute without which overlayfs does not look for them.
+    pub(super) fn mark_origins(&mut self) {
+        let whiteouts = self.list(|kind| *kind == Kind::Character(0, 0));
+        for name in whiteouts {
+            if let Some(number) = self.names.get(parent(&name)) {
+                self.files[*number].xattrs.entry(b"trusted.overlay.origin".to_vec()).or_default();
+            }
+        }
+    }
+
     /// Writes the tree into the directory `dir`, which must exist and be empty.
     ///
     /// # Errors

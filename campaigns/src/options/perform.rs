@@ -180,7 +180,7 @@ impl Account<'_> {
             Image { block: 4096, ignore: sources.ignore, devices: sources.devices, ..Image::default() };
         image.ignore.extend(Self::effects(settings, &mut model));
         image.offset = settings.value("--offset").and_then(|value| value.parse().ok()).unwrap_or(0);
-        image.metabox = settings.has("-m");
+        image.misread = ["-m", "--chunk-size", "--chunksize"].iter().any(|option| settings.has(option));
         let block = settings.value("-b").and_then(|value| value.parse().ok());
         image.block = sources.block.or(block).unwrap_or(4096);
         for (option, name) in [("--chunk-device", "device"), ("--blobdev", "device")] {
@@ -219,9 +219,8 @@ impl Account<'_> {
             }
             return Ok(());
         }
-        // Without a time given, this is the present time.
-        let present = settings.has("--mkfs-time") && !settings.has("-T");
-        if twice && !present {
+        // Without a time given, images are of the present.
+        if twice && settings.has("-T") {
             self.same_bits(&command, settings, sources.input.as_deref())?;
         }
         fs::rename(self.stage.path("new"), self.stage.path("image"))?;

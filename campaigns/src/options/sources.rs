@@ -120,6 +120,8 @@ impl Account<'_> {
                     let strip = front == Front::Build || rng.chance(50);
                     if strip {
                         sources.model.drop_overlay();
+                    } else {
+                        sources.model.mark_origins();
                     }
                     if front == Front::Mkfs && strip {
                         sources.options.push("--ovlfs-strip=1".into());

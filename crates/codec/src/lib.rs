@@ -22,7 +22,7 @@ pub use decoder::{Decoder, Extent, decode_lz4_in_place, decode_lz4_range};
 pub use error::{DecodeError, EncodeError, ParamsError};
 pub use ferofs_format::Algorithm;
 pub use fit::{Fit, FixedOutput, MAX_DECODED, MAX_ENCODED, right_align, strip_padding};
-pub use linux::{ClusterPlace, LinuxJudge, LinuxRefusal};
+pub use linux::{ClusterPlace, LinuxJudge, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 

@@ -10,7 +10,7 @@ use crate::decoder::Extent;
 use crate::fit::strip_padding;
 
 /// Bytes that Linux gives a decoder at once. Kernels with larger pages cut at some of the same places.
-const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 /// Bytes that an inflater may still need after the last byte of its output is known: an end-of-block code has at most 15
 /// bits. Encoders that end with empty blocks are not ours.
 const DEFLATE_END: usize = 3;
@@ -51,7 +51,8 @@ impl LinuxRefusal {
 pub struct ClusterPlace {
     /// Bytes of a block.
     pub block: usize,
-    /// Bytes between the start of a block and the cluster's.
+    /// Bytes between the start of a block and the cluster's; of a page of 4 KiB or a block, whichever is larger, if the
+    /// cluster is inline.
     pub offset: usize,
 }
 
@@ -77,7 +78,8 @@ impl LinuxJudge {
         extent: Extent,
         window_log: Option<u8>,
     ) -> Result<(), LinuxRefusal> {
-        let first_block = place.block.saturating_sub(place.offset).min(src.len());
+        // Linux computes this without a sign: behind the first block of a page it looks at all bytes.
+        let first_block = place.block.checked_sub(place.offset).unwrap_or(src.len()).min(src.len());
         let stream = strip_padding(src);
         let padding = src.len() - stream.len();
         if padding >= first_block {
@@ -258,6 +260,19 @@ mod tests {
         judge(Algorithm::Lz4, &padded, 4091, 9000).unwrap();
         assert_eq!(judge(Algorithm::Lz4, &padded, 4092, 9000), Err(LinuxRefusal::Padding));
         assert_eq!(judge(Algorithm::Lz4, &[0; 100], 0, 9000), Err(LinuxRefusal::Padding));
+    }
+
+    #[test]
+    fn an_inline_cluster_must_not_be_in_the_second_block_of_a_page_at_its_start() {
+        let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
+        let judge = |offset| {
+            let place = ClusterPlace { block: 1024, offset };
+            LinuxJudge::default().judge(Algorithm::Lz4, &stream, place, 10_400, Extent::Whole, None)
+        };
+        assert_eq!(judge(1024), Err(LinuxRefusal::Padding));
+        for offset in [0, 1016, 1032, 2048, 3072] {
+            judge(offset).unwrap();
+        }
     }
 
     #[test]

@@ -144,6 +144,9 @@ pub enum Fault {
     /// Encoded data that libraries decode, and Linux does not.
     #[error("{0}")]
     LinuxDecoder(&'static str),
+    /// Data that Linux reads from another place than the map says.
+    #[error("{0}")]
+    LinuxReads(&'static str),
     /// Structures that refer to each other without end.
     #[error("nested too deeply")]
     Recursion,

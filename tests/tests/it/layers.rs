@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ferofs_tests::compare::{self, Field, compare};
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
 use ferofs_tests::{Mount, Run, ferofs, need, tree};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lsetxattr, makedev, mknodat};
 use rustix::mount::{MountFlags, mount};
@@ -290,6 +292,64 @@ fn an_index_of_a_tar_shows_the_tree() {
         .run()
         .success();
     assert!(fs::read(&of_file).unwrap() == fs::read(&image).unwrap());
+}
+
+/// A loop device, for as long as it is needed.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Self {
+        let made =
+            Command::new("losetup").args(["--find", "--show", "--read-only"]).arg(file).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        Self(String::from_utf8(made.stdout).unwrap().trim().to_owned())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // Linux detaches later what it cannot detach now.
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+/// Linux reads blocks of one file with one request when their numbers follow each other, on whatever device they are.
+#[test]
+fn copies_do_not_follow_what_is_on_a_device() {
+    let stage = Stage::bare();
+    let mut rng = Rng::new(5);
+    for number in 0..12 {
+        // A block that stays where it is, and an end that has to be copied from a fragment.
+        let len = if number == 0 { 3000 } else { 4096 * (1 + number % 3) + 3000 };
+        fs::write(stage.source().join(format!("{number:02}")), Content::Noise.bytes(len, &mut rng)).unwrap();
+    }
+    let (lower, image) = (stage.path("lower"), stage.path("image"));
+    build(&[&stage.source()], &lower, "-z lz4 -E fragments");
+    build(&[&lower], &image, "--index-only");
+    sound_with(&image, &[&lower]);
+    if !need::kernel_erofs("devices by their loop devices") {
+        return;
+    }
+    let device = Loop::new(&lower);
+    let mount =
+        Mount::kernel_with(&image, &stage.directory("mount"), &format!("ro,loop,device={}", device.0))
+            .unwrap();
+    stage.assert_shown(mount.path());
+    mount.unmount().unwrap();
+}
+
+/// They do not announce their chunks, and Linux does not ask.
+#[test]
+fn tar_indexes_of_erofs_utils_are_sound() {
+    let Some(mkfs) = newest("mkfs.erofs") else { return };
+    let stage = Stage::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let (archive, index, joined) = (stage.path("archive.tar"), stage.path("index"), stage.path("joined"));
+    let source = stage.source();
+    let tar = Command::new("tar").arg("-cf").arg(&archive).arg("-C").args([&source, Path::new(".")]).status();
+    assert!(tar.unwrap().success());
+    Run::new(mkfs).arg("--tar=i").args([&index, &archive]).run().success();
+    fs::write(&joined, [fs::read(&index).unwrap(), fs::read(&archive).unwrap()].concat()).unwrap();
+    ferofs().args(["check", "--deep"]).arg(&joined).run().success();
 }
 
 #[test]

@@ -136,6 +136,18 @@ fn compact_inodes_are_all_or_an_error() {
     assert!(outcome.stderr.contains("70000") && outcome.stderr.contains("65535"), "{}", outcome.stderr);
 }
 
+/// A source that was built with digests has them as attributes.
+#[test]
+fn digests_replace_older_ones() {
+    let stage = Stage::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let first = built(&stage, "first", "--xattr-inode-digest=user.digest");
+    let second = stage.path("second");
+    let build = ferofs().args(["build", "--inode-digests=user.digest"]);
+    build.args([&first, &second]).run().success();
+    ferofs().args(["check", "--deep"]).arg(&second).run().success();
+    ferofs().arg("diff").args([&first, &second]).run().success();
+}
+
 #[test]
 fn fsck_finds_the_digests_right() {
     let Some(fsck) = newest("fsck.erofs") else { return };

@@ -342,6 +342,33 @@ fn a_full_disk_and_a_small_device_leave_the_image() {
     }
 }
 
+/// The end of a file is found in an old block, of which it is the beginning; zeroes follow in both.
+#[test]
+fn a_short_end_may_share_an_old_block() {
+    let stage = Stage::bare();
+    let mut rng = Rng::new(8);
+    let (mut first, second, third) = (vec![0; 4096], rng_block(&mut rng), rng_block(&mut rng));
+    rng.fill(&mut first[..200]);
+    let (source, next) = (stage.source(), stage.directory("next"));
+    fs::write(source.join("file"), [&first[..], &second].concat()).unwrap();
+    fs::write(next.join("file"), [&first[..], &third, &first[..209]].concat()).unwrap();
+    let (image, patch) = (stage.build("image", ["-E", "48bit"]), stage.path("patch"));
+    create(&image, &next, &patch);
+    apply(&image, &patch);
+    sound(&image);
+    let extracted = stage.extract(&image, "extracted");
+    assert!(fs::read(extracted.join("file")).unwrap() == fs::read(next.join("file")).unwrap());
+    let inspected = ferofs().arg("inspect").args(["--path", "file"]).arg(&image).run().success();
+    let shown = String::from_utf8_lossy(&inspected.stdout).into_owned();
+    assert!(shown.contains("3 extents, 8401 bytes"), "{shown}");
+}
+
+fn rng_block(rng: &mut Rng) -> Vec<u8> {
+    let mut block = vec![0; 4096];
+    rng.fill(&mut block);
+    block
+}
+
 #[test]
 fn squashing_leaves_no_history() {
     let stage = stage();

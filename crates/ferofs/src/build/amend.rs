@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use ferofs_format::inode::Timestamp;
+use ferofs_format::xattr::LongPrefix;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
@@ -53,8 +54,8 @@ pub(crate) fn amend(tree: &mut Tree, options: &Options, contents: &Contents) -> 
             }
         }
     }
-    if options.xattrs.digest.is_some() {
-        digest(tree, options, contents)?;
+    if let Some(name) = &options.xattrs.digest {
+        digest(tree, name, options, contents)?;
     }
     Ok(())
 }
@@ -91,7 +92,7 @@ fn set_xattr(tree: &mut Tree, id: NodeId, name: &[u8], value: &[u8], path: &[u8]
 
 /// Gives each regular file the digest of its content. Large files cannot be hashed in the segments in which
 /// they are encoded, nor can an inode get its length later: so content is read once more, ahead.
-fn digest(tree: &mut Tree, options: &Options, contents: &Contents) -> Result<()> {
+fn digest(tree: &mut Tree, name: &LongPrefix, options: &Options, contents: &Contents) -> Result<()> {
     let files: Vec<NodeId> =
         tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { .. })).collect();
     let shown = &*tree;
@@ -108,7 +109,7 @@ fn digest(tree: &mut Tree, options: &Options, contents: &Contents) -> Result<()>
         match digest {
             Ok(digest) => {
                 let value = [b"sha256:".as_slice(), &digest].concat();
-                let set = tree.xattrs.add_digest(tree.node(id).xattrs, &value);
+                let set = tree.xattrs.add_digest(tree.node(id).xattrs, name, &value);
                 tree.nodes[id.index()].xattrs = set.map_err(|e| e.of(contents.path(tree, id)))?;
             }
             // A later read may succeed, but a file without a digest is not what was asked for: the data stage leaves it out.

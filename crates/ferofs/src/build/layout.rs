@@ -36,8 +36,9 @@ impl Packer {
     }
 
     /// A place for an inode of `len` bytes with what follows it, at a multiple of an inode slot: within one block if they
-    /// fit in one. The last `inline` of these bytes, less than a block, are content that readers want within one block
-    /// in any case.
+    /// fit in one. The last `inline` of these bytes, at least a slot less than a block, are content that readers want
+    /// within one block in any case, and not at its start: Linux takes a compressed tail there for padding alone where
+    /// its pages are larger than a block.
     pub(crate) fn place(&mut self, len: u64, inline: u64) -> u64 {
         if len.next_multiple_of(SLOT_SIZE) > self.block {
             return self.place_long(len, inline);
@@ -80,13 +81,15 @@ impl Packer {
         pos
     }
 
-    /// The first slot from `pos` on where the last `inline` of `len` bytes are in one block.
+    /// The first slot from `pos` on where the last `inline` of `len` bytes are in one block, behind its start.
     fn keep_together(&self, pos: u64, len: u64, inline: u64) -> u64 {
         let start = pos + len - inline;
-        if inline == 0 || start / self.block == (pos + len - 1) / self.block {
+        let in_block = start % self.block;
+        if inline == 0 || in_block != 0 && in_block + inline <= self.block {
             return pos;
         }
-        pos + (start.next_multiple_of(self.block) - start).next_multiple_of(SLOT_SIZE)
+        let next_block = start.next_multiple_of(self.block) + 1;
+        pos + (next_block - start).next_multiple_of(SLOT_SIZE)
     }
 
     /// The first of `count` consecutive blocks.
@@ -132,6 +135,7 @@ mod tests {
                 if inline > 0 {
                     let start = pos + len - inline;
                     prop_assert_eq!(start / block.bytes64(), (pos + len - 1) / block.bytes64());
+                    prop_assert_ne!(start % block.bytes64(), 0);
                 }
                 prop_assert_eq!(pos % SLOT_SIZE, 0);
                 if len <= block.bytes64() {

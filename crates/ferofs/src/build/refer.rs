@@ -82,10 +82,14 @@ pub(crate) fn run(
             continue;
         }
         let mut runs: Vec<Run> = Vec::new();
-        for (range, place) in found {
-            let (device, at) = match place {
+        for (number, (range, place)) in found.iter().enumerate() {
+            let (device, at) = match *place {
                 Some(place) => place,
-                None => (DeviceId::new(0), copy(room, &mut reader, id, range.clone(), output)?),
+                None => {
+                    let next = found.get(number + 1).and_then(|(_, place)| *place);
+                    keep_apart(room, output, runs.last(), range.end - range.start, next)?;
+                    (DeviceId::new(0), copy(room, &mut reader, id, range.clone(), output)?)
+                }
             };
             let run = Run { start: range.start, end: range.end, device, at };
             match runs.last_mut() {
@@ -186,6 +190,28 @@ fn whole(
     reader.read(id, size - tail, &mut bytes)?;
     let tail = if tail > 0 { Some(spill.push(&bytes)?) } else { None };
     Ok(Content::Flat { start, tail })
+}
+
+/// Goes on by a block as long as a copy of `len` bytes would stand, by number, behind the run before it or in front of the
+/// next one. Linux reads chunks whose sectors follow each other with one request, from one device.
+fn keep_apart(
+    room: Room<'_>,
+    output: &mut Output,
+    before: Option<&Run>,
+    len: u64,
+    next: Option<(DeviceId, u64)>,
+) -> Result<()> {
+    let block = room.options.block_size.bytes64();
+    let before = before.filter(|run| run.device != DeviceId::new(0));
+    let before = before.map(|run| run.at + (run.end - run.start));
+    loop {
+        let start = output.position();
+        let end = start + len.next_multiple_of(block);
+        if before != Some(start) && next.is_none_or(|(_, at)| at != end) {
+            return Ok(());
+        }
+        output.pad_to(start + block)?;
+    }
 }
 
 /// Copies a range of a file; says where it starts in the image.

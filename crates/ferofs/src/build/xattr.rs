@@ -183,13 +183,22 @@ impl XattrTable {
         Ok(self.exchange(set, &encoded))
     }
 
-    /// `set` and a digest, for one inode that had `set` so far.
-    pub(crate) fn add_digest(&mut self, set: SetId, value: &[u8]) -> Result<SetId, TooLarge> {
+    /// `set` with a digest called `name` in place of what had that name, for one inode that had `set` so far.
+    pub(crate) fn add_digest(
+        &mut self,
+        set: SetId,
+        name: &LongPrefix,
+        value: &[u8],
+    ) -> Result<SetId, TooLarge> {
         let Some(index) = NameIndex::long(0) else { return Ok(set) };
         let mut encoded = Vec::new();
         // It is short.
         let _ = Entry { index, name: b"", value }.write(&mut encoded);
-        encoded.extend_from_slice(self.encoded(set));
+        for (entry, bytes) in entries(self.encoded(set)) {
+            if entry.index.raw() != name.base || entry.name != name.infix {
+                encoded.extend_from_slice(bytes);
+            }
+        }
         fits(&encoded)?;
         Ok(self.exchange(set, &encoded))
     }
@@ -391,10 +400,10 @@ mod tests {
         let prefixes = vec![XattrOptions::prefix(b"trusted.overlay.").unwrap()];
         let digest = XattrOptions::digest_name(DIGEST_NAME);
         assert_eq!(digest.as_ref().unwrap().base, 0);
-        let options = XattrOptions { prefixes, digest, ..XattrOptions::default() };
+        let options = XattrOptions { prefixes, digest: digest.clone(), ..XattrOptions::default() };
         let mut table = XattrTable::default();
         let plain = table.intern(&set(&[("trusted.overlay.opaque", b"y"), ("trusted.x", b"z")]));
-        let id = table.add_digest(plain, b"digest").unwrap();
+        let id = table.add_digest(plain, digest.as_ref().unwrap(), b"digest").unwrap();
         let plan = plan(&table, &options);
         let region = Region::parse(plan.region(OTHER, id)).unwrap();
         let entries: Vec<_> = region.entries().map(Result::unwrap).collect();
@@ -405,6 +414,18 @@ mod tests {
         assert_eq!((entries[1].index.raw(), entries[1].name), (0x81, &b"opaque"[..]));
         assert_eq!((entries[2].index.raw(), entries[2].name), (4, &b"x"[..]));
         assert!(region.filter.may_contain(NamePrefix::Trusted, b"overlay.opaque"));
+    }
+
+    #[test]
+    fn a_digest_replaces_what_had_its_name() {
+        let name = XattrOptions::digest_name(b"user.digest").unwrap();
+        let mut table = XattrTable::default();
+        let old = table.intern(&set(&[("user.digest", b"old"), ("user.digests", b"other")]));
+        let new = table.add_digest(old, &name, b"new").unwrap();
+        assert_eq!(
+            table.attributes(new, &[name]),
+            [(b"user.digest".to_vec(), b"new".to_vec()), (b"user.digests".to_vec(), b"other".to_vec())]
+        );
     }
 
     #[test]

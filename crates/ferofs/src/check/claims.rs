@@ -30,7 +30,8 @@ const NOT_FIRST: u16 = 8;
 const LAST: u16 = 16;
 const NOT_LAST: u16 = 32;
 /// Of data that is not whole blocks, see [`Claims::parts`].
-const PART: u16 = 64;
+const STORED_PART: u16 = 64;
+const ENCODED_PART: u16 = 128;
 
 /// More overlaps than these are not looked into.
 const MAX_CONFLICTS: usize = 4096;
@@ -103,7 +104,8 @@ impl Claims {
         let mut add = |blocks, marks| self.blocks.add(claim.device.get(), blocks, marks);
         let end = last.saturating_add(1);
         match (whole, encoded) {
-            (false, _) => add(first..end, PART),
+            (false, false) => add(first..end, STORED_PART),
+            (false, true) => add(first..end, ENCODED_PART),
             (true, false) => add(first..end, STORED),
             (true, true) if first >= last => add(first..end, FIRST | LAST),
             (true, true) => {
@@ -186,9 +188,13 @@ const fn is_contradiction(marks: u16) -> bool {
         marks & mark != 0
     }
     let encoded = marks & (FIRST | NOT_FIRST) != 0;
-    let kinds =
-        has(marks, METADATA) as u8 + has(marks, STORED) as u8 + has(marks, PART) as u8 + encoded as u8;
-    kinds > 1 || has(marks, FIRST) && has(marks, NOT_FIRST) || has(marks, LAST) && has(marks, NOT_LAST)
+    let (stored, part) = (has(marks, STORED), has(marks, STORED_PART) || has(marks, ENCODED_PART));
+    // Parts are compared with each other to the byte, and stored data may be shared by all that is stored.
+    has(marks, METADATA) && (stored || part || encoded)
+        || encoded && (stored || part)
+        || stored && has(marks, ENCODED_PART)
+        || has(marks, FIRST) && has(marks, NOT_FIRST)
+        || has(marks, LAST) && has(marks, NOT_LAST)
 }
 
 /// Which slots a structure touches.

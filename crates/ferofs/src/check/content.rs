@@ -5,10 +5,11 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use ferofs_format::{Fault, FileOffset, Nid, Structure};
+use ferofs_format::inode::DataLayout;
+use ferofs_format::{Fault, FileOffset, Incompat, Nid, Structure};
 
 use super::Checker;
-use super::linux::Linux;
+use super::linux::{Chunks, Linux};
 use super::paths::Name;
 use super::queue::Queue;
 use crate::claim::Claim;
@@ -29,11 +30,12 @@ pub(super) struct Work {
     name: Name,
     inode: Inode,
     from: FileOffset,
+    chunks: Chunks,
 }
 
 impl Work {
-    pub(super) const fn new(name: Name, inode: Inode) -> Self {
-        Self { name, inode, from: FileOffset::new(0) }
+    pub(super) fn new(name: Name, inode: Inode) -> Self {
+        Self { name, inode, from: FileOffset::new(0), chunks: Chunks::default() }
     }
 }
 
@@ -43,16 +45,17 @@ impl Checker<'_> {
         if self.found.has_failed() {
             return;
         }
-        let Work { name, inode, from } = &work;
+        let Work { name, inode, from, chunks } = &work;
+        let mut chunks = *chunks;
         let extents = self.note(name, self.image.extents(inode, *from));
         if from.get() == 0 {
             self.attributes(name, inode);
             self.metadata(name, inode, extents.as_ref());
         }
         let Some(extents) = extents else { return };
-        let piece = self.plan(name, inode, *from, extents);
+        let piece = self.plan(name, inode, *from, extents, &mut chunks);
         if let Some(from) = piece.rest {
-            works.push_rest(Work { name: name.clone(), inode: inode.clone(), from });
+            works.push_rest(Work { name: name.clone(), inode: inode.clone(), from, chunks });
         }
         if self.decodes(inode) {
             self.decode(name, inode, &piece, buffer);
@@ -145,7 +148,9 @@ impl Checker<'_> {
         if !end.in_metabox || end.pos.get().saturating_sub(inode.place().pos.get()) <= 1 << 24 {
             self.claims().inode(inode.place(), end.pos);
         }
-        let missing = extents.map(|extents| extents.features() - superblock.incompat);
+        // Linux reads chunks without this feature, and tar indexes of erofs-utils 1.9.4 do not announce it.
+        let announced = superblock.incompat | Incompat::CHUNKED_FILE;
+        let missing = extents.map(|extents| extents.features() - announced);
         if let Some((feature, _)) = missing.and_then(|missing| missing.iter_names().next()) {
             let fault = Fault::FeatureNotSet(feature);
             self.find(name, Corruption::new(Structure::Inode, fault).of(inode.nid()));
@@ -153,7 +158,14 @@ impl Checker<'_> {
     }
 
     /// Looks at the extents of a piece.
-    fn plan(&self, name: &Name, inode: &Inode, from: FileOffset, mut extents: Extents<'_>) -> Piece {
+    fn plan(
+        &self,
+        name: &Name,
+        inode: &Inode,
+        from: FileOffset,
+        mut extents: Extents<'_>,
+        chunks: &mut Chunks,
+    ) -> Piece {
         let mut piece = Piece { extents: Vec::new(), rest: None };
         let decoded = self.decodes(inode);
         // Bytes that are to be decoded: holes are passed over, however long they are.
@@ -162,6 +174,11 @@ impl Checker<'_> {
         while let Some(extent) = extents.next() {
             let Some(mut extent) = self.note(name, extent) else { break };
             self.note(name, extents.check_steps(&extent));
+            if inode.layout() == DataLayout::ChunkBased
+                && let Err(Error::Corrupt(corruption)) = chunks.judge(&extent)
+            {
+                self.find(name, corruption.of(inode.nid()));
+            }
             match self.place(inode.nid(), &extent) {
                 Ok(claim) => claims.extend(claim),
                 Err(error) => {

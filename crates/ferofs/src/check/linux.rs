@@ -1,13 +1,42 @@
-//! What Linux's decoders refuse although ours decode it: see [`LinuxJudge`].
+//! What Linux refuses or reads wrongly although we read it: clusters, see [`LinuxJudge`], and chunks, see [`Chunks`].
 
-use ferofs_codec::{Algorithm, ClusterPlace, Extent as Decode, LinuxJudge};
-use ferofs_format::{Fault, Incompat, Structure};
+use ferofs_codec::{Algorithm, ClusterPlace, Extent as Decode, LINUX_PAGE, LinuxJudge};
+use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
 
 use crate::error::{Corruption, Result};
 use crate::read::{Extent, ExtentData, Image, Location};
 
 /// Bytes that show the padding and the header of a Zstandard frame, beside the first block.
 const HEADER_MAX: usize = 18;
+
+/// Judges the chunks of a file on several devices, in their order.
+///
+/// Linux (seen with 6.18) reads chunks with one request when the sector of one is that behind the other's, and does not
+/// look whether both are on the same device. Holes between them do not change that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Chunks {
+    last: Option<(DeviceId, BytePos)>,
+}
+
+impl Chunks {
+    /// Judges the next extent.
+    ///
+    /// # Errors
+    /// Linux reads it from the device of the one before.
+    pub(super) fn judge(&mut self, extent: &Extent) -> Result<()> {
+        let ExtentData::Stored { at: Location::Device(device, pos) } = extent.data else { return Ok(()) };
+        let end = BytePos::new(pos.get().saturating_add(extent.len));
+        let last = self.last.replace((device, end));
+        match last {
+            Some((other, last_end)) if other != device && last_end == pos => {
+                const WHAT: &str =
+                    "follows the chunk before, but on another device: Linux reads it from that one's";
+                Err(Corruption::new(Structure::ChunkIndex, Fault::LinuxReads(WHAT)).at(pos).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 /// Judges clusters of one image.
 pub(super) struct Linux<'a> {
@@ -33,9 +62,9 @@ impl<'a> Linux<'a> {
             return Ok(());
         }
         let block = superblock.block_size;
-        let pos = match at {
-            Location::Device(_, pos) => pos,
-            Location::Metadata(place) => place.pos,
+        let (pos, unit) = match at {
+            Location::Device(_, pos) => (pos, block.bytes()),
+            Location::Metadata(place) => (place.pos, block.bytes().max(LINUX_PAGE)),
         };
         let whole = usize::try_from(encoded_len).unwrap_or(usize::MAX);
         let wanted = match algorithm {
@@ -51,7 +80,7 @@ impl<'a> Linux<'a> {
                 self.image.read_metadata(place, Structure::InlineData, &mut self.encoded)?;
             }
         }
-        let offset = usize::try_from(pos.in_block(block)).unwrap_or(usize::MAX);
+        let offset = usize::try_from(pos.get() % unit as u64).unwrap_or(usize::MAX);
         let place = ClusterPlace { block: block.bytes(), offset };
         let decoded = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let wanted = if partial { Decode::Prefix } else { Decode::Whole };
@@ -59,5 +88,37 @@ impl<'a> Linux<'a> {
         self.judge.judge(algorithm, &self.encoded, place, decoded, wanted, window_log).map_err(|refusal| {
             Corruption::new(Structure::Extent, Fault::LinuxDecoder(refusal.message())).at(pos).into()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferofs_format::FileOffset;
+
+    #[test]
+    fn chunks_on_two_devices_must_not_follow_each_other() {
+        let extent = |device, at, data: bool| Extent {
+            start: FileOffset::new(0),
+            len: 4096,
+            data: match data {
+                true => ExtentData::Stored { at: Location::Device(DeviceId::new(device), BytePos::new(at)) },
+                false => ExtentData::Hole,
+            },
+        };
+        let judged = |extents: &[Extent]| {
+            let mut chunks = Chunks::default();
+            extents.iter().map(|extent| chunks.judge(extent).is_ok()).collect::<Vec<_>>()
+        };
+        assert_eq!(judged(&[extent(1, 4096, true), extent(1, 8192, true)]), [true, true]);
+        assert_eq!(judged(&[extent(1, 4096, true), extent(0, 8192, true)]), [true, false]);
+        assert_eq!(
+            judged(&[extent(1, 4096, true), extent(0, 0, false), extent(0, 8192, true)]),
+            [true, true, false]
+        );
+        assert_eq!(
+            judged(&[extent(1, 4096, true), extent(0, 12288, true), extent(1, 8192, true)]),
+            [true; 3]
+        );
     }
 }

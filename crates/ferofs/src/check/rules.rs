@@ -27,6 +27,7 @@ pub const fn rule(fault: &Fault) -> &'static str {
         Fault::Map(_) => "map",
         Fault::Decode => "decode",
         Fault::LinuxDecoder(_) => "linux-decoder",
+        Fault::LinuxReads(_) => "linux-reads",
         Fault::Recursion => "recursion",
         _ => "other",
     }

@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn work_ends_where_the_size_says() {
-        let budget = Budget::new(1000, Some(1));
+        let budget = Budget::new(1000, Some(1), None);
         let (work, error) = ends(&budget);
         assert!(matches!(error, Error::Limit { what: Limited::Work, .. }), "{error}");
         assert!(work > BASE_WORK && work <= BASE_WORK + 1000 * WORK_PER_BYTE + BATCH, "{work}");
@@ -195,17 +195,20 @@ mod tests {
 
     #[test]
     fn cancelling_ends_unlimited_work() {
-        let budget = Budget::new(0, None);
+        let budget = Budget::new(0, None, None);
         budget.charge(BASE_WORK * 4).unwrap();
         let cancel = Arc::new(AtomicBool::new(true));
         budget.cancel_with(&cancel);
+        let (work, error) = ends(&budget);
+        assert!(matches!(error, Error::Interrupted) && work <= 2 * BATCH, "{work}: {error}");
+        let budget = Budget::new(0, None, Some(cancel));
         let (work, error) = ends(&budget);
         assert!(matches!(error, Error::Interrupted) && work <= 2 * BATCH, "{work}: {error}");
     }
 
     #[test]
     fn a_request_has_a_bound_of_its_own() {
-        let budget = Budget::new(0, None);
+        let budget = Budget::new(0, None, None);
         let (work, error) = Budget::request(|| ends(&budget));
         assert!(matches!(error, Error::Limit { what: Limited::Request, .. }), "{error}");
         assert!(work <= REQUEST && work > REQUEST - 200);
@@ -214,7 +217,7 @@ mod tests {
 
     #[test]
     fn names_are_counted() {
-        let budget = Budget::new(100, Some(2));
+        let budget = Budget::new(100, Some(2), None);
         budget.charge_names(2 * (BASE_NAMES + 50)).unwrap();
         assert!(matches!(budget.charge_names(1), Err(Error::Limit { what: Limited::Names, .. })));
     }
