@@ -25,12 +25,19 @@ mod patch;
 mod sidecar;
 mod stats;
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
 
 use clap::Subcommand;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, INTERRUPTED, Outcome};
+use crate::output::message;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -73,12 +80,39 @@ pub(crate) fn run(command: Command) -> Outcome {
     }
 }
 
-/// The first SIGINT or SIGTERM ends the work cleanly.
-pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>) -> Result<(), Failure> {
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second one ends the process at once.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(cancel))?;
+/// Fails if `output` is one of the files that are read.
+pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
+    let identity = |path| {
+        std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino(), metadata.is_file()))
+    };
+    match identity(output) {
+        Some(own @ (.., true)) if inputs.iter().any(|input| identity(input) == Some(own)) => {
+            Err(Failure::about(output, "the output would replace what is read"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How long work may take to end after a signal. What waits longer waits for somebody else, such as the writer of a pipe.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+/// The same for what changes an image in place, and puts back what it changed.
+pub(crate) const GRACE_IN_PLACE: Duration = Duration::from_secs(10);
+
+/// The first SIGINT or SIGTERM ends the work cleanly; after `grace`, or with a second signal, the process ends in any case.
+pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Result<(), Failure> {
+    const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+    for signal in SIGNALS {
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(cancel))?;
         signal_hook::flag::register(signal, Arc::clone(cancel))?;
     }
+    let mut signals = Signals::new(SIGNALS)?;
+    // Without this thread a second signal is needed.
+    let _ = thread::Builder::new().name("signals".into()).spawn(move || {
+        if signals.forever().next().is_some() {
+            thread::sleep(grace);
+            message!("interrupted while it waited");
+            signal_hook::low_level::exit(INTERRUPTED);
+        }
+    });
     Ok(())
 }

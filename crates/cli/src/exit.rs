@@ -23,6 +23,9 @@ const BROKEN_PIPE: u8 = 128 + 13;
 /// A defect of this program: a thread panicked. It is what Rust programs exit with then.
 const INTERNAL: u8 = 101;
 
+/// What a shell says of a program that SIGINT ended.
+pub(crate) const INTERRUPTED: i32 = 128 + 2;
+
 /// Wrong usage, of programs that check file systems: see fsck(8).
 const FSCK_USAGE: u8 = 16;
 

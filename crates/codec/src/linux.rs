@@ -4,10 +4,13 @@
 //! Found with Linux 6.18; the earlier kernels that know these algorithms do the same.
 
 use ferofs_format::Algorithm;
+use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE};
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::decoder::Extent;
+use crate::error::DecodeError;
 use crate::fit::strip_padding;
+use crate::{lz4, lzma};
 
 /// Bytes that Linux gives a decoder at once. Kernels with larger pages cut at some of the same places.
 pub const PAGE: usize = 4096;
@@ -31,6 +34,8 @@ pub enum LinuxRefusal {
     Frame,
     /// A Zstandard frame needs a larger window than the superblock announces.
     Window,
+    /// A match reaches back further than the superblock announces.
+    Distance,
 }
 
 impl LinuxRefusal {
@@ -42,6 +47,7 @@ impl LinuxRefusal {
             Self::CutEnd => "a page ends within the last bytes of a DEFLATE stream, which Linux refuses",
             Self::Frame => "the Zstandard data is not one frame of the extent's length",
             Self::Window => "a Zstandard frame needs a larger window than the superblock announces",
+            Self::Distance => "a match reaches back further than the superblock announces",
         }
     }
 }
@@ -57,15 +63,28 @@ pub struct ClusterPlace {
 }
 
 /// Judges clusters as Linux does, except for what [`crate::Decoder`] refuses as well.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct LinuxJudge {
     inflate: Option<Decompress>,
+    lzma: lzma::Decoder,
     out: Vec<u8>,
 }
 
 impl LinuxJudge {
-    /// Judges the cluster `src`, with its padding, which decodes to `decoded` bytes. Of all algorithms but DEFLATE the
-    /// first block with 18 bytes more is enough. `window_log` is the superblock's for Zstandard.
+    /// Whether [`Self::judge`] looks at all of a cluster that decodes to `decoded` bytes; else at its first block and 18
+    /// bytes more.
+    #[must_use]
+    pub fn wants_all(algorithm: Algorithm, decoded: usize, configs: &CompressionConfigs) -> bool {
+        match algorithm {
+            Algorithm::Deflate => true,
+            Algorithm::Lz4 => distance(configs).is_some_and(|distance| distance < decoded),
+            Algorithm::Lzma => dictionary(configs).is_some_and(|dictionary| dictionary < decoded),
+            Algorithm::Zstd => false,
+        }
+    }
+
+    /// Judges the cluster `src`, with its padding, which decodes to `decoded` bytes, by what the superblock says in
+    /// `configs`: see [`Self::wants_all`].
     ///
     /// # Errors
     /// Why Linux refuses it.
@@ -76,7 +95,7 @@ impl LinuxJudge {
         place: ClusterPlace,
         decoded: usize,
         extent: Extent,
-        window_log: Option<u8>,
+        configs: &CompressionConfigs,
     ) -> Result<(), LinuxRefusal> {
         // Linux computes this without a sign: behind the first block of a page it looks at all bytes.
         let first_block = place.block.checked_sub(place.offset).unwrap_or(src.len()).min(src.len());
@@ -92,7 +111,22 @@ impl LinuxJudge {
                     _ => Ok(()),
                 }
             }
-            (Algorithm::Zstd, _) => frame(stream, decoded, extent, window_log),
+            (Algorithm::Zstd, _) => frame(stream, decoded, extent, configs.zstd.map(|zstd| zstd.window_log)),
+            (Algorithm::Lz4, _) if Self::wants_all(algorithm, decoded, configs) => {
+                let allowed = distance(configs).unwrap_or(usize::MAX);
+                match lz4::farthest_match(stream, decoded) > allowed {
+                    true => Err(LinuxRefusal::Distance),
+                    false => Ok(()),
+                }
+            }
+            (Algorithm::Lzma, _) if Self::wants_all(algorithm, decoded, configs) => {
+                self.out.resize(decoded, 0);
+                let dictionary = dictionary(configs).unwrap_or(usize::MAX);
+                match self.lzma.decode_with(dictionary, stream, &mut self.out, extent) {
+                    Err(DecodeError::Corrupt { .. }) => Err(LinuxRefusal::Distance),
+                    _ => Ok(()),
+                }
+            }
             (Algorithm::Deflate | Algorithm::Lz4 | Algorithm::Lzma, _) => Ok(()),
         }
     }
@@ -134,6 +168,21 @@ impl LinuxJudge {
                 Ok(_) => {}
             }
         }
+    }
+}
+
+/// How far back matches of LZ4 may reach, if not as far as they can.
+fn distance(configs: &CompressionConfigs) -> Option<usize> {
+    configs.lz4.map(|lz4| lz4.max_distance).filter(|distance| *distance < LZ4_MAX_DISTANCE).map(usize::from)
+}
+
+fn dictionary(configs: &CompressionConfigs) -> Option<usize> {
+    configs.lzma.and_then(|lzma| usize::try_from(lzma.dict_size).ok())
+}
+
+impl std::fmt::Debug for LinuxJudge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LinuxJudge").finish_non_exhaustive()
     }
 }
 
@@ -201,6 +250,7 @@ impl FrameHeader {
 mod tests {
     use super::*;
     use crate::{Fit, Params, compressor};
+    use ferofs_format::algorithm::{Lz4Config, LzmaConfig, ZstdConfig};
 
     fn text(len: usize) -> Vec<u8> {
         let mut state = 1u32;
@@ -220,9 +270,37 @@ mod tests {
         out
     }
 
+    fn announced(window_log: u8) -> CompressionConfigs {
+        CompressionConfigs { zstd: Some(ZstdConfig { window_log }), ..CompressionConfigs::default() }
+    }
+
+    #[test]
+    fn matches_reach_back_no_further_than_announced() {
+        let half = text(30_000);
+        let src = [&half[..], &half].concat();
+        let place = ClusterPlace { block: 4096, offset: 0 };
+        let judge = |algorithm, stream: &[u8], configs: &CompressionConfigs| {
+            LinuxJudge::default().judge(algorithm, stream, place, src.len(), Extent::Whole, configs)
+        };
+        let lz4 = encoded(Algorithm::Lz4, &src);
+        for (max_distance, result) in
+            [(29_999, Err(LinuxRefusal::Distance)), (30_000, Ok(())), (LZ4_MAX_DISTANCE, Ok(()))]
+        {
+            let config = Lz4Config { max_distance, max_pcluster_blocks: 1 };
+            let configs = CompressionConfigs { lz4: Some(config), ..CompressionConfigs::default() };
+            assert_eq!(judge(Algorithm::Lz4, &lz4, &configs), result, "{max_distance}");
+        }
+        let lzma = encoded(Algorithm::Lzma, &src);
+        for (dict_size, result) in [(16 << 10, Err(LinuxRefusal::Distance)), (32 << 10, Ok(()))] {
+            let configs =
+                CompressionConfigs { lzma: Some(LzmaConfig { dict_size }), ..CompressionConfigs::default() };
+            assert_eq!(judge(Algorithm::Lzma, &lzma, &configs), result, "{dict_size}");
+        }
+    }
+
     fn judge(algorithm: Algorithm, src: &[u8], offset: usize, decoded: usize) -> Result<(), LinuxRefusal> {
         let place = ClusterPlace { block: 4096, offset };
-        LinuxJudge::default().judge(algorithm, src, place, decoded, Extent::Whole, Some(17))
+        LinuxJudge::default().judge(algorithm, src, place, decoded, Extent::Whole, &announced(17))
     }
 
     #[test]
@@ -267,7 +345,8 @@ mod tests {
         let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
         let judge = |offset| {
             let place = ClusterPlace { block: 1024, offset };
-            LinuxJudge::default().judge(Algorithm::Lz4, &stream, place, 10_400, Extent::Whole, None)
+            let none = CompressionConfigs::default();
+            LinuxJudge::default().judge(Algorithm::Lz4, &stream, place, 10_400, Extent::Whole, &none)
         };
         assert_eq!(judge(1024), Err(LinuxRefusal::Padding));
         for offset in [0, 1016, 1032, 2048, 3072] {
@@ -281,7 +360,7 @@ mod tests {
         let stream = encoded(Algorithm::Zstd, &src);
         let judge = |decoded, extent, log| {
             let place = ClusterPlace { block: 4096, offset: 0 };
-            LinuxJudge::default().judge(Algorithm::Zstd, &stream, place, decoded, extent, Some(log))
+            LinuxJudge::default().judge(Algorithm::Zstd, &stream, place, decoded, extent, &announced(log))
         };
         judge(300_000, Extent::Whole, 19).unwrap();
         judge(299_999, Extent::Prefix, 19).unwrap();

@@ -137,7 +137,18 @@ impl Decoder {
         extent: Extent,
     ) -> Result<usize, DecodeError> {
         // No match reaches further back than the output's start, so the dictionary need not be larger.
-        let dict = u32::try_from(dst.len()).unwrap_or(u32::MAX).clamp(4096, 16 << 20);
+        self.decode_with(dst.len(), src, dst, extent)
+    }
+
+    /// As [`Self::decode`], with a dictionary of so many bytes.
+    pub(crate) fn decode_with(
+        &mut self,
+        dict: usize,
+        src: &[u8],
+        dst: &mut [u8],
+        extent: Extent,
+    ) -> Result<usize, DecodeError> {
+        let dict = u32::try_from(dict).unwrap_or(u32::MAX).clamp(4096, 16 << 20);
         let (taken, wanted) = (src.len() as u64, dst.len() as u64);
         let exact = u8::from(extent == Extent::Whole);
         // SAFETY: the stream is zeroed or of an earlier run, which liblzma reuses.

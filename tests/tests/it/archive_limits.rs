@@ -159,6 +159,26 @@ fn holes_are_limited() {
 }
 
 #[test]
+fn tables_of_chunks_are_limited() {
+    let stage = Stage::bare();
+    let archive = packed(&stage, "archive.tar.gz", |archive| {
+        put(archive, &sparse("huge", 4 << 40, 1024));
+        put(archive, b"1\n0\n512\n");
+        put(archive, &[0; 512 - 8]);
+        put(archive, &[1; 512]);
+    });
+    let outcome = build(&stage, &[&archive], &["--chunk-size", "4096"]).failure(1);
+    assert!(outcome.stderr.contains("bytes of memory"), "{}", outcome.stderr);
+    // A directory has no such limit, but a table has.
+    let source = stage.directory("tree");
+    let file = File::create(source.join("huge")).unwrap();
+    file.set_len(1 << 50).unwrap_or_else(|_| file.set_len(15 << 40).unwrap());
+    let outcome = build(&stage, &[&source], &["--chunk-size", "4096"]).failure(1);
+    assert!(outcome.stderr.contains("huge: a table of chunks"), "{}", outcome.stderr);
+    build(&stage, &[&source], &[]).success();
+}
+
+#[test]
 fn ways_through_links_are_limited() {
     refused("below a loop of symbolic links", |archive| {
         put(archive, &dir("d"));

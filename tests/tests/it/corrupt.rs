@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ferofs_tests::rng::Rng;
 use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Outcome, Run, tree};
+use ferofs_tests::{Outcome, Run, ferofs, tree};
 
 use crate::stage::{Stage, full};
 
@@ -142,4 +142,19 @@ pub(crate) fn judge(outcome: &Outcome, context: &str) {
             "{context}: code {code}, stderr {stderr:?}"
         );
     }
+}
+
+/// Without the feature, Linux takes a cluster's first byte for that of its data.
+#[test]
+fn padding_must_be_announced() {
+    let stage = Stage::bare();
+    fs::write(stage.source().join("file"), "words and more words, ".repeat(9000)).unwrap();
+    let image = stage.build("image", ["-z", "lz4", "-C", "16384", "-E", "nosbcrc"]);
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[1024 + 0x50] &= !1;
+    fs::write(&image, bytes).unwrap();
+    let outcome = ferofs().args(["check", "--deep", "--json"]).arg(&image).run();
+    assert_eq!(outcome.code, 4);
+    assert!(String::from_utf8_lossy(&outcome.stdout).contains("linux-decoder"));
 }

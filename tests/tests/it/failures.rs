@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{ferofs, need, tree};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::stage::Stage;
 
@@ -79,4 +82,64 @@ fn zeroes_are_an_archive_without_members_and_that_is_said() {
     fs::write(&zeroes, [0; 10_240]).unwrap();
     let outcome = ferofs().arg("build").args([zeroes, stage.path("image")]).run().success();
     assert!(outcome.stderr.contains("without members"), "{}", outcome.stderr);
+}
+
+/// A FIFO without a writer, and a pipe whose writer says nothing: what waits for them ends at a signal.
+#[test]
+fn what_waits_for_a_pipe_ends_at_a_signal() {
+    let stage = Stage::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let (image, fifo, other) = (stage.build("image", [""; 0]), stage.path("fifo"), stage.path("other"));
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let paths = |words: &[&str]| -> Vec<_> { words.iter().map(|word| stage.path(word)).collect() };
+    let commands: [(&[&str], Vec<_>); 5] = [
+        (&["build"], paths(&["fifo", "other"])),
+        (&["build", "-"], paths(&["other"])),
+        (&["patch", "create", "-o"], paths(&["other", "image", "fifo"])),
+        (&["patch", "apply"], paths(&["image", "fifo"])),
+        (&["extract", "--tar"], paths(&["fifo", "image"])),
+    ];
+    for (words, paths) in commands {
+        let mut child = Command::new(ferofs_path())
+            .args(words)
+            .args(&paths)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(child.try_wait().unwrap().is_none(), "{words:?} does not wait");
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let since = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if since.elapsed() > Duration::from_secs(60) {
+                child.kill().unwrap();
+                panic!("{words:?} does not end");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(!child.wait().unwrap().success() && !other.exists(), "{words:?}");
+    }
+    ferofs().arg("check").arg(&image).run().success();
+}
+
+#[test]
+fn no_output_replaces_what_is_read() {
+    let stage = Stage::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let (image, archive) = (stage.build("image", [""; 0]), stage.path("archive.tar"));
+    ferofs().args(["extract", "--tar"]).args([&archive, &image]).run().success();
+    let (source, link) = (stage.source(), stage.path("link"));
+    fs::hard_link(&image, &link).unwrap();
+    let before = [fs::read(&image).unwrap(), fs::read(&archive).unwrap()];
+    for (words, paths) in [
+        (&["patch", "create", "-o"][..], [&link, &image, &source].as_slice()),
+        (&["extract", "--tar"], &[&link, &image]),
+        (&["build"], &[&archive, &archive]),
+    ] {
+        let outcome = ferofs().args(words).args(paths).run().failure(1);
+        assert!(outcome.stderr.contains("would replace what is read"), "{}", outcome.stderr);
+    }
+    assert!(before == [fs::read(&image).unwrap(), fs::read(&archive).unwrap()]);
+    // An image is read to its end before it is replaced.
+    ferofs().arg("build").args([&image, &image]).run().success();
+    ferofs().arg("diff").args([&image, &link]).run().success();
 }

@@ -217,6 +217,9 @@ fn a_layout_that_lies_is_refused_by_the_blob_s_name() {
     assert!(fails("1024 bytes instead of").contains(digest));
     fs::remove_file(&blob).unwrap();
     assert!(fails("not in the layout").contains(digest));
+    // Nobody writes into it, so that opening it for reading would never end.
+    rustix::fs::mknodat(rustix::fs::CWD, &blob, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    assert!(fails("not in the layout").contains(digest));
     for (kind, content, says) in [
         (LAYER, &b"this is no archive\n".repeat(100)[..], "checksum is wrong"),
         ("text/plain", b"", "a layer of type text/plain"),

@@ -352,7 +352,7 @@ fn a_short_end_may_share_an_old_block() {
     let (source, next) = (stage.source(), stage.directory("next"));
     fs::write(source.join("file"), [&first[..], &second].concat()).unwrap();
     fs::write(next.join("file"), [&first[..], &third, &first[..209]].concat()).unwrap();
-    let (image, patch) = (stage.build("image", ["-E", "48bit"]), stage.path("patch"));
+    let (image, patch) = (stage.build("image", ["-E", "dot-omitted"]), stage.path("patch"));
     create(&image, &next, &patch);
     apply(&image, &patch);
     sound(&image);

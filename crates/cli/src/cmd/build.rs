@@ -18,8 +18,8 @@ use ferofs::build::{
     Whiteouts, block_size as natural_block_size, build,
 };
 
-use super::cancel_on_signals;
 use super::mount_memory::read_profile;
+use super::{GRACE, cancel_on_signals, refuse_as_output};
 use crate::compression::{Setting, bytes};
 use crate::exit::{Failure, Outcome};
 use crate::extended::{ChunkEntries, Extended};
@@ -231,8 +231,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let missing = "the image is missing: ferofs build SOURCE... IMAGE\n";
         crate::Cli::command().error(ErrorKind::MissingRequiredArgument, missing).exit()
     };
+    let options = args.options(source, upper, image)?;
+    // An image can be built anew in its place; an archive would be lost.
+    if matches!(options.input, Input::Archive) {
+        let sources: Vec<&Path> = std::iter::once(source).chain(upper).map(AsRef::as_ref).collect();
+        refuse_as_output(image, &sources)?;
+    }
     execute(
-        &args.options(source, upper, image)?,
+        &options,
         image,
         Voice { quiet: args.quiet, json: args.json, timings: args.timings, hide_archive_ends: false },
     )
@@ -240,7 +246,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 /// Builds an image, with a progress bar and a summary where somebody looks.
 pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome {
-    cancel_on_signals(&options.cancel)?;
+    cancel_on_signals(&options.cancel, GRACE)?;
     let watched = !voice.quiet && std::io::stderr().is_terminal();
     let display = watched.then(|| Display::start(&options.progress));
     let result = build(options, image);

@@ -151,7 +151,8 @@ fn execute_tar(
     options: &Options,
     quiet: bool,
 ) -> Outcome {
-    super::cancel_on_signals(&options.cancel)?;
+    super::refuse_as_output(archive, &[name])?;
+    super::cancel_on_signals(&options.cancel, super::GRACE)?;
     let to_stdout = archive == Path::new("-");
     let write = |out: &mut dyn Write| {
         let _display = display(image, options, quiet);
@@ -182,7 +183,7 @@ pub(crate) fn execute(
     options: &Options,
     quiet: bool,
 ) -> Outcome {
-    super::cancel_on_signals(&options.cancel)?;
+    super::cancel_on_signals(&options.cancel, super::GRACE)?;
     let display = display(image, options, quiet);
     let result = extract(image, from, target, options, &|path, error| complain(name, path, error));
     drop(display);

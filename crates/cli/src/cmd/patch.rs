@@ -18,7 +18,7 @@ use ferofs::patch::{
 use ferofs::read::{FileSource, Image};
 
 use super::build::{size, source_date_epoch};
-use super::cancel_on_signals;
+use super::{GRACE, GRACE_IN_PLACE, cancel_on_signals, refuse_as_output};
 use crate::compression::Setting;
 use crate::exit::{About, Failure, Outcome};
 use crate::output::{message, print_line};
@@ -254,7 +254,8 @@ fn run_create(args: &CreateArgs) -> Outcome {
     let mut options = args.how.options(&args.old, &args.new)?;
     options.build.excludes = args.exclude.iter().cloned().map(Exclude::Path).collect();
     options.loose_parents = args.loose_parents;
-    cancel_on_signals(&options.build.cancel)?;
+    refuse_as_output(&args.output, &[&args.old, &args.new])?;
+    cancel_on_signals(&options.build.cancel, GRACE)?;
     let created = create(&args.old, &options, &args.output).about(&args.old)?;
     tell(&created, args.how.json)?;
     Ok(0)
@@ -265,7 +266,7 @@ fn run_add(args: &AddArgs) -> Outcome {
     if !matches!(options.build.input, Input::Directory | Input::Archive) {
         return Err(Failure::about(&args.source, "neither a directory nor a tar archive: see ferofs build"));
     }
-    cancel_on_signals(&options.build.cancel)?;
+    cancel_on_signals(&options.build.cancel, GRACE_IN_PLACE)?;
     match add(&args.image, &options, args.beyond.beyond()).about(&args.image)? {
         Some(added) => tell(&added, args.how.json)?,
         None if args.how.json => print_line!("null")?,
@@ -305,10 +306,10 @@ fn tell(created: &Created, json: bool) -> Result<(), Failure> {
 }
 
 fn run_apply(args: &ApplyArgs) -> Outcome {
-    let cancel = Arc::new(AtomicBool::new(false));
-    cancel_on_signals(&cancel)?;
     let patch = Patch::open(&args.patch).about(&args.patch)?;
     let medium = FileMedium::open(&args.image).about(&args.image)?;
+    let cancel = Arc::new(AtomicBool::new(false));
+    cancel_on_signals(&cancel, GRACE_IN_PLACE)?;
     apply(&medium, &patch, args.beyond.beyond(), &cancel).about(&args.image)?;
     Ok(0)
 }
@@ -348,7 +349,7 @@ fn run_squash(args: &SquashArgs) -> Outcome {
     if let Some(compression) = args.encoding.compression(&args.image, options.block_size)? {
         options.compression = compression;
     }
-    cancel_on_signals(&options.cancel)?;
+    cancel_on_signals(&options.cancel, GRACE)?;
     build(&options, &args.out).about(&args.image)?;
     Ok(0)
 }

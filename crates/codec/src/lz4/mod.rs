@@ -3,6 +3,7 @@
 mod chain;
 mod cluster;
 mod decode;
+mod distance;
 mod fast;
 mod lazy;
 mod mem;
@@ -13,6 +14,7 @@ mod sink;
 pub use rolling::lz4_window;
 
 pub(crate) use decode::{decode, decode_in_place};
+pub(crate) use distance::farthest_match;
 pub(crate) use rolling::decode_range;
 
 use crate::error::EncodeError;

@@ -1,11 +1,14 @@
 //! Files that are mostly holes: which chunks of them hold data. Source: FORMAT.md 5.
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, FormatError};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
+
+use crate::{Error, Result};
 
 /// A file in more pieces than this is not worth a closer look.
 const RANGES_MAX: usize = 1 << 20;
@@ -15,6 +18,22 @@ const EXTRA_BITS_MAX: u8 = 20;
 const DOMINATE: u64 = 16;
 /// ...and more bytes than this.
 const LARGE: u64 = 256 << 20;
+
+/// Bytes of a file's table of chunks: it is held in memory. Files that need more are refused.
+const TABLE_MAX: u64 = 1 << 30;
+
+/// Fails if a table of `bytes` is too long for the file at `path`.
+pub(crate) fn check_table(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()> {
+    if bytes <= TABLE_MAX {
+        return Ok(());
+    }
+    Err(Error::DoesNotFit {
+        path: path(),
+        what: "a table of chunks of so many bytes (larger chunks need less):",
+        value: bytes,
+        limit: TABLE_MAX,
+    })
+}
 
 /// Ranges of bytes, ascending, from start to end.
 pub(crate) type Ranges = Vec<(u64, u64)>;
@@ -76,12 +95,13 @@ impl ChunkPlan {
         self.block.bytes64() << self.extra_bits
     }
 
-    const fn table_size(&self) -> u64 {
+    /// Bytes of the table.
+    pub(crate) const fn table_size(&self) -> u64 {
         self.size.div_ceil(self.chunk_size()) * 4
     }
 
     /// The inode's chunk format and the table after it, when the stored runs start at `first`.
-    pub(crate) fn encode(&self, first: BlockAddr) -> Result<(u16, Vec<u8>), FormatError> {
+    pub(crate) fn encode(&self, first: BlockAddr) -> std::result::Result<(u16, Vec<u8>), FormatError> {
         let fault = ferofs_format::Fault::Map("no such chunk size");
         let fault = FormatError::new(ferofs_format::Structure::ChunkIndex, fault);
         let format = ChunkFormat::new(self.extra_bits, Entries::Addresses).ok_or(fault)?;

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
 use ferofs_format::{BlockAddr, DeviceId, Incompat};
 
+use super::chunk::check_table;
 use super::content::{Contents, Reader};
 use super::data::{Content, Data};
 use super::heads::Heads;
@@ -99,7 +100,9 @@ pub(crate) fn run(
     let id = DeviceId::new(u16::from(device.is_some()));
     let store = Store { output: device.unwrap_or(output), id, known: HashMap::new(), bytes_shared: 0 };
     let contents = vec![Content::None; room.tree.nodes.len()];
-    let mut stage = Stage { room, format, store, spill, warnings, contents, file: None };
+    let mut hole = Vec::new();
+    format.encode(None, &mut hole).map_err(Error::Layout)?;
+    let mut stage = Stage { room, format, store, spill, warnings, contents, file: None, hole };
     let peak_works = stage.drive()?;
     let (contents, bytes_shared) = (stage.contents, stage.store.bytes_shared);
     Ok(Data { contents, features: Incompat::CHUNKED_FILE, bytes_shared, peak_works, ..Data::default() })
@@ -144,8 +147,10 @@ struct Stage<'a> {
     spill: &'a mut Spill,
     warnings: &'a mut Vec<Warning>,
     contents: Vec<Content>,
-    /// The file whose slices come.
-    file: Option<(NodeId, Vec<Option<ChunkPlace>>)>,
+    /// The file whose slices come, and the entries of its table so far.
+    file: Option<(NodeId, Vec<u8>)>,
+    /// The entry of a hole.
+    hole: Vec<u8>,
 }
 
 impl Stage<'_> {
@@ -159,13 +164,13 @@ impl Stage<'_> {
     }
 
     fn order(&mut self, ahead: usize, workers: &Workers<Batch, Batch>) -> Result<usize> {
-        let mut batches = Cutter::new(self.room);
+        let mut batches = Cutter::new(self.room, self.format.entry_size());
         // Answers by number, from the one that is stored next on.
         let mut waiting: VecDeque<Option<Batch>> = VecDeque::new();
         let (mut sent, mut stored, mut peak) = (0, 0, 0);
         loop {
             while sent - stored < ahead
-                && let Some(slices) = batches.next()
+                && let Some(slices) = batches.next()?
             {
                 let batch = Batch {
                     number: sent,
@@ -222,10 +227,11 @@ impl Stage<'_> {
             // The rest of a file of which a part could not be read goes the same way.
             let is_skipped = self.is_skipped(node);
             let mut file = self.file.take().filter(|_| !is_skipped).unwrap_or((node, Vec::new()));
-            file.1.resize((slice.offset / size) as usize, None);
+            self.add_holes(&mut file.1, slice.offset / size);
             for (chunk, hash) in content.chunks(size as usize).zip(&mut hashes) {
                 let hash = hash.filter(|_| !is_skipped);
-                file.1.push(hash.map(|hash| self.store.put(chunk, hash, self.room)).transpose()?);
+                let place = hash.map(|hash| self.store.put(chunk, hash, self.room)).transpose()?;
+                self.format.encode(place, &mut file.1).map_err(Error::Layout)?;
             }
             self.file = (!is_skipped).then_some(file);
         }
@@ -236,17 +242,21 @@ impl Stage<'_> {
         matches!(self.contents[node.index()], Content::Skipped)
     }
 
+    /// Adds holes until there are `count` entries.
+    fn add_holes(&self, entries: &mut Vec<u8>, count: u64) {
+        let more = (count as usize).saturating_sub(entries.len() / self.hole.len());
+        entries.extend(self.hole.iter().cycle().take(more * self.hole.len()));
+    }
+
     /// Writes the table of the file whose slices all came.
     fn finish_file(&mut self) -> Result<()> {
-        let Some((node, mut places)) = self.file.take() else { return Ok(()) };
-        places.resize(self.room.tree.node(node).size.div_ceil(self.room.chunks.size) as usize, None);
+        let Some((node, mut entries)) = self.file.take() else { return Ok(()) };
+        self.add_holes(&mut entries, self.room.tree.node(node).size.div_ceil(self.room.chunks.size));
         // Entries are aligned to their size, and nodes begin at multiples of 32.
         let end = self.room.heads.len(node);
-        let mut table = vec![0; end.next_multiple_of(self.format.entry_size()) - end];
-        for place in places {
-            self.format.encode(place, &mut table).map_err(Error::Layout)?;
-        }
-        let table = self.spill.push(&table)?;
+        let padding = end.next_multiple_of(self.format.entry_size()) - end;
+        entries.splice(..0, std::iter::repeat_n(0, padding));
+        let table = self.spill.push(&entries)?;
         self.contents[node.index()] = Content::Chunked { format: self.format.raw(), table };
         Ok(())
     }
@@ -258,14 +268,16 @@ struct Cutter<'a> {
     nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
     /// Slices that are cut already.
     ready: VecDeque<Slice>,
+    /// Bytes of an entry of a table.
+    entry_size: usize,
 }
 
 impl<'a> Cutter<'a> {
-    fn new(room: Room<'a>) -> Self {
-        Self { room, nodes: room.order.ids(), ready: VecDeque::new() }
+    fn new(room: Room<'a>, entry_size: usize) -> Self {
+        Self { room, nodes: room.order.ids(), ready: VecDeque::new(), entry_size }
     }
 
-    fn next(&mut self) -> Option<Vec<Slice>> {
+    fn next(&mut self) -> Result<Option<Vec<Slice>>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while bytes < BATCH_BYTES && batch.len() < BATCH_SLICES {
@@ -275,21 +287,25 @@ impl<'a> Cutter<'a> {
                     batch.push(slice);
                 }
                 None => match self.nodes.next() {
-                    Some(node) => self.cut(node),
+                    Some(node) => self.cut(node)?,
                     None => break,
                 },
             }
         }
-        (!batch.is_empty()).then_some(batch)
+        Ok((!batch.is_empty()).then_some(batch))
     }
 
-    fn cut(&mut self, node: NodeId) {
-        let Kind::Regular { sparse } = self.room.tree.node(node).kind else { return };
-        let (size, chunk) = (self.room.tree.node(node).size, self.room.chunks.size);
+    fn cut(&mut self, node: NodeId) -> Result<()> {
+        let Room { tree, contents, chunks, .. } = self.room;
+        let Kind::Regular { sparse } = tree.node(node).kind else { return Ok(()) };
+        let (size, chunk) = (tree.node(node).size, chunks.size);
         if size == 0 {
-            return;
+            return Ok(());
         }
-        let ranges = if sparse { self.room.contents.data_ranges(self.room.tree, node) } else { None };
+        check_table(size.div_ceil(chunk).saturating_mul(self.entry_size as u64), || {
+            contents.path(tree, node)
+        })?;
+        let ranges = if sparse { contents.data_ranges(tree, node) } else { None };
         let mut at = 0;
         for (start, end) in ranges.unwrap_or_else(|| vec![(0, size)]) {
             // Whole chunks, none of them twice.
@@ -304,6 +320,7 @@ impl<'a> Cutter<'a> {
         if self.ready.is_empty() {
             self.ready.push_back(Slice { node, offset: 0, len: 0 });
         }
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::{Algorithm, BlockAddr, BytePos, Incompat};
 
-use super::chunk::ChunkPlan;
+use super::chunk::{ChunkPlan, check_table};
 use super::clones::{self, Clones};
 use super::compression::Index;
 use super::content;
@@ -296,7 +296,7 @@ impl Stage<'_> {
                 Some(Feed::Large(cut)) => cut,
             };
             if let (Some(plan), 0) = (&plan, bytes) {
-                self.data.contents[node.index()] = self.chunked(plan, BlockAddr::new(0))?;
+                self.data.contents[node.index()] = self.chunked(node, plan, BlockAddr::new(0))?;
                 feeder.drop_rest(node);
                 continue;
             }
@@ -466,7 +466,7 @@ impl Stage<'_> {
             return Ok(());
         }
         self.data.contents[node.index()] = match &large.plan {
-            Some(plan) => self.chunked(plan, start.block(block))?,
+            Some(plan) => self.chunked(node, plan, start.block(block))?,
             None => self.compressed(node, &large.log, &end, start, large.method)?,
         };
         Ok(())
@@ -587,7 +587,8 @@ impl Stage<'_> {
         Ok(Content::Compressed { layout, blocks, index: self.spill.push(&index)?, inline })
     }
 
-    fn chunked(&mut self, plan: &ChunkPlan, start: BlockAddr) -> Result<Content> {
+    fn chunked(&mut self, node: NodeId, plan: &ChunkPlan, start: BlockAddr) -> Result<Content> {
+        check_table(plan.table_size(), || self.shop.contents.path(self.shop.tree, node))?;
         let (format, table) = plan.encode(start).map_err(Error::Layout)?;
         self.data.features |= Incompat::CHUNKED_FILE;
         Ok(Content::Chunked { format, table: self.spill.push(&table)? })

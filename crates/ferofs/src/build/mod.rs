@@ -451,7 +451,8 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     superblock.fixed_nsec = epoch.nanos;
     superblock.build_time = u32::try_from(build_time.saturating_sub(epoch.secs)).unwrap_or(0);
     let root_xattrs = tree.node(NodeId::ROOT).xattrs;
-    let xattrs = tree.xattrs.plan(&options.xattrs, root_xattrs).map_err(Error::Layout)?;
+    let in_metabox = superblock.incompat.contains(Incompat::METABOX);
+    let xattrs = tree.xattrs.plan(&options.xattrs, root_xattrs, in_metabox).map_err(Error::Layout)?;
     if !xattrs.is_empty && options.xattrs.name_filter {
         superblock.compat |= Compat::XATTR_FILTER;
         superblock.xattr_filter = true;

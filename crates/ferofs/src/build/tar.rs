@@ -11,6 +11,7 @@
 //! forms, keeps the places of data, and says where a header is wrong.
 
 pub(crate) mod fault;
+mod gzip;
 mod header;
 pub(crate) mod limits;
 mod members;
@@ -199,6 +200,7 @@ impl Reading<'_> {
             let stored = pieces.iter().map(|(_, len)| len).sum();
             self.holes = self.holes.saturating_add(limits::cost_of_holes(size, stored));
         } else if self.options.source_data == SourceData::Absent {
+            self.hold_table(size, &[]);
             self.holes = self.holes.saturating_add(limits::cost_of_holes(size, 0));
         }
         let origin = if size == 0 {
@@ -221,10 +223,12 @@ impl Reading<'_> {
         Ok(Body::Regular { size, origin, sparse: has_holes && !is_reserved })
     }
 
-    /// Counts the memory for the table of a sparse file whose data stay in the archive: its chunks are as small as the
+    /// Counts the memory for the table of a sparse file in chunks: if its data stay in the archive, they are as small as the
     /// pieces' alignment.
     fn hold_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
-        if self.options.source_data == SourceData::Referred {
+        if let Some(chunks) = &self.options.chunks {
+            self.sketch.hold((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));
+        } else if self.options.source_data == SourceData::Referred {
             let boundaries = pieces.iter().flat_map(|(offset, len)| [*offset, offset + len]);
             let bits = boundaries.filter(|at| *at != 0 && *at != size).map(u64::trailing_zeros).min();
             self.sketch.hold((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));

@@ -475,7 +475,7 @@ fn a_source_that_changes_is_named() {
     let contents = Contents::directory(&room.options.source).unwrap();
     let tree = walk::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
-    let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs).unwrap();
+    let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     let heads =
         Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap(), &room.options.inodes, &contents)
             .unwrap();
@@ -557,7 +557,7 @@ fn verifying_finds_what_differs() {
 
     let contents = Contents::directory(&room.options.source).unwrap();
     let tree = walk::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
-    let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs).unwrap();
+    let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     let superblock = Superblock::parse(&whole[1024..]).unwrap();
     let heads = Heads::new(&tree, &xattrs, &superblock, &room.options.inodes, &contents).unwrap();
     let stored = vec![Content::None; tree.nodes.len()];

@@ -1,7 +1,7 @@
 //! Extended attributes of the whole tree: equal sets are kept once, attributes that many inodes have are
 //! shared, names get the long prefixes that were asked for. Source: FORMAT.md 4.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use ferofs_format::FormatError;
@@ -238,7 +238,15 @@ impl XattrTable {
     }
 
     /// Decides what is shared; `root` is the root directory's set.
-    pub(crate) fn plan(&self, options: &XattrOptions, root: SetId) -> Result<XattrPlan, FormatError> {
+    ///
+    /// With `in_metabox`, the attributes of an inode are all shared or all stored with it: after attributes in the
+    /// metabox Linux (seen with 6.18) looks for shared ones in the same page of the metabox, if theirs has its number.
+    pub(crate) fn plan(
+        &self,
+        options: &XattrOptions,
+        root: SetId,
+        in_metabox: bool,
+    ) -> Result<XattrPlan, FormatError> {
         let table = options.table();
         let sets: Vec<_> = self.sets.iter().map(|(set, uses)| (with_prefixes(set, &table), *uses)).collect();
         let mut uses: HashMap<&[u8], u64> = HashMap::new();
@@ -257,6 +265,19 @@ impl XattrTable {
             .map(|(bytes, n)| (n, bytes))
             .collect();
         shared.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        let is_mixed = |set: &[u8], can_share: &HashSet<&[u8]>| {
+            let shared = entries(set).filter(|(_, bytes)| can_share.contains(bytes)).count();
+            shared > xattr::SHARED_MAX || shared < entries(set).count()
+        };
+        let mut inline = vec![false; sets.len()];
+        if in_metabox {
+            let can_share = shared.iter().map(|(_, bytes)| *bytes).collect();
+            inline = sets.iter().map(|(set, _)| is_mixed(set, &can_share)).collect();
+            let whole = sets.iter().zip(&inline).filter(|(_, inline)| !**inline);
+            let used: HashSet<&[u8]> =
+                whole.flat_map(|((set, _), _)| entries(set).map(|(_, bytes)| bytes)).collect();
+            shared.retain(|(_, bytes)| used.contains(bytes));
+        }
         let mut plan =
             XattrPlan { is_empty: sets.iter().all(|(_, uses)| *uses == 0), ..XattrPlan::default() };
         let mut ids: HashMap<&[u8], u32> = HashMap::new();
@@ -265,8 +286,10 @@ impl XattrTable {
             ids.insert(bytes, id);
             plan.shared.extend_from_slice(bytes);
         }
-        for (set, _) in &sets {
-            plan.regions.push(region(set, &ids, &table, options.name_filter)?.into());
+        let none = HashMap::new();
+        for ((set, _), inline) in sets.iter().zip(inline) {
+            let ids = if inline { &none } else { &ids };
+            plan.regions.push(region(set, ids, &table, options.name_filter)?.into());
         }
         if options.root_min > 0 {
             let mut region = plan.region_of(root).to_vec();
@@ -358,7 +381,7 @@ mod tests {
     }
 
     fn plan(table: &XattrTable, options: &XattrOptions) -> XattrPlan {
-        table.plan(options, SetId::default()).unwrap()
+        table.plan(options, SetId::default(), false).unwrap()
     }
 
     const OTHER: NodeId = NodeId(1);
@@ -381,6 +404,22 @@ mod tests {
             assert_eq!(region.entries().count(), 1);
         }
         assert!(plan.region(OTHER, SetId::default()).is_empty());
+    }
+
+    #[test]
+    fn in_the_metabox_attributes_are_shared_together_or_not_at_all() {
+        let mut table = XattrTable::default();
+        let long = [7; 40];
+        let mixed = table.intern(&set(&[("user.common", &long), ("user.own", b"")]));
+        let whole = table.intern(&set(&[("user.common", &long)]));
+        table.intern(&set(&[("user.common", &long)]));
+        let plan = table.plan(&XattrOptions::default(), SetId::default(), true).unwrap();
+        let counts = |id| {
+            let region = Region::parse(plan.region(OTHER, id)).unwrap();
+            (region.shared().len(), region.entries().count())
+        };
+        assert_eq!((counts(mixed), counts(whole)), ((0, 2), (1, 0)));
+        assert!(!plan.shared.is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
+use ferofs_codec::LINUX_PAGE;
 use ferofs_format::inode::DataLayout;
 use ferofs_format::{Fault, FileOffset, Incompat, Nid, Structure};
 
@@ -14,7 +15,7 @@ use super::paths::Name;
 use super::queue::Queue;
 use crate::claim::Claim;
 use crate::error::{Corruption, Error, Result};
-use crate::read::{Extent, ExtentData, Extents, FileType, Inode};
+use crate::read::{Extent, ExtentData, Extents, FileType, Inode, MetadataPlace};
 
 /// Decoded bytes of a piece, more or less: an extent is never cut, unless it is stored.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -93,7 +94,9 @@ impl Checker<'_> {
         let mut shared = Vec::new();
         let mut faults = HashSet::new();
         let table = self.image.xattr_prefixes();
+        let mut has_inline = false;
         let walked = self.image.walk_xattrs(inode, |entry, place| {
+            has_inline |= place.is_none();
             // Room for attributes to come, as `--root-xattr-isize` leaves it: readers pass over it.
             if entry.index.raw() == 0 && entry.name.is_empty() && entry.value.is_empty() {
                 return;
@@ -113,6 +116,12 @@ impl Checker<'_> {
             self.find(name, corruption.of(inode.nid()));
         }
         let Some(filter) = self.note(name, walked) else { return };
+        if let (true, Some((first, _)), Ok(end)) = (has_inline, shared.first(), inode.end())
+            && is_mistaken(end, *first)
+        {
+            const WHAT: &str = "shared attributes that Linux looks for among those of the inode";
+            self.find(name, Corruption::new(Structure::Xattr, Fault::LinuxReads(WHAT)).of(inode.nid()));
+        }
         let filtered = self.image.superblock().xattr_filter;
         if filtered && names.iter().any(|(prefix, rest)| !filter.may_contain(*prefix, rest)) {
             self.find(name, Corruption::new(Structure::Xattr, Fault::NameFilter).of(inode.nid()));
@@ -275,6 +284,13 @@ impl Checker<'_> {
         self.content_bytes.fetch_add(end - start, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Whether Linux (seen with 6.18) takes the page with the end of an inode's own attributes for that with the first shared
+/// one: it compares the numbers of pages, and not whether both are in the metabox.
+fn is_mistaken(end: MetadataPlace, shared: MetadataPlace) -> bool {
+    let page = |pos: u64| pos / LINUX_PAGE as u64;
+    end.in_metabox != shared.in_metabox && page(end.pos.get().saturating_sub(1)) == page(shared.pos.get())
 }
 
 /// A piece of a file.

@@ -1,6 +1,6 @@
 //! What Linux refuses or reads wrongly although we read it: clusters, see [`LinuxJudge`], and chunks, see [`Chunks`].
 
-use ferofs_codec::{Algorithm, ClusterPlace, Extent as Decode, LINUX_PAGE, LinuxJudge};
+use ferofs_codec::{ClusterPlace, Extent as Decode, LINUX_PAGE, LinuxJudge};
 use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
 
 use crate::error::{Corruption, Result};
@@ -57,19 +57,18 @@ impl<'a> Linux<'a> {
     pub(super) fn judge(&mut self, extent: &Extent) -> Result<()> {
         let ExtentData::Encoded { algorithm, at, encoded_len, partial } = extent.data else { return Ok(()) };
         let superblock = self.image.superblock();
-        // Before there was padding, clusters began with their first byte.
-        if !superblock.incompat.contains(Incompat::LZ4_0PADDING) {
-            return Ok(());
-        }
+        let padded = superblock.incompat.contains(Incompat::LZ4_0PADDING);
         let block = superblock.block_size;
         let (pos, unit) = match at {
             Location::Device(_, pos) => (pos, block.bytes()),
             Location::Metadata(place) => (place.pos, block.bytes().max(LINUX_PAGE)),
         };
         let whole = usize::try_from(encoded_len).unwrap_or(usize::MAX);
-        let wanted = match algorithm {
-            Algorithm::Deflate => whole,
-            Algorithm::Lz4 | Algorithm::Lzma | Algorithm::Zstd => whole.min(block.bytes() + HEADER_MAX),
+        let decoded = usize::try_from(extent.len).unwrap_or(usize::MAX);
+        let configs = self.image.configs();
+        let wanted = match LinuxJudge::wants_all(algorithm, decoded, configs) {
+            true => whole,
+            false => whole.min(block.bytes() + HEADER_MAX),
         };
         self.encoded.resize(wanted, 0);
         match at {
@@ -80,12 +79,18 @@ impl<'a> Linux<'a> {
                 self.image.read_metadata(place, Structure::InlineData, &mut self.encoded)?;
             }
         }
+        if !padded {
+            // Before there was padding, clusters began with their first byte, which is never zero.
+            const WHAT: &str = "padding in an image that announces none, which Linux refuses";
+            return match self.encoded.first() {
+                Some(0) => Err(Corruption::new(Structure::Extent, Fault::LinuxDecoder(WHAT)).at(pos).into()),
+                _ => Ok(()),
+            };
+        }
         let offset = usize::try_from(pos.get() % unit as u64).unwrap_or(usize::MAX);
         let place = ClusterPlace { block: block.bytes(), offset };
-        let decoded = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let wanted = if partial { Decode::Prefix } else { Decode::Whole };
-        let window_log = self.image.configs().zstd.map(|zstd| zstd.window_log);
-        self.judge.judge(algorithm, &self.encoded, place, decoded, wanted, window_log).map_err(|refusal| {
+        self.judge.judge(algorithm, &self.encoded, place, decoded, wanted, configs).map_err(|refusal| {
             Corruption::new(Structure::Extent, Fault::LinuxDecoder(refusal.message())).at(pos).into()
         })
     }

@@ -3,16 +3,24 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use ferofs_format::{Fault, FileOffset, Nid, Structure};
 
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+
 use super::Stat;
 use super::content::Content;
+use crate::build::open::{open_dir, open_file};
 use crate::error::{Corruption, Error, Result};
 use crate::read::{FileType, Image, Inode, Place, Rdev, Timestamp};
+
+/// Bytes of a path that one system call is given, with the NUL at its end.
+const PATH_MAX: usize = 4096;
 
 /// One side of a comparison.
 #[derive(Debug)]
@@ -71,6 +79,25 @@ impl<'a> Tree<'a> {
         }
     }
 
+    /// How to reach the file at `path`.
+    fn reach(&self, path: &Path) -> Result<Reach> {
+        let (Side::Directory(root), Some(parent), Some(name)) = (self.side, path.parent(), path.file_name())
+        else {
+            return Ok(Reach { path: path.to_owned(), _dir: None });
+        };
+        if path.as_os_str().len() < PATH_MAX {
+            return Ok(Reach { path: path.to_owned(), _dir: None });
+        }
+        let open = || {
+            let top = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            let below = parent.strip_prefix(root).unwrap_or(parent);
+            open_dir(top.as_fd(), below.as_os_str().as_bytes(), OFlags::PATH)
+        };
+        let dir = open().map_err(|e| Error::io("open", path, e))?;
+        let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+        Ok(Reach { path, _dir: Some(dir) })
+    }
+
     fn inode(&self, node: &Node) -> Result<std::result::Result<(&'a Image, Inode), PathBuf>> {
         match (node, self.side) {
             (Node::Inode(nid), Side::Image(image)) => Ok(Ok((image, image.inode(*nid)?))),
@@ -84,7 +111,8 @@ impl<'a> Tree<'a> {
         match self.inode(node)? {
             Ok((_, inode)) => Ok(stat_of_inode(&inode)),
             Err(path) => {
-                let metadata = fs::symlink_metadata(&path).map_err(|e| Error::io("stat", &path, e))?;
+                let reach = self.reach(&path)?;
+                let metadata = fs::symlink_metadata(&reach.path).map_err(|e| Error::io("stat", &path, e))?;
                 Ok(stat_of_file(&metadata))
             }
         }
@@ -110,11 +138,16 @@ impl<'a> Tree<'a> {
                 }
             }
             Err(path) => {
-                if !fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
+                let reach = self.reach(&path)?;
+                if !fs::symlink_metadata(&reach.path).is_ok_and(|metadata| metadata.is_dir()) {
                     return Ok(all);
                 }
-                for entry in fs::read_dir(&path).map_err(|e| Error::io("list", &path, e))? {
+                for entry in fs::read_dir(&reach.path).map_err(|e| Error::io("list", &path, e))? {
                     let name = entry.map_err(|e| Error::io("list", &path, e))?.file_name();
+                    // A damaged file system can show one, and the path would lead back here.
+                    if name.as_bytes().contains(&b'/') {
+                        return Err(Error::io("list", &path, Errno::UCLEAN));
+                    }
                     let file = path.join(&name);
                     all.push((name, Node::File(file)));
                 }
@@ -130,7 +163,7 @@ impl<'a> Tree<'a> {
             Ok((image, inode)) => {
                 image.xattrs(&inode)?.into_iter().map(|xattr| (xattr.name, xattr.value)).collect()
             }
-            Err(path) => xattrs_of_file(&path)?,
+            Err(path) => xattrs_of_file(&self.reach(&path)?.path, &path)?,
         };
         all.sort_unstable();
         Ok(all)
@@ -140,7 +173,8 @@ impl<'a> Tree<'a> {
         match self.inode(node)? {
             Ok((image, inode)) => image.read_link(&inode),
             Err(path) => {
-                let target = fs::read_link(&path).map_err(|e| Error::io("read link", &path, e))?;
+                let reach = self.reach(&path)?;
+                let target = fs::read_link(&reach.path).map_err(|e| Error::io("read link", &path, e))?;
                 Ok(target.into_os_string().into_vec())
             }
         }
@@ -149,10 +183,16 @@ impl<'a> Tree<'a> {
     pub(super) fn open(&self, node: &Node) -> Result<Content<'a>> {
         match self.inode(node)? {
             Ok((image, inode)) => Ok(Content::Inode(image, Box::new(inode))),
-            Err(path) => match File::open(&path) {
-                Ok(file) => Ok(Content::File(file, path)),
-                Err(error) => Err(Error::io("open", &path, error)),
-            },
+            Err(path) => {
+                let reach = self.reach(&path)?;
+                let opened = open_file(CWD, reach.path.as_os_str().as_bytes()).map(File::from);
+                let file = opened.map_err(|e| Error::io("open", &path, e))?;
+                // It was a regular file a moment ago.
+                match file.metadata().map_err(|e| Error::io("stat", &path, e))?.is_file() {
+                    true => Ok(Content::File(file, path)),
+                    false => Err(Error::SourceChanged(path)),
+                }
+            }
         }
     }
 
@@ -176,6 +216,13 @@ impl<'a> Tree<'a> {
         }
         Ok(pairs > 0 && others.next().is_none())
     }
+}
+
+/// A path by which the system reaches a file whose own path may be too long for it.
+struct Reach {
+    path: PathBuf,
+    /// The directory that `path` starts from.
+    _dir: Option<OwnedFd>,
 }
 
 fn stat_of_inode(inode: &Inode) -> Stat {
@@ -219,20 +266,21 @@ fn stat_of_file(metadata: &fs::Metadata) -> Stat {
     }
 }
 
-fn xattrs_of_file(path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+/// The attributes of the file that `reach` leads to; errors name `path`.
+fn xattrs_of_file(reach: &Path, path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     // Linux's limits on a list of names, and on a value.
     let mut names = vec![0u8; 1 << 16];
-    let len = match rustix::fs::llistxattr(path, &mut names[..]) {
+    let len = match rustix::fs::llistxattr(reach, &mut names[..]) {
         Ok(len) => len,
         // The file system has none.
-        Err(rustix::io::Errno::NOTSUP) => return Ok(Vec::new()),
+        Err(Errno::NOTSUP) => return Ok(Vec::new()),
         Err(error) => return Err(Error::io("list attributes", path, error)),
     };
     names.truncate(len);
     let mut all = Vec::new();
     let mut value = vec![0u8; 1 << 16];
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let len = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..])
+        let len = rustix::fs::lgetxattr(reach, OsStr::from_bytes(name), &mut value[..])
             .map_err(|e| Error::io("read attribute", path, e))?;
         all.push((name.to_vec(), value.get(..len).unwrap_or_default().to_vec()));
     }

@@ -101,3 +101,21 @@ fn the_same_image_is_not_read() {
     assert_eq!(lines(&one, &other, &Options::default()), [""; 0]);
     assert_eq!(image.stats().requested_bytes, before, "not even directories");
 }
+
+/// Deeper than the longest path of a system call.
+#[test]
+fn deep_directories_are_compared() {
+    use rustix::fs::{Mode, OFlags, mkdirat, openat};
+    let stage = Stage::new();
+    let name = "d".repeat(200);
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = rustix::fs::open(stage.dir.path().join("source"), flags, Mode::empty()).unwrap();
+    let bottom = (0..30).fold(top, |dir, _| {
+        mkdirat(&dir, name.as_str(), Mode::RWXU).unwrap();
+        openat(&dir, name.as_str(), flags, Mode::empty()).unwrap()
+    });
+    let file = openat(&bottom, "leaf", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+    rustix::io::write(&file, b"leaf").unwrap();
+    assert_eq!(lines(&stage.image("image"), &stage.source(), &Options::default()), [""; 0]);
+    assert_eq!(lines(&stage.source(), &stage.source(), &Options::default()), [""; 0]);
+}

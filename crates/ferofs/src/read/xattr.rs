@@ -82,11 +82,7 @@ impl Image {
     fn shared_xattr(&self, id: u32) -> Result<(MetadataPlace, Vec<u8>)> {
         let in_metabox = self.superblock().compat.contains(Compat::SHARED_EA_IN_METABOX);
         let overflow = || Corruption::new(Structure::Xattr, Fault::Overflow("xattr_blkaddr"));
-        let area = if in_metabox {
-            BytePos::new(0)
-        } else {
-            self.superblock().xattr.to_pos(self.superblock().block_size).ok_or_else(overflow)?
-        };
+        let area = self.superblock().xattr.to_pos(self.superblock().block_size).ok_or_else(overflow)?;
         let pos = shared_pos(area, id).ok_or_else(overflow)?;
         let place = MetadataPlace { in_metabox, pos };
         let mut header = [0; ENTRY_HEADER_SIZE];

@@ -8,8 +8,8 @@ use ferofs::patch::{Beyond, CreateOptions, Encoding, add};
 
 use super::args::Args;
 use super::{Refusal, refusal};
-use crate::cmd::cancel_on_signals;
 use crate::cmd::image::ImageArgs;
+use crate::cmd::{GRACE_IN_PLACE, cancel_on_signals};
 use crate::exit::{About, Failure, Outcome};
 use crate::output::message;
 
@@ -64,7 +64,7 @@ impl Args {
             return Err(Failure::about(&self.image, problem));
         }
         drop(image);
-        cancel_on_signals(&options.cancel)?;
+        cancel_on_signals(&options.cancel, GRACE_IN_PLACE)?;
         let mut wanted = CreateOptions::new(&options.source);
         if self.compressor.is_some() {
             wanted.encoding = options.compression.clone().map_or(Encoding::Stored, Encoding::With);

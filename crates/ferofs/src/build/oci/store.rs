@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
 use super::document::{Descriptor, Digest, Index, Mark};
@@ -81,9 +82,11 @@ impl<'a> Store<'a> {
             return Ok(members.get(name.as_bytes()).copied());
         }
         let path = self.name.join(name);
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(|e| Error::io("open", &path, e))?,
+        // Whoever made the layout may have put a FIFO there: opening one must not wait for its writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => File::from(file.map_err(|e| Error::io("open", &path, e))?),
         };
         let metadata = file.metadata().map_err(|e| Error::io("stat", &path, e))?;
         if !metadata.is_file() {

@@ -35,7 +35,9 @@ pub(super) const PIECE: u64 = 96;
 /// Memory for a warning, beside its path.
 pub(super) const WARNING: u64 = 128;
 
-/// Memory for an entry of a table of chunks, and its copies on the way.
+/// Memory for a chunk of a size that was asked for, at most.
+pub(super) const CHUNK_ENTRY: u64 = 8;
+/// Memory for an entry of a table of chunks whose data stay in the archive, and its copies on the way.
 pub(super) const TABLE_ENTRY: u64 = 48;
 
 /// The limits, all multiplied by the same factor.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::gzip::Gzip;
 use super::limits::Limits;
 use crate::build::Options;
 use crate::build::content::{Contents, Medium, Place};
@@ -265,7 +266,7 @@ impl Packing {
         let packed = io::BufReader::with_capacity(BUFFER, packed);
         Ok(match self {
             Self::None => Box::new(packed),
-            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+            Self::Gzip => Box::new(Gzip::new(packed)),
             Self::Xz | Self::Lzip => {
                 let memory = window + XZ_EXTRA;
                 let stream = if self == Self::Xz {
@@ -402,7 +403,10 @@ struct Patient {
 impl Read for Patient {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let moment = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        while poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&moment)) == Ok(0) {
+        // A signal ends poll, and may have been the one that cancels.
+        while let Ok(0) | Err(Errno::INTR) =
+            poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&moment))
+        {
             if self.cancel.load(Ordering::Relaxed) {
                 return Err(Errno::CANCELED.into());
             }
