@@ -143,6 +143,7 @@ impl Judges {
             options.push_str(&format!(",device={}", made.0));
             loops.push(made);
         }
+        wait_for_loop(&file)?;
         stage.log.push(format!("mount -t erofs -o {options} {name} mnt"));
         let mount = Mount::kernel_with(&file, &dir, &options);
         let mount = mount.map_err(|error| Finding::new("kernel", format!("does not mount: {error}")))?;
@@ -203,6 +204,23 @@ impl Drop for Loop {
         // What cannot be detached now is detached by the system later.
         let _ = std::process::Command::new("losetup").args(["--detach", &self.0]).status();
     }
+}
+
+/// Waits until no loop device has `file`: mount(8) would take the one of the mount before, which Linux gives up some time
+/// after it, and whose cache has the file's old content.
+fn wait_for_loop(file: &Path) -> io::Result<()> {
+    let file = file.canonicalize()?;
+    let has_file = |entry: io::Result<std::fs::DirEntry>| {
+        let behind = entry.and_then(|entry| std::fs::read_to_string(entry.path().join("loop/backing_file")));
+        behind.is_ok_and(|behind| Path::new(behind.trim_end()) == file)
+    };
+    for _ in 0..200 {
+        if !std::fs::read_dir("/sys/block")?.any(has_file) {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    Err(io::Error::other(format!("{}: a loop device stays", file.display())))
 }
 
 /// Mounts through FUSE and compares.
