@@ -336,7 +336,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         let files =
             args.files(&options, "--vmdk-desc").map_err(|refusal| Failure::about(&args.image, refusal))?;
         // A name that cannot be written to is told before the work.
-        let file = std::fs::File::create(path).map_err(|e| Failure::about(path, e))?;
+        let file = NewFile::create(path).map_err(Failure::from_named)?;
         descriptor = Some((path, files, file));
     }
     let quiet = args.quiet || args.debug == Some(0);
@@ -354,6 +354,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     }
     if let Some((path, files, mut file)) = descriptor {
         vmdk::write(&files.open()?, &files, &mut file).map_err(|e| Failure::about(path, e))?;
+        file.finish().map_err(Failure::from_named)?;
     }
     Ok(code)
 }

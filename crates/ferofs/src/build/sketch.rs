@@ -137,6 +137,8 @@ pub(crate) struct Sketch {
     held: u64,
     /// Directories from which this layer has removed what lower layers had.
     emptied: HashSet<FileId>,
+    /// Directories that may have whiteouts, whatever later layers say of their attributes.
+    merged: HashSet<FileId>,
 }
 
 impl Sketch {
@@ -149,6 +151,7 @@ impl Sketch {
             sets: HashSet::new(),
             held: 0,
             emptied: HashSet::new(),
+            merged: HashSet::new(),
         };
         let root = sketch.implied();
         sketch.files.push(root);

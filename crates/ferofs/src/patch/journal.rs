@@ -195,6 +195,14 @@ impl<S: Source> Source for Clean<S> {
         self.source.size()
     }
 
+    fn stored(&self) -> u64 {
+        self.source.stored()
+    }
+
+    fn next_stored(&self, pos: u64) -> u64 {
+        self.source.next_stored(pos)
+    }
+
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         self.source.read_exact_at(pos, buf)?;
         self.mask(pos, buf);

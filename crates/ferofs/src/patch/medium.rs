@@ -75,6 +75,14 @@ impl Source for FileMedium {
         self.reader().map_or(0, |reader| reader.size())
     }
 
+    fn stored(&self) -> u64 {
+        self.reader().map_or(0, |reader| reader.stored())
+    }
+
+    fn next_stored(&self, pos: u64) -> u64 {
+        self.reader().map_or(pos, |reader| reader.next_stored(pos))
+    }
+
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(buf, pos)
     }

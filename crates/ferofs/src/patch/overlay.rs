@@ -43,6 +43,22 @@ impl Source for Overlay {
         self.base_size.saturating_add(self.region.size())
     }
 
+    fn stored(&self) -> u64 {
+        self.base.stored().saturating_add(self.region.size())
+    }
+
+    fn next_stored(&self, pos: u64) -> u64 {
+        if pos >= self.base_size {
+            return pos;
+        }
+        let written = self
+            .writes
+            .iter()
+            .filter(|(at, bytes)| at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX)) > pos);
+        let first = written.map(|(at, _)| pos.max(*at)).min().unwrap_or(u64::MAX);
+        self.base.next_stored(pos).min(first).min(self.base_size)
+    }
+
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         let wanted = u64::try_from(buf.len()).unwrap_or(u64::MAX);
         let end = pos.checked_add(wanted).filter(|end| *end <= self.size());
@@ -110,5 +126,16 @@ mod tests {
             }
         }
         assert!(overlay.read_exact_at(120, &mut [0; 5]).is_err());
+    }
+
+    #[test]
+    fn holes_of_the_base_stay_holes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 30).unwrap();
+        let base: Arc<dyn Source> = Arc::new(crate::read::FileSource::open(file.path(), 0).unwrap());
+        let overlay = Overlay::new(base, 1 << 30, Box::new(vec![7; 20])).with(5000, &[1, 1]);
+        assert_eq!(overlay.stored(), 20);
+        let next = [0, 5001, 5002, 1 << 29, 1 << 30].map(|pos| overlay.next_stored(pos));
+        assert_eq!(next, [5000, 5001, 1 << 30, 1 << 30, 1 << 30]);
     }
 }

@@ -16,6 +16,7 @@ use crate::build::{Options, Warning};
 impl Sketch {
     /// Numbers what is left breadth-first, in the order of names, as a walk does.
     pub(crate) fn finish(mut self, options: &Options, warnings: &mut Vec<Warning>) -> Result<Tree> {
+        self.show_merged();
         let mut tree = Tree::default();
         let mut numbers: Vec<Option<NodeId>> = vec![None; self.files.len()];
         let mut queue = VecDeque::from([(NodeId::ROOT, FileId::ROOT)]);

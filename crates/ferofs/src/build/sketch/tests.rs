@@ -149,6 +149,10 @@ fn whiteouts_become_overlayfs_s() {
     };
     assert!(matches!(set(b"file", &mut sketch).body, Body::Fifo));
     assert!(set(b"d/gone", &mut sketch).is_whiteout());
+    // A later layer describes the directory anew, whose whiteouts stay.
+    sketch.next_layer();
+    put(&mut sketch, "d", dir()).unwrap();
+    sketch.show_merged();
     assert_eq!(*set(b"d", &mut sketch).xattrs, [(ORIGIN.to_vec(), vec![])]);
     for path in [b"again".as_slice(), b"new"] {
         assert_eq!(*set(path, &mut sketch).xattrs, [(OPAQUE.to_vec(), b"y".to_vec())]);

@@ -55,10 +55,7 @@ impl Sketch {
                 let xattrs = self.attributes(Vec::new());
                 let draft = Draft { body, permissions: 0, uid: 0, gid: 0, mtime, xattrs, settled: false };
                 self.put(path, draft)?;
-                let Some(spot) = self.spot(path, false)? else { return Ok(()) };
-                // Overlayfs looks for whiteouts only in directories that were copied up.
-                self.set_attribute(spot.dir, ORIGIN, b"");
-                Ok(())
+                self.mark_merged(path)
             }
         }
     }
@@ -66,9 +63,19 @@ impl Sketch {
     /// Says that the directory in which `path` is may have whiteouts in it.
     pub(crate) fn mark_merged(&mut self, path: &[u8]) -> Result<(), Misplaced> {
         if let Some(spot) = self.spot(path, false)? {
-            self.set_attribute(spot.dir, ORIGIN, b"");
+            self.merged.insert(spot.dir);
         }
         Ok(())
+    }
+
+    /// Gives directories with whiteouts the attribute of those that were copied up: overlayfs looks for whiteouts nowhere else.
+    pub(super) fn show_merged(&mut self) {
+        for dir in std::mem::take(&mut self.merged) {
+            let has_origin = self.files[dir.index()].xattrs.iter().any(|(name, _)| name == ORIGIN);
+            if self.names(dir).is_some() && !has_origin {
+                self.set_attribute(dir, ORIGIN, b"");
+            }
+        }
     }
 
     /// Marks the directory `path` as one that hides those of lower layers, making it if need be.

@@ -18,7 +18,7 @@ use super::gzip::Gzip;
 use super::limits::Limits;
 use crate::build::Options;
 use crate::build::content::{Contents, Medium, Place};
-use crate::{Error, Result};
+use crate::{Error, NewFile, Result};
 
 /// Bytes read ahead of a decoder, and copied at once.
 const BUFFER: usize = 256 << 10;
@@ -292,23 +292,32 @@ impl Packing {
 /// `stream`, whose bytes go to a file, too, if that is asked for.
 fn copied(stream: Box<dyn Read>, options: &Options) -> Result<Box<dyn Read>> {
     let Some(path) = &options.plain_copy else { return Ok(stream) };
-    let file = File::create(path).map_err(|e| Error::io("create", path, e))?;
-    Ok(Box::new(Copied { stream, copy: io::BufWriter::with_capacity(BUFFER, file), path: path.clone() }))
+    let copy = io::BufWriter::with_capacity(BUFFER, NewFile::create(path)?);
+    Ok(Box::new(Copied { stream, copy: Some(copy), path: path.clone() }))
 }
 
 /// A stream whose bytes go to a file, too.
 struct Copied {
     stream: Box<dyn Read>,
-    copy: io::BufWriter<File>,
+    /// `None` once it is complete.
+    copy: Option<io::BufWriter<NewFile>>,
     path: PathBuf,
 }
 
 impl Read for Copied {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(buf)?;
-        // The end is read, too: see `Tape::drain`.
-        let written = if read > 0 { self.copy.write_all(&buf[..read]) } else { self.copy.flush() };
-        written.map_err(|e| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display())))?;
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display()));
+        match &mut self.copy {
+            Some(copy) if read > 0 || buf.is_empty() => copy.write_all(&buf[..read]).map_err(named)?,
+            // The end is read, too: see `Tape::drain`.
+            copy => {
+                if let Some(copy) = copy.take() {
+                    let file = copy.into_inner().map_err(|e| named(e.into_error()))?;
+                    file.finish().map_err(io::Error::other)?;
+                }
+            }
+        }
         Ok(read)
     }
 }
