@@ -495,6 +495,26 @@ fn nothing_of_an_image_is_read_before_the_sandbox() {
     }
 }
 
+/// The keeper is there before the mount, whenever the daemon dies.
+#[test]
+fn a_daemon_without_memory_leaves_no_mount() {
+    if !need::fuse("a daemon that runs out of memory") {
+        return;
+    }
+    let stage = Stage::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let (image, dir) = (small_image(&stage), stage.directory("mount"));
+    let mut failed = 0;
+    for mib in [14, 18, 22, 26, 30, 40] {
+        let run = Run::limited(ferofs_path(), Some(mib << 20), Duration::from_secs(60));
+        let outcome = run.args(["mount", "--fuse"]).args([&image, &dir]).run();
+        failed += u32::from(outcome.code != 0);
+        // It may have died since.
+        let _ = ferofs().arg("umount").arg(&dir).run();
+        assert!(eventually(|| !is_mounted(&dir)), "{mib} MiB: {}", outcome.stderr);
+    }
+    assert!(failed > 0);
+}
+
 #[test]
 fn errors_of_opening_come_before_the_mount() {
     if !need::fuse("bad images and FUSE") {

@@ -2,7 +2,8 @@
 //!
 //! The daemon gives up the right to unmount with all its other rights, so a second process, which reads
 //! nothing of the image, keeps it. It waits for the end of its standard input, whose other end the daemon
-//! holds: the kernel closes that for a daemon that was killed, too.
+//! holds: the kernel closes that for a daemon that was killed, too. It is there before the mount, so that no moment is
+//! without it.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -25,11 +26,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let mine = mount_at(&args.dir)?;
-    io::stdout().write_all(b"\n")?;
-    io::stdout().flush()?;
-    io::stdin().read_to_end(&mut Vec::new())?;
-    if let Some(file) = &args.pid_file {
+    let before = mount_at(&args.dir)?;
+    answer()?;
+    let is_mounted = io::stdin().read(&mut [0])? > 0;
+    // A daemon that died may have mounted and not said so.
+    let mine = mount_at(&args.dir)?.filter(|mount| is_mounted || before.as_ref() != Some(mount));
+    if is_mounted {
+        answer()?;
+        io::stdin().read_to_end(&mut Vec::new())?;
+    }
+    if let Some(file) = args.pid_file.as_ref().filter(|_| is_mounted) {
         // It may be gone by now.
         let _ = std::fs::remove_file(file);
     }
@@ -37,7 +43,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if mine.is_some() && mount_at(&args.dir)? == mine { detach(&args.dir) } else { Ok(0) }
 }
 
-/// Starts the keeper of what is mounted on `dir`, and waits until it knows its mount. It unmounts when
+fn answer() -> io::Result<()> {
+    io::stdout().write_all(b"\n")?;
+    io::stdout().flush()
+}
+
+/// Starts the keeper of what will be mounted on `dir`, and waits until it knows what is there before. It unmounts when
 /// the returned process's standard input is closed.
 pub(crate) fn start(dir: &Path, pid_file: Option<&Path>, quiet: bool) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
@@ -55,10 +66,22 @@ pub(crate) fn start(dir: &Path, pid_file: Option<&Path>, quiet: bool) -> io::Res
         command.arg("--pid-file").arg(file);
     }
     let mut keeper = command.args([OsStr::new("--"), dir.as_os_str()]).spawn()?;
-    if let Some(mut stdout) = keeper.stdout.take() {
-        stdout.read_exact(&mut [0])?;
-    }
+    wait_for_answer(&mut keeper)?;
     Ok(keeper)
+}
+
+/// Tells the keeper that the mount is there, and waits until it knows it.
+pub(crate) fn tell_mounted(keeper: &mut Child) -> io::Result<()> {
+    if let Some(stdin) = &mut keeper.stdin {
+        stdin.write_all(b"\n")?;
+    }
+    wait_for_answer(keeper)?;
+    keeper.stdout = None;
+    Ok(())
+}
+
+fn wait_for_answer(keeper: &mut Child) -> io::Result<()> {
+    keeper.stdout.as_mut().map_or(Ok(()), |stdout| stdout.read_exact(&mut [0]))
 }
 
 /// Takes the mount away from `dir`; who still uses it may go on until done.

@@ -273,9 +273,10 @@ fn serve(args: &Args, sorted: Sorted, daemon: bool) -> Outcome {
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
     let log = daemon_log::open(args.log_file.as_deref(), daemon)?;
-    let mounted = ferofs_fuse::mount(&dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
     let null = daemon.then(leave).transpose()?;
     let mut keeper = super::keeper::start(&dir, pid_file.as_deref(), daemon)?;
+    let mounted = ferofs_fuse::mount(&dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
+    super::keeper::tell_mounted(&mut keeper)?;
     if let Some(file) = &pid_file {
         std::fs::write(file, format!("{}\n", std::process::id())).map_err(|e| Failure::about(file, e))?;
     }
