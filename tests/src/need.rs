@@ -7,6 +7,18 @@ use std::path::PathBuf;
 
 use crate::tools;
 
+/// The variable that `cargo xtask test --quick` sets: nothing is mounted then.
+pub const QUICK: &str = "FEROFS_TEST_QUICK";
+
+/// Whether mounts are left out; then `what` is skipped.
+fn is_quick(what: &str) -> bool {
+    let quick = env::var_os(QUICK).is_some();
+    if quick {
+        skipped(what, "a test without --quick");
+    }
+    quick
+}
+
 /// Whether this process is root; if not, `what` is skipped.
 pub fn root(what: &str) -> bool {
     is_root() || lacks(what, "root")
@@ -27,6 +39,9 @@ pub fn tool(name: &str, what: &str) -> Option<PathBuf> {
 
 /// Whether `/dev/fuse` can be opened; if not, `what` is skipped.
 pub fn fuse(what: &str) -> bool {
+    if is_quick(what) {
+        return false;
+    }
     let device = std::fs::File::options().read(true).write(true).open("/dev/fuse");
     match device {
         Ok(_) => is_root() || tool("fusermount3", what).is_some(),
@@ -36,7 +51,7 @@ pub fn fuse(what: &str) -> bool {
 
 /// Whether the kernel mounts EROFS and we may ask it to; if not, `what` is skipped.
 pub fn kernel_erofs(what: &str) -> bool {
-    root(what) && (kernel_has_erofs() || lacks(what, "EROFS in the kernel"))
+    !is_quick(what) && root(what) && (kernel_has_erofs() || lacks(what, "EROFS in the kernel"))
 }
 
 /// Says that `what` is skipped for want of `missing`. Always false, so that callers can return it.

@@ -16,12 +16,14 @@ mod test;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use test::Extent;
 
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   demo [DIR]                 make an image of DIR (/usr/share), mount it, compare each file, show what came of it
-  test [--full]              run every check and test; --full adds the slow ones (/usr, 200,000 names, 5 GiB)
+  test [--quick|--full]      run every check and test, and print what each stage took; --quick leaves out mounts, other tools and
+                             campaigns; --full adds the slow tests (/usr, 200,000 names, 5 GiB)
   test --containers [MODE]...
                              pull an image and run a container with containerd's EROFS snapshotter and our mkfs.erofs;
                              needs Go, root and EROFS in the kernel; modes: default, tar-index, merged (all)
@@ -73,8 +75,9 @@ fn dispatch(args: &[String]) -> Result<()> {
         [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
         ["demo"] => demo::demo("/usr/share".as_ref())?,
         ["demo", dir] if !dir.starts_with('-') => demo::demo(dir.as_ref())?,
-        ["test"] => test::test(false)?,
-        ["test", "--full"] => test::test(true)?,
+        ["test"] => test::test(Extent::Usual)?,
+        ["test", "--quick"] => test::test(Extent::Quick)?,
+        ["test", "--full"] => test::test(Extent::Full)?,
         ["test", "--containers", modes @ ..] => test::containers(modes)?,
         ["peers"] => peers::peers()?,
         ["soak", options @ ..] => soak::soak(options)?,

@@ -37,7 +37,9 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 /// Builds ferofs and says where it is. Profile `checked` is as fast as `release`, but tells of overflows.
 pub(crate) fn build_ferofs(profile: &str) -> Result<PathBuf> {
     run(cargo().args(["build", "--package", "ferofs-cli", "--profile", profile]))?;
-    Ok(ferofs_tests::scratch::target_dir().join(profile).join("ferofs"))
+    // Cargo's name for the folder of the profile `dev`.
+    let folder = if profile == "dev" { "debug" } else { profile };
+    Ok(ferofs_tests::scratch::target_dir().join(folder).join("ferofs"))
 }
 
 /// Grey on a terminal.

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use ferofs_tests::tools::{TEST_TOOLS, Tool};
 use ferofs_tests::{need, scratch};
 
@@ -19,33 +20,81 @@ const CONTAINER_TOOLS: &[Tool] = &[
     Tool { program: "skopeo", package: "skopeo" },
 ];
 
-pub(crate) fn test(full: bool) -> Result<()> {
-    install::install(TEST_TOOLS)?;
-    if need::is_root() && !need::kernel_has_erofs() {
-        install::install(&[MODPROBE])?;
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What an edit needs: no mounts, no other tools, no campaigns, and the build of the tests themselves.
+    Quick,
+    /// What must pass.
+    Usual,
+    /// The slow tests, too.
+    Full,
+}
+
+pub(crate) fn test(extent: Extent) -> Result<()> {
+    let mut stages = Stages::default();
+    if extent != Extent::Quick {
+        stages.run("install", || {
+            install::install(TEST_TOOLS)?;
+            if need::is_root() && !need::kernel_has_erofs() {
+                install::install(&[MODPROBE])?;
+            }
+            Ok(())
+        })?;
     }
     // Toolchains from packages may lack these two; tests run without them.
     if has_subcommand("fmt") {
-        shell::run(shell::cargo().args(["fmt", "--all", "--check"]))?;
+        stages.run("fmt", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     }
     if has_subcommand("clippy") {
         let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-        shell::run(shell::cargo().args(lint))?;
+        stages.run("clippy", || shell::run(shell::cargo().args(lint)))?;
     }
-    let ferofs = shell::build_ferofs("checked")?;
+    let profile = if extent == Extent::Quick { "dev" } else { "checked" };
+    let ferofs = stages.run("build", || shell::build_ferofs(profile))?;
     let mut test = shell::cargo();
     test.args(["test", "--workspace"]).env("FEROFS_BIN", ferofs);
-    if let Some(bin) = newest_peers() {
+    match extent {
+        Extent::Quick => drop(test.env(need::QUICK, "1")),
+        Extent::Usual => {}
+        Extent::Full => drop(test.env("FEROFS_TEST_FULL", "1")),
+    }
+    if extent != Extent::Quick
+        && let Some(bin) = stages.run("peers", || Ok(newest_peers()))?
+    {
         test.env("FEROFS_PEERS", bin);
     }
-    if full {
-        test.env("FEROFS_TEST_FULL", "1");
+    stages.run("tests", || shell::run(&mut test))?;
+    if extent != Extent::Quick {
+        if cfg!(target_arch = "x86_64") {
+            stages.run("faults", || campaigns::campaign("faults", &["--every", FAULTS_STEP]))?;
+        }
+        stages.run("options", || campaigns::campaign("options", &["--images", SEARCH, "--seed", "1"]))?;
     }
-    shell::run(&mut test)?;
-    if cfg!(target_arch = "x86_64") {
-        campaigns::campaign("faults", &["--every", FAULTS_STEP])?;
+    stages.print();
+    Ok(())
+}
+
+/// The stages so far, and how long each took.
+#[derive(Default)]
+struct Stages(Vec<(&'static str, Duration)>);
+
+impl Stages {
+    fn run<T>(&mut self, name: &'static str, stage: impl FnOnce() -> Result<T>) -> Result<T> {
+        println!("{}", shell::bold(&format!("== {name}")));
+        let start = Instant::now();
+        let done = stage();
+        self.0.push((name, start.elapsed()));
+        done.with_context(|| format!("stage {name}"))
     }
-    campaigns::campaign("options", &["--images", SEARCH, "--seed", "1"])
+
+    fn print(&self) {
+        for (name, time) in &self.0 {
+            println!("{name:>10} {:6.1} s", time.as_secs_f64());
+        }
+        let all: Duration = self.0.iter().map(|(_, time)| *time).sum();
+        println!("{:>10} {:6.1} s", "all", all.as_secs_f64());
+    }
 }
 
 /// One in so many system calls of each command fails: a prime number, so that each kind of failure has its turn. There are some
