@@ -110,7 +110,7 @@ pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Re
     let _ = thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.forever().next().is_some() {
             thread::sleep(grace);
-            message!("interrupted while it waited");
+            message!("interrupted");
             signal_hook::low_level::exit(INTERRUPTED);
         }
     });

@@ -158,6 +158,8 @@ fn the_checks_and_dumps_of_callers_work() {
     room.builds("mkfs.erofs -zlz4 -U UUID IMG DIR");
     assert_eq!(room.line("fsck.erofs IMG").code, 0);
     assert_eq!(room.line("fsck.erofs -p IMG").code, 0);
+    assert_eq!(room.line("fsck.erofs --path=/files IMG").code, 0);
+    assert_eq!(room.line("fsck.erofs --path=/nowhere IMG").code, 1);
     // Android: no directory, everything is decoded as a check.
     assert_eq!(room.line("fsck.erofs --extract IMG").code, 0);
     assert_eq!(room.line("fsck.erofs --extract=F:out --no-preserve --xattrs IMG").code, 0);

@@ -143,3 +143,16 @@ fn no_output_replaces_what_is_read() {
     ferofs().arg("build").args([&image, &image]).run().success();
     ferofs().arg("diff").args([&image, &link]).run().success();
 }
+
+#[test]
+fn a_full_standard_output_has_a_code_of_its_own() {
+    let stage = Stage::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = Command::new(ferofs_path())
+        .args(["build", "-q"])
+        .arg(stage.source())
+        .arg("-")
+        .stdout(full())
+        .status();
+    assert_eq!(status.unwrap().code(), Some(2));
+}

@@ -21,7 +21,7 @@ use ferofs::build::{
 use super::mount_memory::read_profile;
 use super::{GRACE, cancel_on_signals, refuse_as_output};
 use crate::compression::{Setting, bytes};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
 use crate::extended::{ChunkEntries, Extended};
 use crate::output::{message, print_line};
 use display::Display;
@@ -253,7 +253,12 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
     if let Some(display) = display {
         display.stop();
     }
-    let summary = result.map_err(Failure::from_named)?;
+    let summary = result.map_err(|error| {
+        let is_output = image == Path::new("-")
+            && matches!(&error, ferofs::Error::Io { action: "write", path: Some(path), .. } if path == "standard output");
+        let failure = Failure::from_named(error);
+        if is_output { failure.with_code(OUTPUT_FAILURE) } else { failure }
+    })?;
     let hidden = |warning: &&Warning| {
         voice.hide_archive_ends
             && matches!(

@@ -136,7 +136,12 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
                 let ratio = image as f64 * 100.0 / report.content_bytes as f64;
                 print_line!("Compression ratio: {image} / {} ({ratio:.2}%)", report.content_bytes)?;
             }
-            Ok(if report.is_sound() { 0 } else { FAILURE })
+            if !report.is_sound() {
+                return Ok(FAILURE);
+            }
+            // The file that is named must be there, also where all are checked.
+            args.from.find(&image).about(&args.image.path)?;
+            Ok(0)
         }
     }
 }
