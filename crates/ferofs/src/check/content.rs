@@ -5,17 +5,16 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use ferofs_codec::LINUX_PAGE;
 use ferofs_format::inode::DataLayout;
 use ferofs_format::{Fault, FileOffset, Incompat, Nid, Structure};
 
 use super::Checker;
-use super::linux::{Chunks, Linux};
+use super::linux::{Chunks, Linux, confuses_attributes};
 use super::paths::Name;
 use super::queue::Queue;
 use crate::claim::Claim;
 use crate::error::{Corruption, Error, Result};
-use crate::read::{Extent, ExtentData, Extents, FileType, Inode, MetadataPlace};
+use crate::read::{Extent, ExtentData, Extents, FileType, Inode};
 
 /// Decoded bytes of a piece, more or less: an extent is never cut, unless it is stored.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -117,7 +116,7 @@ impl Checker<'_> {
         }
         let Some(filter) = self.note(name, walked) else { return };
         if let (true, Some((first, _)), Ok(end)) = (has_inline, shared.first(), inode.end())
-            && is_mistaken(end, *first)
+            && confuses_attributes(end, *first)
         {
             const WHAT: &str = "shared attributes that Linux looks for among those of the inode";
             self.find(name, Corruption::new(Structure::Xattr, Fault::LinuxReads(WHAT)).of(inode.nid()));
@@ -284,13 +283,6 @@ impl Checker<'_> {
         self.content_bytes.fetch_add(end - start, Ordering::Relaxed);
         Ok(())
     }
-}
-
-/// Whether Linux (seen with 6.18) takes the page with the end of an inode's own attributes for that with the first shared
-/// one: it compares the numbers of pages, and not whether both are in the metabox.
-fn is_mistaken(end: MetadataPlace, shared: MetadataPlace) -> bool {
-    let page = |pos: u64| pos / LINUX_PAGE as u64;
-    end.in_metabox != shared.in_metabox && page(end.pos.get().saturating_sub(1)) == page(shared.pos.get())
 }
 
 /// A piece of a file.

@@ -1,10 +1,11 @@
-//! What Linux refuses or reads wrongly although we read it: clusters, see [`LinuxJudge`], and chunks, see [`Chunks`].
+//! What Linux refuses or reads wrongly although we read it: clusters, see [`LinuxJudge`], chunks, see [`Chunks`], and
+//! attributes, see [`confuses_attributes`].
 
 use ferofs_codec::{Algorithm, ClusterPlace, Extent as Decode, LINUX_PAGE, LinuxJudge};
 use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
 
 use crate::error::{Corruption, Result};
-use crate::read::{Extent, ExtentData, Image, Location};
+use crate::read::{Extent, ExtentData, Image, Location, MetadataPlace};
 
 /// Bytes that show the padding and the header of a Zstandard frame, beside the first block.
 const HEADER_MAX: usize = 18;
@@ -36,6 +37,13 @@ impl Chunks {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether Linux (seen with 6.18) takes the page with the end of an inode's own attributes for that with the first shared
+/// one: it compares the numbers of pages, and not whether both are in the metabox.
+pub(super) fn confuses_attributes(end: MetadataPlace, shared: MetadataPlace) -> bool {
+    let page = |pos: u64| pos / LINUX_PAGE as u64;
+    end.in_metabox != shared.in_metabox && page(end.pos.get().saturating_sub(1)) == page(shared.pos.get())
 }
 
 /// Judges clusters of one image.
@@ -107,6 +115,15 @@ impl<'a> Linux<'a> {
 mod tests {
     use super::*;
     use ferofs_format::FileOffset;
+
+    #[test]
+    fn pages_of_the_metabox_and_of_the_device_are_confused() {
+        let place = |in_metabox, pos| MetadataPlace { in_metabox, pos: BytePos::new(pos) };
+        let confused = |end, shared| confuses_attributes(place(true, end), place(false, shared));
+        assert!(confused(12_300, 12_288) && confused(16_384, 12_288));
+        assert!(!confused(12_288, 12_288) && !confused(16_385, 12_288));
+        assert!(!confuses_attributes(place(true, 12_300), place(true, 12_288)));
+    }
 
     #[test]
     fn chunks_on_two_devices_must_not_follow_each_other() {
