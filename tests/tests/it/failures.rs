@@ -10,6 +10,7 @@ use ferofs_tests::{ferofs, need, tree};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::mkfs::bare_mkfs;
 use crate::stage::Stage;
 
 /// No address space has room for a stack of this size, so that no thread can be started.
@@ -138,6 +139,8 @@ fn no_output_replaces_what_is_read() {
         let outcome = ferofs().args(words).args(paths).run().failure(1);
         assert!(outcome.stderr.contains("would replace what is read"), "{}", outcome.stderr);
     }
+    let outcome = bare_mkfs(&stage).arg("--tar=f").args([&archive, &archive]).run().failure(1);
+    assert!(outcome.stderr.contains("would replace what is read"), "{}", outcome.stderr);
     assert!(before == [fs::read(&image).unwrap(), fs::read(&archive).unwrap()]);
     // An image is read to its end before it is replaced.
     ferofs().arg("build").args([&image, &image]).run().success();

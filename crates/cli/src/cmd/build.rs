@@ -231,14 +231,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let missing = "the image is missing: ferofs build SOURCE... IMAGE\n";
         crate::Cli::command().error(ErrorKind::MissingRequiredArgument, missing).exit()
     };
-    let options = args.options(source, upper, image)?;
-    // An image can be built anew in its place; an archive would be lost.
-    if matches!(options.input, Input::Archive) {
-        let sources: Vec<&Path> = std::iter::once(source).chain(upper).map(AsRef::as_ref).collect();
-        refuse_as_output(image, &sources)?;
-    }
     execute(
-        &options,
+        &args.options(source, upper, image)?,
         image,
         Voice { quiet: args.quiet, json: args.json, timings: args.timings, hide_archive_ends: false },
     )
@@ -246,6 +240,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 /// Builds an image, with a progress bar and a summary where somebody looks.
 pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome {
+    // An image can be built anew in its place; an archive would be lost.
+    if options.input == Input::Archive {
+        let sources: Vec<&Path> =
+            [&options.source].into_iter().chain(&options.upper).map(PathBuf::as_path).collect();
+        refuse_as_output(image, &sources)?;
+    }
     cancel_on_signals(&options.cancel, GRACE)?;
     let watched = !voice.quiet && std::io::stderr().is_terminal();
     let display = watched.then(|| Display::start(&options.progress));
