@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use ferofs::Result;
+use ferofs::read::Result;
 use ferofs::read::{ExtentData, FileType, Image, Inode};
 use ferofs_format::FileOffset;
 

@@ -54,8 +54,8 @@ impl Failure {
     }
 
     /// A library error that names its file itself.
-    pub(crate) fn from_named(reason: ferofs::Error) -> Self {
-        Self { subject: None, reason: reason.into(), code: FAILURE }
+    pub(crate) fn from_named(reason: impl Into<ferofs::Error>) -> Self {
+        Self { subject: None, reason: reason.into().into(), code: FAILURE }
     }
 
     /// The same failure, with an exit code of its own.
@@ -65,7 +65,10 @@ impl Failure {
 
     /// Whether the image is to blame, and not the system or the caller.
     pub(crate) fn is_damage(&self) -> bool {
-        self.reason.downcast_ref::<ferofs::Error>().is_some_and(|error| error.corruption().is_some())
+        let read = || self.reason.downcast_ref::<ferofs::read::Error>()?.corruption();
+        let corruption =
+            self.reason.downcast_ref::<ferofs::Error>().map_or_else(read, ferofs::Error::corruption);
+        corruption.is_some()
     }
 
     /// Whether this came of a reader of the output that went away.
@@ -104,9 +107,9 @@ pub(crate) trait About<T> {
     fn about(self, subject: &Path) -> Result<T, Failure>;
 }
 
-impl<T> About<T> for ferofs::Result<T> {
+impl<T, E: Into<ferofs::Error>> About<T> for Result<T, E> {
     fn about(self, subject: &Path) -> Result<T, Failure> {
-        self.map_err(|error| Failure::about(subject, error))
+        self.map_err(|error| Failure::about(subject, error.into()))
     }
 }
 

@@ -21,12 +21,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Corruption, Error, Result};
-use crate::read::Image;
-use crate::threads::start;
-use crate::walk::Walked;
 use claims::Claims;
 use content::{BUFFER_SIZE, Work};
+use ferofs_read::Image;
+use ferofs_read::error::{Corruption, Result};
+use ferofs_read::walk::Walked;
+use ferofs_threads::start;
 use found::Found;
 use paths::{Name, Paths};
 use queue::{Closing, Queue};
@@ -101,7 +101,7 @@ impl Report {
 ///
 /// # Errors
 /// [`crate::Error::Io`] when the image cannot be read; what is wrong with it is in the report.
-pub fn check(image: &Image, options: &Options) -> Result<Report> {
+pub fn check(image: &Image, options: &Options) -> crate::Result<Report> {
     let checker = Checker::new(image, options.content);
     let workers = options.workers.or_else(|| std::thread::available_parallelism().ok());
     let works: Queue<Work> = Queue::new(QUEUE);
@@ -113,7 +113,7 @@ pub fn check(image: &Image, options: &Options) -> Result<Report> {
         };
         start(scope, workers.map_or(1, NonZeroUsize::get), || serve)?;
         let closing = Closing(&works);
-        Ok::<_, Error>(Walk::new(&checker, closing.0).run())
+        Ok::<_, crate::Error>(Walk::new(&checker, closing.0).run())
     })?;
     let conflicts = checker.claims().conflicts();
     if !conflicts.is_empty() {
@@ -121,7 +121,7 @@ pub fn check(image: &Image, options: &Options) -> Result<Report> {
     }
     let unreferenced_blocks = checker.claims().unreferenced(image.superblock().blocks);
     let content_bytes = checker.content_bytes.into_inner();
-    checker.found.report(Report { inodes, content_bytes, unreferenced_blocks, ..Report::default() })
+    Ok(checker.found.report(Report { inodes, content_bytes, unreferenced_blocks, ..Report::default() })?)
 }
 
 /// What the threads of a check share.
@@ -160,7 +160,7 @@ impl<'a> Checker<'a> {
 
     /// All names, for a second look. What is damaged was told by the first one; a limit ends the check.
     fn names(&self) -> impl Iterator<Item = Walked> {
-        crate::walk::Walk::new(self.image).filter_map(|file| self.unless_ended(file))
+        ferofs_read::walk::Walk::new(self.image).filter_map(|file| self.unless_ended(file))
     }
 
     /// The result, if there is one. An error that ends all work ends the check.

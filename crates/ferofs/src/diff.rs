@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::read::{FileType, Rdev, Timestamp};
+use ferofs_read::{FileType, Rdev, Timestamp};
 
 pub use side::Side;
 use side::{Node, Tree};

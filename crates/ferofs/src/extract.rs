@@ -25,9 +25,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crossbeam_channel::bounded;
 
 use crate::error::{Error, Result};
-use crate::read::{Image, Inode, Nid};
-use crate::threads::{catch, pass_on, start};
 use beneath::{FileId, Target};
+use ferofs_read::{Image, Inode, Nid};
+use ferofs_threads::{catch, pass_on, start};
 use make::Worker;
 use schedule::{Item, Schedule};
 use walk::{DirId, File, Name, Step, Walk};
@@ -135,7 +135,7 @@ pub fn extract(
         _ => (target, None),
     };
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    image.budget.cancel_with(&options.cancel);
+    image.budget().cancel_with(&options.cancel);
     let mut job = Extraction {
         image,
         options,
@@ -354,7 +354,7 @@ impl Extraction<'_> {
     /// Counts the work of making a name whose directory's path is `dir`: about 10 us, and 0.1 us for each step down.
     fn charge_name(&self, dir: &Path) -> Result<()> {
         let steps = u64::try_from(dir.as_os_str().len() / 64).unwrap_or(u64::MAX);
-        self.image.budget.charge(steps.saturating_add(100))
+        Ok(self.image.budget().charge(steps.saturating_add(100))?)
     }
 
     fn report(&self, path: &Path, result: Result<()>) {

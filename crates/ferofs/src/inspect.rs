@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use ferofs_format::inode::DataLayout;
 use ferofs_format::{Algorithm, FileOffset, Nid};
 
-use crate::claim::Claim;
-use crate::error::{Corruption, Error, Result};
-use crate::read::{Extent, ExtentData, FileType, Image, Inode, Location, Place};
-use crate::walk::Walk;
+use ferofs_read::claim::Claim;
+use ferofs_read::error::{Corruption, Error, Result};
+use ferofs_read::walk::Walk;
+use ferofs_read::{Extent, ExtentData, FileType, Image, Inode, Location, Place};
 
 pub use blocks::{BlockKind, BlockMap, Run};
 pub use histogram::{Histogram, Ratios};
@@ -157,7 +157,7 @@ pub struct Inspection {
 ///
 /// # Errors
 /// [`Error::Io`] when the image cannot be read.
-pub fn inspect(image: &Image, options: &Options) -> Result<Inspection> {
+pub fn inspect(image: &Image, options: &Options) -> crate::Result<Inspection> {
     let mut inspector = Inspector::new(image, *options);
     inspector.special_inodes()?;
     for walked in Walk::new(image) {
@@ -172,7 +172,7 @@ pub fn inspect(image: &Image, options: &Options) -> Result<Inspection> {
             Err(error) => drop(inspector.note::<()>(Path::new(""), Err(error))?),
         }
     }
-    inspector.finish()
+    Ok(inspector.finish()?)
 }
 
 struct Inspector<'a> {

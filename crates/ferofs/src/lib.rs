@@ -1,33 +1,30 @@
-//! Build, read, check and extract EROFS images.
+//! Build, read, check, extract and patch EROFS images.
 //!
-//! | room | what it does |
+//! | module | what it does |
 //! |---|---|
-//! | [`build`] | from a directory to an image |
-//! | [`check`] | an image held against the format's rules |
-//! | [`diff`] | two trees, images or directories, held against each other |
-//! | [`inspect`] | what an image consists of, and where it is |
-//! | [`escape`] | names as text that cannot steer a terminal |
-//! | [`extract`] | from an image to a directory |
-//! | [`error`] | the one error type: I/O, corrupt, unsupported, the caller's mistake |
-//! | [`patch`] | an image brought up to date, in place or in memory, and back |
-//! | [`read`] | from an image to names, attributes and bytes |
+//! | [`build`] | makes an image of a directory, of archives, or of images |
+//! | [`read`] | gives an image's names, attributes and content |
+//! | [`check`] | compares an image with the rules of the format |
+//! | [`diff`] | compares two trees, each an image or a directory |
+//! | [`inspect`] | tells what an image consists of, and where each part is |
+//! | [`extract`] | writes an image's tree to a directory, or as a tar stream |
+//! | [`patch`] | brings an image up to date by a small patch, and back |
+//! | [`escape`] | prints names so that they cannot control a terminal |
+//! | [`error`] | the error of all of these, over the errors of [`read`] and [`build`] |
 
 #![deny(unsafe_code)]
 
-pub mod build;
+pub use ferofs_build as build;
+pub use ferofs_read as read;
+
 pub mod check;
-mod claim;
 pub mod diff;
 pub mod error;
-pub mod escape;
 pub mod extract;
 pub mod inspect;
-mod new_file;
 pub mod patch;
-pub mod read;
 mod sparse;
-mod threads;
-mod walk;
 
 pub use error::{Corruption, Error, Left, Result};
-pub use new_file::NewFile;
+pub use ferofs_build::NewFile;
+pub use ferofs_read::escape;

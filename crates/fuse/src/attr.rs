@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ferofs::Error;
-use ferofs::read::{FileType, Inode, Nid, Place, Rdev, Timestamp};
+use ferofs_read::Error;
+use ferofs_read::{FileType, Inode, Nid, Place, Rdev, Timestamp};
 use fuser::{Errno, FileAttr, INodeNo};
 
 /// What the kernel takes the root's inode number for.

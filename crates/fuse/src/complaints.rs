@@ -5,8 +5,8 @@ use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ferofs::Error;
-use ferofs::escape::Escaped;
+use ferofs_read::Error;
+use ferofs_read::escape::Escaped;
 
 /// A file is complained about again after this time.
 const AGAIN: Duration = Duration::from_secs(60);

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ferofs::Error;
-use ferofs::read::{DataLayout, DirCookie, DirEntry, ExtentData, FileOffset, Image, Inode};
+use ferofs_read::Error;
+use ferofs_read::{DataLayout, DirCookie, DirEntry, ExtentData, FileOffset, Image, Inode};
 use fuser::{
     Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen,
@@ -82,7 +82,7 @@ impl ImageFilesystem {
     }
 
     /// The error number of a failure at `ino`, which is logged when the image or the medium is to blame.
-    fn told<T>(&self, ino: INodeNo, result: ferofs::Result<T>) -> Result<T, Errno> {
+    fn told<T>(&self, ino: INodeNo, result: ferofs_read::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
             if matches!(
                 error,

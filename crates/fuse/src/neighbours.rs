@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ferofs::read::{Extent, ExtentData, FileOffset, Image, Inode};
+use ferofs_read::{Extent, ExtentData, FileOffset, Image, Inode};
 use fuser::{INodeNo, Notifier};
 
 use crate::pattern::{Ahead, Pattern, Patterns};
@@ -206,8 +206,8 @@ fn window(first: &Extent, last: &Extent, wanted: &Range<u64>, size: u64, page: u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferofs::read::Location;
     use ferofs_format::{Algorithm, BytePos, DeviceId};
+    use ferofs_read::Location;
 
     const SIZE: u64 = 100_000;
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ferofs::read::Nid;
+use ferofs_read::Nid;
 
 /// What is watched as one, in bytes of a file.
 const REGION: u64 = 1 << 20;

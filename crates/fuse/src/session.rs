@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use ferofs::read::Image;
+use ferofs_read::Image;
 use fuser::{Config, MountOption, Session, SessionACL};
 
 use crate::filesystem::{ImageFilesystem, Opened};

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ferofs::read::Image;
+use ferofs_read::Image;
 
 /// The attribute's name. Its value is text: a line for each counter, name and number.
 pub const STATS_XATTR: &str = "user.ferofs.stats";

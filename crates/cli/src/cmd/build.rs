@@ -255,7 +255,7 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
     }
     let summary = result.map_err(|error| {
         let is_output = image == Path::new("-")
-            && matches!(&error, ferofs::Error::Io { action: "write", path: Some(path), .. } if path == "standard output");
+            && matches!(&error, ferofs::build::Error::Io { action: "write", path: Some(path), .. } if path == "standard output");
         let failure = Failure::from_named(error);
         if is_output { failure.with_code(OUTPUT_FAILURE) } else { failure }
     })?;

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     for path in &args.paths {
         let file = image.resolve(path, true).about(&args.image.path)?;
         if file.file_type() != FileType::Regular {
-            return Err(Failure::about(&args.image.path, ferofs::Error::NotAFile(path.clone())));
+            return Err(Failure::about(&args.image.path, ferofs::read::Error::NotAFile(path.clone())));
         }
         let mut offset = FileOffset::new(0);
         loop {

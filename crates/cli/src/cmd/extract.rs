@@ -221,7 +221,7 @@ fn complain(image: &Path, path: &Path, error: &Error) {
 
 impl FromArgs {
     /// The inode to start at.
-    pub(crate) fn find(&self, image: &Image) -> Result<Inode, Error> {
+    pub(crate) fn find(&self, image: &Image) -> Result<Inode, ferofs::read::Error> {
         match self.nid {
             Some(nid) => image.inode(Nid::new(nid)),
             None => image.resolve(self.path.as_deref().unwrap_or(Path::new("/")), true),

@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use ferofs_format::{BytePos, DeviceId, Incompat, Nid};
 
-use crate::claim::Claim;
-use crate::read::{Image, MetadataPlace};
 use crate::sparse::{Marks, Run};
+use ferofs_read::claim::Claim;
+use ferofs_read::{Image, MetadataPlace};
 
 /// Metadata is claimed by slots of this many bytes, as each inode starts a slot.
 const SLOT: u64 = ferofs_format::units::SLOT_SIZE;

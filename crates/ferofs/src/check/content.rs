@@ -12,9 +12,9 @@ use super::Checker;
 use super::linux::{Chunks, Linux, confuses_attributes};
 use super::paths::Name;
 use super::queue::Queue;
-use crate::claim::Claim;
-use crate::error::{Corruption, Error, Result};
-use crate::read::{Extent, ExtentData, Extents, FileType, Inode};
+use ferofs_read::claim::Claim;
+use ferofs_read::error::{Corruption, Error, Result};
+use ferofs_read::{Extent, ExtentData, Extents, FileType, Inode};
 
 /// Decoded bytes of a piece, more or less: an extent is never cut, unless it is stored.
 const PIECE_BYTES: u64 = 4 << 20;

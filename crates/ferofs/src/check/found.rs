@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Finding, Report};
-use crate::error::{Corruption, Error, Result};
-use crate::read::Extent;
+use ferofs_read::Extent;
+use ferofs_read::error::{Corruption, Error, Result};
 
 /// Findings of one file that are listed.
 const PER_FILE: usize = 16;

@@ -4,8 +4,8 @@
 use ferofs_codec::{Algorithm, ClusterPlace, Extent as Decode, LINUX_PAGE, LinuxJudge};
 use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
 
-use crate::error::{Corruption, Result};
-use crate::read::{Extent, ExtentData, Image, Location, MetadataPlace};
+use ferofs_read::error::{Corruption, Result};
+use ferofs_read::{Extent, ExtentData, Image, Location, MetadataPlace};
 
 /// Bytes that show the padding and the header of a Zstandard frame, beside the first block.
 const HEADER_MAX: usize = 18;

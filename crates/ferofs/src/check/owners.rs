@@ -8,9 +8,9 @@ use ferofs_format::{BytePos, Fault, FileOffset, Nid, Structure};
 
 use super::claims::{Conflict, Space, space_of};
 use super::{Checker, Finding};
-use crate::claim::Claim;
-use crate::error::Corruption;
-use crate::read::Inode;
+use ferofs_read::Inode;
+use ferofs_read::claim::Claim;
+use ferofs_read::error::Corruption;
 
 /// Owners of one conflict that are named.
 const MAX_OWNERS: usize = 64;
@@ -71,7 +71,7 @@ impl Checker<'_> {
         conflicts: &[Conflict],
         owners: &mut BTreeMap<usize, Vec<Owner>>,
     ) {
-        let budget = &self.image.budget;
+        let budget = &self.image.budget();
         let mut add = |space, range: std::ops::Range<u64>, content: Option<std::ops::Range<u64>>| {
             let numbers = touched(conflicts, space, &range);
             // Many extents may touch many conflicts each.

@@ -141,7 +141,7 @@ mod tests {
     fn a_panic_ends_the_others_and_the_walk() {
         for workers in [1, 2, 8] {
             let queue = Queue::new(2);
-            let result = crate::threads::catch(|| {
+            let result = ferofs_threads::catch(|| {
                 std::thread::scope(|scope| {
                     for _ in 0..workers {
                         scope.spawn(|| queue.serve(|n: u32| assert!(n < 20, "work {n}")));

@@ -6,7 +6,7 @@ use ferofs_format::superblock::Compression;
 use ferofs_format::{BytePos, Compat, DeviceId, Fault, Structure, superblock};
 
 use super::Checker;
-use crate::error::Corruption;
+use ferofs_read::error::Corruption;
 
 /// Bytes of the smallest MicroLZMA dictionary that Linux mounts.
 const LZMA_DICT_MIN: u64 = 4096;

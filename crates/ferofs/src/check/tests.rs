@@ -6,9 +6,9 @@ use std::os::unix::fs::symlink;
 use ferofs_format::FileOffset;
 
 use super::*;
-use crate::build;
-use crate::claim::Claim;
-use crate::read::{ExtentData, Inode, Location};
+use ferofs_build as build;
+use ferofs_read::claim::Claim;
+use ferofs_read::{ExtentData, Inode, Location};
 
 fn image_bytes() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();

@@ -10,8 +10,8 @@ use super::Checker;
 use super::content::Work;
 use super::paths::{Dir, Name, Paths};
 use super::queue::Queue;
-use crate::error::Corruption;
-use crate::read::{DirEntry, FileType, Inode};
+use ferofs_read::error::Corruption;
+use ferofs_read::{DirEntry, FileType, Inode};
 
 /// What is known of an inode after its first name.
 struct Seen {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ferofs_format::FileOffset;
 
 use crate::error::{Error, Result};
-use crate::read::{ExtentData, Image, Inode};
+use ferofs_read::{ExtentData, Image, Inode};
 
 const BUFFER_SIZE: usize = 1 << 20;
 
@@ -20,7 +20,9 @@ pub(super) enum Content<'a> {
 impl Content<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self {
-            Self::Inode(image, inode) => image.read_at(inode, FileOffset::new(offset), buf).map(drop),
+            Self::Inode(image, inode) => {
+                image.read_at(inode, FileOffset::new(offset), buf).map(drop).map_err(Into::into)
+            }
             Self::File(file, path) => file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => Error::SourceChanged(path.clone()),
                 _ => Error::io("read", path, error),

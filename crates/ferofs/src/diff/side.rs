@@ -15,9 +15,9 @@ use rustix::io::Errno;
 
 use super::Stat;
 use super::content::Content;
-use crate::build::open::{open_dir, open_file};
 use crate::error::{Corruption, Error, Result};
-use crate::read::{FileType, Image, Inode, Place, Rdev, Timestamp};
+use ferofs_build::open::{open_dir, open_file};
+use ferofs_read::{FileType, Image, Inode, Place, Rdev, Timestamp};
 
 /// Bytes of a path that one system call is given, with the NUL at its end.
 const PATH_MAX: usize = 4096;
@@ -73,7 +73,7 @@ impl<'a> Tree<'a> {
             Side::Image(image) => Ok(Node::Inode(image.root()?.nid())),
             Side::Directory(path) => match fs::symlink_metadata(path) {
                 Ok(metadata) if metadata.is_dir() => Ok(Node::File(path.clone())),
-                Ok(_) => Err(Error::NotADirectory(path.clone())),
+                Ok(_) => Err(ferofs_read::Error::NotADirectory(path.clone()).into()),
                 Err(error) => Err(Error::io("open", path, error)),
             },
         }
@@ -132,7 +132,7 @@ impl<'a> Tree<'a> {
                     let entry = entry?;
                     if entry.name != b"." && entry.name != b".." {
                         // A path is made for each.
-                        image.budget.charge_bytes(u64::try_from(path_len).unwrap_or(u64::MAX))?;
+                        image.budget().charge_bytes(u64::try_from(path_len).unwrap_or(u64::MAX))?;
                         all.push((OsString::from_vec(entry.name), Node::Inode(entry.nid)));
                     }
                 }
@@ -171,7 +171,7 @@ impl<'a> Tree<'a> {
 
     pub(super) fn read_link(&self, node: &Node) -> Result<Vec<u8>> {
         match self.inode(node)? {
-            Ok((image, inode)) => image.read_link(&inode),
+            Ok((image, inode)) => Ok(image.read_link(&inode)?),
             Err(path) => {
                 let reach = self.reach(&path)?;
                 let target = fs::read_link(&reach.path).map_err(|e| Error::io("read link", &path, e))?;

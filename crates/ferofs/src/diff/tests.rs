@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
-use crate::build;
-use crate::read::{FileSource, Image};
+use ferofs_build as build;
+use ferofs_read::{FileSource, Image};
 
 struct Stage {
     dir: tempfile::TempDir,

@@ -8,7 +8,7 @@ use ferofs_format::FileOffset;
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Error, Result};
-use crate::read::{ExtentData, Image, Inode};
+use ferofs_read::{ExtentData, Image, Inode};
 
 /// Bytes that are decoded and written at once, but for clusters that decode to more: they stay in the processor's cache, and Linux
 /// finds pages for them at once.
@@ -55,7 +55,7 @@ impl Content {
             let len = image.read_whole_at(inode, FileOffset::new(offset), &mut self.buffer[..window])?;
             for (start, data) in runs(&self.buffer[..len]) {
                 let start = offset + start as u64;
-                image.budget.charge_bytes(data.len() as u64)?;
+                image.budget().charge_bytes(data.len() as u64)?;
                 write_all(file, data, start).map_err(|e| Error::io("write", path(), e))?;
                 end = start + data.len() as u64;
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::walk::{Step, Walk};
 use super::{Complain, Options};
 use crate::error::{Error, Result};
-use crate::read::{Image, Inode, Xattr};
+use ferofs_read::{Image, Inode, Xattr};
 
 /// A name, and all that stands for it but content.
 #[derive(Debug)]
@@ -37,14 +37,15 @@ pub fn inventory(
         options.progress.failures.fetch_add(1, Ordering::Relaxed);
         complain(path, error);
     };
-    let mut tell = |path: &Path, inode: &Inode, first: Option<PathBuf>| match image.xattrs(inode) {
-        Ok(xattrs) => visit(Entry { path, inode, xattrs, first }),
-        Err(error) if error.ends_all() => Err(error),
-        Err(error) => {
-            report(path, &error);
-            Ok(())
-        }
-    };
+    let mut tell =
+        |path: &Path, inode: &Inode, first: Option<PathBuf>| match image.xattrs(inode).map_err(Error::from) {
+            Ok(xattrs) => visit(Entry { path, inode, xattrs, first }),
+            Err(error) if error.ends_all() => Err(error),
+            Err(error) => {
+                report(path, &error);
+                Ok(())
+            }
+        };
     if !from.is_dir() {
         return tell(Path::new(""), from, None);
     }

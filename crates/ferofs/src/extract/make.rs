@@ -17,7 +17,7 @@ use super::content::Content;
 use super::schedule::{Item, Job, Large, boundary};
 use super::{Existing, Extraction};
 use crate::error::{Error, Result};
-use crate::read::{FileType, Inode, Place, Rdev};
+use ferofs_read::{FileType, Inode, Place, Rdev};
 
 /// A thread that makes files.
 pub(super) struct Worker<'a, 'b> {

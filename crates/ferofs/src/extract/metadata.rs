@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use super::Extraction;
 use super::beneath::by_descriptor;
 use crate::error::{Error, Result};
-use crate::escape::Escaped;
-use crate::read::{FileType, Inode};
+use ferofs_read::escape::Escaped;
+use ferofs_read::{FileType, Inode};
 
 /// The setuid and setgid bits.
 const SET_IDS: u16 = 0o6000;

@@ -15,7 +15,7 @@ use ferofs_format::FileOffset;
 
 use super::walk::File;
 use crate::error::{Error, Result};
-use crate::read::{ExtentData, FileType, Image, Inode};
+use ferofs_read::{ExtentData, FileType, Image, Inode};
 
 /// Files larger than two of these are cut in pieces of this size.
 const PIECE: u64 = 4 << 20;
@@ -127,9 +127,9 @@ impl<'a> Schedule<'a> {
         let mut at = 0;
         while at < inode.size() && !large.failed.load(Ordering::Relaxed) {
             // A file that ends too early must not look complete.
-            if let Err(error) = self.image.budget.charge(1) {
+            if let Err(error) = self.image.budget().charge(1) {
                 large.failed.store(true, Ordering::Release);
-                self.stopped = Some(error);
+                self.stopped = Some(error.into());
                 break;
             }
             match self.image.extents(inode, FileOffset::new(at)).map(|mut extents| extents.next()) {

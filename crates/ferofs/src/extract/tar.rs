@@ -28,8 +28,8 @@ use super::schedule::boundary;
 use super::walk::{File, Step, Walk};
 use super::{Complain, Options, Summary};
 use crate::error::{Error, Result};
-use crate::read::{FileType, Image, Inode, Nid, Place};
-use crate::threads::start;
+use ferofs_read::{FileType, Image, Inode, Nid, Place};
+use ferofs_threads::start;
 use header::{BLOCK, Header, Kind};
 use sparse::Layout;
 
@@ -60,7 +60,7 @@ pub fn write_tar(
     let (works, work) = bounded::<Work>(workers);
     let (order, ordered) = bounded::<Receiver<Vec<u8>>>(workers + 2);
     let (used, spare) = unbounded::<Vec<u8>>();
-    image.budget.cancel_with(&options.cancel);
+    image.budget().cancel_with(&options.cancel);
     let mut archive = Archive { image, options, complain, stopped: OnceLock::new() };
     let failed = |e| Error::io_unnamed("write archive", e);
     let mut written = 0;
@@ -150,7 +150,7 @@ impl Archive<'_> {
                             self.image.read_at(&inode, FileOffset::new(range.start), &mut bytes[start..]);
                         if let Err(error) = read {
                             bytes[start..].fill(0);
-                            self.report(&path, error);
+                            self.report(&path, error.into());
                         }
                         self.options.progress.bytes.fetch_add(len as u64, Ordering::Relaxed);
                     }

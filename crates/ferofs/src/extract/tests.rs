@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use super::*;
-use crate::build;
+use ferofs_build as build;
 
 fn through_an_image(source: &Path, target: &Path, options: &Options) -> Summary {
     let path = source.with_extension("image");
     let mut request = build::Options::new(source);
     request.compression = Some(build::Compression::lz4(0).unwrap());
     build::build(&request, &path).unwrap();
-    let image = Image::open(crate::read::FileSource::open(&path, 0).unwrap()).unwrap();
+    let image = Image::open(ferofs_read::FileSource::open(&path, 0).unwrap()).unwrap();
     extract(&image, &image.root().unwrap(), target, options, &|path, error| {
         panic!("{}: {error}", path.display());
     })
@@ -70,7 +70,7 @@ fn attributes_do_not_follow_a_link_that_took_the_place() {
     fs::set_permissions(source.join("fifo"), fs::Permissions::from_mode(0o777)).unwrap();
     let path = dir.path().join("image");
     build::build(&build::Options::new(&source), &path).unwrap();
-    let image = Image::open(crate::read::FileSource::open(&path, 0).unwrap()).unwrap();
+    let image = Image::open(ferofs_read::FileSource::open(&path, 0).unwrap()).unwrap();
     let inode = image.resolve("/fifo".as_ref(), false).unwrap();
 
     let options = Options::default();
@@ -113,7 +113,7 @@ fn a_symbolic_link_in_the_target_is_not_followed() {
 
     let path = dir.path().join("image");
     build::build(&build::Options::new(&source), &path).unwrap();
-    let image = Image::open(crate::read::FileSource::open(&path, 0).unwrap()).unwrap();
+    let image = Image::open(ferofs_read::FileSource::open(&path, 0).unwrap()).unwrap();
     let options = Options::default();
     let summary = extract(&image, &image.root().unwrap(), &target, &options, &|_, _| {}).unwrap();
     assert!(summary.failures > 0);
@@ -123,7 +123,7 @@ fn a_symbolic_link_in_the_target_is_not_followed() {
 /// An image's file, and what reading the byte at a position does.
 struct Defective(Vec<u8>, u64, fn() -> std::io::Result<()>);
 
-impl crate::read::Source for Defective {
+impl ferofs_read::Source for Defective {
     fn size(&self) -> u64 {
         self.0.len() as u64
     }

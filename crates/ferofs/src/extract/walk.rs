@@ -13,7 +13,7 @@ use ferofs_format::{Fault, Nid, Structure};
 
 use super::select::Selection;
 use crate::error::{Corruption, Error, Result};
-use crate::read::{DirCookie, Image, Inode};
+use ferofs_read::{DirCookie, Image, Inode};
 
 /// Names that one step has at most.
 const MAX_FILES: usize = 1024;
@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
         let mut entries = match image.read_dir_from(&dir, listing.cookie) {
             Ok(entries) => entries,
             Err(error) => {
-                self.ready.push(Step::Failed(listing.path, error));
+                self.ready.push(Step::Failed(listing.path, error.into()));
                 return true;
             }
         };
@@ -159,7 +159,7 @@ impl<'a> Walk<'a> {
                 Some(Ok(entry)) => {
                     let counted = image.count_made(listing.path.as_os_str().len());
                     if let Err(error) = counted {
-                        failed.push(Step::Failed(PathBuf::new(), error));
+                        failed.push(Step::Failed(PathBuf::new(), error.into()));
                         break true;
                     }
                     let path = listing.path.join(OsString::from_vec(entry.name.clone()));
@@ -168,7 +168,7 @@ impl<'a> Walk<'a> {
                         Err(error) => failed.push(Step::Failed(path, error)),
                     }
                 }
-                Some(Err(error)) => failed.push(Step::Failed(listing.path.clone(), error)),
+                Some(Err(error)) => failed.push(Step::Failed(listing.path.clone(), error.into())),
             }
             if files.len() + failed.len() >= MAX_FILES {
                 break false;
@@ -292,7 +292,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::{build, read::FileSource};
+    use ferofs_build as build;
+    use ferofs_read::FileSource;
 
     fn image(files: &[&str]) -> Image {
         let dir = tempfile::tempdir().unwrap();

@@ -2,10 +2,10 @@
 
 use ferofs_format::{Algorithm, BlockSize, BytePos, DeviceId, Structure};
 
-use crate::claim::Claim;
-use crate::error::Result;
-use crate::read::{Image, MetadataPlace};
 use crate::sparse::{Marks, Run as Marked};
+use ferofs_read::claim::Claim;
+use ferofs_read::error::Result;
+use ferofs_read::{Image, MetadataPlace};
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

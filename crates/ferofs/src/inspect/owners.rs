@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
 
-use crate::claim::Claim;
-use crate::error::Result;
-use crate::read::Image;
-use crate::walk::Walk;
+use ferofs_read::Image;
+use ferofs_read::claim::Claim;
+use ferofs_read::error::Result;
+use ferofs_read::walk::Walk;
 
 /// One who has a part of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,6 @@ pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -
 /// A path of inode `nid`, if one leads there.
 #[must_use]
 pub fn path_of(image: &Image, nid: Nid) -> Option<PathBuf> {
-    let found = |file: &crate::walk::Walked| file.inode.as_ref().is_ok_and(|inode| inode.nid() == nid);
+    let found = |file: &ferofs_read::walk::Walked| file.inode.as_ref().is_ok_and(|inode| inode.nid() == nid);
     Walk::new(image).flatten().find(found).map(|file| file.path)
 }

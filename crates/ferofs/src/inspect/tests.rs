@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::build;
+use ferofs_build as build;
 
 fn image() -> Image {
     let dir = tempfile::tempdir().unwrap();

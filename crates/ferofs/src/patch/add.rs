@@ -8,8 +8,8 @@ use super::commit::Beyond;
 use super::create::{CreateOptions, Created, make};
 use super::medium::FileMedium;
 use super::{Patch, PatchFault};
-use crate::build::output::{Output, file_id};
 use crate::{Error, Result};
+use ferofs_build::output::{Output, file_id};
 
 /// Makes `image` show its tree with the sources of `options` laid over it: files replace those of the same name, directories
 /// keep what they have. `None` if it shows just that already. The image is the old one or the new one at any time, and can go

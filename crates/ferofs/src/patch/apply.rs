@@ -12,8 +12,8 @@ use super::journal::{Clean, Extent};
 use super::medium::Medium;
 use super::overlay::Overlay;
 use super::sector::{Front, SECTOR_POS};
-use crate::read::Source;
 use crate::{Error, Result};
+use ferofs_read::Source;
 
 /// Makes sure that `image` is what `header`'s patch was made for; gives the digests of its pieces.
 pub(crate) fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Result<Pieces> {

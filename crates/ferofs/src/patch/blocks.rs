@@ -8,13 +8,13 @@ use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
 use ferofs_format::{BlockAddr, DeviceId, FileOffset};
 
 use super::survey::is_block_start;
-use crate::build::content::Reader;
-use crate::build::data::Content;
-use crate::build::output::Output;
-use crate::build::spill::Spill;
-use crate::build::tree::NodeId;
-use crate::read::{ExtentData, Image, Inode, Location};
-use crate::{Error, Result};
+use crate::Result;
+use ferofs_build::content::Reader;
+use ferofs_build::data::Content;
+use ferofs_build::output::Output;
+use ferofs_build::spill::Spill;
+use ferofs_build::tree::NodeId;
+use ferofs_read::{ExtentData, Image, Inode, Location};
 
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
@@ -65,7 +65,7 @@ pub(crate) fn store(
         }
         match kept {
             Some(_) => Ok(()),
-            None => output.append(bytes),
+            None => Ok(output.append(bytes)?),
         }
     })?;
     let format = ChunkFormat::new(extra_bits, Entries::Addresses);
@@ -73,7 +73,7 @@ pub(crate) fn store(
     let mut table = Vec::new();
     for addr in chunks {
         let place = ChunkPlace { device: DeviceId::new(0), addr: BlockAddr::new(addr) };
-        format.encode(Some(place), &mut table).map_err(Error::Layout)?;
+        format.encode(Some(place), &mut table).map_err(ferofs_build::Error::Layout)?;
     }
     Ok(Some(Content::Chunked { format: format.raw(), table: spill.push(&table)? }))
 }

@@ -8,7 +8,7 @@ use super::journal::{Extent, first_used};
 use super::medium::Medium;
 use super::sector::{Front, SECTOR, SECTOR_POS, Sector};
 use crate::error::{Error, Left, Result};
-use crate::read::Source;
+use ferofs_read::Source;
 
 /// Bytes that are written at once where zeroes replace what an interrupted change wrote.
 const AT_ONCE: usize = 1 << 20;

@@ -26,20 +26,20 @@ use super::root::{self, RootPlace};
 use super::sector::{Front, SECTOR_POS, Sector};
 use super::survey::Survey;
 use super::{PatchFault, blocks, settings};
-use crate::build::content::Reader;
-use crate::build::data::{self, Content};
-use crate::build::heads::Heads;
-use crate::build::order::Order;
-use crate::build::output::Output;
-use crate::build::segment::Shop;
-use crate::build::spill::Spill;
-use crate::build::tree::{Kind, NodeId};
-use crate::build::twins::Twins;
-use crate::build::verify::Verifier;
-use crate::build::xattr::XattrPlan;
-use crate::build::{Compression, Options, Warning};
-use crate::read::{ExtentData, FileSource, Image, Location, OpenOptions, Source};
 use crate::{Error, Result};
+use ferofs_build::content::Reader;
+use ferofs_build::data::{self, Content};
+use ferofs_build::heads::Heads;
+use ferofs_build::order::Order;
+use ferofs_build::output::Output;
+use ferofs_build::segment::Shop;
+use ferofs_build::spill::Spill;
+use ferofs_build::tree::{Kind, NodeId};
+use ferofs_build::twins::Twins;
+use ferofs_build::verify::Verifier;
+use ferofs_build::xattr::XattrPlan;
+use ferofs_build::{Compression, Options, Warning};
+use ferofs_read::{ExtentData, FileSource, Image, Location, OpenOptions, Source};
 
 /// Bytes of the old image's metadata that are kept at hand.
 const METADATA_CACHE: usize = 64 << 20;
@@ -73,7 +73,7 @@ pub struct CreateOptions {
 }
 
 impl CreateOptions {
-    /// To what `source` holds, a directory or whatever [`crate::build::Input`] says, with every default.
+    /// To what `source` holds, a directory or whatever [`ferofs_build::Input`] says, with every default.
     #[must_use]
     pub fn new(source: impl Into<PathBuf>) -> Self {
         let build = Options::new(source);
@@ -132,9 +132,9 @@ pub(super) fn make(
     let build = settle_options(options, &image);
     build.check_cancelled()?;
     let mut warnings = Vec::new();
-    let time = build.build_time.unwrap_or_else(crate::build::now);
+    let time = build.build_time.unwrap_or_else(ferofs_build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
-    let (tree, contents) = crate::build::sources::gather(&build, avoid, temporary, stamp, &mut warnings)?;
+    let (tree, contents) = ferofs_build::sources::gather(&build, avoid, temporary, stamp, &mut warnings)?;
     let survey = Survey::new(&image, &build)?;
     let pair = Pair { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents };
     let fates = Fates::new(pair)?;
@@ -166,7 +166,7 @@ fn settle_options(options: &CreateOptions, old: &Image) -> Options {
     build.xattrs.digest = None;
     build.xattrs.name_filter = old.superblock().xattr_filter;
     build.xattrs.root_min = 0;
-    build.inodes = crate::build::InodeOptions::default();
+    build.inodes = ferofs_build::InodeOptions::default();
     build.chunks = None;
     build
 }
@@ -214,7 +214,8 @@ impl Maker<'_> {
         let block = old.superblock().block_size;
         let start = self.front.size();
         let mut superblock = self.front.superblock().clone();
-        let xattrs = tree.xattrs.plan_on(&options.xattrs, &survey.shared).map_err(Error::Layout)?;
+        let xattrs =
+            tree.xattrs.plan_on(&options.xattrs, &survey.shared).map_err(ferofs_build::Error::Layout)?;
         let heads = Heads::new(tree, &xattrs, &superblock, &options.inodes, contents)?;
         let root_len = heads.len(NodeId::ROOT) as u64;
         let mut features = Incompat::empty();
@@ -404,7 +405,7 @@ impl Maker<'_> {
             block: options.block_size,
             skip_unreadable: false,
         };
-        data::run(options, shop, output, spill, warnings)
+        Ok(data::run(options, shop, output, spill, warnings)?)
     }
 
     /// Old files that are no part of the new tree.
@@ -431,7 +432,7 @@ impl Maker<'_> {
         let bytes = compression.configure(&mut alone);
         let new = match alone.compression {
             superblock::Compression::Configured { available } => {
-                CompressionConfigs::parse(available, &bytes).map_err(Error::Layout)?
+                CompressionConfigs::parse(available, &bytes).map_err(ferofs_build::Error::Layout)?
             }
             superblock::Compression::Lz4Only { max_distance } => {
                 let max_distance = if max_distance == 0 { LZ4_MAX_DISTANCE } else { max_distance };
@@ -564,7 +565,7 @@ impl Maker<'_> {
             content_len: region.content_len,
             metadata_len: region.metadata_len,
         };
-        let patch_len = file::write(&header, &pieces, &region.changes, |bytes| output.append(bytes))?;
+        let patch_len = file::write(&header, &pieces, &region.changes, |bytes| Ok(output.append(bytes)?))?;
         Ok(Created {
             patch_len,
             growth: end - start,

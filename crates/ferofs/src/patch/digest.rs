@@ -4,8 +4,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::read::Source;
-use crate::{Error, Result, threads};
+use crate::{Error, Result};
+use ferofs_read::Source;
+use ferofs_threads as threads;
 
 /// Bytes of a piece. It shows in the digest.
 const PIECE: u64 = 1 << 20;

@@ -6,10 +6,10 @@ use ferofs_format::inode::Place;
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, FileOffset, Nid};
 use ferofs_format::{BytePos, Structure};
 
-use crate::build::self_check;
-use crate::build::tree::{Kind, NodeId, Tree};
-use crate::read::{ExtentData, Image, Inode, Location};
-use crate::{Error, Result};
+use crate::Result;
+use ferofs_build::self_check;
+use ferofs_build::tree::{Kind, NodeId, Tree};
+use ferofs_read::{ExtentData, Image, Inode, Location};
 
 /// Old directories of fewer blocks are written as a whole.
 const LARGE: u64 = 4;
@@ -60,8 +60,8 @@ pub(crate) fn write(
         })
         .collect();
     let start = out.len();
-    write_block(&dirents, out).map_err(Error::Layout)?;
-    self_check::named(self_check::check_dir_block(&out[start..], &dirents), || tree.display_path(id))
+    write_block(&dirents, out).map_err(ferofs_build::Error::Layout)?;
+    Ok(self_check::named(self_check::check_dir_block(&out[start..], &dirents), || tree.display_path(id))?)
 }
 
 /// Cuts `entries` as [`DirPacker`] does.

@@ -12,12 +12,11 @@ use ferofs_format::{FileOffset, Nid};
 
 use super::survey::{OldFile, Survey, name_hash};
 use crate::Result;
-use crate::build::Options;
-use crate::build::content::{Contents, Origin, Reader};
-use crate::build::image::BELOW;
-use crate::build::tree::{Kind, NodeId, Tree};
-use crate::read::{Image, Inode};
-use crate::threads::parallel;
+use ferofs_build::Options;
+use ferofs_build::content::{Contents, Origin, Reader};
+use ferofs_build::image::BELOW;
+use ferofs_build::tree::{Kind, NodeId, Tree};
+use ferofs_read::{Image, Inode};
 
 /// Bytes that are compared or hashed at once.
 const PIECE: u64 = 4 << 20;
@@ -102,11 +101,10 @@ impl Fates {
         let there: HashSet<(FileType, u64)> = candidates.iter().map(size_of).collect();
         let open: Vec<NodeId> =
             open.iter().filter(|node| there.contains(&pair.kind_and_size(**node))).copied().collect();
-        let old = parallel(pair.options, candidates.len(), Vec::new, |buffer, number| {
+        let old = pair.options.parallel(candidates.len(), Vec::new, |buffer, number| {
             pair.old_digest(&pair.old.inode(candidates[number].nid)?, buffer)
         })?;
-        let new = parallel(
-            pair.options,
+        let new = pair.options.parallel(
             open.len(),
             || (Reader::new(pair.contents, pair.tree), Vec::new()),
             |(reader, buffer), number| pair.new_digest(open[number], reader, buffer),
@@ -185,8 +183,7 @@ impl Pair<'_> {
     }
 
     fn alike(&self, counterparts: &[Option<Nid>]) -> Result<Vec<Likeness>> {
-        parallel(
-            self.options,
+        self.options.parallel(
             counterparts.len(),
             || (),
             |(), number| match counterparts[number] {
@@ -249,15 +246,14 @@ impl Pair<'_> {
                 tasks.extend((0..pieces).map(|piece| (node, nid, piece * PIECE)));
             }
         }
-        parallel(
-            self.options,
+        self.options.parallel(
             tasks.len(),
             || (Reader::new(self.contents, self.tree), Vec::new(), Vec::new()),
             |(reader, ours, theirs), number| {
                 let (node, nid, offset) = tasks[number];
                 let differs = &differ[node.index()];
                 if differs.load(Ordering::Relaxed) {
-                    return Ok(());
+                    return Ok::<_, crate::Error>(());
                 }
                 let len = (self.tree.node(node).size - offset).min(PIECE) as usize;
                 ours.resize(len, 0);

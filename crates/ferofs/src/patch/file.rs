@@ -13,8 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::PatchFault;
 use super::digest::Digest;
 use super::sector::{SECTOR, SECTOR_POS, Sector, covered_end};
-use crate::read::{FileSource, Source};
 use crate::{Error, Result};
+use ferofs_read::{FileSource, Source};
 
 const MAGIC: [u8; 8] = *b"ferofspt";
 const VERSION: u32 = 1;
@@ -457,7 +457,7 @@ impl Patch {
     /// # Errors
     /// [`Error::Corrupt`] for one that is none.
     pub fn superblocks(&self) -> Result<[ferofs_format::superblock::Superblock; 2]> {
-        use crate::error::Locate;
+        use ferofs_read::error::Locate;
         let pos = ferofs_format::BytePos::new(super::sector::SECTOR_POS);
         let parse = |sector| ferofs_format::superblock::Superblock::parse(sector).located_at(pos);
         Ok([parse(&self.header.base_sector)?, parse(&self.header.sector)?])

@@ -10,8 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::digest::Digest;
 use super::sector::{Front, SECTOR, Sector};
-use crate::read::Source;
 use crate::{Error, Result};
+use ferofs_read::Source;
 
 /// Bytes of a record.
 pub(crate) const RECORD: u64 = 2048;

@@ -14,8 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::file::ROOT_MAX;
 use super::history::{RECORD, Record};
 use super::sector::{Front, SECTOR, Sector};
-use crate::read::Source;
 use crate::{Error, Result};
+use ferofs_read::Source;
 
 const MAGIC: [u8; 8] = *b"ferobegn";
 const VERSION: u32 = 1;

@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use super::PatchFault;
-use crate::read::{FileSource, Source};
 use crate::{Error, Result};
+use ferofs_read::{FileSource, Source};
 
 /// What an image is changed on. A [`Source`] that is written, too.
 ///

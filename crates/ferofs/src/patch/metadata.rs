@@ -9,16 +9,16 @@ use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat, Nid};
 
 use super::dirs::{self, BlockDir};
 use super::root::RootPlace;
-use crate::build::Options;
-use crate::build::data::Content;
-use crate::build::heads::{self, Heads};
-use crate::build::layout::Packer;
-use crate::build::output::Output;
-use crate::build::self_check::{self, InodePlace};
-use crate::build::spill::Spill;
-use crate::build::tree::{Kind, NodeId, Tree};
-use crate::build::xattr::XattrPlan;
-use crate::{Error, Result};
+use crate::Result;
+use ferofs_build::Options;
+use ferofs_build::data::Content;
+use ferofs_build::heads::{self, Heads};
+use ferofs_build::layout::Packer;
+use ferofs_build::output::Output;
+use ferofs_build::self_check::{self, InodePlace};
+use ferofs_build::spill::Spill;
+use ferofs_build::tree::{Kind, NodeId, Tree};
+use ferofs_build::xattr::XattrPlan;
 
 /// All that new metadata is made from.
 pub(crate) struct NewMetadata<'a> {
@@ -241,13 +241,13 @@ impl NewMetadata<'_> {
             }
             content => after = content.settle(&mut inode),
         }
-        inode.write(superblock, out).map_err(Error::Layout)?;
+        inode.write(superblock, out).map_err(ferofs_build::Error::Layout)?;
         out.extend_from_slice(self.xattrs.region(id, self.tree.node(id).xattrs));
         out.extend_from_slice(&own);
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);
         }
-        self_check::named(place.check(&inode, out, superblock), || self.tree.display_path(id))
+        Ok(self_check::named(place.check(&inode, out, superblock), || self.tree.display_path(id))?)
     }
 
     /// Leaves in `own` only what follows the inode.
@@ -293,7 +293,7 @@ impl NewMetadata<'_> {
                 BlockAddr::new(next - 1)
             });
             let place = ChunkPlace { device: DeviceId::new(0), addr };
-            format.encode(Some(place), table).map_err(Error::Layout)?;
+            format.encode(Some(place), table).map_err(ferofs_build::Error::Layout)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::sector::{SECTOR_POS, Sector};
-use crate::read::Source;
+use ferofs_read::Source;
 
 /// A base, what is appended to it, and the few bytes that change within it.
 pub(crate) struct Overlay {
@@ -132,7 +132,7 @@ mod tests {
     fn holes_of_the_base_stay_holes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 30).unwrap();
-        let base: Arc<dyn Source> = Arc::new(crate::read::FileSource::open(file.path(), 0).unwrap());
+        let base: Arc<dyn Source> = Arc::new(ferofs_read::FileSource::open(file.path(), 0).unwrap());
         let overlay = Overlay::new(base, 1 << 30, Box::new(vec![7; 20])).with(5000, &[1, 1]);
         assert_eq!(overlay.stored(), 20);
         let next = [0, 5001, 5002, 1 << 29, 1 << 30].map(|pos| overlay.next_stored(pos));

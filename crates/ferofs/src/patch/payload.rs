@@ -4,10 +4,9 @@ use std::ops::Range;
 
 use super::file::{PIECE_MAX, Piece, REFERENCES_MAX, encode, read_reference};
 use super::survey::merge;
-use crate::build::Options;
-use crate::read::Source;
-use crate::threads::parallel;
 use crate::{Error, Result};
+use ferofs_build::Options;
+use ferofs_read::Source;
 
 /// Zstandard's level for few bytes, and for many. From 13 on it grows trees, which takes seconds where the base repeats itself.
 const LEVELS: [i32; 2] = [12, 5];
@@ -36,7 +35,7 @@ pub(crate) fn pieces(
     let size = region.size();
     let count = usize::try_from(size.div_ceil(PIECE_MAX as u64)).unwrap_or(usize::MAX);
     let level = LEVELS[usize::from(size > MANY)];
-    parallel(options, count, Vec::new, |prefix: &mut Vec<u8>, number| {
+    options.parallel(count, Vec::new, |prefix: &mut Vec<u8>, number| {
         let start = number as u64 * PIECE_MAX as u64;
         let len = (size - start).min(PIECE_MAX as u64) as usize;
         let mut bytes = vec![0; len];

@@ -11,8 +11,8 @@ use super::history::{RECORD, Record};
 use super::journal::Extent;
 use super::medium::Medium;
 use super::sector::{Front, SECTOR, SECTOR_POS, Sector};
-use crate::read::Source;
 use crate::{Error, Result};
+use ferofs_read::Source;
 
 /// Bytes that are read at once.
 const AT_ONCE: u64 = 1 << 20;

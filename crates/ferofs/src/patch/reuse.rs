@@ -8,17 +8,16 @@ use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
 use super::survey::is_block_start;
 use crate::Result;
-use crate::build::Options;
-use crate::build::base::Base;
-use crate::build::chunk::Ranges;
-use crate::build::compression::{Compression, Index};
-use crate::build::data::Content;
-use crate::build::dedupe::{Known, Match, Stored, stamp};
-use crate::build::segment::SEGMENT;
-use crate::build::spill::Spill;
-use crate::build::tree::NodeId;
-use crate::read::{Extent, ExtentData, Image, Inode, Location};
-use crate::threads::parallel;
+use ferofs_build::Options;
+use ferofs_build::base::Base;
+use ferofs_build::chunk::Ranges;
+use ferofs_build::compression::{Compression, Index};
+use ferofs_build::data::Content;
+use ferofs_build::dedupe::{Known, Match, Stored, stamp};
+use ferofs_build::segment::SEGMENT;
+use ferofs_build::spill::Spill;
+use ferofs_build::tree::NodeId;
+use ferofs_read::{Extent, ExtentData, Image, Inode, Location};
 
 /// Bytes of an index, or of a table, that is copied at most; longer ones are made anew.
 const COPY_MAX: u64 = 1 << 30;
@@ -45,7 +44,7 @@ impl Reuse<'_> {
         stored(extent, self.compression?, method, self.block())
     }
 
-    fn source(&self, node: NodeId) -> Result<Option<Inode>> {
+    fn source(&self, node: NodeId) -> ferofs_read::Result<Option<Inode>> {
         self.from[node.index()].map(|nid| self.old.inode(nid)).transpose()
     }
 }
@@ -79,7 +78,13 @@ impl Base for Reuse<'_> {
         self.settled[node.index()]
     }
 
-    fn matches(&self, node: NodeId, offset: u64, src: &[u8], method: usize) -> Result<Vec<Match>> {
+    fn matches(
+        &self,
+        node: NodeId,
+        offset: u64,
+        src: &[u8],
+        method: usize,
+    ) -> ferofs_build::Result<Vec<Match>> {
         let mut matches = Vec::new();
         let Some(inode) = self.source(node)? else { return Ok(matches) };
         if !inode.layout().is_compressed() || offset >= inode.size() {
@@ -136,11 +141,11 @@ pub(crate) fn known(
 ) -> Result<Known> {
     let block = old.superblock().block_size;
     let known = Known::default();
-    let found = parallel(options, files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
+    let found = options.parallel(files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
         let inode = old.inode(files[number])?;
         let mut found = Vec::new();
         if !inode.layout().is_compressed() {
-            return Ok(found);
+            return Ok::<_, crate::Error>(found);
         }
         for extent in old.extents(&inode, FileOffset::new(0))? {
             let extent = extent?;

@@ -6,8 +6,8 @@ use super::history::{History, Origin, RECORD, Record, State};
 use super::journal::Extent;
 use super::medium::Medium;
 use super::sector::Front;
-use crate::read::Source;
 use crate::{Error, Result};
+use ferofs_read::Source;
 
 /// The states that the image in `source` was in, the first one first.
 ///

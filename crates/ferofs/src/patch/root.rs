@@ -15,10 +15,10 @@ use super::history::History;
 use super::overlay::Overlay;
 use super::sector::{Front, covered_end};
 use super::survey::Survey;
-use crate::claim::Claim;
 use crate::error::{Error, Result};
-use crate::read::{Image, Inode, Source};
-use crate::walk::Walk;
+use ferofs_read::claim::Claim;
+use ferofs_read::walk::Walk;
+use ferofs_read::{Image, Inode, Source};
 
 /// Numbers that the superblock's field can hold.
 const NIDS: u64 = 1 << 16;

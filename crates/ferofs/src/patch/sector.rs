@@ -5,9 +5,9 @@ use ferofs_format::Compat;
 use ferofs_format::superblock::{self, Superblock};
 
 use super::PatchFault;
-use crate::error::Locate;
-use crate::read::Source;
 use crate::{Error, Result};
+use ferofs_read::Source;
+use ferofs_read::error::Locate;
 
 /// What disks write as a whole, or not at all.
 pub(crate) const SECTOR: usize = 512;
@@ -141,5 +141,5 @@ fn unreadable(error: std::io::Error) -> Error {
 }
 
 fn bytes(superblock: &Superblock) -> Result<Vec<u8>> {
-    superblock.to_bytes().map_err(Error::Layout)
+    Ok(superblock.to_bytes().map_err(ferofs_build::Error::Layout)?)
 }

@@ -7,9 +7,9 @@ use ferofs_format::inode::FileType;
 use ferofs_format::{Algorithm, FileOffset, Incompat};
 
 use super::survey::Survey;
-use crate::build::{Compression, Fragments, Index, PCLUSTER_MAX, Params};
-use crate::read::{ExtentData, Image};
-use crate::{Error, Result};
+use crate::Result;
+use ferofs_build::{Compression, Fragments, Index, PCLUSTER_MAX, Params};
+use ferofs_read::{ExtentData, Image};
 
 /// Files that are looked at...
 const FILES: usize = 2000;
@@ -39,7 +39,7 @@ pub(crate) fn like(image: &Image, survey: &Survey) -> Result<Option<Compression>
     }
     let most = algorithms.into_iter().max_by_key(|(id, count)| (*count, std::cmp::Reverse(*id)));
     let Some(algorithm) = most.and_then(|(id, _)| Algorithm::from_id(id)) else { return Ok(None) };
-    let mut params = Params::new(algorithm, None).map_err(Error::Params)?;
+    let mut params = Params::new(algorithm, None).map_err(ferofs_build::Error::Params)?;
     let configs = image.configs();
     // What readers were told to set aside is enough.
     match &mut params.method {

@@ -5,11 +5,11 @@ use std::path::Path;
 use super::settings;
 use super::survey::Survey;
 use crate::Result;
-use crate::build::{Fragments, Input, Options, Summary, build};
-use crate::read::{FileSource, Image};
+use ferofs_build::{Fragments, Input, Options, Summary, build};
+use ferofs_read::{FileSource, Image};
 
 /// How to build what `image` shows, encoded as it is as far as that shows: with its block size, identity, label and
-/// time. For [`crate::build::build`], or to be changed before that.
+/// time. For [`ferofs_build::build`], or to be changed before that.
 ///
 /// # Errors
 /// [`crate::Error::Io`], [`crate::Error::Corrupt`].
@@ -41,5 +41,5 @@ pub fn squash_options(image: &Path) -> Result<Options> {
 /// # Errors
 /// As [`squash_options`] and [`build`].
 pub fn squash(image: &Path, out: &Path) -> Result<Summary> {
-    build(&squash_options(image)?, out)
+    Ok(build(&squash_options(image)?, out)?)
 }

@@ -9,9 +9,9 @@ use ferofs_format::xattr::UNIT;
 use ferofs_format::{BlockSize, Compat, Nid};
 
 use crate::Result;
-use crate::build::Options;
-use crate::read::Image;
-use crate::walk::Walk;
+use ferofs_build::Options;
+use ferofs_read::Image;
+use ferofs_read::walk::Walk;
 
 /// An inode of the old image, by one of its names.
 #[derive(Clone, Copy, Debug)]

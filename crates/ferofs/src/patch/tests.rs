@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::build::{self, Compression};
 use crate::check;
-use crate::read::{FileOffset, Image, Source};
-use crate::walk::Walk;
+use ferofs_build::{self as build, Compression};
+use ferofs_read::walk::Walk;
+use ferofs_read::{FileOffset, Image, Source};
 
 /// Every file's, so that no clock has a say.
 const TIME: Option<build::Timestamp> = Some(build::Timestamp { secs: 7, nanos: 0 });

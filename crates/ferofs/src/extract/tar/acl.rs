@@ -2,7 +2,7 @@
 //!
 //! Source: Linux, `posix_acl_xattr.h`; acl(5) for the text.
 
-use crate::read::Xattr;
+use ferofs_read::Xattr;
 
 const VERSION: u32 = 2;
 

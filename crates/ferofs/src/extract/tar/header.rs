@@ -4,7 +4,7 @@
 
 use ferofs_format::inode::Timestamp;
 
-use crate::read::Inode;
+use ferofs_read::Inode;
 
 /// Tar's unit.
 pub(super) const BLOCK: usize = 512;

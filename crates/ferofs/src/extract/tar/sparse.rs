@@ -8,7 +8,7 @@ use ferofs_format::FileOffset;
 
 use super::header::{BLOCK, Header};
 use crate::error::{Corruption, Result};
-use crate::read::{ExtentData, Image, Inode, Location};
+use ferofs_read::{ExtentData, Image, Inode, Location};
 
 /// Holes of less than this in all are written as zeroes, so that any reader of tar takes the file.
 const WORTH: u64 = 64 << 10;
@@ -52,7 +52,7 @@ impl Layout {
                 Some(last) if last.end == range.start => last.end = range.end,
                 _ => {
                     // It is kept until its file is done, as text, too.
-                    image.budget.charge_names(1)?;
+                    image.budget().charge_names(1)?;
                     data.push(range);
                 }
             }

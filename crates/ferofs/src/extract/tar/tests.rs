@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::{build, read::FileSource};
+use ferofs_build as build;
+use ferofs_read::FileSource;
 
 fn image(plant: impl FnOnce(&Path)) -> Image {
     let dir = tempfile::tempdir().unwrap();

@@ -9,8 +9,8 @@ use super::super::file::{Change, ChangeKind};
 use super::super::metadata::Written;
 use super::{Maker, Region};
 use crate::Result;
-use crate::build::tree::Kind;
-use crate::read::{ExtentData, Image, Location};
+use ferofs_build::tree::Kind;
+use ferofs_read::{ExtentData, Image, Location};
 
 impl Maker<'_> {
     /// Bytes that were appended for the content of each node; what several have in common counts for the first.
@@ -81,7 +81,7 @@ impl Maker<'_> {
                 let name = entry?.name;
                 let there = entries.binary_search_by(|entry| tree.text(entry.name).cmp(&name)).is_ok();
                 if !there && name != b"." && name != b".." {
-                    let path = crate::build::walk::join(&tree.path_bytes(id), &name);
+                    let path = ferofs_build::walk::join(&tree.path_bytes(id), &name);
                     changes.push(Change { kind: ChangeKind::Removed, path, bytes: 0 });
                 }
             }

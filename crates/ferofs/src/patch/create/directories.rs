@@ -9,7 +9,7 @@ use super::super::fate::{Fate, Fates, Pair};
 use super::super::root::RootPlace;
 use super::Maker;
 use crate::Result;
-use crate::build::tree::{Kind, NodeId};
+use ferofs_build::tree::{Kind, NodeId};
 
 /// What is decided of directories.
 pub(super) struct Directories {
@@ -56,7 +56,7 @@ impl Maker<'_> {
                 let entry = entry?;
                 expected.insert(entry.name, entry.nid);
             }
-            let stays = |entry: &crate::build::tree::Entry| {
+            let stays = |entry: &ferofs_build::tree::Entry| {
                 kept[entry.node.index()].is_some_and(|nid| expected.get(tree.text(entry.name)) == Some(&nid))
             };
             let dots = usize::from(expected.contains_key(b".".as_slice()))

@@ -1,0 +1,171 @@
+//! Files that are mostly holes: which chunks of them hold data. Source: FORMAT.md 5.
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
+use ferofs_format::{BlockAddr, BlockSize, DeviceId, FormatError};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
+use crate::{Error, Result};
+
+/// A file in more pieces than this is not worth a closer look.
+const RANGES_MAX: usize = 1 << 20;
+/// Chunks of more blocks than this, as a power of two, are of no use.
+const EXTRA_BITS_MAX: u8 = 20;
+/// When compressing: holes are encoded well enough unless they are this many times the data...
+const DOMINATE: u64 = 16;
+/// ...and more bytes than this.
+const LARGE: u64 = 256 << 20;
+
+/// Bytes of a file's table of chunks: it is held in memory. Files that need more are refused.
+const TABLE_MAX: u64 = 1 << 30;
+
+/// Fails if a table of `bytes` is too long for the file at `path`.
+pub fn check_table(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()> {
+    if bytes <= TABLE_MAX {
+        return Ok(());
+    }
+    Err(Error::DoesNotFit {
+        path: path(),
+        what: "a table of chunks of so many bytes (larger chunks need less):",
+        value: bytes,
+        limit: TABLE_MAX,
+    })
+}
+
+/// Ranges of bytes, ascending, from start to end.
+pub type Ranges = Vec<(u64, u64)>;
+
+/// How a file becomes chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkPlan {
+    size: u64,
+    block: BlockSize,
+    extra_bits: u8,
+    /// What is stored: whole chunks but for the file's end.
+    pub runs: Ranges,
+}
+
+/// The ranges of `file` that hold data; `None` when the file system cannot tell or they are too many.
+pub fn data_ranges(file: impl AsFd, size: u64) -> Option<Ranges> {
+    let mut ranges = Ranges::new();
+    let mut pos = 0;
+    while pos < size && ranges.len() < RANGES_MAX {
+        let start = match seek(&file, SeekFrom::Data(pos)) {
+            Ok(start) if start < size => start,
+            Ok(_) | Err(Errno::NXIO) => return Some(ranges),
+            Err(_) => return None,
+        };
+        let end = seek(&file, SeekFrom::Hole(start)).ok()?.min(size);
+        if end <= start {
+            return None;
+        }
+        ranges.push((start, end));
+        pos = end;
+    }
+    (pos >= size).then_some(ranges)
+}
+
+impl ChunkPlan {
+    /// The smallest form of a file of `size` bytes with data in `ranges`, if it is worth its while:
+    /// `compressing` says that the alternative encodes holes to almost nothing.
+    pub fn new(size: u64, ranges: &[(u64, u64)], block: BlockSize, compressing: bool) -> Option<Self> {
+        let data: u64 = ranges.iter().map(|(start, end)| end - start).sum();
+        let holes = size.checked_sub(data)?;
+        if compressing && (holes < LARGE || holes / DOMINATE < data) {
+            return None;
+        }
+        let cost = |plan: &Self| {
+            let stored: u64 = plan.runs.iter().map(|(start, end)| block.blocks_for(end - start)).sum();
+            stored * block.bytes64() + plan.table_size()
+        };
+        let plans = (0..=EXTRA_BITS_MAX).map(|extra_bits| Self {
+            size,
+            block,
+            extra_bits,
+            runs: widen(ranges, 1 << (u32::from(block.bits()) + u32::from(extra_bits)), size),
+        });
+        let best = plans.min_by_key(cost)?;
+        (cost(&best) < size).then_some(best)
+    }
+
+    const fn chunk_size(&self) -> u64 {
+        self.block.bytes64() << self.extra_bits
+    }
+
+    /// Bytes of the table.
+    pub const fn table_size(&self) -> u64 {
+        self.size.div_ceil(self.chunk_size()) * 4
+    }
+
+    /// The inode's chunk format and the table after it, when the stored runs start at `first`.
+    pub fn encode(&self, first: BlockAddr) -> std::result::Result<(u16, Vec<u8>), FormatError> {
+        let fault = ferofs_format::Fault::Map("no such chunk size");
+        let fault = FormatError::new(ferofs_format::Structure::ChunkIndex, fault);
+        let format = ChunkFormat::new(self.extra_bits, Entries::Addresses).ok_or(fault)?;
+        let mut table = Vec::with_capacity(self.table_size() as usize);
+        let mut runs = self.runs.iter().peekable();
+        let mut addr = first.get();
+        for chunk in 0..self.size.div_ceil(self.chunk_size()) {
+            let start = chunk * self.chunk_size();
+            while runs.next_if(|(_, end)| *end <= start).is_some() {}
+            let place = runs.peek().filter(|(from, _)| *from <= start).map(|_| {
+                let place = ChunkPlace { device: DeviceId::new(0), addr: BlockAddr::new(addr) };
+                addr += 1 << self.extra_bits;
+                place
+            });
+            format.encode(place, &mut table)?;
+        }
+        Ok((format.raw(), table))
+    }
+}
+
+/// `ranges` widened to multiples of `unit`, and merged.
+fn widen(ranges: &[(u64, u64)], unit: u64, size: u64) -> Ranges {
+    let mut wide: Ranges = Vec::new();
+    for (start, end) in ranges {
+        let start = start / unit * unit;
+        let end = end.checked_next_multiple_of(unit).unwrap_or(size).min(size);
+        match wide.last_mut() {
+            Some(last) if last.1 >= start => last.1 = end.max(last.1),
+            _ => wide.push((start, end)),
+        }
+    }
+    wide
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: BlockSize = BlockSize::DEFAULT;
+
+    #[test]
+    fn stores_only_what_has_data() {
+        let size = (1 << 30) + 5;
+        let plan = ChunkPlan::new(size, &[(8192, 12288), (1 << 30, size)], BLOCK, false).unwrap();
+        assert_eq!(plan.runs.len(), 2);
+        let (format, table) = plan.encode(BlockAddr::new(7)).unwrap();
+        let format = ChunkFormat::parse(format).unwrap();
+        let used: Vec<_> = table.chunks(4).filter_map(|entry| format.decode(entry).unwrap()).collect();
+        assert_eq!(used.len(), 2);
+        assert_eq!(used[0].addr, BlockAddr::new(7));
+        assert_eq!(used[1].addr, BlockAddr::new(7 + (1 << plan.extra_bits)));
+    }
+
+    #[test]
+    fn dense_files_are_no_chunks() {
+        assert_eq!(ChunkPlan::new(100_000, &[(0, 100_000)], BLOCK, false), None);
+        assert_eq!(ChunkPlan::new(10 << 20, &[(0, 4096)], BLOCK, true), None);
+    }
+
+    #[test]
+    fn terabytes_of_nothing_are_small() {
+        let plan = ChunkPlan::new(8 << 40, &[(5 << 40, (5 << 40) + 1)], BLOCK, true).unwrap();
+        assert!(plan.table_size() < 64 << 20);
+        let empty = ChunkPlan::new(1 << 40, &[], BLOCK, true).unwrap();
+        assert!(empty.runs.is_empty());
+    }
+}

@@ -1,0 +1,266 @@
+//! What is asked of the data stage: algorithms, sizes, and where the ends of files go.
+
+use ferofs_codec::{FixedOutput, Method, Params};
+use ferofs_format::algorithm::{CompressionConfigs, DeflateConfig, LZMA_MAX_DICT_SIZE, Lz4Config};
+use ferofs_format::algorithm::{LzmaConfig, ZstdConfig};
+use ferofs_format::superblock::Superblock;
+use ferofs_format::{Algorithm, BlockSize, Incompat, superblock};
+
+use crate::{Error, Result};
+
+/// The largest pcluster that Linux reads, in bytes.
+pub const PCLUSTER_MAX: u32 = 1 << 20;
+
+/// The most blocks of a pcluster: Linux mounts no LZ4 image with more, also where blocks are smaller than its pages.
+const BLOCKS_MAX: u16 = 256;
+
+/// How content is encoded.
+#[derive(Clone, Debug)]
+pub struct Compression {
+    /// Algorithms with their levels; files take the first unless a [`Hint`] says otherwise. At least one.
+    pub methods: Vec<Params>,
+    /// The most encoded bytes of a pcluster: a multiple of the block size, up to [`PCLUSTER_MAX`]; `None`: a block. No
+    /// pcluster has more than 256 blocks.
+    pub pcluster: Option<u32>,
+    /// The same for the packed inode; `None`: as [`Self::pcluster`].
+    pub fragment_pcluster: Option<u32>,
+    /// Other choices for some files; the first that matches counts.
+    pub hints: Vec<Hint>,
+    /// The most bytes that one extent decodes to.
+    pub max_extent: Option<u32>,
+    /// How extents are indexed.
+    pub index: Index,
+    /// Encoded tails follow their inode where they fit (`ztailpacking`; Linux 5.17).
+    pub inline_tails: bool,
+    /// What goes into the packed inode (Linux 6.1).
+    pub fragments: Fragments,
+    /// Extents that start like one before refer to it (`dedupe`; Linux 6.1).
+    pub dedupe: bool,
+    /// Directories of more than a block are encoded.
+    pub directories: bool,
+    /// Inodes, with all that follows them, are encoded in the metabox (Linux 6.17).
+    pub metadata: Option<MetadataCompression>,
+}
+
+/// How the metabox is encoded; directories, if they are, the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataCompression {
+    /// Index into [`Compression::methods`].
+    pub method: usize,
+    /// The most encoded bytes of a pcluster: as [`Compression::pcluster`].
+    pub pcluster: u32,
+}
+
+/// How a file's extents are indexed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Index {
+    /// In packs: two to four bytes for each block of content.
+    #[default]
+    Compact,
+    /// Eight bytes for each block of content.
+    Full,
+    /// By encoded extents, placed to the byte (`48bit`; Linux 6.15).
+    Extents,
+}
+
+/// What goes into the packed inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fragments {
+    /// Nothing.
+    #[default]
+    None,
+    /// Small files, and the ends of others that do not fill a pcluster.
+    Tails,
+    /// All files up to some size, and the ends of others.
+    All,
+}
+
+/// How some files are encoded.
+#[derive(Clone, Debug)]
+pub struct Hint {
+    /// Paths, relative to the source, in which this is found.
+    pub pattern: regex::bytes::Regex,
+    /// In place of [`Compression::pcluster`]; 0: stored as they are.
+    pub pcluster: Option<u32>,
+    /// Index into [`Compression::methods`].
+    pub method: usize,
+}
+
+/// How one file is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    /// Index into [`Compression::methods`].
+    pub method: usize,
+    /// The most encoded bytes of a pcluster.
+    pub pcluster: usize,
+}
+
+impl Compression {
+    /// One method, in pclusters of one block, and nothing else.
+    #[must_use]
+    pub fn new(method: Params) -> Self {
+        Self {
+            methods: vec![method],
+            pcluster: None,
+            fragment_pcluster: None,
+            hints: Vec::new(),
+            max_extent: None,
+            index: Index::Compact,
+            inline_tails: false,
+            fragments: Fragments::None,
+            dedupe: false,
+            directories: false,
+            metadata: None,
+        }
+    }
+
+    /// LZ4 at `level` (0: fast; 1 to 12: as lz4hc's).
+    ///
+    /// # Errors
+    /// [`Error::Params`].
+    pub fn lz4(level: u8) -> Result<Self> {
+        Params::new(Algorithm::Lz4, Some(level)).map(Self::new).map_err(Error::Params)
+    }
+
+    /// Checks everything that the image's block size and the format limit.
+    pub fn check(&self, block: BlockSize) -> Result<()> {
+        let refuse = |option, problem| Err(Error::Option { option, problem });
+        if self.methods.is_empty() {
+            return refuse("compression", "no algorithm is given");
+        }
+        for method in &self.methods {
+            method.check().map_err(Error::Params)?;
+        }
+        let metadata = self.metadata.map(|metadata| metadata.pcluster);
+        let sizes = [self.pcluster, self.fragment_pcluster, metadata].into_iter().flatten();
+        let hinted = self.hints.iter().filter_map(|hint| hint.pcluster).filter(|size| *size > 0);
+        for size in sizes.chain(hinted) {
+            if size == 0 || !u64::from(size).is_multiple_of(block.bytes64()) {
+                return refuse("pcluster size", "not a multiple of the block size");
+            }
+            if size > PCLUSTER_MAX {
+                return refuse("pcluster size", "more than 1 MiB");
+            }
+        }
+        if self.max_extent.is_some_and(|most| u64::from(most) < block.bytes64()) {
+            return refuse("largest extent", "less than a block");
+        }
+        if self.hints.iter().any(|hint| hint.method >= self.methods.len()) {
+            return refuse("compress hints", "there is no algorithm with that number");
+        }
+        Ok(())
+    }
+
+    /// How the file at `path`, relative to the source, is encoded; `None`: not at all.
+    pub fn recipe(&self, path: impl FnOnce() -> Vec<u8>, block: BlockSize) -> Option<Recipe> {
+        let size = |size: Option<u32>| pcluster_size(size, block);
+        let usual = Recipe { method: 0, pcluster: size(self.pcluster) };
+        if self.hints.is_empty() {
+            return Some(usual);
+        }
+        let path = path();
+        match self.hints.iter().find(|hint| hint.pattern.is_match(&path)) {
+            None => Some(usual),
+            Some(Hint { pcluster: Some(0), .. }) => None,
+            Some(hint) => {
+                Some(Recipe { method: hint.method, pcluster: size(hint.pcluster.or(self.pcluster)) })
+            }
+        }
+    }
+
+    /// How many of a file's `size` bytes are about to become a fragment.
+    pub fn fragment_len(&self, size: u64, block: BlockSize) -> u64 {
+        match self.fragments {
+            Fragments::None => 0,
+            Fragments::Tails => size.min(pcluster_size(self.pcluster, block) as u64),
+            Fragments::All => size,
+        }
+    }
+
+    /// How the packed inode is encoded.
+    pub fn packed_recipe(&self, block: BlockSize) -> Recipe {
+        let size = self.fragment_pcluster.or(self.pcluster);
+        Recipe { method: 0, pcluster: pcluster_size(size, block) }
+    }
+
+    /// The same methods for metadata, which is encoded in whole blocks, each file by itself.
+    pub fn for_metadata(&self) -> Self {
+        Self {
+            index: if self.index == Index::Full { Index::Full } else { Index::Compact },
+            inline_tails: false,
+            fragments: Fragments::None,
+            dedupe: false,
+            ..self.clone()
+        }
+    }
+
+    /// How metadata is encoded.
+    pub fn metadata_recipe(&self, block: BlockSize) -> Recipe {
+        let method = self.metadata.map_or(0, |metadata| metadata.method);
+        let size = self.metadata.map(|metadata| metadata.pcluster).or(self.pcluster);
+        Recipe { method, pcluster: pcluster_size(size, block) }
+    }
+
+    /// The largest pcluster, in blocks.
+    fn max_blocks(&self, block: BlockSize) -> u16 {
+        let hinted = self.hints.iter().filter_map(|hint| hint.pcluster);
+        let metadata = self.metadata.map(|metadata| metadata.pcluster);
+        let sizes = [self.pcluster, self.fragment_pcluster, metadata].into_iter().flatten().chain(hinted);
+        let most = u16::try_from(PCLUSTER_MAX >> block.bits()).unwrap_or(u16::MAX).min(BLOCKS_MAX);
+        let blocks = u16::try_from(sizes.max().unwrap_or(0) >> block.bits()).unwrap_or(u16::MAX).max(1);
+        // What is placed to the byte can begin and end within a block.
+        let blocks = if self.index == Index::Extents { blocks.saturating_add(1) } else { blocks };
+        blocks.min(most)
+    }
+
+    /// Whether any pcluster can have more than one block.
+    pub fn is_big(&self, block: BlockSize) -> bool {
+        self.max_blocks(block) > 1
+    }
+
+    /// Tells `superblock` about the algorithms; returns what follows it.
+    pub fn configure(&self, superblock: &mut Superblock) -> Vec<u8> {
+        let mut configs = CompressionConfigs::default();
+        // An image has one configuration of an algorithm: one that suits all its methods.
+        for method in &self.methods {
+            match method.method {
+                Method::Lz4(p) => {
+                    let max_pcluster_blocks = self.max_blocks(superblock.block_size);
+                    let max_distance = configs.lz4.map_or(0, |lz4| lz4.max_distance).max(p.max_distance);
+                    configs.lz4 = Some(Lz4Config { max_distance, max_pcluster_blocks });
+                }
+                Method::Lzma(p) => {
+                    let dict_size = configs.lzma.map_or(0, |lzma| lzma.dict_size).max(p.dict_size);
+                    configs.lzma = Some(LzmaConfig { dict_size: dict_size.min(LZMA_MAX_DICT_SIZE) });
+                }
+                Method::Deflate(_) => configs.deflate = Some(DeflateConfig { window_bits: 15 }),
+                Method::Zstd(p) => {
+                    let window_log = configs.zstd.map_or(0, |zstd| zstd.window_log).max(p.window_log);
+                    configs.zstd = Some(ZstdConfig { window_log });
+                }
+            }
+        }
+        let plain = CompressionConfigs { lz4: configs.lz4, ..CompressionConfigs::default() };
+        if let (Some(lz4), true) = (configs.lz4, configs == plain && !self.is_big(superblock.block_size)) {
+            // 0 is what old kernels know as the full distance.
+            let max_distance = if lz4.max_distance == u16::MAX { 0 } else { lz4.max_distance };
+            superblock.compression = superblock::Compression::Lz4Only { max_distance };
+            return Vec::new();
+        }
+        superblock.incompat |= Incompat::COMPR_CFGS;
+        superblock.compression = superblock::Compression::Configured { available: configs.available() };
+        configs.to_bytes()
+    }
+
+    /// The compressor of a method.
+    pub fn compressor(&self, method: usize) -> Result<Box<dyn FixedOutput>> {
+        let no_method = Error::Option { option: "compression", problem: "no algorithm is given" };
+        let params = self.methods.get(method).ok_or(no_method)?;
+        ferofs_codec::compressor(params).map_err(Error::Params)
+    }
+}
+
+/// A pcluster's size in bytes: that many, or a block; at most [`BLOCKS_MAX`] blocks.
+fn pcluster_size(size: Option<u32>, block: BlockSize) -> usize {
+    size.map_or(block.bytes(), |size| (size as usize).min(usize::from(BLOCKS_MAX) * block.bytes()))
+}

@@ -1,0 +1,200 @@
+//! The error of building an image: I/O, a source that cannot be read or stored, or an option out of range.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ferofs_format::FormatError;
+use ferofs_read::escape::Escaped;
+
+/// The result of building.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an image could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused something.
+    #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
+    Io {
+        /// What was tried, as a verb: "open", "read".
+        action: &'static str,
+        /// The file concerned, if it has a name.
+        path: Option<PathBuf>,
+        /// The reason.
+        source: io::Error,
+    },
+    /// An image that is a source, or the image that was just built, could not be read.
+    #[error(transparent)]
+    Read(ferofs_read::Error),
+    /// A source file changed while it was read.
+    #[error("{}: changed while being read", Escaped::path(.0))]
+    SourceChanged(PathBuf),
+    /// An archive is malformed, or holds what no image can.
+    #[error("{}: {}{fault} (at byte {offset})", Escaped::path(archive), PathPrefix(member.as_deref()))]
+    Archive {
+        /// The archive.
+        archive: PathBuf,
+        /// The member concerned, if it has a name.
+        member: Option<PathBuf>,
+        /// Where its header is, in bytes of the plain archive.
+        offset: u64,
+        /// What is wrong.
+        fault: crate::ArchiveFault,
+    },
+    /// An OCI image layout is malformed, or lacks what is needed.
+    #[error("{}: {}{fault}", Escaped::path(layout), BlobPrefix(blob.as_deref()))]
+    Oci {
+        /// The layout.
+        layout: PathBuf,
+        /// The digest of the blob concerned, if it is one.
+        blob: Option<String>,
+        /// What is wrong.
+        fault: crate::OciFault,
+    },
+    /// A file of a source, such as an image, cannot be read.
+    #[error("{}: {source}", Escaped::path(path))]
+    InSource {
+        /// The file concerned: the source, and the path in it.
+        path: PathBuf,
+        /// The reason.
+        source: Box<Self>,
+    },
+    /// An entry of a source cannot be where it says.
+    #[error("{}: {fault}", Escaped::path(path))]
+    Misplaced {
+        /// The file concerned: the source, and the path in it.
+        path: PathBuf,
+        /// What is wrong.
+        fault: crate::Misplaced,
+    },
+    /// A file of a source is what no image can be made of.
+    #[error("{}: {problem}", Escaped::path(path))]
+    Layer {
+        /// The file concerned: the source, and the path in it.
+        path: PathBuf,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// Something in the source cannot be stored in an image.
+    #[error("{}: {what} {value} does not fit (limit {limit})", Escaped::path(path))]
+    DoesNotFit {
+        /// The file concerned.
+        path: PathBuf,
+        /// The quantity.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The largest value that fits.
+        limit: u64,
+    },
+    /// What was built is not what the source has: a bug, or bad memory.
+    #[error(
+        "{}: its {what} in the image is another than in the source; the image is not kept",
+        Escaped::path(path)
+    )]
+    NotTheSource {
+        /// The file concerned.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+    },
+    /// What is about to be written does not read as it should: a bug, or bad memory.
+    #[error(
+        "internal error: the inode of {inode} as it would be written is not readable: {source}; no image is written"
+    )]
+    SelfCheck {
+        /// The path of the inode, in the image.
+        inode: String,
+        /// The rule that it breaks.
+        source: FormatError,
+    },
+    /// A file that the table of owners and modes says nothing of.
+    #[error("{}: not in the fs_config file", Escaped::path(.0))]
+    NotConfigured(PathBuf),
+    /// An option's value is out of its range.
+    #[error("{option}: {problem}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// What is wrong, and what is right.
+        problem: &'static str,
+    },
+    /// Something in the image to be built is beyond what the format can say.
+    #[error("the image cannot be written: {0}")]
+    Layout(FormatError),
+    /// A compressor does not take these parameters.
+    #[error("{0}")]
+    Params(ferofs_codec::ParamsError),
+    /// A compressor failed.
+    #[error("compressing failed: {0}")]
+    Encode(ferofs_codec::EncodeError),
+    /// The operation was cancelled.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// An I/O failure of `action` on `path`.
+    pub fn io(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
+        Self::Io { action, path: Some(path.as_ref().to_owned()), source: source.into() }
+    }
+
+    /// An I/O failure of `action` on something without a name.
+    pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::Io { action, path: None, source: source.into() }
+    }
+
+    /// Whether a source's file could not be opened or read. It is asked of errors of reading a source only: errors of
+    /// writing have the same form.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        match self {
+            Self::Io { .. } => true,
+            // A file of an image that is damaged, or that the image's medium does not give.
+            Self::InSource { source, .. } => match &**source {
+                Self::Read(error) => error.corruption().is_some(),
+                error => matches!(error, Self::Io { .. }),
+            },
+            _ => false,
+        }
+    }
+}
+
+/// I/O failures and interruptions stay what they are, whoever reports them: callers need to look in one place only.
+impl From<ferofs_read::Error> for Error {
+    fn from(error: ferofs_read::Error) -> Self {
+        match error {
+            ferofs_read::Error::Io { action, path, source } => Self::Io { action, path, source },
+            ferofs_read::Error::Interrupted => Self::Interrupted,
+            error => Self::Read(error),
+        }
+    }
+}
+
+impl From<ferofs_threads::Error> for Error {
+    fn from(error: ferofs_threads::Error) -> Self {
+        match error {
+            ferofs_threads::Error::NotStarted(source) => Self::io_unnamed("start a thread", source),
+            ferofs_threads::Error::Ended => Self::Interrupted,
+        }
+    }
+}
+
+struct PathPrefix<'a>(Option<&'a Path>);
+
+impl fmt::Display for PathPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(path) => write!(f, "{}: ", Escaped::path(path)),
+            None => Ok(()),
+        }
+    }
+}
+
+struct BlobPrefix<'a>(Option<&'a str>);
+
+impl fmt::Display for BlobPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |blob| write!(f, "blob {blob}: "))
+    }
+}

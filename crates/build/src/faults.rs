@@ -1,0 +1,198 @@
+//! Sources that cannot be read, are changed, or make a worker panic, in each stage that reads them.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rustix::io::Errno;
+
+use super::*;
+use ferofs_read::{FileSource, Image};
+use ferofs_threads::catch;
+
+/// Names of files whose content may be read from its start so many times, and fails then.
+static READS_LEFT: Mutex<Vec<(&str, u32)>> = Mutex::new(Vec::new());
+
+/// What [`content::Reader`] asks of files with certain names.
+pub(crate) fn fail_if_asked(name: &[u8], offset: u64) -> Result<()> {
+    let error = || Error::io("read", super::open::as_path(name), Errno::IO);
+    match name {
+        b"panics" => panic!("asked to"),
+        b"unreadable" => Err(error()),
+        b"unreadable-in-the-middle" if offset >= 4 << 20 => Err(error()),
+        b"changed" => Err(Error::SourceChanged(super::open::as_path(name).into())),
+        _ => {
+            let mut left = READS_LEFT.lock().unwrap();
+            match left.iter_mut().find(|(known, _)| known.as_bytes() == name) {
+                Some((_, 0)) => Err(error()),
+                Some((_, left)) if offset == 0 => {
+                    *left -= 1;
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    options: Options,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        fs::create_dir(&source).unwrap();
+        let mut options = Options::new(source);
+        options.compression = Some(Compression::lz4(0).unwrap());
+        Self { dir, options }
+    }
+
+    fn write(&self, name: &str, len: usize) {
+        fs::write(self.options.source.join(name), (0..len).map(|n| (n / 5 % 251) as u8).collect::<Vec<_>>())
+            .unwrap();
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// Files of the temporary directory: the source, and an image if there is one.
+    fn files(&self) -> usize {
+        fs::read_dir(self.dir.path()).unwrap().count()
+    }
+}
+
+/// A change of a build's options.
+type Change = fn(&mut Options);
+
+/// One of each way in which content is stored.
+fn ways() -> Vec<(&'static str, Change)> {
+    fn chunked(options: &mut Options) {
+        options.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
+        options.compression = None;
+    }
+    fn digests(options: &mut Options) {
+        options.xattrs.digest = XattrOptions::digest_name(DIGEST_NAME);
+    }
+    fn dedupe(options: &mut Options) {
+        options.compression.as_mut().unwrap().dedupe = true;
+    }
+    fn fragments(options: &mut Options) {
+        options.compression.as_mut().unwrap().fragments = Fragments::All;
+    }
+    vec![
+        ("compressed", |_| ()),
+        ("plain", |options| options.compression = None),
+        ("chunked", chunked),
+        ("digests", digests),
+        ("dedupe", dedupe),
+        ("fragments", fragments),
+    ]
+}
+
+#[test]
+fn a_panic_of_a_reader_ends_the_build() {
+    for (way, set) in ways() {
+        for (workers, len) in [(1, 100), (2, 100), (8, 100), (1, 9 << 20), (2, 9 << 20), (8, 9 << 20)] {
+            let mut fixture = Fixture::new();
+            (0..40).for_each(|n| fixture.write(&format!("file{n}"), 5000 + n));
+            fixture.write("panics", len);
+            // The same size: hashed to find identical files.
+            fixture.write("same-size", len);
+            set(&mut fixture.options);
+            fixture.options.workers = NonZeroUsize::new(workers);
+            let panic = catch(|| build(&fixture.options, &fixture.image())).unwrap_err();
+            assert_eq!(panic.downcast_ref(), Some(&"asked to"), "{way}, {workers} workers");
+            assert_eq!(fixture.files(), 1, "{way}: nothing but the source");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_left_out_wherever_it_fails() {
+    for (way, set) in ways() {
+        for (name, len) in
+            [("unreadable", 100), ("unreadable", 9 << 20), ("unreadable-in-the-middle", 30 << 20)]
+        {
+            let mut fixture = Fixture::new();
+            fixture.write("before", 5 << 20);
+            fixture.write(name, len);
+            fixture.write("zz-same-size", len);
+            set(&mut fixture.options);
+            let error = build(&fixture.options, &fixture.image()).unwrap_err();
+            assert!(matches!(error, Error::Io { .. }), "{way}: {error}");
+            assert_eq!(fixture.files(), 1);
+
+            fixture.options.skip_unreadable = true;
+            fixture.options.verify = true;
+            let summary = build(&fixture.options, &fixture.image()).unwrap();
+            let [Warning::Skipped(warning)] = &summary.warnings[..] else {
+                panic!("{way} {name}: {:?}", summary.warnings)
+            };
+            assert!(warning.to_string().contains(name), "{warning}");
+            assert_eq!(summary.files, 2, "{way} {name}");
+            let image = Image::open(FileSource::open(fixture.image(), 0).unwrap()).unwrap();
+            assert!(image.resolve(Path::new(name), false).is_err());
+            let report =
+                ferofs::check::check(&image, &ferofs::check::Options { content: true, workers: None });
+            assert!(report.unwrap().is_sound(), "{way} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_file_is_never_left_out() {
+    for (way, set) in ways() {
+        for len in [100, 9 << 20] {
+            let mut fixture = Fixture::new();
+            fixture.write("changed", len);
+            fixture.write("same-size", len);
+            set(&mut fixture.options);
+            fixture.options.skip_unreadable = true;
+            let error = build(&fixture.options, &fixture.image()).unwrap_err();
+            assert!(matches!(error, Error::SourceChanged(_)), "{way}: {error}");
+            assert_eq!(fixture.files(), 1);
+        }
+    }
+}
+
+/// Two large files with the same content as one that can be hashed but not read again.
+#[test]
+fn identical_files_do_not_need_the_one_that_cannot_be_read() {
+    for (number, (way, set)) in ways().into_iter().enumerate() {
+        let name = ["original0", "original1", "original2", "original3", "original4", "original5"][number];
+        // Samples, and all of it; a digest before that.
+        READS_LEFT.lock().unwrap().push((name, if way == "digests" { 3 } else { 2 }));
+        let mut fixture = Fixture::new();
+        for name in [name, "other1", "other2"] {
+            fixture.write(name, 9 << 20);
+        }
+        set(&mut fixture.options);
+        if way == "chunked" {
+            continue;
+        }
+        fixture.options.skip_unreadable = true;
+        fixture.options.verify = true;
+        let summary = build(&fixture.options, &fixture.image()).unwrap();
+        assert_eq!((summary.files, summary.warnings.len()), (2, 1), "{way}");
+        assert_eq!(summary.bytes_shared >> 20, if way == "dedupe" { summary.bytes_shared >> 20 } else { 9 });
+    }
+}
+
+/// A digest that could not be made is not replaced by anything, even if the content can be read later.
+#[test]
+fn a_file_without_its_digest_is_left_out() {
+    let mut fixture = Fixture::new();
+    fixture.write("unreadable", 5000);
+    fixture.write("file", 5000);
+    fixture.options.xattrs.digest = XattrOptions::digest_name(DIGEST_NAME);
+    fixture.options.skip_unreadable = true;
+    assert_eq!(build(&fixture.options, &fixture.image()).unwrap().files, 1);
+    let bytes = fs::read(fixture.image()).unwrap();
+    let zeroes = [b"sha256:".as_slice(), &[0; 32]].concat();
+    assert!(!bytes.windows(zeroes.len()).any(|window| window == zeroes));
+}

@@ -1,0 +1,181 @@
+//! Files that get their name when they are complete and on the disk: until then the name stands for what it stood for before.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, OFlags};
+
+use crate::{Error, Result};
+
+/// A file that is being written.
+///
+/// Devices and pipes, which keep their names, are written in place.
+///
+/// # Examples
+/// ```
+/// use std::io::Write;
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("list");
+/// let mut list = ferofs_build::NewFile::create(&path)?;
+/// list.write_all(b"1 of 2\n")?;
+/// assert!(!path.exists());
+/// list.write_all(b"2 of 2\n")?;
+/// list.finish()?;
+/// assert_eq!(std::fs::read(&path)?, b"1 of 2\n2 of 2\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    name: Option<FutureName>,
+}
+
+impl NewFile {
+    /// Opens a file that is to be called `path`. If that is a symbolic link, the file is to stand where it leads.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the directory takes no file.
+    pub fn create(path: &Path) -> Result<Self> {
+        match std::fs::metadata(path) {
+            Ok(old) if !old.is_file() => {
+                let file = OpenOptions::new().write(true).open(path);
+                Ok(Self { file: file.map_err(|e| Error::io("open", path, e))?, name: None })
+            }
+            _ => {
+                // A name that does not exist yet leads nowhere.
+                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+                let (file, name) = FutureName::create(&path)?;
+                Ok(Self { file, name: Some(name) })
+            }
+        }
+    }
+
+    /// Makes the file durable, and gives it its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the name then stands for what it stood for before.
+    pub fn finish(self) -> Result<()> {
+        self.name.map_or(Ok(()), |name| name.give_to(&self.file))
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// The name that a new file gets when it is complete.
+#[derive(Debug)]
+pub(crate) struct FutureName {
+    path: PathBuf,
+    /// The name that it has until then, on file systems without nameless files.
+    temporary: Option<PathBuf>,
+}
+
+impl FutureName {
+    /// Makes a file in the directory of `path`, for reading and writing.
+    pub(crate) fn create(path: &Path) -> Result<(File, Self)> {
+        let name = |temporary| Self { path: path.to_owned(), temporary };
+        let nameless = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(OFlags::TMPFILE.bits() as i32)
+            .mode(0o666)
+            .open(dir_of(path));
+        if let Ok(file) = nameless {
+            return Ok((file, name(None)));
+        }
+        let temporary = unused_name(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary);
+        let file = file.map_err(|e| Error::io("create", &temporary, e))?;
+        Ok((file, name(Some(temporary))))
+    }
+
+    /// Makes `file`, which was made with this name, durable, and gives it its name.
+    pub(crate) fn give_to(mut self, file: &File) -> Result<()> {
+        let io = |action, e| Error::io(action, &self.path, e);
+        file.sync_all().map_err(|e| io("sync", e))?;
+        let temporary = match &self.temporary {
+            Some(name) => name.clone(),
+            None => {
+                let name = unused_name(&self.path)?;
+                link(file, &name).map_err(|e| io("name", e.into()))?;
+                self.temporary.insert(name).clone()
+            }
+        };
+        std::fs::rename(&temporary, &self.path).map_err(|e| Error::io("rename", &self.path, e))?;
+        self.temporary = None;
+        // The name is durable with its directory; not every file system can sync one.
+        if let Ok(dir) = File::open(dir_of(&self.path)) {
+            let _ = dir.sync_all();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for FutureName {
+    fn drop(&mut self) {
+        if let Some(name) = &self.temporary {
+            // There is nothing more to do about it.
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+fn dir_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    }
+}
+
+/// A name beside `path` that nobody else has.
+fn unused_name(path: &Path) -> Result<PathBuf> {
+    let mut random = [0; 8];
+    crate::random(&mut random)?;
+    Ok(dir_of(path).join(format!(".ferofs.{:016x}", u64::from_le_bytes(random))))
+}
+
+fn link(file: &File, name: &Path) -> Result<(), rustix::io::Errno> {
+    match rustix::fs::linkat(file.as_fd(), c"", CWD, name, AtFlags::EMPTY_PATH) {
+        // Not permitted without a capability, on older kernels.
+        Err(_) => {
+            let source = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::fs::linkat(CWD, source, CWD, name, AtFlags::SYMLINK_FOLLOW)
+        }
+        ok => ok,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_for_the_complete_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&path, b"old").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        let mut file = NewFile::create(&link).unwrap();
+        file.write_all(b"half").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        drop(file);
+        let mut file = NewFile::create(&link).unwrap();
+        file.write_all(b"new").unwrap();
+        file.finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+        NewFile::create(Path::new("/dev/null")).unwrap().finish().unwrap();
+        assert!(NewFile::create(&dir.path().join("none/file")).is_err());
+    }
+}

@@ -1,0 +1,298 @@
+//! Where the image goes: a nameless file that gets its name when it is complete, or a block device.
+
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
+use std::io::{IsTerminal, Read, Seek, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::copy_file_range;
+use rustix::io::Errno;
+
+use super::content::Medium;
+use crate::new_file::FutureName;
+use crate::{Error, Result};
+use ferofs_read::FileSource;
+
+/// What tells a file from all others that are there.
+pub fn file_id(meta: &std::fs::Metadata) -> (u32, u32, u64) {
+    (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()), meta.ino())
+}
+
+/// Bytes gathered before a write.
+const BUFFER: usize = 1 << 20;
+
+/// An image being written, from its start to its end.
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    path: PathBuf,
+    target: Target,
+    buffer: Vec<u8>,
+    /// Bytes written, without the buffered ones.
+    written: u64,
+    /// Bytes of the file before the image.
+    offset: u64,
+    /// Time spent in writing.
+    writing: Cell<Duration>,
+}
+
+#[derive(Debug)]
+enum Target {
+    /// A device is written in place.
+    Device,
+    /// Standard output gets a copy.
+    Stream,
+    /// A file without a name: it is gone with its descriptor.
+    Nameless,
+    /// A file gets its name when it is complete.
+    Named(FutureName),
+}
+
+impl Output {
+    /// Opens `path` for writing; a file appears there only with [`Self::finish`]. `-` is standard output. The
+    /// image starts at `offset`; what a file has before that stays.
+    pub fn create(path: &Path, offset: u64) -> Result<Self> {
+        if path == Path::new("-") {
+            return Self::create_stream(offset);
+        }
+        let (file, target) = match std::fs::metadata(path) {
+            Ok(old) if old.file_type().is_block_device() => {
+                // Exclusively: Linux refuses that for mounted devices.
+                let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
+                let device = OpenOptions::new().read(true).write(true).custom_flags(exclusive).open(path);
+                (device.map_err(|e| Error::io("open", path, e))?, Target::Device)
+            }
+            Ok(old) if !old.is_file() => {
+                let problem = "neither a file nor a block device";
+                return Err(Error::Option { option: "image", problem });
+            }
+            _ => {
+                let (file, name) = FutureName::create(path)?;
+                (file, Target::Named(name))
+            }
+        };
+        let output = Self::new(file, path, target, offset);
+        if offset > 0 && !matches!(output.target, Target::Device) {
+            output.keep_start()?;
+        }
+        Ok(output)
+    }
+
+    fn new(file: File, path: &Path, target: Target, offset: u64) -> Self {
+        Self {
+            file,
+            path: path.to_owned(),
+            target,
+            buffer: Vec::with_capacity(BUFFER),
+            written: 0,
+            offset,
+            writing: Cell::default(),
+        }
+    }
+
+    /// What is appended to an image of `start` bytes, in a nameless file in `dir` that has nothing before that.
+    pub fn region(dir: &Path, start: u64) -> Result<Self> {
+        let file = super::spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
+        let mut output = Self::new(file, dir, Target::Nameless, 0);
+        output.written = start;
+        Ok(output)
+    }
+
+    /// Overwrites bytes that were appended before.
+    pub fn overwrite(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.flush()?;
+        self.write(bytes, at)
+    }
+
+    /// What was appended from `start` on.
+    pub fn appended(&mut self, start: u64) -> Result<FileSource> {
+        self.flush()?;
+        let io = |e| Error::io("open", &self.path, e);
+        FileSource::new(self.file.try_clone().map_err(io)?, start).map_err(io)
+    }
+
+    /// The superblock comes last, and a stream has no way back: so the image is made elsewhere first.
+    fn create_stream(offset: u64) -> Result<Self> {
+        if std::io::stdout().is_terminal() {
+            let problem = "standard output is a terminal";
+            return Err(Error::Option { option: "image", problem });
+        }
+        let file = tempfile::tempfile().map_err(|e| Error::io_unnamed("create a temporary file", e))?;
+        Ok(Self::new(file, Path::new("standard output"), Target::Stream, offset))
+    }
+
+    /// Copies what the file has before the image.
+    fn keep_start(&self) -> Result<()> {
+        let Ok(old) = File::open(&self.path) else { return Ok(()) };
+        let mut to = &self.file;
+        std::io::copy(&mut old.take(self.offset), &mut to)
+            .map(drop)
+            .map_err(|e| Error::io("copy the start of", &self.path, e))
+    }
+
+    /// Files that must not become a part of the image: what is at its path now, and this file.
+    pub fn own_files(&self) -> Vec<(u32, u32, u64)> {
+        [std::fs::metadata(&self.path).ok(), self.file.metadata().ok()]
+            .into_iter()
+            .flatten()
+            .map(|meta| file_id(&meta))
+            .collect()
+    }
+
+    /// Bytes appended so far.
+    pub const fn position(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Appends `bytes`.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.buffer.len() + bytes.len() <= BUFFER {
+            self.buffer.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.flush()?;
+        if bytes.len() < BUFFER / 4 {
+            self.buffer.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.write(bytes, self.written)?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appends `len` bytes of `medium`, from `at` on. The kernel copies them where it can, which takes half the time of
+    /// reading and writing them.
+    pub fn copy(&mut self, medium: &Medium, at: u64, len: u64) -> Result<()> {
+        self.flush()?;
+        let started = Instant::now();
+        let mut done = 0;
+        while done < len {
+            let (mut from, mut to) = (at + done, self.offset + self.written);
+            let most = usize::try_from(len - done).unwrap_or(usize::MAX);
+            match copy_file_range(medium.file(), Some(&mut from), &self.file, Some(&mut to), most) {
+                Err(Errno::INTR) => {}
+                // Other file systems, block devices, old kernels, or the end of a file that was cut short: reading tells.
+                Ok(0) | Err(_) => break,
+                Ok(copied) => {
+                    done += copied as u64;
+                    self.written += copied as u64;
+                }
+            }
+        }
+        self.writing.set(self.writing.get() + started.elapsed());
+        let mut buffer = vec![0; (len - done).min(BUFFER as u64) as usize];
+        while done < len {
+            let piece = (len - done).min(BUFFER as u64) as usize;
+            medium.read(&mut buffer[..piece], at + done)?;
+            self.append(&buffer[..piece])?;
+            done += piece as u64;
+        }
+        Ok(())
+    }
+
+    /// Appends zeroes up to `position`.
+    pub fn pad_to(&mut self, position: u64) -> Result<()> {
+        const ZEROES: [u8; 4096] = [0; 4096];
+        while let Some(missing) = position.checked_sub(self.position()).filter(|n| *n > 0) {
+            self.append(&ZEROES[..missing.min(4096) as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Goes back to `position`; what was appended after it is gone.
+    pub fn rewind(&mut self, position: u64) -> Result<()> {
+        if let Some(kept) = position.checked_sub(self.written) {
+            // There are no more bytes in the buffer than memory has.
+            self.buffer.truncate(kept as usize);
+            return Ok(());
+        }
+        self.buffer.clear();
+        self.written = position;
+        if matches!(self.target, Target::Device) {
+            return Ok(());
+        }
+        self.file.set_len(self.offset + position).map_err(|e| Error::io("truncate", &self.path, e))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.write(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        let start = Instant::now();
+        let result = self.file.write_all_at(bytes, self.offset + at);
+        self.writing.set(self.writing.get() + start.elapsed());
+        result.map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    /// How long writing took so far.
+    pub const fn time_writing(&self) -> Duration {
+        self.writing.get()
+    }
+
+    /// Overwrites the image's start with `front`: after this it is whole.
+    pub fn write_front(&mut self, front: &[u8]) -> Result<()> {
+        self.flush()?;
+        self.write(front, 0)
+    }
+
+    /// The image as readers see it.
+    pub fn reader(&self) -> Result<FileSource> {
+        let io = |e| Error::io("open", &self.path, e);
+        FileSource::new(self.file.try_clone().map_err(io)?, self.offset).map_err(io)
+    }
+
+    /// Makes everything durable, and gives the image its name.
+    pub fn finish(mut self) -> Result<()> {
+        self.flush()?;
+        let io = |action, e| Error::io(action, &self.path, e);
+        if matches!(self.target, Target::Stream) {
+            self.file.rewind().map_err(|e| io("rewind", e))?;
+            std::io::copy(&mut self.file, &mut std::io::stdout().lock()).map_err(|e| io("write", e))?;
+            return std::io::stdout().flush().map_err(|e| io("write", e));
+        }
+        match self.target {
+            Target::Named(name) => name.give_to(&self.file),
+            Target::Device | Target::Nameless | Target::Stream => {
+                self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_a_name_before_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, b"old").unwrap();
+        let mut output = Output::create(&path, 0).unwrap();
+        output.append(&[7; 3 << 20]).unwrap();
+        drop(output);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let mut output = Output::create(&path, 0).unwrap();
+        output.pad_to(10_000).unwrap();
+        output.append(&[7; 3 << 20]).unwrap();
+        assert_eq!(output.position(), 10_000 + (3 << 20));
+        output.write_front(b"head").unwrap();
+        output.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!((bytes.len(), &bytes[..5]), (10_000 + (3 << 20), b"head\0".as_slice()));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn refuses_what_is_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(Output::create(dir.path(), 0), Err(Error::Option { .. })));
+        assert!(matches!(Output::create(&dir.path().join("no/image"), 0), Err(Error::Io { .. })));
+    }
+}

@@ -1,0 +1,595 @@
+//! Whole builds, read back with this crate's reader.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+
+mod inline;
+
+use super::content::Contents;
+use super::*;
+use ferofs_format::FileOffset;
+use rustix::fs::{Mode, OFlags};
+
+use ferofs_read::{ExtentData, FileSource, HotRange, Image, Location, Profile};
+
+struct Room {
+    dir: tempfile::TempDir,
+    options: Options,
+}
+
+impl Room {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        fs::create_dir(&source).unwrap();
+        let mut options = Options::new(source);
+        options.compression = Some(Compression::lz4(0).unwrap());
+        options.build_time = Some(2_000_000_000);
+        options.uuid = Some([7; 16]);
+        Self { dir, options }
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.options.source.join(name), content).unwrap();
+    }
+
+    fn build(&self) -> Summary {
+        build(&self.options, &self.image()).unwrap()
+    }
+
+    fn open(&self) -> Image {
+        Image::open(FileSource::open(self.image(), 0).unwrap()).unwrap()
+    }
+
+    fn read(&self, path: &str) -> Vec<u8> {
+        let image = self.open();
+        let inode = image.resolve(Path::new(path), false).unwrap();
+        let mut content = vec![0; inode.size() as usize];
+        let read = image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
+        assert_eq!(read, content.len());
+        content
+    }
+}
+
+/// Bytes that compress, somewhat.
+fn text(len: usize) -> Vec<u8> {
+    (0..len).map(|n| ((n / 7) as u32).wrapping_mul(2_654_435_761).to_be_bytes()[n % 3]).collect()
+}
+
+/// Bytes that do not.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252u64;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    })
+    .take(len)
+    .collect()
+}
+
+fn plant(room: &Room) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for size in [0, 1, 4000, 4095, 4096, 4097, 5000, 100_000, 4 << 20, (4 << 20) + 1, (9 << 20) + 77] {
+        files.push((format!("text{size}"), text(size)));
+        files.push((format!("noise{size}"), noise(size)));
+        files.push((format!("zero{size}"), vec![0; size]));
+    }
+    let mixed = [noise(5 << 20), text(1 << 20), noise(4097)].concat();
+    files.push(("mixed".into(), mixed));
+    for (name, content) in &files {
+        room.write(name, content);
+    }
+    files
+}
+
+#[test]
+fn content_comes_back_from_every_block_size_and_form() {
+    for (bits, compression) in
+        [(9, Some(Compression::lz4(0).unwrap())), (12, Some(Compression::lz4(0).unwrap())), (12, None)]
+    {
+        let mut room = Room::new();
+        room.options.block_size = BlockSize::from_bits(bits).unwrap();
+        room.options.compression = compression.clone();
+        let files = plant(&room);
+        room.build();
+        for (name, content) in &files {
+            assert!(&room.read(name) == content, "{name} with blocks of 2^{bits}, {compression:?}");
+        }
+    }
+}
+
+/// Every kind of compression, in turn.
+fn settings() -> Vec<Compression> {
+    let methods = [(Algorithm::Lz4, 0), (Algorithm::Zstd, 1), (Algorithm::Deflate, 1), (Algorithm::Lzma, 0)];
+    let mut settings = Vec::new();
+    for (n, (algorithm, level)) in methods.into_iter().enumerate() {
+        for index in [Index::Compact, Index::Full, Index::Extents] {
+            for (fragments, inline_tails) in [
+                (Fragments::None, false),
+                (Fragments::None, true),
+                (Fragments::Tails, false),
+                (Fragments::All, true),
+            ] {
+                settings.push(Compression {
+                    pcluster: [None, Some(16 << 10), Some(128 << 10), Some(256 << 10)]
+                        [(n + settings.len()) % 4],
+                    index,
+                    fragments,
+                    inline_tails,
+                    ..Compression::new(Params::new(algorithm, Some(level)).unwrap())
+                });
+            }
+        }
+    }
+    settings
+}
+
+#[test]
+fn content_comes_back_from_every_kind_of_compression() {
+    let mut room = Room::new();
+    let mut files: Vec<(String, Vec<u8>)> = [0, 1, 4000, 4096, 4097, 70_000, 1_000_000, (4 << 20) + 77]
+        .into_iter()
+        .flat_map(|size| [(format!("text{size}"), text(size)), (format!("noise{size}"), noise(size))])
+        .collect();
+    for n in 0..60 {
+        files.push((format!("small{n}"), text(n * 97)));
+    }
+    for (name, content) in &files {
+        room.write(name, content);
+    }
+    for setting in settings() {
+        room.options.compression = Some(setting.clone());
+        room.build();
+        let image = room.open();
+        for (name, content) in &files {
+            let inode = image.resolve(Path::new(name), false).unwrap();
+            let mut read = vec![0; inode.size() as usize];
+            image.read_at(&inode, FileOffset::new(0), &mut read).unwrap();
+            assert!(&read == content, "{name} with {setting:?}");
+        }
+    }
+}
+
+#[test]
+fn files_with_the_same_content_share_it() {
+    let mut room = Room::new();
+    for size in [100, 4096, 50_000, 300_000] {
+        for n in 0..5 {
+            room.write(&format!("text{size}-{n}"), text(size));
+            room.write(&format!("noise{size}-{n}"), noise(size));
+        }
+    }
+    let settings = std::iter::once(None).chain(settings().into_iter().step_by(5).map(Some));
+    for setting in settings {
+        room.options.compression = setting;
+        room.options.share = false;
+        let apart = room.build();
+        room.options.share = true;
+        let shared = room.build();
+        assert_eq!(apart.bytes_shared, 0);
+        assert_eq!(shared.bytes_shared, 4 * 2 * (100 + 4096 + 50_000 + 300_000));
+        assert!(shared.bytes_out < apart.bytes_out / 3, "{shared:?} {apart:?}");
+        assert_eq!(room.read("text300000-4"), text(300_000));
+        assert_eq!(room.read("noise4096-3"), noise(4096));
+        assert_eq!(room.read("text100-3"), text(100));
+    }
+}
+
+#[test]
+fn files_that_differ_at_the_end_share_what_is_before() {
+    let mut room = Room::new();
+    let ended = |end: u8| [noise(200_000), vec![end; 300]].concat();
+    for end in 0..5 {
+        room.write(&format!("file{end}"), ended(end));
+    }
+    for index in [Index::Compact, Index::Full, Index::Extents] {
+        for fragments in [Fragments::None, Fragments::Tails] {
+            let lz4 = Compression::lz4(0).unwrap();
+            let pcluster = Some(65536);
+            room.options.compression =
+                Some(Compression { pcluster, index, fragments, inline_tails: true, ..lz4 });
+            let built = room.build();
+            for end in 0..5 {
+                assert_eq!(room.read(&format!("file{end}")), ended(end));
+            }
+            let shares = fragments == Fragments::Tails;
+            assert_eq!(built.bytes_out < 400_000, shares, "{index:?} {fragments:?}: {built:?}");
+        }
+    }
+}
+
+/// Bytes that compress, no two stretches of which are the same.
+fn prose(len: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        format!("{} ", (state >> 20) * 7)
+    });
+    words.flat_map(String::into_bytes).take(len).collect()
+}
+
+#[test]
+fn large_twins_are_stored_once() {
+    let mut room = Room::new();
+    let book = prose(9 << 20, 1);
+    room.write("a", &book);
+    room.write("b", &book);
+    // The same size, and the same samples.
+    let mut other = book.clone();
+    other[1 << 20] ^= 1;
+    room.write("c", &other);
+    for compression in [
+        None,
+        Some(Compression::lz4(0).unwrap()),
+        Some(Compression { index: Index::Extents, dedupe: true, ..Compression::lz4(0).unwrap() }),
+    ] {
+        room.options.compression = compression.clone();
+        room.options.share = false;
+        let alone = room.build();
+        room.options.share = true;
+        let images = [1, 4].map(|workers| {
+            room.options.workers = NonZeroUsize::new(workers);
+            let shared = room.build();
+            let saved = alone.bytes_out - shared.bytes_out;
+            if compression.as_ref().is_none_or(|compression| !compression.dedupe) {
+                assert_eq!(shared.bytes_shared, 9 << 20);
+                assert!(saved * 3 > alone.bytes_out * 9 / 10, "{saved} of {alone:?}");
+            }
+            fs::read(room.image()).unwrap()
+        });
+        assert!(images[0] == images[1]);
+        let image = room.open();
+        for (path, content) in [("a", &book), ("b", &book), ("c", &other)] {
+            let inode = image.resolve(path.as_ref(), false).unwrap();
+            let mut bytes = vec![0; content.len()];
+            image.read_at(&inode, FileOffset::new(0), &mut bytes).unwrap();
+            assert!(bytes == **content, "{path}");
+        }
+    }
+}
+
+#[test]
+fn content_is_laid_out_as_it_is_read() {
+    let mut room = Room::new();
+    fs::create_dir_all(room.options.source.join("b/d")).unwrap();
+    let files = ["a", "b/c", "b/d/x", "b/e", "z"];
+    for (seed, name) in (1..).zip(files) {
+        room.write(name, prose(30_000, seed));
+    }
+    let order = |room: &Room| {
+        room.build();
+        let image = room.open();
+        let start = |name: &&str| {
+            let inode = image.resolve(name.as_ref(), false).unwrap();
+            match image.extents(&inode, FileOffset::new(0)).unwrap().next().unwrap().unwrap().data {
+                ExtentData::Encoded { at: Location::Device(_, pos), .. } => (pos, true),
+                ExtentData::Stored { at: Location::Device(_, pos) } => (pos, false),
+                other => panic!("{name}: {other:?}"),
+            }
+        };
+        let mut names = files.to_vec();
+        names.sort_by_key(start);
+        (names, files.into_iter().filter(|name| !start(name).1).collect::<Vec<_>>())
+    };
+    assert_eq!(order(&room), (files.to_vec(), vec![]));
+    let range = |reads, path: &str| HotRange { reads, start: 0, len: 65_536, path: path.into() };
+    let ranges = vec![range(7, "/z"), range(2, "/b/d/x"), range(1, "/gone")];
+    room.options.hot = Some(Hot { profile: Profile { ranges }, stored: 30_000 });
+    assert_eq!(order(&room), (vec!["b/d/x", "z", "a", "b/c", "b/e"], vec!["z"]));
+    room.options.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
+    assert_eq!(order(&room).0[..2], ["b/d/x", "z"]);
+}
+
+#[test]
+fn near_fragments_of_a_name_stand_together() {
+    let fragments =
+        Compression { fragments: Fragments::Tails, pcluster: Some(64 << 10), ..Compression::lz4(3).unwrap() };
+    // In three languages the messages of six programs, which are more than LZ4 looks back over; then something else.
+    let built = |path: fn(u32, u32) -> String, between: u32| {
+        let mut room = Room::new();
+        room.options.compression = Some(fragments.clone());
+        for language in 0..3 {
+            fs::create_dir(room.options.source.join(language.to_string())).unwrap();
+            for program in 0..6 {
+                let own = prose(1000, 100 * language + program);
+                room.write(&path(language, program), [prose(30_000, program), own].concat());
+            }
+            for number in 0..between {
+                room.write(&format!("{language}/z{language}{number}"), prose(60_000, 1000 + number));
+            }
+        }
+        room.build().bytes_out
+    };
+    let together = built(|language, program| format!("{language}/{program}"), 0);
+    let other_names = built(|language, program| format!("{language}/{language}{program}"), 0);
+    assert!(together * 2 < other_names, "{together} and {other_names}");
+    let apart = built(|language, program| format!("{language}/{program}"), 150);
+    let other_names = built(|language, program| format!("{language}/{language}{program}"), 150);
+    assert_eq!(apart, other_names);
+}
+
+#[test]
+fn what_is_there_already_is_not_stored_again() {
+    let mut room = Room::new();
+    let book = prose(3 << 20, 1);
+    // Works that are near each other see less: let something stand between.
+    for n in 0..40 {
+        room.write(&format!("b{n:02}"), prose(1_100_000 + n, n as u32 + 2));
+    }
+    room.write("a", &book);
+    let edited = [&book[..1_000_000], b"here", &book[1_000_000..2_000_000], &book[2_000_100..]].concat();
+    let moved = [prose(333, 77), book[5000..].to_vec()].concat();
+    room.write("y", &edited);
+    room.write("z", &moved);
+    let small = prose(100_000, 90);
+    for n in 0..3 {
+        room.write(&format!("near{n}"), [small.as_slice(), &prose(9000 + n, n as u32 + 95)].concat());
+    }
+    for index in [Index::Compact, Index::Extents] {
+        for pcluster in [4096, 64 << 10] {
+            let mut setting = Compression { index, pcluster: Some(pcluster), ..Compression::lz4(0).unwrap() };
+            room.options.compression = Some(setting.clone());
+            room.options.workers = None;
+            let plain = room.build();
+            setting.dedupe = true;
+            room.options.compression = Some(setting);
+            let mut images = [1, 5].map(|workers| {
+                room.options.workers = NonZeroUsize::new(workers);
+                let deduplicated = room.build();
+                let saved = plain.bytes_out - deduplicated.bytes_out;
+                assert!(deduplicated.bytes_shared > 5 << 20, "{deduplicated:?}");
+                assert!(saved > 2 << 20, "{saved} of {plain:?}");
+                fs::read(room.image()).unwrap()
+            });
+            images.sort_unstable_by_key(Vec::len);
+            assert!(images[0] == images[1]);
+            assert!(room.read("y") == edited && room.read("z") == moved && room.read("a") == book);
+            assert!(room.read("near2").starts_with(&small));
+        }
+    }
+}
+
+#[test]
+fn workers_leave_no_trace() {
+    let mut room = Room::new();
+    plant(&room);
+    let setting =
+        Compression { fragments: Fragments::Tails, pcluster: Some(64 << 10), ..Compression::lz4(0).unwrap() };
+    room.options.compression = Some(setting);
+    for n in 0..500 {
+        fs::create_dir_all(room.options.source.join(format!("d{}", n % 50))).unwrap();
+        room.write(&format!("d{}/f{n}", n % 50), text(n * 31));
+    }
+    let mut images = [1, 2, 5].map(|workers| {
+        room.options.workers = NonZeroUsize::new(workers);
+        room.build();
+        fs::read(room.image()).unwrap()
+    });
+    images.sort_unstable_by_key(Vec::len);
+    assert!(images[0] == images[1] && images[1] == images[2]);
+}
+
+#[test]
+fn links_are_counted_within_the_tree() {
+    let room = Room::new();
+    room.write("a", b"content");
+    let at = |name: &str| room.options.source.join(name);
+    fs::create_dir(at("d")).unwrap();
+    fs::hard_link(at("a"), at("d/b")).unwrap();
+    fs::hard_link(at("a"), room.dir.path().join("outside")).unwrap();
+    symlink("d/b", at("link")).unwrap();
+    let summary = room.build();
+    assert_eq!((summary.inodes, summary.files, summary.directories), (4, 1, 2));
+    let image = room.open();
+    let nid = |path: &str| image.resolve(Path::new(path), false).unwrap().nid();
+    assert_eq!(nid("a"), nid("d/b"));
+    assert_eq!(image.resolve(Path::new("a"), false).unwrap().on_disk().nlink, 2);
+    assert_eq!(room.read("link"), b"d/b");
+}
+
+#[test]
+fn odd_names_and_large_directories() {
+    let room = Room::new();
+    let mut names: Vec<Vec<u8>> = (0..3000).map(|n| format!("{n:0250}").into_bytes()).collect();
+    names.extend([b"-".to_vec(), b"!".to_vec(), b"...".to_vec(), b"\xff\xfe\n".to_vec(), vec![b'x'; 255]]);
+    for name in &names {
+        fs::write(room.options.source.join(open::as_path(name)), name).unwrap();
+    }
+    room.build();
+    let image = room.open();
+    for name in &names {
+        let inode = image.resolve(open::as_path(name), false).unwrap();
+        let mut content = vec![0; name.len()];
+        image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
+        assert_eq!(content, *name);
+    }
+}
+
+#[test]
+fn holes_take_no_room() {
+    let mut room = Room::new();
+    let sparse = fs::File::create(room.options.source.join("sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    sparse.write_all_at(b"data", 1 << 39).unwrap();
+    fs::File::create(room.options.source.join("empty")).unwrap().set_len(1 << 30).unwrap();
+    for compression in [None, Some(Compression::lz4(0).unwrap())] {
+        room.options.compression = compression;
+        let summary = room.build();
+        assert!(summary.bytes_out < 64 << 20, "{summary:?}");
+        let image = room.open();
+        let inode = image.resolve(Path::new("sparse"), false).unwrap();
+        let mut bytes = [1; 8];
+        image.read_at(&inode, FileOffset::new((1 << 39) - 2), &mut bytes).unwrap();
+        assert_eq!(&bytes, b"\0\0data\0\0");
+    }
+}
+
+#[test]
+fn deep_trees_need_neither_stack_nor_long_paths() {
+    let room = Room::new();
+    let name = "n".repeat(200);
+    let contents = Contents::directory(&room.options.source).unwrap();
+    let mut at = contents.root().unwrap().try_clone().unwrap();
+    for _ in 0..100 {
+        rustix::fs::mkdirat(&at, &*name, Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, &*name, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
+    }
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    let file = rustix::fs::openat(&at, "bottom", flags, Mode::RUSR | Mode::WUSR).unwrap();
+    fs::File::from(file).write_all(&text(10_000)).unwrap();
+    let summary = room.build();
+    assert_eq!((summary.directories, summary.files), (101, 1));
+    let path = format!("{}bottom", format!("{name}/").repeat(100));
+    assert!(room.read(&path) == text(10_000));
+}
+
+#[test]
+fn failure_leaves_nothing() {
+    let room = Room::new();
+    room.options.cancel.store(true, Ordering::Relaxed);
+    room.write("a", text(100_000));
+    assert!(matches!(build(&room.options, &room.image()), Err(Error::Interrupted)));
+    room.options.cancel.store(false, Ordering::Relaxed);
+    let mut missing = room.options.clone();
+    missing.source.push("missing");
+    assert!(matches!(build(&missing, &room.image()), Err(Error::Io { .. })));
+    let mut labelled = room.options.clone();
+    labelled.label = vec![b'x'; 17];
+    assert!(matches!(build(&labelled, &room.image()), Err(Error::Option { option: "label", .. })));
+    let names: Vec<_> = fs::read_dir(room.dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["source"]);
+}
+
+#[test]
+fn a_source_that_changes_is_named() {
+    let room = Room::new();
+    room.write("changing", text(9 << 20));
+    let path = room.options.source.join("changing");
+    let contents = Contents::directory(&room.options.source).unwrap();
+    let tree = walk::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
+    fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+    let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
+    let heads =
+        Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap(), &room.options.inodes, &contents)
+            .unwrap();
+    let twins = Twins::none(&tree);
+    let order = Order::new(&tree, room.options.compression.as_ref(), room.options.block_size, None);
+    let shop = Shop {
+        tree: &tree,
+        order: &order,
+        heads: &heads,
+        twins: &twins,
+        base: None,
+        known: None,
+        compression: room.options.compression.as_ref(),
+        contents: &contents,
+        timings: &room.options.progress.timings,
+        block: room.options.block_size,
+        skip_unreadable: false,
+    };
+    let mut output = Output::create(&room.image(), 0).unwrap();
+    let mut spill = Spill::new(room.dir.path());
+    let result = data::run(&room.options, shop, &mut output, &mut spill, &mut Vec::new());
+    assert!(matches!(result, Err(Error::SourceChanged(changed)) if changed == path));
+}
+
+#[test]
+fn the_image_is_no_part_of_itself() {
+    let room = Room::new();
+    room.write("a", b"a");
+    let image = room.options.source.join("image");
+    fs::write(&image, b"an older one").unwrap();
+    assert_eq!(build(&room.options, &image).unwrap().inodes, 2);
+}
+
+#[test]
+fn excludes_leave_out_all_below() {
+    let mut room = Room::new();
+    fs::create_dir_all(room.options.source.join("cache/deep")).unwrap();
+    room.write("cache/deep/file", b"x");
+    room.write("a.o", b"x");
+    room.write("a.c", b"x");
+    room.options.excludes =
+        vec![Exclude::Path("cache".into()), Exclude::Regex(regex::bytes::Regex::new(r"\.o$").unwrap())];
+    let summary = room.build();
+    assert_eq!((summary.directories, summary.files), (1, 1));
+    assert_eq!(room.read("a.c"), b"x");
+}
+
+#[test]
+fn owners_times_and_modes_follow_the_options() {
+    let mut room = Room::new();
+    room.write("a", b"a");
+    let path = room.options.source.join("a");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4751)).unwrap();
+    let uid = fs::metadata(&path).unwrap().uid();
+    room.options.uid_offset = 100_000;
+    room.options.force_gid = Some(5);
+    room.options.all_time = Some(Timestamp { secs: -5, nanos: 42 });
+    room.build();
+    let image = room.open();
+    let inode = image.resolve(Path::new("a"), false).unwrap();
+    let inode = inode.on_disk();
+    assert_eq!((inode.uid, inode.gid, inode.permissions), (uid + 100_000, 5, 0o4751));
+    assert_eq!(inode.mtime, Timestamp { secs: -5, nanos: 42 });
+}
+
+#[test]
+fn verifying_finds_what_differs() {
+    let mut room = Room::new();
+    room.options.verify = true;
+    room.write("compressed", text(6 << 20));
+    room.write("stored", noise(6 << 20));
+    room.write("small", b"behind its inode");
+    let at = |name: &str| room.options.source.join(name);
+    fs::create_dir(at("d")).unwrap();
+    fs::hard_link(at("small"), at("d/link")).unwrap();
+    symlink("target", at("symlink")).unwrap();
+    room.build();
+    let whole = fs::read(room.image()).unwrap();
+
+    let contents = Contents::directory(&room.options.source).unwrap();
+    let tree = walk::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
+    let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
+    let superblock = Superblock::parse(&whole[1024..]).unwrap();
+    let heads = Heads::new(&tree, &xattrs, &superblock, &room.options.inodes, &contents).unwrap();
+    let stored = vec![Content::None; tree.nodes.len()];
+    let verify = |bytes: &[u8]| {
+        fs::write(room.image(), bytes).unwrap();
+        let (options, superblock, stored) = (&room.options, &superblock, &stored[..]);
+        let (tree, heads, xattrs, contents) = (&tree, &heads, &xattrs, &contents);
+        Verifier { options, tree, heads, xattrs, contents, stored, superblock }
+            .run(Box::new(ferofs_read::FileSource::open(room.image(), 0).unwrap()), Vec::new())
+    };
+    verify(&whole).unwrap();
+    let find = |wanted: &[u8]| whole.windows(wanted.len()).position(|bytes| bytes == wanted).unwrap();
+    let image = room.open();
+    let place = |name: &str| {
+        let nid = image.resolve(Path::new(name), false).unwrap().nid();
+        ((superblock.meta.get() << 12) + nid.get() * 32) as usize
+    };
+    for (place, file, what) in [
+        (find(b"behind its inode"), "small", "content"),
+        (find(&noise(6 << 20)[5 << 20..][..64]), "stored", "content"),
+        (place("small") + 5, "small", "mode"),
+        (place("small") + 8, "small", "size"),
+        (find(b"symlink"), "symlink", "name"),
+        (find(b"target"), "symlink", "target"),
+    ] {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 1;
+        match verify(&damaged) {
+            Err(Error::NotTheSource { path, what: found }) => {
+                assert_eq!((path, found), (room.options.source.join(file), what));
+            }
+            other => panic!("{file} {what}: {other:?}"),
+        }
+    }
+}

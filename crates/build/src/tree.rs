@@ -1,0 +1,161 @@
+//! The tree to be built: inodes without places, numbered breadth-first, and the names that lead to them.
+//!
+//! [`Node`] 0 is the root. The order of nodes is the order in which their data and their inodes are laid out.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use ferofs_format::inode::{FileType, Rdev, Timestamp};
+
+use super::content::Origin;
+use super::xattr::{SetId, XattrTable};
+
+/// A node's number: its place in [`Tree::nodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    pub const ROOT: Self = Self(0);
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a node is, and what only that kind has.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A regular file.
+    Regular {
+        /// The source has holes.
+        sparse: bool,
+    },
+    /// A directory: an index into [`Tree::dirs`].
+    Directory(u32),
+    /// A symbolic link: its target's bytes.
+    Symlink(Text),
+    /// A character or block device.
+    Device(FileType, Rdev),
+    /// A fifo.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl Kind {
+    pub const fn file_type(self) -> FileType {
+        match self {
+            Self::Regular { .. } => FileType::Regular,
+            Self::Directory(_) => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::Device(kind, _) => kind,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
+        }
+    }
+}
+
+/// Bytes in the tree's arena.
+#[derive(Clone, Copy, Debug)]
+pub struct Text {
+    at: u64,
+    len: u32,
+}
+
+/// An inode in the making.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub kind: Kind,
+    /// The low 12 bits of the mode.
+    pub permissions: u16,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u32,
+    pub mtime: Timestamp,
+    pub xattrs: SetId,
+    /// Bytes of content of a regular file.
+    pub size: u64,
+    /// Where that content is.
+    pub origin: Origin,
+    /// The directory of its first name, and that name.
+    pub parent: NodeId,
+    pub name: Text,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub name: Text,
+    pub node: NodeId,
+}
+
+/// A directory's names, sorted by bytes, without `.` and `..`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dir {
+    pub first: usize,
+    pub count: usize,
+}
+
+/// The tree.
+#[derive(Debug, Default)]
+pub struct Tree {
+    pub nodes: Vec<Node>,
+    pub dirs: Vec<Dir>,
+    pub entries: Vec<Entry>,
+    pub xattrs: XattrTable,
+    arena: Vec<u8>,
+}
+
+impl Tree {
+    /// Keeps `bytes`.
+    pub fn intern(&mut self, bytes: &[u8]) -> Text {
+        let at = self.arena.len() as u64;
+        self.arena.extend_from_slice(bytes);
+        Text { at, len: u32::try_from(bytes.len()).unwrap_or(u32::MAX) }
+    }
+
+    /// The bytes behind `text`.
+    pub fn text(&self, text: Text) -> &[u8] {
+        let at = text.at as usize;
+        self.arena.get(at..at + text.len as usize).unwrap_or_default()
+    }
+
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// Every node's number, in order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+        // Nodes are only added with a number that fits.
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    pub fn entries_of(&self, dir: u32) -> &[Entry] {
+        let Dir { first, count } = self.dirs[dir as usize];
+        &self.entries[first..first + count]
+    }
+
+    /// The path of `id` below the source, as bytes; empty for the root.
+    pub fn path_bytes(&self, id: NodeId) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut at = id;
+        while at != NodeId::ROOT {
+            let node = self.node(at);
+            names.push(self.text(node.name));
+            at = node.parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// The path of `id` in the image, for messages.
+    pub fn display_path(&self, id: NodeId) -> String {
+        format!("/{}", String::from_utf8_lossy(&self.path_bytes(id)))
+    }
+
+    /// The path of `id` below the source.
+    pub fn path(&self, id: NodeId) -> PathBuf {
+        PathBuf::from(OsStr::from_bytes(&self.path_bytes(id)))
+    }
+}

@@ -1,0 +1,172 @@
+//! The image as a reader sees it, compared with the source, before it gets its name.
+//!
+//! One thread follows the names, and so finds out which inode each node became; then all compare inodes,
+//! attributes and content. What is compared is what was written, in the page cache or not: a medium that
+//! forgets is not found out.
+
+use ferofs_format::superblock::Superblock;
+use ferofs_format::{FileOffset, Nid};
+
+use super::Options;
+use super::content::{Contents, Reader};
+use super::data::Content;
+use super::heads::{self, Heads};
+use super::tree::{Kind, NodeId, Tree};
+use super::xattr::XattrPlan;
+use crate::{Error, Result};
+use ferofs_read::{FileSource, Image, OpenOptions, Source};
+
+/// Bytes that are compared at once, and cut from larger files as tasks of their own.
+const PIECE: u64 = 4 << 20;
+/// Tasks that a thread takes at once.
+const STRIDE: usize = 64;
+
+/// What the image must agree with.
+pub struct Verifier<'a> {
+    pub options: &'a Options,
+    pub tree: &'a Tree,
+    pub heads: &'a Heads,
+    pub xattrs: &'a XattrPlan,
+    pub contents: &'a Contents,
+    /// What became of each node.
+    pub stored: &'a [Content],
+    pub superblock: &'a Superblock,
+}
+
+/// A node, or a part of its content.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    node: NodeId,
+    offset: u64,
+}
+
+impl Verifier<'_> {
+    /// Compares the image in `source` and on the extra `devices`.
+    pub fn run(&self, source: Box<dyn Source>, devices: Vec<FileSource>) -> Result<()> {
+        let devices = devices.into_iter().map(|device| Box::new(device) as Box<dyn Source>).collect();
+        let image = Image::open_with(source, devices, &OpenOptions::default())?;
+        let nids = self.names(&image)?;
+        let mut tasks = Vec::with_capacity(nids.len());
+        for node in self.tree.ids().filter(|node| nids[node.index()].is_some()) {
+            let size = self.tree.node(node).size.max(1);
+            tasks.extend((0..size.div_ceil(PIECE)).map(|part| Task { node, offset: part * PIECE }));
+        }
+        let context =
+            || Hands { reader: Reader::new(self.contents, self.tree), ours: Vec::new(), theirs: Vec::new() };
+        let some = tasks.chunks(STRIDE).collect::<Vec<_>>();
+        let compare = |hands: &mut Hands<'_>, number: usize| {
+            some[number].iter().try_for_each(|task| {
+                // Those without a number were left out above.
+                let nid = nids[task.node.index()].unwrap_or_default();
+                self.compare(&image, *task, nid, hands)
+            })
+        };
+        self.options.parallel(some.len(), context, compare).map(drop)
+    }
+
+    fn differs(&self, node: NodeId, what: &'static str) -> Error {
+        Error::NotTheSource { path: self.contents.path(self.tree, node), what }
+    }
+
+    fn is_skipped(&self, node: NodeId) -> bool {
+        matches!(self.stored[node.index()], Content::Skipped)
+    }
+
+    /// The inode of each node, by its names; none of what was left out.
+    fn names(&self, image: &Image) -> Result<Vec<Option<Nid>>> {
+        let mut nids = vec![None; self.tree.nodes.len()];
+        nids[NodeId::ROOT.index()] = Some(image.root()?.nid());
+        // A directory's node comes after its parent's.
+        for node in self.tree.ids() {
+            self.options.check_cancelled()?;
+            let (Kind::Directory(dir), Some(nid)) = (self.tree.node(node).kind, nids[node.index()]) else {
+                continue;
+            };
+            let expected = self.tree.entries_of(dir).iter().filter(|entry| !self.is_skipped(entry.node));
+            let inode = image.inode(nid)?;
+            let mut found = image.read_dir(&inode)?;
+            let mut next = || loop {
+                match found.next() {
+                    Some(Ok(entry)) if entry.name == b"." || entry.name == b".." => {}
+                    other => return other.transpose(),
+                }
+            };
+            for entry in expected {
+                let same = next()?.filter(|found| {
+                    found.name == self.tree.text(entry.name)
+                        && found.file_type == Some(self.tree.node(entry.node).kind.file_type())
+                });
+                let nid = same.ok_or_else(|| self.differs(entry.node, "name"))?.nid;
+                let known = nids[entry.node.index()].get_or_insert(nid);
+                if *known != nid {
+                    return Err(self.differs(entry.node, "hard link"));
+                }
+            }
+            if next()?.is_some() {
+                return Err(self.differs(node, "number of names"));
+            }
+        }
+        Ok(nids)
+    }
+
+    fn compare(&self, image: &Image, task: Task, nid: Nid, hands: &mut Hands<'_>) -> Result<()> {
+        let Task { node, offset } = task;
+        let inode = image.inode(nid)?;
+        let kind = self.tree.node(node).kind;
+        if offset == 0 {
+            let found = inode.on_disk();
+            let expected =
+                heads::inode(self.tree, self.xattrs, self.superblock, node, self.heads.version(node))?;
+            let device = matches!(kind, Kind::Device(..)) && found.place != expected.place;
+            for (differs, what) in [
+                (found.file_type != expected.file_type || device, "type"),
+                (found.permissions != expected.permissions, "mode"),
+                ((found.uid, found.gid) != (expected.uid, expected.gid), "owner"),
+                (found.nlink != expected.nlink, "number of links"),
+                (found.mtime != expected.mtime, "time"),
+                (found.size != expected.size && !matches!(kind, Kind::Directory(_)), "size"),
+                (self.attributes(image, &inode)? != self.expected_attributes(node), "attributes"),
+            ] {
+                if differs {
+                    return Err(self.differs(node, what));
+                }
+            }
+        }
+        match kind {
+            Kind::Symlink(target) if image.read_link(&inode)? != self.tree.text(target) => {
+                Err(self.differs(node, "target"))
+            }
+            Kind::Regular { .. } => {
+                let len = (self.tree.node(node).size - offset).min(PIECE) as usize;
+                hands.ours.resize(len, 0);
+                hands.theirs.resize(len, 0);
+                hands.reader.read(node, offset, &mut hands.theirs)?;
+                let read = image.read_at(&inode, FileOffset::new(offset), &mut hands.ours)?;
+                let same = read == len && hands.ours == hands.theirs;
+                if same { Ok(()) } else { Err(self.differs(node, "content")) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn attributes(&self, image: &Image, inode: &ferofs_read::Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut found: Vec<_> =
+            image.xattrs(inode)?.into_iter().map(|attribute| (attribute.name, attribute.value)).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn expected_attributes(&self, node: NodeId) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let set = self.tree.node(node).xattrs;
+        let mut expected = self.tree.xattrs.attributes(set, &self.options.xattrs.table());
+        expected.sort_unstable();
+        expected
+    }
+}
+
+/// A thread's buffers.
+struct Hands<'a> {
+    reader: Reader<'a>,
+    ours: Vec<u8>,
+    theirs: Vec<u8>,
+}

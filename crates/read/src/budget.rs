@@ -1,0 +1,224 @@
+//! Limits on the work that one image may cause, which follow from the bytes that it has.
+//!
+//! An image of a few kilobytes can describe exabytes: by holes, by blocks that are referred to again and again, by inodes
+//! in a metabox that is a hole. Whoever reads it charges its work here, before or after doing it; past the limit, or once
+//! the operation was cancelled, [`Budget::charge`] fails, and so ends every loop.
+//!
+//! A command has one budget for all of its reads. A server has no such total, but a [request](Budget::request) at a time
+//! with a bound of its own.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+
+/// Work without regard to the image's size, in units of about 100 ns: three seconds. No sound image of less than a
+/// megabyte needs a tenth of it.
+const BASE_WORK: u64 = 32 << 20;
+/// Work for each byte of the image. A sound image needs about 3 for an index of 2-byte records, its densest structure,
+/// and less for all else.
+const WORK_PER_BYTE: u64 = 8;
+/// Names that a command may meet without regard to the image's size. Commands keep up to 120 bytes for each.
+const BASE_NAMES: u64 = 512 << 10;
+/// One more name for so many bytes. A name and its inode take 44 bytes or more, and seldom less than 3 where both are
+/// compressed.
+const BYTES_PER_NAME: u64 = 2;
+/// Work that a thread takes from the budget at once, so that threads do not wait for each other's counts. Also how often
+/// cancelling is looked for: every 0.5 ms.
+const BATCH: u64 = 4096;
+/// Work of one request of a server: about half a second. The largest requests of sound images, 2 MiB of pclusters of
+/// 512 bytes, need some 20,000.
+const REQUEST: u64 = 4 << 20;
+
+/// Decoded or copied bytes for each unit of work: 100 ns for 64 bytes is what reading and decoding them take on a slow
+/// machine. An image of n bytes may so be decoded to 2 GiB and 512 n bytes.
+const BYTES_PER_WORK: u64 = 64;
+
+thread_local! {
+    /// What this thread has taken from a budget and not used yet.
+    static CREDIT: Cell<u64> = const { Cell::new(0) };
+    /// Whether this thread is within a request, whose credit is all that it gets.
+    static IN_REQUEST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a limit is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limited {
+    /// Reads of metadata, decoding and copying.
+    Work,
+    /// Names in directories, and other things that are kept in memory while a command runs.
+    Names,
+    /// The work of one request.
+    Request,
+}
+
+impl std::fmt::Display for Limited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Work => "the image asks for more work than its size explains",
+            Self::Names => "the image has more directory entries than its size explains",
+            Self::Request => "the image makes one request too costly",
+        })
+    }
+}
+
+/// The budget of one open image.
+#[derive(Debug)]
+pub struct Budget {
+    work: AtomicU64,
+    work_limit: u64,
+    names: AtomicU64,
+    names_limit: u64,
+    /// Looked at now and then: one of them set, all work ends. The first is of whoever opened the image, the other of
+    /// the operation that goes on.
+    cancel_image: Option<Arc<AtomicBool>>,
+    cancel: Mutex<Option<Arc<AtomicBool>>>,
+}
+
+impl Budget {
+    /// `factor` times what an image of so many bytes may need; no limit without a factor.
+    pub(super) fn new(bytes: u64, factor: Option<u32>, cancel: Option<Arc<AtomicBool>>) -> Self {
+        let times = |amount: u64| factor.map_or(u64::MAX, |factor| amount.saturating_mul(factor.into()));
+        Self {
+            work: AtomicU64::new(0),
+            work_limit: times(BASE_WORK.saturating_add(bytes.saturating_mul(WORK_PER_BYTE))),
+            names: AtomicU64::new(0),
+            names_limit: times(BASE_NAMES.saturating_add(bytes / BYTES_PER_NAME)),
+            cancel_image: cancel,
+            cancel: Mutex::default(),
+        }
+    }
+
+    /// From now on, all work ends once `cancel` is set.
+    pub fn cancel_with(&self, cancel: &Arc<AtomicBool>) {
+        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(cancel));
+    }
+
+    /// Counts so much work.
+    ///
+    /// # Errors
+    /// [`Error::Limit`], [`Error::Interrupted`].
+    pub fn charge(&self, work: u64) -> Result<()> {
+        match CREDIT.get().checked_sub(work) {
+            Some(rest) => {
+                CREDIT.set(rest);
+                Ok(())
+            }
+            None => self.take(work),
+        }
+    }
+
+    /// Counts the work of copying so many bytes.
+    ///
+    /// # Errors
+    /// As [`Self::charge`].
+    pub fn charge_bytes(&self, bytes: u64) -> Result<()> {
+        self.charge(bytes / BYTES_PER_WORK + 1)
+    }
+
+    /// Counts so many names, or other things that are kept for as long as a command runs.
+    ///
+    /// # Errors
+    /// [`Error::Limit`].
+    pub fn charge_names(&self, names: u64) -> Result<()> {
+        if self.names_limit == u64::MAX {
+            return Ok(());
+        }
+        match self.names.fetch_add(names, Ordering::Relaxed).saturating_add(names) <= self.names_limit {
+            true => Ok(()),
+            false => Err(Error::Limit { what: Limited::Names, limit: self.names_limit }),
+        }
+    }
+
+    #[cold]
+    fn take(&self, work: u64) -> Result<()> {
+        if IN_REQUEST.get() {
+            CREDIT.set(0);
+            return Err(Error::Limit { what: Limited::Request, limit: REQUEST });
+        }
+        let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.cancel_image.iter().chain(&*cancel).any(|cancel| cancel.load(Ordering::Relaxed)) {
+            return Err(Error::Interrupted);
+        }
+        drop(cancel);
+        let wanted = work.saturating_sub(CREDIT.get()).saturating_add(BATCH);
+        let before = self.work.fetch_add(wanted, Ordering::Relaxed);
+        if self.work_limit != u64::MAX && before.saturating_add(wanted) > self.work_limit {
+            // So that others, who ask later, fail too, and the sum never overflows.
+            self.work.store(self.work_limit, Ordering::Relaxed);
+            return Err(Error::Limit { what: Limited::Work, limit: self.work_limit });
+        }
+        CREDIT.set(BATCH);
+        Ok(())
+    }
+
+    /// Runs one request of a server, which has a bound of its own.
+    pub(super) fn request<T>(request: impl FnOnce() -> T) -> T {
+        /// Also when a request panics, the next one gets its credit.
+        struct Restore(u64, bool);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                CREDIT.set(self.0);
+                IN_REQUEST.set(self.1);
+            }
+        }
+        let restore = Restore(CREDIT.replace(REQUEST), IN_REQUEST.replace(true));
+        let result = request();
+        drop(restore);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(budget: &Budget) -> (u64, Error) {
+        let mut work = 0;
+        loop {
+            match budget.charge(100) {
+                Ok(()) => work += 100,
+                Err(error) => return (work, error),
+            }
+        }
+    }
+
+    #[test]
+    fn work_ends_where_the_size_says() {
+        let budget = Budget::new(1000, Some(1), None);
+        let (work, error) = ends(&budget);
+        assert!(matches!(error, Error::Limit { what: Limited::Work, .. }), "{error}");
+        assert!(work > BASE_WORK && work <= BASE_WORK + 1000 * WORK_PER_BYTE + BATCH, "{work}");
+        assert!(budget.charge(BATCH).is_err(), "it stays at its end");
+    }
+
+    #[test]
+    fn cancelling_ends_unlimited_work() {
+        let budget = Budget::new(0, None, None);
+        budget.charge(BASE_WORK * 4).unwrap();
+        let cancel = Arc::new(AtomicBool::new(true));
+        budget.cancel_with(&cancel);
+        let (work, error) = ends(&budget);
+        assert!(matches!(error, Error::Interrupted) && work <= 2 * BATCH, "{work}: {error}");
+        let budget = Budget::new(0, None, Some(cancel));
+        let (work, error) = ends(&budget);
+        assert!(matches!(error, Error::Interrupted) && work <= 2 * BATCH, "{work}: {error}");
+    }
+
+    #[test]
+    fn a_request_has_a_bound_of_its_own() {
+        let budget = Budget::new(0, None, None);
+        let (work, error) = Budget::request(|| ends(&budget));
+        assert!(matches!(error, Error::Limit { what: Limited::Request, .. }), "{error}");
+        assert!(work <= REQUEST && work > REQUEST - 200);
+        Budget::request(|| budget.charge(REQUEST)).unwrap();
+    }
+
+    #[test]
+    fn names_are_counted() {
+        let budget = Budget::new(100, Some(2), None);
+        budget.charge_names(2 * (BASE_NAMES + 50)).unwrap();
+        assert!(matches!(budget.charge_names(1), Err(Error::Limit { what: Limited::Names, .. })));
+    }
+}

@@ -1,0 +1,51 @@
+//! Claims: the bytes of a device that an extent takes.
+//!
+//! `check` looks for claims that contradict each other, `inspect` draws them.
+
+use ferofs_format::{Algorithm, BytePos, DeviceId, Fault, Structure};
+
+use crate::error::{Corruption, Result};
+use crate::{Extent, ExtentData, Image, Location};
+
+/// Bytes of a device, not of the unified address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The device.
+    pub device: DeviceId,
+    /// The first byte on it.
+    pub start: BytePos,
+    /// The number of bytes.
+    pub len: u64,
+    /// `None` for bytes that are stored as they are.
+    pub algorithm: Option<Algorithm>,
+}
+
+impl Claim {
+    /// What `extent` claims: nothing if it is a hole, a fragment, or inline.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] for bytes that no device has.
+    pub fn of(image: &Image, extent: &Extent) -> Result<Option<Self>> {
+        let (at, len, algorithm) = match extent.data {
+            ExtentData::Stored { at } => (at, extent.len, None),
+            ExtentData::Interlaced { at } => (at, image.superblock().block_size.bytes64(), None),
+            ExtentData::Encoded { algorithm, at, encoded_len, .. } => (at, encoded_len, Some(algorithm)),
+            ExtentData::Hole | ExtentData::Fragment { .. } => return Ok(None),
+        };
+        let Location::Device(device, start) = at else { return Ok(None) };
+        image.charge_devices()?;
+        let placed = image.physical(device, start).filter(|_| image.has_range(device, start, len));
+        let Some((device, start)) = placed else {
+            let limit = image.device_size(device).unwrap_or(0);
+            let fault = Fault::OutOfRange { field: "position", value: start.get(), limit };
+            return Err(Corruption::new(Structure::Extent, fault).at(start).into());
+        };
+        Ok(Some(Self { device, start, len, algorithm }))
+    }
+
+    /// The position after the last byte.
+    pub const fn end(&self) -> u64 {
+        // `of` has seen these bytes on a device.
+        self.start.get().saturating_add(self.len)
+    }
+}

@@ -1,0 +1,348 @@
+//! A bounded cache of decoded clusters, each decoded by one thread at a time.
+//!
+//! Who finds nothing claims the cluster and decodes it; who comes meanwhile waits, and takes the result instead of
+//! decoding the same bytes again (cohort decompression). A claim need not end in the cache: see [`Claim::is_wanted`].
+//! Buffers pass from evicted clusters to new ones.
+
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::super::extent::Location;
+use super::memory::Memory;
+use super::stats::{Counter, Counters};
+
+/// Clusters that are remembered although they were not kept.
+const GLANCES: usize = 32;
+
+/// The cache. Keeps one cluster however large, unless there is a limit to memory; more within its budget.
+#[derive(Debug)]
+pub(crate) struct Clusters {
+    state: Mutex<State>,
+    decoded: Condvar,
+    budget: usize,
+    /// Capacity of the smallest buffers: few sizes let evicted ones serve again.
+    least: usize,
+    /// Whether one cluster may be larger than the budget.
+    keeps_one: bool,
+    memory: Arc<Memory>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Vec<Slot>,
+    clock: u64,
+    /// Capacity of all buffers, with those of claims under way.
+    held: usize,
+    /// Clusters that were [glanced](Clusters::glance) at lately, and where the next one goes.
+    glances: [Option<Location>; GLANCES],
+    next_glance: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    at: Location,
+    /// Two extents of a deduplicated image may use one cluster to different lengths.
+    len: usize,
+    used: u64,
+    /// Threads that wait for the claim to end.
+    waiting: u32,
+    /// `None` while a thread decodes it.
+    bytes: Option<Arc<Vec<u8>>>,
+}
+
+/// What a look-up gave.
+pub(crate) enum Found<'a> {
+    /// The decoded cluster.
+    Decoded(Arc<Vec<u8>>),
+    /// The caller is to decode it.
+    Claimed(Claim<'a>),
+}
+
+/// The right and duty to decode a cluster. Dropped unpublished, it leaves the cluster to the next who asks.
+pub(crate) struct Claim<'a> {
+    cache: &'a Clusters,
+    at: Location,
+    /// `None` before it is asked for, and once it is published.
+    bytes: Option<Arc<Vec<u8>>>,
+    published: bool,
+}
+
+impl Clusters {
+    pub(crate) fn new(budget: usize, least: usize, keeps_one: bool, memory: Arc<Memory>) -> Self {
+        Self { state: Mutex::default(), decoded: Condvar::new(), budget, least, keeps_one, memory }
+    }
+
+    /// Whether there is room for a cluster of `len` bytes.
+    pub(crate) const fn takes(&self, len: usize) -> bool {
+        self.budget > 0 && (self.keeps_one || self.class(len) <= self.budget)
+    }
+
+    /// Looks for the cluster at `at`, of which `len` bytes are used; waits for a thread that is decoding it.
+    pub(crate) fn find(&self, at: Location, len: usize, counters: &Counters) -> Found<'_> {
+        let mut waited = false;
+        let mut state = self.lock();
+        loop {
+            state.clock += 1;
+            let now = state.clock;
+            let found = state
+                .slots
+                .iter_mut()
+                .find(|slot| slot.at == at && (slot.bytes.is_none() || slot.len >= len));
+            match found {
+                Some(Slot { bytes: Some(bytes), used, .. }) => {
+                    *used = now;
+                    counters.add(Counter::ClusterHits, 1);
+                    counters.add(Counter::CohortHits, waited.into());
+                    return Found::Decoded(Arc::clone(bytes));
+                }
+                Some(slot) => {
+                    slot.waiting += 1;
+                    waited = true;
+                    let start = Instant::now();
+                    state = self.decoded.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    counters.stalled(start);
+                }
+                None => {
+                    state.slots.push(Slot { at, len, used: now, waiting: 0, bytes: None });
+                    return Found::Claimed(Claim { cache: self, at, bytes: None, published: false });
+                }
+            }
+        }
+    }
+
+    /// Notes that somebody wants just a part of the cluster at `at`; says whether that is the first time lately, so that
+    /// the rest need not be kept.
+    pub(crate) fn glance(&self, at: Location) -> bool {
+        let mut state = self.lock();
+        if state.glances.contains(&Some(at)) {
+            return false;
+        }
+        let next = state.next_glance % GLANCES;
+        state.glances[next] = Some(at);
+        state.next_glance = next + 1;
+        true
+    }
+
+    /// Forgets what nobody uses, but for one cluster.
+    pub(crate) fn shrink(&self) {
+        let mut state = self.lock();
+        while state.slots.len() > 1 {
+            let Some(oldest) = state.oldest(0..=usize::MAX) else { break };
+            self.drop_slot(&mut state, oldest);
+        }
+    }
+
+    /// A buffer for `len` bytes: a new one, or from clusters that are evicted to stay within the budget.
+    fn make_room(&self, len: usize) -> Arc<Vec<u8>> {
+        let capacity = self.class(len);
+        let mut state = self.lock();
+        while state.held.saturating_add(capacity) > self.budget {
+            // A buffer of about this size passes on as it is, so that a warm cache does not allocate.
+            if let Some(fitting) = state.oldest(capacity..=capacity.saturating_mul(4)) {
+                // An idle buffer has no other owner.
+                return state.slots.swap_remove(fitting).bytes.unwrap_or_default();
+            }
+            let Some(oldest) = state.oldest(0..=usize::MAX) else { break };
+            self.drop_slot(&mut state, oldest);
+        }
+        state.held += capacity;
+        self.memory.take(capacity);
+        Arc::new(Vec::with_capacity(capacity))
+    }
+
+    fn drop_slot(&self, state: &mut State, number: usize) {
+        let capacity = state.slots.swap_remove(number).bytes.map_or(0, |bytes| bytes.capacity());
+        self.give(state, capacity);
+    }
+
+    fn give(&self, state: &mut State, capacity: usize) {
+        state.held -= capacity;
+        self.memory.give(capacity);
+    }
+
+    /// The capacity for `len` bytes: a half power of two, or more.
+    const fn class(&self, len: usize) -> usize {
+        let least = if len > self.least { len } else { self.least };
+        let power = least.next_power_of_two();
+        // Three quarters of it spare a quarter of the memory.
+        if least <= power / 4 * 3 { power / 4 * 3 } else { power }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No panic can leave the state half changed: see `Claim::drop`.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The least recently used cluster of those whose buffers have a certain capacity.
+    fn oldest(&self, capacity: RangeInclusive<usize>) -> Option<usize> {
+        // What others still copy from, or are decoding, stays.
+        let idle = self.slots.iter().enumerate().filter(|(_, slot)| {
+            slot.bytes
+                .as_ref()
+                .is_some_and(|bytes| Arc::strong_count(bytes) == 1 && capacity.contains(&bytes.capacity()))
+        });
+        idle.min_by_key(|(_, slot)| slot.used).map(|(number, _)| number)
+    }
+}
+
+impl Claim<'_> {
+    /// Whether somebody waits for this cluster by now.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.cache.lock().slots.iter().any(|slot| slot.at == self.at && slot.waiting > 0)
+    }
+
+    /// The buffer to decode into.
+    pub(crate) fn buffer(&mut self, len: usize) -> &mut [u8] {
+        let bytes = self.bytes.get_or_insert_with(|| self.cache.make_room(len));
+        // Only this claim has the buffer, which has room for `len` bytes, as callers ask once.
+        let bytes = Arc::make_mut(bytes);
+        bytes.resize(len, 0);
+        bytes
+    }
+
+    /// Gives the first `len` decoded bytes to everyone.
+    pub(crate) fn publish(mut self, len: usize) {
+        let mut state = self.cache.lock();
+        self.published = true;
+        if let Some(slot) = state.slots.iter_mut().find(|s| s.at == self.at && s.bytes.is_none()) {
+            slot.len = len;
+            slot.bytes = self.bytes.take();
+            if std::mem::take(&mut slot.waiting) > 0 {
+                self.cache.decoded.notify_all();
+            }
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if self.published {
+            return;
+        }
+        let mut state = self.cache.lock();
+        if let Some(bytes) = self.bytes.take() {
+            self.cache.give(&mut state, bytes.capacity());
+        }
+        let Some(number) = state.slots.iter().position(|s| s.at == self.at && s.bytes.is_none()) else {
+            return;
+        };
+        if state.slots.swap_remove(number).waiting > 0 {
+            self.cache.decoded.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferofs_format::{BytePos, DeviceId};
+
+    use super::*;
+
+    fn at(pos: u64) -> Location {
+        Location::Device(DeviceId::new(0), BytePos::new(pos))
+    }
+
+    fn cache(budget: usize) -> Clusters {
+        Clusters::new(budget, 4096, true, Arc::new(Memory::new(None)))
+    }
+
+    fn find(cache: &Clusters, pos: u64, len: usize) -> Found<'_> {
+        cache.find(at(pos), len, &Counters::default())
+    }
+
+    /// Whether the cluster had to be decoded.
+    fn decode(cache: &Clusters, pos: u64, len: usize) -> bool {
+        match find(cache, pos, len) {
+            Found::Claimed(mut claim) => {
+                claim.buffer(len).fill(7);
+                claim.publish(len);
+                true
+            }
+            Found::Decoded(_) => false,
+        }
+    }
+
+    #[test]
+    fn a_glance_is_remembered_for_a_while() {
+        let cache = cache(1 << 20);
+        assert!(cache.glance(at(1)) && !cache.glance(at(1)));
+        for pos in 2..=GLANCES as u64 {
+            assert!(cache.glance(at(pos)));
+        }
+        assert!(!cache.glance(at(1)), "as many as are remembered");
+        assert!(cache.glance(at(0)) && cache.glance(at(1)), "one more");
+    }
+
+    #[test]
+    fn keeps_the_recent_within_its_budget() {
+        const BUDGET: usize = 10_000;
+        let cache = cache(BUDGET);
+        let held = || cache.memory.held();
+        assert!(decode(&cache, 0, 4000) && decode(&cache, 1, 4000));
+        assert!(!decode(&cache, 0, 4000), "still there");
+        assert!(decode(&cache, 2, 4000));
+        assert!(held() <= BUDGET);
+        assert!(!decode(&cache, 0, 4000) && decode(&cache, 1, 4000), "1 was the older");
+        assert!(decode(&cache, 3, 1 << 20) && held() == 1 << 20, "one stays however large");
+        assert!(decode(&cache, 4, 10) && held() <= BUDGET);
+        cache.shrink();
+        assert!(!decode(&cache, 4, 10));
+    }
+
+    #[test]
+    fn one_decodes_and_the_others_wait() {
+        let cache = cache(100);
+        let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+        assert!(!claim.is_wanted());
+        std::thread::scope(|scope| {
+            let others: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| matches!(find(&cache, 0, 10), Found::Decoded(_)))).collect();
+            while !claim.is_wanted() {
+                std::thread::yield_now();
+            }
+            claim.buffer(10).fill(1);
+            claim.publish(10);
+            assert!(others.into_iter().all(|other| other.join().unwrap()));
+        });
+    }
+
+    #[test]
+    fn a_panic_while_decoding_lets_a_waiting_thread_decode() {
+        let cache = cache(100);
+        std::thread::scope(|scope| {
+            let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+            let others: Vec<_> = (0..4).map(|_| scope.spawn(|| decode(&cache, 0, 10))).collect();
+            let panicked = ferofs_threads::catch(|| {
+                claim.buffer(10);
+                while !claim.is_wanted() {
+                    std::thread::yield_now();
+                }
+                let _claim = claim;
+                panic!("a decoder's defect");
+            });
+            assert!(panicked.is_err());
+            let decoded = others.into_iter().map(|other| other.join().unwrap());
+            assert_eq!(decoded.filter(|decoded| *decoded).count(), 1, "one of them, for all");
+        });
+    }
+
+    #[test]
+    fn a_failed_claim_passes_on() {
+        let cache = cache(100);
+        let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+        claim.buffer(10);
+        drop(claim);
+        assert_eq!(cache.memory.held(), 0);
+        assert!(decode(&cache, 0, 10));
+    }
+
+    #[test]
+    fn a_prefix_does_not_stand_for_more() {
+        let cache = cache(1 << 20);
+        assert!(decode(&cache, 0, 10) && decode(&cache, 0, 20));
+        assert!(!decode(&cache, 0, 15));
+    }
+}

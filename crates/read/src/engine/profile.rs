@@ -1,0 +1,284 @@
+//! Access profiles: which ranges of which files are read, and how often.
+//!
+//! An image that was opened to record counts reads by file and range of 64 KiB. A profile names files by path, so that
+//! it fits other images of the same tree, and serves a builder as well as [`Image::pin`].
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::{self, BufRead, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferofs_format::{FileOffset, Nid};
+
+use super::super::image::{Image, to_u64};
+use crate::error::Result;
+
+/// The first line of a profile, whose number is the version of its form.
+const HEADER: &str = "# ferofs access profile 1";
+/// log2 of the bytes of a range.
+const RANGE_BITS: u32 = 16;
+/// Ranges that are counted; further ones are not, so that memory is bounded: 64 GiB of content.
+const MAX_RANGES: usize = 1 << 20;
+
+/// Counts reads.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    reads: Mutex<HashMap<(Nid, u64), u64>>,
+}
+
+/// What an image that was opened to record has counted; goes on counting while the image is read.
+#[derive(Clone, Debug)]
+pub struct Recording(pub(super) Arc<Recorder>);
+
+/// A range of a file, and how often it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotRange {
+    /// Reads that wanted something of it.
+    pub reads: u64,
+    /// Where it starts, in bytes.
+    pub start: u64,
+    /// Its length, in bytes; the file may end earlier.
+    pub len: u64,
+    /// The file, from the image's root.
+    pub path: PathBuf,
+}
+
+/// Which ranges are read, the most read first.
+///
+/// As text: a line that names the form, then one line for each range, with the number of reads, its start, its length
+/// and the file's path, in which `\\` stands for a backslash and `\n` for a line's end.
+///
+/// ```
+/// use ferofs_read::Profile;
+///
+/// let text = "# ferofs access profile 1\n7 0 65536 /bin/sh\n2 65536 65536 /lib/libc.so\n";
+/// let profile = Profile::read(text.as_bytes())?;
+/// assert_eq!(profile.ranges[0].path.as_os_str(), "/bin/sh");
+/// let mut written = Vec::new();
+/// profile.write(&mut written)?;
+/// assert_eq!(written, text.as_bytes());
+/// # Ok::<(), ferofs_read::ProfileError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// The ranges.
+    pub ranges: Vec<HotRange>,
+}
+
+/// Why a profile cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// The medium failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It does not start as a profile does.
+    #[error("not an access profile, or of a newer form: line 1 is not `{HEADER}`")]
+    Header,
+    /// A line is not `READS START LENGTH PATH`.
+    #[error("line {0} is not READS START LENGTH PATH")]
+    Line(usize),
+}
+
+impl Recorder {
+    /// Counts a read of `len` bytes.
+    pub(crate) fn note(&self, nid: Nid, offset: FileOffset, len: usize) {
+        let first = offset.get() >> RANGE_BITS;
+        let last = offset.get().saturating_add(to_u64(len).saturating_sub(1)) >> RANGE_BITS;
+        let mut reads = self.lock();
+        for range in first..=last {
+            if let Some(count) = reads.get_mut(&(nid, range)) {
+                *count += 1;
+            } else if reads.len() < MAX_RANGES {
+                reads.insert((nid, range), 1);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Nid, u64), u64>> {
+        // A panic cannot leave the map half changed.
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Image {
+    /// What was read of each file since the image was opened with
+    /// [`EngineOptions::record`](super::EngineOptions::record); empty without that.
+    ///
+    /// # Errors
+    /// As [`Recording::profile`].
+    pub fn profile(&self) -> Result<Profile> {
+        self.recording().map_or_else(|| Ok(Profile::default()), |recording| recording.profile(self))
+    }
+
+    /// The counts of this image, for who gives the image away; `None` if it was not opened to record.
+    #[must_use]
+    pub fn recording(&self) -> Option<Recording> {
+        self.engine.recorder.clone().map(Recording)
+    }
+}
+
+impl Recording {
+    /// The counts so far, with the files' paths in `image`: the one that was recorded, or the same opened again. Looks
+    /// for the files in the whole tree.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] for a root that is none; what else cannot be listed is left out.
+    pub fn profile(&self, image: &Image) -> Result<Profile> {
+        let reads = self.0.lock().clone();
+        let mut wanted: HashMap<Nid, Vec<(u64, u64)>> = HashMap::new();
+        for ((nid, range), count) in reads {
+            wanted.entry(nid).or_default().push((range, count));
+        }
+        let mut profile = Profile::default();
+        let mut dirs = vec![(image.root()?.nid(), PathBuf::from("/"))];
+        let mut seen = std::collections::HashSet::new();
+        while let Some((nid, path)) = dirs.pop().filter(|_| !wanted.is_empty()) {
+            let Ok(dir) = image.inode(nid) else { continue };
+            // Images may lie: a directory is listed once.
+            if !seen.insert(nid) {
+                continue;
+            }
+            let Ok(entries) = image.read_dir(&dir) else { continue };
+            for entry in entries.flatten().filter(|entry| entry.name != b"." && entry.name != b"..") {
+                let path = path.join(OsStr::from_bytes(&entry.name));
+                let ranges = wanted.remove(&entry.nid).unwrap_or_default();
+                let Ok(inode) = image.inode(entry.nid) else { continue };
+                if inode.is_dir() {
+                    dirs.push((entry.nid, path));
+                    continue;
+                }
+                profile.ranges.extend(ranges.into_iter().map(|(range, reads)| {
+                    let start = range << RANGE_BITS;
+                    let len = inode.size().saturating_sub(start).min(1 << RANGE_BITS);
+                    HotRange { reads, start, len, path: path.clone() }
+                }));
+            }
+        }
+        profile.sort();
+        Ok(profile)
+    }
+}
+
+impl Profile {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// [`ProfileError`].
+    pub fn read(mut from: impl BufRead) -> std::result::Result<Self, ProfileError> {
+        let mut line = Vec::new();
+        let mut profile = Self::default();
+        let mut number = 0;
+        loop {
+            line.clear();
+            if from.read_until(b'\n', &mut line)? == 0 {
+                break;
+            }
+            number += 1;
+            let text = line.strip_suffix(b"\n").unwrap_or(&line);
+            if number == 1 {
+                if text != HEADER.as_bytes() {
+                    return Err(ProfileError::Header);
+                }
+            } else if !text.is_empty() && text[0] != b'#' {
+                profile.ranges.push(parse(text).ok_or(ProfileError::Line(number))?);
+            }
+        }
+        if number == 0 {
+            return Err(ProfileError::Header);
+        }
+        profile.sort();
+        Ok(profile)
+    }
+
+    /// Writes it as text.
+    ///
+    /// # Errors
+    /// What the medium reports.
+    pub fn write(&self, mut to: impl Write) -> io::Result<()> {
+        writeln!(to, "{HEADER}")?;
+        for HotRange { reads, start, len, path } in &self.ranges {
+            write!(to, "{reads} {start} {len} ")?;
+            to.write_all(&escaped(path))?;
+            to.write_all(b"\n")?;
+        }
+        to.flush()
+    }
+
+    /// The most read first; the same order for the same ranges.
+    fn sort(&mut self) {
+        self.ranges
+            .sort_by(|a, b| b.reads.cmp(&a.reads).then_with(|| (&a.path, a.start).cmp(&(&b.path, b.start))));
+    }
+}
+
+fn parse(line: &[u8]) -> Option<HotRange> {
+    let mut fields = line.splitn(4, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse::<u64>().ok();
+    let (reads, start, len) = (number()?, number()?, number()?);
+    Some(HotRange { reads, start, len, path: unescaped(fields.next()?)? })
+}
+
+fn escaped(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'\\' => bytes.extend(b"\\\\"),
+            b'\n' => bytes.extend(b"\\n"),
+            byte => bytes.push(*byte),
+        }
+    }
+    bytes
+}
+
+fn unescaped(bytes: &[u8]) -> Option<PathBuf> {
+    let mut path = Vec::new();
+    let mut bytes = bytes.iter();
+    while let Some(byte) = bytes.next() {
+        path.push(match byte {
+            b'\\' => match bytes.next()? {
+                b'\\' => b'\\',
+                b'n' => b'\n',
+                _ => return None,
+            },
+            byte => *byte,
+        });
+    }
+    (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_path_comes_back() {
+        let hot = |reads, path: &str| HotRange { reads, start: 65536, len: 7, path: path.into() };
+        let profile = Profile { ranges: vec![hot(9, "/a b\\n\n\\"), hot(3, "/c")] };
+        let mut text = Vec::new();
+        profile.write(&mut text).unwrap();
+        assert_eq!(Profile::read(text.as_slice()).unwrap(), profile);
+    }
+
+    #[test]
+    fn what_is_no_profile_is_told() {
+        let error = |text: String| Profile::read(text.as_bytes()).unwrap_err().to_string();
+        assert!(error(String::new()).contains("not an access profile"));
+        assert!(error("x\n".into()).contains("not an access profile"));
+        for line in ["1 2 3", "1 2 x /a", "-1 2 3 /a", "1 2 3 ", "1 2 3 /a\\x"] {
+            assert!(error(format!("{HEADER}\n\n{line}\n")).contains("line 3"), "{line}");
+        }
+    }
+
+    #[test]
+    fn reads_are_counted_by_range() {
+        let recorder = Recorder::default();
+        let nid = Nid::new(5);
+        recorder.note(nid, FileOffset::new(65_530), 10);
+        recorder.note(nid, FileOffset::new(65_536), 10);
+        let reads = recorder.lock();
+        assert_eq!((reads[&(nid, 0)], reads[&(nid, 1)]), (1, 2));
+    }
+}

@@ -1,0 +1,433 @@
+//! The engine against a plain decoder: the same bytes for any range, and what the counters say of it.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use ferofs_codec::{Decoder, Extent as Decode};
+use proptest::prelude::*;
+use proptest::strategy::Strategy;
+
+use super::super::{FileSource, Inode, OpenOptions};
+use super::options::Strategy as Plan;
+use super::*;
+use ferofs_build::{self as build, Compression};
+
+/// Text that compresses, noise that does not, and zeroes.
+fn content() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut state = 1u32;
+    for line in 0..24_000u32 {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bytes.extend_from_slice(
+            format!("line {line} of {} words, {:x}\n", state >> 28, state >> 8).as_bytes(),
+        );
+        if line % 4_000 == 0 {
+            bytes.extend((0..20_000u32).map(|i| (i.wrapping_mul(i ^ state) >> 13) as u8));
+            bytes.resize(bytes.len() + 30_000, 0);
+        }
+    }
+    bytes
+}
+
+/// Images of [`content`]: one of our own, and of several kinds by `mkfs.erofs`, where there is one.
+fn images() -> &'static [Vec<u8>] {
+    static IMAGES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    IMAGES.get_or_init(|| {
+        let room = tempfile::tempdir().unwrap();
+        let (source, image) = (room.path().join("source"), room.path().join("image"));
+        std::fs::create_dir(&source).unwrap();
+        std::fs::write(source.join("file"), content()).unwrap();
+        let mut options = build::Options::new(source.clone());
+        options.compression = Some(Compression::lz4(0).unwrap());
+        build::build(&options, &image).unwrap();
+        let ours = std::fs::read(&image).unwrap();
+        let kinds: [&[&str]; 7] = [
+            &["-zlz4"],
+            &["-zlz4hc", "-C65536", "-Eztailpacking"],
+            &["-zlz4hc", "-C16384", "-Efragments"],
+            &["-zlzma", "-C65536", "-Eall-fragments"],
+            &["-zlz4hc", "-C1048576"],
+            &["-zdeflate", "-C16384"],
+            &[],
+        ];
+        let theirs = kinds.iter().filter_map(|options| make(&source, &image, options));
+        std::iter::once(ours).chain(theirs).collect()
+    })
+}
+
+/// The newest erofs-utils that are there: those of `cargo xtask peers`, or the machine's.
+fn mkfs() -> std::path::PathBuf {
+    let peer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/bin/mkfs.erofs");
+    if peer.is_file() { peer } else { "mkfs.erofs".into() }
+}
+
+fn make(source: &Path, image: &Path, options: &[&str]) -> Option<Vec<u8>> {
+    let made = Command::new(mkfs()).arg("--quiet").args(options).arg(image).arg(source).output();
+    match made {
+        Ok(output) if output.status.success() => Some(std::fs::read(image).unwrap()),
+        _ => {
+            eprintln!("skipped: mkfs.erofs {options:?}");
+            None
+        }
+    }
+}
+
+fn open(bytes: &[u8], options: EngineOptions) -> (Image, Inode) {
+    let options = OpenOptions { engine: options, ..OpenOptions::default() };
+    let image = Image::open_with(Box::new(bytes.to_vec()), Vec::new(), &options).unwrap();
+    let inode = image.resolve("file".as_ref(), true).unwrap();
+    (image, inode)
+}
+
+fn small_caches() -> EngineOptions {
+    EngineOptions { encoded_cache: 1 << 16, tail_cache: 1 << 15, packed_cache: 1 << 16, ..Default::default() }
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    use Plan::{Buffer, Direct, InPlace, Rolling, Vmap};
+    let all = [InPlace, Rolling, Vmap, Buffer, Direct].map(Policy::Always);
+    prop::sample::select([all.as_slice(), &[Policy::Auto, Policy::Paper, Policy::Commercial]].concat())
+}
+
+/// Budgets from none to plenty.
+fn options() -> impl Strategy<Value = EngineOptions> {
+    let pool = prop::sample::select(vec![0usize, 4 << 10, 80 << 10, 256 << 10]);
+    let limit = prop::sample::select(vec![None, Some(64usize << 10), Some(1 << 20)]);
+    (policy(), pool, limit, any::<bool>()).prop_map(|(policy, pool, memory_limit, short)| EngineOptions {
+        policy,
+        pool,
+        memory_limit,
+        low_memory: if short { LowMemory::Always } else { LowMemory::Never },
+        ..small_caches()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_range_gives_the_same_bytes(
+        ranges in proptest::collection::vec((any::<prop::sample::Index>(), 1usize..300_000, any::<bool>()), 1..12),
+        options in options(),
+    ) {
+        let expected = content();
+        for bytes in images() {
+            let (image, inode) = open(bytes, options.clone());
+            let mut next = 0;
+            for (start, len, sequel) in &ranges {
+                let start = if *sequel && next < expected.len() { next } else { start.index(expected.len()) };
+                let mut buf = vec![0xa5; *len];
+                let read = image.read_at(&inode, FileOffset::new(to_u64(start)), &mut buf).unwrap();
+                prop_assert_eq!(read, (*len).min(expected.len() - start));
+                prop_assert!(buf[..read] == expected[start..start + read]);
+                next = start + read;
+            }
+        }
+    }
+
+    #[test]
+    fn small_steps_give_the_same_bytes(
+        start: prop::sample::Index, step in 1usize..20_000, len in 1usize..20_000, options in options(),
+    ) {
+        let expected = content();
+        let start = start.index(expected.len());
+        for bytes in images() {
+            let (image, inode) = open(bytes, options.clone());
+            for start in (start..expected.len()).step_by(step).take(20) {
+                let mut buf = vec![0xa5; len.min(expected.len() - start)];
+                image.read_at(&inode, FileOffset::new(to_u64(start)), &mut buf).unwrap();
+                prop_assert!(buf == expected[start..start + buf.len()]);
+            }
+        }
+    }
+}
+
+/// Reads all of the file in steps of `len` bytes.
+fn read_through(image: &Image, inode: &Inode, len: usize) {
+    let mut buf = vec![0; len];
+    let mut offset = 0;
+    while offset < inode.size() {
+        offset += to_u64(image.read_at(inode, FileOffset::new(offset), &mut buf).unwrap());
+    }
+}
+
+#[test]
+fn each_strategy_is_used_when_forced_and_counted() {
+    let used = |policy, len| {
+        let (image, inode) = open(&images()[0], EngineOptions { policy, ..EngineOptions::default() });
+        // The second page of each eight: something precedes it, something follows.
+        let mut buf = vec![0; len];
+        for start in (4096..inode.size() - to_u64(len)).step_by(32768) {
+            image.read_at(&inode, FileOffset::new(start), &mut buf).unwrap();
+        }
+        image.stats()
+    };
+    for len in [4096, 100_000] {
+        let stats = used(Policy::Always(Plan::Rolling), len);
+        assert!(stats.rolling > 0 && stats.rolling == stats.clusters(), "{stats:?}");
+        let stats = used(Policy::Always(Plan::Buffer), len);
+        assert!(stats.buffered > 0 && stats.buffered == stats.clusters(), "{stats:?}");
+        let stats = used(Policy::Always(Plan::Vmap), len);
+        assert!(stats.vmap > 0 && stats.rolling + stats.in_place == 0, "{stats:?}");
+        let stats = used(Policy::Commercial, len);
+        assert!(stats.vmap > 0 && stats.buffered > 0 && stats.in_place == 0, "{stats:?}");
+        let stats = used(Policy::Paper, len);
+        assert!(stats.rolling > 0 && stats.vmap == 0, "{stats:?}");
+    }
+    assert!(used(Policy::Always(Plan::InPlace), 100_000).in_place > 0);
+    assert!(used(Policy::Auto, 100_000).in_place > 0);
+}
+
+#[test]
+fn rolling_takes_no_more_memory_for_a_larger_cluster() {
+    let peak = |policy| {
+        let options =
+            EngineOptions { policy, pool: 0, low_memory: LowMemory::Always, ..EngineOptions::default() };
+        // Zeroes: a cluster of a block decodes to megabytes.
+        let room = tempfile::tempdir().unwrap();
+        std::fs::create_dir(room.path().join("source")).unwrap();
+        std::fs::write(room.path().join("source/file"), vec![0; 1 << 20]).unwrap();
+        let mut built = build::Options::new(room.path().join("source"));
+        built.compression = Some(Compression::lz4(0).unwrap());
+        build::build(&built, &room.path().join("image")).unwrap();
+        let (image, inode) = open(&std::fs::read(room.path().join("image")).unwrap(), options);
+        let extents = image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);
+        let extent = extents.max_by_key(|extent| extent.len).unwrap();
+        let end = extent.end() - 4096;
+        let before = image.stats().held_bytes;
+        image.read_at(&inode, FileOffset::new(end), &mut [1; 4096]).unwrap();
+        (image.stats().held_peak - before, end - extent.start.get())
+    };
+    let (rolling, skipped) = peak(Policy::Always(Plan::Rolling));
+    let (buffer, _) = peak(Policy::Always(Plan::Buffer));
+    assert!(skipped > 400_000 && buffer > skipped, "{buffer} {skipped}");
+    // A block of encoded bytes and 17 pages, in units of 64 KiB from the heap.
+    assert!(rolling <= 3 << 16, "{rolling}");
+}
+
+#[test]
+fn every_extent_is_what_a_plain_decoder_gives() {
+    let expected = content();
+    for bytes in images() {
+        let (image, inode) = open(bytes, EngineOptions::default());
+        for extent in image.extents(&inode, FileOffset::new(0)).unwrap() {
+            let extent = extent.unwrap();
+            let ExtentData::Encoded { algorithm, at: Location::Device(_, pos), encoded_len, .. } =
+                extent.data
+            else {
+                continue;
+            };
+            let (pos, encoded_len) =
+                (usize::try_from(pos.get()).unwrap(), usize::try_from(encoded_len).unwrap());
+            let mut out = vec![0; usize::try_from(extent.len).unwrap()];
+            let encoded = &bytes[pos..pos + encoded_len];
+            Decoder::new().decode(algorithm, encoded, &mut out, Decode::Prefix).unwrap();
+            let start = usize::try_from(extent.start.get()).unwrap();
+            assert!(out == expected[start..start + out.len()]);
+        }
+    }
+}
+
+#[test]
+fn a_sequential_read_decodes_once_in_place_in_few_calls() {
+    for bytes in images().iter().take(2) {
+        for len in [4 << 10, 50_000, 128 << 10, 1 << 20] {
+            let (image, inode) = open(bytes, EngineOptions::default());
+            let before = image.stats();
+            read_through(&image, &inode, len);
+            let stats = image.stats();
+            assert_eq!(stats.requested_bytes - before.requested_bytes, inode.size());
+            assert!(stats.decoded_bytes - before.decoded_bytes <= inode.size(), "{len}: {stats:?}");
+            assert!(stats.data_io().reads < stats.clusters() / 2, "{len}: {stats:?}");
+            let share = (stats.in_place * 100).checked_div(stats.clusters());
+            assert!(share >= Some(90), "{len}: {share:?} {stats:?}");
+            assert!(stats.held_peak <= 1 << 20, "{len}: {stats:?}");
+        }
+    }
+}
+
+#[test]
+fn random_and_strided_reads_read_nothing_for_nothing() {
+    let (image, inode) = open(&images()[0], EngineOptions::default());
+    let before = image.stats();
+    let mut buf = [0; 4096];
+    for start in (4096..inode.size() - 4096).step_by(64 << 10) {
+        image.read_at(&inode, FileOffset::new(start), &mut buf).unwrap();
+    }
+    let stats = image.stats();
+    assert_eq!(stats.ahead, before.ahead);
+    assert!(stats.hinted.reads > 0, "a stride is seen: {stats:?}");
+    let reads = stats.data_io().reads - before.data_io().reads;
+    assert!(reads <= 2 * (stats.requests - before.requests), "{stats:?}");
+}
+
+#[test]
+fn the_limit_holds_for_all_that_is_held() {
+    for bytes in images() {
+        let limit = 2 << 20;
+        let options = EngineOptions { memory_limit: Some(limit), ..EngineOptions::default() };
+        let (image, inode) = open(bytes, options);
+        for len in [4096, 100_000] {
+            read_through(&image, &inode, len);
+        }
+        let stats = image.stats();
+        assert!(stats.held_peak <= to_u64(limit), "{stats:?}");
+    }
+}
+
+#[test]
+fn short_memory_is_given_back() {
+    let (image, inode) = open(&images()[0], EngineOptions::default());
+    read_through(&image, &inode, 4096);
+    let before = image.stats();
+    image.engine.shrink();
+    let after = image.stats();
+    assert!(after.held_bytes < before.held_bytes, "{before:?} {after:?}");
+    assert_eq!(after.low_memory_entries, 1);
+    let (image, inode) =
+        open(&images()[0], EngineOptions { low_memory: LowMemory::Always, ..EngineOptions::default() });
+    read_through(&image, &inode, 4096);
+    let stats = image.stats();
+    assert!(
+        stats.low_memory && stats.encoded_hits + stats.cluster_hits + stats.ahead.reads == 0,
+        "{stats:?}"
+    );
+}
+
+#[test]
+fn what_is_read_most_is_pinned() {
+    let expected = content();
+    let (image, inode) = open(&images()[0], EngineOptions { record: true, ..EngineOptions::default() });
+    for _ in 0..3 {
+        image.read_at(&inode, FileOffset::new(200_000), &mut [0; 100]).unwrap();
+    }
+    image.read_at(&inode, FileOffset::new(10), &mut [0; 100]).unwrap();
+    let profile = image.profile().unwrap();
+    let hottest = &profile.ranges[0];
+    assert_eq!((hottest.reads, hottest.start, hottest.path.as_path()), (3, 3 << 16, Path::new("/file")));
+    let (mut image, inode) = open(&images()[0], EngineOptions::default());
+    // Room for one of the two.
+    let held = image.stats().held_bytes;
+    let pinned = image.pin(&profile, 100_000).unwrap();
+    assert_eq!(pinned, Pinned { ranges: 1, bytes: 1 << 16, missing: 0 });
+    assert!(image.stats().held_bytes >= held + (1 << 16));
+    let before = image.stats();
+    // From before the pinned range to behind it.
+    let mut buf = vec![0; 100_000];
+    image.read_at(&inode, FileOffset::new(190_000), &mut buf).unwrap();
+    assert!(buf == expected[190_000..290_000]);
+    image.read_at(&inode, FileOffset::new(200_000), &mut buf[..9000]).unwrap();
+    assert!(buf[..9000] == expected[200_000..209_000]);
+    let after = image.stats();
+    // What lies at the range's start may have come with the run before it.
+    assert_eq!(after.pinned_hits - before.pinned_hits, 2);
+    let bytes = after.pinned_bytes - before.pinned_bytes;
+    assert!(bytes > 50_000 && bytes <= (1 << 16) + 9000, "{bytes}");
+    let elsewhere = Profile { ranges: vec![HotRange { path: "/no/such".into(), ..hottest.clone() }] };
+    assert_eq!(image.pin(&elsewhere, 1 << 20).unwrap().missing, 1);
+}
+
+#[test]
+fn one_decodes_for_all_who_come_meanwhile() {
+    /// Makes readers of one cluster meet: no read ends before `parties` have come or some time has passed.
+    struct Slow(Vec<u8>, std::sync::atomic::AtomicBool);
+    impl super::super::Source for Slow {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> std::io::Result<()> {
+            if self.1.load(std::sync::atomic::Ordering::Relaxed) {
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+            self.0.read_exact_at(pos, buf)
+        }
+    }
+    let slow = std::sync::Arc::new(Slow(images()[0].clone(), false.into()));
+    struct Shared(std::sync::Arc<Slow>);
+    impl super::super::Source for Shared {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> std::io::Result<()> {
+            self.0.read_exact_at(pos, buf)
+        }
+    }
+    let image = Image::open(Shared(std::sync::Arc::clone(&slow))).unwrap();
+    let inode = image.resolve("file".as_ref(), true).unwrap();
+    // Of a cluster of some length, two different parts; the index is in the cache by then.
+    let mut extents = image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);
+    let extent = extents.find(|e| e.len > 8192 && matches!(e.data, ExtentData::Encoded { .. })).unwrap();
+    image.extents(&inode, extent.start).unwrap().nth(1);
+    let before = image.stats();
+    slow.1.store(true, std::sync::atomic::Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for skip in [1, 2000, 4000, 6000] {
+            let (image, inode) = (&image, &inode);
+            scope.spawn(move || {
+                image.read_at(inode, FileOffset::new(extent.start.get() + skip), &mut [0; 1000]).unwrap();
+            });
+        }
+    });
+    let stats = image.stats();
+    assert_eq!(stats.clusters() - before.clusters(), 1, "{stats:?}");
+    assert_eq!(stats.cohort_hits, 3, "{stats:?}");
+    assert!(stats.stalls >= 3 && stats.stalled_nanoseconds > 0);
+}
+
+#[test]
+fn many_threads_share_what_one_decodes() {
+    let expected = content();
+    let Some(bytes) = images().get(3) else { return };
+    let (image, inode) = open(bytes, EngineOptions::default());
+    std::thread::scope(|scope| {
+        for step in [4096, 5000, 70_000] {
+            let (image, inode, expected) = (&image, &inode, &expected);
+            scope.spawn(move || {
+                for start in (0..expected.len()).step_by(step) {
+                    let mut buf = vec![0; step];
+                    let read = image.read_at(inode, FileOffset::new(to_u64(start)), &mut buf).unwrap();
+                    assert!(buf[..read] == expected[start..start + read]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_damaged_cluster_fails_alone() {
+    let Some(bytes) = images().first() else { return };
+    let (image, inode) = open(bytes, EngineOptions::default());
+    let clusters: Vec<_> = image.extents(&inode, FileOffset::new(0)).unwrap().map(Result::unwrap).collect();
+    let victim = clusters
+        .iter()
+        .find(|extent| matches!(extent.data, ExtentData::Encoded { .. }) && extent.start.get() > 0)
+        .unwrap();
+    let ExtentData::Encoded { at: Location::Device(_, pos), encoded_len, .. } = victim.data else { panic!() };
+    let (pos, len) = (usize::try_from(pos.get()).unwrap(), usize::try_from(encoded_len).unwrap());
+    let mut bytes = bytes.clone();
+    bytes[pos..pos + len].fill(0);
+    let room = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(room.path(), bytes).unwrap();
+    let image = Image::open(FileSource::open(room.path(), 0).unwrap()).unwrap();
+    let expected = content();
+    let mut buf = vec![0; 100];
+    assert!(image.read_at(&inode, victim.start, &mut buf).is_err());
+    assert!(image.read_at(&inode, FileOffset::new(victim.start.get() + 1), &mut buf).is_err());
+    assert!(image.read_at(&inode, FileOffset::new(0), &mut vec![0; 1 << 20]).is_err());
+    let mut offset = victim.end();
+    image.read_at(&inode, FileOffset::new(offset), &mut buf).unwrap();
+    let start = usize::try_from(offset).unwrap();
+    assert!(buf == expected[start..start + 100]);
+    offset = victim.start.get() - 100;
+    image.read_at(&inode, FileOffset::new(offset), &mut buf).unwrap();
+}
+
+#[test]
+fn content_within_itself_is_an_error() {
+    fn endless() -> Result<()> {
+        nested(endless)
+    }
+    assert!(endless().unwrap_err().corruption().is_some());
+    assert!(nested(|| Ok(())).is_ok(), "the count goes back");
+}

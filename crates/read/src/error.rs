@@ -1,0 +1,200 @@
+//! The error of reading an image: I/O, a corrupt image, an image that needs what this version does not have, or a wrong request.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::escape::Escaped;
+use ferofs_format::{BytePos, Fault, FormatError, Nid, Structure};
+
+/// The result of reading.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an image could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused something.
+    #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
+    Io {
+        /// What was tried, as a verb: "open", "read".
+        action: &'static str,
+        /// The file concerned, if it has a name.
+        path: Option<PathBuf>,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The image breaks a rule of the format.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
+    /// The image may be sound but needs what this version does not have.
+    #[error("unsupported: {0}")]
+    Unsupported(Corruption),
+    /// A name that does not exist.
+    #[error("{}: no such file or directory", Escaped::path(.0))]
+    NotFound(PathBuf),
+    /// A path through something that is no directory.
+    #[error("{}: not a directory", Escaped::path(.0))]
+    NotADirectory(PathBuf),
+    /// Content was asked of something that is no regular file.
+    #[error("{}: not a regular file", Escaped::path(.0))]
+    NotAFile(PathBuf),
+    /// More symbolic links than a lookup follows.
+    #[error("{}: too many levels of symbolic links", Escaped::path(.0))]
+    TooManyLinks(PathBuf),
+    /// An option's value is out of its range.
+    #[error("{option}: {problem}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// What is wrong, and what is right.
+        problem: &'static str,
+    },
+    /// Reading the image takes more than its size explains: it is damaged, or made to exhaust its reader.
+    #[error("{what} (limit {limit}; --work-limit raises it)")]
+    Limit {
+        /// What there is too much of.
+        what: crate::Limited,
+        /// The limit.
+        limit: u64,
+    },
+    /// The operation was cancelled.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// An I/O failure of `action` on `path`.
+    pub fn io(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
+        Self::Io { action, path: Some(path.as_ref().to_owned()), source: source.into() }
+    }
+
+    /// An I/O failure of `action` on something without a name.
+    pub fn io_unnamed(action: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::Io { action, path: None, source: source.into() }
+    }
+
+    /// Whether all further work on the image fails in the same way: it was cancelled, or a limit is reached.
+    #[must_use]
+    pub const fn ends_all(&self) -> bool {
+        matches!(self, Self::Interrupted | Self::Limit { .. })
+    }
+
+    /// The broken rule, when the image is to blame.
+    #[must_use]
+    pub const fn corruption(&self) -> Option<&Corruption> {
+        match self {
+            Self::Corrupt(corruption) | Self::Unsupported(corruption) => Some(corruption),
+            _ => None,
+        }
+    }
+}
+
+struct PathPrefix<'a>(Option<&'a Path>);
+
+impl fmt::Display for PathPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(path) => write!(f, "{}: ", Escaped::path(path)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A broken rule, and where in the image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    /// The structure that is malformed.
+    pub structure: Structure,
+    /// The rule.
+    pub fault: Fault,
+    /// Where in the image, if it has a place there.
+    pub pos: Option<BytePos>,
+    /// The inode concerned.
+    pub nid: Option<Nid>,
+}
+
+impl std::error::Error for Corruption {}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.structure, self.fault)?;
+        match (self.nid, self.pos) {
+            (Some(nid), Some(pos)) => write!(f, " ({nid}, {pos})"),
+            (Some(nid), None) => write!(f, " ({nid})"),
+            (None, Some(pos)) => write!(f, " ({pos})"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Corruption {
+    /// A broken rule without a place yet.
+    #[must_use]
+    pub const fn new(structure: Structure, fault: Fault) -> Self {
+        Self { structure, fault, pos: None, nid: None }
+    }
+
+    /// Adds the position, unless a nearer one is known.
+    #[must_use]
+    pub const fn at(mut self, pos: BytePos) -> Self {
+        if self.pos.is_none() {
+            self.pos = Some(pos);
+        }
+        self
+    }
+
+    /// Adds the inode, unless a nearer one is known.
+    #[must_use]
+    pub const fn of(mut self, nid: Nid) -> Self {
+        if self.nid.is_none() {
+            self.nid = Some(nid);
+        }
+        self
+    }
+}
+
+impl From<FormatError> for Corruption {
+    fn from(error: FormatError) -> Self {
+        Self::new(error.structure, error.fault)
+    }
+}
+
+/// Gives a format error its place in the image.
+pub trait Locate<T> {
+    /// The structure starts at `base` in the image.
+    fn located_at(self, base: BytePos) -> Result<T>;
+    /// The structure belongs to `nid`, somewhere without a position of its own.
+    fn located_in(self, nid: Nid) -> Result<T>;
+}
+
+impl<T> Locate<T> for Result<T, FormatError> {
+    fn located_at(self, base: BytePos) -> Result<T> {
+        self.map_err(|error| {
+            let pos = base.checked_add(error.offset).unwrap_or(base);
+            let unsupported = error.fault.is_unsupported();
+            let corruption = Corruption::from(error).at(pos);
+            if unsupported { Error::Unsupported(corruption) } else { Error::Corrupt(corruption) }
+        })
+    }
+
+    fn located_in(self, nid: Nid) -> Result<T> {
+        self.map_err(|error| Corruption::from(error).of(nid).into())
+    }
+}
+
+/// Adds the inode to errors of deeper layers.
+pub trait OfInode<T> {
+    /// The failure concerns `nid`.
+    fn of_inode(self, nid: Nid) -> Result<T>;
+}
+
+impl<T> OfInode<T> for Result<T> {
+    fn of_inode(self, nid: Nid) -> Result<T> {
+        self.map_err(|error| match error {
+            Error::Corrupt(corruption) => Error::Corrupt(corruption.of(nid)),
+            Error::Unsupported(corruption) => Error::Unsupported(corruption.of(nid)),
+            other => other,
+        })
+    }
+}

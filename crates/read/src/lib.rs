@@ -1,0 +1,122 @@
+//! Read: from an image to names, attributes and bytes.
+//!
+//! Flows one way: [`Source`] -> [`Image`] (superblock) -> [`Inode`] -> directory entries, [`Xattr`]s or
+//! [`Extent`]s -> decoded bytes in the caller's buffer. Knows nothing of building.
+//!
+//! ```
+//! use ferofs_read::{ExtentData, FileOffset, FileSource, Image};
+//!
+//! # let room = tempfile::tempdir()?;
+//! # std::fs::create_dir_all(room.path().join("tree/bin"))?;
+//! # std::fs::write(room.path().join("tree/bin/hello"), "hello, ".repeat(10_000))?;
+//! # let path = room.path().join("tree.erofs");
+//! # let mut options = ferofs_build::Options::new(room.path().join("tree"));
+//! # options.compression = Some(ferofs_build::Compression::lz4(0)?);
+//! # ferofs_build::build(&options, &path)?;
+//! // From a file or a block device; from memory with a `Vec<u8>`; from anything else with a `Source` of your own.
+//! let image = Image::open(FileSource::open(&path, 0)?)?;
+//!
+//! // Looking up: a path from the root, or a name in a directory.
+//! let bin = image.resolve("bin".as_ref(), true)?;
+//! let entry = image.lookup(&bin, b"hello")?.ok_or("no such name")?;
+//! let hello = image.inode(entry.nid)?;
+//!
+//! // Listing.
+//! for entry in image.read_dir(&bin)? {
+//!     println!("{}", String::from_utf8_lossy(&entry?.name));
+//! }
+//!
+//! // What stat(2) tells.
+//! println!("{:o} {} {}", hello.on_disk().permissions, hello.on_disk().uid, hello.mtime().secs);
+//! assert_eq!(hello.size(), 70_000);
+//!
+//! // Bytes from anywhere, decoded.
+//! let mut bytes = [0; 5];
+//! assert_eq!(image.read_at(&hello, FileOffset::new(49_000), &mut bytes)?, 5);
+//! assert_eq!(&bytes, b"hello");
+//!
+//! // Where they are: what FIEMAP tells, and how they are encoded.
+//! for extent in image.extents(&hello, FileOffset::new(0))? {
+//!     let extent = extent?;
+//!     if let ExtentData::Encoded { algorithm, encoded_len, .. } = extent.data {
+//!         println!("{} bytes at {}: {encoded_len} of {}", extent.len, extent.start.get(), algorithm.name());
+//!     }
+//! }
+//!
+//! // Extended attributes: all of them, or one.
+//! for xattr in image.xattrs(&hello)? {
+//!     println!("{} = {:?}", String::from_utf8_lossy(&xattr.name), xattr.value);
+//! }
+//! assert_eq!(image.xattr(&hello, b"user.none")?, None);
+//!
+//! // What all of that cost.
+//! println!("{} bytes read, {} decoded", image.stats().io().bytes, image.stats().decoded_bytes);
+//! # assert!(image.stats().decoded_bytes > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! How much memory it may hold, how it decodes, and what it keeps is up to [`EngineOptions`]:
+//!
+//! ```
+//! use ferofs_read::{EngineOptions, FileOffset, Image, LowMemory, OpenOptions, Policy};
+//!
+//! # let room = tempfile::tempdir()?;
+//! # std::fs::create_dir(room.path().join("tree"))?;
+//! # std::fs::write(room.path().join("tree/often"), "read ".repeat(10_000))?;
+//! # let path = room.path().join("tree.erofs");
+//! # ferofs_build::build(&ferofs_build::Options::new(room.path().join("tree")), &path)?;
+//! let bytes = std::fs::read(&path)?;
+//! let engine = EngineOptions {
+//!     memory_limit: Some(1 << 20),
+//!     low_memory: LowMemory::Auto,
+//!     policy: Policy::Paper,
+//!     record: true,
+//!     ..EngineOptions::default()
+//! };
+//! let options = OpenOptions { engine, ..OpenOptions::default() };
+//! let mut image = Image::open_with(Box::new(bytes), Vec::new(), &options)?;
+//! let often = image.resolve("often".as_ref(), true)?;
+//! image.read_at(&often, FileOffset::new(0), &mut [0; 100])?;
+//!
+//! // What was read most can be kept decoded, by this image or by the next one.
+//! let profile = image.profile()?;
+//! assert_eq!(profile.ranges[0].path.as_os_str(), "/often");
+//! assert_eq!(image.pin(&profile, 100_000)?.ranges, 1);
+//! image.read_at(&often, FileOffset::new(0), &mut [0; 100])?;
+//! assert_eq!(image.stats().pinned_hits, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod claim;
+pub mod error;
+pub mod escape;
+pub mod walk;
+
+mod budget;
+mod cache;
+mod dir;
+mod engine;
+mod extent;
+mod file;
+mod image;
+mod inode;
+mod map;
+mod source;
+mod xattr;
+
+pub use budget::{Budget, Limited};
+pub use dir::{DirCookie, DirEntry, ReadDir};
+pub use engine::{
+    BOOKKEEPING, EngineOptions, HotRange, Io, LowMemory, Pinned, Policy, PressureFile, Profile, ProfileError,
+    Recording, Stats, Strategy,
+};
+pub use error::{Corruption, Error, Result};
+pub use extent::{Extent, ExtentData, Location};
+pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
+pub use ferofs_format::superblock::{Compression, Superblock};
+pub use ferofs_format::{Algorithm, Compat, DeviceId, FileOffset, Incompat, Nid};
+pub use file::Extents;
+pub use image::{Image, MetadataPlace, OpenOptions};
+pub use inode::Inode;
+pub use source::{FileSource, Source};
+pub use xattr::Xattr;
