@@ -17,7 +17,7 @@ use super::crafted::Crafted;
 use super::judge::{MEMORY, TIME, TIME_A_MB};
 
 /// Time after which a command is killed. Other programs share the machine, so this is far above the CPU time allowed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(400);
 /// Names that a walk through a mount looks at: a loop of directories has no end.
 const NAMES: usize = 400;
 /// What a program takes of address space and memory before it reads an image: code, stacks of its threads, allocator.
