@@ -4,6 +4,17 @@
 //! At most a few works a worker are under way, so memory is bounded whatever the tree holds. What becomes a
 //! fragment is known when its file is appended; the packed inode's parts go out beside the files.
 
+pub mod base_image;
+pub mod chunked;
+pub mod encode;
+pub mod extents;
+pub mod external;
+pub mod fragments;
+pub mod identical;
+pub mod order;
+pub mod schedule;
+pub mod worker;
+
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -11,24 +22,24 @@ use std::sync::atomic::Ordering;
 use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::{Algorithm, BlockAddr, BytePos, Incompat};
 
-use super::chunk::{ChunkPlan, check_table};
-use super::clones::{self, Clones};
-use super::compression::Index;
-use super::content;
-use super::dedupe::{self, Stored};
-use super::encode::{Encoded, End};
-use super::feed::{Cut, Feed, Feeder};
-use super::index::{FileEnd, Indexed};
-use super::log::{Extent, ExtentLog, ExtentPlace};
-use super::output::Output;
-use super::packed::Packed;
-use super::pages::{PageRule, Placed};
-use super::segment::{Done, Piece, PieceKind, Shop, Work, Worker};
-use super::spill::{Payload, Spill};
-use super::tree::NodeId;
-use super::twins::Print;
-use super::{Options, Warning};
+use crate::data::chunked::sparse::{ChunkPlan, check_table};
+use crate::data::encode::compression::Index;
+use crate::data::encode::dedupe::{self, Stored};
+use crate::data::encode::deflate_pages::{PageRule, Placed};
+use crate::data::encode::{Encoded, End};
+use crate::data::extents::index::{FileEnd, Indexed};
+use crate::data::extents::list::{Extent, ExtentLog, ExtentPlace};
+use crate::data::fragments::Packed;
+use crate::data::identical::large::{self, Clones};
+use crate::data::identical::small::Print;
+use crate::data::schedule::{Cut, Feed, Feeder};
+use crate::data::worker::{Done, Piece, PieceKind, Shop, Work, Worker};
+use crate::output::Output;
+use crate::output::spill::{Payload, Spill};
+use crate::sources::content;
+use crate::tree::NodeId;
 use crate::{Error, Result};
+use crate::{Options, Warning};
 use ferofs_threads::{Workers, with_workers};
 
 /// Works under way for each worker, and some more.
@@ -136,7 +147,7 @@ pub fn run(
     let workers = options.worker_count();
     let data = Data { contents: vec![Content::None; shop.tree.nodes.len()], ..Data::default() };
     let packed = Packed::new(spill.dir(), shop.block.bytes64(), shop.page_rule(0));
-    let mut clones = clones::find(options, shop)?;
+    let mut clones = large::find(options, shop)?;
     let mut stage = Stage {
         options,
         shop,
@@ -629,7 +640,7 @@ impl Stage<'_> {
         self.packed.append_to(self.output)?;
         let (log, size) = (self.packed.log().clone(), self.packed.size());
         let file = Indexed { log: &log, end: &FileEnd::None, size, first, algorithm: self.algorithm(0) };
-        let content = self.indexed(file, super::heads::PACKED_LEN)?;
+        let content = self.indexed(file, crate::tree::inode_sizes::PACKED_LEN)?;
         self.data.packed = Some(PackedInode { size, content });
         Ok(())
     }

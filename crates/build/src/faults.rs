@@ -14,14 +14,14 @@ use ferofs_threads::catch;
 /// Names of files whose content may be read from its start so many times, and fails then.
 static READS_LEFT: Mutex<Vec<(&str, u32)>> = Mutex::new(Vec::new());
 
-/// What [`content::Reader`] asks of files with certain names.
+/// What [`crate::sources::content::Reader`] asks of files with certain names.
 pub(crate) fn fail_if_asked(name: &[u8], offset: u64) -> Result<()> {
-    let error = || Error::io("read", super::open::as_path(name), Errno::IO);
+    let error = || Error::io("read", crate::sources::open::as_path(name), Errno::IO);
     match name {
         b"panics" => panic!("asked to"),
         b"unreadable" => Err(error()),
         b"unreadable-in-the-middle" if offset >= 4 << 20 => Err(error()),
-        b"changed" => Err(Error::SourceChanged(super::open::as_path(name).into())),
+        b"changed" => Err(Error::SourceChanged(crate::sources::open::as_path(name).into())),
         _ => {
             let mut left = READS_LEFT.lock().unwrap();
             match left.iter_mut().find(|(known, _)| known.as_bytes() == name) {

@@ -1,5 +1,8 @@
 //! Where the image goes: a nameless file that gets its name when it is complete, or a block device.
 
+pub mod new_file;
+pub mod spill;
+
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
@@ -10,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
-use super::content::Medium;
-use crate::new_file::FutureName;
+use crate::output::new_file::FutureName;
+use crate::sources::content::Medium;
 use crate::{Error, Result};
 use ferofs_read::FileSource;
 
@@ -94,7 +97,8 @@ impl Output {
 
     /// What is appended to an image of `start` bytes, in a nameless file in `dir` that has nothing before that.
     pub fn region(dir: &Path, start: u64) -> Result<Self> {
-        let file = super::spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
+        let file =
+            crate::output::spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
         let mut output = Self::new(file, dir, Target::Nameless, 0);
         output.written = start;
         Ok(output)

@@ -2,17 +2,26 @@
 //!
 //! The first step of a build: [`gather`] goes to the room of the source's kind.
 
+pub mod change_time;
+pub mod content;
+pub mod directory;
+pub mod image;
+pub mod oci;
+pub mod open;
+pub mod overrides;
+pub mod tar;
+
 use std::path::Path;
 
 use ferofs_format::BlockSize;
 use ferofs_format::inode::Timestamp;
 
-use super::content::Contents;
-use super::sketch::Sketch;
-use super::tar::tape::Tape;
-use super::tree::Tree;
-use super::{Options, Warning, image, oci, tar, walk};
+use crate::sources::content::Contents;
+use crate::sources::tar::tape::Tape;
+use crate::tree::Tree;
+use crate::tree::layered::Sketch;
 use crate::{Error, Result};
+use crate::{Options, Warning};
 use ferofs_read::{FileSource, Image};
 
 /// What the source is.
@@ -122,7 +131,7 @@ pub fn gather(
 ) -> Result<(Tree, Contents)> {
     if options.input == Input::Directory && options.below.is_none() {
         let contents = Contents::directory(&options.source)?;
-        let tree = walk::walk(options, contents.root()?, avoid, warnings)?;
+        let tree = directory::walk(options, contents.root()?, avoid, warnings)?;
         return Ok((tree, contents));
     }
     let mut contents = match options.input {
@@ -141,7 +150,7 @@ pub fn gather(
         }
         match options.input {
             Input::Directory => {
-                let tree = walk::walk(options, contents.root()?, avoid, warnings)?;
+                let tree = directory::walk(options, contents.root()?, avoid, warnings)?;
                 let misplaced = |(path, fault)| Error::Misplaced { path: options.source.join(path), fault };
                 sketch.lay(&tree).map_err(misplaced)?;
             }

@@ -6,9 +6,25 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 
 mod inline;
 
-use super::content::Contents;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
 use super::*;
+use crate::build::new_superblock;
+use crate::data::identical::small::Twins;
+use crate::data::order::Order;
+use crate::data::worker::Shop;
+use crate::data::{self, Content};
+use crate::output::Output;
+use crate::output::spill::Spill;
+use crate::sources::content::Contents;
+use crate::sources::{directory, open};
+use crate::tree::NodeId;
+use crate::tree::inode_sizes::Heads;
+use crate::verify::Verifier;
 use ferofs_format::FileOffset;
+use ferofs_format::superblock::Superblock;
 use rustix::fs::{Mode, OFlags};
 
 use ferofs_read::{ExtentData, FileSource, HotRange, Image, Location, Profile};
@@ -473,7 +489,7 @@ fn a_source_that_changes_is_named() {
     room.write("changing", text(9 << 20));
     let path = room.options.source.join("changing");
     let contents = Contents::directory(&room.options.source).unwrap();
-    let tree = walk::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
+    let tree = directory::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
     let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     let heads =
@@ -556,7 +572,7 @@ fn verifying_finds_what_differs() {
     let whole = fs::read(room.image()).unwrap();
 
     let contents = Contents::directory(&room.options.source).unwrap();
-    let tree = walk::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
+    let tree = directory::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     let superblock = Superblock::parse(&whole[1024..]).unwrap();
     let heads = Heads::new(&tree, &xattrs, &superblock, &room.options.inodes, &contents).unwrap();

@@ -2,14 +2,20 @@
 //!
 //! [`Node`] 0 is the root. The order of nodes is the order in which their data and their inodes are laid out.
 
+pub mod fs_config;
+pub mod inode_sizes;
+pub mod labels;
+pub mod layered;
+pub mod xattr;
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use super::content::Origin;
-use super::xattr::{SetId, XattrTable};
+use crate::sources::content::Origin;
+use crate::tree::xattr::{SetId, XattrTable};
 
 /// A node's number: its place in [`Tree::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

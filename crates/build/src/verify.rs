@@ -7,12 +7,12 @@
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{FileOffset, Nid};
 
-use super::Options;
-use super::content::{Contents, Reader};
-use super::data::Content;
-use super::heads::{self, Heads};
-use super::tree::{Kind, NodeId, Tree};
-use super::xattr::XattrPlan;
+use crate::Options;
+use crate::data::Content;
+use crate::sources::content::{Contents, Reader};
+use crate::tree::inode_sizes::{self, Heads};
+use crate::tree::xattr::XattrPlan;
+use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
 use ferofs_read::{FileSource, Image, OpenOptions, Source};
 
@@ -116,7 +116,7 @@ impl Verifier<'_> {
         if offset == 0 {
             let found = inode.on_disk();
             let expected =
-                heads::inode(self.tree, self.xattrs, self.superblock, node, self.heads.version(node))?;
+                inode_sizes::inode(self.tree, self.xattrs, self.superblock, node, self.heads.version(node))?;
             let device = matches!(kind, Kind::Device(..)) && found.place != expected.place;
             for (differs, what) in [
                 (found.file_type != expected.file_type || device, "type"),

@@ -34,7 +34,7 @@ fn inline_ends_stay_within_a_block_where_sharing_makes_indexes_longer() {
         let compression = room.options.compression.as_mut().unwrap();
         compression.inline_tails = true;
         compression.dedupe = true;
-        let metadata = super::super::compression::MetadataCompression { method: 0, pcluster: 4096 };
+        let metadata = crate::data::encode::compression::MetadataCompression { method: 0, pcluster: 4096 };
         compression.metadata = in_metabox.then_some(metadata);
         let files = write_alike(&room);
         assert!(room.build().bytes_shared > 1_000_000);

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::Stat;
 use super::content::Content;
 use crate::error::{Corruption, Error, Result};
-use ferofs_build::open::{open_dir, open_file};
+use ferofs_build::sources::open::{open_dir, open_file};
 use ferofs_read::{FileType, Image, Inode, Place, Rdev, Timestamp};
 
 /// Bytes of a path that one system call is given, with the NUL at its end.

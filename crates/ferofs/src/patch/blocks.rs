@@ -9,10 +9,10 @@ use ferofs_format::{BlockAddr, DeviceId, FileOffset};
 
 use super::survey::is_block_start;
 use crate::Result;
-use ferofs_build::content::Reader;
 use ferofs_build::data::Content;
 use ferofs_build::output::Output;
-use ferofs_build::spill::Spill;
+use ferofs_build::output::spill::Spill;
+use ferofs_build::sources::content::Reader;
 use ferofs_build::tree::NodeId;
 use ferofs_read::{ExtentData, Image, Inode, Location};
 

@@ -13,8 +13,8 @@ use ferofs_format::{FileOffset, Nid};
 use super::survey::{OldFile, Survey, name_hash};
 use crate::Result;
 use ferofs_build::Options;
-use ferofs_build::content::{Contents, Origin, Reader};
-use ferofs_build::image::BELOW;
+use ferofs_build::sources::content::{Contents, Origin, Reader};
+use ferofs_build::sources::image::BELOW;
 use ferofs_build::tree::{Kind, NodeId, Tree};
 use ferofs_read::{Image, Inode};
 

@@ -12,13 +12,13 @@ use super::root::RootPlace;
 use crate::Result;
 use ferofs_build::Options;
 use ferofs_build::data::Content;
-use ferofs_build::heads::{self, Heads};
-use ferofs_build::layout::Packer;
+use ferofs_build::metadata::layout::Packer;
+use ferofs_build::metadata::self_check::{self, InodePlace};
 use ferofs_build::output::Output;
-use ferofs_build::self_check::{self, InodePlace};
-use ferofs_build::spill::Spill;
+use ferofs_build::output::spill::Spill;
+use ferofs_build::tree::inode_sizes::{self, Heads};
+use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::tree::{Kind, NodeId, Tree};
-use ferofs_build::xattr::XattrPlan;
 
 /// All that new metadata is made from.
 pub(crate) struct NewMetadata<'a> {
@@ -229,7 +229,7 @@ impl NewMetadata<'_> {
         place: InodePlace,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let mut inode = heads::inode(self.tree, self.xattrs, superblock, id, self.heads.version(id))?;
+        let mut inode = inode_sizes::inode(self.tree, self.xattrs, superblock, id, self.heads.version(id))?;
         inode.ino = self.first_ino.wrapping_add(id.0);
         let mut own = Vec::new();
         let mut after = None;

@@ -1,0 +1,300 @@
+//! From a file's extents to its compression index. Source: FORMAT.md 6.2 to 6.7.
+
+use ferofs_format::inode::DataLayout;
+use ferofs_format::map::header::HEADER_SIZE;
+use ferofs_format::map::{
+    CompactIndex, CompactWriter, Encoding, ExtentRecord, ExtentsHeader, HeadKind, IndexFormat, IndexHeader,
+    Lclusters, MapHeader, Pcluster, RecordSize, Records, Tail, full,
+};
+use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault, FileOffset};
+use ferofs_format::{FormatError, Structure};
+
+use crate::data::encode::compression::Index;
+use crate::data::extents::list::{Extent, ExtentLog, ExtentPlace};
+
+/// What an image's indexes have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    pub index: Index,
+    pub block: BlockSize,
+    /// Any pcluster of the image can have more than one block.
+    pub big: bool,
+}
+
+/// Where what comes after a file's logged extents is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileEnd {
+    /// Nothing comes after them.
+    None,
+    /// Right behind the index.
+    Inline {
+        /// The bytes there: at least one, at most a block.
+        bytes: Vec<u8>,
+        encoded: bool,
+    },
+    /// At this position of the packed inode.
+    Fragment { offset: u64 },
+}
+
+/// What is indexed.
+#[derive(Clone, Copy, Debug)]
+pub struct Indexed<'a> {
+    pub log: &'a ExtentLog,
+    pub end: &'a FileEnd,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Where the extents that follow each other start.
+    pub first: BytePos,
+    pub algorithm: Algorithm,
+}
+
+/// The distance up to which readers may go through records of four bytes, which hold no positions.
+const UNPLACED_MAX: u64 = 1024;
+
+impl Form {
+    /// What follows an inode and its xattrs, `head_len` bytes: padding, the map header, the index, the
+    /// inline end.
+    pub fn encode(&self, file: Indexed<'_>, head_len: usize) -> Result<(DataLayout, Vec<u8>), FormatError> {
+        // Inodes start at multiples of 32, which is all that an index needs to know of its place.
+        let header_start = head_len.next_multiple_of(8);
+        let mut out = vec![0; header_start - head_len];
+        let layout = match file.end {
+            FileEnd::Fragment { offset } if file.log.count() == 0 => {
+                out.extend_from_slice(&MapHeader::WholeFragment { offset: *offset }.to_bytes(self.block)?);
+                DataLayout::CompressedCompact
+            }
+            _ if self.index == Index::Extents => self.extents(file, header_start, &mut out)?,
+            _ => self.lclusters(file, header_start, &mut out)?,
+        };
+        if let FileEnd::Inline { bytes, .. } = file.end {
+            out.extend_from_slice(bytes);
+        }
+        Ok((layout, out))
+    }
+
+    fn lclusters(
+        &self,
+        file: Indexed<'_>,
+        header_start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<DataLayout, FormatError> {
+        let Indexed { log, end, size, .. } = file;
+        let cluster = self.cluster(0)?;
+        let far = matches!(end, FileEnd::Fragment { offset } if u32::try_from(*offset).is_err());
+        let format = match self.block.bits() {
+            _ if self.index == Index::Full || log.shares() || far => IndexFormat::Full,
+            0..=12 => IndexFormat::Compact { dense: true },
+            13..=14 => IndexFormat::Compact { dense: false },
+            _ => IndexFormat::Full,
+        };
+        let header = IndexHeader {
+            format,
+            cluster,
+            algorithms: [file.algorithm; 2],
+            big: [self.big; 2],
+            interlaced: false,
+            tail: match end {
+                FileEnd::None => Tail::Blocks,
+                FileEnd::Inline { bytes, .. } => Tail::Inline { size: bytes.len() as u16 },
+                FileEnd::Fragment { offset } => Tail::Fragment { offset: *offset as u32 },
+            },
+        };
+        out.extend_from_slice(&MapHeader::Index(header).to_bytes(self.block)?);
+        let lclusters = Lclusters::new(self.pclusters(file), size, cluster, self.big);
+        if format == IndexFormat::Full {
+            out.extend_from_slice(&[0; 8]);
+            for lcluster in lclusters {
+                out.extend_from_slice(&full::encode(&lcluster?)?);
+            }
+            return Ok(DataLayout::CompressedFull);
+        }
+        let header_end = BytePos::new((header_start + HEADER_SIZE) as u64);
+        let index = CompactIndex::new(header_end, size, self.block, &header)?;
+        let mut writer = CompactWriter::new(index);
+        for lcluster in lclusters {
+            writer.push(&lcluster?, out)?;
+        }
+        writer.finish()?;
+        Ok(DataLayout::CompressedCompact)
+    }
+
+    fn pclusters(&self, file: Indexed<'_>) -> impl Iterator<Item = Pcluster> {
+        let (mut start, bits) = (0, self.block.bits());
+        let pclusters = file.log.placed(file.first).map(move |(at, extent)| {
+            let pcluster = Pcluster {
+                start: FileOffset::new(start),
+                kind: if extent.encoded { HeadKind::Head1 } else { HeadKind::Plain },
+                addr: BlockAddr::new(at.get() >> bits),
+                blocks: (extent.size >> bits) as u16,
+                partial_ref: matches!(extent.place, ExtentPlace::Shared { partial: true, .. }),
+            };
+            start += extent.len;
+            pcluster
+        });
+        let last = |kind, addr, blocks| Pcluster {
+            start: FileOffset::new(file.log.len()),
+            kind,
+            addr: BlockAddr::new(addr),
+            blocks,
+            partial_ref: false,
+        };
+        let end = match file.end {
+            FileEnd::None => None,
+            FileEnd::Inline { encoded, .. } => {
+                Some(last(if *encoded { HeadKind::Head1 } else { HeadKind::Plain }, 0, 1))
+            }
+            // With a full index the HEAD's address is the offset's high half.
+            FileEnd::Fragment { offset } => Some(last(HeadKind::Head1, offset >> 32, 0)),
+        };
+        pclusters.chain(end)
+    }
+
+    fn extents(
+        &self,
+        file: Indexed<'_>,
+        header_start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<DataLayout, FormatError> {
+        let records = self.records(file)?;
+        let fragment_tail = matches!(file.end, FileEnd::Fragment { .. });
+        let header = ExtentsHeader { records, interlaced: false, fragment_tail };
+        out.extend_from_slice(&MapHeader::Extents(header).to_bytes(self.block)?);
+        let size = records.size();
+        let start = (header_start + HEADER_SIZE).next_multiple_of(size.bytes());
+        out.resize(out.len() + start - (header_start + HEADER_SIZE), 0);
+        if size == RecordSize::Bytes4 {
+            out.extend_from_slice(&file.first.get().to_le_bytes());
+        }
+        let mut lstart = 0;
+        for (at, Extent { len, encoded, size: bytes, place }) in file.log.placed(file.first) {
+            let encoding = Encoding::Data {
+                len: u32::try_from(bytes).unwrap_or(u32::MAX),
+                algorithm: encoded.then_some(file.algorithm),
+                partial_ref: matches!(place, ExtentPlace::Shared { partial: true, .. }),
+            };
+            ExtentRecord::new(encoding, at, FileOffset::new(lstart))?.write(size, out)?;
+            lstart += len;
+        }
+        if let FileEnd::Fragment { offset } = file.end {
+            ExtentRecord::fragment(*offset, FileOffset::new(lstart)).write(size, out)?;
+        }
+        Ok(DataLayout::CompressedFull)
+    }
+
+    /// The smallest records that can say where all extents are.
+    fn records(&self, file: Indexed<'_>) -> Result<Records, FormatError> {
+        let Indexed { log, size, .. } = file;
+        let fragment = matches!(file.end, FileEnd::Fragment { .. });
+        let count = log.count() + u64::from(fragment);
+        let sorted = Records::Sorted { wide: u32::try_from(size).is_err(), count };
+        let unit = log.iter().next().map_or(0, |first| first.len);
+        let Some(unit) = self.unit(unit, count) else { return Ok(sorted) };
+        let mut starts = log.iter().scan(0, |start, extent| {
+            let this = *start;
+            *start += extent.len;
+            Some(this)
+        });
+        let regular = starts.by_ref().zip(0..).all(|(start, n)| start == n * unit.bytes64())
+            && (!fragment || log.len() == log.count() * unit.bytes64())
+            && unit.lclusters_for(size) == count;
+        if !regular {
+            return Ok(sorted);
+        }
+        let near = log.placed(file.first).all(|(at, _)| u32::try_from(at.get()).is_ok());
+        let far_fragment =
+            matches!(file.end, FileEnd::Fragment { offset } if u32::try_from(*offset).is_err());
+        let consecutive = !log.shares() && !far_fragment && count <= UNPLACED_MAX;
+        Ok(match (near, consecutive) {
+            (true, true) if count > 2 => Records::Regular { with_start: false, unit },
+            (true, _) => Records::Regular { with_start: true, unit },
+            (false, true) if count > 1 => Records::Regular { with_start: false, unit },
+            (false, _) => sorted,
+        })
+    }
+
+    /// The unit of extents whose first one has `len` bytes: that, or, of a single one, no less.
+    fn unit(&self, len: u64, count: u64) -> Option<ClusterSize> {
+        let len = if count == 1 { len.next_power_of_two() } else { len };
+        let len = len.max(self.block.bytes64());
+        let bits = len.is_power_of_two().then(|| len.trailing_zeros() as u8 - self.block.bits())?;
+        ClusterSize::new(self.block, bits)
+    }
+
+    fn cluster(&self, extra_bits: u8) -> Result<ClusterSize, FormatError> {
+        let fault = Fault::Map("no such lcluster size");
+        ClusterSize::new(self.block, extra_bits).ok_or(FormatError::new(Structure::MapHeader, fault))
+    }
+
+    /// At least as many bytes as the index of a file of `size` bytes takes, without an inline end.
+    pub const fn size_estimate(&self, size: u64) -> u64 {
+        if matches!(self.index, Index::Extents) {
+            return 48;
+        }
+        let compact = matches!(self.index, Index::Compact);
+        let each = match self.block.bits() {
+            0..=12 if compact => 2,
+            13..=14 if compact => 4,
+            _ => 8,
+        };
+        48 + each * (self.block.blocks_for(size) + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(bits: u8, index: Index) -> Form {
+        Form { index, block: BlockSize::from_bits(bits).unwrap(), big: false }
+    }
+
+    fn extent(len: u64, encoded: bool, size: u64) -> Extent {
+        Extent { len, encoded, size, place: ExtentPlace::Next }
+    }
+
+    #[test]
+    fn every_block_size_has_an_index() {
+        for bits in 9..=16 {
+            for index in [Index::Compact, Index::Full] {
+                let form = form(bits, index);
+                let block = form.block.bytes64();
+                let mut log = ExtentLog::new(block);
+                log.push(extent(100 * block + 7, true, block));
+                log.push(extent(block, false, block));
+                let file = Indexed {
+                    log: &log,
+                    end: &FileEnd::None,
+                    size: log.len(),
+                    first: BytePos::new(block),
+                    algorithm: Algorithm::Lz4,
+                };
+                let (_, bytes) = form.encode(file, 44).unwrap();
+                assert!(bytes.len() as u64 <= form.size_estimate(log.len()), "{block} {index:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn extents_take_the_smallest_records() {
+        let form = form(12, Index::Extents);
+        let records = |lens: &[u64], first: u64, end: &FileEnd, size: u64| {
+            let mut log = ExtentLog::new(4096);
+            lens.iter().for_each(|len| log.push(extent(*len, true, 1000)));
+            let first = BytePos::new(first);
+            form.records(Indexed { log: &log, end, size, first, algorithm: Algorithm::Zstd }).unwrap().size()
+        };
+        let none = FileEnd::None;
+        assert_eq!(records(&[5000], 100, &none, 5000), RecordSize::Bytes8);
+        assert_eq!(records(&[5000], 1 << 33, &none, 5000), RecordSize::Bytes16);
+        assert_eq!(records(&[8192, 8192, 8192, 1], 100, &none, 24577), RecordSize::Bytes4);
+        assert_eq!(
+            records(&[8192, 8192, 8192], 100, &FileEnd::Fragment { offset: 9 }, 24577),
+            RecordSize::Bytes4
+        );
+        let far = FileEnd::Fragment { offset: 1 << 33 };
+        assert_eq!(records(&[8192, 8192, 8192], 100, &far, 24577), RecordSize::Bytes8);
+        assert_eq!(records(&[8192, 8193], 100, &none, 16385), RecordSize::Bytes16);
+        assert_eq!(records(&[8192; 2000], 100, &none, 2000 * 8192), RecordSize::Bytes8);
+        assert_eq!(records(&[8192; 2000], 1 << 33, &none, 2000 * 8192), RecordSize::Bytes16);
+    }
+}

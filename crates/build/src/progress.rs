@@ -1,0 +1,139 @@
+//! How far a build is, what it left out, and what it made.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ferofs_read::escape::Escaped;
+
+use crate::Error;
+use crate::timings::Timings;
+
+/// What a build is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Listing the source.
+    Walk,
+    /// Reading, encoding and writing content.
+    Data,
+    /// Writing metadata, and making all durable.
+    Metadata,
+    /// Comparing the image with the source.
+    Verify,
+}
+
+/// How far a build is. Other threads may look at any time.
+#[derive(Debug, Default)]
+pub struct Progress {
+    stage: AtomicU8,
+    /// Files found by the walk so far.
+    pub found: AtomicU64,
+    /// Regular files whose content is done; a large one counts once for each part.
+    pub files_done: AtomicU64,
+    /// Bytes of content to be read; 0 until the walk is over.
+    pub bytes_total: AtomicU64,
+    /// Bytes of content that were read and written.
+    pub bytes_done: AtomicU64,
+    /// Where the time goes.
+    pub timings: Timings,
+}
+
+impl Progress {
+    /// What the build is doing.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Relaxed) {
+            0 => Stage::Walk,
+            1 => Stage::Data,
+            2 => Stage::Metadata,
+            _ => Stage::Verify,
+        }
+    }
+
+    pub(crate) fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+}
+
+/// Something that is not in the image although the source has it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// It could not be read; only with [`Options::skip_unreadable`].
+    #[error("left out: {0}")]
+    Skipped(Error),
+    /// An extended attribute that EROFS has no form for.
+    #[error("{}: attribute {name} left out", Escaped::path(path))]
+    ForeignXattr {
+        /// The file.
+        path: PathBuf,
+        /// The attribute's name.
+        name: String,
+    },
+    /// An archive's member of a type that no standard has.
+    #[error("{}: left out: unknown type {kind:?}", Escaped::path(path))]
+    UnknownMember {
+        /// The member.
+        path: PathBuf,
+        /// Its type.
+        kind: char,
+    },
+    /// A source that is read as an archive without members: zeroes are one.
+    #[error("{}: an archive without members: the image is empty", archive.display())]
+    EmptyArchive {
+        /// The archive.
+        archive: PathBuf,
+    },
+    /// An archive that ends with one block of zeroes, and not with two. What may follow is left out.
+    #[error(
+        "{}: a lone block of zeroes at byte {offset}: anything after it is left out",
+        Escaped::path(archive)
+    )]
+    LoneZeroBlock {
+        /// The archive.
+        archive: PathBuf,
+        /// Where the block is.
+        offset: u64,
+    },
+    /// An archive without its end mark: it may have been cut short.
+    #[error("{}: no end of archive at byte {offset}: it may be incomplete", Escaped::path(archive))]
+    NoEndOfArchive {
+        /// The archive.
+        archive: PathBuf,
+        /// Where the end should be.
+        offset: u64,
+    },
+}
+
+/// What was built.
+#[derive(Debug)]
+pub struct Summary {
+    /// Inodes in the image.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Regular files among them.
+    pub files: u64,
+    /// Bytes of all regular files, each counted once.
+    pub bytes_in: u64,
+    /// Bytes of the image.
+    pub bytes_out: u64,
+    /// Bytes of regular files that are stored as equal ones elsewhere in the image.
+    pub bytes_shared: u64,
+    /// Time spent listing the source.
+    pub walk_time: Duration,
+    /// Time spent on content.
+    pub data_time: Duration,
+    /// Time spent on metadata, and until everything was durable.
+    pub metadata_time: Duration,
+    /// Time spent on comparing the image with the source.
+    pub verify_time: Duration,
+    /// The most works that were under way at once: each holds at most some 5 MiB.
+    pub peak_works: usize,
+    /// Worker threads.
+    pub workers: usize,
+    /// The image's identity.
+    pub uuid: [u8; 16],
+    /// What was left out.
+    pub warnings: Vec<Warning>,
+}

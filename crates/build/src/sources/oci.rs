@@ -1,0 +1,102 @@
+//! From an OCI image layout, a directory or an archive of one, to a [`Sketch`]: one image of it is chosen, and its
+//! layers are laid over each other.
+//!
+//! | room | what it does | next |
+//! |---|---|---|
+//! | [`store`] | where each blob is; no blob is used before its digest is verified | here |
+//! | [`document`] | manifests, indexes, platforms: what their JSON says | [`choice`] |
+//! | [`choice`] | which image is meant | here |
+//! | [`fault`] | what can be wrong | the caller |
+//!
+//! Nothing is fetched: what the layout lacks is an error. Source: the OCI Image Format Specification, 1.1.
+
+mod choice;
+mod document;
+pub(crate) mod fault;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub use document::Platform;
+
+use crate::Result;
+use crate::sources::content::Contents;
+use crate::sources::tar;
+use crate::sources::tar::tape::Tape;
+use crate::tree::layered::Sketch;
+use crate::{Options, Warning, Whiteouts};
+use document::{Config, LayerKind, Manifest};
+use fault::OciFault;
+use store::Store;
+
+/// Layers of an image: container tools stop at some 128. A small manifest could name one large layer again and again.
+const LAYERS_MAX: usize = 1024;
+
+/// Which image of a layout is meant, if it has several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OciOptions {
+    /// The platform it is for; `None`: this machine's, unless there is only one.
+    pub platform: Option<Platform>,
+    /// Its name in the layout, by the annotation `org.opencontainers.image.ref.name`.
+    pub name: Option<String>,
+}
+
+/// Whether `path` is an image layout. In archives, such as `skopeo` and `docker save` write, nothing but parts of a
+/// layout may stand before the file that says so, and they must be seekable and not compressed: else this would take
+/// as long as reading them.
+pub(crate) fn is_layout(path: &Path) -> bool {
+    if path.is_dir() {
+        return path.join(store::MARK).is_file() && path.join(store::INDEX).is_file();
+    }
+    path.is_file()
+        && tar::first_foreign_name(path, is_part).is_some_and(|last| last == store::MARK.as_bytes())
+}
+
+/// Whether an archive's member is one of a layout, but not the file that says that it is one.
+fn is_part(name: &[u8]) -> bool {
+    const OTHERS: [&[u8]; 4] = [b"", b"index.json", b"manifest.json", b"repositories"];
+    OTHERS.contains(&name) || name == b"blobs" || name.starts_with(b"blobs/")
+}
+
+/// Puts the layers of the image that is meant into `sketch`.
+pub(crate) fn read(
+    options: &Options,
+    source: &Path,
+    contents: &mut Contents,
+    sketch: &mut Sketch,
+    warnings: &mut Vec<Warning>,
+) -> Result<()> {
+    let mut store = Store::open(options, source, contents)?;
+    let (chosen, is_certain) = choice::choose(&mut store, options, contents)?;
+    let manifest: Manifest = store.document(&chosen, contents)?;
+    if let (Some(platform), false) = (&options.oci.platform, is_certain) {
+        let config: Config = store.document(&manifest.config, contents)?;
+        if !config.platform().is(platform) {
+            let fault = OciFault::OtherPlatform(config.platform());
+            return Err(store.error(Some(&chosen.digest), fault));
+        }
+    }
+    if manifest.layers.len() > LAYERS_MAX {
+        let fault = OciFault::Layers { count: manifest.layers.len(), limit: LAYERS_MAX };
+        return Err(store.error(Some(&chosen.digest), fault));
+    }
+    for (number, layer) in manifest.layers.iter().enumerate() {
+        if number > 0 {
+            sketch.next_layer();
+        }
+        match layer.layer_kind() {
+            LayerKind::Archive => {}
+            LayerKind::Encrypted => return Err(store.error(Some(&layer.digest), OciFault::Encrypted)),
+            LayerKind::Other => {
+                let fault = OciFault::MediaType(layer.media_type.clone());
+                return Err(store.error(Some(&layer.digest), fault));
+            }
+        }
+        let blob = store.verified(layer, contents)?;
+        let tape = Tape::within(options, contents, blob.place, blob.len, store.path(&layer.digest))?;
+        tar::read(options, tape, Whiteouts::Apply, contents, sketch, warnings)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Which image of a layout is meant: by its name and its platform, through indexes.
+
+use super::document::{Descriptor, Index, Platform};
+use super::fault::OciFault;
+use super::store::Store;
+use crate::Options;
+use crate::Result;
+use crate::sources::content::Contents;
+
+/// Indexes within indexes; real ones have two.
+const DEPTH_MAX: usize = 8;
+
+/// The manifest of the image that is meant, and whether its platform is surely the one that was asked for.
+pub(super) fn choose(
+    store: &mut Store,
+    options: &Options,
+    contents: &mut Contents,
+) -> Result<(Descriptor, bool)> {
+    let mut index: Index = store.index(contents)?;
+    let mut name = options.oci.name.as_deref();
+    let mut parent: Option<Descriptor> = None;
+    for _ in 0..DEPTH_MAX {
+        let chosen = one(&index, name, options.oci.platform.as_ref())
+            .map_err(|fault| store.error(parent.as_ref().map(|parent| &parent.digest), fault))?;
+        if !chosen.is_index() {
+            let is_certain = chosen.platform.is_some();
+            return Ok((chosen, is_certain));
+        }
+        index = store.document(&chosen, contents)?;
+        // What is below has no names of its own.
+        name = None;
+        parent = Some(chosen);
+    }
+    Err(store.error(parent.as_ref().map(|parent| &parent.digest), OciFault::Nesting))
+}
+
+/// The one of `index` that is meant.
+pub(super) fn one(
+    index: &Index,
+    name: Option<&str>,
+    platform: Option<&Platform>,
+) -> Result<Descriptor, OciFault> {
+    let images = || index.manifests.iter().filter(|image| image.is_index() || image.is_image());
+    let labels = |images: &[&Descriptor]| images.iter().map(|image| image.label()).collect::<Vec<_>>();
+    let mut left: Vec<&Descriptor> =
+        images().filter(|image| name.is_none_or(|name| image.is_called(name))).collect();
+    // One image under several names is one.
+    left.sort_by_key(|image| image.digest.to_string());
+    left.dedup_by(|a, b| a.digest == b.digest);
+    let here = Platform::of_this_machine();
+    let wanted = platform.unwrap_or(&here);
+    if platform.is_some() || left.len() > 1 {
+        left.retain(|image| image.platform.as_ref().is_none_or(|platform| platform.is(wanted)));
+    }
+    match left.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => {
+            let name = name.map_or(String::new(), |name| format!("called {name} "));
+            let there = labels(&images().collect::<Vec<_>>());
+            Err(OciFault::NoImage { wanted: format!("{name}for {wanted}"), there })
+        }
+        several => Err(OciFault::Ambiguous(labels(several))),
+    }
+}

@@ -1,0 +1,163 @@
+//! The blobs of a layout: found in its directory or archive, and verified before anyone believes them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde::de::DeserializeOwned;
+
+use super::document::{Descriptor, Digest, Index, Mark};
+use super::fault::OciFault;
+use crate::Options;
+use crate::sources::content::{Contents, Place};
+use crate::sources::tar;
+use crate::{Error, Result};
+
+/// The file that says that a directory is a layout.
+pub(super) const MARK: &str = "oci-layout";
+/// The index of all images in a layout.
+pub(super) const INDEX: &str = "index.json";
+/// The first version, and the only one so far.
+const VERSION: &str = "1.";
+/// Bytes of a document: registries take at most 4 MiB. Larger ones are refused, since what they say takes up to 20 times as
+/// much memory.
+const DOCUMENT_MAX: u64 = 4 << 20;
+/// Bytes that are hashed at once.
+const PIECE: u64 = 1 << 20;
+
+/// Where a file of the layout is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blob {
+    pub(super) place: Place,
+    pub(super) len: u64,
+}
+
+/// A layout's files.
+#[derive(Debug)]
+pub(super) struct Store<'a> {
+    options: &'a Options,
+    name: PathBuf,
+    /// Files by name, of an archive.
+    members: Option<BTreeMap<Vec<u8>, Blob>>,
+    /// Blobs that were verified, by digest: some layers stand in a manifest again and again.
+    verified: BTreeMap<String, Blob>,
+}
+
+impl<'a> Store<'a> {
+    /// Opens the layout `source`; from then on `contents` reads from it.
+    pub(super) fn open(options: &'a Options, source: &Path, contents: &mut Contents) -> Result<Self> {
+        let members = match source.is_dir() {
+            true => None,
+            false => {
+                let files = tar::files(options, source, contents)?;
+                // What came in a pipe or compressed is read again.
+                contents.seal()?;
+                Some(files.into_iter().map(|(name, (place, len))| (name, Blob { place, len })).collect())
+            }
+        };
+        let mut store = Self { options, name: source.to_owned(), members, verified: BTreeMap::new() };
+        let blob = store.find(MARK, contents)?;
+        let blob = blob.ok_or_else(|| store.error(None, OciFault::NoLayout(MARK)))?;
+        let mark: Mark = store.parse(None, blob, contents)?;
+        if !mark.image_layout_version.starts_with(VERSION) {
+            return Err(store.error(None, OciFault::Version(mark.image_layout_version)));
+        }
+        Ok(store)
+    }
+
+    /// The error that a blob, or the layout, has this fault.
+    pub(super) fn error(&self, blob: Option<&Digest>, fault: OciFault) -> Error {
+        Error::Oci { layout: self.name.clone(), blob: blob.map(Digest::to_string), fault }
+    }
+
+    /// A blob's name, for messages.
+    pub(super) fn path(&self, digest: &Digest) -> PathBuf {
+        self.name.join(digest.path())
+    }
+
+    fn find(&mut self, name: &str, contents: &mut Contents) -> Result<Option<Blob>> {
+        if let Some(members) = &self.members {
+            return Ok(members.get(name.as_bytes()).copied());
+        }
+        let path = self.name.join(name);
+        // Whoever made the layout may have put a FIFO there: opening one must not wait for its writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => File::from(file.map_err(|e| Error::io("open", &path, e))?),
+        };
+        let metadata = file.metadata().map_err(|e| Error::io("stat", &path, e))?;
+        if !metadata.is_file() {
+            return Ok(None);
+        }
+        let medium = contents.add_medium(file, &path)?;
+        Ok(Some(Blob { place: Place { medium: medium.id(), at: 0 }, len: metadata.len() }))
+    }
+
+    /// The index of all images.
+    pub(super) fn index(&mut self, contents: &mut Contents) -> Result<Index> {
+        let blob = self.find(INDEX, contents)?;
+        let blob = blob.ok_or_else(|| self.error(None, OciFault::NoLayout(INDEX)))?;
+        self.parse(None, blob, contents)
+    }
+
+    /// The document that `descriptor` refers to.
+    pub(super) fn document<T: DeserializeOwned>(
+        &mut self,
+        descriptor: &Descriptor,
+        contents: &mut Contents,
+    ) -> Result<T> {
+        let blob = self.verified(descriptor, contents)?;
+        self.parse(Some(&descriptor.digest), blob, contents)
+    }
+
+    fn parse<T: DeserializeOwned>(
+        &self,
+        digest: Option<&Digest>,
+        blob: Blob,
+        contents: &Contents,
+    ) -> Result<T> {
+        if blob.len > DOCUMENT_MAX {
+            return Err(self.error(digest, OciFault::HugeDocument { size: blob.len, limit: DOCUMENT_MAX }));
+        }
+        let mut bytes = vec![0; blob.len as usize];
+        contents.read_at(blob.place, &mut bytes)?;
+        serde_json::from_slice(&bytes).map_err(|e| self.error(digest, OciFault::Document(e.to_string())))
+    }
+
+    /// The blob that `descriptor` refers to, of the right size and with the right digest.
+    pub(super) fn verified(&mut self, descriptor: &Descriptor, contents: &mut Contents) -> Result<Blob> {
+        let digest = &descriptor.digest;
+        if let Some(blob) = self.verified.get(&digest.to_string()).filter(|blob| blob.len == descriptor.size)
+        {
+            return Ok(*blob);
+        }
+        let blob = self.find(&digest.path(), contents)?;
+        let blob = blob.ok_or_else(|| self.error(Some(digest), OciFault::Missing))?;
+        if blob.len != descriptor.size {
+            let fault = OciFault::Size { found: blob.len, claimed: descriptor.size };
+            return Err(self.error(Some(digest), fault));
+        }
+        let mut hasher = digest.hasher();
+        let mut buffer = vec![0; blob.len.min(PIECE) as usize];
+        let mut done = 0;
+        while done < blob.len {
+            self.options.check_cancelled()?;
+            let piece = (blob.len - done).min(PIECE);
+            let bytes = &mut buffer[..piece as usize];
+            contents.read_at(Place { at: blob.place.at + done, ..blob.place }, bytes)?;
+            hasher.update(bytes);
+            done += piece;
+        }
+        let found = digest.like(&hasher.finalize());
+        match found == digest.to_string() {
+            true => {
+                self.verified.insert(found, blob);
+                Ok(blob)
+            }
+            false => Err(self.error(Some(digest), OciFault::Digest(found))),
+        }
+    }
+}

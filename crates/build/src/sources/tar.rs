@@ -1,0 +1,262 @@
+//! From tar archives to a [`Sketch`]: all dialects, plain or compressed, from a file or a pipe.
+//!
+//! | room | what it does | next |
+//! |---|---|---|
+//! | [`tape`] | an archive's plain bytes in order; where data stay or go | [`members`] |
+//! | [`header`], [`pax`], [`sparse`] | the forms of headers, pure | [`members`] |
+//! | [`members`] | members with what all their headers say | here |
+//! | [`fault`], [`limits`] | what can be wrong, and how much is too much | the caller |
+//!
+//! Archives are as hostile as images: see the faults. No parser from a crate, since none has GNU's and PAX's sparse
+//! forms, keeps the places of data, and says where a header is wrong.
+
+pub(crate) mod fault;
+mod gzip;
+mod header;
+pub(crate) mod limits;
+mod members;
+mod pax;
+mod sparse;
+pub(crate) mod tape;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use crate::sources::content::{Contents, Origin, Place, Span};
+use crate::sources::open::as_path;
+use crate::tree::layered::{self, Body, Draft, Misplaced, Names, Sketch};
+use crate::{Error, Result};
+use crate::{Input, Options, SourceData, Warning, Whiteouts};
+use fault::ArchiveFault;
+use limits::Limits;
+use members::{Data, End, Member, MemberKind, Members};
+use tape::Tape;
+
+/// The block size that every archive's data are aligned to.
+pub(crate) const BLOCK_SIZE: ferofs_format::BlockSize = ferofs_format::BlockSize::MIN;
+
+/// What aufs' names of removed files start with.
+const WHITEOUT: &[u8] = b".wh.";
+/// aufs' name for: lower layers show nothing here.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+/// What the names of aufs' own files start with.
+const AUFS_OWN: &[u8] = b".wh..wh.";
+
+/// What all members of an archive share.
+struct Reading<'a> {
+    options: &'a Options,
+    contents: &'a mut Contents,
+    sketch: &'a mut Sketch,
+    warnings: &'a mut Vec<Warning>,
+    whiteouts: Whiteouts,
+    limits: Limits,
+    /// What holes cost so far, in bytes.
+    holes: u64,
+}
+
+/// Puts the members of an archive into `sketch`, as one layer.
+pub(crate) fn read(
+    options: &Options,
+    mut tape: Tape,
+    whiteouts: Whiteouts,
+    contents: &mut Contents,
+    sketch: &mut Sketch,
+    warnings: &mut Vec<Warning>,
+) -> Result<()> {
+    let limits = Limits::new(options.archive_limits);
+    let mut members = Members::new(&mut tape, limits, options.source_data == SourceData::Absent);
+    let mut reading = Reading { options, contents, sketch, warnings, whiteouts, limits, holes: 0 };
+    let mut is_empty = true;
+    let end = loop {
+        options.check_cancelled()?;
+        let next = match members.next() {
+            Err(Error::Archive { fault: ArchiveFault::Empty, .. }) if options.allow_empty_archives => {
+                Err(End::Missing(0))
+            }
+            next => next?,
+        };
+        match next {
+            Ok(member) => {
+                is_empty = false;
+                reading.take(&mut members, member)?;
+            }
+            Err(end) => break end,
+        }
+    };
+    let archive = || tape.name.clone();
+    // Layers of container images often are.
+    if is_empty && matches!(end, End::Marked) && options.input == Input::Archive {
+        warnings.push(Warning::EmptyArchive { archive: archive() });
+    }
+    match end {
+        End::Marked => {}
+        End::Lone(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),
+        End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
+    }
+    tape.finish(contents)
+}
+
+/// The regular files of the archive `source`, from which `contents` reads from then on: places and lengths by name.
+pub(crate) fn files(
+    options: &Options,
+    source: &Path,
+    contents: &mut Contents,
+) -> Result<BTreeMap<Vec<u8>, (Place, u64)>> {
+    let mut tape = Tape::open(source, options, contents)?;
+    let mut members = Members::new(&mut tape, Limits::new(options.archive_limits), false);
+    let mut files = BTreeMap::new();
+    while let Ok(member) = members.next()? {
+        options.check_cancelled()?;
+        if let MemberKind::Regular(stored) = member.kind {
+            let data = members.data(&member.path, member.offset, stored, Some(contents))?;
+            if data.pieces.is_none() {
+                files.insert(layered::clean(&member.path).join(&b'/'), (data.place, data.size));
+            }
+        }
+    }
+    tape.drain()?;
+    Ok(files)
+}
+
+/// The name of the first member of the archive `source` that `pass` does not accept; `None` if there is none, or
+/// finding it would take more than a look at headers.
+pub(crate) fn first_foreign_name(source: &Path, pass: fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    let mut contents = Contents::archives(Path::new("."), source);
+    let options = Options::new(source);
+    let mut tape = Tape::open(source, &options, &mut contents).ok()?;
+    if !tape.is_seekable() {
+        return None;
+    }
+    let mut members = Members::new(&mut tape, Limits::new(options.archive_limits), false);
+    loop {
+        let name = layered::clean(&members.next().ok()?.ok()?.path).join(&b'/');
+        if !pass(&name) {
+            return Some(name);
+        }
+    }
+}
+
+impl Reading<'_> {
+    fn take(&mut self, members: &mut Members<'_>, member: Member) -> Result<()> {
+        self.options.progress.found.fetch_add(1, Ordering::Relaxed);
+        let (path, offset) = (member.path.clone(), member.offset);
+        self.put(members, member)?;
+        let (packed, plain) = members.bytes_read();
+        let limits = self.limits;
+        // One member's headers are limited, so that it is enough to look after each.
+        let checked = limits.check_memory(self.sketch.held(), packed);
+        let checked = checked.and_then(|()| limits.check_holes(self.holes, plain));
+        checked.map_err(|fault| members.error(Some(&path), offset, fault))
+    }
+
+    fn put(&mut self, members: &mut Members<'_>, member: Member) -> Result<()> {
+        let (path, offset) = (member.path.clone(), member.offset);
+        if self.whiteouts != Whiteouts::Keep
+            && let Some(result) = self.whiteout(&member)
+        {
+            return result.map_err(|fault| members.error(Some(&path), offset, fault.into()));
+        }
+        for name in member.records.foreign() {
+            let name = ferofs_read::escape::Escaped(name).to_string();
+            self.sketch.hold(limits::WARNING + path.len() as u64);
+            self.warnings.push(Warning::ForeignXattr { path: as_path(&path).to_owned(), name });
+        }
+        let wrong = |members: &Members<'_>, fault| members.error(Some(&path), offset, fault);
+        let xattrs = member.records.xattrs().map_err(|fault| wrong(members, fault))?;
+        let xattrs = self.sketch.attributes(xattrs);
+        let body = match member.kind {
+            MemberKind::Regular(stored) => {
+                let copies = matches!(self.options.source_data, SourceData::Copied | SourceData::Referred);
+                let contents = copies.then_some(&mut *self.contents);
+                let data = members.data(&path, offset, stored, contents)?;
+                self.regular(&data, copies).map_err(|fault| wrong(members, fault))?
+            }
+            MemberKind::Link(target) => {
+                let linked = self.sketch.link(&path, &target);
+                return linked.map_err(|fault| wrong(members, fault.into()));
+            }
+            MemberKind::Symlink(target) => Body::Symlink(target.into()),
+            MemberKind::Device(kind, rdev) => Body::Device(kind, rdev),
+            MemberKind::Directory => Body::Directory(Names::new()),
+            MemberKind::Fifo => Body::Fifo,
+            MemberKind::Unknown(kind) => {
+                let path = as_path(&path).to_owned();
+                self.sketch.hold(limits::WARNING + path.as_os_str().len() as u64);
+                self.warnings.push(Warning::UnknownMember { path, kind: kind.into() });
+                return Ok(());
+            }
+        };
+        let Member { permissions, uid, gid, mtime, .. } = member;
+        let draft = Draft { body, permissions, uid, gid, mtime, xattrs, settled: false };
+        self.sketch.put(&path, draft).map_err(|fault| wrong(members, fault.into()))
+    }
+
+    fn regular(&mut self, data: &Data, copied: bool) -> Result<Body, ArchiveFault> {
+        let size = data.size;
+        if let Some(pieces) = &data.pieces {
+            self.sketch.hold(pieces.len() as u64 * limits::PIECE);
+            self.hold_table(size, pieces);
+            let stored = pieces.iter().map(|(_, len)| len).sum();
+            self.holes = self.holes.saturating_add(limits::cost_of_holes(size, stored));
+        } else if self.options.source_data == SourceData::Absent {
+            self.hold_table(size, &[]);
+            self.holes = self.holes.saturating_add(limits::cost_of_holes(size, 0));
+        }
+        let origin = if size == 0 {
+            Origin::None
+        } else if !copied {
+            Origin::Zeroes
+        } else if let Some(pieces) = &data.pieces {
+            let mut at = data.place.at;
+            let spans = pieces.iter().map(|(offset, len)| {
+                let span = Span { offset: *offset, len: *len, place: Place { at, ..data.place } };
+                at += len;
+                span
+            });
+            self.contents.add_spans(spans).ok_or(Misplaced::TooMany)?
+        } else {
+            Origin::Place(data.place)
+        };
+        let is_reserved = self.options.source_data == SourceData::Reserved;
+        let has_holes = data.pieces.is_some() || origin == Origin::Zeroes;
+        Ok(Body::Regular { size, origin, sparse: has_holes && !is_reserved })
+    }
+
+    /// Counts the memory for the table of a sparse file in chunks: if its data stay in the archive, they are as small as the
+    /// pieces' alignment.
+    fn hold_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
+        if let Some(chunks) = &self.options.chunks {
+            self.sketch.hold((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));
+        } else if self.options.source_data == SourceData::Referred {
+            let boundaries = pieces.iter().flat_map(|(offset, len)| [*offset, offset + len]);
+            let bits = boundaries.filter(|at| *at != 0 && *at != size).map(u64::trailing_zeros).min();
+            self.sketch.hold((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));
+        }
+    }
+
+    /// Does what a whiteout says; `None` if `member` is none.
+    fn whiteout(&mut self, member: &Member) -> Option<Result<(), Misplaced>> {
+        let path = member.path.strip_suffix(b"/").unwrap_or(&member.path);
+        let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (dir, name) = path.split_at(at);
+        if name == OPAQUE {
+            return Some(match self.whiteouts {
+                Whiteouts::Apply => self.sketch.hide_lower(dir),
+                _ => self.sketch.mark_opaque(dir),
+            });
+        }
+        if path.split(|byte| *byte == b'/').any(|part| part.starts_with(AUFS_OWN)) {
+            return Some(Ok(()));
+        }
+        let hidden = name.strip_prefix(WHITEOUT)?;
+        if matches!(hidden, b"" | b"." | b"..") {
+            return Some(Ok(()));
+        }
+        let path = [dir, hidden].concat();
+        Some(match self.whiteouts {
+            Whiteouts::Apply => self.sketch.remove_lower(&path),
+            _ => self.sketch.put_whiteout(&path, member.mtime),
+        })
+    }
+}

@@ -1,0 +1,406 @@
+//! From an archive's bytes to its members: headers, with what extended headers and long names say of them.
+
+use ferofs_format::inode::{FileType, Rdev, Timestamp};
+
+use super::fault::ArchiveFault;
+use super::header::{self, BLOCK, Header};
+use super::limits::{Limits, PIECE};
+use super::pax::Records;
+use super::sparse::{Form, Lines, Map, form};
+use super::tape::Tape;
+use crate::Result;
+use crate::error::Error;
+use crate::sources::content::{Contents, Place};
+use crate::sources::open::as_path;
+
+/// A member, before its data are read.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// Where its first header is, in bytes of the plain archive.
+    pub(super) offset: u64,
+    pub(super) path: Vec<u8>,
+    pub(super) kind: MemberKind,
+    pub(super) permissions: u16,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) mtime: Timestamp,
+    pub(super) records: Records,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum MemberKind {
+    Regular(Stored),
+    Link(Vec<u8>),
+    Symlink(Vec<u8>),
+    Device(FileType, Rdev),
+    Directory,
+    Fifo,
+    /// A type that no standard has.
+    Unknown(u8),
+}
+
+/// Data of a regular file in the archive.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stored {
+    bytes: u64,
+    form: Option<Form>,
+}
+
+/// Data of a regular file, found.
+#[derive(Debug)]
+pub(super) struct Data {
+    pub(super) size: u64,
+    /// Where the pieces are, one after the other.
+    pub(super) place: Place,
+    /// Offset and length of each piece in the file; `None`: it has no holes.
+    pub(super) pieces: Option<Vec<(u64, u64)>>,
+}
+
+/// Why there are no more members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Two blocks of zeroes, as it should be.
+    Marked,
+    /// Only one, at this position.
+    Lone(u64),
+    /// The bytes are over, at this position.
+    Missing(u64),
+}
+
+/// Reads members one after the other.
+#[derive(Debug)]
+pub(super) struct Members<'a> {
+    tape: &'a mut Tape,
+    limits: Limits,
+    global: Records,
+    /// Bytes up to the next header.
+    rest: u64,
+    /// There are headers alone, and no data between them.
+    without_data: bool,
+}
+
+/// What extended headers say of the member that follows.
+#[derive(Debug, Default)]
+struct Extension {
+    records: Records,
+    /// Bytes of all headers for records.
+    bytes: u64,
+    path: Option<Vec<u8>>,
+    linkname: Option<Vec<u8>>,
+}
+
+impl<'a> Members<'a> {
+    pub(super) fn new(tape: &'a mut Tape, limits: Limits, without_data: bool) -> Self {
+        Self { tape, limits, global: Records::default(), rest: 0, without_data }
+    }
+
+    /// Bytes of the archive's file that were read so far, and of the plain archive.
+    pub(super) fn bytes_read(&self) -> (u64, u64) {
+        (self.tape.packed_read(), self.tape.position())
+    }
+
+    /// The error that the member called `path`, whose header is at `offset`, has this fault.
+    pub(super) fn error(&self, path: Option<&[u8]>, offset: u64, fault: ArchiveFault) -> Error {
+        let member = path.filter(|path| !path.is_empty()).map(|path| as_path(path).to_owned());
+        Error::Archive { archive: self.tape.name.clone(), member, offset, fault }
+    }
+
+    /// The next member.
+    pub(super) fn next(&mut self) -> Result<std::result::Result<Member, End>> {
+        let rest = std::mem::take(&mut self.rest);
+        let start = self.tape.position();
+        if !self.tape.skip(rest)? {
+            return Err(self.error(None, start, ArchiveFault::Truncated));
+        }
+        let first = self.tape.position();
+        let mut extension = Extension::default();
+        loop {
+            let offset = self.tape.position();
+            let Some(block) = self.block(None, first)? else {
+                let fault = if offset == 0 { ArchiveFault::Empty } else { ArchiveFault::Truncated };
+                return match offset {
+                    at if at > 0 && at == first => Ok(Err(End::Missing(at))),
+                    _ => Err(self.error(None, first, fault)),
+                };
+            };
+            let header = Header::parse(&block).map_err(|fault| self.error(None, offset, fault))?;
+            let Some(header) = header else {
+                if offset != first {
+                    return Err(self.error(None, first, ArchiveFault::Truncated));
+                }
+                let second = self.block(None, offset)?;
+                let marked = second.is_some_and(|block| block.iter().all(|byte| *byte == 0));
+                return Ok(Err(if marked { End::Marked } else { End::Lone(offset) }));
+            };
+            let extends = self.extend(&header, &mut extension).map_err(|error| match error {
+                Broken::Fault(fault) => self.error(None, offset, fault),
+                Broken::Error(error) => error,
+            })?;
+            if extends {
+                continue;
+            }
+            let records = std::mem::take(&mut extension.records).over(&self.global);
+            let path = extension.path.take().or_else(|| records.text("path").map(<[u8]>::to_vec));
+            let path = path.unwrap_or_else(|| header.name());
+            let member = self.member(&header, path.clone(), first, records, extension);
+            return match member {
+                Ok(member) => Ok(Ok(member)),
+                Err(Broken::Fault(fault)) => Err(self.error(Some(&path), first, fault)),
+                Err(Broken::Error(error)) => Err(error),
+            };
+        }
+    }
+
+    /// A whole block; `None` at the archive's end.
+    fn block(&mut self, path: Option<&[u8]>, offset: u64) -> Result<Option<[u8; BLOCK]>> {
+        let mut block = [0; BLOCK];
+        match self.tape.read(&mut block)? {
+            0 => Ok(None),
+            BLOCK => Ok(Some(block)),
+            _ => Err(self.error(path, offset, ArchiveFault::Truncated)),
+        }
+    }
+
+    /// Takes a header that says something of the next one; `false` for one that is a member itself.
+    fn extend(&mut self, header: &Header, extension: &mut Extension) -> std::result::Result<bool, Broken> {
+        match header.kind() {
+            b'x' | b'X' => {
+                extension.bytes = extension.bytes.saturating_add(header.unsigned(header::SIZE)?);
+                self.limits.check_headers(extension.bytes)?;
+                extension.records.read(&self.payload(header)?)?;
+            }
+            b'g' => {
+                self.limits.check_headers(header.unsigned(header::SIZE)?)?;
+                let payload = self.payload(header)?;
+                self.global.read(&payload)?;
+                // Places of pieces are one file's.
+                self.global.pieces = Vec::new();
+                self.limits.check_globals(self.global.bytes())?;
+            }
+            b'L' => extension.path = Some(self.name(header)?),
+            b'K' => extension.linkname = Some(self.name(header)?),
+            // A label, and GNU's old way to say long names, which nothing writes any more.
+            b'V' | b'N' => {
+                let size = header.unsigned(header::SIZE)?.checked_next_multiple_of(BLOCK as u64);
+                if !self.tape.skip(size.ok_or(ArchiveFault::Number("the size"))?)? {
+                    return Err(ArchiveFault::Truncated.into());
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// A long name: the header's data.
+    fn name(&mut self, header: &Header) -> std::result::Result<Vec<u8>, Broken> {
+        self.limits.check_name(header.unsigned(header::SIZE)?)?;
+        Ok(until_nul(self.payload(header)?))
+    }
+
+    /// The data of an extended header, whose size was checked.
+    fn payload(&mut self, header: &Header) -> std::result::Result<Vec<u8>, Broken> {
+        let size = header.unsigned(header::SIZE)?;
+        let mut payload = Vec::new();
+        let mut left = size.next_multiple_of(BLOCK as u64);
+        // By what is there, not by what is claimed.
+        while left > 0 {
+            let mut piece = [0; 16 * BLOCK];
+            let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+            if self.tape.read(&mut piece[..wanted])? < wanted {
+                return Err(ArchiveFault::Truncated.into());
+            }
+            payload.extend_from_slice(&piece[..wanted]);
+            left -= wanted as u64;
+        }
+        payload.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        Ok(payload)
+    }
+
+    fn member(
+        &mut self,
+        header: &Header,
+        mut path: Vec<u8>,
+        offset: u64,
+        records: Records,
+        extension: Extension,
+    ) -> std::result::Result<Member, Broken> {
+        let linkname = extension.linkname.or_else(|| records.text("linkpath").map(<[u8]>::to_vec));
+        let linkname = linkname.unwrap_or_else(|| header.linkname().to_vec());
+        let rdev = |kind| {
+            let major = records.small("SCHILY.devmajor", "the device's major number")?;
+            let minor = records.small("SCHILY.devminor", "the device's minor number")?;
+            let major = major.map_or_else(|| header.small(header::DEVMAJOR), Ok)?;
+            let minor = minor.map_or_else(|| header.small(header::DEVMINOR), Ok)?;
+            Ok::<_, ArchiveFault>(MemberKind::Device(kind, Rdev { major, minor }))
+        };
+        let kind = match header.kind() {
+            // Before ustar, directories were known by their name.
+            0 | b'0' if path.ends_with(b"/") => MemberKind::Directory,
+            0 | b'0' | b'7' | b'S' => MemberKind::Regular(self.stored(header, &records, &mut path)?),
+            b'1' => MemberKind::Link(linkname),
+            b'2' => MemberKind::Symlink(linkname),
+            b'3' => rdev(FileType::CharDevice)?,
+            b'4' => rdev(FileType::BlockDevice)?,
+            b'5' | b'D' => MemberKind::Directory,
+            b'6' => MemberKind::Fifo,
+            b'M' => return Err(ArchiveFault::Volume.into()),
+            other => MemberKind::Unknown(other),
+        };
+        // Other types have no data, whatever their size says; GNU's lists of names in directories are data.
+        if matches!(header.kind(), b'D') || matches!(kind, MemberKind::Unknown(_)) {
+            let size =
+                records.number("size", "the size")?.map_or_else(|| header.unsigned(header::SIZE), Ok)?;
+            self.rest =
+                size.checked_next_multiple_of(BLOCK as u64).ok_or(ArchiveFault::Number("the size"))?;
+        }
+        if path.is_empty() {
+            return Err(ArchiveFault::Nameless.into());
+        }
+        let owner = |key, field| {
+            let number = records.small(key, "the owner")?;
+            number.map_or_else(|| header.small(field), Ok)
+        };
+        Ok(Member {
+            offset,
+            path,
+            kind,
+            permissions: (header.number(header::MODE)? & 0o7777) as u16,
+            uid: owner("uid", header::UID)?,
+            gid: owner("gid", header::GID)?,
+            mtime: match records.mtime()? {
+                Some(mtime) => mtime,
+                None => Timestamp { secs: header.number(header::MTIME)?, nanos: 0 },
+            },
+            records,
+        })
+    }
+
+    /// What a regular file's headers say of its data, and of its name if it is sparse.
+    fn stored(
+        &mut self,
+        header: &Header,
+        records: &Records,
+        path: &mut Vec<u8>,
+    ) -> std::result::Result<Stored, Broken> {
+        let bytes = records.number("size", "the size")?.map_or_else(|| header.unsigned(header::SIZE), Ok)?;
+        if i64::try_from(bytes).is_err() {
+            return Err(ArchiveFault::Number("the size").into());
+        }
+        let mut form = form(records)?;
+        if form.is_some()
+            && let Some(name) = records.text("GNU.sparse.name")
+        {
+            // The header has a made-up one, for programs that do not know of sparse files.
+            *path = name.to_vec();
+        }
+        if header.kind() == b'S' && form.is_none() {
+            let mut map = Map::default();
+            let (size, mut more) = header.gnu_pieces(&mut map.pieces)?;
+            map.size = size;
+            while more {
+                let block = self.block(Some(path), self.tape.position())?.ok_or(ArchiveFault::Truncated)?;
+                more = header::more_gnu_pieces(&block, &mut map.pieces)?;
+                self.check_pieces(map.pieces.len() as u64)?;
+            }
+            form = Some(Form::Known(map));
+        }
+        let size = match &form {
+            Some(Form::Known(map)) => map.size,
+            Some(Form::Inside(size)) => *size,
+            None => bytes,
+        };
+        if i64::try_from(size).is_err() {
+            return Err(ArchiveFault::Sparse.into());
+        }
+        if form.is_some() || self.without_data {
+            self.limits.check_sparse_file(size)?;
+        }
+        if !self.without_data {
+            self.rest = bytes.next_multiple_of(BLOCK as u64);
+        }
+        Ok(Stored { bytes, form })
+    }
+
+    /// Fails if a map of `count` pieces needs more memory than the archive may take.
+    fn check_pieces(&self, count: u64) -> std::result::Result<(), ArchiveFault> {
+        self.limits.check_memory(count * PIECE, self.tape.packed_read())
+    }
+
+    /// Finds a regular file's data, which follow its header; `contents` may read them from then on, unless
+    /// that is `None`.
+    pub(super) fn data(
+        &mut self,
+        path: &[u8],
+        offset: u64,
+        stored: Stored,
+        contents: Option<&mut Contents>,
+    ) -> Result<Data> {
+        self.find(stored, contents).map_err(|error| match error {
+            Broken::Fault(fault) => self.error(Some(path), offset, fault),
+            Broken::Error(error) => error,
+        })
+    }
+
+    fn find(&mut self, stored: Stored, contents: Option<&mut Contents>) -> std::result::Result<Data, Broken> {
+        let Stored { mut bytes, form } = stored;
+        let map = match form {
+            None => None,
+            Some(Form::Known(map)) => Some(map),
+            Some(Form::Inside(size)) => {
+                let mut lines = Lines::default();
+                loop {
+                    if bytes < BLOCK as u64 {
+                        return Err(ArchiveFault::Sparse.into());
+                    }
+                    let mut block = [0; BLOCK];
+                    if self.tape.read(&mut block)? < BLOCK {
+                        return Err(ArchiveFault::Truncated.into());
+                    }
+                    bytes -= BLOCK as u64;
+                    self.rest -= BLOCK as u64;
+                    let is_complete = lines.push(&block)?;
+                    self.check_pieces(lines.count())?;
+                    if is_complete {
+                        break Some(lines.map(size));
+                    }
+                }
+            }
+        };
+        let map = map.map(|map| map.checked(bytes)).transpose()?;
+        let place = match contents {
+            Some(contents) => {
+                let place = self.tape.keep(bytes, contents)?.ok_or(ArchiveFault::Truncated)?;
+                self.rest -= bytes;
+                place
+            }
+            None => Place::default(),
+        };
+        let size = map.as_ref().map_or(bytes, |map| map.size);
+        Ok(Data { size, place, pieces: map.map(|map| map.pieces) })
+    }
+}
+
+/// A fault that has no place yet, or an error that needs none.
+#[derive(Debug)]
+enum Broken {
+    Fault(ArchiveFault),
+    Error(Error),
+}
+
+impl From<ArchiveFault> for Broken {
+    fn from(fault: ArchiveFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    text.truncate(end);
+    text
+}

@@ -1,0 +1,292 @@
+//! Extended headers: records of `length key=value\n`, of one member or of all that follow.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use ferofs_format::inode::Timestamp;
+
+use super::fault::ArchiveFault;
+use crate::tree::xattr::Attributes;
+
+type Values = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Keywords and values, as far as they matter. An empty value takes back what a global header said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Records {
+    values: Rc<Values>,
+    /// Those of the global headers before, which all members share.
+    global: Rc<Values>,
+    /// Offsets and lengths of a sparse file's pieces, as its form 0.0 repeats them.
+    pub(super) pieces: Vec<u64>,
+}
+
+const SCHILY_XATTR: &[u8] = b"SCHILY.xattr.";
+const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
+const SELINUX: &[u8] = b"RHT.security.selinux";
+const PIECE_OFFSET: &[u8] = b"GNU.sparse.offset";
+const PIECE_LEN: &[u8] = b"GNU.sparse.numbytes";
+const ACL: &[u8] = b"SCHILY.acl.";
+/// The keywords that are looked at, beside those that begin with a prefix above.
+const KEYWORDS: [&[u8]; 18] = [
+    b"path",
+    b"linkpath",
+    b"size",
+    b"uid",
+    b"gid",
+    b"mtime",
+    b"SCHILY.devmajor",
+    b"SCHILY.devminor",
+    b"SCHILY.acl.access",
+    b"SCHILY.acl.default",
+    b"SCHILY.acl.ace",
+    b"GNU.sparse.major",
+    b"GNU.sparse.minor",
+    b"GNU.sparse.name",
+    b"GNU.sparse.size",
+    b"GNU.sparse.realsize",
+    b"GNU.sparse.map",
+    SELINUX,
+];
+
+impl Records {
+    /// Adds the records of one header; those that nobody looks at are passed over.
+    pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), ArchiveFault> {
+        // Some programs pad with NULs.
+        while bytes.first().is_some_and(|byte| *byte != 0) {
+            let (record, rest) = split_record(bytes).ok_or(ArchiveFault::Pax)?;
+            bytes = rest;
+            let equals = record.iter().position(|byte| *byte == b'=').ok_or(ArchiveFault::Pax)?;
+            let (key, value) = (&record[..equals], &record[equals + 1..]);
+            if key == PIECE_OFFSET || key == PIECE_LEN {
+                // They come in pairs.
+                if (key == PIECE_LEN) != (self.pieces.len() % 2 == 1) {
+                    return Err(ArchiveFault::Sparse);
+                }
+                self.pieces.push(decimal(value).ok_or(ArchiveFault::Sparse)?);
+            } else if is_known(key) {
+                Rc::make_mut(&mut self.values).insert(key.to_vec(), value.to_vec());
+            }
+        }
+        Ok(())
+    }
+
+    /// These records, and behind them the global ones.
+    pub(super) fn over(self, global: &Self) -> Self {
+        Self { global: Rc::clone(&global.values), ..self }
+    }
+
+    /// Bytes of keywords and values.
+    pub(super) fn bytes(&self) -> u64 {
+        self.values.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
+    }
+
+    fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        let value = self.values.get(key).or_else(|| self.global.get(key))?;
+        Some(value.as_slice()).filter(|value| !value.is_empty())
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&[u8]> {
+        self.get(key.as_bytes())
+    }
+
+    /// A number that is not negative.
+    pub(super) fn number(&self, key: &str, name: &'static str) -> Result<Option<u64>, ArchiveFault> {
+        self.text(key).map(|text| decimal(text).ok_or(ArchiveFault::Number(name))).transpose()
+    }
+
+    /// A number of 32 bits.
+    pub(super) fn small(&self, key: &str, name: &'static str) -> Result<Option<u32>, ArchiveFault> {
+        let number = self.number(key, name)?;
+        number.map(|n| u32::try_from(n).map_err(|_| ArchiveFault::Number(name))).transpose()
+    }
+
+    /// Seconds with a fraction, cut to nanoseconds.
+    pub(super) fn mtime(&self) -> Result<Option<Timestamp>, ArchiveFault> {
+        self.text("mtime").map(|text| timestamp(text).ok_or(ArchiveFault::Number("the time"))).transpose()
+    }
+
+    /// Extended attributes, by full name.
+    pub(super) fn xattrs(&self) -> Result<Attributes, ArchiveFault> {
+        let mut found: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let own = self.values.iter();
+        let global = self.global.iter().filter(|(key, _)| !self.values.contains_key(*key));
+        for (key, value) in own.chain(global) {
+            // Attributes of this form may be empty, and are there even so.
+            if value.is_empty() && !key.starts_with(SCHILY_XATTR) {
+                continue;
+            }
+            if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
+                let value = base64(value).ok_or(ArchiveFault::Pax)?;
+                // The same again, unencoded, is as good.
+                found.entry(percent(name)).or_insert(value);
+            } else if let Some(name) = key.strip_prefix(SCHILY_XATTR) {
+                found.insert(name.to_vec(), value.clone());
+            } else if key == SELINUX {
+                // Linux has its NUL in the value.
+                let text = value.strip_suffix(b"\0").unwrap_or(value);
+                found.entry(b"security.selinux".to_vec()).or_insert_with(|| [text, b"\0"].concat());
+            }
+        }
+        found.remove(b"".as_slice());
+        Ok(found.into_iter().collect())
+    }
+
+    /// Attributes that are here in a form that cannot be taken over.
+    pub(super) fn foreign(&self) -> impl Iterator<Item = &[u8]> {
+        KEYWORDS.into_iter().filter(|key| key.starts_with(ACL) && self.get(key).is_some())
+    }
+}
+
+/// Whether anything is done with the keyword `key`.
+fn is_known(key: &[u8]) -> bool {
+    KEYWORDS.contains(&key) || key.starts_with(SCHILY_XATTR) || key.starts_with(LIBARCHIVE_XATTR)
+}
+
+/// The record at the start of `bytes`, without length and newline, and what follows it.
+fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let blank = bytes.iter().position(|byte| *byte == b' ')?;
+    let len = usize::try_from(decimal(&bytes[..blank])?).ok()?;
+    let record = bytes.get(blank + 1..len)?.strip_suffix(b"\n")?;
+    Some((record, &bytes[len..]))
+}
+
+/// Decimal digits.
+pub(super) fn decimal(text: &[u8]) -> Option<u64> {
+    let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
+}
+
+fn timestamp(text: &[u8]) -> Option<Timestamp> {
+    let (negative, text) = match text.strip_prefix(b"-") {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let point = text.iter().position(|byte| *byte == b'.').unwrap_or(text.len());
+    let whole = i64::try_from(decimal(&text[..point])?).ok()?;
+    let fraction = text.get(point + 1..).unwrap_or_default();
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digits = fraction.iter().copied().chain(std::iter::repeat(b'0')).take(9);
+    let nanos = digits.fold(0u32, |value, digit| value * 10 + u32::from(digit - b'0'));
+    Some(match (negative, nanos) {
+        (false, nanos) => Timestamp { secs: whole, nanos },
+        (true, 0) => Timestamp { secs: -whole, nanos: 0 },
+        (true, nanos) => Timestamp { secs: -whole - 1, nanos: 1_000_000_000 - nanos },
+    })
+}
+
+fn base64(text: &[u8]) -> Option<Vec<u8>> {
+    let text = text.trim_ascii_end();
+    let text = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
+    let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for group in text.chunks(4) {
+        let mut bits = 0u32;
+        for digit in group {
+            let value = match digit {
+                b'A'..=b'Z' => digit - b'A',
+                b'a'..=b'z' => digit - b'a' + 26,
+                b'0'..=b'9' => digit - b'0' + 52,
+                b'+' | b'-' => 62,
+                b'/' | b'_' => 63,
+                _ => return None,
+            };
+            bits = (bits << 6) | u32::from(value);
+        }
+        let bits = bits << (6 * (4 - group.len()));
+        // Four digits are three bytes, three are two, two are one.
+        let [_, bytes @ ..] = bits.to_be_bytes();
+        out.extend_from_slice(bytes.get(..group.len().checked_sub(1).filter(|n| *n > 0)?)?);
+    }
+    Some(out)
+}
+
+/// Undoes `%41`.
+fn percent(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let digits = digits.filter(|two| two.bytes().all(|b| b.is_ascii_hexdigit()));
+        let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok()).filter(|_| *first == b'%');
+        out.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: &str, value: &[u8]) -> Vec<u8> {
+        let body = [b" ", key.as_bytes(), b"=", value, b"\n"].concat();
+        let mut len = body.len() + 1;
+        while len.to_string().len() + body.len() != len {
+            len += 1;
+        }
+        [len.to_string().as_bytes(), &body].concat()
+    }
+
+    fn records(pairs: &[(&str, &[u8])]) -> Result<Records, ArchiveFault> {
+        let bytes: Vec<u8> = pairs.iter().flat_map(|(key, value)| record(key, value)).collect();
+        let mut records = Records::default();
+        records.read(&bytes).map(|()| records)
+    }
+
+    #[test]
+    fn values_may_hold_anything() {
+        let odd = b"a\nb=c\0d".as_slice();
+        let found =
+            records(&[("path", odd), ("SCHILY.xattr.user.x", b"\0=\n"), ("uid", b"4000000000")]).unwrap();
+        assert_eq!(found.text("path"), Some(odd));
+        assert_eq!(found.small("uid", "").unwrap(), Some(4_000_000_000));
+        assert_eq!(found.xattrs().unwrap(), [(b"user.x".to_vec(), b"\0=\n".to_vec())]);
+        for bad in
+            [b"5 a=b".as_slice(), b"99 a=b\n", b"x", b"6 abc\n", b"-1 a=\n", b"18446744073709551616 a=b\n"]
+        {
+            assert_eq!(Records::default().read(bad), Err(ArchiveFault::Pax), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn libarchive_encodes_attributes() {
+        let found =
+            records(&[("LIBARCHIVE.xattr.user.a%20b", b"AAEC/w"), ("LIBARCHIVE.xattr.user.c", b"Zg==")]);
+        let expected = [(b"user.a b".to_vec(), vec![0, 1, 2, 255]), (b"user.c".to_vec(), b"f".to_vec())];
+        assert_eq!(found.unwrap().xattrs().unwrap(), expected);
+        assert!(records(&[("LIBARCHIVE.xattr.user.c", b"Z")]).unwrap().xattrs().is_err());
+    }
+
+    #[test]
+    fn times_have_fractions_and_signs() {
+        let time = |secs, nanos| Some(Timestamp { secs, nanos });
+        assert_eq!(timestamp(b"12.5"), time(12, 500_000_000));
+        assert_eq!(timestamp(b"12.1234567899"), time(12, 123_456_789));
+        assert_eq!(timestamp(b"-1"), time(-1, 0));
+        assert_eq!(timestamp(b"-0.25"), time(-1, 750_000_000));
+        for bad in [b"".as_slice(), b"1.x", b".5", b"1e5", b"99999999999999999999"] {
+            assert_eq!(timestamp(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn own_records_go_before_global_ones() {
+        let global = records(&[("uid", b"1"), ("gid", b"2"), ("path", b"x")]).unwrap();
+        let own =
+            records(&[("uid", b"3"), ("path", b""), ("SCHILY.xattr.user.e", b"")]).unwrap().over(&global);
+        assert_eq!(own.xattrs().unwrap(), [(b"user.e".to_vec(), b"".to_vec())]);
+        assert_eq!(own.small("uid", "").unwrap(), Some(3));
+        assert_eq!(own.small("gid", "").unwrap(), Some(2));
+        assert_eq!(own.text("path"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>) {
+            let mut records = Records::default();
+            let _ = records.read(&bytes);
+            let _ = (records.mtime(), records.xattrs(), base64(&bytes), percent(&bytes), timestamp(&bytes));
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! An archive's bytes in order, whatever they come from: a file or standard input, plain or compressed.
+//!
+//! The data of members stay where they are in a plain file; from anything else they go into the spool, from
+//! which they are read again when they are encoded.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::gzip::Gzip;
+use super::limits::Limits;
+use crate::Options;
+use crate::sources::content::{Contents, Medium, Place};
+use crate::{Error, NewFile, Result};
+
+/// Bytes read ahead of a decoder, and copied at once.
+const BUFFER: usize = 256 << 10;
+/// Bytes that wait in a pipe, so that its two ends take turns less often: what Linux gives any user.
+const PIPE: usize = 1 << 20;
+/// Bytes that tell how an archive is compressed.
+const MAGIC: usize = 6;
+/// Bytes that a decoder of xz or lzip needs beside its dictionary.
+const XZ_EXTRA: u64 = 2 << 20;
+/// The largest window that Zstandard's library can be allowed.
+const ZSTD_WINDOW_LOG_MAX: u32 = 31;
+
+/// How an archive is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    None,
+    Gzip,
+    Xz,
+    Lzip,
+    Zstd,
+    Bzip2,
+}
+
+pub(crate) struct Tape {
+    pub(crate) name: PathBuf,
+    input: Input,
+    /// Bytes of the plain archive that were read or skipped.
+    position: u64,
+    buffer: Vec<u8>,
+    /// What stands for a stream whose data are to stay where they are.
+    stays: Option<u16>,
+    /// See [`Contents::archive_bytes`].
+    packed_read: Arc<AtomicU64>,
+}
+
+enum Input {
+    File { medium: Medium, start: u64, size: u64 },
+    Stream(Box<dyn Read>),
+}
+
+impl std::fmt::Debug for Tape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tape").field("name", &self.name).field("position", &self.position).finish()
+    }
+}
+
+impl Tape {
+    /// Opens the archive `source`, `-` for standard input. A plain file becomes one that `contents` reads
+    /// from.
+    pub(crate) fn open(source: &Path, options: &Options, contents: &mut Contents) -> Result<Self> {
+        let (file, name) = if source == Path::new("-") {
+            let stdin = io::stdin().as_fd().try_clone_to_owned();
+            (stdin.map(File::from), PathBuf::from("standard input"))
+        } else {
+            (File::open(source), source.to_owned())
+        };
+        let file = file.map_err(|e| Error::io("open", &name, e))?;
+        let mut tape = Self::new(file, name, options, contents)?;
+        if let (true, Input::Stream(_)) = (contents.keeps_devices, &tape.input) {
+            tape.stays = Some(contents.add_stream(&tape.name)?);
+        }
+        Ok(tape)
+    }
+
+    fn new(file: File, name: PathBuf, options: &Options, contents: &mut Contents) -> Result<Self> {
+        let io = |action| {
+            let name = name.clone();
+            move |e: io::Error| Error::io(action, name, e)
+        };
+        let limits = Limits::new(options.archive_limits);
+        let metadata = file.metadata().map_err(io("stat"))?;
+        if metadata.is_dir() {
+            return Err(Error::io("read", &name, Errno::ISDIR));
+        }
+        let mut magic = [0; MAGIC];
+        if metadata.is_file() {
+            // Standard input may be a file that somebody has read a part of.
+            let start = rustix::fs::tell(&file).map_err(|e| io("seek in")(e.into()))?;
+            let have = fill(&mut At(&file, start), &mut magic).map_err(io("read"))?;
+            let size = metadata.len().saturating_sub(start);
+            let input = match Packing::of(&magic[..have]) {
+                Packing::None if options.plain_copy.is_none() => {
+                    let medium = contents.add_medium(file, &name)?;
+                    Input::File { medium, start, size }
+                }
+                packing => {
+                    let file = Counted::new(file, contents);
+                    let stream = packing.decoder(Box::new(file), limits).map_err(io("read"))?;
+                    Input::Stream(copied(stream, options)?)
+                }
+            };
+            return Ok(Self::of(input, name, contents));
+        }
+        // It is no pipe, or the system has no more room for pipes: then more calls are made.
+        let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
+        let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.cancel) };
+        let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
+        let packing = Packing::of(&magic[..have]);
+        let whole = Box::new(Counted::new(Cursor::new(magic).take(have as u64).chain(pipe), contents));
+        let stream = copied(packing.decoder(whole, limits).map_err(io("read"))?, options)?;
+        Ok(Self::of(Input::Stream(stream), name, contents))
+    }
+
+    fn of(input: Input, name: PathBuf, contents: &Contents) -> Self {
+        let packed_read = Arc::clone(&contents.archive_bytes);
+        Self { name, input, position: 0, buffer: Vec::new(), stays: None, packed_read }
+    }
+
+    /// Takes `size` bytes of a medium for an archive of their own, called `name`.
+    pub(crate) fn within(
+        options: &Options,
+        contents: &Contents,
+        place: Place,
+        size: u64,
+        name: PathBuf,
+    ) -> Result<Self> {
+        let limits = Limits::new(options.archive_limits);
+        let medium = contents.medium(place.medium).clone();
+        let mut magic = [0; MAGIC];
+        let have = magic.len().min(usize::try_from(size).unwrap_or(MAGIC));
+        contents.read_at(place, &mut magic[..have])?;
+        let input = match Packing::of(&magic[..have]) {
+            Packing::None => Input::File { medium, start: place.at, size },
+            packing => {
+                let part = Part { file: Arc::clone(medium.file()), at: place.at, end: place.at + size };
+                Input::Stream(
+                    packing.decoder(Box::new(part), limits).map_err(|e| Error::io("read", &name, e))?,
+                )
+            }
+        };
+        Ok(Self::of(input, name, contents))
+    }
+
+    /// Whether members can be passed over without being read.
+    pub(super) const fn is_seekable(&self) -> bool {
+        matches!(self.input, Input::File { .. })
+    }
+
+    pub(super) const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Bytes that archives have on disk, or that were read of pipes and compressed files, so far.
+    pub(super) fn packed_read(&self) -> u64 {
+        self.packed_read.load(Ordering::Relaxed)
+    }
+
+    /// Reads up to `buf`'s length; fewer bytes only at the end.
+    pub(super) fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        let read = match &mut self.input {
+            Input::Stream(stream) => fill(stream, buf),
+            Input::File { medium, start, size } => {
+                let left = size.saturating_sub(self.position);
+                let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                fill(&mut At(medium.file(), *start + self.position), &mut buf[..len])
+            }
+        };
+        let read = read.map_err(|e| Error::io("read", &self.name, e))?;
+        self.position += read as u64;
+        Ok(read)
+    }
+
+    /// Passes over `len` bytes; says whether they were all there.
+    pub(super) fn skip(&mut self, len: u64) -> Result<bool> {
+        if let Input::File { size, .. } = self.input {
+            let whole = size.saturating_sub(self.position) >= len;
+            self.position = if whole { self.position + len } else { size };
+            return Ok(whole);
+        }
+        self.each_piece(len, |_| Ok(()))
+    }
+
+    /// Makes `len` bytes part of what `contents` reads from; `None` if the archive ends before.
+    pub(super) fn keep(&mut self, len: u64, contents: &mut Contents) -> Result<Option<Place>> {
+        if let Input::File { medium, start, .. } = &self.input {
+            let place = Place { medium: medium.id(), at: start + self.position };
+            return Ok(self.skip(len)?.then_some(place));
+        }
+        if let Some(medium) = self.stays {
+            let place = Place { medium, at: self.position };
+            return Ok(self.skip(len)?.then_some(place));
+        }
+        let place = contents.spool_place()?;
+        let whole = self.each_piece(len, |bytes| contents.spool(bytes))?;
+        Ok(whole.then_some(place))
+    }
+
+    fn each_piece(&mut self, len: u64, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<bool> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(BUFFER, 0);
+        let mut left = len;
+        while left > 0 {
+            let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(BUFFER);
+            let read = self.read(&mut buffer[..wanted])?;
+            each(&buffer[..read])?;
+            left -= read as u64;
+            if read < wanted {
+                break;
+            }
+        }
+        self.buffer = buffer;
+        Ok(left == 0)
+    }
+
+    /// Reads a stream to its end: whoever writes into a pipe shall not fail, and sums at the end shall be
+    /// verified.
+    pub(super) fn drain(&mut self) -> Result<()> {
+        match self.input {
+            Input::Stream(_) => self.skip(u64::MAX).map(drop),
+            Input::File { .. } => Ok(()),
+        }
+    }
+
+    /// Ends the reading; data that are to stay where they are have their device from then on.
+    pub(super) fn finish(&mut self, contents: &mut Contents) -> Result<()> {
+        self.drain()?;
+        if contents.keeps_devices {
+            match (&self.input, self.stays) {
+                (Input::File { medium, start, size }, _) => {
+                    contents.add_device(medium.id(), start + size, false);
+                }
+                (Input::Stream(_), Some(medium)) => contents.add_device(medium, self.position, true),
+                (Input::Stream(_), None) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Packing {
+    fn of(magic: &[u8]) -> Self {
+        match magic {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => Self::Xz,
+            [b'L', b'Z', b'I', b'P', ..] => Self::Lzip,
+            // A frame, or one to be skipped before it.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Bzip2,
+            _ => Self::None,
+        }
+    }
+
+    fn decoder(self, packed: Box<dyn Read>, limits: Limits) -> io::Result<Box<dyn Read>> {
+        let window = limits.window();
+        let packed = io::BufReader::with_capacity(BUFFER, packed);
+        Ok(match self {
+            Self::None => Box::new(packed),
+            Self::Gzip => Box::new(Gzip::new(packed)),
+            Self::Xz | Self::Lzip => {
+                let memory = window + XZ_EXTRA;
+                let stream = if self == Self::Xz {
+                    liblzma::stream::Stream::new_stream_decoder(memory, liblzma::stream::CONCATENATED)
+                } else {
+                    liblzma::stream::Stream::new_lzip_decoder(memory, liblzma::stream::CONCATENATED)
+                };
+                Box::new(Windowed(liblzma::bufread::XzDecoder::new_stream(packed, stream?), window))
+            }
+            Self::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
+                decoder.window_log_max(window.ilog2().min(ZSTD_WINDOW_LOG_MAX))?;
+                Box::new(Windowed(decoder, window))
+            }
+            Self::Bzip2 => {
+                let problem = "compressed by bzip2, which is not supported: decompress it into a pipe";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
+            }
+        })
+    }
+}
+
+/// `stream`, whose bytes go to a file, too, if that is asked for.
+fn copied(stream: Box<dyn Read>, options: &Options) -> Result<Box<dyn Read>> {
+    let Some(path) = &options.plain_copy else { return Ok(stream) };
+    let copy = io::BufWriter::with_capacity(BUFFER, NewFile::create(path)?);
+    Ok(Box::new(Copied { stream, copy: Some(copy), path: path.clone() }))
+}
+
+/// A stream whose bytes go to a file, too.
+struct Copied {
+    stream: Box<dyn Read>,
+    /// `None` once it is complete.
+    copy: Option<io::BufWriter<NewFile>>,
+    path: PathBuf,
+}
+
+impl Read for Copied {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buf)?;
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display()));
+        match &mut self.copy {
+            Some(copy) if read > 0 || buf.is_empty() => copy.write_all(&buf[..read]).map_err(named)?,
+            // The end is read, too: see `Tape::drain`.
+            copy => {
+                if let Some(copy) = copy.take() {
+                    let file = copy.into_inner().map_err(|e| named(e.into_error()))?;
+                    file.finish().map_err(io::Error::other)?;
+                }
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// A decoder with this largest window, in bytes: the libraries' messages do not name it.
+struct Windowed<R>(R, u64);
+
+impl<R: Read> Read for Windowed<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf).map_err(|error| {
+            let text = error.to_string();
+            // Neither library gives the case a kind of its own: these are zstd's and liblzma's words.
+            if !text.contains("too much memory") && !text.contains("memory limit") {
+                return error;
+            }
+            let limit = self.1;
+            io::Error::other(format!(
+                "decompressing needs a window of more than {limit} bytes, the limit unless the limits for archives are raised"
+            ))
+        })
+    }
+}
+
+/// A source whose bytes are counted.
+struct Counted<R> {
+    source: R,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<R> Counted<R> {
+    fn new(source: R, contents: &Contents) -> Self {
+        Self { source, bytes: Arc::clone(&contents.archive_bytes) }
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buf)?;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// Reads until `buf` is full or the end comes.
+fn fill(source: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match source.read(&mut buf[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
+/// A file read from a position, whatever its own is.
+struct At<'a>(&'a File, u64);
+
+impl Read for At<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read_at(buf, self.1)?;
+        self.1 += read as u64;
+        Ok(read)
+    }
+}
+
+/// A part of a file.
+struct Part {
+    file: Arc<File>,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Part {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+        let len = buf.len().min(left);
+        let read = self.file.read_at(&mut buf[..len], self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+/// A pipe whose silence does not keep a build from being cancelled.
+struct Patient {
+    pipe: OwnedFd,
+    cancel: Arc<AtomicBool>,
+}
+
+impl Read for Patient {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let moment = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        // A signal ends poll, and may have been the one that cancels.
+        while let Ok(0) | Err(Errno::INTR) =
+            poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&moment))
+        {
+            if self.cancel.load(Ordering::Relaxed) {
+                return Err(Errno::CANCELED.into());
+            }
+        }
+        Ok(rustix::io::read(&self.pipe, buf)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tape(bytes: &[u8]) -> Result<Tape> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+        let options = Options::new("-");
+        Tape::new(file, "tape".into(), &options, &mut Contents::archives(Path::new("."), "tape"))
+    }
+
+    #[test]
+    fn compression_is_recognised() {
+        let plain: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&plain).unwrap();
+        let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 0);
+        xz.write_all(&plain).unwrap();
+        let mut zstd = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        zstd.include_checksum(true).unwrap();
+        zstd.write_all(&plain).unwrap();
+        let zstd = zstd.finish().unwrap();
+        for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), zstd, plain.clone()] {
+            let mut whole = tape(&packed).unwrap();
+            let mut out = vec![0; plain.len() + 1];
+            assert_eq!(whole.read(&mut out[..1000]).unwrap(), 1000);
+            assert!(whole.skip(1000).unwrap());
+            assert_eq!(whole.read(&mut out[2000..]).unwrap(), plain.len() - 2000);
+            assert!(out[..1000] == plain[..1000] && out[2000..plain.len()] == plain[2000..]);
+            assert!(!whole.skip(1).unwrap());
+            // Damage is found, also where nobody looks.
+            if packed != plain {
+                let mut damaged = packed.clone();
+                let end = packed.len() - 2;
+                damaged[end] ^= 0x55;
+                assert!(tape(&damaged).unwrap().drain().is_err());
+            }
+        }
+        assert!(matches!(tape(b"BZh91AY&SY"), Err(Error::Io { .. })));
+    }
+}

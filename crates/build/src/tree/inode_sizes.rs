@@ -1,0 +1,211 @@
+//! The part of each inode that is known before its data is: its form, and how long it is with xattrs.
+
+use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
+use ferofs_format::superblock::Superblock;
+use ferofs_format::{BlockSize, xattr};
+
+use crate::sources::content::Contents;
+use crate::tree::xattr::XattrPlan;
+use crate::tree::{Kind, NodeId, Tree};
+use crate::{Error, Result};
+
+/// Bytes of the packed inode and of the metabox', which are extended and have no xattrs.
+pub const PACKED_LEN: usize = 64;
+
+/// The forms of inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InodeForm {
+    /// 32 bytes where that is enough, else 64.
+    #[default]
+    Smallest,
+    /// 32 bytes always, without times of their own; what does not fit is an error.
+    Compact,
+    /// 64 bytes always.
+    Extended,
+}
+
+/// How inodes are stored.
+#[derive(Clone, Debug)]
+pub struct InodeOptions {
+    /// Their form.
+    pub form: InodeForm,
+    /// Keep times for which an inode must be extended; else such a file gets the build time.
+    pub keep_mtime: bool,
+    /// The last bytes of regular files, and whole small ones, may follow their inodes. DAX wants none that do.
+    pub inline_data: bool,
+    /// Directories do not list themselves (`dot-omitted`; Linux 6.15).
+    pub dot_omitted: bool,
+}
+
+impl Default for InodeOptions {
+    fn default() -> Self {
+        Self { form: InodeForm::Smallest, keep_mtime: true, inline_data: true, dot_omitted: false }
+    }
+}
+
+/// What is known of one inode.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    /// Bytes, with xattrs.
+    len: u32,
+    version: InodeVersion,
+    /// Its tail may follow it.
+    may_inline: bool,
+}
+
+/// What is known of all inodes, by node.
+#[derive(Debug)]
+pub struct Heads(Vec<Head>);
+
+impl Heads {
+    /// Decides the form of every inode; `superblock` has the time that compact ones share.
+    pub fn new(
+        tree: &Tree,
+        xattrs: &XattrPlan,
+        superblock: &Superblock,
+        options: &InodeOptions,
+        contents: &Contents,
+    ) -> Result<Self> {
+        let heads = tree.ids().map(|id| {
+            let mut inode = inode(tree, xattrs, superblock, id, InodeVersion::Extended)?;
+            let fits = inode.fits_compact(superblock);
+            inode.mtime = shared_time(superblock);
+            let fits_without_time = fits || inode.fits_compact(superblock);
+            let version = match options.form {
+                InodeForm::Extended => InodeVersion::Extended,
+                InodeForm::Compact if !fits_without_time => return Err(too_large(tree, contents, id)),
+                InodeForm::Smallest if !fits && (options.keep_mtime || !fits_without_time) => {
+                    InodeVersion::Extended
+                }
+                InodeForm::Compact | InodeForm::Smallest => InodeVersion::Compact,
+            };
+            let node = tree.node(id);
+            Ok(Head {
+                len: (version.size() + xattrs.region(id, node.xattrs).len()) as u32,
+                version,
+                may_inline: options.inline_data || !matches!(node.kind, Kind::Regular { .. }),
+            })
+        });
+        Ok(Self(heads.collect::<Result<_>>()?))
+    }
+
+    /// Bytes of the inode and its xattrs.
+    pub fn len(&self, id: NodeId) -> usize {
+        self.0[id.index()].len as usize
+    }
+
+    /// The inode's form.
+    pub fn version(&self, id: NodeId) -> InodeVersion {
+        self.0[id.index()].version
+    }
+
+    /// Whether the inode's tail may follow it.
+    pub fn may_inline(&self, id: NodeId) -> bool {
+        self.0[id.index()].may_inline
+    }
+
+    /// How many of the last bytes of `size` can follow the inode within one block: those past the last
+    /// whole block, or none.
+    pub fn inline_tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
+        let tail = (size & block.mask()) as usize;
+        let head = self.0[id.index()];
+        if head.may_inline && head.len as usize + tail <= block.bytes() { tail } else { 0 }
+    }
+}
+
+/// The packed inode, or the metabox', without a place.
+pub fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
+    Inode {
+        version: InodeVersion::Extended,
+        layout: DataLayout::FlatPlain,
+        file_type: FileType::Regular,
+        permissions: 0,
+        uid: 0,
+        gid: 0,
+        size,
+        nlink: 1,
+        mtime,
+        ino,
+        xattr_icount: 0,
+        place: Place::Nothing,
+        dot_omitted: false,
+    }
+}
+
+/// Why an inode has no compact form.
+fn too_large(tree: &Tree, contents: &Contents, id: NodeId) -> Error {
+    let node = tree.node(id);
+    let values = [
+        ("a size for compact inodes of", node.size, u32::MAX.into()),
+        ("an owner for compact inodes of", node.uid.into(), u16::MAX.into()),
+        ("a group for compact inodes of", node.gid.into(), u16::MAX.into()),
+        ("a link count for compact inodes of", node.nlink.into(), u16::MAX.into()),
+    ];
+    let (what, value, limit) =
+        values.into_iter().find(|(_, value, limit)| value > limit).unwrap_or(values[0]);
+    Error::DoesNotFit { path: contents.path(tree, id), what, value, limit }
+}
+
+/// The inode of `id`, without a place and, of directories, without a size.
+pub fn inode(
+    tree: &Tree,
+    xattrs: &XattrPlan,
+    superblock: &Superblock,
+    id: NodeId,
+    version: InodeVersion,
+) -> Result<Inode> {
+    let node = tree.node(id);
+    let icount = xattr::icount(xattrs.region(id, node.xattrs).len()).map_err(Error::Layout)?;
+    let mut inode = Inode {
+        version,
+        layout: DataLayout::FlatPlain,
+        file_type: node.kind.file_type(),
+        permissions: node.permissions,
+        uid: node.uid,
+        gid: node.gid,
+        size: match node.kind {
+            Kind::Symlink(target) => tree.text(target).len() as u64,
+            _ => node.size,
+        },
+        nlink: node.nlink,
+        mtime: node.mtime,
+        ino: id.0 + 1,
+        xattr_icount: icount,
+        place: match node.kind {
+            Kind::Device(_, rdev) => Place::Device(rdev),
+            _ => Place::Nothing,
+        },
+        dot_omitted: false,
+    };
+    if version == InodeVersion::Compact && !inode.fits_compact(superblock) {
+        inode.mtime = shared_time(superblock);
+    }
+    Ok(inode)
+}
+
+/// The time of compact inodes.
+const fn shared_time(superblock: &Superblock) -> Timestamp {
+    Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec }
+}
+
+/// The time that compact inodes count from, in seconds and with the nanoseconds of all of them: the most
+/// frequent time from which `build_time` can be counted, or, when inodes hold seconds (`wide`), the first one
+/// with the most frequent nanoseconds.
+pub fn common_time(tree: &Tree, build_time: i64, wide: bool) -> Timestamp {
+    let countable = |secs: i64| build_time.checked_sub(secs).is_some_and(|d| u32::try_from(d).is_ok());
+    let mut times: Vec<Timestamp> =
+        tree.nodes.iter().map(|node| node.mtime).filter(|time| countable(time.secs)).collect();
+    if wide {
+        times.sort_unstable_by_key(|time| (time.nanos, time.secs));
+    } else {
+        times.sort_unstable();
+    }
+    let same = |a: &Timestamp, b: &Timestamp| a.nanos == b.nanos && (wide || a.secs == b.secs);
+    let mut best = (0, Timestamp { secs: build_time, nanos: 0 });
+    for run in times.chunk_by(same) {
+        if let Some(time) = run.first().filter(|_| run.len() > best.0) {
+            best = (run.len(), *time);
+        }
+    }
+    best.1
+}

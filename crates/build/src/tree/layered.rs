@@ -1,0 +1,376 @@
+//! A tree while it is put together from archives and layers, whose entries come in any order, replace each
+//! other, and are removed again.
+//!
+//! Entries are put into a layer. [`whiteouts`] remove what lower layers had, wherever they stand in their own; what is left
+//! at the end is given numbers ([`number`]).
+
+mod lay;
+mod number;
+pub(crate) mod overlay;
+mod whiteouts;
+
+use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
+
+use ferofs_format::inode::{FileType, Rdev, Timestamp};
+
+use crate::sources::content::Origin;
+use crate::tree::xattr::Attributes;
+
+/// Symbolic links that one path is followed through.
+const LINKS_MAX: usize = 40;
+/// EROFS has no longer names.
+const NAME_MAX: usize = 255;
+/// Linux has no longer targets of symbolic links.
+const TARGET_MAX: usize = 4095;
+/// Names that are passed on the way of one path through symbolic links: 40 links through 25 directories each. More would let
+/// a short member take long.
+const LINK_STEPS_MAX: usize = 1000;
+/// Directories within directories: twice as many as a path of Linux's `PATH_MAX` can name. The work for each file grows
+/// with it.
+const DEPTH_MAX: usize = 4096;
+/// Memory for an attribute, and its copies on the way, beside twice its bytes.
+const ATTRIBUTE: u64 = 160;
+/// Memory for an entry that was replaced.
+const REPLACED: u64 = 200;
+/// Memory for a directory that nobody described.
+const IMPLIED: u64 = 256;
+/// Directories that nobody described.
+const IMPLIED_PERMISSIONS: u16 = 0o755;
+
+/// A file's number: its place in the sketch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId(u32);
+
+impl FileId {
+    const ROOT: Self = Self(0);
+
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a file is, without its names.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub body: Body,
+    pub permissions: u16,
+    pub uid: u32,
+    pub gid: u32,
+    pub mtime: Timestamp,
+    pub xattrs: Rc<Attributes>,
+    /// The options have been applied, or do not apply.
+    pub settled: bool,
+}
+
+#[derive(Clone, Debug)]
+pub enum Body {
+    Regular { size: u64, origin: Origin, sparse: bool },
+    Directory(Names),
+    Symlink(Box<[u8]>),
+    Device(FileType, Rdev),
+    Fifo,
+    Socket,
+}
+
+/// A directory's names. `BTreeMap` sorts them as EROFS does.
+pub(crate) type Names = BTreeMap<Box<[u8]>, Link>;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    file: FileId,
+    /// The highest layer that mentions the name.
+    layer: u32,
+}
+
+/// Why an entry cannot be put where it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misplaced {
+    /// A hard link's target is not there (yet).
+    #[error("a hard link to something that is not there")]
+    LinkToNothing,
+    /// A hard link's target is a directory, perhaps the root.
+    #[error("a hard link to a directory")]
+    LinkToDirectory,
+    /// The path leads through something that is no directory.
+    #[error("below something that is no directory")]
+    NotADirectory,
+    /// The path leads through a loop of symbolic links.
+    #[error("below a loop of symbolic links")]
+    Loop,
+    /// The path leads to more directories within directories than an image is made of.
+    #[error("more than 4096 directories within each other")]
+    TooDeep,
+    /// The root can be nothing but a directory.
+    #[error("the root is no directory")]
+    Root,
+    /// A name has more than 255 bytes.
+    #[error("a name of more than 255 bytes")]
+    NameTooLong,
+    /// A symbolic link's target is empty, longer than 4095 bytes, or has a NUL in it.
+    #[error("a symbolic link to an impossible target")]
+    Target,
+    /// There are more than 2^32 entries.
+    #[error("more files than an image can have")]
+    TooMany,
+}
+
+/// A place for an entry.
+#[derive(Debug)]
+pub struct Spot {
+    dir: FileId,
+    /// `None` for the root.
+    name: Option<Box<[u8]>>,
+}
+
+/// The tree in the making.
+#[derive(Debug)]
+pub struct Sketch {
+    files: Vec<Draft>,
+    /// The layer that entries are put into.
+    layer: u32,
+    /// The time of implied directories.
+    time: Timestamp,
+    sets: HashSet<Rc<Attributes>>,
+    /// Bytes of memory for what is not the name of a file that is left in the end: about.
+    held: u64,
+    /// Directories from which this layer has removed what lower layers had.
+    emptied: HashSet<FileId>,
+    /// Directories that may have whiteouts, whatever later layers say of their attributes.
+    merged: HashSet<FileId>,
+}
+
+impl Sketch {
+    /// An empty root directory; `time` is given to directories that nobody describes.
+    pub fn new(time: Timestamp) -> Self {
+        let mut sketch = Self {
+            files: Vec::new(),
+            layer: 0,
+            time,
+            sets: HashSet::new(),
+            held: 0,
+            emptied: HashSet::new(),
+            merged: HashSet::new(),
+        };
+        let root = sketch.implied();
+        sketch.files.push(root);
+        sketch
+    }
+
+    /// From here on, entries lie over those before.
+    pub fn next_layer(&mut self) {
+        self.layer += 1;
+        self.emptied.clear();
+    }
+
+    /// Bytes of memory, about, for attributes, replaced entries, directories that nobody described, and what was added by
+    /// [`Self::hold`].
+    pub const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Counts `bytes` of memory.
+    pub const fn hold(&mut self, bytes: u64) {
+        self.held = self.held.saturating_add(bytes);
+    }
+
+    /// One copy of equal sets.
+    pub fn attributes(&mut self, mut set: Attributes) -> Rc<Attributes> {
+        set.sort_unstable();
+        match self.sets.get(&set) {
+            Some(known) => Rc::clone(known),
+            None => {
+                let bytes = set.iter().map(|(name, value)| 2 * (name.len() + value.len()) as u64 + ATTRIBUTE);
+                self.hold(bytes.sum());
+                let set = Rc::new(set);
+                self.sets.insert(Rc::clone(&set));
+                set
+            }
+        }
+    }
+
+    fn implied(&mut self) -> Draft {
+        let xattrs = self.attributes(Vec::new());
+        let body = Body::Directory(Names::new());
+        Draft {
+            body,
+            permissions: IMPLIED_PERMISSIONS,
+            uid: 0,
+            gid: 0,
+            mtime: self.time,
+            xattrs,
+            settled: false,
+        }
+    }
+
+    fn add(&mut self, draft: Draft) -> Result<FileId, Misplaced> {
+        let number = u32::try_from(self.files.len()).ok().filter(|n| *n < u32::MAX);
+        self.files.push(draft);
+        number.map(FileId).ok_or(Misplaced::TooMany)
+    }
+
+    fn names(&self, dir: FileId) -> Option<&Names> {
+        match &self.files[dir.index()].body {
+            Body::Directory(names) => Some(names),
+            _ => None,
+        }
+    }
+
+    fn names_mut(&mut self, dir: FileId) -> Option<&mut Names> {
+        match &mut self.files[dir.index()].body {
+            Body::Directory(names) => Some(names),
+            _ => None,
+        }
+    }
+
+    fn child(&self, dir: FileId, name: &[u8]) -> Option<Link> {
+        self.names(dir)?.get(name).copied()
+    }
+
+    /// The spot of `path`: absolute paths and `..` stay within the root, directories on the way are made
+    /// if `make`, symbolic links on the way are followed to directories that are there.
+    pub fn spot(&mut self, path: &[u8], make: bool) -> Result<Option<Spot>, Misplaced> {
+        let parts = clean(path);
+        let Some((name, parents)) = parts.split_last() else {
+            return Ok(Some(Spot { dir: FileId::ROOT, name: None }));
+        };
+        let mut way: Vec<FileId> = vec![FileId::ROOT];
+        // What is still to be walked, last part first.
+        let mut rest: Vec<Box<[u8]>> = parents.iter().rev().map(|part| Box::from(*part)).collect();
+        let (mut links, mut steps) = (0, 0);
+        while let Some(part) = rest.pop() {
+            steps += usize::from(links > 0);
+            if steps > LINK_STEPS_MAX + parents.len() {
+                return Err(Misplaced::Loop);
+            }
+            if way.len() > DEPTH_MAX {
+                return Err(Misplaced::TooDeep);
+            }
+            let dir = way.last().copied().unwrap_or(FileId::ROOT);
+            if &*part == b".." {
+                way.truncate(way.len().saturating_sub(1).max(1));
+                continue;
+            }
+            let Some(link) = self.child(dir, &part) else {
+                if !make || links > 0 {
+                    return if make { Err(Misplaced::NotADirectory) } else { Ok(None) };
+                }
+                let implied = self.implied();
+                self.hold(IMPLIED);
+                let made = self.add(implied)?;
+                self.enter(dir, &part, made)?;
+                way.push(made);
+                continue;
+            };
+            match &self.files[link.file.index()].body {
+                Body::Directory(_) => {
+                    way.push(link.file);
+                    self.touch(dir, &part);
+                }
+                Body::Symlink(target) => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(Misplaced::Loop);
+                    }
+                    if target.starts_with(b"/") {
+                        way.truncate(1);
+                    }
+                    let parts = target.split(|b| *b == b'/').filter(|part| !matches!(*part, b"" | b"."));
+                    let parts: Vec<Box<[u8]>> = parts.map(Box::from).collect();
+                    rest.extend(parts.into_iter().rev());
+                }
+                _ => return Err(Misplaced::NotADirectory),
+            }
+        }
+        let dir = way.last().copied().unwrap_or(FileId::ROOT);
+        Ok(Some(Spot { dir, name: Some(Box::from(*name)) }))
+    }
+
+    fn touch(&mut self, dir: FileId, name: &[u8]) {
+        let layer = self.layer;
+        if let Some(link) = self.names_mut(dir).and_then(|names| names.get_mut(name)) {
+            link.layer = layer;
+        }
+    }
+
+    fn enter(&mut self, dir: FileId, name: &[u8], file: FileId) -> Result<(), Misplaced> {
+        if name.len() > NAME_MAX {
+            return Err(Misplaced::NameTooLong);
+        }
+        let layer = self.layer;
+        let names = self.names_mut(dir).ok_or(Misplaced::NotADirectory)?;
+        if names.insert(name.into(), Link { file, layer }).is_some() {
+            self.hold(REPLACED);
+        }
+        Ok(())
+    }
+
+    /// Puts a file at `path`. A directory that is there keeps its names if `draft` is one too; all else is
+    /// replaced.
+    pub fn put(&mut self, path: &[u8], mut draft: Draft) -> Result<(), Misplaced> {
+        if let Body::Symlink(target) = &draft.body
+            && (target.is_empty() || target.len() > TARGET_MAX || target.contains(&0))
+        {
+            return Err(Misplaced::Target);
+        }
+        let Some(spot) = self.spot(path, true)? else { return Err(Misplaced::NotADirectory) };
+        let old = match &spot.name {
+            None => Some(FileId::ROOT),
+            Some(name) => self.child(spot.dir, name).map(|link| link.file),
+        };
+        if let (Some(old), Body::Directory(names)) = (old, &mut draft.body) {
+            if let Some(kept) = self.names_mut(old) {
+                *names = std::mem::take(kept);
+                self.files[old.index()] = draft;
+                if let Some(name) = &spot.name {
+                    self.touch(spot.dir, name);
+                }
+                return Ok(());
+            }
+            if self.files[old.index()].is_whiteout() {
+                self.make_opaque(&mut draft);
+            }
+        }
+        let name = spot.name.as_ref().ok_or(Misplaced::Root)?;
+        let file = self.add(draft)?;
+        self.enter(spot.dir, name, file)
+    }
+
+    /// Gives `path` the file at `target`.
+    pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Misplaced> {
+        let found = self.spot(target, false)?.ok_or(Misplaced::LinkToNothing)?;
+        let name = found.name.as_ref().ok_or(Misplaced::LinkToDirectory)?;
+        let file = self.child(found.dir, name).ok_or(Misplaced::LinkToNothing)?.file;
+        if self.names(file).is_some() {
+            return Err(Misplaced::LinkToDirectory);
+        }
+        let Some(spot) = self.spot(path, true)? else { return Err(Misplaced::NotADirectory) };
+        self.enter(spot.dir, spot.name.as_ref().ok_or(Misplaced::Root)?, file)
+    }
+
+    /// The file at `path`, as it stands.
+    pub fn file_at(&mut self, path: &[u8]) -> Result<Option<FileId>, Misplaced> {
+        let Some(spot) = self.spot(path, false)? else { return Ok(None) };
+        Ok(match &spot.name {
+            None => Some(FileId::ROOT),
+            Some(name) => self.child(spot.dir, name).map(|link| link.file),
+        })
+    }
+}
+
+/// The parts of a path below the root: `..` leads up, but not out.
+pub(crate) fn clean(path: &[u8]) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    for part in path.split(|b| *b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests;

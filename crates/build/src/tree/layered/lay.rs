@@ -1,0 +1,53 @@
+//! A directory that was walked, as a layer of a [`Sketch`].
+
+use std::path::PathBuf;
+
+use super::{Body, Draft, Misplaced, Names, Sketch};
+use crate::sources::directory::join;
+use crate::tree::{Kind, Node, NodeId, Tree};
+
+impl Sketch {
+    /// Puts all of `tree` over what is there. Says which path cannot be put, and why.
+    pub(crate) fn lay(&mut self, tree: &Tree) -> Result<(), (PathBuf, Misplaced)> {
+        // The first names of files that have several.
+        let mut firsts: Vec<Option<Vec<u8>>> = vec![None; tree.nodes.len()];
+        let wrong = |id, fault| (tree.path(id), fault);
+        let root = self.draft(tree, tree.node(NodeId::ROOT));
+        self.put(b"", root).map_err(|fault| wrong(NodeId::ROOT, fault))?;
+        // A directory's number is lower than those of what is in it.
+        for id in tree.ids() {
+            let Kind::Directory(dir) = tree.node(id).kind else { continue };
+            let base = tree.path_bytes(id);
+            for entry in tree.entries_of(dir) {
+                let path = join(&base, tree.text(entry.name));
+                let first = &mut firsts[entry.node.index()];
+                let put = match first {
+                    Some(first) => self.link(&path, first),
+                    None => {
+                        let draft = self.draft(tree, tree.node(entry.node));
+                        let put = self.put(&path, draft);
+                        *first = Some(path);
+                        put
+                    }
+                };
+                put.map_err(|fault| wrong(entry.node, fault))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn draft(&mut self, tree: &Tree, node: &Node) -> Draft {
+        let body = match node.kind {
+            Kind::Regular { sparse } => Body::Regular { size: node.size, origin: node.origin, sparse },
+            Kind::Directory(_) => Body::Directory(Names::new()),
+            Kind::Symlink(target) => Body::Symlink(tree.text(target).into()),
+            Kind::Device(kind, rdev) => Body::Device(kind, rdev),
+            Kind::Fifo => Body::Fifo,
+            Kind::Socket => Body::Socket,
+        };
+        let xattrs = self.attributes(tree.xattrs.attributes(node.xattrs, &[]));
+        let Node { permissions, uid, gid, mtime, .. } = *node;
+        // The walk went by the options.
+        Draft { body, permissions, uid, gid, mtime, xattrs, settled: true }
+    }
+}

@@ -1,0 +1,135 @@
+//! The end of a [`Sketch`]: what is left is numbered, as a walk would have.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use super::whiteouts::{OPAQUE, ORIGIN};
+use super::{Body, FileId, Link, Sketch};
+use crate::Result;
+use crate::sources::content::Origin;
+use crate::sources::directory::join;
+use crate::sources::open::as_path;
+use crate::tree::xattr::{Attributes, encode_set};
+use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
+use crate::{Options, Warning};
+
+impl Sketch {
+    /// Numbers what is left breadth-first, in the order of names, as a walk does.
+    pub(crate) fn finish(mut self, options: &Options, warnings: &mut Vec<Warning>) -> Result<Tree> {
+        self.show_merged();
+        let mut tree = Tree::default();
+        let mut numbers: Vec<Option<NodeId>> = vec![None; self.files.len()];
+        let mut queue = VecDeque::from([(NodeId::ROOT, FileId::ROOT)]);
+        self.number(options, &mut tree, b"", FileId::ROOT, NodeId::ROOT, warnings)?;
+        while let Some((dir, file)) = queue.pop_front() {
+            let names = self.names_mut(file).map(std::mem::take).unwrap_or_default();
+            let path = tree.path_bytes(dir);
+            let first = tree.entries.len();
+            for (name, Link { file, .. }) in names {
+                let draft = &self.files[file.index()];
+                if options.strip_overlay && draft.is_whiteout() {
+                    continue;
+                }
+                if !draft.settled && options.is_excluded(&join(&path, &name)) {
+                    continue;
+                }
+                if let Some(node) = numbers[file.index()] {
+                    tree.nodes[node.index()].nlink += 1;
+                    let name = tree.intern(&name);
+                    tree.entries.push(Entry { name, node });
+                    continue;
+                }
+                let is_dir = matches!(draft.body, Body::Directory(_));
+                let one_name = options.hard_dereference && !draft.settled;
+                let node = self.number(options, &mut tree, &name, file, dir, warnings)?;
+                numbers[file.index()] = Some(node).filter(|_| !one_name);
+                if is_dir {
+                    tree.nodes[dir.index()].nlink += 1;
+                    queue.push_back((node, file));
+                }
+                let name = tree.node(node).name;
+                tree.entries.push(Entry { name, node });
+            }
+            if let Kind::Directory(index) = tree.node(dir).kind {
+                tree.dirs[index as usize] = Dir { first, count: tree.entries.len() - first };
+            }
+        }
+        Ok(tree)
+    }
+
+    fn number(
+        &self,
+        options: &Options,
+        tree: &mut Tree,
+        name: &[u8],
+        file: FileId,
+        parent: NodeId,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<NodeId> {
+        let draft = &self.files[file.index()];
+        // There are no more nodes than files in the sketch, whose numbers fit.
+        let id = NodeId(tree.nodes.len() as u32);
+        let (mut size, mut origin) = (0, Origin::None);
+        let kind = match &draft.body {
+            Body::Regular { size: bytes, origin: from, sparse } => {
+                (size, origin) = (*bytes, *from);
+                Kind::Regular { sparse: *sparse }
+            }
+            Body::Directory(_) => {
+                tree.dirs.push(Dir::default());
+                Kind::Directory(tree.dirs.len() as u32 - 1)
+            }
+            Body::Symlink(target) => Kind::Symlink(tree.intern(target)),
+            Body::Device(kind, rdev) => Kind::Device(*kind, *rdev),
+            Body::Fifo => Kind::Fifo,
+            Body::Socket => Kind::Socket,
+        };
+        let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), name)));
+        let keeps = options.xattrs.keep || draft.settled;
+        let set = if keeps { encode(options, &draft.xattrs, path, warnings)? } else { Vec::new() };
+        let xattrs = tree.xattrs.intern(&set);
+        let name = tree.intern(name);
+        let (uid, gid, mtime) = match draft.settled {
+            true => (draft.uid, draft.gid, draft.mtime),
+            false => {
+                (options.uid(draft.uid), options.gid(draft.gid), options.all_time.unwrap_or(draft.mtime))
+            }
+        };
+        tree.nodes.push(Node {
+            kind,
+            permissions: draft.permissions,
+            uid,
+            gid,
+            nlink: if matches!(kind, Kind::Directory(_)) { 2 } else { 1 },
+            mtime,
+            xattrs,
+            size,
+            origin,
+            parent,
+            name,
+        });
+        Ok(id)
+    }
+}
+
+/// The attributes as EROFS has them.
+fn encode(
+    options: &Options,
+    attributes: &Attributes,
+    path: impl Fn() -> PathBuf,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<u8>> {
+    use ferofs_format::xattr::NamePrefix;
+    if attributes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut kept = attributes.clone();
+    if options.strip_overlay {
+        kept.retain(|(name, _)| name != OPAQUE && name != ORIGIN);
+    }
+    for (name, _) in kept.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {
+        let name = ferofs_read::escape::Escaped(name).to_string();
+        warnings.push(Warning::ForeignXattr { path: path(), name });
+    }
+    encode_set(kept).map_err(|too_large| too_large.of(path()))
+}

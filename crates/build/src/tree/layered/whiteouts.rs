@@ -1,0 +1,122 @@
+//! Whiteouts: what a layer says of the layers below it. They are applied, or become overlayfs' own.
+
+use ferofs_format::inode::{FileType, Rdev, Timestamp};
+
+use super::{Body, Draft, FileId, Misplaced, Sketch, Spot};
+use crate::sources::directory::join;
+
+pub(crate) const OPAQUE: &[u8] = b"trusted.overlay.opaque";
+pub(super) const ORIGIN: &[u8] = b"trusted.overlay.origin";
+
+impl Sketch {
+    /// Removes what lower layers have at `path`; what this layer has there stays.
+    pub(crate) fn remove_lower(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+        let Some(Spot { dir, name: Some(name) }) = self.spot(path, false)? else { return Ok(()) };
+        let Some(link) = self.child(dir, &name) else { return Ok(()) };
+        let own = link.layer == self.layer;
+        self.empty_lower(link.file);
+        if !own && let Some(names) = self.names_mut(dir) {
+            names.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// Removes what lower layers have in the directory `path`.
+    pub(crate) fn hide_lower(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+        if let Some(dir) = self.file_at(path)? {
+            self.empty_lower(dir);
+        }
+        Ok(())
+    }
+
+    fn empty_lower(&mut self, top: FileId) {
+        let layer = self.layer;
+        let mut dirs = vec![top];
+        while let Some(dir) = dirs.pop() {
+            // Once is enough: what comes later is of this layer.
+            if self.names(dir).is_some() && !self.emptied.insert(dir) {
+                continue;
+            }
+            let Some(names) = self.names_mut(dir) else { continue };
+            // A name of this layer is there because the layer has it, or something below it.
+            names.retain(|_, link| link.layer == layer);
+            dirs.extend(names.values().map(|link| link.file));
+        }
+    }
+
+    /// Puts overlayfs' sign that lower layers have no `path`, unless this layer has it: then a directory
+    /// is marked as one that hides those below.
+    pub(crate) fn put_whiteout(&mut self, path: &[u8], mtime: Timestamp) -> Result<(), Misplaced> {
+        match self.file_at(path)? {
+            Some(file) if self.names(file).is_some() => self.mark_opaque(path),
+            Some(_) => Ok(()),
+            None => {
+                let body = Body::Device(FileType::CharDevice, Rdev { major: 0, minor: 0 });
+                let xattrs = self.attributes(Vec::new());
+                let draft = Draft { body, permissions: 0, uid: 0, gid: 0, mtime, xattrs, settled: false };
+                self.put(path, draft)?;
+                self.mark_merged(path)
+            }
+        }
+    }
+
+    /// Says that the directory in which `path` is may have whiteouts in it.
+    pub(crate) fn mark_merged(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+        if let Some(spot) = self.spot(path, false)? {
+            self.merged.insert(spot.dir);
+        }
+        Ok(())
+    }
+
+    /// Gives directories with whiteouts the attribute of those that were copied up: overlayfs looks for whiteouts nowhere else.
+    pub(super) fn show_merged(&mut self) {
+        for dir in std::mem::take(&mut self.merged) {
+            let has_origin = self.files[dir.index()].xattrs.iter().any(|(name, _)| name == ORIGIN);
+            if self.names(dir).is_some() && !has_origin {
+                self.set_attribute(dir, ORIGIN, b"");
+            }
+        }
+    }
+
+    /// Marks the directory `path` as one that hides those of lower layers, making it if need be.
+    pub(crate) fn mark_opaque(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+        let inside = join(path, b".");
+        let dir = match self.file_at(path)? {
+            Some(dir) if self.names(dir).is_some() => dir,
+            Some(_) => return Err(Misplaced::NotADirectory),
+            None => {
+                let implied = self.implied();
+                self.put(&inside, implied)?;
+                self.file_at(path)?.ok_or(Misplaced::NotADirectory)?
+            }
+        };
+        self.set_attribute(dir, OPAQUE, b"y");
+        Ok(())
+    }
+
+    pub(super) fn make_opaque(&mut self, draft: &mut Draft) {
+        let mut set = (*draft.xattrs).clone();
+        set.push((OPAQUE.to_vec(), b"y".to_vec()));
+        draft.xattrs = self.attributes(set);
+    }
+
+    fn set_attribute(&mut self, file: FileId, name: &[u8], value: &[u8]) {
+        let known = &self.files[file.index()].xattrs;
+        // Sets are sorted.
+        let found = known.binary_search_by(|(old, _)| old.as_slice().cmp(name));
+        if found.is_ok_and(|at| known[at].1 == value) {
+            return;
+        }
+        let mut set = (**known).clone();
+        set.retain(|(old, _)| old != name);
+        set.push((name.to_vec(), value.to_vec()));
+        self.files[file.index()].xattrs = self.attributes(set);
+    }
+}
+
+impl Draft {
+    /// Whether this is overlayfs' sign that lower layers have no such name.
+    pub(crate) fn is_whiteout(&self) -> bool {
+        matches!(self.body, Body::Device(FileType::CharDevice, Rdev { major: 0, minor: 0 }))
+    }
+}

@@ -1,0 +1,508 @@
+//! Extended attributes of the whole tree: equal sets are kept once, attributes that many inodes have are
+//! shared, names get the long prefixes that were asked for. Source: FORMAT.md 4.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use ferofs_format::FormatError;
+use ferofs_format::xattr::{self, Entry, LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, Region};
+
+use crate::Error;
+use crate::tree::NodeId;
+
+/// The most bytes of attributes that an inode can count.
+const REGION_MAX: usize = xattr::HEADER_SIZE + (u16::MAX as usize - 1) * xattr::UNIT;
+
+/// The name that an inode's digest has unless another is asked for. Its prefix is none that Linux shows.
+pub const DIGEST_NAME: &[u8] = b"erofs.fingerprint.v1";
+
+/// How extended attributes are stored.
+#[derive(Clone, Debug)]
+pub struct XattrOptions {
+    /// Store them at all; what [`crate::Options::labels`] and the like add is not concerned.
+    pub keep: bool,
+    /// An attribute is shared when more inodes than this have it; `None`: when that saves bytes.
+    pub inline_limit: Option<u32>,
+    /// Long name prefixes, such as `trusted.overlay.`, stored once for the image (Linux 6.4).
+    pub prefixes: Vec<LongPrefix>,
+    /// Filters by which Linux (6.6) knows quickly that an inode lacks an attribute.
+    pub name_filter: bool,
+    /// The root directory's attributes take at least this many bytes, so that they can be changed in place.
+    pub root_min: usize,
+    /// Give each regular file its content's digest, as an attribute with this name, by which newer kernels share
+    /// their page cache between images.
+    pub digest: Option<LongPrefix>,
+}
+
+impl Default for XattrOptions {
+    fn default() -> Self {
+        Self {
+            keep: true,
+            inline_limit: None,
+            prefixes: Vec::new(),
+            name_filter: true,
+            root_min: 0,
+            digest: None,
+        }
+    }
+}
+
+impl XattrOptions {
+    /// A prefix of names, `trusted.overlay.`; `None` unless it starts with one that EROFS knows, and more
+    /// follows, of a bearable length.
+    #[must_use]
+    pub fn prefix(text: &[u8]) -> Option<LongPrefix> {
+        let (base, infix) = NamePrefix::split(text)?;
+        let fits = !infix.is_empty() && infix.len() <= NAME_MAX;
+        fits.then(|| LongPrefix { base: base.index(), infix: infix.to_vec() })
+    }
+
+    /// The name of digests: one with a prefix that EROFS knows, or any other, which Linux then does not show.
+    #[must_use]
+    pub fn digest_name(text: &[u8]) -> Option<LongPrefix> {
+        let hidden = || LongPrefix { base: 0, infix: text.to_vec() };
+        let name = Self::prefix(text).unwrap_or_else(hidden);
+        (!name.infix.is_empty() && name.infix.len() <= NAME_MAX).then_some(name)
+    }
+
+    /// The image's table of prefixes. The digest's name is one, the first: its entries have an empty name.
+    pub fn table(&self) -> Vec<LongPrefix> {
+        self.digest.iter().chain(&self.prefixes).cloned().collect()
+    }
+}
+
+/// Full names and values.
+pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A set of attributes that inodes have in common; the default is the empty one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetId(u32);
+
+#[derive(Debug, Default)]
+pub struct XattrTable {
+    /// Sets as on disk when nothing is shared and no prefix is long: entries one after the other, and how
+    /// many inodes have the set. Set N is at N - 1.
+    sets: Vec<(Box<[u8]>, u64)>,
+    ids: HashMap<Box<[u8]>, u32>,
+}
+
+/// The attributes of every set as they go to disk.
+#[derive(Debug, Default)]
+pub struct XattrPlan {
+    regions: Vec<Box<[u8]>>,
+    /// The root's own, when it is to be longer than others of its set.
+    root: Option<Box<[u8]>>,
+    /// The shared area: its attributes are found by their distance from its start.
+    pub shared: Vec<u8>,
+    /// Whether any inode has attributes.
+    pub is_empty: bool,
+}
+
+/// Attributes that do not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    what: &'static str,
+    value: usize,
+    limit: usize,
+}
+
+impl TooLarge {
+    /// The error about the file at `path`.
+    pub fn of(self, path: impl AsRef<Path>) -> Error {
+        Error::DoesNotFit {
+            path: path.as_ref().to_owned(),
+            what: self.what,
+            value: self.value as u64,
+            limit: self.limit as u64,
+        }
+    }
+}
+
+/// Encodes a set: attributes by full name, those that EROFS cannot hold left out.
+pub fn encode_set(mut attributes: Attributes) -> Result<Vec<u8>, TooLarge> {
+    attributes.sort_unstable();
+    let mut out = Vec::new();
+    for (name, value) in &attributes {
+        let Some((prefix, rest)) = NamePrefix::split(name) else { continue };
+        let entry = Entry { index: prefix.into(), name: rest, value };
+        entry.write(&mut out).map_err(|_| match rest.len() > NAME_MAX {
+            true => TooLarge { what: "an extended attribute's name of", value: rest.len(), limit: NAME_MAX },
+            false => {
+                TooLarge { what: "an extended attribute of", value: value.len(), limit: xattr::VALUE_MAX }
+            }
+        })?;
+    }
+    fits(&out).map(|()| out)
+}
+
+/// What fits without sharing and long prefixes also fits with them.
+fn fits(set: &[u8]) -> Result<(), TooLarge> {
+    let value = xattr::HEADER_SIZE + set.len();
+    if value <= REGION_MAX {
+        return Ok(());
+    }
+    Err(TooLarge { what: "a set of extended attributes of", value, limit: REGION_MAX })
+}
+
+fn entries(mut set: &[u8]) -> impl Iterator<Item = (Entry<'_>, &[u8])> {
+    std::iter::from_fn(move || {
+        let entry = Entry::parse(set).ok()?;
+        let (bytes, rest) = set.split_at_checked(entry.size())?;
+        set = rest;
+        Some((entry, bytes))
+    })
+}
+
+impl XattrTable {
+    /// The id of the encoded `set`, used once more.
+    pub fn intern(&mut self, set: &[u8]) -> SetId {
+        if set.is_empty() {
+            return SetId::default();
+        }
+        let id = match self.ids.get(set) {
+            Some(id) => *id,
+            None => {
+                self.sets.push((set.into(), 0));
+                let id = self.sets.len() as u32;
+                self.ids.insert(set.into(), id);
+                id
+            }
+        };
+        self.sets[id as usize - 1].1 += 1;
+        SetId(id)
+    }
+
+    /// `set` with `(name, value)` in place of what had that name, for one inode that had `set` so far.
+    pub fn replace(&mut self, set: SetId, name: &[u8], value: &[u8]) -> Result<SetId, TooLarge> {
+        let mut attributes: Vec<_> = entries(self.encoded(set))
+            .filter_map(|(entry, _)| Some((entry.full_name(&[])?, entry.value.to_vec())))
+            .filter(|(old, _)| old != name)
+            .collect();
+        attributes.push((name.to_vec(), value.to_vec()));
+        let encoded = encode_set(attributes)?;
+        Ok(self.exchange(set, &encoded))
+    }
+
+    /// `set` with a digest called `name` in place of what had that name, for one inode that had `set` so far.
+    pub fn add_digest(&mut self, set: SetId, name: &LongPrefix, value: &[u8]) -> Result<SetId, TooLarge> {
+        let Some(index) = NameIndex::long(0) else { return Ok(set) };
+        let mut encoded = Vec::new();
+        // It is short.
+        let _ = Entry { index, name: b"", value }.write(&mut encoded);
+        for (entry, bytes) in entries(self.encoded(set)) {
+            if entry.index.raw() != name.base || entry.name != name.infix {
+                encoded.extend_from_slice(bytes);
+            }
+        }
+        fits(&encoded)?;
+        Ok(self.exchange(set, &encoded))
+    }
+
+    /// The attributes of `set` by full name; `table` has the image's long prefixes.
+    pub fn attributes(&self, set: SetId, table: &[LongPrefix]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let full = |entry: Entry<'_>| Some((entry.full_name(table)?, entry.value.to_vec()));
+        entries(self.encoded(set)).filter_map(|(entry, _)| full(entry)).collect()
+    }
+
+    fn encoded(&self, set: SetId) -> &[u8] {
+        set.0.checked_sub(1).map_or(&[], |index| &self.sets[index as usize].0)
+    }
+
+    fn exchange(&mut self, old: SetId, new: &[u8]) -> SetId {
+        if let Some(index) = old.0.checked_sub(1) {
+            self.sets[index as usize].1 -= 1;
+        }
+        self.intern(new)
+    }
+
+    /// Stores all attributes with their inodes, but for those that an image has shared already, with these `ids`.
+    pub fn plan_on(
+        &self,
+        options: &XattrOptions,
+        ids: &HashMap<Vec<u8>, u32>,
+    ) -> Result<XattrPlan, FormatError> {
+        let table = options.table();
+        let ids: HashMap<&[u8], u32> = ids.iter().map(|(bytes, id)| (bytes.as_slice(), *id)).collect();
+        let mut plan =
+            XattrPlan { is_empty: self.sets.iter().all(|(_, uses)| *uses == 0), ..XattrPlan::default() };
+        for (set, _) in &self.sets {
+            let set = with_prefixes(set, &table);
+            plan.regions.push(region(&set, &ids, &table, options.name_filter)?.into());
+        }
+        Ok(plan)
+    }
+
+    /// Decides what is shared; `root` is the root directory's set.
+    ///
+    /// With `in_metabox`, the attributes of an inode are all shared or all stored with it: after attributes in the
+    /// metabox Linux (seen with 6.18) looks for shared ones in the same page of the metabox, if theirs has its number.
+    pub fn plan(
+        &self,
+        options: &XattrOptions,
+        root: SetId,
+        in_metabox: bool,
+    ) -> Result<XattrPlan, FormatError> {
+        let table = options.table();
+        let sets: Vec<_> = self.sets.iter().map(|(set, uses)| (with_prefixes(set, &table), *uses)).collect();
+        let mut uses: HashMap<&[u8], u64> = HashMap::new();
+        for (set, count) in &sets {
+            for (_, bytes) in entries(set) {
+                *uses.entry(bytes).or_default() += count;
+            }
+        }
+        let pays = |size: usize, uses: u64| match options.inline_limit {
+            Some(limit) => uses > limit.into(),
+            None => pays(size, uses),
+        };
+        let mut shared: Vec<(u64, &[u8])> = uses
+            .into_iter()
+            .filter(|(bytes, n)| pays(bytes.len(), *n))
+            .map(|(bytes, n)| (n, bytes))
+            .collect();
+        shared.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        let is_mixed = |set: &[u8], can_share: &HashSet<&[u8]>| {
+            let shared = entries(set).filter(|(_, bytes)| can_share.contains(bytes)).count();
+            shared > xattr::SHARED_MAX || shared < entries(set).count()
+        };
+        let mut inline = vec![false; sets.len()];
+        if in_metabox {
+            let can_share = shared.iter().map(|(_, bytes)| *bytes).collect();
+            inline = sets.iter().map(|(set, _)| is_mixed(set, &can_share)).collect();
+            let whole = sets.iter().zip(&inline).filter(|(_, inline)| !**inline);
+            let used: HashSet<&[u8]> =
+                whole.flat_map(|((set, _), _)| entries(set).map(|(_, bytes)| bytes)).collect();
+            shared.retain(|(_, bytes)| used.contains(bytes));
+        }
+        let mut plan =
+            XattrPlan { is_empty: sets.iter().all(|(_, uses)| *uses == 0), ..XattrPlan::default() };
+        let mut ids: HashMap<&[u8], u32> = HashMap::new();
+        for (_, bytes) in shared {
+            let Ok(id) = u32::try_from(plan.shared.len() / xattr::UNIT) else { break };
+            ids.insert(bytes, id);
+            plan.shared.extend_from_slice(bytes);
+        }
+        let none = HashMap::new();
+        for ((set, _), inline) in sets.iter().zip(inline) {
+            let ids = if inline { &none } else { &ids };
+            plan.regions.push(region(set, ids, &table, options.name_filter)?.into());
+        }
+        if options.root_min > 0 {
+            let mut region = plan.region_of(root).to_vec();
+            if region.is_empty() {
+                region.resize(xattr::HEADER_SIZE, 0);
+                region[..4].copy_from_slice(&NameFilter::EMPTY.raw().to_le_bytes());
+            }
+            let unit = xattr::UNIT;
+            // Zeroes are entries without a name of a prefix that is none.
+            region.resize(region.len().max(options.root_min.next_multiple_of(unit)), 0);
+            xattr::icount(region.len())?;
+            plan.root = Some(region.into());
+        }
+        Ok(plan)
+    }
+}
+
+/// `set` with the longest prefix of `table` for each name.
+fn with_prefixes(set: &[u8], table: &[LongPrefix]) -> Vec<u8> {
+    if table.is_empty() {
+        return set.to_vec();
+    }
+    let mut out = Vec::with_capacity(set.len());
+    for (entry, bytes) in entries(set) {
+        let full = if entry.index.raw() & 0x80 == 0 { entry.full_name(&[]) } else { None };
+        let split = full.as_deref().and_then(|full| xattr::split_name(full, table));
+        let written = split.map(|(index, name)| Entry { index, name, ..entry }.write(&mut out));
+        if !matches!(written, Some(Ok(()))) {
+            out.extend_from_slice(bytes);
+        }
+    }
+    out
+}
+
+/// Whether `uses` references and one copy are shorter than as many copies.
+fn pays(size: usize, uses: u64) -> bool {
+    let size = size as u64;
+    uses >= 2 && size + uses * (xattr::UNIT as u64) < size * uses
+}
+
+fn region(
+    set: &[u8],
+    ids: &HashMap<&[u8], u32>,
+    table: &[LongPrefix],
+    name_filter: bool,
+) -> Result<Vec<u8>, FormatError> {
+    let mut filter = NameFilter::EMPTY;
+    let (mut shared, mut inline) = (Vec::new(), Vec::new());
+    for (entry, bytes) in entries(set) {
+        let raw = entry.index.raw();
+        filter = match table.get(usize::from(raw & 0x7f)).filter(|_| raw & 0x80 != 0) {
+            Some(long) => filter.with_base(long.base, &[&long.infix, entry.name].concat()),
+            None => filter.with_base(raw, entry.name),
+        };
+        match ids.get(bytes) {
+            Some(id) if shared.len() < xattr::SHARED_MAX => shared.push(*id),
+            _ => inline.push(entry),
+        }
+    }
+    let mut out = Vec::new();
+    let filter = if name_filter { filter } else { NameFilter::new(0) };
+    Region::write(filter, &shared, &inline, &mut out)?;
+    Ok(out)
+}
+
+impl XattrPlan {
+    /// The region that follows inode `node` with this set.
+    pub fn region(&self, node: NodeId, set: SetId) -> &[u8] {
+        match &self.root {
+            Some(region) if node == NodeId::ROOT => region,
+            _ => self.region_of(set),
+        }
+    }
+
+    fn region_of(&self, set: SetId) -> &[u8] {
+        match set.0.checked_sub(1) {
+            Some(index) => &self.regions[index as usize],
+            None => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pairs: &[(&str, &[u8])]) -> Vec<u8> {
+        encode_set(pairs.iter().map(|(n, v)| (n.as_bytes().to_vec(), v.to_vec())).collect()).unwrap()
+    }
+
+    fn plan(table: &XattrTable, options: &XattrOptions) -> XattrPlan {
+        table.plan(options, SetId::default(), false).unwrap()
+    }
+
+    const OTHER: NodeId = NodeId(1);
+
+    #[test]
+    fn shares_only_what_saves() {
+        let mut table = XattrTable::default();
+        let common = ("security.selinux", b"system_u:object_r:usr_t:s0".as_slice());
+        let first = table.intern(&set(&[common, ("user.one", b"1")]));
+        let second = table.intern(&set(&[common, ("user.two", b"2")]));
+        assert_ne!(first, second);
+        assert_eq!(table.intern(&set(&[("user.one", b"1"), common])), first);
+        let plan = plan(&table, &XattrOptions::default());
+        // user.one has two users too, but twelve bytes and two references are no gain over... 2 * 8.
+        let (entry, _) = entries(&plan.shared).next().unwrap();
+        assert_eq!(entry.value, common.1);
+        for id in [first, second] {
+            let region = Region::parse(plan.region(OTHER, id)).unwrap();
+            assert_eq!(region.shared().collect::<Vec<_>>(), [0]);
+            assert_eq!(region.entries().count(), 1);
+        }
+        assert!(plan.region(OTHER, SetId::default()).is_empty());
+    }
+
+    #[test]
+    fn in_the_metabox_attributes_are_shared_together_or_not_at_all() {
+        let mut table = XattrTable::default();
+        let long = [7; 40];
+        let mixed = table.intern(&set(&[("user.common", &long), ("user.own", b"")]));
+        let whole = table.intern(&set(&[("user.common", &long)]));
+        table.intern(&set(&[("user.common", &long)]));
+        let plan = table.plan(&XattrOptions::default(), SetId::default(), true).unwrap();
+        let counts = |id| {
+            let region = Region::parse(plan.region(OTHER, id)).unwrap();
+            (region.shared().len(), region.entries().count())
+        };
+        assert_eq!((counts(mixed), counts(whole)), ((0, 2), (1, 0)));
+        assert!(!plan.shared.is_empty());
+    }
+
+    #[test]
+    fn the_inline_limit_counts_inodes() {
+        let mut table = XattrTable::default();
+        let id = table.intern(&set(&[("user.a", b"")]));
+        table.intern(&set(&[("user.a", b"")]));
+        for (limit, shared) in [(0, 1), (1, 1), (2, 0)] {
+            let options = XattrOptions { inline_limit: Some(limit), ..XattrOptions::default() };
+            let plan = plan(&table, &options);
+            assert_eq!(Region::parse(plan.region(OTHER, id)).unwrap().shared().len(), shared, "{limit}");
+        }
+    }
+
+    #[test]
+    fn long_prefixes_shorten_names() {
+        let prefixes = vec![XattrOptions::prefix(b"trusted.overlay.").unwrap()];
+        let digest = XattrOptions::digest_name(DIGEST_NAME);
+        assert_eq!(digest.as_ref().unwrap().base, 0);
+        let options = XattrOptions { prefixes, digest: digest.clone(), ..XattrOptions::default() };
+        let mut table = XattrTable::default();
+        let plain = table.intern(&set(&[("trusted.overlay.opaque", b"y"), ("trusted.x", b"z")]));
+        let id = table.add_digest(plain, digest.as_ref().unwrap(), b"digest").unwrap();
+        let plan = plan(&table, &options);
+        let region = Region::parse(plan.region(OTHER, id)).unwrap();
+        let entries: Vec<_> = region.entries().map(Result::unwrap).collect();
+        assert_eq!(
+            (entries[0].index.raw(), entries[0].name, entries[0].value),
+            (0x80, &b""[..], &b"digest"[..])
+        );
+        assert_eq!((entries[1].index.raw(), entries[1].name), (0x81, &b"opaque"[..]));
+        assert_eq!((entries[2].index.raw(), entries[2].name), (4, &b"x"[..]));
+        assert!(region.filter.may_contain(NamePrefix::Trusted, b"overlay.opaque"));
+    }
+
+    #[test]
+    fn a_digest_replaces_what_had_its_name() {
+        let name = XattrOptions::digest_name(b"user.digest").unwrap();
+        let mut table = XattrTable::default();
+        let old = table.intern(&set(&[("user.digest", b"old"), ("user.digests", b"other")]));
+        let new = table.add_digest(old, &name, b"new").unwrap();
+        assert_eq!(
+            table.attributes(new, &[name]),
+            [(b"user.digest".to_vec(), b"new".to_vec()), (b"user.digests".to_vec(), b"other".to_vec())]
+        );
+    }
+
+    #[test]
+    fn prefixes_must_be_prefixes() {
+        for text in ["", "user", "user.", "other.x", "system.posix_acl_access"] {
+            assert_eq!(XattrOptions::prefix(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(XattrOptions::prefix(&[b"user.".as_slice(), &[b'x'; 256]].concat()), None);
+        assert_eq!(XattrOptions::digest_name(b"trusted.x").unwrap().base, 4);
+        assert_eq!(XattrOptions::digest_name(b""), None);
+    }
+
+    #[test]
+    fn the_root_gets_its_room() {
+        let options = XattrOptions { root_min: 199, ..XattrOptions::default() };
+        let plan = plan(&XattrTable::default(), &options);
+        assert_eq!(plan.region(NodeId::ROOT, SetId::default()).len(), 200);
+        assert!(plan.region(OTHER, SetId::default()).is_empty());
+    }
+
+    #[test]
+    fn replaces_by_name() {
+        let mut table = XattrTable::default();
+        let old = table.intern(&set(&[("security.selinux", b"old"), ("user.a", b"1")]));
+        let new = table.replace(old, b"security.selinux", b"new").unwrap();
+        assert_eq!(table.encoded(new), set(&[("security.selinux", b"new"), ("user.a", b"1")]));
+        assert_eq!(table.sets[0].1, 0);
+    }
+
+    #[test]
+    fn leaves_out_foreign_names() {
+        assert_eq!(set(&[("system.nfs4_acl", b"x"), ("plain", b"y")]), b"");
+    }
+
+    #[test]
+    fn says_what_is_too_large() {
+        let too_large = |pairs: Vec<(Vec<u8>, Vec<u8>)>| encode_set(pairs).unwrap_err();
+        let one = too_large(vec![(b"user.a".to_vec(), vec![0; 65536])]);
+        assert_eq!((one.value, one.limit), (65536, 65535));
+        let name = too_large(vec![([b"user.".as_slice(), &[b'a'; 300]].concat(), vec![])]);
+        assert_eq!((name.value, name.limit), (300, 255));
+        let many = (0..5).map(|n| (format!("user.{n}").into_bytes(), vec![0; 60_000])).collect();
+        let set = too_large(many);
+        assert_eq!((set.value, set.limit), (12 + 5 * 60_008, REGION_MAX));
+    }
+}
