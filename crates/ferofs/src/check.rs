@@ -100,13 +100,21 @@ impl Report {
 /// Checks `image`.
 ///
 /// # Errors
-/// [`crate::Error::Io`] when the image cannot be read; what is wrong with it is in the report.
+/// [`crate::Error::Io`] when the image cannot be read, [`ferofs_read::Error::Limit`] and [`crate::Error::Interrupted`] when
+/// the check was stopped; what is wrong with the image is in the report.
 pub fn check(image: &Image, options: &Options) -> crate::Result<Report> {
+    let (report, result) = check_until_stopped(image, options);
+    result.map(|()| report)
+}
+
+/// Checks `image`, as [`check`] does. When an error stops the check, the report has what was found until then: it then
+/// lacks unreferenced blocks, link counts, and bytes that are taken twice, because only a finished walk tells these.
+pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::Result<()>) {
     let checker = Checker::new(image, options.content);
     let workers = options.workers.or_else(|| std::thread::available_parallelism().ok());
     let works: Queue<Work> = Queue::new(QUEUE);
     checker.superblock();
-    let inodes = std::thread::scope(|scope| {
+    let walked = std::thread::scope(|scope| {
         let serve = || {
             let mut buffer = vec![0; BUFFER_SIZE];
             works.serve(|work| checker.examine(work, &works, &mut buffer));
@@ -114,15 +122,23 @@ pub fn check(image: &Image, options: &Options) -> crate::Result<Report> {
         start(scope, workers.map_or(1, NonZeroUsize::get), || serve)?;
         let closing = Closing(&works);
         Ok::<_, crate::Error>(Walk::new(&checker, closing.0).run())
-    })?;
-    // A check that was stopped does not compare what it has collected: that can take longer than stopping may.
-    let conflicts = if checker.found.has_failed() { Vec::new() } else { checker.claims().conflicts() };
-    if !conflicts.is_empty() {
-        checker.name_owners(&conflicts);
+    });
+    let inodes = match walked {
+        Ok(inodes) => inodes,
+        Err(error) => return (Report::default(), Err(error)),
+    };
+    let mut unreferenced_blocks = 0;
+    if !checker.found.has_failed() {
+        let conflicts = checker.claims().conflicts();
+        if !conflicts.is_empty() {
+            checker.name_owners(&conflicts);
+        }
+        unreferenced_blocks = checker.claims().unreferenced(image.superblock().blocks);
     }
-    let unreferenced_blocks = checker.claims().unreferenced(image.superblock().blocks);
     let content_bytes = checker.content_bytes.into_inner();
-    Ok(checker.found.report(Report { inodes, content_bytes, unreferenced_blocks, ..Report::default() })?)
+    let (report, result) =
+        checker.found.report(Report { inodes, content_bytes, unreferenced_blocks, ..Report::default() });
+    (report, result.map_err(Into::into))
 }
 
 /// What the threads of a check share.

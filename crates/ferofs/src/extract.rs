@@ -12,7 +12,7 @@ mod make;
 mod metadata;
 mod schedule;
 mod select;
-mod tar;
+pub(crate) mod tar;
 mod walk;
 
 use std::collections::HashSet;

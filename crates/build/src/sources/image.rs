@@ -233,6 +233,9 @@ impl Layer<'_> {
         if self.whiteouts != Whiteouts::Keep {
             if marks.is_opaque {
                 sketch.hide_lower(path).map_err(misplaced)?;
+                if self.whiteouts == Whiteouts::Overlay {
+                    sketch.keep_opaque(path).map_err(misplaced)?;
+                }
             }
             if marks.is_whiteout {
                 sketch.mark_merged(path).map_err(misplaced)?;

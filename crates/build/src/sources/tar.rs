@@ -10,6 +10,8 @@
 //! Archives are as hostile as images: see the faults. No parser from a crate, since none has GNU's and PAX's sparse
 //! forms, keeps the places of data, and says where a header is wrong.
 
+#[doc(hidden)]
+pub mod acl;
 pub(crate) mod fault;
 mod gzip;
 mod header;
@@ -157,13 +159,13 @@ impl Reading<'_> {
         {
             return result.map_err(|fault| members.error(Some(&path), offset, fault.into()));
         }
-        for name in member.records.foreign() {
+        let wrong = |members: &Members<'_>, fault| members.error(Some(&path), offset, fault);
+        let xattrs = member.records.xattrs().map_err(|fault| wrong(members, fault))?;
+        for name in member.records.foreign(&xattrs) {
             let name = ferofs_read::escape::Escaped(name).to_string();
             self.sketch.hold(limits::WARNING + path.len() as u64);
             self.warnings.push(Warning::ForeignXattr { path: as_path(&path).to_owned(), name });
         }
-        let wrong = |members: &Members<'_>, fault| members.error(Some(&path), offset, fault);
-        let xattrs = member.records.xattrs().map_err(|fault| wrong(members, fault))?;
         let xattrs = self.sketch.attributes(xattrs);
         let body = match member.kind {
             MemberKind::Regular(stored) => {

@@ -139,6 +139,8 @@ pub struct Sketch {
     emptied: HashSet<FileId>,
     /// Directories that may have whiteouts, whatever later layers say of their attributes.
     merged: HashSet<FileId>,
+    /// Directories that hide those of layers below the image, whatever later layers say of their attributes.
+    opaque: HashSet<FileId>,
 }
 
 impl Sketch {
@@ -152,6 +154,7 @@ impl Sketch {
             held: 0,
             emptied: HashSet::new(),
             merged: HashSet::new(),
+            opaque: HashSet::new(),
         };
         let root = sketch.implied();
         sketch.files.push(root);
@@ -319,21 +322,26 @@ impl Sketch {
             None => Some(FileId::ROOT),
             Some(name) => self.child(spot.dir, name).map(|link| link.file),
         };
+        let mut replaces_whiteout = false;
         if let (Some(old), Body::Directory(names)) = (old, &mut draft.body) {
             if let Some(kept) = self.names_mut(old) {
                 *names = std::mem::take(kept);
-                self.files[old.index()] = draft;
+                let before = std::mem::replace(&mut self.files[old.index()], draft);
+                if self.opaque.contains(&old) {
+                    self.copy_opaque_marks(&before, old);
+                }
                 if let Some(name) = &spot.name {
                     self.touch(spot.dir, name);
                 }
                 return Ok(());
             }
-            if self.files[old.index()].is_whiteout() {
-                self.make_opaque(&mut draft);
-            }
+            replaces_whiteout = self.files[old.index()].is_whiteout();
         }
         let name = spot.name.as_ref().ok_or(Misplaced::Root)?;
         let file = self.add(draft)?;
+        if replaces_whiteout {
+            self.make_opaque(file);
+        }
         self.enter(spot.dir, name, file)
     }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use ferofs::check::{Finding, Options, Report, check, rule};
+use ferofs::check::{Finding, Options, Report, check_until_stopped, rule};
 use ferofs::read::Image;
 use serde_json::json;
 
@@ -44,6 +44,18 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let options = Options { workers: args.workers, content: args.deep };
     let (image, report) = match examine(&args.image, &options)? {
         Examined::Opened(image, report) => (image, report),
+        Examined::Stopped(image, report, error) => {
+            if args.json {
+                let mut object = to_json(&image, &report);
+                object["sound"] = false.into();
+                object["refused"] = error.to_string().into();
+                say(format_args!("{}", json_text(&object)))?;
+            } else {
+                print_findings(&args.image.path, &image, &report);
+            }
+            message!("{}: {error}", Escaped::path(&args.image.path));
+            return Ok(OPERATIONAL_ERROR);
+        }
         Examined::Refused(code, why) => {
             if args.json {
                 say(format_args!("{}", json_text(&json!({ "sound": false, "refused": why }))))?;
@@ -66,6 +78,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 pub(crate) enum Examined {
     /// To a report.
     Opened(Box<Image>, Report),
+    /// To an error, such as a limit: what was found until then. The caller prints both.
+    Stopped(Box<Image>, Report, ferofs::Error),
     /// The image could not even be opened: that was printed, and this is the exit code.
     Refused(u8, String),
 }
@@ -80,13 +94,11 @@ pub(crate) fn examine(image: &ImageArgs, options: &Options) -> Result<Examined, 
             return Ok(Examined::Refused(code, failure.to_string()));
         }
     };
-    match check(&opened, options) {
-        Ok(report) => Ok(Examined::Opened(Box::new(opened), report)),
-        Err(error) => {
-            message!("{}: {error}", Escaped::path(&image.path));
-            Ok(Examined::Refused(OPERATIONAL_ERROR, error.to_string()))
-        }
-    }
+    let (report, result) = check_until_stopped(&opened, options);
+    Ok(match result {
+        Ok(()) => Examined::Opened(Box::new(opened), report),
+        Err(error) => Examined::Stopped(Box::new(opened), report, error),
+    })
 }
 
 /// Prints a line for each finding: the file, what is wrong, and where.

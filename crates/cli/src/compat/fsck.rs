@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use ferofs::escape::Escaped;
 use ferofs::extract::Existing;
 use ferofs::{check, extract};
 
@@ -12,7 +13,7 @@ use crate::cmd::check::{Examined, examine, print_findings};
 use crate::cmd::extract::{FromArgs, execute};
 use crate::cmd::image::ImageArgs;
 use crate::exit::{About, FAILURE, Failure, Outcome};
-use crate::output::print_line;
+use crate::output::{message, print_line};
 
 /// Check an EROFS image, or extract it.
 #[derive(Parser, Debug)]
@@ -129,6 +130,11 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     let content = args.extract.is_some() || args.print_ratio;
     match examine(&args.image, &check::Options { workers: None, content })? {
         Examined::Refused(..) => Ok(FAILURE),
+        Examined::Stopped(image, report, error) => {
+            print_findings(&args.image.path, &image, &report);
+            message!("{}: {error}", Escaped::path(&args.image.path));
+            Ok(FAILURE)
+        }
         Examined::Opened(image, report) => {
             print_findings(&args.image.path, &image, &report);
             if args.print_ratio && report.content_bytes > 0 {

@@ -82,6 +82,12 @@ impl Args {
             options.block_size =
                 BlockSize::from_bytes(size).ok_or_else(|| refusal("-b", size.to_string(), reason))?;
         }
+        if let Some(size) = self.pcluster_size
+            && (size == 0 || !size.is_multiple_of(options.block_size.bytes64()))
+        {
+            let reason = "not a multiple of the block size";
+            return Err(refusal("-C", size.to_string(), reason));
+        }
         self.compression(&mut options)?;
         self.xattrs(&mut options)?;
         self.identity(&mut options)?;

@@ -59,6 +59,8 @@ impl Checker<'_> {
         }
         if self.decodes(inode) {
             self.decode(name, inode, &piece, buffer);
+        } else if self.content {
+            self.judge(name, inode, &piece, buffer);
         }
     }
 
@@ -273,14 +275,32 @@ impl Checker<'_> {
         }
     }
 
+    /// Judges the clusters of a compressed directory or symbolic link as Linux's decoders do. The walk and
+    /// [`Self::attributes`] read their content, and report what our decoders refuse.
+    fn judge(&self, name: &Name, inode: &Inode, piece: &Piece, buffer: &mut [u8]) {
+        let mut linux = Linux::new(self.image);
+        for extent in piece.extents.iter().filter(|extent| matches!(extent.data, ExtentData::Encoded { .. }))
+        {
+            match self.read_extent(inode, extent.start.get(), extent.end(), buffer) {
+                Ok(()) => self.found.note(|| self.paths.path(name), Some(extent), linux.judge(extent)),
+                Err(error) => self.unless_ended::<()>(Err(error)),
+            };
+        }
+    }
+
     fn read(&self, inode: &Inode, start: u64, end: u64, buffer: &mut [u8]) -> Result<()> {
+        self.read_extent(inode, start, end, buffer)?;
+        self.content_bytes.fetch_add(end - start, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn read_extent(&self, inode: &Inode, start: u64, end: u64, buffer: &mut [u8]) -> Result<()> {
         let mut at = start;
         while at < end {
             let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
             let read = self.image.read_at(inode, FileOffset::new(at), &mut buffer[..want])?;
             at += u64::try_from(read.max(1)).unwrap_or(1);
         }
-        self.content_bytes.fetch_add(end - start, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -80,13 +80,11 @@ impl Found {
         self.lock().failure.is_some()
     }
 
-    /// Ends the check: sorts what was found, and leaves out what nobody needs.
-    pub(super) fn report(self, report: Report) -> Result<Report> {
+    /// Ends the check: sorts what was found, and leaves out what nobody needs. The result is the error that stopped the
+    /// check, if there is one.
+    pub(super) fn report(self, report: Report) -> (Report, Result<()>) {
         let State { mut findings, mut unlisted, failure, .. } =
             self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(error) = failure {
-            return Err(error);
-        }
         findings.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.key().cmp(&b.key())));
         findings.dedup();
         let mut listed: Vec<Finding> = Vec::new();
@@ -100,7 +98,7 @@ impl Found {
                 unlisted += 1;
             }
         }
-        Ok(Report { findings: listed, unlisted, ..report })
+        (Report { findings: listed, unlisted, ..report }, failure.map_or(Ok(()), Err))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -66,6 +66,70 @@ fn damaged_data_and_wrong_links_are_found() {
     assert!(!check(&image, &Options::default()).unwrap().findings.is_empty());
 }
 
+#[test]
+fn a_check_that_is_stopped_reports_what_it_found() {
+    use crate::read::OpenOptions;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    let mut tampered = Tampered::new();
+    // More blocks than the file has: found before the walk begins.
+    tampered.put(1024 + 0x24, 0x00ff_ffff_u32.to_le_bytes());
+    let cancel = Arc::new(AtomicBool::new(false));
+    let options = OpenOptions { cancel: Some(Arc::clone(&cancel)), ..OpenOptions::default() };
+    let image = Image::open_with(Box::new(tampered.bytes), Vec::new(), &options).unwrap();
+    cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    // A thread of its own has no work left that was paid for before.
+    let run = || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| check_until_stopped(&image, &Options::default())).join().unwrap()
+        })
+    };
+    let (report, result) = run();
+    assert!(matches!(result, Err(crate::Error::Interrupted)), "{result:?}");
+    let rules: Vec<_> = report.findings.iter().map(|found| rule(&found.corruption.fault)).collect();
+    assert_eq!(rules, [rule(&ferofs_format::Fault::OutOfRange { field: "blocks", value: 0, limit: 0 })]);
+}
+
+/// Linux's LZ4 decoder looks back as far as the superblock says, whatever a cluster holds.
+#[test]
+fn linux_s_rules_are_for_everything_that_is_compressed() {
+    use ferofs_format::superblock;
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("large")).unwrap();
+    for n in 0..600 {
+        fs::write(
+            source.join(format!("large/a long name that is repeated, {n}")),
+            format!("{n} fragment ").repeat(20),
+        )
+        .unwrap();
+    }
+    fs::write(source.join("text"), "words and more words of a text, ".repeat(9000)).unwrap();
+    let mut options = build::Options::new(&source);
+    let mut compression = build::Compression::lz4(0).unwrap();
+    compression.pcluster = Some(16384);
+    compression.directories = true;
+    compression.fragments = build::Fragments::Tails;
+    compression.metadata = Some(build::MetadataCompression { method: 0, pcluster: 16384 });
+    options.compression = Some(compression);
+    options.checksum = false;
+    let path = dir.path().join("image");
+    build::build(&options, &path).unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    assert_eq!(findings(bytes.clone()), []);
+    let superblock = Image::open(bytes.clone()).unwrap().superblock().size();
+    // The record of LZ4: its size in two bytes, then the distance.
+    let at = superblock::OFFSET + superblock;
+    assert_eq!(bytes[at..at + 4], [14, 0, 255, 255]);
+    bytes[at + 2..at + 4].copy_from_slice(&[16, 0]);
+    let found = findings(bytes);
+    assert!(found.iter().all(|found| rule(&found.corruption.fault) == "linux-decoder"), "{found:#?}");
+    let mut paths: Vec<_> = found.iter().map(|found| found.path.display().to_string()).collect();
+    paths.dedup();
+    // The small files and the text are in the packed inode.
+    assert_eq!(paths, ["(metabox)", "(packed inode)", "large"]);
+}
+
 /// An image whose checksum is switched off, to be tampered with.
 struct Tampered {
     bytes: Vec<u8>,

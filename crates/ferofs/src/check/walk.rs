@@ -61,7 +61,10 @@ impl<'a> Walk<'a> {
             }
             self.directory(&step);
         }
-        self.check_links();
+        // A walk that was stopped has not found all names.
+        if !self.checker.found.has_failed() {
+            self.check_links();
+        }
         u64::try_from(self.seen.len()).unwrap_or(u64::MAX)
     }
 

@@ -144,11 +144,7 @@ impl<'a> Tree<'a> {
                 }
                 for entry in fs::read_dir(&reach.path).map_err(|e| Error::io("list", &path, e))? {
                     let name = entry.map_err(|e| Error::io("list", &path, e))?.file_name();
-                    // A damaged file system can show one, and the path would lead back here.
-                    if name.as_bytes().contains(&b'/') {
-                        return Err(Error::io("list", &path, Errno::UCLEAN));
-                    }
-                    let file = path.join(&name);
+                    let file = child(&path, &name)?;
                     all.push((name, Node::File(file)));
                 }
             }
@@ -215,6 +211,15 @@ impl<'a> Tree<'a> {
             pairs += 1;
         }
         Ok(pairs > 0 && others.next().is_none())
+    }
+}
+
+/// The path of `name` in the directory `path`. A damaged file system can show a name with a slash, and the path would
+/// lead to another directory, or back to this one.
+fn child(path: &Path, name: &OsStr) -> Result<PathBuf> {
+    match name.as_bytes().contains(&b'/') {
+        true => Err(Error::io("list", path, Errno::UCLEAN)),
+        false => Ok(path.join(name)),
     }
 }
 
@@ -285,4 +290,39 @@ fn xattrs_of_file(reach: &Path, path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> 
         all.push((name.to_vec(), value.get(..len).unwrap_or_default().to_vec()));
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_slash_leads_nowhere() {
+        let dir = Path::new("/dir");
+        for name in ["/", "/etc", "../a/b", "a/"] {
+            let error = child(dir, OsStr::new(name)).unwrap_err();
+            assert!(
+                matches!(&error, Error::Io { source, .. } if source.raw_os_error() == Some(Errno::UCLEAN.raw_os_error())),
+                "{name}: {error:?}"
+            );
+        }
+        assert_eq!(child(dir, OsStr::new("a")).unwrap(), Path::new("/dir/a"));
+    }
+
+    /// A regular file that a FIFO replaces between stat and open: opening it would wait for a writer.
+    #[test]
+    fn a_fifo_in_the_place_of_a_file_does_not_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let side = Side::Directory(dir.path().to_owned());
+            let opened = Tree::new(&side).open(&Node::File(path));
+            // The test has ended when this fails.
+            let _ = sender.send(matches!(opened, Err(Error::SourceChanged(_))));
+        });
+        let changed = receiver.recv_timeout(std::time::Duration::from_secs(20));
+        assert!(changed.expect("it does not block"), "it is told as a change of the source");
+    }
 }

@@ -7,7 +7,6 @@
 //! `SCHILY.acl` records, too, which is where GNU tar looks for them. Large holes make a file sparse, in GNU's form
 //! 1.0. No crate that is kept writes these records, names that are no text, and sparse maps.
 
-mod acl;
 mod header;
 mod sparse;
 
@@ -28,6 +27,7 @@ use super::schedule::boundary;
 use super::walk::{File, Step, Walk};
 use super::{Complain, Options, Summary};
 use crate::error::{Error, Result};
+use ferofs_build::sources::tar::acl;
 use ferofs_read::{FileType, Image, Inode, Nid, Place};
 use ferofs_threads::start;
 use header::{BLOCK, Header, Kind};
@@ -329,7 +329,7 @@ impl Feeder<'_, '_> {
         let mut header = Header::new(path, kind, inode);
         if self.archive.options.xattrs {
             for xattr in self.archive.image.xattrs(inode)? {
-                if let Some((key, text)) = acl::record(&xattr) {
+                if let Some((key, text)) = acl::record(&xattr.name, &xattr.value) {
                     header.records.push((key.to_vec(), text.into_bytes()));
                 }
                 header.records.push((header::xattr_key(&xattr.name), xattr.value));

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use ferofs_format::inode::Timestamp;
 
+use super::acl;
 use super::fault::ArchiveFault;
 use crate::tree::xattr::Attributes;
 
@@ -131,9 +132,17 @@ impl Records {
         Ok(found.into_iter().collect())
     }
 
-    /// Attributes that are here in a form that cannot be taken over.
-    pub(super) fn foreign(&self) -> impl Iterator<Item = &[u8]> {
-        KEYWORDS.into_iter().filter(|key| key.starts_with(ACL) && self.get(key).is_some())
+    /// Attributes that are here in a form that cannot be taken over, except those that `xattrs` has in Linux's form.
+    pub(super) fn foreign<'a>(&'a self, xattrs: &'a Attributes) -> impl Iterator<Item = &'a [u8]> {
+        KEYWORDS.into_iter().filter(|key| key.starts_with(ACL)).filter(|key| {
+            let kept = |text| {
+                xattrs.iter().any(|(name, value)| {
+                    acl::record(name, value)
+                        .is_some_and(|(known, kept)| known == *key && kept.as_bytes() == text)
+                })
+            };
+            self.get(key).is_some_and(|text| !kept(text))
+        })
     }
 }
 
@@ -232,6 +241,21 @@ mod tests {
         let bytes: Vec<u8> = pairs.iter().flat_map(|(key, value)| record(key, value)).collect();
         let mut records = Records::default();
         records.read(&bytes).map(|()| records)
+    }
+
+    #[test]
+    fn an_acl_that_is_there_as_an_attribute_is_not_foreign() {
+        let entry = |tag: u16, bits: u16| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &[0xff; 4]].concat();
+        let value = [&2u32.to_le_bytes()[..], &entry(1, 6), &entry(4, 4), &entry(0x20, 0)].concat();
+        let foreign = |text: &[u8], with: bool| {
+            let attribute: (&str, &[u8]) = ("SCHILY.xattr.system.posix_acl_access", &value);
+            let acl = ("SCHILY.acl.access", text);
+            let records = if with { records(&[acl, attribute]) } else { records(&[acl]) }.unwrap();
+            records.foreign(&records.xattrs().unwrap()).count()
+        };
+        let same = b"user::rw-,group::r--,other::---";
+        assert_eq!((foreign(same, true), foreign(same, false)), (0, 1));
+        assert_eq!(foreign(b"user::rwx,group::r--,other::---", true), 1);
     }
 
     #[test]

@@ -39,6 +39,11 @@ pub(crate) fn is_mark(name: &[u8]) -> bool {
     own_part(name).is_some_and(|part| matches!(part, b"opaque" | b"whiteout" | b"origin" | b"impure"))
 }
 
+/// Whether an attribute may say that a directory hides those of lower layers.
+pub(super) fn is_opaque_mark(name: &[u8]) -> bool {
+    own_part(name) == Some(b"opaque")
+}
+
 fn own_part(name: &[u8]) -> Option<&[u8]> {
     SPACES.iter().find_map(|space| name.strip_prefix(*space))
 }

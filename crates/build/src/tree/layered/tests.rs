@@ -152,6 +152,9 @@ fn whiteouts_become_overlayfs_s() {
     // A later layer describes the directory anew, whose whiteouts stay.
     sketch.next_layer();
     put(&mut sketch, "d", dir()).unwrap();
+    // So do the marks of opaque directories.
+    put(&mut sketch, "again", dir()).unwrap();
+    put(&mut sketch, "new", dir()).unwrap();
     sketch.show_merged();
     assert_eq!(*set(b"d", &mut sketch).xattrs, [(ORIGIN.to_vec(), vec![])]);
     for path in [b"again".as_slice(), b"new"] {

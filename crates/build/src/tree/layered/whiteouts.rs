@@ -2,6 +2,7 @@
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
+use super::overlay::is_opaque_mark;
 use super::{Body, Draft, FileId, Misplaced, Sketch, Spot};
 use crate::sources::directory::join;
 
@@ -90,14 +91,27 @@ impl Sketch {
                 self.file_at(path)?.ok_or(Misplaced::NotADirectory)?
             }
         };
-        self.set_attribute(dir, OPAQUE, b"y");
+        self.make_opaque(dir);
         Ok(())
     }
 
-    pub(super) fn make_opaque(&mut self, draft: &mut Draft) {
-        let mut set = (*draft.xattrs).clone();
-        set.push((OPAQUE.to_vec(), b"y".to_vec()));
-        draft.xattrs = self.attributes(set);
+    pub(super) fn make_opaque(&mut self, dir: FileId) {
+        self.set_attribute(dir, OPAQUE, b"y");
+        self.opaque.insert(dir);
+    }
+
+    /// Says that the directory `path` has the attribute of an opaque directory: it keeps it when a later layer describes the
+    /// directory again.
+    pub(crate) fn keep_opaque(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+        let dir = self.file_at(path)?;
+        self.opaque.extend(dir);
+        Ok(())
+    }
+
+    pub(super) fn copy_opaque_marks(&mut self, from: &Draft, to: FileId) {
+        for (name, value) in from.xattrs.iter().filter(|(name, _)| is_opaque_mark(name)) {
+            self.set_attribute(to, name, value);
+        }
     }
 
     fn set_attribute(&mut self, file: FileId, name: &[u8], value: &[u8]) {

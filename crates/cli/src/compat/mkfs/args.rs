@@ -24,11 +24,11 @@ pub(super) struct Args {
     pub(super) compressor: Option<String>,
 
     /// Block size in bytes, from 512 to 65536 [default: 4096; where content stays in its sources, theirs]
-    #[arg(short = 'b', value_name = "SIZE")]
+    #[arg(short = 'b', value_name = "SIZE", value_parser = size)]
     pub(super) block_size: Option<u64>,
 
     /// Largest physical cluster in bytes
-    #[arg(short = 'C', value_name = "SIZE")]
+    #[arg(short = 'C', value_name = "SIZE", value_parser = size)]
     pub(super) pcluster_size: Option<u64>,
 
     /// Extended options, separated by commas; ^X switches one off: 48bit, all-fragments[=N], dedupe,
@@ -260,4 +260,23 @@ pub(super) struct Args {
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
+}
+
+/// A number of bytes as erofs-utils reads it: decimal, octal after 0, hexadecimal after 0x, and K, M or G behind it.
+fn size(text: &str) -> Result<u64, &'static str> {
+    const WRONG: &str = "not a number of bytes";
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let hexadecimal = number.strip_prefix("0x").or_else(|| number.strip_prefix("0X"));
+    let octal = number.strip_prefix('0').filter(|digits| !digits.is_empty());
+    let bytes = match (hexadecimal, octal) {
+        (Some(digits), _) => u64::from_str_radix(digits, 16),
+        (None, Some(digits)) => u64::from_str_radix(digits, 8),
+        (None, None) => number.parse(),
+    };
+    bytes.ok().and_then(|bytes: u64| bytes.checked_mul(unit)).ok_or(WRONG)
 }

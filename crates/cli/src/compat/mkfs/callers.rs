@@ -132,6 +132,27 @@ fn chunks_are_cut_as_asked() {
 }
 
 #[test]
+fn sizes_are_read_as_erofs_utils_reads_them() {
+    let block =
+        |size: &str| options(&format!("mkfs.erofs -b{size} IMG DIR")).map(|made| made.block_size.bytes());
+    for (text, bytes) in
+        [("4096", 4096), ("4k", 4096), ("4K", 4096), ("0x1000", 4096), ("010000", 4096), ("512", 512)]
+    {
+        assert_eq!(block(text), Ok(bytes), "{text}");
+    }
+    let cluster = |line: &str| options(&format!("mkfs.erofs {line} IMG DIR"));
+    for line in ["-C4096", "-C8k", "-zlz4 -C1M", "-b512 -C512", "-C2M", "-zlz4 -C12288", "-zlz4 -C0x2000"] {
+        assert!(cluster(line).is_ok(), "{line}");
+    }
+    for line in ["-C0", "-zlz4 -C0", "-C1", "-C4097", "-zlz4 -C6000", "-zlz4 -C2048"] {
+        assert!(cluster(line).map(drop).unwrap_err().starts_with("-C "), "{line}");
+    }
+    for line in ["-Cx", "-C4096x", "-C4KiB", "-C", "-bx", "-b4kb", "-C09", "-C99999999999G"] {
+        usage_error(&format!("mkfs.erofs IMG DIR {line}"));
+    }
+}
+
+#[test]
 fn refuses_by_name_what_it_cannot_do() {
     let reason = |line: &str| options(line).map(drop).unwrap_err();
     assert_eq!(

@@ -2,18 +2,16 @@
 //!
 //! Source: Linux, `posix_acl_xattr.h`; acl(5) for the text.
 
-use ferofs_read::Xattr;
-
 const VERSION: u32 = 2;
 
-/// The PAX record of an attribute that holds an ACL.
-pub(super) fn record(xattr: &Xattr) -> Option<(&'static [u8], String)> {
-    let key: &[u8] = match xattr.name.as_slice() {
+/// The PAX record of the attribute `name`, if it holds an ACL.
+pub fn record(name: &[u8], value: &[u8]) -> Option<(&'static [u8], String)> {
+    let key: &[u8] = match name {
         b"system.posix_acl_access" => b"SCHILY.acl.access",
         b"system.posix_acl_default" => b"SCHILY.acl.default",
         _ => return None,
     };
-    Some((key, text(&xattr.value)?))
+    Some((key, text(value)?))
 }
 
 /// The text of an ACL; nothing if it is none.
