@@ -1,14 +1,33 @@
-//! The documents name things that exist: a page that points to a file which is gone is worse than none.
+//! The documents name only things that exist: links, paths, commands, options, tests and modules.
 
+use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ferofs_tests::ferofs;
+
+/// Folders of the repository: quoted text that starts with one of them is a path.
+const FOLDERS: [&str; 8] =
+    ["crates/", "docs/", "tests/", "xtask/", "bench/", "devtools/", "campaigns/", "fuzz/"];
+
+/// Crates whose modules DESIGN.md and READING.md name as `crate::module`, and their folders.
+const CRATES: [(&str, &str); 8] = [
+    ("format", "crates/format/src"),
+    ("codec", "crates/codec/src"),
+    ("read", "crates/read/src"),
+    ("build", "crates/build/src"),
+    ("ferofs", "crates/ferofs/src"),
+    ("fuse", "crates/fuse/src"),
+    ("cli", "crates/cli/src"),
+    ("threads", "crates/threads/src"),
+];
+
 #[test]
 fn every_link_leads_somewhere() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut broken = Vec::new();
     let mut links = 0;
-    for page in pages(repository) {
+    for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
             if target.is_empty() || target.contains("://") {
@@ -25,20 +44,150 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn the_tests_that_callers_md_names_are_there() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut code = String::new();
-    let mut pending = vec![repository.join("crates"), repository.join("tests/tests")];
-    while let Some(dir) = pending.pop() {
-        for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
-            if entry.is_dir() {
-                pending.push(entry);
-            } else if entry.extension().is_some_and(|extension| extension == "rs") {
-                code += &fs::read_to_string(entry).unwrap();
+fn every_path_exists() {
+    let mut paths = 0;
+    let mut missing = Vec::new();
+    for page in current_pages() {
+        let page = Page::read(&page);
+        for path in page.quoted.iter().filter_map(|quoted| quoted.split_whitespace().next()) {
+            // The folders' names alone are also words.
+            if !FOLDERS.iter().any(|folder| path.starts_with(folder)) || path.contains(['*', '<']) {
+                continue;
+            }
+            paths += 1;
+            if !repository().join(path).exists() {
+                missing.push(format!("{}: {path}", page.name));
             }
         }
     }
-    let text = fs::read_to_string(repository.join("docs/CALLERS.md")).unwrap();
+    assert!(paths > 30, "the search for paths finds {paths}");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn every_module_exists() {
+    let mut modules = 0;
+    let mut missing = Vec::new();
+    for name in ["docs/DESIGN.md", "docs/READING.md"] {
+        let text = fs::read_to_string(repository().join(name)).unwrap();
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':' && c != '_');
+        for word in words.map(|word| word.trim_end_matches(':')) {
+            let Some((krate, rest)) = word.split_once("::") else { continue };
+            let Some((_, folder)) = CRATES.iter().find(|(name, _)| *name == krate) else { continue };
+            // Types and their functions are for rustdoc to check.
+            if rest.contains(|c: char| c.is_ascii_uppercase()) {
+                continue;
+            }
+            modules += 1;
+            let file = repository().join(folder).join(rest.replace("::", "/"));
+            if !file.with_extension("rs").exists() && !file.join("mod.rs").exists() {
+                missing.push(format!("{name}: {word}"));
+            }
+        }
+    }
+    assert!(modules > 15, "the search for modules finds {modules}");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn every_ferofs_command_is_known() {
+    let mut help = Help::default();
+    let mut commands = 0;
+    let mut unknown = Vec::new();
+    for page in current_pages() {
+        let page = Page::read(&page);
+        for line in page.commands("ferofs ") {
+            let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
+            let names = words.iter().take_while(|word| is_name(word)).count();
+            // Only `patch` has commands of its own; a word after another command is an argument.
+            let names = if words.first() == Some(&"patch") { names.min(2) } else { names.min(1) };
+            let flags = words.split_off(names);
+            if words.is_empty() {
+                continue;
+            }
+            commands += 1;
+            match help.of(&words) {
+                None => unknown.push(format!("{}: {line}", page.name)),
+                Some(text) => {
+                    for flag in flags.iter().filter_map(|word| flag(word)) {
+                        if !has_word(text, flag) {
+                            unknown.push(format!("{}: {line}: {flag}", page.name));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(commands > 50, "the search for commands finds {commands}");
+    assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+#[test]
+fn every_option_that_cli_md_lists_is_known() {
+    let mut help = Help::default();
+    let mut options = 0;
+    let mut unknown = Vec::new();
+    let text = fs::read_to_string(repository().join("docs/CLI.md")).unwrap();
+    let mut command = None;
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            command = Some(title).filter(|title| is_name(title));
+        }
+        let (Some(command), Some(row)) = (command, line.strip_prefix("| ")) else { continue };
+        let cell = row.split(" | ").next().unwrap_or_default();
+        for flag in cell.split('`').skip(1).step_by(2).filter_map(flag) {
+            options += 1;
+            if !help.of(&[command]).is_some_and(|text| has_word(text, flag)) {
+                unknown.push(format!("{command} {flag}"));
+            }
+        }
+    }
+    assert!(options > 60, "the search for options finds {options}");
+    assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+#[test]
+fn every_xtask_command_is_known() {
+    let usage =
+        ["xtask/src/main.rs", "bench/src/main.rs"].map(|file| fs::read_to_string(repository().join(file)));
+    let usage: Vec<String> = usage.into_iter().flatten().collect();
+    let lines: Vec<&str> =
+        usage.iter().flat_map(|text| text.lines()).filter_map(|line| line.strip_prefix("  ")).collect();
+    let code = code(&["xtask", "bench", "campaigns", "crates/codec/benches", "crates/ferofs/benches"]);
+    let mut commands = 0;
+    let mut unknown = Vec::new();
+    for page in current_pages() {
+        let page = Page::read(&page);
+        for line in page.commands("cargo xtask ") {
+            let words: Vec<&str> = line.split_whitespace().skip(2).collect();
+            // `help` prints the lines.
+            let Some(name) = words.first().filter(|word| is_name(word) && **word != "help") else { continue };
+            commands += 1;
+            let of_name: Vec<&str> =
+                lines.iter().copied().filter(|line| line.split(' ').next() == Some(name)).collect();
+            let second = words.get(1).filter(|word| is_name(word));
+            let known = second.is_none_or(|second| {
+                of_name.iter().any(|line| has_word(line, second))
+                    || *name == "bench" && lines.iter().any(|line| line.split(' ').next() == Some(second))
+            });
+            if of_name.is_empty() || !known {
+                unknown.push(format!("{}: {line}", page.name));
+            }
+            for flag in words.iter().filter_map(|word| flag(word)) {
+                if !has_word(&code, flag) {
+                    unknown.push(format!("{}: {line}: {flag}", page.name));
+                }
+            }
+        }
+    }
+    assert!(commands > 20, "the search for commands finds {commands}");
+    assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+#[test]
+fn the_tests_that_callers_md_names_are_there() {
+    let code = code(&["crates", "tests/tests"]);
+    let text = fs::read_to_string(repository().join("docs/CALLERS.md")).unwrap();
     let quoted = text.split('`').skip(1).step_by(2);
     let names: Vec<&str> = quoted
         .filter(|name| {
@@ -51,9 +200,110 @@ fn the_tests_that_callers_md_names_are_there() {
     }
 }
 
-fn pages(repository: &Path) -> Vec<PathBuf> {
-    let directories = [repository.to_owned(), repository.join("docs")];
+#[test]
+fn the_index_lists_every_decision() {
+    let index = fs::read_to_string(repository().join("docs/decisions/README.md")).unwrap();
+    for entry in fs::read_dir(repository().join("docs/decisions")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(name == "README.md" || index.contains(&format!("({name})")), "{name} is not in the index");
+    }
+}
+
+/// A page's quoted text: between single backticks, and in code blocks.
+struct Page {
+    name: String,
+    quoted: Vec<String>,
+    code: Vec<String>,
+}
+
+impl Page {
+    fn read(path: &Path) -> Self {
+        let name = path.strip_prefix(repository()).unwrap().display().to_string();
+        let (mut prose, mut code) = (String::new(), Vec::new());
+        for (number, block) in fs::read_to_string(path).unwrap().split("```").enumerate() {
+            if number % 2 == 0 {
+                writeln!(prose, "{block}").unwrap();
+            } else {
+                let lines = block.lines().map(|line| line.split(" # ").next().unwrap_or_default());
+                code.extend(lines.map(|line| line.trim().to_owned()));
+            }
+        }
+        let quoted = prose.split('`').skip(1).step_by(2);
+        let quoted = quoted.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        Self { name, quoted, code }
+    }
+
+    /// Quoted commands that start so.
+    fn commands<'a>(&'a self, start: &'a str) -> impl Iterator<Item = &'a str> {
+        self.quoted.iter().chain(&self.code).map(String::as_str).filter(move |text| text.starts_with(start))
+    }
+}
+
+/// The text that `ferofs COMMAND --help` prints, by command.
+#[derive(Default)]
+struct Help(HashMap<String, Option<String>>);
+
+impl Help {
+    /// `None` for a command that does not exist.
+    fn of(&mut self, words: &[&str]) -> Option<&str> {
+        let text = self.0.entry(words.join(" ")).or_insert_with(|| {
+            let output = ferofs().args(words).arg("--help").command().output().unwrap();
+            output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+        });
+        text.as_deref()
+    }
+}
+
+/// The flag that a word of a command line starts with, without brackets and value.
+fn flag(word: &str) -> Option<&str> {
+    let word = word.trim_start_matches('[');
+    let len = word.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(word.len());
+    let flag = &word[..len];
+    let name = flag.trim_start_matches('-');
+    (flag.starts_with('-') && name.starts_with(|c: char| c.is_ascii_alphabetic())).then_some(flag)
+}
+
+/// Whether `word` is in `text`, and not as a part of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+}
+
+/// Whether a word is a command's name, and no placeholder, path or option.
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_lowercase())
+        && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+}
+
+/// All Rust code below some folders of the repository.
+fn code(folders: &[&str]) -> String {
+    let mut code = String::new();
+    let mut pending: Vec<PathBuf> = folders.iter().map(|folder| repository().join(folder)).collect();
+    while let Some(dir) = pending.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                pending.push(entry);
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                code += &fs::read_to_string(entry).unwrap();
+            }
+        }
+    }
+    code
+}
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn pages() -> Vec<PathBuf> {
+    let directories = ["", "docs", "docs/decisions"].map(|directory| repository().join(directory));
     let files = directories.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten();
     let paths = files.map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+/// All pages but the changelog, whose older entries name what was there then.
+fn current_pages() -> Vec<PathBuf> {
+    pages().into_iter().filter(|page| !page.ends_with("CHANGELOG.md")).collect()
 }
