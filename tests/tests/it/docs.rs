@@ -209,6 +209,20 @@ fn the_index_lists_every_decision() {
     }
 }
 
+#[test]
+fn every_page_says_whom_it_is_for() {
+    for page in current_pages() {
+        let name = page.file_name().unwrap();
+        // The front page is for everybody, a decision has its own form, and a program writes the results.
+        let is_exempt = name == "README.md" && page.parent() == Some(repository())
+            || name == "RESULTS.md"
+            || name.to_string_lossy().starts_with(|c: char| c.is_ascii_digit());
+        let text = fs::read_to_string(&page).unwrap();
+        let first = text.split("\n\n").nth(1).unwrap_or_default();
+        assert!(is_exempt || first.starts_with("For "), "{} starts with {first:?}", page.display());
+    }
+}
+
 /// A page's quoted text: between single backticks, and in code blocks.
 struct Page {
     name: String,
