@@ -1,14 +1,13 @@
-//! `cargo xtask fuzz options|faults|hostile`: builds the command and the campaigns, and starts one.
+//! `cargo xtask fuzz options|faults|hostile`: builds ferofs and the campaigns, and starts one of them.
 
 use std::process::Command;
 
 use anyhow::Result;
+use ferofs_devtools::install::{self, EROFS_UTILS, FUSE, MOUNT};
+use ferofs_devtools::{peers, shell};
 use ferofs_tests::scratch;
 
-use crate::install::{self, EROFS_UTILS, FUSE, MOUNT};
-use crate::{peers, shell};
-
-/// Runs the campaign `name` with `options` against a build that reports overflows.
+/// Runs the campaign `name` with `options`. ferofs is built with overflow checks.
 pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
     install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
     let ferofs = shell::build_ferofs("checked")?;

@@ -1,4 +1,4 @@
-//! `cargo xtask demo [DIR]`: from nothing to a mounted, compared and drawn image of a real directory.
+//! `cargo xtask demo [DIR]`: builds an image of a real directory, checks and mounts it, compares each file, and prints the result.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,19 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use ferofs_devtools::install::{self, FUSE, MODPROBE, MOUNT};
+use ferofs_devtools::{shell, units};
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::{Mount, Report, compare, need, scratch};
 
-use crate::install::{self, FUSE, MODPROBE, MOUNT};
-use crate::{picture, shell};
+use crate::picture;
 
 pub(crate) fn demo(dir: &Path) -> Result<()> {
     let dir = dir.canonicalize().with_context(|| dir.display().to_string())?;
     install::install(&[FUSE, MOUNT])?;
     let ferofs = shell::build_ferofs("release")?;
-    let room = Room::new(scratch::target_dir().join("demo"))?;
-    let image = room.path.join("image.erofs");
+    let work_dir = WorkDir::new(scratch::target_dir().join("demo"))?;
+    let image = work_dir.path.join("image.erofs");
 
     let start = Instant::now();
     shell::run(Command::new(&ferofs).args(["build", "--compress", "lz4"]).args([&dir, &image]))?;
@@ -26,11 +27,11 @@ pub(crate) fn demo(dir: &Path) -> Result<()> {
     shell::run(Command::new(&ferofs).arg("check").arg(&image))?;
     let checked = start.elapsed();
 
-    let mount = Mount::fuse(&ferofs, &image, &room.directory("fuse")?).context("ferofs mount --fuse")?;
+    let mount = Mount::fuse(&ferofs, &image, &work_dir.directory("fuse")?).context("ferofs mount --fuse")?;
     let fuse = Compared::with(&dir, &mount)?;
     mount.unmount()?;
-    let kernel = if kernel_can()? {
-        let mount = Mount::kernel(&image, &room.directory("kernel")?).context("mount -t erofs")?;
+    let kernel = if can_mount_with_kernel()? {
+        let mount = Mount::kernel(&image, &work_dir.directory("kernel")?).context("mount -t erofs")?;
         let kernel = Compared::with(&dir, &mount)?;
         mount.unmount()?;
         Ok(kernel)
@@ -45,11 +46,11 @@ pub(crate) fn demo(dir: &Path) -> Result<()> {
     println!(
         "\n{}  {entries} names, {} of data",
         shell::bold(&dir.display().to_string()),
-        picture::size(bytes)
+        units::size(bytes)
     );
     println!("{}", picture::bars(&[("source", bytes), ("image", size)]));
     println!("{}", picture::map(&image)?);
-    println!("built     in {}, {}", seconds(built), picture::rate(bytes, built));
+    println!("built     in {}, {}", seconds(built), units::rate(bytes, built));
     println!("checked   in {}", seconds(checked));
     println!("FUSE      {fuse}");
     match &kernel {
@@ -68,8 +69,8 @@ pub(crate) fn demo(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel can mount for us.
-fn kernel_can() -> Result<bool> {
+/// Whether the kernel can mount EROFS and this process is allowed to.
+fn can_mount_with_kernel() -> Result<bool> {
     if !need::is_root() {
         return Ok(false);
     }
@@ -79,7 +80,7 @@ fn kernel_can() -> Result<bool> {
     Ok(need::kernel_has_erofs())
 }
 
-/// What came of comparing a mount with the source.
+/// The result of comparing a mount with the source.
 struct Compared {
     report: Report,
     time: Duration,
@@ -104,7 +105,7 @@ impl std::fmt::Display for Compared {
         write!(
             f,
             "mounted, {entries} names and {} compared in {}: {verdict}",
-            picture::size(bytes),
+            units::size(bytes),
             seconds(self.time)
         )
     }
@@ -114,14 +115,14 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// A directory for the demo's files, removed at the end; also what an interrupted demo left.
-struct Room {
+/// The directory of the demo's files. Dropping the value removes it; a new one first removes what an interrupted demo left.
+struct WorkDir {
     path: PathBuf,
 }
 
-impl Room {
+impl WorkDir {
     fn new(path: PathBuf) -> Result<Self> {
-        clear(&path)?;
+        remove(&path)?;
         fs::create_dir_all(&path)?;
         Ok(Self { path })
     }
@@ -133,15 +134,15 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for WorkDir {
     fn drop(&mut self) {
-        if let Err(error) = clear(&self.path) {
+        if let Err(error) = remove(&self.path) {
             eprintln!("cleaning up {}: {error:#}", self.path.display());
         }
     }
 }
 
-fn clear(path: &Path) -> Result<()> {
+fn remove(path: &Path) -> Result<()> {
     for name in ["fuse", "kernel"] {
         let dir = path.join(name);
         if dir.symlink_metadata().is_ok() && is_mounted(&dir) {

@@ -1,14 +1,14 @@
 //! `cargo xtask fuzz [TARGET] [--seconds N]`: coverage-guided fuzzing with libFuzzer and AddressSanitizer, on the nightly
-//! toolchain. Without a target: each of them in turn. Seeds are images and pieces of images of our own making.
+//! toolchain. Without a target it runs all of them, one after the other. The seeds are images that `cargo xtask fuzz hostile` made,
+//! and parts of them.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use ferofs_devtools::shell;
 use ferofs_tests::scratch;
-
-use crate::shell;
 
 const TARGETS: [&str; 10] = [
     "superblock",
@@ -23,7 +23,7 @@ const TARGETS: [&str; 10] = [
     "patch",
 ];
 
-/// What cargo-fuzz passes: edge counters and comparisons for libFuzzer.
+/// The flags that cargo-fuzz passes, too: edge counters and comparisons for libFuzzer.
 const FLAGS: &str = "-Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Cdebug-assertions";
@@ -45,40 +45,39 @@ pub(crate) fn fuzz(options: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     // The C libraries are instrumented too: the cc crate takes the sanitizer from these flags.
     cargo.env("RUSTFLAGS", FLAGS).env_remove("CARGO").current_dir(&fuzz);
-    // Reported of libzstd's own optimal parser: docs/SECURITY.md.
+    // AddressSanitizer reports a use after scope in libzstd's optimal parser: see docs/SECURITY.md.
     cargo.env("CFLAGS", "-fno-sanitize-address-use-after-scope");
     shell::run(cargo.args(["+nightly", "build", "--release", "--target", TRIPLE]))?;
     for target in targets {
         let corpus = fuzz.join("corpus").join(target);
         fs::create_dir_all(&corpus)?;
-        seed(target, &corpus)?;
+        write_seeds(target, &corpus)?;
         let artifacts = fuzz.join("artifacts").join(target);
         fs::create_dir_all(&artifacts)?;
         let mut run = Command::new(fuzz.join("target").join(TRIPLE).join("release").join(target));
         run.arg(format!("-max_total_time={seconds}"))
             .arg(format!("-artifact_prefix={}/", artifacts.display()));
-        // An image may be large; a decoder's output must not be.
         run.args(["-rss_limit_mb=1024", "-timeout=20", "-print_final_stats=1"]);
         if target == "image" {
             run.arg("-max_len=131072");
         }
         if ["image", "tar", "patch"].contains(&target) {
-            // Threads that are just ending look like leaks.
+            // LeakSanitizer reports the memory of threads that are ending.
             run.arg("-detect_leaks=0");
         }
-        // The same C library is linked with several variants of one function each.
+        // Some C libraries define several variants of one function, which AddressSanitizer reports as a violation.
         run.env("ASAN_OPTIONS", "detect_odr_violation=0");
-        let kept = fuzz.join("seeds").join(target);
-        shell::run(run.arg(corpus).args(kept.is_dir().then_some(kept)))?;
+        let saved_seeds = fuzz.join("seeds").join(target);
+        shell::run(run.arg(corpus).args(saved_seeds.is_dir().then_some(saved_seeds)))?;
     }
     Ok(())
 }
 
-/// Puts images and pieces of them into a target's corpus, as `cargo xtask fuzz hostile` made them.
-fn seed(target: &str, corpus: &Path) -> Result<()> {
+/// Writes seeds for a target to its corpus: images that `cargo xtask fuzz hostile` made, or parts of them.
+fn write_seeds(target: &str, corpus: &Path) -> Result<()> {
     match target {
-        "tar" => return seed_archives(corpus),
-        // It has what it edits.
+        "tar" => return write_archive_seeds(corpus),
+        // This target builds its own images.
         "patch" => return Ok(()),
         _ => {}
     }
@@ -98,12 +97,12 @@ fn seed(target: &str, corpus: &Path) -> Result<()> {
             "image" => fs::write(corpus.join(name), image)?,
             "superblock" => fs::write(corpus.join(name), image.get(1024..1400).unwrap_or_default())?,
             "directory" | "codec_decode" => {
-                // Blocks of every kind: the fuzzer keeps those that lead somewhere.
+                // The first 40 blocks, whatever they contain: the fuzzer keeps those that increase coverage.
                 for (n, block) in image.chunks(4096).enumerate().take(40) {
                     fs::write(corpus.join(format!("{name}-{n}")), [&[3, 0, 16][..], block].concat())?;
                 }
             }
-            // Inodes, with their xattrs and maps behind them.
+            // Slots of the inode table, each with the 128 bytes after it: xattrs and compression indexes.
             "inode" | "xattr" | "map" => {
                 for (n, slot) in image.chunks(32).enumerate().skip(36).take(60) {
                     let rest = image.get(n * 32..image.len().min(n * 32 + 160)).unwrap_or(slot);
@@ -116,10 +115,10 @@ fn seed(target: &str, corpus: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Small archives in tar's formats, each after the byte that says what to do with it.
-fn seed_archives(corpus: &Path) -> Result<()> {
-    let room = tempfile::tempdir()?;
-    let source = room.path().join("source");
+/// Writes small archives in all formats of tar, each after the byte that selects what the target does with it.
+fn write_archive_seeds(corpus: &Path) -> Result<()> {
+    let work_dir = tempfile::tempdir()?;
+    let source = work_dir.path().join("source");
     let long = "a-long-name".repeat(20);
     fs::create_dir_all(source.join("dir"))?;
     for name in ["file", "dir/other", "dir/.wh.gone", long.as_str()] {
@@ -129,10 +128,10 @@ fn seed_archives(corpus: &Path) -> Result<()> {
     std::os::unix::fs::symlink("../file", source.join("dir/symlink"))?;
     fs::File::create(source.join("holes"))?.set_len(100_000)?;
     for (number, format) in ["v7", "oldgnu", "gnu", "ustar", "posix"].iter().enumerate() {
-        let tar = room.path().join(format);
+        let tar = work_dir.path().join(format);
         let mut command = Command::new("tar");
         command.args(["--format", format, "-cf"]).arg(&tar).arg("-C").arg(&source);
-        // The others have no long names, and no holes.
+        // These formats support neither long names nor sparse files.
         if matches!(*format, "v7" | "ustar") {
             command.arg("--exclude=a-long*");
         } else {

@@ -1,35 +1,18 @@
-//! Numbers and images drawn with characters.
+//! Draws bar charts and a map of an image with characters.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
+use ferofs_devtools::{shell, units};
 
-use crate::shell;
-
+/// Characters in a row.
 const WIDTH: usize = 64;
+/// Rows of the map, at most.
 const ROWS: usize = 6;
 
-/// A size as people read it: powers of ten, as disks are sold.
-pub(crate) fn size(bytes: u64) -> String {
-    let units = ["kB", "MB", "GB", "TB"];
-    let mut value = bytes as f64 / 1e3;
-    let mut unit = 0;
-    while value >= 1e3 && unit < units.len() - 1 {
-        value /= 1e3;
-        unit += 1;
-    }
-    format!("{value:.1} {}", units[unit])
-}
-
-/// Bytes a second.
-pub(crate) fn rate(bytes: u64, time: Duration) -> String {
-    format!("{}/s", size((bytes as f64 / time.as_secs_f64().max(1e-9)) as u64))
-}
-
-/// One bar a line, the longest as wide as the picture.
+/// One bar per line; the longest has [`WIDTH`] characters.
 pub(crate) fn bars(values: &[(&str, u64)]) -> String {
     let most = values.iter().map(|(_, value)| *value).max().unwrap_or(0).max(1);
     let lines = values.iter().map(|(name, value)| {
@@ -38,19 +21,22 @@ pub(crate) fn bars(values: &[(&str, u64)]) -> String {
         format!(
             "{name:9} {} {} ({percent:.0} %)",
             shell::colour(&format!("{bar:<WIDTH$}"), "36"),
-            size(*value)
+            units::size(*value)
         )
     });
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The image from its first byte to its last, in cells: the denser a cell's bytes, the darker its mark.
+/// A map of the image. Each character stands for a part of it; a darker character means more information per byte.
 pub(crate) fn map(image: &Path) -> Result<String> {
     let file = File::open(image)?;
     let len = file.metadata()?.len();
     let cells = (len / 4096).clamp(1, (WIDTH * ROWS) as u64);
     let mut buffer = vec![0; 64 << 10];
-    let mut lines = vec![format!("the image, from left to right: {} bits a byte", legend())];
+    let mut lines = vec![format!(
+        "the image, from its first byte to its last; bits of information per byte: {}",
+        legend()
+    )];
     let mut line = String::new();
     for cell in 0..cells {
         let start = len * cell / cells;
@@ -67,7 +53,7 @@ pub(crate) fn map(image: &Path) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// From nothing but zeroes to bytes that no compressor makes smaller.
+/// The upper limit in bits per byte, the character, and its ANSI colour. Zeroes have 0 bits, incompressible data has 8.
 const MARKS: [(f64, &str, &str); 4] = [(2.0, "·", "2"), (5.0, "░", "33"), (7.0, "▒", "32"), (8.1, "█", "34")];
 
 fn mark(entropy: f64) -> (&'static str, &'static str) {
@@ -81,7 +67,7 @@ fn legend() -> String {
     MARKS.iter().map(part).collect::<Vec<_>>().join(", ").replace("under 8", "more")
 }
 
-/// Bits of information in each byte, as if bytes were independent: 0 to 8.
+/// Bits of information per byte, 0 to 8, if the bytes are independent of each other.
 fn entropy(bytes: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
     for byte in bytes {
@@ -100,16 +86,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entropy_is_between_nothing_and_eight_bits() {
+    fn entropy_is_between_zero_and_eight_bits() {
         assert_eq!(entropy(&[7; 1000]), 0.0);
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(entropy(&all), 8.0);
     }
 
     #[test]
-    fn sizes_and_bars_are_readable() {
-        assert_eq!(size(999), "1.0 kB");
-        assert_eq!(size(1_234_567), "1.2 MB");
+    fn the_longest_bar_has_the_full_width() {
         let bars = bars(&[("source", 200), ("image", 50)]);
         assert_eq!(bars.lines().map(|line| line.matches('█').count()).collect::<Vec<_>>(), [64, 16]);
         assert!(bars.ends_with("(25 %)"));

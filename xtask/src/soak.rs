@@ -1,8 +1,8 @@
-//! `cargo xtask soak`: 24 readers on FUSE mounts of images of mixed layouts, comparing every byte with the source, some of
-//! them killed in the midst. No wrong byte, no stuck request, and memory stays flat.
+//! `cargo xtask soak`: 24 processes read FUSE mounts of images with different layouts and compare every byte with the source. Each
+//! second one of them is killed. The test fails on a wrong byte, a request without an answer, or growing memory of a daemon.
 //!
-//! Readers are this program once more, so that they can be killed. They drop what they read from the page cache, so
-//! that the daemon keeps being asked.
+//! The readers are processes of this program, so that they can be killed. They evict what they have read from the page cache, so
+//! that the kernel asks the daemon again.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,23 +14,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use ferofs_devtools::cgroup::Cgroup;
+use ferofs_devtools::{peers, shell};
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{Mount, scratch, tree};
 
-use crate::group::Group;
-use crate::{peers, shell};
-
+/// Reading processes.
 const READERS: u64 = 24;
-const LARGE: usize = 10 << 20;
+/// Bytes of the largest file.
+const LARGEST_FILE: usize = 10 << 20;
+/// The file with the paths of all files to read.
 const LIST: &str = "files";
-/// How often memory is looked at, in seconds.
-const PEEK: u64 = 10;
-/// A reader that compares no MiB in this time, under the tightest limit on memory, waits for something that does not come.
-const STUCK: Duration = Duration::from_secs(90);
+/// Seconds between two readings of the daemons' memory.
+const SAMPLE_SECONDS: u64 = 10;
+/// A reader that has not compared one MiB after this time hangs: even with the lower memory limit it needs much less.
+const HANG: Duration = Duration::from_secs(90);
 
 pub(crate) fn soak(options: &[&str]) -> Result<()> {
     if let ["--reader", mount, source, seed] = options {
-        return read_for_ever(Path::new(mount), Path::new(source), seed.parse()?);
+        return compare_forever(Path::new(mount), Path::new(source), seed.parse()?);
     }
     let (mut minutes, mut memory) = (10, 512u64);
     for option in options.chunks(2) {
@@ -40,71 +42,71 @@ pub(crate) fn soak(options: &[&str]) -> Result<()> {
             _ => bail!("soak takes --minutes N and --memory MIB"),
         }
     }
-    peers::peers()?;
+    peers::install_peers()?;
     let ferofs = shell::build_ferofs("release")?;
-    let room = scratch::scratch();
-    let source = room.path().join("source");
-    plant(&source, &room.path().join(LIST))?;
-    let pressure = Pressure::new(memory << 20);
+    let work_dir = scratch::scratch();
+    let source = work_dir.path().join("source");
+    create_source(&source, &work_dir.path().join(LIST))?;
+    let limit = MemoryLimit::new(memory << 20);
     let mut mounts = Vec::new();
     for (name, mut build) in builders(&ferofs)? {
-        let image = room.path().join(name);
-        // mkfs.erofs has the image first, ferofs the source.
-        let ours = name.starts_with("ferofs");
-        let (first, second) = if ours { (&source, &image) } else { (&image, &source) };
+        let image = work_dir.path().join(name);
+        // mkfs.erofs expects the image first, ferofs the source.
+        let is_ferofs = name.starts_with("ferofs");
+        let (first, second) = if is_ferofs { (&source, &image) } else { (&image, &source) };
         shell::run(build.args([first, second]))?;
-        let dir = room.path().join(format!("{name}-mount"));
+        let dir = work_dir.path().join(format!("{name}-mount"));
         fs::create_dir(&dir)?;
         mounts.push(Mount::fuse(&ferofs, &image, &dir)?);
     }
-    let watch = watch(&mounts, &source, Duration::from_secs(60 * minutes), pressure.as_ref());
-    if let Some(pressure) = &pressure {
-        pressure.leave()?;
+    let result = kill_readers(&mounts, &source, Duration::from_secs(60 * minutes), limit.as_ref());
+    if let Some(limit) = &limit {
+        limit.leave()?;
     }
     for mount in mounts {
         let dir = mount.path().to_owned();
         match mount.unmount()? {
-            (Some(0), said) if said.is_empty() => {}
-            (code, said) => bail!("{}: the daemon ended with {code:?}: {said}", dir.display()),
+            (Some(0), stderr) if stderr.is_empty() => {}
+            (code, stderr) => bail!("{}: the daemon ended with {code:?}: {stderr}", dir.display()),
         }
     }
-    watch
+    result
 }
 
-/// Limits the memory of readers and daemons together, page cache included: tight, then wide, in turns.
-struct Pressure {
-    group: Group,
-    tight: u64,
+/// Limits the memory of readers and daemons together, page cache included. The limit alternates between `low` and four times `low`.
+struct MemoryLimit {
+    group: Cgroup,
+    low: u64,
 }
 
-impl Pressure {
-    /// How long each limit holds.
-    const TURN: u64 = 60;
+impl MemoryLimit {
+    /// Seconds until the other limit is set.
+    const PERIOD: u64 = 60;
 
-    /// `None` where control groups are missing or not allowed.
-    fn new(tight: u64) -> Option<Self> {
-        let group = Group::new(None).and_then(|group| group.adopt(std::process::id()).map(|()| group));
+    /// Starts with the low limit of `bytes`. `None` where this machine has no control groups or does not allow them.
+    fn new(bytes: u64) -> Option<Self> {
+        let group = Cgroup::new(None).and_then(|group| group.add_process(std::process::id()).map(|()| group));
         match group {
-            Ok(group) => Some(Self { group, tight }),
+            Ok(group) => Some(Self { group, low: bytes }),
             Err(error) => {
-                eprintln!("left out: limits on memory: {error:#}");
+                eprintln!("left out: memory limits: {error:#}");
                 None
             }
         }
     }
 
     fn set(&self, since: Duration) -> Result<()> {
-        let wide = (since.as_secs() / Self::TURN).is_multiple_of(2);
-        self.group.limit(if wide { self.tight * 4 } else { self.tight })
+        let is_high = (since.as_secs() / Self::PERIOD).is_multiple_of(2);
+        self.group.set_limit(if is_high { self.low * 4 } else { self.low })
     }
 
-    /// Leaves the group, which can be removed when nothing is in it.
+    /// Moves this process out of the group: only an empty group can be removed.
     fn leave(&self) -> Result<()> {
-        self.group.release(std::process::id())
+        self.group.remove_process(std::process::id())
     }
 }
 
-/// The layouts: one image each.
+/// The commands that build the images, one for each layout.
 fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
     let peers = peers::installed(&scratch::target_dir()).context("cargo xtask peers has not finished")?;
     let mkfs = |options: &[&str]| {
@@ -112,35 +114,40 @@ fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
         mkfs.arg("--quiet").args(options);
         mkfs
     };
-    let own = |options: &[&str]| {
+    let ferofs_build = |options: &[&str]| {
         let mut build = Command::new(ferofs);
         build.args(["build", "--quiet"]).args(options);
         build
     };
     Ok(vec![
-        ("ferofs-lz4", own(&["-z", "lz4"])),
-        ("ferofs-dedupe", own(&["-z", "lz4hc,9", "-C", "64K", "-E", "dedupe,ztailpacking,fragments"])),
-        ("ferofs-48bit", own(&["-z", "zstd,9", "-C", "128K", "-E", "48bit"])),
-        ("ferofs-metabox", own(&["-z", "lz4", "-m", "65536", "--compress-directories"])),
-        ("ferofs-deflate", own(&["-z", "deflate", "-C", "16K", "-E", "48bit,all-fragments"])),
-        ("ferofs-plain", own(&[])),
+        ("ferofs-lz4", ferofs_build(&["-z", "lz4"])),
+        (
+            "ferofs-dedupe",
+            ferofs_build(&["-z", "lz4hc,9", "-C", "64K", "-E", "dedupe,ztailpacking,fragments"]),
+        ),
+        ("ferofs-48bit", ferofs_build(&["-z", "zstd,9", "-C", "128K", "-E", "48bit"])),
+        ("ferofs-metabox", ferofs_build(&["-z", "lz4", "-m", "65536", "--compress-directories"])),
+        ("ferofs-deflate", ferofs_build(&["-z", "deflate", "-C", "16K", "-E", "48bit,all-fragments"])),
+        ("ferofs-plain", ferofs_build(&[])),
         ("fragments", mkfs(&["-zlz4hc", "-C65536", "-Eztailpacking,fragments,dedupe"])),
         ("lzma", mkfs(&["-zlzma,level=1", "-C32768", "-Eall-fragments"])),
         ("chunks", mkfs(&["--chunksize=4096"])),
     ])
 }
 
-/// Every oddity of the tests' tree, large files that compress well and not at all, and a list of all that have content.
-fn plant(source: &Path, list: &Path) -> Result<()> {
+/// Creates the source: the tests' tree with all kinds of inodes, and large files that compress well and badly. Writes the list of
+/// all files that are not empty.
+fn create_source(source: &Path, list: &Path) -> Result<()> {
     fs::create_dir(source)?;
-    tree::plant(source, &tree::Options { largest: LARGE, deep: 0, ..tree::Options::small() })?;
+    tree::plant(source, &tree::Options { largest: LARGEST_FILE, deep: 0, ..tree::Options::small() })?;
     let output =
         Command::new("find").arg(source).args(["-type", "f", "-size", "+0", "-printf", "%P\\0"]).output()?;
     Ok(fs::write(list, output.stdout)?)
 }
 
-/// Keeps readers, which are this very program even when it has been built anew, going until the time is over, and kills one of them each second.
-fn watch(mounts: &[Mount], source: &Path, time: Duration, pressure: Option<&Pressure>) -> Result<()> {
+/// Starts the readers, and kills and restarts one of them each second until `time` is over. /proc/self/exe starts this program even
+/// if it has been built again meanwhile.
+fn kill_readers(mounts: &[Mount], source: &Path, time: Duration, limit: Option<&MemoryLimit>) -> Result<()> {
     let mut rng = Rng::new(1);
     let start = |number: u64, seed: u64| -> Result<Child> {
         let mount = &mounts[usize::try_from(number)? % mounts.len()];
@@ -151,12 +158,12 @@ fn watch(mounts: &[Mount], source: &Path, time: Duration, pressure: Option<&Pres
     let mut readers = (0..READERS)
         .map(|number| Ok((start(number, number)?, Instant::now())))
         .collect::<Result<Vec<(Child, Instant)>>>()?;
-    let begun = Instant::now();
-    let (mut killed, mut read, mut peaks) = (0u64, 0, Vec::new());
-    while begun.elapsed() < time {
+    let start_time = Instant::now();
+    let (mut killed, mut bytes_read, mut samples) = (0u64, 0, Vec::new());
+    while start_time.elapsed() < time {
         thread::sleep(Duration::from_secs(1));
-        if let Some(pressure) = pressure {
-            pressure.set(begun.elapsed())?;
+        if let Some(limit) = limit {
+            limit.set(start_time.elapsed())?;
         }
         for (reader, _) in &mut readers {
             if let Some(status) = reader.try_wait()? {
@@ -164,45 +171,48 @@ fn watch(mounts: &[Mount], source: &Path, time: Duration, pressure: Option<&Pres
             }
         }
         let victim = rng.below(READERS);
-        let place = &mut readers[usize::try_from(victim)?];
-        read += end(place)?;
+        let reader = &mut readers[usize::try_from(victim)?];
+        bytes_read += end(reader)?;
         killed += 1;
-        *place = (start(victim, READERS + killed)?, Instant::now());
-        if killed % PEEK == 0 {
+        *reader = (start(victim, READERS + killed)?, Instant::now());
+        if killed % SAMPLE_SECONDS == 0 {
             let memory: Vec<u64> = mounts.iter().map(private_dirty).collect::<Result<_>>()?;
-            println!("{:>5} s: KiB private dirty of each daemon: {memory:?}", begun.elapsed().as_secs());
-            peaks.push(memory);
+            println!("{:>5} s: KiB private dirty of each daemon: {memory:?}", start_time.elapsed().as_secs());
+            samples.push(memory);
         }
     }
     for reader in &mut readers {
-        read += end(reader)?;
+        bytes_read += end(reader)?;
     }
-    println!("{READERS} readers, {killed} killed, {:.1} GiB compared", read as f64 / f64::from(1 << 30));
-    // The first quarter fills caches.
-    let later = &peaks[peaks.len() / 4..];
-    let (head, tail) = later.split_at(later.len() / 2);
+    println!(
+        "{READERS} readers, {killed} killed, {:.1} GiB compared",
+        bytes_read as f64 / f64::from(1 << 30)
+    );
+    // While the daemons fill their caches, in the first quarter, memory grows.
+    let later = &samples[samples.len() / 4..];
+    let (first_half, second_half) = later.split_at(later.len() / 2);
     for number in 0..mounts.len() {
-        let most = |samples: &[Vec<u64>]| samples.iter().map(|memory| memory[number]).max().unwrap_or(0);
-        let (before, after) = (most(head), most(tail));
+        let largest = |samples: &[Vec<u64>]| samples.iter().map(|memory| memory[number]).max().unwrap_or(0);
+        let (before, after) = (largest(first_half), largest(second_half));
         println!("{}: at most {before} KiB, later {after} KiB", mounts[number].path().display());
         if before > 0 && after > before + before / 4 + 1024 {
-            bail!("memory grows");
+            bail!("the daemon's memory grows");
         }
     }
     Ok(())
 }
 
-/// Kills a reader; says how many bytes it had compared, which are some if it had time for them.
+/// Kills a reader and returns the number of bytes that it has compared. Fails if it hung.
 fn end((reader, started): &mut (Child, Instant)) -> Result<u64> {
     reader.kill()?;
     let status = reader.wait()?;
     if status.signal() != Some(9) {
         bail!("a reader ended: {status}");
     }
-    // A dot for each MiB.
+    // The reader prints a dot for each MiB.
     let mut dots = Vec::new();
     reader.stdout.take().context("a reader has no output")?.read_to_end(&mut dots)?;
-    if dots.is_empty() && started.elapsed() > STUCK {
+    if dots.is_empty() && started.elapsed() > HANG {
         bail!("a reader compared nothing in {:?}", started.elapsed());
     }
     Ok(u64::try_from(dots.len())? << 20)
@@ -216,8 +226,8 @@ fn private_dirty(mount: &Mount) -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
-/// Reads files of the mount in all ways, and ends at the first difference.
-fn read_for_ever(mount: &Path, source: &Path, seed: u64) -> Result<()> {
+/// Reads files of the mount with random sizes and offsets, and ends at the first difference from the source.
+fn compare_forever(mount: &Path, source: &Path, seed: u64) -> Result<()> {
     let list = fs::read(source.with_file_name(LIST))?;
     let paths: Vec<PathBuf> =
         list.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(path).collect();
@@ -225,7 +235,7 @@ fn read_for_ever(mount: &Path, source: &Path, seed: u64) -> Result<()> {
     let (mut pending, mut out) = (0, std::io::stdout());
     loop {
         let path = &paths[usize::try_from(rng.below(paths.len() as u64))?];
-        let (shown, expected) = (File::open(mount.join(path))?, File::open(source.join(path))?);
+        let (mounted, expected) = (File::open(mount.join(path))?, File::open(source.join(path))?);
         let size = expected.metadata()?.len();
         let step = match rng.below(3) {
             0 => 4096 * (2 + rng.below(40)),
@@ -234,23 +244,23 @@ fn read_for_ever(mount: &Path, source: &Path, seed: u64) -> Result<()> {
         };
         let len =
             if step > 4096 && rng.below(2) == 0 { 4096 } else { 1 + usize::try_from(rng.below(200_000))? };
-        let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
-        let mut at = 0;
+        let (mut actual, mut original) = (vec![0; len], vec![0; len]);
+        let mut offset = 0;
         for _ in 0..500 {
-            at = if step == 0 { rng.below(size) } else { at };
-            let want = len.min(usize::try_from(size.saturating_sub(at)).unwrap_or(len));
+            offset = if step == 0 { rng.below(size) } else { offset };
+            let want = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(len));
             if want == 0 {
                 break;
             }
-            expected.read_exact_at(&mut theirs[..want], at)?;
-            shown.read_exact_at(&mut ours[..want], at).with_context(|| path.display().to_string())?;
-            if ours[..want] != theirs[..want] {
-                bail!("{}: {want} bytes from {at} are wrong", mount.join(path).display());
+            expected.read_exact_at(&mut original[..want], offset)?;
+            mounted.read_exact_at(&mut actual[..want], offset).with_context(|| path.display().to_string())?;
+            if actual[..want] != original[..want] {
+                bail!("{}: {want} bytes at {offset} are wrong", mount.join(path).display());
             }
             pending += want;
-            at += step.max(1);
+            offset += step.max(1);
         }
-        rustix::fs::fadvise(&shown, 0, None, rustix::fs::Advice::DontNeed)?;
+        rustix::fs::fadvise(&mounted, 0, None, rustix::fs::Advice::DontNeed)?;
         for _ in 0..pending >> 20 {
             out.write_all(b".")?;
         }

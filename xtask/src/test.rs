@@ -5,11 +5,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use ferofs_devtools::install::{self, MODPROBE};
+use ferofs_devtools::{peers, shell};
 use ferofs_tests::tools::{TEST_TOOLS, Tool};
 use ferofs_tests::{need, scratch};
 
-use crate::install::{self, MODPROBE};
-use crate::{campaigns, peers, shell};
+use crate::campaigns;
 
 /// What containers are pulled and run with, besides containerd.
 const CONTAINER_TOOLS: &[Tool] = &[
@@ -22,18 +23,18 @@ const CONTAINER_TOOLS: &[Tool] = &[
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum Scope {
     /// What an edit needs: no mounts, no other tools, no campaigns, and the build of the tests themselves.
     Quick,
     /// What must pass.
-    Usual,
+    Normal,
     /// The slow tests, too.
     Full,
 }
 
-pub(crate) fn test(extent: Extent) -> Result<()> {
+pub(crate) fn test(scope: Scope) -> Result<()> {
     let mut stages = Stages::default();
-    if extent != Extent::Quick {
+    if scope != Scope::Quick {
         stages.run("install", || {
             install::install(TEST_TOOLS)?;
             if need::is_root() && !need::kernel_has_erofs() {
@@ -50,22 +51,22 @@ pub(crate) fn test(extent: Extent) -> Result<()> {
         let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
         stages.run("clippy", || shell::run(shell::cargo().args(lint)))?;
     }
-    let profile = if extent == Extent::Quick { "dev" } else { "checked" };
+    let profile = if scope == Scope::Quick { "dev" } else { "checked" };
     let ferofs = stages.run("build", || shell::build_ferofs(profile))?;
     let mut test = shell::cargo();
     test.args(["test", "--workspace"]).env("FEROFS_BIN", ferofs);
-    match extent {
-        Extent::Quick => drop(test.env(need::QUICK, "1")),
-        Extent::Usual => {}
-        Extent::Full => drop(test.env("FEROFS_TEST_FULL", "1")),
+    match scope {
+        Scope::Quick => drop(test.env(need::QUICK, "1")),
+        Scope::Normal => {}
+        Scope::Full => drop(test.env("FEROFS_TEST_FULL", "1")),
     }
-    if extent != Extent::Quick
+    if scope != Scope::Quick
         && let Some(bin) = stages.run("peers", || Ok(newest_peers()))?
     {
         test.env("FEROFS_PEERS", bin);
     }
     stages.run("tests", || shell::run(&mut test))?;
-    if extent != Extent::Quick {
+    if scope != Scope::Quick {
         if cfg!(target_arch = "x86_64") {
             stages.run("faults", || campaigns::campaign("faults", &["--every", FAULTS_STEP]))?;
         }
@@ -123,7 +124,7 @@ fn newest_peers() -> Option<PathBuf> {
     let target = scratch::target_dir();
     if need::is_root()
         && peers::installed(&target).is_none()
-        && let Err(error) = peers::peers()
+        && let Err(error) = peers::install_peers()
     {
         eprintln!("left out: comparisons with the newest erofs-utils: {error:#}");
     }

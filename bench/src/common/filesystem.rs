@@ -1,0 +1,222 @@
+//! Mounts a file system by one of several drivers, and measures the memory and processor time of its daemon.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use ferofs_devtools::cgroup::Cgroup;
+pub(crate) use ferofs_devtools::cgroup::Unavailable;
+use ferofs_tests::mount::is_mounted;
+use ferofs_tests::need;
+
+use super::rounds::run_quietly;
+
+/// Clock ticks of /proc/PID/stat per second: a constant of Linux's interface.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// A daemon that has mounted nothing after this time hangs.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The programs of the FUSE daemons.
+#[derive(Clone, Debug)]
+pub(crate) struct DaemonPrograms {
+    pub(crate) ferofs: PathBuf,
+    pub(crate) erofsfuse: Option<PathBuf>,
+}
+
+/// An image and the driver that mounts it.
+#[derive(Clone, Debug)]
+pub(crate) struct FileSystem {
+    pub(crate) name: String,
+    /// A file or a block device.
+    pub(crate) image: PathBuf,
+    pub(crate) driver: Driver,
+}
+
+/// Mounts an image.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Driver {
+    /// `ferofs mount --fuse` with further options.
+    Ferofs(&'static [&'static str]),
+    Erofsfuse,
+    Squashfuse,
+    /// The kernel's driver of this file system type, through a loop device.
+    Kernel(&'static str),
+    /// The kernel's EROFS, without a loop device.
+    KernelFile,
+}
+
+impl Driver {
+    /// Whether a FUSE daemon answers the reads.
+    pub(crate) fn is_daemon(self) -> bool {
+        matches!(self, Self::Ferofs(_) | Self::Erofsfuse | Self::Squashfuse)
+    }
+
+    /// Checks the permissions and the kernel, not whether the daemon's program is installed.
+    pub(crate) fn check(self) -> Result<(), Unavailable> {
+        match self {
+            Self::Ferofs(_) | Self::Erofsfuse | Self::Squashfuse => {
+                if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+                    return Err(Unavailable("needs /dev/fuse".into()));
+                }
+                match need::is_root() || need::find_tool("fusermount3").is_some() {
+                    true => Ok(()),
+                    false => Err(Unavailable("needs fusermount3".into())),
+                }
+            }
+            Self::Kernel(_) | Self::KernelFile if !need::is_root() => Err(Unavailable("needs root".into())),
+            Self::Kernel(kind) => check_kernel(kind),
+            Self::KernelFile => check_kernel("erofs"),
+        }
+    }
+}
+
+/// Checks that the kernel has the file system type `kind`, and loads its module if necessary.
+fn check_kernel(kind: &str) -> Result<(), Unavailable> {
+    let listed = || {
+        let all = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        all.lines().any(|line| line.split_whitespace().last() == Some(kind))
+    };
+    if !listed() && need::is_root() && need::find_tool("modprobe").is_some() {
+        // If modprobe fails, the type is not listed below.
+        let _ = Command::new("modprobe").args(["-q", kind]).status();
+    }
+    if listed() { Ok(()) } else { Err(Unavailable(format!("needs {kind} in the kernel"))) }
+}
+
+/// A mounted image. Dropping the value unmounts it.
+pub(crate) struct Mounted {
+    dir: PathBuf,
+    server: Server,
+}
+
+enum Server {
+    Daemon(Child),
+    Kernel,
+    /// The kernel; this value unmounts in its own `drop`.
+    KernelFile(#[expect(dead_code, reason = "unmounts when dropped")] ferofs_tests::Mount),
+}
+
+impl FileSystem {
+    pub(crate) fn new(name: impl Into<String>, image: &Path, driver: Driver) -> Self {
+        Self { name: name.into(), image: image.to_owned(), driver }
+    }
+
+    pub(crate) fn mount(&self, programs: &DaemonPrograms, dir: &Path) -> Result<Mounted> {
+        self.mount_in(programs, dir, None)
+    }
+
+    /// Mounts on `dir`. The daemon, if there is one, runs in the control group.
+    pub(crate) fn mount_in(
+        &self,
+        programs: &DaemonPrograms,
+        dir: &Path,
+        group: Option<&Cgroup>,
+    ) -> Result<Mounted> {
+        let dir = dir.to_owned();
+        let mut command = match self.driver {
+            Driver::Ferofs(options) => {
+                let mut ferofs = Command::new(&programs.ferofs);
+                ferofs.args(["mount", "--fuse", "-f"]).args(options);
+                ferofs
+            }
+            Driver::Erofsfuse => {
+                let missing = || Unavailable("needs erofsfuse: cargo xtask peers".into());
+                let mut erofsfuse = Command::new(programs.erofsfuse.as_ref().ok_or_else(missing)?);
+                erofsfuse.arg("-f");
+                erofsfuse
+            }
+            Driver::Squashfuse => {
+                let missing = || Unavailable("needs squashfuse".into());
+                let mut squashfuse = Command::new(need::find_tool("squashfuse").ok_or_else(missing)?);
+                squashfuse.arg("-f");
+                squashfuse
+            }
+            Driver::Kernel(kind) => {
+                let is_device = fs::metadata(&self.image)?.file_type().is_block_device();
+                let options = if is_device { "ro" } else { "ro,loop" };
+                run_quietly(
+                    Command::new("mount").args(["-t", kind, "-o", options]).args([&self.image, &dir]),
+                )?;
+                return Ok(Mounted { dir, server: Server::Kernel });
+            }
+            Driver::KernelFile => {
+                let mount = ferofs_tests::Mount::kernel_file(&self.image, &dir)?;
+                return Ok(Mounted { dir, server: Server::KernelFile(mount) });
+            }
+        };
+        command.args([&self.image, &dir]);
+        if let Some(group) = group {
+            command = group.wrap(&command);
+        }
+        // The Linux scheduler divides processor time between sessions. A daemon normally runs in a session of its own; without
+        // setsid it would share fio's part.
+        let mut session = Command::new("setsid");
+        session.arg(command.get_program()).args(command.get_args());
+        session.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut daemon = session.spawn().context("starting the daemon")?;
+        let start = Instant::now();
+        while !is_mounted(&dir) {
+            if daemon.try_wait()?.is_some() {
+                bail!("the daemon ended: {session:?}");
+            }
+            if start.elapsed() > MOUNT_TIMEOUT {
+                daemon.kill()?;
+                bail!("nothing is mounted after a minute: {session:?}");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Mounted { dir, server: Server::Daemon(daemon) })
+    }
+}
+
+impl Mounted {
+    pub(crate) fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Processor seconds of the daemon since its start; `None` without a daemon.
+    pub(crate) fn cpu(&self) -> Option<f64> {
+        let stat = fs::read_to_string(self.proc("stat")?).ok()?;
+        // The second field, in parentheses, is the program's name, which may contain spaces and parentheses.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks = |number: usize| fields.get(number)?.parse::<f64>().ok();
+        // utime and stime.
+        Some((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+    }
+
+    /// Bytes of the daemon's private dirty memory now; `None` without a daemon.
+    pub(crate) fn private_dirty(&self) -> Option<u64> {
+        let map = fs::read_to_string(self.proc("smaps_rollup")?).ok()?;
+        let line = map.lines().find_map(|line| line.strip_prefix("Private_Dirty:"))?;
+        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+    }
+
+    fn proc(&self, file: &str) -> Option<PathBuf> {
+        let Server::Daemon(daemon) = &self.server else { return None };
+        Some(Path::new("/proc").join(daemon.id().to_string()).join(file))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Server::KernelFile(_) = self.server {
+            return;
+        }
+        let mut umount = if need::is_root() { Command::new("umount") } else { Command::new("fusermount3") };
+        if !need::is_root() {
+            umount.arg("-u");
+        }
+        if let Err(error) = run_quietly(umount.arg(&self.dir)) {
+            eprintln!("{error:#}");
+        }
+        if let Server::Daemon(daemon) = &mut self.server
+            && let Err(error) = daemon.wait()
+        {
+            eprintln!("waiting for a daemon: {error}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The benchmarks of ferofs. `cargo xtask bench ...` builds this program with optimisation and starts it. It asserts no figure:
+//! figures depend on the machine.
+//!
+//! - [`build`], [`extract`], [`patch`], [`mount`]: one job of the command `ferofs`, compared with other tools.
+//! - [`codec`], [`read`]: libraries alone; they start `crates/*/benches`.
+//! - [`paper`]: the evaluation of the EROFS paper, with a report.
+//! - [`common`]: what these share.
+#![forbid(unsafe_code)]
+
+mod build;
+mod codec;
+mod common;
+mod extract;
+mod mount;
+mod paper;
+mod patch;
+mod read;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+Usage: cargo xtask bench COMMAND
+
+  build [DIR] [--into DIR] [--rounds N] [--contest lz4|lz4hc|zstd|48bit|dedupe]
+                             time building an image of DIR (/usr), compared with mksquashfs and mkfs.erofs; write images
+                             to --into DIR, best in memory (/dev/shm), as only ferofs waits for the disk
+  codec                      time the codecs alone
+  mount [--quick] [--erofs-only] [--pattern sequential|random|stride] [--rounds N]
+                             time reading through mounts, compared with erofsfuse and with the kernel's EROFS, squashfs and ext4;
+                             almost an hour, or 15 minutes without squashfs and ext4
+  paper [--quick] [--only EXPERIMENT]... [--data FILE|DIR]... [--out DIR] [--report] [--publish]
+                             repeat the evaluation of the EROFS paper in 84 minutes (--quick: 5) and write a report; an
+                             interrupted run continues; --publish copies the summary to docs, --report measures nothing
+  extract [--rounds N] [--target DIR]
+                             time extracting 2 GB in 60,000 files, one file of 1 GiB, and the files again in fragments,
+                             compared with fsck.erofs and unsquashfs; write to DIR, best in memory (/dev/shm/...)
+  patch [DIR] [--files N]    compare the size of patches with deltas by xdelta3 and bsdiff, and with new images: one byte in
+                             100 MB, an update of N (50,000) files of DIR (/usr), a directory of 10,000 files renamed
+  read [FILE] [--tree IMAGE | --no-tree]
+                             measure the read engine: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
+                             clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
+
+Each command installs missing programs with apt-get.";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<()> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
+        ["build", options @ ..] => build::build(options)?,
+        ["codec", options @ ..] => codec::codec(options)?,
+        ["extract", options @ ..] => extract::extract(options)?,
+        ["mount", options @ ..] => mount::mount(options)?,
+        ["paper", options @ ..] => paper::paper(options)?,
+        ["patch", options @ ..] => patch::patch(options)?,
+        ["read", options @ ..] => read::read(options)?,
+        _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
+    }
+    Ok(())
+}

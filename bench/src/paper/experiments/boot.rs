@@ -1,0 +1,113 @@
+//! The start time of real programs from a mounted tree that is not in the page cache (the paper's start-up of applications), alone and
+//! while fio reads from the same disk.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use ferofs_tests::need;
+
+use super::super::evaluation::Evaluation;
+use super::super::record::{Values, values};
+use super::super::setup::programs::PROGRAMS;
+use super::super::setup::systems::{System, main_systems};
+use super::super::setup::workspace::{FILE, Workspace, require};
+use crate::common::filesystem::Unavailable;
+use crate::common::rounds::{PageCache, run_quietly, set_page_cache};
+
+/// Start times are short and vary much, so this experiment has twice the usual number of rounds, less one.
+const ROUNDS_FACTOR: usize = 2;
+
+pub(crate) fn boot(evaluation: &mut Evaluation) -> Result<()> {
+    let mut cases = Vec::new();
+    for load in ["alone", "with load"] {
+        cases.extend(
+            PROGRAMS
+                .iter()
+                .take(evaluation.workspace.scale.programs)
+                .map(|program| format!("{}, {load}", program.name)),
+        );
+    }
+    let rounds = evaluation.workspace.scale.rounds * ROUNDS_FACTOR - 1;
+    evaluation.measure_all("boot", rounds, &cases, &main_systems(), |workspace, case, system| {
+        let (name, load) = case.split_once(", ").context("a case has two parts")?;
+        start(workspace, name, load == "with load", system)
+    })
+}
+
+fn start(workspace: &Workspace, name: &str, load: bool, system: &System) -> Result<Values> {
+    if !need::is_root() {
+        return Err(Unavailable("needs root, for chroot".into()).into());
+    }
+    let program = PROGRAMS.iter().find(|program| program.name == name).context("a program")?;
+    let file_system = workspace.file_system("programs", system)?;
+    if !workspace.dataset("programs")?.join(program.command[0].trim_start_matches('/')).exists() {
+        return Err(Unavailable(format!("needs {}", program.command[0])).into());
+    }
+    set_page_cache(&file_system.image, PageCache::Cold)?;
+    let load = load.then(|| DiskLoad::start(workspace)).transpose()?;
+    let mounted = file_system.mount(&workspace.daemons, &workspace.mount_point()?)?;
+    let null = NullDevice::bind(&mounted.path().join("dev/null"))?;
+    let mut chroot = Command::new(need::find_tool("chroot").context("no chroot")?);
+    chroot.arg(mounted.path()).args(program.command).env_clear().env("PATH", "/usr/bin");
+    let start = Instant::now();
+    let output = chroot.stdin(Stdio::null()).output()?;
+    let wall = start.elapsed();
+    drop((load, null));
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        bail!("{name}: {}: {message}", output.status);
+    }
+    let mut all = values([("ms", wall.as_secs_f64() * 1e3)]);
+    if let Some(cpu) = mounted.cpu() {
+        all.extend(values([("daemon_ms", cpu * 1e3)]));
+    }
+    Ok(all)
+}
+
+/// Binds /dev/null into the tree, because programs open it for reading and writing. Dropping the value unmounts it.
+struct NullDevice(PathBuf);
+
+impl NullDevice {
+    fn bind(at: &Path) -> Result<Self> {
+        run_quietly(Command::new("mount").args(["--bind", "/dev/null"]).arg(at))?;
+        Ok(Self(at.to_owned()))
+    }
+}
+
+impl Drop for NullDevice {
+    fn drop(&mut self) {
+        if let Err(error) = run_quietly(Command::new("umount").arg(&self.0)) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+/// fio in the background, with random reads from the disk. Dropping the value ends it.
+struct DiskLoad(Child);
+
+impl DiskLoad {
+    fn start(workspace: &Workspace) -> Result<Self> {
+        require(workspace.tools.fio.as_deref(), "fio")?;
+        let file =
+            workspace.dataset(if workspace.scale.datasets.contains(&"mixed") { "mixed" } else { "text" })?;
+        let mut fio = Command::new("fio");
+        fio.args(["--name=load", "--readonly", "--rw=randread", "--bs=4k", "--ioengine=psync", "--direct=1"]);
+        fio.args(["--numjobs=2", "--thread", "--time_based", "--runtime=60"]);
+        fio.arg(format!("--filename={}", Path::new(&file).join(FILE).display()));
+        let child = fio.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        // Wait until fio reads.
+        thread::sleep(Duration::from_millis(300));
+        Ok(Self(child))
+    }
+}
+
+impl Drop for DiskLoad {
+    fn drop(&mut self) {
+        // Both fail only if fio has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,178 @@
+//! The report, made from the log alone: an HTML page, and a Markdown summary for the repository.
+
+pub(crate) mod figures;
+mod html;
+mod markdown;
+mod summary;
+mod svg;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use self::summary::Summary;
+use super::record::Log;
+use ferofs_devtools::shell;
+
+/// Writes `report.html` and `RESULTS.md` to the directory of the log.
+pub(crate) fn write(log: &Log, dir: &Path) -> Result<()> {
+    let summary = Summary::new(log);
+    fs::write(dir.join("report.html"), html::page(&summary))?;
+    fs::write(dir.join("RESULTS.md"), markdown::page(&summary))?;
+    Ok(())
+}
+
+/// Copies the summary and the log to the repository's folder `docs`.
+pub(crate) fn publish(log: &Log, dir: &Path) -> Result<()> {
+    let docs = shell::repository().join("docs");
+    fs::write(docs.join("RESULTS.md"), markdown::page(&Summary::new(log)))?;
+    fs::copy(dir.join("raw.jsonl"), docs.join("RESULTS.jsonl")).context("copying the log")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use ferofs_tests::{Run, need};
+
+    use super::super::record::{Key, Machine, Outcome, Values};
+    use super::figures::FIGURES;
+    use super::*;
+
+    /// A log with all figures: systems with values, one that was left out, and one that failed.
+    fn sample() -> Log {
+        let mut log = Log::parse("").unwrap();
+        log.machine =
+            Machine::from([("kernel".into(), "Linux <6>".into()), ("scale".into(), "quick".into())]);
+        for figure in &FIGURES {
+            for case in ["text, random @ 1", "text, random @ 8"] {
+                for (number, name) in
+                    ["ferofs (FUSE)", "EROFS (kernel)", "squashfs 128K (kernel)"].iter().enumerate()
+                {
+                    for round in 0..3 {
+                        let key = Key {
+                            experiment: figure.experiment.into(),
+                            case: case.into(),
+                            system: (*name).into(),
+                            round,
+                        };
+                        let value = |at: usize| 10.25 * (number + 1) as f64 + round as f64 + at as f64;
+                        let metrics = figure.metrics.iter().enumerate();
+                        let values: Values =
+                            metrics.map(|(at, metric)| (metric.name.to_owned(), value(at))).collect();
+                        log.add(key, Outcome::Values(values)).unwrap();
+                    }
+                }
+                for (name, outcome) in [
+                    ("btrfs lzo (kernel)", Outcome::LeftOut("needs mkfs.btrfs & <more>".into())),
+                    ("erofsfuse", Outcome::Failed("fio: exit code 1".into())),
+                ] {
+                    let key = Key {
+                        experiment: figure.experiment.into(),
+                        case: case.into(),
+                        system: name.into(),
+                        round: 0,
+                    };
+                    log.add(key, outcome).unwrap();
+                }
+            }
+        }
+        log
+    }
+
+    /// All numbers in the tables, without the first column and the heads.
+    fn numbers(page: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        let lines: Vec<&str> = page.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let head = lines.get(at + 1).is_some_and(|next| next.starts_with("|---"));
+            if !line.starts_with('|') || line.starts_with("|---") || head {
+                continue;
+            }
+            let cells = line.trim_matches('|').split(" | ").skip(1);
+            // The reasons why something was left out may contain numbers.
+            for cell in cells.filter(|cell| !cell.contains('*')) {
+                let words = cell.split(|c: char| !c.is_ascii_digit() && c != '.');
+                all.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
+            }
+        }
+        all
+    }
+
+    fn assert_all_measured(page: &str, log: &Log) {
+        let mut known = BTreeSet::new();
+        for record in &log.records {
+            let Outcome::Values(values) = &record.outcome else { continue };
+            known.extend(
+                values.values().flat_map(|value| (0..=2).map(move |digits| format!("{value:.digits$}"))),
+            );
+        }
+        let shown = numbers(page);
+        assert!(shown.len() > 50, "{} numbers", shown.len());
+        let unknown: Vec<&String> = shown.iter().filter(|number| !known.contains(*number)).collect();
+        assert!(unknown.is_empty(), "not in the log: {unknown:?}");
+    }
+
+    #[test]
+    fn the_summary_has_only_measured_numbers() {
+        let log = sample();
+        let page = markdown::page(&Summary::new(&log));
+        assert_all_measured(&page, &log);
+        assert!(page.contains("needs mkfs.btrfs"), "{page}");
+        assert!(page.contains("fio: exit code 1"));
+    }
+
+    #[test]
+    fn the_published_summary_matches_its_log() {
+        let docs = shell::repository().join("docs");
+        let Ok(raw) = fs::read_to_string(docs.join("RESULTS.jsonl")) else {
+            need::lacks("the published summary", "docs/RESULTS.jsonl");
+            return;
+        };
+        let log = Log::parse(&raw).unwrap();
+        let page = fs::read_to_string(docs.join("RESULTS.md")).unwrap();
+        assert_all_measured(&page, &log);
+        assert!(page == markdown::page(&Summary::new(&log)), "cargo xtask bench paper --report --publish");
+    }
+
+    #[test]
+    fn a_browser_shows_the_page() {
+        let dir = ferofs_tests::scratch();
+        let page = dir.path().join("report.html");
+        write(&sample(), dir.path()).unwrap();
+        let html = fs::read_to_string(&page).unwrap();
+        for address in ["http://", "https://", "url(", "@import", "<script", "src="] {
+            let own = html.replace("http://www.w3.org/2000/svg", "");
+            assert!(!own.contains(address), "{address}: the page loads nothing");
+        }
+        assert!(html.contains("needs mkfs.btrfs &amp; &lt;more&gt;") && html.contains("Linux &lt;6&gt;"));
+        let Some(browser) = need::tool("chromium", "the report in a browser") else { return };
+        let run = |arguments: &[String]| {
+            let outcome = Run::new(&browser)
+                .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+                .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+                .args(arguments)
+                .arg(format!("file://{}", page.display()))
+                .run();
+            assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+            String::from_utf8_lossy(&outcome.stdout).into_owned()
+        };
+        let dom = run(&["--dump-dom".into()]);
+        for figure in &FIGURES {
+            let start = dom
+                .find(&format!("<section id=\"{}\"", figure.experiment))
+                .expect("each figure has a section");
+            let section =
+                &dom[start..start + dom[start..].find("</section>").expect("the end of the section")];
+            // The browser parsed the plots as SVG.
+            assert!(section.contains("<svg") && section.contains("</svg>"), "{}", figure.experiment);
+            assert!(section.contains("<table>") && section.contains("left out: needs mkfs.btrfs"));
+        }
+        let picture = dir.path().join("picture.png");
+        run(&[format!("--screenshot={}", picture.display()), "--window-size=1200,4000".into()]);
+        // A picture of an empty page is much smaller.
+        assert!(fs::metadata(picture).unwrap().len() > 50_000);
+    }
+}

@@ -1,0 +1,238 @@
+//! The directory of an evaluation: test data, images, and the mount point. Each image is made when an experiment first needs it; later
+//! runs use it again.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use ferofs_devtools::{peers, shell};
+use ferofs_tests::mount::is_mounted;
+use ferofs_tests::{need, scratch};
+
+use super::data;
+use super::programs;
+use super::scale::Scale;
+use super::systems::{ImageFormat, System};
+use crate::common::filesystem::{DaemonPrograms, Driver, FileSystem, Unavailable};
+use crate::common::linux_source;
+use crate::common::rounds::run_quietly;
+use crate::common::walk::each_file;
+
+const MIB: u64 = 1 << 20;
+
+/// The programs that make images and read files; `None` if one is not installed.
+#[derive(Debug, Default)]
+pub(crate) struct Tools {
+    pub(crate) mkfs_erofs: Option<PathBuf>,
+    pub(crate) mksquashfs: Option<PathBuf>,
+    pub(crate) mkfs_btrfs: Option<PathBuf>,
+    pub(crate) mke2fs: Option<PathBuf>,
+    pub(crate) fio: Option<PathBuf>,
+}
+
+impl Tools {
+    /// Finds the newest installed versions.
+    pub(crate) fn find() -> Self {
+        let newest = |name: &str| {
+            let peer = peers::installed(&scratch::target_dir()).map(|bin| bin.join(name));
+            peer.or_else(|| need::find_tool(name))
+        };
+        Self {
+            mkfs_erofs: newest("mkfs.erofs"),
+            mksquashfs: newest("mksquashfs"),
+            mkfs_btrfs: need::find_tool("mkfs.btrfs"),
+            mke2fs: need::find_tool("mke2fs"),
+            fio: need::find_tool("fio"),
+        }
+    }
+}
+
+/// The program, or an error that names it.
+pub(crate) fn require<'a>(tool: Option<&'a Path>, name: &str) -> Result<&'a Path, Unavailable> {
+    tool.ok_or_else(|| Unavailable(format!("needs {name}")))
+}
+
+/// The directory of an evaluation, and the programs that it uses.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) dir: PathBuf,
+    pub(crate) scale: &'static Scale,
+    pub(crate) daemons: DaemonPrograms,
+    pub(crate) tools: Tools,
+    /// Files and directories from `--data`, measured in addition.
+    pub(crate) user_data: Vec<PathBuf>,
+}
+
+/// The name of the large file within its image.
+pub(crate) const FILE: &str = "file";
+
+impl Workspace {
+    /// Unmounts and detaches what an interrupted run left behind.
+    pub(crate) fn remove_stale_mounts(&self) -> Result<()> {
+        let dir = self.mount_point()?;
+        // Several runs may have mounted on the same directory.
+        for _ in 0..16 {
+            if !is_mounted(&dir) {
+                break;
+            }
+            let (program, option) = if need::is_root() { ("umount", "-Rl") } else { ("fusermount3", "-uz") };
+            run_quietly(Command::new(program).arg(option).arg(&dir))?;
+        }
+        let images = self.dir.join("images");
+        if !need::is_root() || !images.exists() {
+            return Ok(());
+        }
+        for image in fs::read_dir(images)? {
+            let output = Command::new("losetup").args(["-nO", "NAME", "-j"]).arg(image?.path()).output()?;
+            for device in String::from_utf8_lossy(&output.stdout).lines() {
+                run_quietly(Command::new("losetup").args(["--detach", device.trim()]))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the large files that experiments read.
+    pub(crate) fn datasets(&self) -> Vec<String> {
+        let files = self.user_data.iter().filter(|path| path.is_file());
+        let names = files.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        self.scale.datasets.iter().map(|name| (*name).to_owned()).chain(names).collect()
+    }
+
+    /// The name of the tree that experiments build and walk: "tree" if the user gave a directory, else "programs".
+    pub(crate) fn tree(&self) -> &'static str {
+        if self.user_data.iter().any(|path| path.is_dir()) { "tree" } else { "programs" }
+    }
+
+    /// The directory of a dataset: it contains one large [`FILE`], or a tree. Makes it if it does not exist.
+    pub(crate) fn dataset(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.dir.join("data").join(name);
+        if dir.exists() {
+            return Ok(dir);
+        }
+        let part = self.dir.join("data").join(format!("{name}.part"));
+        if part.exists() {
+            fs::remove_dir_all(&part)?;
+        }
+        fs::create_dir_all(&part)?;
+        let file = part.join(FILE);
+        let given = self.user_data.iter().find(|path| path.file_name().is_some_and(|file| *file == *name));
+        match name {
+            "text" => {
+                let unavailable =
+                    |error: anyhow::Error| Unavailable(format!("needs Debian's linux-source: {error:#}"));
+                linux_source::write_text(&file, self.scale.file_size).map_err(unavailable)?;
+            }
+            "mixed" => data::archive(&file, self.scale.file_size)?,
+            "tree" => {
+                let dir = self.user_data.iter().find(|path| path.is_dir()).context("no tree was given")?;
+                shell::run(Command::new("cp").args(["-a", "-T"]).args([dir, &part]))?;
+            }
+            "programs" => programs::create_tree(&part, self.scale.programs)?,
+            _ if given.is_some() => drop(fs::copy(given.context("it is there")?, &file)?),
+            _ => {
+                let percent = name.strip_prefix("saves").and_then(|text| text.parse().ok());
+                data::generate(
+                    &file,
+                    self.scale.generated_size,
+                    percent.with_context(|| format!("no such data: {name}"))?,
+                )?;
+            }
+        }
+        fs::rename(part, &dir)?;
+        Ok(dir)
+    }
+
+    /// Bytes of the large file of a dataset.
+    pub(crate) fn size(&self, dataset: &str) -> Result<u64> {
+        Ok(fs::metadata(self.dataset(dataset)?.join(FILE))?.len())
+    }
+
+    /// The image of a dataset in this format. Makes it if it does not exist.
+    pub(crate) fn image(&self, dataset: &str, format: &ImageFormat) -> Result<PathBuf> {
+        let dir = self.dir.join("images");
+        let image = dir.join(format!("{dataset}-{}", format.file_name()));
+        if image.exists() {
+            return Ok(image);
+        }
+        let source = self.dataset(dataset)?;
+        fs::create_dir_all(&dir)?;
+        let part = dir.join("part");
+        if part.exists() {
+            fs::remove_file(&part)?;
+        }
+        match format {
+            ImageFormat::Btrfs(algorithm) => self.make_btrfs(&source, &part, algorithm)?,
+            _ => run_quietly(&mut self.builder(format, &source, &part)?)?,
+        }
+        fs::rename(part, &image)?;
+        Ok(image)
+    }
+
+    /// The command that makes an image. btrfs has none: see [`Self::make_btrfs`].
+    pub(crate) fn builder(&self, format: &ImageFormat, source: &Path, image: &Path) -> Result<Command> {
+        let command = |program: &Path| Command::new(program);
+        Ok(match format {
+            ImageFormat::Ferofs(options) => {
+                let mut ferofs = command(&self.daemons.ferofs);
+                ferofs.arg("build").args(options.split_whitespace()).args([source, image]);
+                ferofs
+            }
+            ImageFormat::MkfsErofs(options) => {
+                let mut mkfs = command(require(self.tools.mkfs_erofs.as_deref(), "mkfs.erofs")?);
+                mkfs.arg("--quiet").args(options.split_whitespace()).args([image, source]);
+                mkfs
+            }
+            ImageFormat::Squashfs(options) => {
+                let mut mksquashfs = command(require(self.tools.mksquashfs.as_deref(), "mksquashfs")?);
+                let quiet = ["-noappend", "-no-progress", "-quiet"];
+                mksquashfs.args([source, image]).args(options.split_whitespace()).args(quiet);
+                mksquashfs
+            }
+            ImageFormat::Ext4 => {
+                let mut mke2fs = command(require(self.tools.mke2fs.as_deref(), "mke2fs")?);
+                mke2fs.args(["-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-i", "8192", "-d"]);
+                mke2fs.args([source, image]).arg(format!("{}M", self.uncompressed_size(source)? / MIB));
+                mke2fs
+            }
+            ImageFormat::Btrfs(_) => bail!("btrfs is made by mounting"),
+        })
+    }
+
+    /// Makes a btrfs image. btrfs compresses files when they are written, so the image is mounted and the files are copied.
+    fn make_btrfs(&self, source: &Path, image: &Path, algorithm: &str) -> Result<()> {
+        let mkfs = require(self.tools.mkfs_btrfs.as_deref(), "mkfs.btrfs")?;
+        Driver::Kernel("btrfs").check()?;
+        File::create(image)?.set_len(self.uncompressed_size(source)?.max(256 * MIB))?;
+        run_quietly(Command::new(mkfs).args(["-q", "-m", "single", "-d", "single"]).arg(image))?;
+        let dir = self.mount_point()?;
+        let options = format!("loop,noatime,compress-force={algorithm}");
+        run_quietly(Command::new("mount").args(["-t", "btrfs", "-o", &options]).args([image, &dir]))?;
+        let copied = run_quietly(Command::new("cp").args(["-a", "-T"]).args([source, &dir]));
+        run_quietly(Command::new("umount").arg(&dir))?;
+        copied
+    }
+
+    /// Bytes that a file system without compression needs for `source`: data in blocks of 4 KiB, metadata, and a tenth more.
+    fn uncompressed_size(&self, source: &Path) -> Result<u64> {
+        let mut bytes = 64 * MIB;
+        each_file(source, &mut |_, len| {
+            bytes += len.next_multiple_of(4096) + 1024;
+            Ok(())
+        })?;
+        Ok(bytes + bytes / 10)
+    }
+
+    /// The file system to mount, with its image made; an error if this machine cannot mount it.
+    pub(crate) fn file_system(&self, dataset: &str, system: &System) -> Result<FileSystem> {
+        system.driver.check()?;
+        Ok(FileSystem::new(system.name.clone(), &self.image(dataset, &system.format)?, system.driver))
+    }
+
+    /// The directory that all systems mount on, one after the other.
+    pub(crate) fn mount_point(&self) -> Result<PathBuf> {
+        let dir = self.dir.join("mount");
+        fs::create_dir_all(&dir)?;
+        Ok(dir)
+    }
+}

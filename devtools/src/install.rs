@@ -1,0 +1,98 @@
+//! Installs the programs that a command needs and this machine lacks, with Debian's package manager.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+use ferofs_tests::need;
+use ferofs_tests::tools::{self, Tool};
+
+use crate::shell;
+
+/// Lets users other than root mount FUSE file systems.
+pub const FUSE: Tool = Tool { program: "fusermount3", package: "fuse3" };
+/// Mounts file systems with the kernel.
+pub const MOUNT: Tool = Tool { program: "mount", package: "mount" };
+/// Loads the kernel's EROFS module.
+pub const MODPROBE: Tool = Tool { program: "modprobe", package: "kmod" };
+/// The reference implementation of the EROFS tools.
+pub const EROFS_UTILS: Tool = Tool { program: "mkfs.erofs", package: tools::EROFS_UTILS };
+/// Makes squashfs images, which benchmarks compare with.
+pub const SQUASHFS: Tool = Tool { program: "mksquashfs", package: "squashfs-tools" };
+/// Mounts squashfs through FUSE.
+pub const SQUASHFUSE: Tool = Tool { program: "squashfuse", package: "squashfuse" };
+/// Makes ext4 images.
+pub const MKE2FS: Tool = Tool { program: "mke2fs", package: "e2fsprogs" };
+/// Makes btrfs images.
+pub const BTRFS: Tool = Tool { program: "mkfs.btrfs", package: "btrfs-progs" };
+/// Measures reads: sequential, random, strided.
+pub const FIO: Tool = Tool { program: "fio", package: "fio" };
+/// Copies directory trees.
+pub const RSYNC: Tool = Tool { program: "rsync", package: "rsync" };
+/// Makes binary deltas of files.
+pub const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
+/// Makes binary deltas of files: smaller and slower than xdelta3.
+pub const BSDIFF: Tool = Tool { program: "bsdiff", package: "bsdiff" };
+/// Installs a minimal Debian into a directory.
+pub const DEBOOTSTRAP: Tool = Tool { program: "debootstrap", package: "debootstrap" };
+
+/// Installs those of `tools` that are missing.
+///
+/// # Errors
+/// When a package cannot be installed, or does not contain its program.
+pub fn install(tools: &[Tool]) -> Result<()> {
+    let missing: Vec<_> = tools.iter().filter(|tool| need::find_tool(tool.program).is_none()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    let list = packages.join(" ");
+    if need::find_tool("apt-get").is_none() {
+        bail!(
+            "these Debian packages (or your system's equivalents) are missing, please install them: {list}"
+        );
+    }
+    if !need::is_root() && need::find_tool("sudo").is_none() {
+        bail!("these packages are missing, please install them as root: apt-get install {list}");
+    }
+    install_packages(&packages)?;
+    match missing.iter().find(|tool| need::find_tool(tool.program).is_none()) {
+        Some(Tool { program, package }) => bail!("{package} is installed, but {program} is still not found"),
+        None => Ok(()),
+    }
+}
+
+/// Installs a package that contains no program.
+///
+/// # Errors
+/// When it cannot be installed.
+pub fn install_package(name: &str) -> Result<()> {
+    install_packages(&[name])
+}
+
+fn install_packages(packages: &[&str]) -> Result<()> {
+    println!("installing missing packages: {}", packages.join(" "));
+    let install = || {
+        let options = ["install", "--yes", "--no-install-recommends"];
+        shell::run(apt_get().args(options).args(packages))
+    };
+    // A new machine has no package lists yet, and old lists name packages that the mirror has removed.
+    if install().is_err() {
+        shell::run(apt_get().arg("update"))?;
+        install()?;
+    }
+    Ok(())
+}
+
+fn apt_get() -> Command {
+    let mut command = if need::is_root() {
+        Command::new("apt-get")
+    } else {
+        let mut sudo = Command::new("sudo");
+        sudo.args(["-n", "apt-get"]);
+        sudo
+    };
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}

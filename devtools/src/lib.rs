@@ -1,0 +1,15 @@
+//! Helpers that `xtask` and `bench` share. They form a crate of their own, so that `cargo xtask` does not compile the benchmarks
+//! and neither program contains a copy of the other's code.
+//!
+//! - [`shell`] runs programs and prints their command lines; it also builds `ferofs`.
+//! - [`install`] installs missing Debian packages.
+//! - [`peers`] installs the newest erofs-utils and squashfs-tools, the tools that ferofs is compared with.
+//! - [`cgroup`] limits and measures the memory of a group of processes.
+//! - [`units`] formats sizes and rates for people.
+#![forbid(unsafe_code)]
+
+pub mod cgroup;
+pub mod install;
+pub mod peers;
+pub mod shell;
+pub mod units;

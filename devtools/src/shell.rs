@@ -1,0 +1,66 @@
+//! Runs other programs and prints their command lines.
+
+use std::env;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The root directory of the repository.
+pub fn repository() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
+
+/// The cargo that started this program, with the repository as its working directory.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(repository());
+    cargo
+}
+
+/// Prints the command line and runs it.
+///
+/// # Errors
+/// When the program cannot be started, or its exit code is not 0.
+pub fn run(command: &mut Command) -> Result<()> {
+    let program =
+        Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let words = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
+    let line = std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ");
+    eprintln!("{}", dim(&format!("$ {line}")));
+    let status = command.status().with_context(|| line.clone())?;
+    if !status.success() {
+        bail!("{line}: {status}");
+    }
+    Ok(())
+}
+
+/// Builds ferofs and returns the path of the program. The profile `checked` is as fast as `release` and also detects integer
+/// overflows.
+///
+/// # Errors
+/// When cargo fails.
+pub fn build_ferofs(profile: &str) -> Result<PathBuf> {
+    run(cargo().args(["build", "--package", "ferofs-cli", "--profile", profile]))?;
+    // Cargo calls the folder of the profile `dev` "debug".
+    let folder = if profile == "dev" { "debug" } else { profile };
+    Ok(ferofs_tests::scratch::target_dir().join(folder).join("ferofs"))
+}
+
+/// `text` in grey, if standard output is a terminal.
+pub fn dim(text: &str) -> String {
+    colour(text, "2")
+}
+
+/// `text` in bold, if standard output is a terminal.
+pub fn bold(text: &str) -> String {
+    colour(text, "1")
+}
+
+/// `text` in the style `code` (ANSI "select graphic rendition"), if standard output is a terminal.
+pub fn colour(text: &str, code: &str) -> String {
+    let wanted = std::io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
+    if wanted { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
