@@ -1,0 +1,239 @@
+//! Archives that lie, and archives that are odd but good: a clear error that names the member and its place and leaves
+//! nothing, or what a person would expect.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use ferofs_tests::tar::{Header, archive, dir, file, hard_link, member, pax, soft_link};
+use ferofs_tests::{Run, ferofs};
+
+use crate::common::fixture::Fixture;
+
+/// Far more than a build of so little needs.
+const MEMORY: u64 = 1 << 30;
+
+fn build(fixture: &Fixture, bytes: &[u8], options: &[&str]) -> (PathBuf, ferofs_tests::run::Outcome) {
+    let (tar, image) = (fixture.path("archive.tar"), fixture.path("image"));
+    let _ = fs::remove_file(&image);
+    fs::write(&tar, bytes).unwrap();
+    let run =
+        Run::limited(ferofs_tests::run::ferofs_path(), Some(MEMORY), std::time::Duration::from_secs(60));
+    let outcome = run.args(["build", "-z", "lz4"]).args(options).args([&tar, &image]).run();
+    (image, outcome)
+}
+
+/// Paths with what they hold, of the image of `bytes`.
+fn shown(bytes: &[u8], options: &[&str]) -> Vec<(String, String)> {
+    let fixture = Fixture::empty();
+    let (image, outcome) = build(&fixture, bytes, options);
+    outcome.success();
+    ferofs().arg("check").arg(&image).run().success();
+    let tree = fixture.extract(&image, "extracted");
+    let listed = Command::new("find").arg(&tree).args(["-mindepth", "1", "-printf", "%P %y%l %n\n"]).output();
+    let mut lines: Vec<(String, String)> = String::from_utf8(listed.unwrap().stdout)
+        .unwrap()
+        .lines()
+        .map(|line| {
+            let (path, what) = line.split_once(' ').unwrap();
+            let content = fs::read(tree.join(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let content = content.ok().filter(|_| what.starts_with('f')).unwrap_or_default();
+            (path.to_owned(), format!("{what} {content}").trim_end().to_owned())
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+fn pairs(lines: &[(String, String)]) -> Vec<(&str, &str)> {
+    lines.iter().map(|(path, what)| (path.as_str(), what.as_str())).collect()
+}
+
+#[test]
+fn each_fault_is_named_with_its_place() {
+    let good = file("good", b"good");
+    let huge = [&[0x80][..], &[0xff; 11]].concat();
+    let truncated = |bytes: Vec<u8>, len: usize| bytes[..len].to_vec();
+    for (what, bytes, says) in [
+        ("checksum", [good.clone(), Header::new("bad", b'0', 0).0.to_vec()].concat(), "checksum is wrong"),
+        ("text", b"this is no archive\n".repeat(100), "checksum is wrong"),
+        (
+            "size",
+            archive(&[good.clone(), Header::new("bad", b'0', 0).with(124, &huge).bytes()]),
+            "bad: the size",
+        ),
+        ("negative", archive(&[Header::new("bad", b'0', 0).with(124, &[0xff; 12]).bytes()]), "bad: the size"),
+        ("octal", archive(&[Header::new("bad", b'0', 0).with(124, b"0000009\0").bytes()]), "bad: the size"),
+        ("pax size", archive(&[pax(&[("size", b"-1")]), file("bad", b"")]), "bad: the size"),
+        ("pax", archive(&[member(Header::new("x", b'x', 5), b"99 a="), file("bad", b"")]), "extended header"),
+        ("long name", archive(&[Header::new("x", b'L', 1 << 32).bytes()]), "extended header of 4294967296"),
+        ("long name that ends", Header::new("x", b'L', 60 << 10).bytes(), "the archive ends within"),
+        ("cut data", truncated(file("bad", &[1; 5000]), 3000), "bad: the archive ends within it"),
+        ("cut header", [good.clone(), vec![b'a'; 100]].concat(), "(at byte 1024)"),
+        ("extended and no more", pax(&[("path", b"x")]), "the archive ends within"),
+        ("nothing", Vec::new(), "empty"),
+        ("link to nothing", archive(&[hard_link("bad", "nothing")]), "bad: a hard link to something"),
+        ("link ahead", archive(&[hard_link("bad", "good"), good.clone()]), "bad: a hard link to something"),
+        ("link to the root", archive(&[hard_link("bad", "/")]), "bad: a hard link to a directory"),
+        (
+            "link to a directory",
+            archive(&[dir("d"), hard_link("bad", "d")]),
+            "bad: a hard link to a directory",
+        ),
+        ("below a file", archive(&[good.clone(), file("good/bad", b"")]), "good/bad: below something"),
+        ("below a loop", archive(&[soft_link("l", "l"), file("l/bad", b"")]), "l/bad: below a loop"),
+        ("below nothing", archive(&[soft_link("l", "no"), file("l/bad", b"")]), "l/bad: below something"),
+        ("the root is no file", archive(&[file("..", b"")]), "..: the root is no directory"),
+        (
+            "a long part",
+            archive(&[pax(&[("path", &[b'n'; 256])]), file("x", b"")]),
+            "a name of more than 255",
+        ),
+        ("an empty target", archive(&[soft_link("bad", "")]), "bad: a symbolic link"),
+        ("volumes", archive(&[Header::new("bad", b'M', 0).bytes()]), "bad: a part of an archive"),
+        (
+            "sparse pieces over the end",
+            archive(&[
+                pax(&[("GNU.sparse.size", b"5"), ("GNU.sparse.map", b"0,9")]),
+                file("bad", b"123456789"),
+            ]),
+            "bad: a malformed map",
+        ),
+        (
+            "a sparse map without end",
+            archive(&[
+                pax(&[("GNU.sparse.major", b"1"), ("GNU.sparse.minor", b"0"), ("GNU.sparse.realsize", b"5")]),
+                file("bad", &b"9".repeat(1000)),
+            ]),
+            "bad: a malformed map",
+        ),
+    ] {
+        let fixture = Fixture::empty();
+        let (_, outcome) = build(&fixture, &bytes, &[]);
+        let outcome = outcome.failure(1);
+        assert!(outcome.stderr.contains(says), "{what}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("archive.tar"), "{what}: {}", outcome.stderr);
+        let left = fs::read_dir(fixture.path("")).unwrap().count();
+        assert_eq!(left, 2, "{what}: something was left beside the source and the archive");
+        // The same through a pipe, where nothing can be sought.
+        let piped = Command::new("sh")
+            .args(["-c", "cat \"$1\" | \"$0\" build - \"$2\""])
+            .arg(ferofs_tests::run::ferofs_path())
+            .args([fixture.path("archive.tar"), fixture.path("image")])
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&piped.stderr);
+        assert!(piped.status.code() == Some(1) && stderr.contains(says), "{what} in a pipe: {stderr}");
+    }
+}
+
+#[test]
+fn paths_do_not_leave_the_image() {
+    let bytes = archive(&[
+        file("/etc/abs", b"1"),
+        file("a/../up", b"2"),
+        file("../../top", b"3"),
+        file("./b//c/.", b"4"),
+        soft_link("out", "../../.."),
+        dir("."),
+    ]);
+    let lines = shown(&bytes, &[]);
+    let expected = [
+        ("b", "d 2"),
+        ("b/c", "f 1 4"),
+        ("etc", "d 2"),
+        ("etc/abs", "f 1 1"),
+        ("out", "l../../.. 1"),
+        ("top", "f 1 3"),
+        ("up", "f 1 2"),
+    ];
+    assert_eq!(pairs(&lines), expected);
+}
+
+#[test]
+fn the_last_of_equal_names_wins() {
+    let bytes = archive(&[
+        file("f", b"old"),
+        hard_link("g", "f"),
+        file("f", b"new"),
+        dir("d"),
+        file("d/x", b"x"),
+        dir("d"),
+        dir("e"),
+        file("e/x", b"x"),
+        file("e", b"now a file"),
+        soft_link("s", "d"),
+        file("s/y", b"through a link"),
+        hard_link("f", "f"),
+    ]);
+    let expected = [
+        ("d", "d 2"),
+        ("d/x", "f 1 x"),
+        ("d/y", "f 1 through a link"),
+        ("e", "f 1 now a file"),
+        ("f", "f 1 new"),
+        ("g", "f 1 old"),
+        ("s", "ld 1"),
+    ];
+    assert_eq!(pairs(&shown(&bytes, &[])), expected);
+}
+
+#[test]
+fn odd_but_good_archives_are_taken() {
+    // A base-256 size, a signed checksum's neighbour, v7's directory, a member of no type, garbage behind the end.
+    let long = "long/".repeat(60) + "name";
+    let unlinked = Header::new("h", b'1', 5).to("f").bytes();
+    let mut bytes = archive(&[
+        member(Header::new("f", b'0', 0).with(124, &[0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]), b"abc"),
+        Header::new("v7/", 0, 0).with(257, &[0; 8]).bytes(),
+        member(Header::new("././@LongLink", b'L', long.len() as u64 + 1), (long.clone() + "\0").as_bytes()),
+        file("cut", b"far"),
+        unlinked,
+        member(Header::new("odd", b'Z', 3), b"odd"),
+        member(Header::new("label", b'V', 0), b""),
+        pax(&[("path", b"p"), ("mtime", b"1.5"), ("comment", b""), ("SCHILY.xattr.user.x", b"1")]),
+        file("q", b"pax"),
+    ]);
+    bytes.extend_from_slice(&b"garbage".repeat(200));
+    let lines = shown(&bytes, &["--quiet"]);
+    let files: Vec<_> = pairs(&lines).into_iter().filter(|(_, what)| !what.starts_with('d')).collect();
+    assert_eq!(files, [("f", "f 2 abc"), ("h", "f 2 abc"), (long.as_str(), "f 1 far"), ("p", "f 1 pax")]);
+    assert!(lines.iter().any(|(path, what)| path == "v7" && what == "d 2"));
+}
+
+#[test]
+fn a_doubtful_end_is_told() {
+    let fixture = Fixture::empty();
+    let lone = [file("f", b"1"), vec![0; 512], file("g", b"2"), vec![0; 1024]].concat();
+    for (bytes, says) in [(file("f", b"1"), "no end of archive at byte 1024"), (lone, "lone block of zeroes")]
+    {
+        let (image, outcome) = build(&fixture, &bytes, &[]);
+        let outcome = outcome.success();
+        assert!(outcome.stderr.contains(says), "{}", outcome.stderr);
+        assert_eq!(ferofs().arg("cat").arg(&image).arg("f").run().success().stdout, b"1");
+        assert_ne!(ferofs().arg("cat").arg(&image).arg("g").run().code, 0);
+    }
+}
+
+#[test]
+fn layers_lie_over_each_other() {
+    let fixture = Fixture::empty();
+    let layers = [
+        archive(&[file("a", b"1"), file("d/x", b"1"), file("d/y", b"1"), file("o/x", b"1"), file("k", b"1")]),
+        archive(&[file("d/.wh.x", b""), file("o/new", b"2"), file("o/.wh..wh..opq", b""), file("k", b"2")]),
+        archive(&[file(".wh.a", b""), dir("d/x"), file(".wh..wh.plnk/1", b"")]),
+    ];
+    let paths: Vec<PathBuf> = (0..layers.len()).map(|n| fixture.path(&format!("{n}.tar"))).collect();
+    for (path, bytes) in paths.iter().zip(&layers) {
+        fs::write(path, bytes).unwrap();
+    }
+    let image = fixture.path("image");
+    ferofs().arg("build").args(&paths).arg(&image).run().success();
+    let mut listed = Command::new("find");
+    listed.arg(fixture.extract(&image, "out")).args(["-mindepth", "1", "-printf", "%P\n"]);
+    let mut names: Vec<String> =
+        String::from_utf8(listed.output().unwrap().stdout).unwrap().lines().map(str::to_owned).collect();
+    names.sort();
+    assert_eq!(names, ["d", "d/x", "d/y", "k", "o", "o/new"]);
+    assert_eq!(ferofs().arg("cat").arg(&image).arg("k").run().success().stdout, b"2");
+}

@@ -1,0 +1,247 @@
+//! OCI image layouts: layers flattened as container runtimes do, one image of several, and layouts that lie.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ferofs_tests::tar::{archive, file};
+use ferofs_tests::{Mount, Run, ferofs, need, tree};
+use sha2::{Digest, Sha256};
+
+use crate::common::fixture::Fixture;
+use crate::common::mkfs::mkfs_command;
+
+const FIXED: [&str; 6] =
+    ["-T", "2000000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71", "--compress", "lz4"];
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// A layout in a directory.
+struct Layout(PathBuf);
+
+impl Layout {
+    fn new(dir: PathBuf) -> Self {
+        fs::create_dir_all(dir.join("blobs/sha256")).unwrap();
+        fs::write(dir.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+        Self(dir)
+    }
+
+    /// Adds a blob; says what refers to it, with more fields.
+    fn add(&self, kind: &str, bytes: &[u8], more: &str) -> String {
+        let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        fs::write(self.0.join("blobs/sha256").join(&digest), bytes).unwrap();
+        format!(r#"{{"mediaType":"{kind}","digest":"sha256:{digest}","size":{}{more}}}"#, bytes.len())
+    }
+
+    /// An image of these layers.
+    fn image(&self, layers: &[String], more: &str) -> String {
+        let config = r#"{"architecture":"s390x","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#;
+        let config = self.add("application/vnd.oci.image.config.v1+json", config.as_bytes(), "");
+        let layers = layers.join(",");
+        let manifest = format!(r#"{{"schemaVersion":2,"config":{config},"layers":[{layers}]}}"#);
+        self.add(MANIFEST, manifest.as_bytes(), more)
+    }
+
+    fn index(&self, images: &[String]) {
+        let index = format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, images.join(","));
+        fs::write(self.0.join("index.json"), index).unwrap();
+    }
+}
+
+/// What `tool` makes of `bytes`.
+fn packed(fixture: &Fixture, tool: &str, bytes: &[u8]) -> Vec<u8> {
+    let plain = fixture.path("plain");
+    fs::write(&plain, bytes).unwrap();
+    Run::new(tool).arg("-c").arg(plain).run().success().stdout
+}
+
+fn tar(fixture: &Fixture, arguments: &[&str]) -> Vec<u8> {
+    let path = fixture.path("layer.tar");
+    let made = Command::new("tar")
+        .current_dir(fixture.path(""))
+        .args(["-c", "--format=pax", "--xattrs", "--xattrs-include=*", "--sort=name", "--file"])
+        .arg(&path)
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    fs::read(path).unwrap()
+}
+
+/// A tree, and a layout whose layers make that very tree: gone files, hidden ones, replaced ones.
+fn stage_and_layout() -> Option<(Fixture, Layout)> {
+    for tool in ["tar", "gzip", "zstd"] {
+        need::tool(tool, "OCI image layouts")?;
+    }
+    let fixture = Fixture::new(&tree::Options { deep: 5, wide: 50, ..tree::Options::small() });
+    let source = fixture.source();
+    let sockets = Command::new("find").arg(&source).args(["-type", "s", "-delete"]).status();
+    assert!(sockets.unwrap().success());
+    for name in ["device too", "fifo too"] {
+        // GNU tar writes these as devices of their own.
+        fs::remove_file(source.join("kinds/links").join(name)).unwrap();
+    }
+    let lowest = archive(&[
+        file("junk", b"junk"),
+        file("gone/a/b", b"gone"),
+        file("kinds/hidden", b"hidden"),
+        file("kinds/below/hidden", b"hidden"),
+        file("names", b"a file that becomes a directory"),
+    ]);
+    let whiteouts = fixture.path("whiteouts");
+    fs::create_dir_all(whiteouts.join("kinds")).unwrap();
+    for name in [".wh.junk", ".wh.gone", ".wh.nothing", "kinds/.wh..wh..opq"] {
+        fs::write(whiteouts.join(name), "").unwrap();
+    }
+    let top = [".wh.junk", ".wh.gone", ".wh.nothing", "kinds/.wh..wh..opq"];
+    let top = [&["-C", "whiteouts"], &top[..], &["-C", "../source", "./kinds"]].concat();
+    let layout = Layout::new(fixture.path("layout"));
+    let layers = [
+        layout.add(&format!("{LAYER}+gzip"), &packed(&fixture, "gzip", &lowest), ""),
+        layout.add(LAYER, &tar(&fixture, &["-C", "source", "."]), ""),
+        layout.add(&format!("{LAYER}+zstd"), &packed(&fixture, "zstd", &tar(&fixture, &top)), ""),
+    ];
+    layout.index(&[layout.image(&layers, "")]);
+    Some((fixture, layout))
+}
+
+fn build(fixture: &Fixture, source: &Path, options: &[&str]) -> PathBuf {
+    let image = fixture.path("image");
+    ferofs().arg("build").args(FIXED).args(options).arg(source).arg(&image).run().success();
+    image
+}
+
+#[test]
+fn layers_flatten_to_the_tree_they_make() {
+    let Some((fixture, layout)) = stage_and_layout() else { return };
+    let expected = fs::read(build(&fixture, &fixture.source(), &[])).unwrap();
+    let image = build(&fixture, &layout.0, &["--verify"]);
+    assert!(fs::read(&image).unwrap() == expected, "a directory");
+    ferofs().arg("check").arg(&image).run().success();
+    if need::kernel_erofs("an OCI image through the kernel") {
+        let mount = Mount::kernel(&image, &fixture.directory("mount")).unwrap();
+        fixture.assert_same_as_source(mount.path());
+        mount.unmount().unwrap();
+    }
+    let options = ["-zlz4", "-T2000000000", "--mkfs-time", "--oci", "-U", FIXED[3]];
+    mkfs_command(&fixture).args(options).args([&fixture.path("image"), &layout.0]).run().success();
+    assert!(fs::read(&image).unwrap() == expected, "mkfs.erofs --oci");
+    // Archives, in the order of skopeo and in another.
+    for order in [["blobs", "index.json", "oci-layout"], ["oci-layout", "index.json", "blobs"]] {
+        let path = fixture.path("layout.tar");
+        let made = Command::new("tar").arg("-C").arg(&layout.0).arg("-cf").arg(&path).args(order).status();
+        assert!(made.unwrap().success());
+        assert!(fs::read(build(&fixture, &path, &[])).unwrap() == expected, "{order:?}");
+    }
+    let path = fixture.path("layout.tar.gz");
+    fs::write(&path, packed(&fixture, "gzip", &fs::read(fixture.path("layout.tar")).unwrap())).unwrap();
+    assert!(fs::read(build(&fixture, &path, &["--from", "oci"])).unwrap() == expected, "compressed");
+}
+
+#[test]
+fn a_layout_can_be_a_plain_directory_too() {
+    let Some((fixture, layout)) = stage_and_layout() else { return };
+    let image = build(&fixture, &layout.0, &["--from", "dir"]);
+    let listed = ferofs().args(["ls"]).arg(&image).run().success();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "blobs\nindex.json\noci-layout\n");
+    // As erofs-utils has it.
+    mkfs_command(&fixture).args([&image, &layout.0]).run().success();
+    let listed = ferofs().args(["ls"]).arg(&image).run().success();
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("oci-layout"));
+    // An ordinary archive that has such names, but others before them.
+    let tar = fixture.path("plain.tar");
+    fs::write(&tar, archive(&[file("readme", b""), file("oci-layout", b""), file("index.json", b"")]))
+        .unwrap();
+    build(&fixture, &tar, &[]);
+}
+
+#[test]
+fn one_image_of_several_is_chosen() {
+    let fixture = Fixture::empty();
+    let layout = Layout::new(fixture.path("layout"));
+    let image = |text: &str, more: &str| {
+        let layer = layout.add(LAYER, &archive(&[file(text, text.as_bytes())]), "");
+        layout.image(&[layer], more)
+    };
+    let platform = |arch: &str| format!(r#","platform":{{"os":"linux","architecture":"{arch}"}}"#);
+    let name = |name: &str| format!(r#","annotations":{{"org.opencontainers.image.ref.name":"{name}"}}"#);
+    let inner = format!(
+        r#"{{"schemaVersion":2,"manifests":[{},{}]}}"#,
+        image("for-sparc", &platform("sparc64")),
+        image("for-mips", &platform("mips"))
+    );
+    layout.index(&[layout.add(INDEX, inner.as_bytes(), &name("multi")), image("single", &name("other"))]);
+    let shown = |options: &[&str]| {
+        let image = build(&fixture, &layout.0, options);
+        String::from_utf8(ferofs().arg("ls").arg(image).run().success().stdout).unwrap()
+    };
+    assert_eq!(shown(&["--image-name=multi", "--platform=linux/mips"]), "for-mips\n");
+    assert_eq!(shown(&["--image-name=multi", "--platform=linux/sparc64"]), "for-sparc\n");
+    assert_eq!(shown(&["--image-name=other"]), "single\n");
+    // Its configuration tells, where its entry does not.
+    assert_eq!(shown(&["--image-name=other", "--platform=linux/s390x"]), "single\n");
+    for (options, says) in [
+        (&[][..], "several images; say which one by its platform or its name: "),
+        (&["--image-name=none"], "no image called none for linux/"),
+        (&["--image-name=multi", "--platform=linux/vax"], "there are linux/sparc64, linux/mips"),
+        (&["--image-name=other", "--platform=linux/mips"], "an image for linux/s390x"),
+    ] {
+        let outcome = ferofs().arg("build").args(options).args([&layout.0, &fixture.path("no")]).run();
+        assert!(outcome.failure(1).stderr.contains(says), "{says}");
+        assert!(!fixture.path("no").exists());
+    }
+}
+
+#[test]
+fn a_layout_that_lies_is_refused_by_the_blob_s_name() {
+    let fixture = Fixture::empty();
+    let layout = Layout::new(fixture.path("layout"));
+    let bytes = archive(&[file("a", b"content")]);
+    let layer = layout.add(LAYER, &bytes, "");
+    layout.index(&[layout.image(std::slice::from_ref(&layer), "")]);
+    let digest = layer.split("sha256:").nth(1).unwrap().split('"').next().unwrap();
+    let blob = layout.0.join("blobs/sha256").join(digest);
+    let fails = |says: &str| {
+        let image = fixture.path("image");
+        let outcome = ferofs().arg("build").args([&layout.0, &image]).run().failure(1);
+        assert!(outcome.stderr.contains(says), "{says}: {}", outcome.stderr);
+        assert!(!image.exists());
+        outcome.stderr
+    };
+    let mut damaged = bytes.clone();
+    damaged[600] ^= 1;
+    fs::write(&blob, damaged).unwrap();
+    assert!(fails("damaged: its digest is sha256:").contains(digest));
+    fs::write(&blob, &bytes[..1024]).unwrap();
+    assert!(fails("1024 bytes instead of").contains(digest));
+    fs::remove_file(&blob).unwrap();
+    assert!(fails("not in the layout").contains(digest));
+    // Nobody writes into it, so that opening it for reading would never end.
+    rustix::fs::mknodat(rustix::fs::CWD, &blob, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    assert!(fails("not in the layout").contains(digest));
+    for (kind, content, says) in [
+        (LAYER, &b"this is no archive\n".repeat(100)[..], "checksum is wrong"),
+        ("text/plain", b"", "a layer of type text/plain"),
+        (&format!("{LAYER}+gzip+encrypted"), b"", "an encrypted layer"),
+    ] {
+        layout.index(&[layout.image(&[layout.add(kind, content, "")], "")]);
+        fails(says);
+    }
+    for (index, says) in [
+        ("{", "not the document that it should be"),
+        (r#"{"manifests":[]}"#, "there are none"),
+        (
+            r#"{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:../x","size":1}]}"#,
+            "hexadecimal digits",
+        ),
+    ] {
+        fs::write(layout.0.join("index.json"), index).unwrap();
+        fails(says);
+    }
+    fs::write(layout.0.join("oci-layout"), r#"{"imageLayoutVersion":"2.0.0"}"#).unwrap();
+    fails("version 2.0.0");
+    fs::remove_file(layout.0.join("oci-layout")).unwrap();
+    let outcome = ferofs().args(["build", "--from=oci"]).args([&layout.0, &fixture.path("image")]).run();
+    assert!(outcome.failure(1).stderr.contains("there is no oci-layout"));
+}

@@ -1,0 +1,104 @@
+//! erofs-utils accept our images, and we theirs: Debian stable's as installed, and those in `FEROFS_PEERS` (made by
+//! `cargo xtask peers`) if it is set.
+
+use std::path::Path;
+
+use ferofs_tests::{Mount, Run, ferofs, need, tree};
+
+use crate::common::erofs_utils::programs;
+use crate::common::fixture::{COMPRESSIONS, Fixture};
+
+#[test]
+fn their_fsck_accepts_our_images() {
+    let fixture = Fixture::new(&tree::Options { deep: 50, wide: 2_000, ..tree::Options::default() });
+    for fsck in programs("fsck.erofs", "erofs-utils on our images") {
+        for compression in COMPRESSIONS {
+            let image = fixture.build("image", ["--compress", compression]);
+            let extracted = fixture.path("extracted");
+            let mut extract = std::ffi::OsString::from("--extract=");
+            extract.push(&extracted);
+            // Extracting is its way to decode everything; it restores no hard links and no xattrs.
+            Run::new(&fsck).arg(extract).arg(&image).run().success();
+            std::fs::remove_dir_all(extracted).unwrap();
+        }
+    }
+}
+
+#[test]
+fn we_accept_their_images() {
+    let options = tree::Options { wide: 300, ..tree::Options::small() };
+    for mkfs in programs("mkfs.erofs", "images of erofs-utils") {
+        let fixture = Fixture::new(&options);
+        let mut settings = SETTINGS.to_vec();
+        if is_old(&mkfs) {
+            // It puts "." and ".." before names that sort before them. Linux does not find such names, so that
+            // `ferofs check` is right to complain.
+            for dir in ["names", "meta/times"] {
+                std::fs::remove_dir_all(fixture.source().join(dir)).unwrap();
+            }
+        } else {
+            settings.extend(NEW_SETTINGS);
+        }
+        for options in settings {
+            let image = fixture.path("image");
+            Run::new(&mkfs).arg("--quiet").args(options).args([&image, &fixture.source()]).run().success();
+            let context = format!("{} {options:?}", mkfs.display());
+            let checked = ferofs().args(["check", "--deep"]).arg(&image).run();
+            assert_eq!(
+                checked.code,
+                0,
+                "{context}: {}{}",
+                checked.stderr,
+                String::from_utf8_lossy(&checked.stdout)
+            );
+            same_as_the_kernel(&fixture, &image, &context);
+        }
+    }
+}
+
+/// What erofs-utils 1.5 knows.
+const SETTINGS: [&[&str]; 9] = [
+    &[],
+    &["-Eforce-inode-extended"],
+    &["-x-1"],
+    &["-zlz4"],
+    &["-zlz4hc,9"],
+    &["-zlz4", "-Elegacy-compress"],
+    &["-zlz4hc", "-C65536"],
+    &["--chunksize=4096"],
+    &["--chunksize=65536", "-Eforce-chunk-indexes"],
+];
+
+/// What came later.
+const NEW_SETTINGS: [&[&str]; 8] = [
+    &["-zlz4", "-b512"],
+    &["-zlz4hc", "-b1024", "-C8192"],
+    &["-E^inline_data"],
+    &["-zlz4", "-Eztailpacking"],
+    &["-zlz4hc", "-C65536", "-Efragments"],
+    &["-zlz4hc", "-C65536", "-Eall-fragments"],
+    &["-zlz4hc", "-C16384", "-Ededupe"],
+    &["-zlz4hc", "-E48bit"],
+];
+
+/// Whether this mkfs.erofs is one of before 2023.
+fn is_old(mkfs: &Path) -> bool {
+    let outcome = Run::new(mkfs).arg("-V").run();
+    let said = String::from_utf8_lossy(&outcome.stdout) + outcome.stderr.as_str();
+    said.contains(" 1.5") || said.contains(" 1.4")
+}
+
+/// What we extract is what Linux shows of the image. Not the source: their tools leave things out.
+fn same_as_the_kernel(fixture: &Fixture, image: &Path, context: &str) {
+    if !need::kernel_erofs("images of erofs-utils through the kernel") {
+        return;
+    }
+    let dir = fixture.directory("mount");
+    let extracted = fixture.extract(image, "extracted");
+    let mount = Mount::kernel(image, &dir).unwrap();
+    let report = ferofs_tests::compare(mount.path(), &extracted, &crate::common::fixture::same()).unwrap();
+    assert_eq!(report.differences, [], "{context}");
+    mount.unmount().unwrap();
+    std::fs::remove_dir(dir).unwrap();
+    std::fs::remove_dir_all(extracted).unwrap();
+}

@@ -1,0 +1,384 @@
+//! The options of `mkfs.erofs`: what each does to an image, judged by Linux, by `check`, and by the newest
+//! `fsck.erofs` where `cargo xtask peers` has brought it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::compare::{self, Field, compare};
+use ferofs_tests::{Mount, Run, ferofs, need, tree, xattr};
+
+use crate::common::erofs_utils::newest;
+use crate::common::fixture::{Fixture, same};
+use crate::common::mkfs::{assert_valid, mkfs, mkfs_command};
+
+/// An image that was built, and that both checkers accept.
+fn built(fixture: &Fixture, name: &str, options: &str) -> PathBuf {
+    let image = fixture.path(name);
+    mkfs(fixture, options, &image).success();
+    assert_valid(&image);
+    image
+}
+
+/// Fails unless Linux shows the source, but for what `ignore` says.
+fn assert_mounted(fixture: &Fixture, image: &Path, ignore: Vec<Field>) {
+    if !need::kernel_erofs("mkfs.erofs' options through the kernel") {
+        return;
+    }
+    let dir = fixture.directory("mount");
+    let mount = Mount::kernel(image, &dir).unwrap();
+    let mut options = same();
+    options.ignore.extend(ignore);
+    compare(&fixture.source(), mount.path(), &options).unwrap().assert_same();
+    mount.unmount().unwrap();
+    fs::remove_dir(dir).unwrap();
+}
+
+fn small() -> tree::Options {
+    tree::Options { largest: 20_001, ..tree::Options::small() }
+}
+
+#[test]
+fn room_is_reserved_for_the_content_of_tars() {
+    let fixture = Fixture::empty();
+    for name in ["a", "b"] {
+        fs::write(fixture.source().join(name), [7; 10_000]).unwrap();
+    }
+    let (tar, image) = (fixture.path("tar"), fixture.path("image"));
+    Run::new("tar").arg("-cf").arg(&tar).arg("-C").args([&fixture.source(), Path::new(".")]).run().success();
+    mkfs_command(&fixture).args(["--clean=rvsp", "--tar=f"]).args([&image, &tar]).run().success();
+    assert_valid(&image);
+    assert!(fs::metadata(&image).unwrap().len() > 2 * 3 * 4096);
+    let shown = fixture.extract(&image, "shown");
+    for name in ["a", "b"] {
+        assert!(fs::read(shown.join(name)).unwrap() == [0; 10_000]);
+    }
+}
+
+#[test]
+fn metadata_is_stored_as_asked_and_shown_as_it_was() {
+    let fixture = Fixture::new(&small());
+    for options in [
+        "-x 0",
+        "-x 1 -zlz4",
+        "-x 1000",
+        "-E^xattr-name-filter",
+        "--xattr-prefix=user.number --xattr-prefix=user.nu --xattr-prefix=trusted.ferofs.",
+        "--xattr-prefix=user.num -b512 -zlz4",
+        "--root-xattr-isize=3000",
+        "-Eforce-inode-extended",
+        "-E^inline_data",
+        "-Enoinline_data -zlz4hc,9",
+        "-Enosbcrc --fsalignblks=256",
+        "--async-queue-limit=3 --workers=1 -d0 --sort=none",
+    ] {
+        let image = built(&fixture, "image", options);
+        assert_mounted(&fixture, &image, vec![]);
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn some_options_take_something_away() {
+    let fixture = Fixture::new(&small());
+    let cases = [
+        ("-x -1", vec![Field::Xattr(String::new())]),
+        ("--ignore-mtime", vec![Field::Mtime]),
+        ("-T0", vec![Field::Mtime]),
+        ("--hard-dereference", vec![Field::Links, Field::HardLink]),
+        ("--xattr-inode-digest=user.digest", vec![Field::Xattr(String::new())]),
+        ("--all-root", vec![Field::Uid, Field::Gid]),
+    ];
+    for (options, ignored) in cases {
+        let image = built(&fixture, "image", options);
+        assert_mounted(&fixture, &image, ignored);
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn compact_inodes_are_all_or_an_error() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "x").unwrap();
+    let image = built(&fixture, "image", "-Eforce-inode-compact -T 1000 --mkfs-time --all-root");
+    assert_mounted(&fixture, &image, vec![Field::Mtime, Field::Uid, Field::Gid]);
+    let outcome = mkfs(&fixture, "-Eforce-inode-compact --force-uid=70000", &image).failure(1);
+    assert!(outcome.stderr.contains("70000") && outcome.stderr.contains("65535"), "{}", outcome.stderr);
+}
+
+/// A source that was built with digests has them as attributes.
+#[test]
+fn digests_replace_older_ones() {
+    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let first = built(&fixture, "first", "--xattr-inode-digest=user.digest");
+    let second = fixture.path("second");
+    let build = ferofs().args(["build", "--inode-digests=user.digest"]);
+    build.args([&first, &second]).run().success();
+    ferofs().args(["check", "--deep"]).arg(&second).run().success();
+    ferofs().arg("diff").args([&first, &second]).run().success();
+}
+
+#[test]
+fn fsck_finds_the_digests_right() {
+    let Some(fsck) = newest("fsck.erofs") else { return };
+    let fixture = Fixture::new(&tree::Options { largest: 5_000_000, ..small() });
+    for name in ["", "=trusted.ferofs.digest"] {
+        let image = built(&fixture, "image", &format!("-zlz4 --xattr-inode-digest{name}"));
+        Run::new(&fsck).arg("--xattr-inode-digest").arg(&image).run().success();
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn attributes_that_do_not_fit_are_told_in_numbers() {
+    if !need::root("a file system with large attributes") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let disk = fixture.directory("disk");
+    rustix::mount::mount("tmpfs", &disk, "tmpfs", rustix::mount::MountFlags::empty(), c"").unwrap();
+    let large = disk.join("large");
+    fs::write(&large, "x").unwrap();
+    let dir = fs::File::open(&disk).unwrap();
+    let planted =
+        (0..5).all(|n| xattr::set(&dir, b"large", format!("trusted.n{n}").as_bytes(), &[7; 60_000]).is_ok());
+    let outcome = ferofs().arg("build").arg(&disk).arg(fixture.path("image")).run();
+    drop(dir);
+    rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
+    if planted {
+        let outcome = outcome.failure(1);
+        assert!(
+            outcome.stderr.contains("large: a set of extended attributes of 300052"),
+            "{}",
+            outcome.stderr
+        );
+        assert!(outcome.stderr.contains("limit 262148"), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn labels_are_those_of_erofs_utils() {
+    if !need::kernel_erofs("labels through the kernel") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    fs::create_dir_all(fixture.source().join("bin")).unwrap();
+    fs::create_dir_all(fixture.source().join("lib/modules")).unwrap();
+    for file in ["bin/sh", "bin/su", "lib/libc.so.6", "lib/modules/a.ko", "top"] {
+        fs::write(fixture.source().join(file), file).unwrap();
+    }
+    std::os::unix::fs::symlink("sh", fixture.source().join("bin/link")).unwrap();
+    let contexts = fixture.path("contexts");
+    let text = "/.* u:object_r:default:s0\n/system(/.*)? u:object_r:system:s0\n# comment\n\
+        /system/bin/.* u:object_r:bin:s0\n/system/bin/.* -l u:object_r:link:s0\n\
+        /system/bin/su -- u:object_r:su:s0\n/system/lib/.*\\.so(\\.[0-9]+)* u:object_r:lib:s0\n\
+        /system/lib/modules(/.*)? <<none>>\n/system/top u:object_r:top:s0\n/system/t.* u:object_r:late:s0\n";
+    fs::write(&contexts, text).unwrap();
+    let options = format!("--file-contexts={} --mount-point=/system", contexts.display());
+    let ours = built(&fixture, "ours", &options);
+    let mount = Mount::kernel(&ours, &fixture.directory("mount")).unwrap();
+    let label = |path: &str| {
+        let dir = fs::File::open(mount.path()).unwrap();
+        let all = xattr::all(&dir, path.as_bytes()).unwrap();
+        all.get(b"security.selinux".as_slice()).map(|label| String::from_utf8(label.clone()).unwrap())
+    };
+    for (path, expected) in [
+        (".", Some("system")),
+        ("bin", Some("system")),
+        ("bin/sh", Some("bin")),
+        ("bin/link", Some("link")),
+        ("bin/su", Some("su")),
+        ("lib/libc.so.6", Some("lib")),
+        ("lib/modules", None),
+        ("lib/modules/a.ko", None),
+        ("top", Some("top")),
+    ] {
+        assert_eq!(label(path), expected.map(|name| format!("u:object_r:{name}:s0")), "{path}");
+    }
+    if let Some(theirs) = newest("mkfs.erofs") {
+        let image = fixture.path("theirs");
+        Run::new(theirs).args(options.split(' ')).arg(&image).arg(fixture.source()).run().success();
+        let theirs = Mount::kernel(&image, &fixture.directory("their mount")).unwrap();
+        // They store whole seconds.
+        let options = compare::Options { ignore: vec![Field::Mtime], ..compare::Options::default() };
+        compare(theirs.path(), mount.path(), &options).unwrap().assert_same();
+    }
+    let broken = fixture.path("broken");
+    fs::write(&broken, "/a u:b\n/( u:c\n").unwrap();
+    let outcome =
+        mkfs(&fixture, &format!("--file-contexts={}", broken.display()), &fixture.path("image")).failure(1);
+    assert!(outcome.stderr.contains("broken: line 2"), "{}", outcome.stderr);
+}
+
+#[test]
+fn android_s_owners_and_modes_are_set() {
+    if !need::kernel_erofs("fs_config through the kernel") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    fs::create_dir(fixture.source().join("bin")).unwrap();
+    fs::write(fixture.source().join("bin/run-as"), "x").unwrap();
+    let config = fixture.path("fs_config");
+    fs::write(
+        &config,
+        "system 0 0 755\nsystem/bin 0 2000 751\nsystem/bin/run-as 0 2000 750 capabilities=0xc0\n",
+    )
+    .unwrap();
+    let options =
+        format!("--mount-point /system --product-out out --fs-config-file {} -T 5", config.display());
+    let image = built(&fixture, "image", &options);
+    let mount = Mount::kernel(&image, &fixture.directory("mount")).unwrap();
+    let metadata = fs::metadata(mount.path().join("bin/run-as")).unwrap();
+    assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777), (0, 2000, 0o750));
+    let bin = fs::File::open(mount.path().join("bin")).unwrap();
+    assert_eq!(xattr::all(&bin, b"run-as").unwrap()[b"security.capability".as_slice()][4], 0xc0);
+    fs::write(fixture.source().join("new"), "x").unwrap();
+    let outcome = mkfs(&fixture, &options, &fixture.path("other")).failure(1);
+    assert!(outcome.stderr.contains("system/new: not in the fs_config file"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_wrong_call_exits_with_1_and_names_what_is_wrong() {
+    let fixture = Fixture::empty();
+    let image = fixture.path("image");
+    let said = |options: &str| {
+        let outcome = mkfs(&fixture, options, &image);
+        assert_eq!(outcome.code, 1, "{options}");
+        assert!(!image.exists());
+        outcome.stderr
+    };
+    assert!(said("--chunk-size=4096").contains("--chunksize"));
+    assert!(said("-Eztailpaking").contains("the nearest is ztailpacking"));
+    assert!(said("-zlz4h").contains("the nearest is lz4hc"));
+    assert!(said("--s3=x").contains("object stores"));
+    let help = Run::new(fixture.path("mkfs.erofs")).arg("--help").run().success();
+    let help = String::from_utf8(help.stdout).unwrap();
+    assert!(help.contains("--tar=") && help.contains("Available compressors"), "{help}");
+}
+
+#[test]
+fn the_image_s_size_is_a_multiple_of_what_was_asked() {
+    let fixture = Fixture::empty();
+    let image = built(&fixture, "image", "--fsalignblks=16");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 16 * 4096);
+    let mut field = [0; 4];
+    fs::File::open(&image).unwrap().read_exact_at(&mut field, 1024 + 0x24).unwrap();
+    assert_eq!(u32::from_le_bytes(field), 16);
+}
+
+#[test]
+fn chunks_are_shared_and_shown() {
+    let fixture = Fixture::new(&tree::Options { largest: 300_001, ..small() });
+    for options in [
+        "--chunksize=4096",
+        "--chunksize=4096 -Eforce-chunk-indexes -zlz4",
+        "--chunksize=65536 -Eforce-inode-blockmap --dsunit=4",
+        "--chunksize=512 -b512",
+        "--chunksize=8388608 -Eforce-chunk-indexes --xattr-prefix=user.num",
+    ] {
+        let image = built(&fixture, "image", options);
+        assert_mounted(&fixture, &image, vec![]);
+        fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn equal_chunks_are_stored_once() {
+    let fixture = Fixture::empty();
+    let noise = ferofs_tests::content::Content::Noise.bytes(1 << 20, &mut ferofs_tests::rng::Rng::new(1));
+    for name in ["one", "two", "three"] {
+        fs::write(fixture.source().join(name), &noise).unwrap();
+    }
+    fs::write(fixture.source().join("shifted"), [&noise[4096..], &noise[..4096]].concat()).unwrap();
+    fs::write(fixture.source().join("zeroes"), vec![0; 1 << 20]).unwrap();
+    let image = built(&fixture, "image", "--chunksize=4096");
+    assert_mounted(&fixture, &image, vec![]);
+    assert!(fs::metadata(&image).unwrap().len() < (1 << 20) + 32_768);
+}
+
+#[test]
+fn chunks_go_to_another_device() {
+    let fixture = Fixture::new(&small());
+    let (image, blob) = (fixture.path("image"), fixture.path("blob"));
+    mkfs(&fixture, &format!("--chunksize=4096 --blobdev={}", blob.display()), &image).success();
+    let content = fs::metadata(&blob).unwrap().len();
+    assert!(content > 20_000, "{content}");
+    let mut device = OsString::from("--device=");
+    device.push(&blob);
+    let extracted = fixture.path("extracted");
+    ferofs().arg("extract").arg(&device).args([&image, &extracted]).run().success();
+    fixture.assert_same_as_source(&extracted);
+    if let Some(fsck) = newest("fsck.erofs") {
+        Run::new(fsck).arg(&device).arg("--extract").arg(&image).run().success();
+    }
+    if need::kernel_erofs("an extra device through the kernel") {
+        let dir = fixture.directory("mount");
+        let mut options = OsString::from("device=");
+        options.push(&blob);
+        let result = rustix::mount::mount(
+            &image,
+            &dir,
+            "erofs",
+            rustix::mount::MountFlags::RDONLY,
+            std::ffi::CString::new(options.into_encoded_bytes()).unwrap().as_c_str(),
+        );
+        match result {
+            Ok(()) => fixture.assert_same_as_source(Mount::adopt(&dir).path()),
+            Err(rustix::io::Errno::NOTBLK) => eprintln!("SKIPPED devices in files: needs Linux 6.12"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn an_image_starts_where_it_is_asked_to() {
+    let fixture = Fixture::new(&small());
+    let image = fixture.path("image");
+    fs::write(&image, vec![0xaa; 100_000]).unwrap();
+    mkfs(&fixture, "--offset=65536 -zlz4", &image).success();
+    let bytes = fs::read(&image).unwrap();
+    assert!(bytes[..65536].iter().all(|byte| *byte == 0xaa), "what was there before is not kept");
+    ferofs().args(["check", "--offset=65536"]).arg(&image).run().success();
+    fs::write(&image, &bytes[65536..]).unwrap();
+    assert_valid(&image);
+    assert_mounted(&fixture, &image, vec![]);
+}
+
+#[test]
+fn an_image_can_go_to_standard_output() {
+    let fixture = Fixture::new(&small());
+    let options = "-T7 --mkfs-time -U clear -zlz4";
+    let stream = mkfs(&fixture, options, Path::new("-")).success().stdout;
+    assert!(stream == fs::read(built(&fixture, "image", options)).unwrap());
+}
+
+#[test]
+fn android_s_block_list_names_the_blocks_of_each_file() {
+    let fixture = Fixture::empty();
+    let noise =
+        |seed| ferofs_tests::content::Content::Noise.bytes(20_000, &mut ferofs_tests::rng::Rng::new(seed));
+    fs::create_dir(fixture.source().join("bin")).unwrap();
+    fs::write(fixture.source().join("bin/a"), noise(1)).unwrap();
+    fs::write(fixture.source().join("b"), noise(2)).unwrap();
+    fs::write(fixture.source().join("tiny"), "inline").unwrap();
+    let list = fixture.path("list");
+    let options = format!("-zlz4 -E^inline_data --mount-point=/system --block-list-file {}", list.display());
+    let image = fs::read(built(&fixture, "image", &options)).unwrap();
+    let text = fs::read_to_string(list).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let block = |line: &str| {
+        let first = line.split([' ', '-']).nth(1).unwrap();
+        &image[first.parse::<usize>().unwrap() * 4096..]
+    };
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("/system/b ") && block(lines[0]).starts_with(&noise(2)[..4096]), "{text}");
+    assert!(
+        lines[1].starts_with("/system/bin/a ") && block(lines[1]).starts_with(&noise(1)[..4096]),
+        "{text}"
+    );
+    assert!(lines[2].starts_with("/system/tiny ") && block(lines[2]).starts_with(b"inline"), "{text}");
+    let (first, last) = lines[0].split_once(' ').unwrap().1.split_once('-').unwrap();
+    assert_eq!(last.parse::<u64>().unwrap() - first.parse::<u64>().unwrap(), 4, "{text}");
+}

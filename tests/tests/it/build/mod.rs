@@ -1,0 +1,17 @@
+//! Building images: from a directory, with all options, compared with erofs-utils.
+//!
+//! - `callers`: the command lines of known callers of mkfs.erofs.
+//! - `erofs_utils`: erofs-utils read our images, and we read theirs.
+//! - `layers`: images made of images, and images whose data stays in their sources.
+//! - `matrix`: every pair of settings.
+//! - `mkfs`: the options of `mkfs.erofs`.
+//! - `round_trip`: extracting an image gives the source.
+//! - `threads`: any number of workers gives the same image, bit for bit.
+
+mod callers;
+mod erofs_utils;
+mod layers;
+mod matrix;
+mod mkfs;
+mod round_trip;
+mod threads;

@@ -1,0 +1,190 @@
+//! Build, then extract: what comes out is what went in. No mount, so these run for anybody.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use ferofs_tests::compare::{Field, compare};
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::{ferofs, need, tree};
+
+use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
+
+#[test]
+fn every_oddity_survives() {
+    let fixture = Fixture::new(&usual_tree());
+    for compression in COMPRESSIONS {
+        let image = fixture.build(compression, ["--compress", compression]);
+        ferofs().args(["check", "--deep"]).arg(&image).run().success();
+        fixture.assert_same_as_source(&fixture.extract(&image, &format!("{compression}-extracted")));
+    }
+}
+
+#[test]
+fn every_block_size_works() {
+    let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
+    for compression in COMPRESSIONS {
+        for size in ["512", "1024", "2048", "4096"] {
+            let name = format!("{compression}-{size}");
+            let image = fixture.build(&name, ["--compress", compression, "-b", size]);
+            ferofs().args(["check", "--deep"]).arg(&image).run().success();
+            fixture.assert_same_as_source(&fixture.extract(&image, &format!("{name}-extracted")));
+        }
+    }
+}
+
+#[test]
+fn inline_ends_in_a_metabox_are_no_data_of_the_image() {
+    let fixture = Fixture::empty();
+    let text = Content::Text.bytes(39_077, &mut Rng::new(3));
+    fs::write(fixture.source().join("text"), text).unwrap();
+    let image = fixture.build("image", ["-z", "zstd,22", "-E", "ztailpacking", "-m", "65536"]);
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
+    fixture.assert_same_as_source(&fixture.extract(&image, "extracted"));
+}
+
+#[test]
+fn an_empty_directory_is_a_tree() {
+    let fixture = Fixture::empty();
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
+    fixture.assert_same_as_source(&fixture.extract(&image, "extracted"));
+}
+
+#[test]
+fn other_seeds_work_too() {
+    for seed in 2..6 {
+        let fixture = Fixture::new(&tree::Options { seed, ..tree::Options::small() });
+        let image = fixture.build("image", ["--compress", "lz4"]);
+        fixture.assert_same_as_source(&fixture.extract(&image, "extracted"));
+    }
+}
+
+#[test]
+fn holes_stay_holes() {
+    let fixture = Fixture::empty();
+    let file = fs::File::create(fixture.source().join("hole")).unwrap();
+    file.set_len(20_000_000).unwrap();
+    for compression in COMPRESSIONS {
+        let image = fixture.build(compression, ["--compress", compression]);
+        let extracted = fixture.extract(&image, &format!("{compression}-extracted"));
+        let blocks = fs::metadata(extracted.join("hole")).unwrap().blocks();
+        assert!(blocks * 512 < 1_000_000, "{compression}: {blocks} blocks for a hole");
+        fixture.assert_same_as_source(&extracted);
+    }
+}
+
+#[test]
+fn large_xattrs_survive() {
+    if !need::root("large xattrs: a tmpfs") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let tmpfs = Tmpfs::new(&fixture.directory("tmpfs"));
+    let source = tmpfs.0.join("source");
+    fs::create_dir(&source).unwrap();
+    if !tree::plant_large_xattrs(&source, 1).unwrap() {
+        need::lacks("large xattrs", "user xattrs on tmpfs (Linux 6.6)");
+        return;
+    }
+    let image = fixture.path("image");
+    ferofs().args(["build", "--compress", "lz4"]).args([&source, &image]).run().success();
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
+    let extracted = tmpfs.0.join("extracted");
+    ferofs().arg("extract").args([&image, &extracted]).run().success();
+    compare(&source, &extracted, &same()).unwrap().assert_same();
+}
+
+#[test]
+fn cat_gives_the_bytes_and_ls_the_names() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    for path in ["files/mixed/65537", "files/noise/4097", "files/text/1", "files/text/0", "sparse/middle"] {
+        let shown = ferofs().arg("cat").arg(&image).arg(path).run().success();
+        assert!(shown.stdout == fs::read(fixture.source().join(path)).unwrap(), "{path}");
+    }
+    let listed = ferofs().arg("ls").arg(&image).arg("files/text").run().success();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for entry in fs::read_dir(fixture.source().join("files/text")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(
+            listed.split_whitespace().any(|word| word.rsplit('/').next() == Some(&name)),
+            "{name}: {listed}"
+        );
+    }
+}
+
+#[test]
+fn excluded_names_are_not_in_the_image() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--exclude", "files/large", "--exclude", "attrs"]);
+    let extracted = fixture.extract(&image, "extracted");
+    let report = compare(&fixture.source(), &extracted, &same()).unwrap();
+    let missing: Vec<_> =
+        report.differences.iter().filter(|d| d.field == Field::Missing).map(|d| d.path.as_str()).collect();
+    assert_eq!(missing, ["attrs", "files/large"]);
+    assert_eq!(report.count, 2, "{:?}", report.differences);
+}
+
+#[test]
+fn owners_can_be_forced_and_shifted() {
+    if !need::root("forced owners") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "file").unwrap();
+    std::os::unix::fs::chown(fixture.source().join("file"), Some(1_000), Some(2_000)).unwrap();
+    let owner = |path: &Path| fs::metadata(path.join("file")).map(|m| (m.uid(), m.gid())).unwrap();
+    for (name, options, expected) in [
+        ("forced", ["--force-uid=70000", "--force-gid=5"], (70_000, 5)),
+        ("shifted", ["--uid-offset=100000", "--gid-offset=200000"], (101_000, 202_000)),
+    ] {
+        let image = fixture.build(name, options);
+        let extracted = fixture.extract(&image, &format!("{name}-extracted"));
+        assert_eq!(owner(&extracted), expected, "{name}");
+    }
+}
+
+#[test]
+fn all_times_can_be_one() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["-T", "1234567890", "--all-time"]);
+    let extracted = fixture.extract(&image, "extracted");
+    for path in ["", "files", "files/text/1", "kinds/fifo", "meta/times/-1.999999999"] {
+        let meta = fs::symlink_metadata(extracted.join(path)).unwrap();
+        assert_eq!((meta.mtime(), meta.mtime_nsec()), (1_234_567_890, 0), "{path}");
+    }
+    // The build time alone changes no file's time.
+    let image = fixture.build("image of a time", ["-T", "1234567890"]);
+    fixture.assert_same_as_source(&fixture.extract(&image, "extracted too"));
+}
+
+#[test]
+fn the_machine_s_usr_survives() {
+    if !full() {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let image = fixture.path("usr");
+    ferofs().args(["build", "--compress", "lz4", "/usr"]).arg(&image).run().success();
+    ferofs().args(["check", "--deep"]).arg(&image).run().success();
+    let extracted = fixture.extract(&image, "extracted");
+    compare(Path::new("/usr"), &extracted, &same()).unwrap().assert_same();
+}
+
+/// A tmpfs, gone when the value goes.
+struct Tmpfs(std::path::PathBuf);
+
+impl Tmpfs {
+    fn new(dir: &Path) -> Self {
+        rustix::mount::mount("tmpfs", dir, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+        Self(dir.to_owned())
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}

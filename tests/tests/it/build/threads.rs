@@ -1,0 +1,74 @@
+//! The same tree gives the same image, to the bit, for any number of workers.
+
+use std::fs;
+
+use ferofs_tests::{Run, tree};
+
+use crate::common::fixture::{COMPRESSIONS, Fixture};
+use crate::common::mkfs::mkfs;
+
+const FIXED: [&str; 4] = ["-T", "1700000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71"];
+
+#[test]
+fn one_two_and_five_workers_agree() {
+    // Large enough for files to be cut into segments.
+    let fixture = Fixture::new(&tree::Options {
+        largest: 20_000_003,
+        wide: 2_000,
+        deep: 50,
+        ..tree::Options::default()
+    });
+    for compression in COMPRESSIONS {
+        let build = |workers: &str| {
+            let name = format!("{compression}-{workers}");
+            let image =
+                fixture.build(&name, ["--compress", compression, "--workers", workers].iter().chain(&FIXED));
+            fs::read(image).unwrap()
+        };
+        let one = build("1");
+        assert!(build("2") == one, "{compression}: two workers make another image than one");
+        assert!(build("5") == one, "{compression}: five workers make another image than one");
+    }
+}
+
+#[test]
+fn another_copy_of_the_tree_gives_the_same_image() {
+    let options = tree::Options { wide: 500, ..tree::Options::small() };
+    let build = |fixture: &Fixture| {
+        fs::read(fixture.build("image", ["--compress", "lz4"].iter().chain(&FIXED))).unwrap()
+    };
+    let image = build(&Fixture::new(&options));
+    assert!(build(&Fixture::new(&options)) == image);
+    assert!(
+        build(&Fixture::new(&tree::Options { seed: 2, ..options })) != image,
+        "the test must be able to fail"
+    );
+}
+
+#[test]
+fn neither_day_nor_directory_nor_order_shows() {
+    let fixture = Fixture::new(&tree::Options { largest: 5_000_003, wide: 500, ..tree::Options::small() });
+    // Where holes are is a part of the source, and copies may have others.
+    fs::remove_dir_all(fixture.source().join("sparse")).unwrap();
+    let other = Fixture::empty();
+    let mut names: Vec<_> =
+        fs::read_dir(fixture.source()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    // The copy has other inode numbers, in another order, and other times.
+    for path in names.iter().rev() {
+        Run::new("cp").args(["-a", "--"]).arg(path).arg(other.source()).run().success();
+    }
+    let touch = "find . -depth -exec touch -h -d 2001-01-01 {} +";
+    Run::new("sh").args(["-c", &format!("cd \"$0\" && {touch}")]).arg(other.source()).run().success();
+    let owner = "chown --reference=\"$0\" \"$1\" && chmod --reference=\"$0\" \"$1\"";
+    Run::new("sh").args(["-c", owner]).args([fixture.source(), other.source()]).run().success();
+    for options in ["", "-zlz4", "-zlz4hc,9", "--chunksize=4096", "--xattr-inode-digest -x 1"] {
+        let build = |fixture: &Fixture, workers: &str| {
+            let fixed = "-T 1700000000 -U c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71";
+            let image = fixture.path("image");
+            mkfs(fixture, &format!("{fixed} --workers={workers} {options}"), &image).success();
+            fs::read(image).unwrap()
+        };
+        assert!(build(&fixture, "1") == build(&other, "4"), "{options}");
+    }
+}

@@ -1,0 +1,9 @@
+//! The command line: options, exit codes, failures of the system, and the documents.
+//!
+//! - `docs`: files and tests that the documents name exist.
+//! - `failures`: the system gives no threads, no xattrs, no space.
+//! - `options`: options, exit codes, errors, and what a failed command leaves behind.
+
+mod docs;
+mod failures;
+mod options;

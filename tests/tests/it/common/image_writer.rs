@@ -1,0 +1,227 @@
+//! Mints small images by hand, with whatever is to be wrong in them: no builder would make these. Offsets are those of
+//! docs/FORMAT.md. All inodes are extended; each is followed by its inline data or its map, within a block.
+
+const BLOCK: usize = 4096;
+const SUPER: usize = 1024;
+/// Metadata starts with this block.
+const META: usize = 1;
+const INODE: usize = 64;
+
+pub(crate) const REGULAR: u16 = 0o100_644;
+pub(crate) const DIRECTORY: u16 = 0o040_755;
+pub(crate) const SYMLINK: u16 = 0o120_777;
+/// Data layouts.
+pub(crate) const FLAT_PLAIN: u16 = 0;
+pub(crate) const FULL: u16 = 1;
+pub(crate) const FLAT_INLINE: u16 = 2;
+pub(crate) const COMPACT: u16 = 3;
+pub(crate) const CHUNKED: u16 = 4;
+/// Incompatible features.
+pub(crate) const LZ4_0PADDING: u32 = 0x1;
+pub(crate) const BIG_PCLUSTER: u32 = 0x2;
+pub(crate) const CHUNKED_FILE: u32 = 0x4;
+pub(crate) const FRAGMENTS: u32 = 0x20;
+pub(crate) const BIT48: u32 = 0x80;
+pub(crate) const METABOX: u32 = 0x100;
+
+/// An image in the making.
+pub(crate) struct ImageWriter {
+    bytes: Vec<u8>,
+    inodes: u64,
+}
+
+/// What an inode says.
+pub(crate) struct InodeSpec<'a> {
+    pub(crate) mode: u16,
+    pub(crate) layout: u16,
+    pub(crate) size: u64,
+    pub(crate) union: u32,
+    pub(crate) links: u32,
+    /// What follows: inline data, a map.
+    pub(crate) after: &'a [u8],
+}
+
+impl InodeSpec<'_> {
+    /// The inode, and what follows it.
+    pub(crate) fn bytes(&self, nid: u64) -> Vec<u8> {
+        let mut inode = [0; INODE];
+        inode[..2].copy_from_slice(&(1 | self.layout << 1).to_le_bytes());
+        inode[4..6].copy_from_slice(&self.mode.to_le_bytes());
+        inode[8..16].copy_from_slice(&self.size.to_le_bytes());
+        inode[0x10..0x14].copy_from_slice(&self.union.to_le_bytes());
+        inode[0x14..0x18].copy_from_slice(&(nid as u32).to_le_bytes());
+        inode[0x2C..0x30].copy_from_slice(&self.links.to_le_bytes());
+        [&inode[..], self.after].concat()
+    }
+}
+
+impl ImageWriter {
+    pub(crate) fn new(incompat: u32) -> Self {
+        let mut mint = Self { bytes: vec![0; (META + 1) * BLOCK], inodes: 0 };
+        mint.put(SUPER, &0xE0F5_E1E2u32.to_le_bytes());
+        mint.put(SUPER + 0x0C, &[12]);
+        mint.put(SUPER + 0x28, &(META as u32).to_le_bytes());
+        mint.put(SUPER + 0x50, &incompat.to_le_bytes());
+        // Metadata does not start at slot 0, which no directory may name.
+        mint.bytes.truncate(META * BLOCK + 32);
+        mint
+    }
+
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Offers these algorithms, with their configurations.
+    pub(crate) fn configure(&mut self, available: u16, records: &[u8]) {
+        self.put(SUPER + 0x54, &available.to_le_bytes());
+        self.put(SUPER + 128, records);
+    }
+
+    pub(crate) fn set_packed(&mut self, nid: u64) {
+        self.put(SUPER + 0x60, &nid.to_le_bytes());
+    }
+
+    pub(crate) fn set_metabox(&mut self, nid: u64) {
+        self.put(SUPER + 0x0D, &[1]);
+        self.put(SUPER + 0x80, &nid.to_le_bytes());
+    }
+
+    /// A metabox of `size` bytes, which starts with what `encoded` decodes to, `len` bytes, and else is a hole. Without
+    /// `lz4` they are stored as they are.
+    pub(crate) fn metabox(&mut self, size: u64, encoded: &[u8], len: u64, lz4: bool) {
+        let block = self.data(encoded);
+        let record = |plen: u32, pstart: u64, lstart: u64| {
+            [&plen.to_le_bytes()[..], &pstart.to_le_bytes(), &lstart.to_le_bytes(), &[0; 12]].concat()
+        };
+        let plen = encoded.len() as u32 | if lz4 { 1 << 28 } else { 0 };
+        let mut records = record(plen, u64::from(block) * BLOCK as u64, 0);
+        if size > len {
+            records.extend(record(0, 0, len));
+        }
+        // EXTENTS, records of 32 bytes, which are aligned to as many.
+        let header = [(records.len() / 32) as u8, 0, 0, 0, 7, 0, 0, 0];
+        let map = [&header[..], &[0; 24], &records].concat();
+        let nid =
+            self.inode(&InodeSpec { mode: REGULAR, layout: FULL, size, union: 1, links: 1, after: &map });
+        self.set_metabox(nid);
+    }
+
+    /// Room for an inode and `after` bytes; gives its nid.
+    pub(crate) fn reserve(&mut self, after: usize) -> u64 {
+        let mut at = self.bytes.len().next_multiple_of(32);
+        let len = INODE + after;
+        assert!(len <= BLOCK || after == 0 || after > BLOCK, "fits a block, or is a long map");
+        if len <= BLOCK && at % BLOCK + len > BLOCK {
+            at = at.next_multiple_of(BLOCK);
+        }
+        self.bytes.resize(at + len, 0);
+        self.inodes += 1;
+        ((at - META * BLOCK) / 32) as u64
+    }
+
+    pub(crate) fn fill(&mut self, nid: u64, spec: &InodeSpec<'_>) {
+        self.put(META * BLOCK + nid as usize * 32, &spec.bytes(nid));
+    }
+
+    pub(crate) fn inode(&mut self, spec: &InodeSpec<'_>) -> u64 {
+        let nid = self.reserve(spec.after.len());
+        self.fill(nid, spec);
+        nid
+    }
+
+    /// A small file, inline.
+    pub(crate) fn file(&mut self, content: &[u8]) -> u64 {
+        let size = content.len() as u64;
+        self.inode(&InodeSpec {
+            mode: REGULAR,
+            layout: FLAT_INLINE,
+            size,
+            union: 0,
+            links: 1,
+            after: content,
+        })
+    }
+
+    /// A file with a full index, whose records follow the map's header and a slot that nobody uses.
+    pub(crate) fn full(&mut self, size: u64, header: [u8; 8], records: &[[u8; 8]]) -> u64 {
+        let map = [&header[..], &[0; 8], &records.concat()].concat();
+        let union = records.len() as u32;
+        self.inode(&InodeSpec { mode: REGULAR, layout: FULL, size, union, links: 1, after: &map })
+    }
+
+    /// A directory whose entries, with `.` and `..`, are written as they are given.
+    pub(crate) fn directory(&mut self, nid: u64, links: u32, entries: &[(&[u8], u64, u8)]) {
+        let after = dirents(entries);
+        let size = after.len() as u64;
+        self.fill(
+            nid,
+            &InodeSpec { mode: DIRECTORY, layout: FLAT_INLINE, size, union: 0, links, after: &after },
+        );
+    }
+
+    /// Data on blocks of its own; gives the first one's address. Metadata can follow.
+    pub(crate) fn data(&mut self, data: &[u8]) -> u32 {
+        let at = self.bytes.len().next_multiple_of(BLOCK);
+        self.bytes.resize(at, 0);
+        self.bytes.extend_from_slice(data);
+        self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK), 0);
+        (at / BLOCK) as u32
+    }
+
+    /// The image, with `root` as its root.
+    pub(crate) fn finish(mut self, root: u64) -> Vec<u8> {
+        let len = self.bytes.len().next_multiple_of(BLOCK);
+        self.bytes.resize(len, 0);
+        self.put(SUPER + 0x0E, &(root as u16).to_le_bytes());
+        self.put(SUPER + 0x10, &self.inodes.to_le_bytes());
+        self.put(SUPER + 0x24, &((len / BLOCK) as u32).to_le_bytes());
+        self.bytes
+    }
+
+    /// The image whose root has these entries.
+    pub(crate) fn finish_with(mut self, root: u64, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+        let subdirs = entries.iter().filter(|(.., kind)| *kind == 2).count() as u32;
+        let all = [&[(&b"."[..], root, 2), (b"..", root, 2)][..], entries].concat();
+        self.directory(root, 2 + subdirs, &all);
+        self.finish(root)
+    }
+}
+
+/// Blocks of a directory with these entries, in order, each with its number and as many as fit.
+pub(crate) fn dir_blocks(entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+    let mut blocks: Vec<u8> = Vec::new();
+    for some in entries.chunks(BLOCK / (12 + 16)) {
+        blocks.extend(dirents(some));
+        blocks.resize(blocks.len().next_multiple_of(BLOCK), 0);
+    }
+    blocks
+}
+
+/// Bytes of a directory's only block.
+pub(crate) fn dirents(entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    let mut nameoff = entries.len() * 12;
+    for (name, nid, kind) in entries {
+        block.extend_from_slice(&nid.to_le_bytes());
+        block.extend_from_slice(&(nameoff as u16).to_le_bytes());
+        block.extend_from_slice(&[*kind, 0]);
+        nameoff += name.len();
+    }
+    entries.iter().for_each(|(name, ..)| block.extend_from_slice(name));
+    block
+}
+
+/// A HEAD's record of a full index: type 0 is plain, 1 HEAD1.
+pub(crate) fn head(kind: u16, clusterofs: u16, block: u32) -> [u8; 8] {
+    let [a, b] = kind.to_le_bytes();
+    let [c, d] = clusterofs.to_le_bytes();
+    let [e, f, g, h] = block.to_le_bytes();
+    [a, b, c, d, e, f, g, h]
+}
+
+/// A NONHEAD's record of a full index.
+pub(crate) fn non_head(back: u16, forward: u16) -> [u8; 8] {
+    let [e, f] = back.to_le_bytes();
+    let [g, h] = forward.to_le_bytes();
+    [2, 0, 0, 0, e, f, g, h]
+}

@@ -1,0 +1,324 @@
+//! Small images that describe exabytes, by holes, by blocks that are referred to again and again, by tables that overlap.
+//! Each command ends by itself, with a result or with the name of the limit that it reached, in little time and memory.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Mount, Outcome, Run, need};
+
+use crate::common::fixture::Fixture;
+use crate::common::image_writer::{
+    BIT48, CHUNKED, CHUNKED_FILE, DIRECTORY, FLAT_PLAIN, FULL, ImageWriter, InodeSpec, LZ4_0PADDING, METABOX,
+    REGULAR, dir_blocks, head, non_head,
+};
+
+/// A case: its name, and the image.
+type Case = (&'static str, fn() -> Vec<u8>);
+
+const CASES: [Case; 8] = [
+    ("a chunk table in a hole of 2^60 bytes", chunks_in_a_hole),
+    ("extent records in a hole of 2^60 bytes", records_in_a_hole),
+    ("65,500 index records, each back to the one before, in an encoded metabox", long_way_back),
+    ("2,000 inodes at the end of a cluster of 11 MiB", far_inodes),
+    ("1,000 chunk tables that overlap", overlapping_tables),
+    ("82 million entries in one shared block", shared_block),
+    ("8,000 directories that share a block", shared_directories),
+    ("a file of 2^62 bytes, all of them in one chunk of a hole", hole),
+];
+
+/// Nids of the metabox.
+const IN_METABOX: u64 = 1 << 63;
+const BLOCK: u64 = 4096;
+/// As much processor time as a test binary without optimization may take; optimized ones take less than 10 seconds.
+const TIME: Duration = Duration::from_secs(45);
+const HANG: Duration = Duration::from_secs(240);
+const MEMORY: u64 = 128 << 20;
+
+const EMPTY: InodeSpec<'static> =
+    InodeSpec { mode: REGULAR, layout: FLAT_PLAIN, size: 0, union: u32::MAX, links: 1, after: &[] };
+
+fn with_metabox(size: u64, encoded: &[u8], len: u64, lz4: bool, slot: u64) -> Vec<u8> {
+    let mut mint = ImageWriter::new(LZ4_0PADDING | CHUNKED_FILE | BIT48 | METABOX);
+    let root = mint.reserve(100);
+    mint.metabox(size, encoded, len, lz4);
+    mint.finish_with(root, &[(b"file", IN_METABOX | slot, 1)])
+}
+
+/// The last inode of the metabox's first block: what follows it is in the hole.
+fn chunks_in_a_hole() -> Vec<u8> {
+    let file = InodeSpec { mode: REGULAR, layout: CHUNKED, size: 1 << 62, union: 0, links: 1, after: &[] };
+    let block = [vec![0; 126 * 32], file.bytes(126)].concat();
+    with_metabox(1 << 60, &block, BLOCK, false, 126)
+}
+
+fn records_in_a_hole() -> Vec<u8> {
+    // EXTENTS, records of 4 bytes, for a block each.
+    let after = [0, 0, 0, 0, 1, 0, 0, 0];
+    let file = InodeSpec { mode: REGULAR, layout: FULL, size: 1 << 62, union: 0, links: 1, after: &after };
+    let mut block = [vec![0; 122 * 32], file.bytes(122)].concat();
+    block.resize(BLOCK as usize, 0);
+    with_metabox(1 << 60, &block, BLOCK, false, 122)
+}
+
+/// An LZ4 block: `start`, then its last `period` bytes again for `repeated` bytes, then `end`.
+fn lz4(start: &[u8], period: u16, repeated: usize, end: &[u8]) -> Vec<u8> {
+    let extension = |len: usize| [vec![255; len / 255], vec![(len % 255) as u8]].concat();
+    let mut block = vec![0xFF];
+    block.extend(extension(start.len() - 15));
+    block.extend_from_slice(start);
+    block.extend_from_slice(&period.to_le_bytes());
+    block.extend(extension(repeated - 19));
+    block.push(0xF0);
+    block.extend(extension(end.len() - 15));
+    block.extend_from_slice(end);
+    block
+}
+
+fn long_way_back() -> Vec<u8> {
+    const RECORDS: usize = 65_500;
+    let after = [[0; 8], [0; 8], head(1, 0, 1), non_head(1, 1)].concat();
+    let size = RECORDS as u64 * BLOCK;
+    let file = InodeSpec { mode: REGULAR, layout: FULL, size, union: 0, links: 1, after: &after }.bytes(0);
+    let end = non_head(1, 1).repeat(2);
+    let repeated = (RECORDS - 4) * 8;
+    let len = (file.len() + repeated + end.len()) as u64;
+    with_metabox(len, &lz4(&file, 8, repeated, &end), len, true, 0)
+}
+
+fn far_inodes() -> Vec<u8> {
+    const ZEROES: usize = 11 << 20;
+    let inodes: Vec<u8> = (0..2000).flat_map(|nid| EMPTY.bytes(nid)).collect();
+    let len = (ZEROES + inodes.len()) as u64;
+    let mut mint = ImageWriter::new(LZ4_0PADDING | BIT48 | METABOX);
+    let root = mint.reserve(0);
+    mint.metabox(len, &lz4(&[0; 64], 1, ZEROES - 64, &inodes), len, true);
+    let names: Vec<_> = (0..2000).map(|number| format!("{number:06}").into_bytes()).collect();
+    let nid = |number: usize| IN_METABOX | (ZEROES / 32 + number * 2) as u64;
+    let entries: Vec<_> =
+        names.iter().enumerate().map(|(number, name)| (&name[..], nid(number), 1)).collect();
+    with_root_blocks(mint, root, &entries)
+}
+
+/// The image whose root has these entries, in blocks of its own.
+fn with_root_blocks(mut mint: ImageWriter, root: u64, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+    let all = [&[(&b"."[..], root, 2), (b"..", root, 2)][..], entries].concat();
+    let blocks = dir_blocks(&all);
+    let union = mint.data(&blocks);
+    let size = blocks.len() as u64;
+    mint.fill(root, &InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size, union, links: 2, after: &[] });
+    mint.finish(root)
+}
+
+fn overlapping_tables() -> Vec<u8> {
+    const CHUNKS: usize = 1 << 18;
+    let mut mint = ImageWriter::new(CHUNKED_FILE);
+    let root = mint.reserve(0);
+    let size = CHUNKS as u64 * BLOCK;
+    let file = InodeSpec { mode: REGULAR, layout: CHUNKED, size, union: 0, links: 1, after: &[] };
+    let nids: Vec<_> = (0..1000).map(|_| mint.inode(&file)).collect();
+    // The tables run on over what follows.
+    mint.data(&vec![0; CHUNKS * 4]);
+    let names: Vec<_> = (0..1000).map(|number| format!("{number:06}").into_bytes()).collect();
+    let entries: Vec<_> = names.iter().zip(&nids).map(|(name, nid)| (&name[..], *nid, 1)).collect();
+    with_root_blocks(mint, root, &entries)
+}
+
+/// A block with as many entries as can be, all of them names of `nid`.
+fn full_block(nid: u64) -> Vec<u8> {
+    // Of two bytes each, neither of which is a NUL, a newline or a slash.
+    let names: Vec<_> =
+        (0..291u16).map(|number| [(64 + number / 128) as u8, (128 + number % 128) as u8]).collect();
+    let entries: Vec<_> = names.iter().map(|name| (&name[..], nid, 1)).collect();
+    crate::common::image_writer::dirents(&entries)
+}
+
+fn shared_block() -> Vec<u8> {
+    const BLOCKS: usize = 1 << 18;
+    let mut mint = ImageWriter::new(CHUNKED_FILE);
+    let root = mint.reserve(100);
+    let file = mint.file(b"content");
+    let block = mint.data(&full_block(file));
+    let table: Vec<u8> = block.to_le_bytes().repeat(BLOCKS);
+    let size = BLOCKS as u64 * BLOCK;
+    let dir =
+        mint.inode(&InodeSpec { mode: DIRECTORY, layout: CHUNKED, size, union: 0, links: 2, after: &table });
+    mint.finish_with(root, &[(b"dir", dir, 2)])
+}
+
+fn shared_directories() -> Vec<u8> {
+    let mut mint = ImageWriter::new(0);
+    let root = mint.reserve(0);
+    let file = mint.file(b"content");
+    let union = mint.data(&full_block(file));
+    let dir = InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size: BLOCK, union, links: 2, after: &[] };
+    let nids: Vec<_> = (0..8000).map(|_| mint.inode(&dir)).collect();
+    let names: Vec<_> = (0..8000).map(|number| format!("{number:06}").into_bytes()).collect();
+    let entries: Vec<_> = names.iter().zip(&nids).map(|(name, nid)| (&name[..], *nid, 2)).collect();
+    with_root_blocks(mint, root, &entries)
+}
+
+fn hole() -> Vec<u8> {
+    let mut mint = ImageWriter::new(0);
+    let root = mint.reserve(100);
+    let file = mint.inode(&InodeSpec { size: 1 << 62, ..EMPTY });
+    mint.finish_with(root, &[(b"file", file, 1)])
+}
+
+/// What is wrong with how a command ended, if anything is.
+fn wrong(outcome: &Outcome, image: u64) -> Option<String> {
+    let why = match outcome {
+        Outcome { code: 128.., .. } => "was ended by a signal",
+        Outcome { cpu, .. } if *cpu > TIME => "took too long",
+        Outcome { peak, .. } if *peak > MEMORY + image => "took too much memory",
+        Outcome { code, .. } if *code != 0 && !outcome.explained() && outcome.stdout.is_empty() => {
+            "says nothing"
+        }
+        Outcome { stderr, .. } if stderr.contains("panicked") => "panicked",
+        _ => return None,
+    };
+    let said: String = outcome.stderr.chars().take(300).collect();
+    Some(format!("{why}: {:?}, {} MiB, code {}: {said}", outcome.cpu, outcome.peak >> 20, outcome.code))
+}
+
+fn run_all(fixture: &Fixture, name: &str, image: &Path, bytes: u64) -> Vec<String> {
+    let target = fixture.path("target");
+    let other = fixture.path("other");
+    let commands: [(&[&str], Option<&Path>); 10] = [
+        (&["check"], None),
+        (&["check", "--deep"], None),
+        (&["inspect"], None),
+        (&["ls", "-R"], None),
+        (&["ls", "-l"], None),
+        (&["cat"], Some(Path::new("file"))),
+        (&["diff"], Some(&other)),
+        (&["diff"], Some(image)),
+        (&["extract", "--tar", "/dev/null"], None),
+        (&["extract"], Some(&target)),
+    ];
+    let mut found = Vec::new();
+    for (args, more) in commands {
+        let mut run = Run::limited(ferofs_path(), Some(6 << 30), HANG).args(args).arg(image);
+        if let Some(more) = more {
+            run = run.arg(more);
+        }
+        let outcome = run.run();
+        eprintln!("{name}: {args:?}: {:?}, {} MiB, code {}", outcome.cpu, outcome.peak >> 20, outcome.code);
+        found.extend(wrong(&outcome, bytes).map(|why| format!("{name}: {args:?} {why}")));
+        let _ = fs::remove_dir_all(&target);
+    }
+    found
+}
+
+#[test]
+fn every_command_ends_by_itself() {
+    let fixture = Fixture::empty();
+    let image = fixture.path("image");
+    fs::write(fixture.path("other"), hole()).unwrap();
+    let mut found = Vec::new();
+    for (name, mint) in CASES {
+        fs::write(&image, mint()).unwrap();
+        found.extend(run_all(&fixture, name, &image, fs::metadata(&image).unwrap().len()));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The file is as large as the addresses say, but stores next to nothing.
+#[test]
+fn a_sparse_image_is_as_small_as_what_it_stores() {
+    const SIZE: u64 = 1 << 40;
+    let fixture = Fixture::empty();
+    let image = fixture.path("image");
+    fs::write(fixture.path("other"), hole()).unwrap();
+    let mut mint = ImageWriter::new(CHUNKED_FILE);
+    let root = mint.reserve(100);
+    let large = mint.inode(&InodeSpec { size: SIZE - (1 << 30), union: 20, ..EMPTY });
+    let file = InodeSpec { mode: REGULAR, layout: CHUNKED, size: SIZE << 8, union: 0, links: 1, after: &[] };
+    let table = mint.inode(&file);
+    let mut bytes = mint.finish_with(root, &[(b"file", large, 1), (b"table", table, 1)]);
+    bytes[1024 + 0x24..][..4].copy_from_slice(&((SIZE / BLOCK) as u32).to_le_bytes());
+    fs::write(&image, &bytes).unwrap();
+    File::options().write(true).open(&image).unwrap().set_len(SIZE).unwrap();
+    let found = run_all(&fixture, "1 TiB", &image, bytes.len() as u64);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn a_limit_is_named_and_can_be_raised() {
+    let fixture = Fixture::empty();
+    let image = fixture.path("image");
+    fs::write(&image, shared_directories()).unwrap();
+    let list = |limit: &str| {
+        Run::limited(ferofs_path(), None, HANG).args(["ls", "-R", "--work-limit", limit]).arg(&image).run()
+    };
+    let outcome = list("1").failure(1);
+    assert!(outcome.stderr.contains("--work-limit"), "{}", outcome.stderr);
+    for limit in ["8", "0"] {
+        let names = list(limit).success().stdout.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(names, 8000 * 292);
+    }
+}
+
+#[test]
+fn a_signal_ends_an_endless_extraction() {
+    let fixture = Fixture::empty();
+    let image = fixture.path("image");
+    for (name, mint) in [CASES[0], CASES[1]] {
+        fs::write(&image, mint()).unwrap();
+        for args in [&["extract"][..], &["extract", "--tar", "/dev/null"]] {
+            let mut command = std::process::Command::new(ferofs_path());
+            command.args(args).args(["--work-limit", "0"]).arg(&image).stderr(Stdio::piped());
+            if args.len() == 1 {
+                command.arg(fixture.path("target"));
+            }
+            let child = command.spawn().unwrap();
+            std::thread::sleep(Duration::from_secs(1));
+            let start = Instant::now();
+            let id = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+            rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert!(start.elapsed() < TIME, "{name}: {args:?}");
+            assert_eq!(output.status.code(), Some(1), "{name}: {args:?}: {output:?}");
+            assert!(output.stderr.ends_with(b": interrupted\n"), "{name}: {args:?}: {output:?}");
+            let _ = fs::remove_dir_all(fixture.path("target"));
+        }
+    }
+}
+
+#[test]
+fn the_daemon_answers_others_meanwhile() {
+    if !need::fuse("FUSE mounts of hostile images") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let (image, dir) = (fixture.path("image"), fixture.directory("mount"));
+    for (name, mint) in [CASES[0], CASES[1], CASES[2], CASES[3], CASES[7]] {
+        fs::write(&image, mint()).unwrap();
+        let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
+        let path = fs::read_dir(&dir).unwrap().next().unwrap().unwrap().path();
+        std::thread::scope(|scope| {
+            // More requests than the daemon has threads, all of them of the costly kind.
+            for number in 0..8u64 {
+                let path = &path;
+                scope.spawn(move || {
+                    let file = File::open(path).unwrap();
+                    let from = rustix::fs::SeekFrom::Hole(number);
+                    let _ = rustix::fs::seek(&file, from);
+                    let _ = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(number));
+                    let _ = file.read_at(&mut [0; 4096], (1 << 61) + (number << 20));
+                    let _ = file.read_at(&mut [0; 4096], number << 20);
+                });
+            }
+            let start = Instant::now();
+            for entry in fs::read_dir(&dir).unwrap() {
+                entry.unwrap().metadata().unwrap();
+            }
+            assert!(start.elapsed() < TIME, "{name}: listing took {:?}", start.elapsed());
+        });
+        let (code, said) = mount.unmount().unwrap();
+        assert_eq!(code, Some(0), "{name}: {said}");
+    }
+}

@@ -1,0 +1,539 @@
+//! The FUSE daemon's life: who may start it, what it tells, what it endures.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use ferofs_tests::mount::is_mounted;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Mount, Run, acl, ferofs, need, tree, xattr};
+use rustix::fs::SeekFrom;
+
+use crate::common::fixture::Fixture;
+
+/// Somebody without any rights.
+const NOBODY: u32 = 65534;
+
+/// A command run as nobody.
+fn as_nobody() -> Run {
+    let ids = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    Run::new("setpriv").args(ids)
+}
+
+fn mounted(fixture: &Fixture, image: &Path) -> Mount {
+    Mount::fuse(ferofs_path(), image, &fixture.directory("mount")).unwrap()
+}
+
+fn small_image(fixture: &Fixture) -> PathBuf {
+    fixture.build("image", ["--compress", "lz4"])
+}
+
+/// Waits for what a process that nobody waits for will do.
+fn eventually(mut done: impl FnMut() -> bool) -> bool {
+    (0..1000).any(|_| {
+        done() || {
+            thread::sleep(Duration::from_millis(10));
+            false
+        }
+    })
+}
+
+/// The regular files in `dir` that cannot be read.
+fn unreadable(dir: &Path, found: &mut BTreeSet<u64>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            unreadable(&entry.path(), found);
+        } else if kind.is_file()
+            && let Err(error) = fs::read(entry.path())
+        {
+            assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{entry:?}");
+            found.insert(entry.metadata().unwrap().ino());
+        }
+    }
+}
+
+/// Writes what is no LZ4 over a part of the image, where content is.
+fn damage(image: &Path) {
+    let file = File::options().write(true).open(image).unwrap();
+    file.write_all_at(&vec![0xff; 96 << 10], 32 << 10).unwrap();
+}
+
+#[test]
+fn damage_is_told_once_for_each_file() {
+    if !need::fuse("damage under a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let mount = mounted(&fixture, &image);
+    damage(&image);
+    let mut found = BTreeSet::new();
+    for _ in 0..3 {
+        unreadable(mount.path(), &mut found);
+    }
+    assert!(!found.is_empty());
+    let (code, said) = mount.unmount().unwrap();
+    assert_eq!(code, Some(0));
+    let complaint = |line: &str| {
+        line.split_once(": inode ").and_then(|(_, rest)| Some(rest.split_once(':')?.0.parse().unwrap()))
+    };
+    let told: Vec<u64> = said.lines().filter_map(complaint).collect();
+    let once: BTreeSet<u64> = told.iter().copied().collect();
+    assert_eq!(told.len(), once.len(), "{said}");
+    assert!(once.is_subset(&found) && once.len() == found.len().min(32), "{found:?}\n{said}");
+}
+
+#[test]
+fn an_image_cut_short_gives_errors_and_no_crash() {
+    if !need::fuse("truncation under a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let mount = mounted(&fixture, &image);
+    let whole = fs::read(&image).unwrap();
+    File::options().write(true).open(&image).unwrap().set_len(4096).unwrap();
+    let error = fs::read(mount.path().join("files/text/4097")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    // What was broken works again once the image is back.
+    fs::write(&image, whole).unwrap();
+    fixture.assert_same_as_source(mount.path());
+    assert_eq!(mount.unmount().unwrap().0, Some(0));
+}
+
+#[test]
+fn an_image_replaced_by_another_is_still_the_old_one() {
+    if !need::fuse("replacement under a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let mount = mounted(&fixture, &image);
+    fs::write(fixture.path("new"), "not an image").unwrap();
+    fs::rename(fixture.path("new"), &image).unwrap();
+    fixture.assert_same_as_source(mount.path());
+}
+
+#[test]
+fn small_reads_all_over_and_strides_take_few_requests() {
+    if !need::fuse("small FUSE reads") {
+        return;
+    }
+    const SIZE: usize = 6_000_000;
+    let fixture = Fixture::new(&tree::Options { largest: SIZE, ..tree::Options::small() });
+    let image = small_image(&fixture);
+    let expected = fs::read(fixture.source().join("files/large/Mixed")).unwrap();
+    let count = |dir: &Path, name: &str| -> u64 {
+        let stats = ferofs().arg("stats").arg(dir).run().success();
+        let text = String::from_utf8(stats.stdout).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
+    };
+    let pages = expected.len() as u64 / 4096;
+    // Every page once, in an order that looks like none; then the first of each 16.
+    let mut all: Vec<u64> = (0..pages).collect();
+    let mut rng = Rng::new(5);
+    for last in (1..all.len()).rev() {
+        all.swap(last, rng.below(last as u64 + 1) as usize);
+    }
+    let strides: Vec<u64> = (0..pages).step_by(16).collect();
+    for (name, order, advice) in
+        [("all", all, rustix::fs::Advice::Random), ("strides", strides, rustix::fs::Advice::Sequential)]
+    {
+        let mount = Mount::fuse(ferofs_path(), &image, &fixture.directory(name)).unwrap();
+        let file = File::open(mount.path().join("files/large/Mixed")).unwrap();
+        rustix::fs::fadvise(&file, 0, None, advice).unwrap();
+        let mut page = [0; 4096];
+        for number in &order {
+            file.read_exact_at(&mut page, number * 4096).unwrap();
+            assert!(page == expected[*number as usize * 4096..][..4096], "{name}: page {number}");
+        }
+        let (asked, bytes) = (count(mount.path(), "fuse reads"), count(mount.path(), "fuse read bytes"));
+        // What a stride will want is given ahead, and nothing else.
+        let most = if name == "all" { order.len() as u64 * 3 / 4 } else { order.len() as u64 / 3 };
+        let stored = count(mount.path(), "fuse stored bytes");
+        assert!(name == "all" || stored <= order.len() as u64 * 4096, "{name}: {stored} stored");
+        assert!(asked <= most, "{name}: {asked} requests for {} pages", order.len());
+        assert!(bytes <= (order.len() as u64 + 8) * 4096, "{name}: {bytes} for {} pages", order.len());
+    }
+}
+
+#[test]
+fn it_tells_its_counters() {
+    if !need::fuse("counters of a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let mount = mounted(&fixture, &image);
+    fs::read(mount.path().join("files/text/4097")).unwrap();
+    let json = ferofs().arg("stats").arg(mount.path()).arg("--json").run().success();
+    let json = String::from_utf8(json.stdout).unwrap();
+    assert!(json.contains("\"fuse_reads\":") && json.contains("\"decoded_bytes\":"), "{json}");
+    // No copy takes them along.
+    let listed = xattr::all(rustix::fs::CWD, mount.path().as_os_str().as_encoded_bytes()).unwrap();
+    assert!(listed.keys().all(|name| !name.starts_with(b"user.ferofs")), "{listed:?}");
+    ferofs().arg("stats").arg(fixture.source()).run().failure(1);
+}
+
+#[test]
+fn pid_and_log_files_come_and_the_pid_file_goes() {
+    if !need::fuse("files of the FUSE daemon") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let (pid, log) = (fixture.path("pid"), fixture.path("log"));
+    let dir = fixture.directory("mount");
+    ferofs()
+        .args(["mount", "--fuse", "--pid-file"])
+        .arg(&pid)
+        .arg("--log-file")
+        .arg(&log)
+        .args([&image, &dir])
+        .run()
+        .success();
+    let mount = Mount::adopt(&dir);
+    let number = fs::read_to_string(&pid).unwrap();
+    let command = fs::read_to_string(Path::new("/proc").join(number.trim()).join("comm")).unwrap();
+    assert_eq!(command.trim(), "ferofs");
+    damage(&image);
+    unreadable(mount.path(), &mut BTreeSet::new());
+    assert!(fs::read_to_string(&log).unwrap().starts_with("ferofs: "));
+    mount.unmount().unwrap();
+    assert!(eventually(|| !pid.exists()));
+}
+
+#[test]
+fn holes_are_found() {
+    if !need::fuse("holes in a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let file = File::create(fixture.source().join("sparse")).unwrap();
+    file.write_all_at(&[1; 8192], 1 << 20).unwrap();
+    file.set_len(4 << 20).unwrap();
+    let image = fixture.build("image", ["--compress", "none"]);
+    let mount = mounted(&fixture, &image);
+    let shown = File::open(mount.path().join("sparse")).unwrap();
+    assert_eq!(rustix::fs::seek(&shown, SeekFrom::Data(0)).unwrap(), 1 << 20);
+    assert_eq!(rustix::fs::seek(&shown, SeekFrom::Hole(1 << 20)).unwrap(), (1 << 20) + 8192);
+    assert_eq!(rustix::fs::seek(&shown, SeekFrom::Hole(5)).unwrap(), 5);
+    assert!(rustix::fs::seek(&shown, SeekFrom::Data(2 << 20)).is_err());
+}
+
+#[test]
+fn in_a_fresh_user_namespace() {
+    if !need::fuse("FUSE in a user namespace") || need::tool("unshare", "FUSE in a user namespace").is_none()
+    {
+        return;
+    }
+    let unshare = || Run::new("unshare").args(["--user", "--map-root-user", "--mount"]);
+    if unshare().arg("true").run().code != 0 {
+        need::lacks("FUSE in a user namespace", "the right to make user namespaces");
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let dir = fixture.directory("mount");
+    // By default: the kernel refuses there, so it is FUSE.
+    let script = "\"$0\" mount \"$1\" \"$2\" && cmp \"$2/files/text/4097\" \"$3/files/text/4097\" && \"$0\" umount \"$2\"";
+    unshare()
+        .args(["sh", "-c", script])
+        .arg(ferofs_path())
+        .args([&image, &dir, &fixture.source()])
+        .run()
+        .success();
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn by_an_ordinary_user() {
+    if !need::root("becoming an ordinary user")
+        || need::tool("fusermount3", "FUSE for ordinary users").is_none()
+    {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let dir = fixture.directory("mount");
+    chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
+    let room = image.parent().unwrap();
+    fs::set_permissions(room, PermissionsExt::from_mode(0o755)).unwrap();
+    if as_nobody().args(["test", "-x"]).arg(ferofs_path()).run().code != 0 {
+        need::lacks("FUSE for ordinary users", "a checkout that others may read");
+        return;
+    }
+    // Some machines let only root open /dev/fuse; here, it is for all, as udev has it.
+    let script = "set -e; mknod -m 666 \"$4/fuse\" c 10 229; mount --bind \"$4/fuse\" /dev/fuse
+        user='setpriv --reuid=65534 --regid=65534 --clear-groups --'
+        $user \"$0\" mount \"$1\" \"$2\"
+        $user cat \"$2/files/text/4097\" | cmp - \"$3/files/text/4097\"
+        $user \"$0\" umount \"$2\"";
+    let unshare = Run::new("unshare").args(["--mount", "sh", "-c", script]).arg(ferofs_path());
+    unshare.args([&image, &dir, &fixture.source()]).arg(room).run().success();
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn access_control_lists_are_enforced() {
+    if !need::root("becoming an ordinary user") || !need::fuse("ACLs through FUSE") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let mode = fs::Permissions::from_mode(0o644);
+    for name in ["open", "closed"] {
+        fs::write(fixture.source().join(name), name).unwrap();
+        fs::set_permissions(fixture.source().join(name), mode.clone()).unwrap();
+    }
+    fs::set_permissions(fixture.source(), PermissionsExt::from_mode(0o755)).unwrap();
+    use acl::Entry::{Mask, Other, Owner, OwningGroup, User};
+    let list = acl::encode(&[Owner(6), User(NOBODY, 0), OwningGroup(4), Mask(4), Other(4)]);
+    let source = File::open(fixture.source()).unwrap();
+    xattr::set(&source, b"closed", acl::ACCESS, &list).unwrap();
+    let image = small_image(&fixture);
+    let mount = mounted(&fixture, &image);
+    fs::set_permissions(image.parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
+    let read = |name| as_nobody().arg("cat").arg(mount.path().join(name)).run();
+    if read("open").code != 0 {
+        need::lacks("ACLs through FUSE", "a checkout that others may read");
+        return;
+    }
+    assert!(read("closed").stderr.contains("Permission denied"));
+    assert_eq!(fs::read(mount.path().join("closed")).unwrap(), b"closed");
+}
+
+#[test]
+fn mount_8_and_fstab_find_their_forms() {
+    if !need::root("mount(8)") || !need::fuse("mount(8) and FUSE") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let links = fixture.directory("links");
+    ferofs().arg("links").arg(&links).run().success();
+    let kind = |dir: &Path| {
+        let output = Run::new("findmnt").args(["-n", "-o", "FSTYPE"]).arg(dir).run();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    // As mount(8) calls /sbin/mount.erofs for a line of fstab with type erofs.ferofs.
+    let dir = fixture.directory("helper");
+    let helper = Run::new(links.join("mount.erofs")).args([&image, &dir]);
+    helper.args(["-n", "-o", "rw,noatime,nofail,x-systemd.automount", "-t", "erofs.ferofs"]).run().success();
+    let mount = Mount::adopt(&dir);
+    assert!(kind(&dir).starts_with("fuse"), "{}", kind(&dir));
+    fixture.assert_same_as_source(mount.path());
+    // As mount.fuse(8) calls the program that the source names.
+    if let Some(program) = need::tool("mount.fuse3", "mount.fuse") {
+        let dir = fixture.directory("named");
+        let source = format!("{}#{}", links.join("erofsfuse").display(), image.display());
+        Run::new(program).arg(source).arg(&dir).args(["-o", "ro,nodev,allow_other"]).run().success();
+        let mount = Mount::adopt(&dir);
+        assert!(kind(&dir).starts_with("fuse"), "{}", kind(&dir));
+        fixture.assert_same_as_source(mount.path());
+    }
+}
+
+/// A real project with a Makefile: LZ4, as the crate lz4-sys brings it.
+fn project() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
+    let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or(home)?;
+    let registries = fs::read_dir(cargo.join("registry/src")).ok()?.flatten();
+    let crates = registries.filter_map(|registry| fs::read_dir(registry.path()).ok()).flatten().flatten();
+    crates
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("lz4-sys-"))
+        .map(|entry| entry.path().join("liblz4"))
+        .find(|dir| dir.join("lib/Makefile").exists())
+}
+
+#[test]
+fn a_project_builds_the_same_on_an_overlay_of_a_mount() {
+    let what = "building on an overlay of a FUSE mount";
+    if !need::root(what)
+        || !need::fuse(what)
+        || need::tool("make", what).is_none()
+        || need::tool("cc", what).is_none()
+    {
+        return;
+    }
+    let Some(project) = project() else {
+        need::lacks(what, "the sources of lz4-sys");
+        return;
+    };
+    let fixture = Fixture::empty();
+    let plain = fixture.path("source/project");
+    Run::new("cp").arg("-a").args([&project, &plain]).run().success();
+    let image = small_image(&fixture);
+    let lower = mounted(&fixture, &image);
+    let [upper, work, merged] = ["upper", "work", "merged"].map(|name| fixture.directory(name));
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.path().display(),
+        upper.display(),
+        work.display()
+    );
+    Run::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged).run().success();
+    let overlay = Mount::adopt(&merged);
+    let dirs = [plain, overlay.path().join("project")];
+    let built = dirs.map(|dir| {
+        Run::new("make").arg("-C").arg(dir.join("lib")).args(["-j2", "liblz4.a"]).run().success();
+        fs::read(dir.join("lib/liblz4.a")).unwrap()
+    });
+    assert!(built[0].len() > 50_000 && built[0] == built[1]);
+}
+
+#[test]
+fn readers_that_are_killed_leave_nothing_behind() {
+    if !need::fuse("killed FUSE readers") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
+    let image = small_image(&fixture);
+    let mount = mounted(&fixture, &image);
+    for round in 0..20 {
+        let reader = Run::limited("sh", None, Duration::from_secs(60));
+        let script = "tar -C \"$0\" -cf - . >/dev/null & sleep 0.0$1; kill -9 $!; wait";
+        reader.args(["-c", script]).arg(mount.path()).arg((round % 10).to_string()).run();
+    }
+    fixture.assert_same_as_source(mount.path());
+    assert_eq!(mount.unmount().unwrap(), (Some(0), String::new()));
+}
+
+#[test]
+fn a_daemon_is_confined_in_all_its_threads() {
+    if !need::fuse("the FUSE daemon's sandbox") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let mount = mounted(&fixture, &image);
+    fs::read(mount.path().join("files/text/4097")).unwrap();
+    let daemon = PathBuf::from(format!("/proc/{}/task", mount.daemon_id().unwrap()));
+    let threads: Vec<_> = fs::read_dir(daemon).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(threads.len() > 2);
+    for thread in threads {
+        let status = fs::read_to_string(thread.join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_start_matches(':').split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(field("NoNewPrivs"), ["1"], "{status}");
+        assert_eq!(field("Seccomp"), ["2"], "{status}");
+        for set in ["CapEff", "CapPrm", "CapInh"] {
+            assert_eq!(field(set), ["0000000000000000"], "{status}");
+        }
+        if need::is_root() {
+            assert_eq!([field("Uid"), field("Gid")], [["65533"; 4], ["65533"; 4]], "{status}");
+            assert_eq!(field("Groups"), [""; 0], "{status}");
+        }
+    }
+}
+
+#[test]
+fn nothing_of_an_image_is_read_before_the_sandbox() {
+    let what = "the beginning of the FUSE daemon's sandbox";
+    let Some(strace) = need::tool("strace", what) else { return };
+    if !need::fuse(what) {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let patch = fixture.path("patch");
+    fs::write(fixture.source().join("new"), "new").unwrap();
+    ferofs()
+        .args(["patch", "create"])
+        .args([&image, &fixture.source()])
+        .arg("-o")
+        .arg(&patch)
+        .run()
+        .success();
+    let dir = fixture.directory("mount");
+    let profile = fixture.path("profile");
+    let recorded =
+        Mount::fuse_with(ferofs_path(), &["--record-profile".as_ref(), profile.as_os_str()], &image, &dir);
+    let recorded = recorded.unwrap();
+    fs::read(recorded.path().join("files/text/4097")).unwrap();
+    assert_eq!(recorded.unmount().unwrap().0, Some(0));
+
+    let log = fixture.path("log");
+    let mut traced = std::process::Command::new(strace)
+        .args(["-f", "-y", "-qq", "-o"])
+        .arg(&log)
+        .args([
+            "-e",
+            "trace=read,pread64,preadv,preadv2,mmap,seccomp,landlock_restrict_self,setresuid,capset",
+        ])
+        .arg(ferofs_path())
+        .args(["mount", "--fuse", "--patch"])
+        .arg(&patch)
+        .arg("--pin")
+        .arg(&profile)
+        .args([&image, &dir])
+        .spawn()
+        .unwrap();
+    // Once the patch's file is there, the image is served.
+    assert!(eventually(|| dir.join("new").exists()));
+    let mount = Mount::adopt(&dir);
+    assert_eq!(fs::read(mount.path().join("new")).unwrap(), b"new");
+    mount.unmount().unwrap();
+    traced.wait().unwrap();
+    let log = fs::read_to_string(log).unwrap();
+    let calls: Vec<&str> = log.lines().collect();
+    let reads = |path: &Path| {
+        let path = format!("<{}>", path.display());
+        calls
+            .iter()
+            .position(|call| call.contains("read") && call.contains(&path))
+            .unwrap_or_else(|| panic!("{path}: {log}"))
+    };
+    let last = |name: &str| calls.iter().rposition(|call| call.contains(name));
+    let first_read = [&image, &patch, &profile].map(|path| reads(path)).into_iter().min().unwrap();
+    for name in ["seccomp(", "landlock_restrict_self(", "setresuid(", "capset("] {
+        // Others than root stay who they are; some kernels have no Landlock.
+        let needed = name == "seccomp(" || name == "capset(" || name == "setresuid(" && need::is_root();
+        assert!(last(name).map_or(!needed, |at| at < first_read), "{name}, {first_read}: {log}");
+    }
+}
+
+/// The keeper is there before the mount, whenever the daemon dies.
+#[test]
+fn a_daemon_without_memory_leaves_no_mount() {
+    if !need::fuse("a daemon that runs out of memory") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let (image, dir) = (small_image(&fixture), fixture.directory("mount"));
+    let mut failed = 0;
+    for mib in [14, 18, 22, 26, 30, 40] {
+        let run = Run::limited(ferofs_path(), Some(mib << 20), Duration::from_secs(60));
+        let outcome = run.args(["mount", "--fuse"]).args([&image, &dir]).run();
+        failed += u32::from(outcome.code != 0);
+        // It may have died since.
+        let _ = ferofs().arg("umount").arg(&dir).run();
+        assert!(eventually(|| !is_mounted(&dir)), "{mib} MiB: {}", outcome.stderr);
+    }
+    assert!(failed > 0);
+}
+
+#[test]
+fn errors_of_opening_come_before_the_mount() {
+    if !need::fuse("bad images and FUSE") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = small_image(&fixture);
+    let dir = fixture.directory("mount");
+    let file = File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&[0; 64], 1024).unwrap();
+    for way in [&["--fuse"][..], &["--fuse", "-f"], &[]] {
+        ferofs().arg("mount").args(way).args([&image, &dir]).run().failure(1);
+        assert!(!is_mounted(&dir));
+    }
+    assert_eq!(fs::read_dir(&dir).unwrap().map(io::Result::unwrap).count(), 0);
+}

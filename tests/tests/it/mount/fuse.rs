@@ -1,0 +1,166 @@
+//! The FUSE daemon shows the source, and comes and goes as it should.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::thread;
+
+use ferofs_tests::mount::is_mounted;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Mount, compare, ferofs, need, tree};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
+
+fn mounted(fixture: &Fixture, image: &Path) -> Mount {
+    Mount::fuse(ferofs_path(), image, &fixture.directory("mount")).unwrap()
+}
+
+#[test]
+fn every_oddity_is_shown() {
+    if !need::fuse("FUSE mounts") {
+        return;
+    }
+    let fixture = Fixture::new(&usual_tree());
+    for compression in COMPRESSIONS {
+        let image = fixture.build(compression, ["--compress", compression]);
+        let dir = fixture.directory(&format!("{compression}-mount"));
+        let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
+        fixture.assert_same_as_source(mount.path());
+        assert_eq!(mount.unmount().unwrap(), (Some(0), String::new()));
+    }
+}
+
+#[test]
+fn small_blocks_are_shown() {
+    if !need::fuse("FUSE mounts of small blocks") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
+    let image = fixture.build("image", ["--compress", "lz4", "-b", "512"]);
+    fixture.assert_same_as_source(mounted(&fixture, &image).path());
+}
+
+#[test]
+fn many_readers_at_once_read_the_right_bytes() {
+    if !need::fuse("parallel FUSE reads") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options { largest: 6_000_000, ..tree::Options::small() });
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let mount = mounted(&fixture, &image);
+    let path = "files/large/Mixed";
+    let expected = fs::read(fixture.source().join(path)).unwrap();
+    thread::scope(|scope| {
+        for reader in 0..8 {
+            let (expected, file) = (&expected, mount.path().join(path));
+            scope.spawn(move || {
+                let file = fs::File::open(file).unwrap();
+                let mut rng = Rng::new(reader);
+                let mut buffer = vec![0; 200_000];
+                for _ in 0..200 {
+                    let start = rng.below(expected.len() as u64);
+                    let want = 1 + rng.below(buffer.len() as u64) as usize;
+                    let want = want.min(expected.len() - start as usize);
+                    file.read_exact_at(&mut buffer[..want], start).unwrap();
+                    assert!(
+                        buffer[..want] == expected[start as usize..][..want],
+                        "{want} bytes from {start}"
+                    );
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn without_f_it_returns_when_the_mount_is_there() {
+    if !need::fuse("background FUSE mounts") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let dir = fixture.directory("mount");
+    ferofs().args(["mount", "--fuse"]).args([&image, &dir]).run().success();
+    let mount = Mount::adopt(&dir);
+    fixture.assert_same_as_source(mount.path());
+    mount.unmount().unwrap();
+    assert!(!is_mounted(&dir));
+}
+
+#[test]
+fn it_unmounts_when_asked_to_end() {
+    if !need::fuse("signals to the FUSE daemon") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT)] {
+        let dir = fixture.directory(name);
+        let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
+        let daemon = Pid::from_raw(mount.daemon_id().unwrap() as i32).unwrap();
+        kill_process(daemon, signal).unwrap();
+        let (code, said) = mount.wait().unwrap();
+        assert_eq!((code, said.as_str()), (Some(0), ""), "{name}");
+        assert!(!is_mounted(&dir), "{name}");
+    }
+}
+
+#[test]
+fn it_is_read_only() {
+    if !need::fuse("writing to a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let mount = mounted(&fixture, &image);
+    let refused = |done: io::Result<()>| assert_eq!(done.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    refused(fs::write(mount.path().join("new"), ""));
+    refused(fs::write(mount.path().join("files/text/1"), "x"));
+    refused(fs::remove_file(mount.path().join("files/text/1")));
+    refused(fs::create_dir(mount.path().join("directory")));
+    refused(fs::rename(mount.path().join("files"), mount.path().join("renamed")));
+}
+
+#[test]
+fn statfs_tells_the_image_s_size() {
+    if !need::fuse("statfs of a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let mount = mounted(&fixture, &image);
+    let stat = rustix::fs::statvfs(mount.path()).unwrap();
+    assert_eq!(stat.f_frsize, 4096);
+    assert_eq!(stat.f_blocks * stat.f_frsize, fs::metadata(&image).unwrap().size());
+    assert_eq!(stat.f_bavail, 0);
+    assert_eq!(stat.f_namemax, 255);
+}
+
+#[test]
+fn a_missing_name_is_not_there_and_the_rest_stays() {
+    if !need::fuse("lookups in a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let mount = mounted(&fixture, &image);
+    for name in ["no such name", "files/text/4097x", "files/text/", &"n".repeat(255)] {
+        let there = fs::symlink_metadata(mount.path().join(name));
+        assert_eq!(there.is_ok(), name == "files/text/", "{name}");
+    }
+    assert_eq!(fs::read_dir(mount.path().join("files/text/1")).unwrap_err().kind(), ErrorKind::NotADirectory);
+}
+
+#[test]
+fn the_machine_s_usr_is_shown() {
+    if !full() || !need::fuse("/usr through FUSE") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let image = fixture.path("usr");
+    ferofs().args(["build", "--compress", "lz4", "/usr"]).arg(&image).run().success();
+    compare(Path::new("/usr"), mounted(&fixture, &image).path(), &same()).unwrap().assert_same();
+}

@@ -1,0 +1,143 @@
+//! Linux is the assert_handled: it mounts each image and shows the source.
+
+use std::path::Path;
+
+use ferofs_tests::{Mount, compare, ferofs, need, tree};
+
+use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
+
+#[test]
+fn every_oddity_is_shown() {
+    if !need::kernel_erofs("kernel mounts") {
+        return;
+    }
+    let fixture = Fixture::new(&usual_tree());
+    for compression in COMPRESSIONS {
+        let image = fixture.build(compression, ["--compress", compression]);
+        let mount = Mount::kernel(&image, &fixture.directory(&format!("{compression}-mount"))).unwrap();
+        fixture.assert_same_as_source(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn every_block_size_is_mounted() {
+    if !need::kernel_erofs("kernel mounts of small blocks") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
+    for compression in COMPRESSIONS {
+        for size in ["512", "1024", "2048", "4096"] {
+            let name = format!("{compression}-{size}");
+            let image = fixture.build(&name, ["--compress", compression, "-b", size]);
+            let mount = Mount::kernel(&image, &fixture.directory(&format!("{name}-mount"))).unwrap();
+            fixture.assert_same_as_source(mount.path());
+            mount.unmount().unwrap();
+        }
+    }
+}
+
+/// Words of 1,024 in an order of its own for each `seed`.
+fn words(seed: u32, len: usize) -> Vec<u8> {
+    let (mut state, mut bytes) = (seed.wrapping_mul(2_654_435_761), Vec::new());
+    while bytes.len() < len {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        bytes.extend(format!("{:07x} ", (state >> 22).wrapping_mul(2_654_435_761)).bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// An index that says which extents are shared is longer than one that does not, and inline ends follow it.
+#[test]
+fn files_that_share_extents_have_inline_ends_within_a_block() {
+    if !need::kernel_erofs("kernel mounts") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    for number in 0..40 {
+        let end = words(number + 9, 2000 + 50 * number as usize);
+        let content = [words(1, 1_600_000), end].concat();
+        std::fs::write(fixture.source().join(format!("alike{number}")), content).unwrap();
+    }
+    for index in ["dedupe,ztailpacking", "dedupe,ztailpacking,legacy-compress"] {
+        let image = fixture.build(index, ["-z", "lz4", "-E", index]);
+        let mount = Mount::kernel(&image, &fixture.directory(&format!("{index}-mount"))).unwrap();
+        fixture.assert_same_as_source(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
+/// Linux inflates page by page, and refuses a stream whose end alone is in the last page. Of 4,000 clusters at random places,
+/// two or three would be of that kind.
+#[test]
+fn deflate_streams_placed_to_the_byte_are_read() {
+    if !need::kernel_erofs("kernel mounts with DEFLATE") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    for number in 0..4000u32 {
+        let content = words(number, 4200 + (number as usize * 37) % 5000);
+        std::fs::write(fixture.source().join(format!("text{number}")), content).unwrap();
+    }
+    for extra in ["48bit", "48bit,dedupe", "48bit,all-fragments"] {
+        let image = fixture.build(extra, ["-z", "deflate,1", "-E", extra]);
+        let mount = Mount::kernel(&image, &fixture.directory(&format!("{extra}-mount"))).unwrap();
+        fixture.assert_same_as_source(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn a_file_is_mounted_without_a_loop_device() {
+    if !need::kernel_erofs("file-backed mounts") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    match Mount::kernel_file(&image, &fixture.directory("mount")) {
+        Ok(mount) => fixture.assert_same_as_source(mount.path()),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTBLK.raw_os_error()) => {
+            // Not lacks(): a CI machine's kernel is what it is.
+            eprintln!("SKIPPED file-backed mounts: needs Linux 6.12");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn ferofs_mount_asks_the_kernel() {
+    if !need::kernel_erofs("ferofs mount --kernel") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    for (name, options) in [("forced", &["--kernel"][..]), ("auto", &[])] {
+        let dir = fixture.directory(name);
+        ferofs().arg("mount").args(options).args([&image, &dir]).run().success();
+        let mount = Mount::adopt(&dir);
+        assert_eq!(type_of_mount(&dir).as_deref(), Some("erofs"));
+        fixture.assert_same_as_source(mount.path());
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn the_machine_s_usr_is_shown() {
+    if !full() || !need::kernel_erofs("/usr through the kernel") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let image = fixture.path("usr");
+    ferofs().args(["build", "--compress", "lz4", "/usr"]).arg(&image).run().success();
+    let mount = Mount::kernel(&image, &fixture.directory("mount")).unwrap();
+    compare(Path::new("/usr"), mount.path(), &same()).unwrap().assert_same();
+}
+
+/// The file system type of what is mounted on `dir`.
+fn type_of_mount(dir: &Path) -> Option<String> {
+    let dir = dir.canonicalize().ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let mut fields = mounts.lines().map(|line| line.split(' '));
+    fields.find_map(|mut line| (line.nth(1) == dir.to_str()).then(|| line.next().map(str::to_owned))?)
+}

@@ -1,0 +1,389 @@
+//! Patches: the patched image is the new tree, for Linux, for FUSE, and laid over the old image in memory; and whatever
+//! goes wrong leaves the image as it was.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Mount, Run, compare, ferofs, need, tree, update};
+
+use crate::common::fixture::{Fixture, full, same};
+use crate::common::mkfs::{assert_valid, mkfs_command};
+
+/// Ways to encode, as options of `ferofs build`.
+const SETTINGS: [(&str, &str); 10] = [
+    ("none", "-z none"),
+    ("lz4", "-z lz4"),
+    ("lz4-64k", "-z lz4 -C 64K"),
+    ("lzma", "-z lzma -C 64K"),
+    ("zstd", "-z zstd -C 64K"),
+    ("deflate", "-z deflate -C 64K"),
+    ("fragments", "-z lz4 -C 16K -E fragments"),
+    ("ztailpacking", "-z lz4 -E ztailpacking"),
+    ("dedupe", "-z lz4 -E dedupe"),
+    ("48bit", "-z zstd -C 64K -E 48bit"),
+];
+
+/// A tree that is small, has every oddity, a large file, and a wide directory. Holes are read for long, again and again.
+fn fixture() -> Fixture {
+    let fixture =
+        Fixture::new(&tree::Options { largest: 70_001, wide: 400, deep: 0, ..tree::Options::default() });
+    for (content, len) in [(Content::Text, 900_000), (Content::Mixed, 300_000)] {
+        let bytes = content.bytes(len, &mut Rng::new(3));
+        fs::write(fixture.source().join(format!("{content:?}")), bytes).unwrap();
+    }
+    if !full() {
+        fs::remove_dir_all(fixture.source().join("sparse")).unwrap();
+    }
+    fixture
+}
+
+fn create(old: &Path, new: &Path, patch: &Path) {
+    ferofs().args(["patch", "create"]).args([old, new]).arg("-o").arg(patch).run().success();
+}
+
+fn apply(image: &Path, patch: &Path) {
+    ferofs().args(["patch", "apply"]).args([image, patch]).run().success();
+}
+
+/// Fails unless the image shows `tree`, through Linux and through FUSE.
+fn assert_shows(fixture: &Fixture, image: &Path, tree: &Path) {
+    let dir = fixture.path("shown");
+    fs::create_dir_all(&dir).unwrap();
+    let mount = Mount::kernel(image, &dir).unwrap();
+    compare(tree, mount.path(), &same()).unwrap().assert_same();
+    mount.unmount().unwrap();
+    let mount = Mount::fuse(ferofs_path(), image, &dir).unwrap();
+    compare(tree, mount.path(), &same()).unwrap().assert_same();
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn chains_of_updates_show_each_tree() {
+    if !need::kernel_erofs("patched images through the kernel") || !need::fuse("patched images through FUSE")
+    {
+        return;
+    }
+    for (name, options) in SETTINGS {
+        let fixture = fixture();
+        let steps = match (full(), name) {
+            (true, _) => 20,
+            (false, "lz4") => 4,
+            (false, _) => 1,
+        };
+        chain(&fixture, options, steps);
+    }
+}
+
+#[test]
+fn what_is_added_lies_over_what_was_there() {
+    if !need::kernel_erofs("images with additions through the kernel") || !need::fuse("the same through FUSE")
+    {
+        return;
+    }
+    for options in ["-z none", "-z lz4 -C 16K -E fragments", "-z zstd -C 64K -E 48bit"] {
+        let fixture = Fixture::new(&tree::Options::small());
+        let (upper, before, after) =
+            (fixture.directory("upper"), fixture.path("before"), fixture.path("after"));
+        let write = |root: &Path, name: &str, content: Content, len| {
+            let path = root.join("over").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content.bytes(len, &mut Rng::new(len as u64))).unwrap();
+        };
+        for name in ["kept", "replaced", "file-to-dir", "dir-to-file/x", "dir/kept"] {
+            write(&fixture.source(), name, Content::Text, 9_000);
+        }
+        for name in ["replaced", "file-to-dir/y", "dir-to-file", "dir/new", "one"] {
+            write(&upper, name, Content::Mixed, 90_000);
+        }
+        fs::hard_link(upper.join("over/one"), upper.join("over/dir/two")).unwrap();
+        let image = fixture.build("image", options.split(' '));
+        update::copy(&fixture.source(), &before).unwrap();
+        update::copy(&fixture.source(), &after).unwrap();
+        fs::remove_dir_all(after.join("over/dir-to-file")).unwrap();
+        fs::remove_file(after.join("over/file-to-dir")).unwrap();
+        Run::new("cp").arg("-a").arg(upper.join(".")).arg(&after).run().success();
+        let base = fixture.path("base");
+        fs::copy(&image, &base).unwrap();
+
+        ferofs().args(["patch", "add", "--verify"]).args([&image, &upper]).run().success();
+        assert_valid(&image);
+        assert_shows(&fixture, &image, &after);
+        let again = ferofs().args(["patch", "add", "--json"]).args([&image, &upper]).run().success();
+        assert_eq!(again.stdout, b"null\n");
+        ferofs().args(["patch", "rollback"]).arg(&image).run().success();
+        assert_shows(&fixture, &image, &before);
+
+        // The same from a tar, as mkfs.erofs has it. What is below keeps its attributes, whatever is said of others.
+        let tar = fixture.path("tar");
+        Run::new("tar")
+            .args(["--format=posix", "--xattrs", "-cf"])
+            .arg(&tar)
+            .arg("-C")
+            .args([&upper, Path::new(".")])
+            .run()
+            .success();
+        mkfs_command(&fixture)
+            .args(["--quiet", "--incremental=data", "--tar=f", "-x", "-1"])
+            .args([&base, &tar])
+            .run()
+            .success();
+        assert_valid(&base);
+        assert_shows(&fixture, &base, &after);
+    }
+}
+
+fn chain(fixture: &Fixture, options: &str, steps: u64) {
+    let image = fixture.build("image", options.split(' '));
+    let base = fixture.path("base");
+    fs::copy(&image, &base).unwrap();
+    let mut patches: Vec<PathBuf> = Vec::new();
+    let mut trees: Vec<PathBuf> = vec![fixture.path("tree-0")];
+    update::copy(&fixture.source(), &trees[0]).unwrap();
+    for step in 1..=steps {
+        eprintln!("{options}: update {step}");
+        update::update(&fixture.source(), step, 2).unwrap();
+        let tree = fixture.path(&format!("tree-{step}"));
+        update::copy(&fixture.source(), &tree).unwrap();
+        let patch = fixture.path(&format!("patch-{step}"));
+        create(&image, &fixture.source(), &patch);
+        apply(&image, &patch);
+        assert_valid(&image);
+        assert_shows(fixture, &image, &tree);
+        trees.push(tree);
+        patches.push(patch);
+    }
+    // All of them over the first image, in memory.
+    let (dir, before) = (fixture.path("shown"), fs::read(&base).unwrap());
+    let over: Vec<&OsStr> =
+        patches.iter().flat_map(|patch| [OsStr::new("--patch"), patch.as_os_str()]).collect();
+    let mount = Mount::fuse_with(ferofs_path(), &over, &base, &dir).unwrap();
+    compare(&fixture.source(), mount.path(), &same()).unwrap().assert_same();
+    mount.unmount().unwrap();
+    assert!(fs::read(&base).unwrap() == before);
+    // And back, to each.
+    for (state, tree) in trees.iter().enumerate().rev().skip(1) {
+        ferofs().args(["patch", "rollback", "--to", &state.to_string()]).arg(&image).run().success();
+        ferofs().arg("check").arg(&image).run().success();
+        let mount = Mount::kernel(&image, &dir).unwrap();
+        compare(tree, mount.path(), &same()).unwrap().assert_same();
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn a_power_cut_leaves_what_linux_shows_as_old_or_new() {
+    if !need::kernel_erofs("power cuts through the kernel") {
+        return;
+    }
+    let Some(strace) = need::tool("strace", "power cuts") else { return };
+    let fixture = fixture();
+    let image = fixture.build("image", ["-z", "lz4"]);
+    let (old, new) = (fixture.path("old"), fixture.source());
+    update::copy(&new, &old).unwrap();
+    update::update(&new, 5, 2).unwrap();
+    let patch = fixture.path("patch");
+    create(&image, &new, &patch);
+    let base = fs::read(&image).unwrap();
+    // The very writes that are asked of the kernel.
+    let trace = fixture.path("trace");
+    let calls = "trace=pwrite64,write,pwritev,ftruncate,fallocate,fsync,fdatasync";
+    Run::new(strace)
+        .args(["-f", "-s", "0", "-e", calls, "-o"])
+        .arg(&trace)
+        .arg(ferofs_path())
+        .args(["patch", "apply"])
+        .args([&image, &patch])
+        .run()
+        .success();
+    let result = fs::read(&image).unwrap();
+    let trace = fs::read_to_string(trace).unwrap();
+    let writes: Vec<(usize, usize)> = trace.lines().filter_map(write_of).collect();
+    assert!(trace.matches("sync(").count() >= 2 && writes.len() >= 2, "{trace}");
+    assert_eq!(writes.last(), Some(&(1024, 512)), "{trace}");
+    let mut cut = base;
+    let mut judged = [0, 0];
+    let mut assert_handled = |cut: &[u8]| {
+        let path = fixture.path("cut");
+        fs::write(&path, cut).unwrap();
+        ferofs().arg("check").arg(&path).run().success();
+        let dir = fixture.path("cut-mount");
+        fs::create_dir_all(&dir).unwrap();
+        let mount = Mount::kernel(&path, &dir).unwrap();
+        let is_new = cut[1024..1536] == result[1024..1536];
+        compare(if is_new { &new } else { &old }, mount.path(), &same()).unwrap().assert_same();
+        mount.unmount().unwrap();
+        judged[usize::from(is_new)] += 1;
+    };
+    for (pos, len) in writes {
+        // At the write's start, and within it after some of its sectors.
+        let sectors = len.div_ceil(512);
+        for part in [0, 1, sectors / 2, sectors.saturating_sub(1)] {
+            let end = result.len().min(pos + (part * 512).min(len));
+            if cut.len() < end {
+                cut.resize(end, 0);
+            }
+            cut[pos..end].copy_from_slice(&result[pos..end]);
+            assert_handled(&cut);
+        }
+        let end = pos + len;
+        cut.resize(cut.len().max(end), 0);
+        cut[pos..end].copy_from_slice(&result[pos..end]);
+    }
+    assert_handled(&cut);
+    assert_eq!(cut, result);
+    assert!(judged[0] >= 5 && judged[1] >= 1, "{judged:?}");
+}
+
+/// Position and length of a write that `strace` saw.
+fn write_of(line: &str) -> Option<(usize, usize)> {
+    let call = line.split_once("pwrite64(")?.1;
+    let mut last = call.split(')').next()?.rsplit(", ");
+    let (pos, len) = (last.next()?, last.next()?);
+    Some((pos.parse().ok()?, len.parse().ok()?))
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_leaves_the_image() {
+    let fixture = fixture();
+    let image = fixture.build("image", ["-z", "lz4"]);
+    update::update(&fixture.source(), 9, 1).unwrap();
+    let patch = fixture.path("patch");
+    create(&image, &fixture.source(), &patch);
+    let (base, bytes) = (fs::read(&image).unwrap(), fs::read(&patch).unwrap());
+    let refused = |image: &Path, patch: &Path, why: &str| {
+        let before = fs::read(image).unwrap();
+        let outcome = ferofs().args(["patch", "apply"]).args([image, patch]).run().failure(1);
+        assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
+        assert!(fs::read(image).unwrap() == before);
+    };
+    let (odd, other) = (fixture.path("odd"), fixture.path("other"));
+    // Damaged, cut short, no patch at all.
+    for at in (0..bytes.len()).step_by(bytes.len() / 20) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        fs::write(&odd, damaged).unwrap();
+        refused(&image, &odd, "patch");
+    }
+    fs::write(&odd, &bytes[..bytes.len() / 2]).unwrap();
+    refused(&image, &odd, "of which there are");
+    fs::write(&odd, b"something else").unwrap();
+    refused(&image, &odd, "not a patch");
+    // Another image, and the same with another byte.
+    let stranger = fixture.build("stranger", ["-z", "lz4"]);
+    refused(&stranger, &patch, "for another image");
+    for at in [0, 1023, 4096, base.len() / 2, base.len() - 1] {
+        let mut changed = base.clone();
+        changed[at] ^= 1;
+        fs::write(&other, changed).unwrap();
+        refused(&other, &patch, "changed");
+    }
+    // Twice, and after another one.
+    apply(&image, &patch);
+    refused(&image, &patch, "applied already");
+    update::update(&fixture.source(), 10, 1).unwrap();
+    create(&image, &fixture.source(), &odd);
+    apply(&image, &odd);
+    refused(&image, &patch, "applied already");
+    ferofs().args(["patch", "rollback", "--to", "0"]).arg(&image).run().success();
+    refused(&image, &odd, "state");
+    for args in [["patch", "rollback", "--to=77"], ["patch", "rollback", "--to=3"]] {
+        ferofs().args(args).arg(&image).run().failure(1);
+    }
+    ferofs().args(["patch", "rollback"]).arg(&stranger).run().failure(1);
+}
+
+#[test]
+fn a_full_disk_and_a_small_device_leave_the_image() {
+    if !need::root("full disks") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), Content::Noise.bytes(500_000, &mut Rng::new(1))).unwrap();
+    let image = fixture.build("image", ["-z", "none"]);
+    fs::write(fixture.source().join("more"), Content::Noise.bytes(3_000_000, &mut Rng::new(2))).unwrap();
+    let patch = fixture.path("patch");
+    create(&image, &fixture.source(), &patch);
+    let disk = fixture.directory("disk");
+    let tmpfs = Run::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(&disk).run();
+    tmpfs.success();
+    let mount = Mount::adopt(&disk);
+    let full = disk.join("image");
+    fs::copy(&image, &full).unwrap();
+    let refused = ferofs().args(["patch", "apply"]).args([&full, &patch]).run().failure(1);
+    assert!(refused.stderr.contains("room"), "{}", refused.stderr);
+    assert!(fs::read(&full).unwrap() == fs::read(&image).unwrap());
+    mount.unmount().unwrap();
+    // On devices: one that is too small, and one that is not.
+    for (name, size, fits) in [("small", 2 << 20, false), ("large", 8 << 20, true)] {
+        let backing = fixture.path(name);
+        fs::copy(&image, &backing).unwrap();
+        fs::File::options().write(true).open(&backing).unwrap().set_len(size).unwrap();
+        let Ok(setup) = Run::new("losetup").args(["--find", "--show"]).arg(&backing).try_run() else {
+            return;
+        };
+        if setup.code != 0 {
+            need::lacks("patching a device", "loop devices");
+            return;
+        }
+        let device = PathBuf::from(String::from_utf8(setup.stdout).unwrap().trim());
+        let outcome = ferofs().args(["patch", "apply"]).args([&device, &patch]).run();
+        let checked = ferofs().arg("check").arg(&device).run();
+        let shown = ferofs().args(["cat"]).arg(&device).arg("/more").run();
+        Run::new("losetup").arg("--detach").arg(&device).run().success();
+        assert_eq!(
+            (outcome.code, checked.code, shown.code == 0),
+            (i32::from(!fits), 0, fits),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
+
+/// The end of a file is found in an old block, of which it is the beginning; zeroes follow in both.
+#[test]
+fn a_short_end_may_share_an_old_block() {
+    let fixture = Fixture::empty();
+    let mut rng = Rng::new(8);
+    let (mut first, second, third) = (vec![0; 4096], rng_block(&mut rng), rng_block(&mut rng));
+    rng.fill(&mut first[..200]);
+    let (source, next) = (fixture.source(), fixture.directory("next"));
+    fs::write(source.join("file"), [&first[..], &second].concat()).unwrap();
+    fs::write(next.join("file"), [&first[..], &third, &first[..209]].concat()).unwrap();
+    let (image, patch) = (fixture.build("image", ["-E", "dot-omitted"]), fixture.path("patch"));
+    create(&image, &next, &patch);
+    apply(&image, &patch);
+    assert_valid(&image);
+    let extracted = fixture.extract(&image, "extracted");
+    assert!(fs::read(extracted.join("file")).unwrap() == fs::read(next.join("file")).unwrap());
+    let inspected = ferofs().arg("inspect").args(["--path", "file"]).arg(&image).run().success();
+    let shown = String::from_utf8_lossy(&inspected.stdout).into_owned();
+    assert!(shown.contains("3 extents, 8401 bytes"), "{shown}");
+}
+
+fn rng_block(rng: &mut Rng) -> Vec<u8> {
+    let mut block = vec![0; 4096];
+    rng.fill(&mut block);
+    block
+}
+
+#[test]
+fn squashing_leaves_no_history() {
+    let fixture = fixture();
+    for (name, options) in SETTINGS.into_iter().filter(|(name, _)| full() || *name == "fragments") {
+        let image = fixture.build(name, options.split(' '));
+        update::update(&fixture.source(), 21, 1).unwrap();
+        let (patch, out) = (fixture.path("patch"), fixture.path("squashed"));
+        create(&image, &fixture.source(), &patch);
+        apply(&image, &patch);
+        ferofs().args(["patch", "squash"]).args([&image, &out]).run().success();
+        assert_valid(&out);
+        let states = ferofs().args(["patch", "log", "--json"]).arg(&out).run().success();
+        assert_eq!(String::from_utf8(states.stdout).unwrap().matches("number").count(), 1);
+        ferofs().arg("diff").args([&out, &fixture.source()]).run().success();
+        fs::remove_file(&out).unwrap();
+    }
+}

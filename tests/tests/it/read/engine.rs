@@ -1,0 +1,99 @@
+//! The read engine through a mount: each way of decoding gives the source, what is read most is recorded and pinned,
+//! and memory stays within its limit.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use ferofs_tests::{Mount, ferofs, need, tree};
+
+use crate::common::fixture::Fixture;
+
+/// Mounts in the background with `options`.
+fn mounted(image: &Path, dir: &Path, options: &[&str]) -> Mount {
+    ferofs().args(["mount", "--fuse"]).args(options).args([image, dir]).run().success();
+    Mount::adopt(dir)
+}
+
+/// The counters of a live mount.
+fn stats(dir: &Path) -> BTreeMap<String, u64> {
+    let text = String::from_utf8(ferofs().arg("stats").arg(dir).run().success().stdout).unwrap();
+    let lines = text.lines().filter_map(|line| line.rsplit_once(' '));
+    lines.map(|(name, value)| (name.trim().replace(' ', "_"), value.parse().unwrap())).collect()
+}
+
+#[test]
+fn each_way_of_decoding_shows_the_source() {
+    if !need::fuse("ways of decoding") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let ways = ["in-place", "rolling", "vmap", "buffer", "direct", "paper", "commercial", "auto"];
+    for (number, way) in ways.iter().enumerate() {
+        let dir = fixture.directory(way);
+        // A pool of every size, and none.
+        let pool = ["0", "8K", "256K"][number % 3];
+        let mount = mounted(&image, &dir, &["--decode", way, "--pool", pool]);
+        fixture.assert_same_as_source(mount.path());
+        let used = stats(mount.path());
+        let expected = match *way {
+            "rolling" => "clusters_rolling",
+            "buffer" | "commercial" => "clusters_buffered",
+            "vmap" if pool != "0" => "clusters_vmap",
+            _ => "requests",
+        };
+        assert!(used[expected] > 0, "{way}: {used:?}");
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn what_is_read_is_recorded_and_pinned() {
+    if !need::fuse("access profiles") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let profile = fixture.path("profile");
+    let file = "files/large/Mixed";
+    let dir = fixture.directory("recorded");
+    let mount = mounted(&image, &dir, &["--record-profile", profile.to_str().unwrap()]);
+    let expected = fs::read(mount.path().join(file)).unwrap();
+    mount.unmount().unwrap();
+    // The daemon writes it when the mount is gone, and then ends.
+    let written = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        fs::read_to_string(&profile).ok().filter(|text| text.contains(file))
+    });
+    let written = written.expect("a profile within five seconds");
+    assert!(written.starts_with("# ferofs access profile 1\n"), "{written}");
+
+    let dir = fixture.directory("pinned");
+    let options = ["--pin", profile.to_str().unwrap(), "--pin-memory", "64M"];
+    let mount = mounted(&image, &dir, &options);
+    assert_eq!(fs::read(mount.path().join(file)).unwrap(), expected);
+    let used = stats(mount.path());
+    assert!(used["pinned_hits"] > 0 && used["pinned_bytes"] >= expected.len() as u64, "{used:?}");
+    mount.unmount().unwrap();
+
+    fs::write(&profile, "no profile").unwrap();
+    let refused = ferofs().args(["mount", "--fuse"]).args(options).args([&image, &dir]).run();
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("not an access profile"), "{}", refused.stderr);
+}
+
+#[test]
+fn memory_stays_within_its_limit() {
+    if !need::fuse("limits of memory") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let dir = fixture.directory("mount");
+    let mount = mounted(&image, &dir, &["--memory-limit", "1M"]);
+    fixture.assert_same_as_source(mount.path());
+    let used = stats(mount.path());
+    assert!(used["held_peak"] > 0 && used["held_peak"] <= 1 << 20, "{used:?}");
+    mount.unmount().unwrap();
+}

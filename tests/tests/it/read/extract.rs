@@ -1,0 +1,493 @@
+//! Extraction: which names, over what is there already, and never outside of the target.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::acl::{self, Entry};
+use ferofs_tests::compare::{self, Field, compare};
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Run, ferofs, need, tree, xattr};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::common::erofs_utils::programs;
+use crate::common::fixture::{Fixture, same};
+use crate::common::hostile::{assert_handled, command};
+use crate::common::image_editor::{I_U, I_XATTR_ICOUNT, ImageEditor};
+
+#[test]
+fn patterns_choose_names() {
+    let fixture = Fixture::empty();
+    for path in ["bin/tool", "lib/a.so", "lib/deep/b.so", "lib/deep/note", "share/doc/note"] {
+        let path = fixture.source().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, path.as_os_str().as_encoded_bytes()).unwrap();
+    }
+    let image = fixture.build("image", ["-T0"]);
+    for (number, (options, expected)) in [
+        (vec!["--include=*.so"], vec!["lib", "lib/a.so", "lib/deep", "lib/deep/b.so"]),
+        (vec!["--include=/lib/*.so", "--include=bin"], vec!["bin", "bin/tool", "lib", "lib/a.so"]),
+        (vec!["--exclude=lib", "--exclude=share/**/note"], vec!["bin", "bin/tool", "share", "share/doc"]),
+        (vec!["--include=lib", "--exclude=deep"], vec!["lib", "lib/a.so"]),
+        (vec!["--path=lib/deep", "--include=n*"], vec!["note"]),
+        (vec!["--path=/lib/deep/note"], vec!["note"]),
+        (vec!["--include=none"], vec![]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let target = fixture.path(&number.to_string());
+        ferofs().arg("extract").args(&options).args([&image, &target]).run().success();
+        assert_eq!(names(&target), expected, "{options:?}");
+    }
+    let bad = ferofs().args(["extract", "--include=[a"]).arg(&image).arg(fixture.path("bad")).run();
+    assert!(bad.failure(1).stderr.contains("[a"));
+}
+
+#[test]
+fn an_interrupted_extraction_goes_on() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let target = fixture.extract(&image, "target");
+    let again = |options: &[&str]| ferofs().arg("extract").args(options).arg(&image).arg(&target).run();
+    let (kept, cut, lost) =
+        (target.join("files/text/4097"), target.join("files/mixed/65537"), target.join("files/text/1"));
+    // As long as it is open, no other file gets its number.
+    let held = fs::File::open(&kept).unwrap();
+    let number = held.metadata().unwrap().ino();
+    // Same size, but it was not completed: its time is not the image's.
+    fs::File::options().write(true).open(&cut).unwrap().write_all_at(b"garbage", 0).unwrap();
+    fs::remove_file(lost).unwrap();
+
+    assert_eq!(again(&[]).code, 1, "what is there is not touched unasked");
+    again(&["--skip-existing"]).success();
+    fixture.assert_same_as_source(&target);
+    assert_eq!(fs::metadata(&kept).unwrap().ino(), number, "what was complete was left");
+    again(&["--overwrite"]).success();
+    fixture.assert_same_as_source(&target);
+    assert_ne!(fs::metadata(&kept).unwrap().ino(), number);
+}
+
+#[test]
+fn large_files_are_made_in_pieces() {
+    let fixture = Fixture::empty();
+    // Little by little, as this process's memory is counted as that of the commands it starts.
+    let large = fs::File::create(fixture.source().join("large")).unwrap();
+    large.set_len(21 << 20).unwrap();
+    for (seed, place) in [(1, 0), (2, 4), (3, 7), (4, 11), (5, 17), (6, 18)] {
+        let bytes = Content::Text.bytes(1 << 20, &mut Rng::new(seed));
+        large.write_all_at(&bytes, (place << 20) + seed * 1000).unwrap();
+    }
+    fs::hard_link(fixture.source().join("large"), fixture.source().join("linked")).unwrap();
+    // Not compressed, as an index of a hole of 1 TiB would be larger than all the rest.
+    fs::File::create(fixture.source().join("hole")).unwrap().set_len(1 << 40).unwrap();
+    for compression in ["none", "lz4"] {
+        let image = fixture.build(compression, ["--compress", compression]);
+        let target = fixture.extract(&image, &format!("{compression}-extracted"));
+        assert!(fs::metadata(target.join("large")).unwrap().blocks() * 512 <= 7 << 20, "{compression}");
+        if compression == "none" {
+            assert_eq!(fs::metadata(target.join("hole")).unwrap().blocks(), 0);
+            fs::remove_file(target.join("hole")).unwrap();
+            fs::remove_file(fixture.source().join("hole")).unwrap();
+        }
+        let options = compare::Options { ignore: vec![Field::Mtime], ..same() };
+        compare(&fixture.source(), &target, &options).unwrap().assert_same();
+        assert_eq!(fs::metadata(target.join("linked")).unwrap().nlink(), 2);
+    }
+}
+
+#[test]
+fn owners_permissions_and_xattrs_can_be_left() {
+    let fixture = Fixture::new(&tree::Options::small());
+    fs::write(fixture.source().join("tool"), "tool").unwrap();
+    fs::set_permissions(fixture.source().join("tool"), fs::Permissions::from_mode(0o4777)).unwrap();
+    let image = fixture.build("image", ["-T0"]);
+    let target = fixture.path("target");
+    let mut line = std::process::Command::new("sh");
+    line.args([
+        "-c",
+        "umask 027; exec \"$0\" extract --no-preserve-perms --no-preserve-owner --no-xattrs \"$@\"",
+    ]);
+    assert!(line.arg(ferofs_path()).args([&image, &target]).status().unwrap().success());
+    assert_eq!(fs::metadata(target.join("tool")).unwrap().mode() & 0o7777, 0o750);
+    let report = compare(&fixture.source(), &target, &same()).unwrap();
+    let left = [Field::Mode, Field::Uid, Field::Gid, Field::Xattr(String::new())];
+    let ignore = left.to_vec();
+    let options = compare::Options { ignore, ..compare::Options::default() };
+    assert_ne!(report.count, 0);
+    compare(&fixture.source(), &target, &options).unwrap().assert_same();
+}
+
+#[test]
+fn fsck_erofs_extracts_as_its_callers_expect() {
+    let fixture = Fixture::empty();
+    fs::create_dir(fixture.source().join("dir")).unwrap();
+    fs::write(fixture.source().join("dir/file"), "content").unwrap();
+    let image = fixture.build("image", ["-T0"]);
+    let nid = ImageEditor::new(fs::read(&image).unwrap()).find("dir").nid;
+    let program = fixture.path("fsck.erofs");
+    symlink(ferofs_path(), &program).unwrap();
+    let run = |target: &str, options: &[&str]| {
+        let extract =
+            format!("--extract={}", if target.is_empty() { String::new() } else { path(&fixture, target) });
+        Run::new(&program).arg(extract).args(options).arg(&image).run()
+    };
+    run("all", &[]).success();
+    assert_eq!(names(&fixture.path("all")), ["dir", "dir/file"]);
+    run("all", &[]).failure(1);
+    run("all", &["--overwrite", "-p", "-a", "-y", "--force", "--preserve", "--no-preserve-owner"]).success();
+    run("below", &["--path=/dir"]).success();
+    assert_eq!(names(&fixture.path("below")), ["file"]);
+    run("by number", &[&format!("--nid={nid}")]).success();
+    assert_eq!(names(&fixture.path("by number")), ["file"]);
+    run("file", &["--path=dir/file", "--xattrs"]).success();
+    assert_eq!(fs::read(fixture.path("file")).unwrap(), b"content", "a file gets the name that was given");
+    assert_ne!(run("", &[]).code, 0, "a directory is missing");
+    Run::new(&program).arg("--extract=/").arg(&image).run().failure(1);
+    Run::new(&program).arg("--extract").arg(&image).run().success();
+}
+
+/// What stands in the way is called, and put into the target, given a directory outside of it, too.
+type Way = (&'static str, fn(&Path, &Path));
+/// What a lie is called, and how it is told.
+type Lie = (&'static str, Box<dyn Fn(&mut ImageEditor)>);
+
+/// What stands in the way, in the target, of an image with the directory `dir` and the files `dir/file` and `file`.
+#[test]
+fn what_stands_in_the_way_is_not_followed() {
+    let fixture = Fixture::empty();
+    fs::create_dir(fixture.source().join("dir")).unwrap();
+    fs::write(fixture.source().join("dir/file"), "image").unwrap();
+    fs::write(fixture.source().join("file"), "image").unwrap();
+    fs::hard_link(fixture.source().join("file"), fixture.source().join("link")).unwrap();
+    let image = fixture.build("image", ["-T0"]);
+    let ways: [Way; 6] = [
+        ("a symlink to a directory", |target, outside| symlink(outside, target.join("dir")).unwrap()),
+        ("a symlink within the target", |target, _| {
+            fs::create_dir(target.join("other")).unwrap();
+            symlink("other", target.join("dir")).unwrap();
+        }),
+        ("a symlink to a file", |target, outside| {
+            symlink(outside.join("kept"), target.join("file")).unwrap()
+        }),
+        ("a hard link", |target, outside| fs::hard_link(outside.join("kept"), target.join("file")).unwrap()),
+        ("a file where a directory is to be", |target, _| fs::write(target.join("dir"), "").unwrap()),
+        ("a directory where a file is to be", |target, _| fs::create_dir(target.join("link")).unwrap()),
+    ];
+    for (name, block) in ways {
+        for option in [None, Some("--overwrite"), Some("--skip-existing")] {
+            let (target, outside) = (fixture.directory("target"), fixture.directory("outside"));
+            fs::write(outside.join("kept"), "kept").unwrap();
+            block(&target, &outside);
+            let outcome = ferofs().arg("extract").args(option).arg(&image).arg(&target).run();
+            let replaced = option.is_some() && (name == "a symlink to a file" || name == "a hard link");
+            assert_eq!(outcome.code, i32::from(!replaced), "{name}, {option:?}: {}", outcome.stderr);
+            assert_eq!(names(&outside), ["kept"], "{name}, {option:?}");
+            assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept", "{name}, {option:?}");
+            if target.join("other").exists() {
+                assert_eq!(names(&target.join("other")), [""; 0]);
+            }
+            if replaced {
+                assert_eq!(fs::read(target.join("file")).unwrap(), b"image");
+                assert!(!target.join("file").is_symlink());
+            }
+            fs::remove_dir_all(target).unwrap();
+            fs::remove_dir_all(outside).unwrap();
+        }
+    }
+}
+
+/// Each case renames something in the image, or leads it elsewhere, so that a naive extractor writes to `outside`,
+/// which is beside the target.
+#[test]
+fn no_name_leads_outside() {
+    let fixture = Fixture::empty();
+    let outside = fixture.directory("outside");
+    fs::write(outside.join("kept"), "kept").unwrap();
+    fs::create_dir(fixture.source().join("dirdir")).unwrap();
+    fs::write(fixture.source().join("dirdir/file"), "image").unwrap();
+    fs::write(fixture.source().join("12345678901234"), "image").unwrap();
+    fs::write(fixture.source().join("xy"), "image").unwrap();
+    symlink(&outside, fixture.source().join("linked")).unwrap();
+    symlink("../outside", fixture.source().join("nearby")).unwrap();
+    symlink("../outside/kept", fixture.source().join("tofile")).unwrap();
+    fs::write(fixture.source().join("wanted"), "image").unwrap();
+    let image = ImageEditor::new(fs::read(fixture.build("image", ["-T0"])).unwrap());
+    let absolute = format!("{}/x", path(&fixture, "outside"));
+
+    let lies: Vec<Lie> = vec![
+        ("..", Box::new(|f| rename(f, "xy", b".."))),
+        (".", Box::new(|f| rename(f, "xy", b"./"))),
+        ("../outside/x", Box::new(|f| rename(f, "12345678901234", b"../outside/xyz"))),
+        ("/tmp/ferofs.esc", Box::new(|f| rename(f, "12345678901234", b"/tmp/ferofs.es"))),
+        ("a directory of slashes", Box::new(|f| rename(f, "dirdir", b"../out"))),
+        ("NUL", Box::new(|f| rename(f, "12345678901234", b"123\x0045678901234"[..14].as_ref()))),
+        ("NUL in a directory", Box::new(|f| rename(f, "dirdir", b"../\x00ab"))),
+        ("a directory named as a symlink", Box::new(|f| rename(f, "dirdir", b"linked"))),
+        ("a directory named as a near symlink", Box::new(|f| rename(f, "dirdir", b"nearby"))),
+        ("a file named as a symlink", Box::new(|f| rename(f, "wanted", b"tofile"))),
+        ("a symlink named as a directory", Box::new(|f| rename(f, "linked", b"dirdir"))),
+        (
+            "a directory that is a symlink",
+            Box::new(|f| {
+                let (dir, link) = (f.find("dirdir"), f.find("linked").nid);
+                f.put(dir.at, link, 8);
+            }),
+        ),
+        (
+            "a file's blocks elsewhere",
+            Box::new(|f| {
+                let nid = f.find("wanted").nid;
+                let inode = f.inode(nid);
+                f.put(inode + I_U, 0x7FFF_FFFF, 4);
+            }),
+        ),
+    ];
+    let forged = fixture.path("forged");
+    for (name, lie) in &lies {
+        for option in [&[][..], &["--overwrite"], &["--skip-existing"]] {
+            let mut lying = image.clone();
+            lie(&mut lying);
+            fs::write(&forged, &lying.bytes).unwrap();
+            let target = fixture.path("target");
+            let line: Vec<&str> = ["extract"].iter().chain(option).copied().collect();
+            assert_handled(&command(&line, &forged, &[&target]), &format!("{name}, {option:?}"));
+            assert_eq!(names(&outside), ["kept"], "{name}, {option:?}");
+            assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept", "{name}, {option:?}");
+            let mut beside: Vec<_> =
+                fs::read_dir(fixture.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
+            beside.sort();
+            assert_eq!(beside, ["forged", "image", "outside", "source", "target"], "{name}, {option:?}");
+            assert!(!Path::new("/tmp/ferofs.es").exists() && !Path::new(&absolute).exists(), "{name}");
+            fs::remove_dir_all(target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_damaged_file_does_not_hold_the_others_up() {
+    let fixture = Fixture::empty();
+    for name in ["before", "damaged", "later"] {
+        fs::write(fixture.source().join(name), Content::Text.bytes(40_000, &mut Rng::new(3))).unwrap();
+    }
+    let mut image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4"])).unwrap());
+    let nid = image.find("damaged").nid;
+    let map = image.after(nid).next_multiple_of(8);
+    image.bytes[map + 8..map + 24].fill(0xFF);
+    fs::write(fixture.path("image"), &image.bytes).unwrap();
+    let outcome =
+        ferofs().arg("extract").args([fixture.path("image"), fixture.path("target")]).run().failure(1);
+    assert!(outcome.stderr.contains("damaged"), "{}", outcome.stderr);
+    for name in ["before", "later"] {
+        assert!(
+            fs::read(fixture.path("target").join(name)).unwrap()
+                == fs::read(fixture.source().join(name)).unwrap()
+        );
+    }
+}
+
+#[test]
+fn fragments_come_out_whole() {
+    let fixture = Fixture::new(&tree::Options { wide: 500, ..tree::Options::small() });
+    // What Debian stable's sorts badly.
+    for dir in ["names", "meta/times"] {
+        fs::remove_dir_all(fixture.source().join(dir)).unwrap();
+    }
+    // Large ones are made in pieces. Most of their fragments start amid a cluster.
+    for name in ["large", "larger", "the largest"] {
+        fs::write(
+            fixture.source().join(name),
+            Content::Text.bytes(9 << 20, &mut Rng::new(name.len() as u64)),
+        )
+        .unwrap();
+    }
+    // Only the newest puts large files in fragments.
+    for mkfs in programs("mkfs.erofs", "fragments") {
+        for options in
+            [&["-zlz4", "-C65536", "-Eall-fragments"][..], &["-zlz4hc", "-Efragments,ztailpacking"]]
+        {
+            let image = fixture.path("fragments");
+            Run::new(&mkfs).arg("--quiet").args(options).args([&image, &fixture.source()]).run().success();
+            let target = fixture.extract(&image, "extracted");
+            fixture.assert_same_as_source(&target);
+            fs::remove_dir_all(target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn duplicate_names_change_nothing_outside() {
+    if !need::root("special files with any mode") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let outside = fixture.path("outside");
+    fs::write(&outside, "outside").unwrap();
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o600)).unwrap();
+    const COUNT: usize = 128;
+    for number in 0..COUNT {
+        let fifo = fixture.source().join(format!("a{number:03}"));
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        fs::set_permissions(&fifo, fs::Permissions::from_mode(0o6777)).unwrap();
+        symlink(&outside, fixture.source().join(format!("b{number:03}"))).unwrap();
+    }
+    let image = fixture.build("image", ["-T0"]);
+    let mut forged = ImageEditor::new(fs::read(&image).unwrap());
+    for number in 0..COUNT {
+        rename(&mut forged, &format!("b{number:03}"), format!("a{number:03}").as_bytes());
+    }
+    fs::write(&image, &forged.bytes).unwrap();
+    ferofs().arg("check").arg(&image).run().failure(4);
+    for option in ["--overwrite", "--skip-existing", "--quiet"] {
+        let target = fixture.path("target");
+        let outcome = ferofs().args(["extract", option]).args([&image, &target]).run().failure(1);
+        assert!(outcome.stderr.contains("name"), "{}", outcome.stderr);
+        assert_eq!(fs::metadata(&outside).unwrap().mode() & 0o7777, 0o600, "{option}");
+        assert_eq!(names(&target).len(), COUNT, "{option}");
+        assert!(!target.join("a000").is_symlink(), "the first of a name stays");
+        fs::remove_dir_all(target).unwrap();
+    }
+    // An archive has no name twice either, as its reader would do the same.
+    let tar = fixture.path("tar");
+    ferofs().args(["extract", "--tar"]).args([&tar, &image]).run().failure(1);
+    let listed = Run::new("tar").arg("-tf").arg(&tar).run().success();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), COUNT + 1);
+}
+
+#[test]
+fn what_was_refused_gets_no_further_names() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("first"), "image").unwrap();
+    fs::hard_link(fixture.source().join("first"), fixture.source().join("second")).unwrap();
+    symlink("first", fixture.source().join("third")).unwrap();
+    Run::new("ln").args([fixture.source().join("third"), fixture.source().join("fourth")]).run().success();
+    let image = fixture.build("image", ["-T0"]);
+    let target = fixture.directory("target");
+    fs::write(target.join("first"), "not of the image").unwrap();
+    fs::write(target.join("fourth"), "not of the image").unwrap();
+    ferofs().arg("extract").args([&image, &target]).run().failure(1);
+    assert_eq!(names(&target), ["first", "fourth"]);
+    assert_eq!(fs::metadata(target.join("first")).unwrap().nlink(), 1);
+    // What is replaced, or is the same already, does get them.
+    for option in ["--overwrite", "--skip-existing"] {
+        ferofs().args(["extract", option]).args([&image, &target]).run().success();
+        fixture.assert_same_as_source(&target);
+    }
+}
+
+#[test]
+fn without_owners_nothing_gives_their_rights() {
+    if !need::root("setuid files of others") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    for (name, mode) in [("file", 0o6755), ("dir", 0o3777), ("fifo", 0o6711)] {
+        let path = fixture.source().join(name);
+        match name {
+            "dir" => fs::create_dir(&path).unwrap(),
+            "fifo" => mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).unwrap(),
+            _ => fs::write(&path, name).unwrap(),
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let capabilities = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let source = fs::File::open(fixture.source()).unwrap();
+    let has_capabilities = xattr::set(&source, b"file", b"security.capability", &capabilities).is_ok();
+    let image = fixture.build("image", ["-T0"]);
+    let kept = fixture.extract(&image, "kept");
+    let mode = |path: PathBuf| fs::symlink_metadata(path).unwrap().mode() & 0o7777;
+    let modes = |dir: &Path| ["dir", "fifo", "file"].map(|name| mode(dir.join(name)));
+    assert_eq!(modes(&kept), [0o3777, 0o6711, 0o6755]);
+    let left = fixture.path("left");
+    ferofs().args(["extract", "--no-preserve-owner"]).args([&image, &left]).run().success();
+    assert_eq!(modes(&left), [0o1777, 0o711, 0o755]);
+    let program = fixture.path("fsck.erofs");
+    symlink(ferofs_path(), &program).unwrap();
+    let fsck = fixture.path("fsck");
+    let line = ["--no-preserve-owner", "--preserve-perms", "--xattrs"];
+    Run::new(&program)
+        .arg(format!("--extract={}", path(&fixture, "fsck")))
+        .args(line)
+        .arg(&image)
+        .run()
+        .success();
+    assert_eq!(modes(&fsck), [0o1777, 0o711, 0o755]);
+    for dir in [&left, &fsck] {
+        let listed = xattr::all(fs::File::open(dir).unwrap(), b"file").unwrap();
+        assert!(!has_capabilities || listed.is_empty(), "{listed:?}");
+    }
+}
+
+#[test]
+fn no_acl_is_inherited_from_the_directory() {
+    let fixture = Fixture::empty();
+    let list =
+        [Entry::Owner(7), Entry::User(1000, 4), Entry::OwningGroup(5), Entry::Mask(5), Entry::Other(0)];
+    let open = |path: &Path| fs::File::open(path).unwrap();
+    fs::create_dir(fixture.source().join("dir")).unwrap();
+    fs::write(fixture.source().join("dir/file"), "content").unwrap();
+    if xattr::set(open(&fixture.source()), b"dir", acl::DEFAULT, &acl::encode(&list)).is_err() {
+        need::lacks("ACLs that are not in the image", "ACLs");
+        return;
+    }
+    let image = fixture.build("image", ["-T0"]);
+    let out = fixture.path("out");
+    for option in ["--workers=1", "--overwrite"] {
+        ferofs().args(["extract", option]).args([&image, &out]).run().success();
+        let dir = open(&out.join("dir"));
+        assert_eq!(xattr::all(&dir, b"file").unwrap(), xattr::Xattrs::new(), "{option}");
+    }
+    let kept = xattr::all(open(&out), b"dir").unwrap();
+    assert_eq!(kept.keys().collect::<Vec<_>>(), [acl::DEFAULT]);
+}
+
+#[test]
+fn an_archive_has_no_links_to_what_it_lacks() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("first"), Content::Text.bytes(40_000, &mut Rng::new(3))).unwrap();
+    fs::hard_link(fixture.source().join("first"), fixture.source().join("second")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(fixture.source().join("socket")).unwrap();
+    fs::hard_link(fixture.source().join("socket"), fixture.source().join("socket again")).unwrap();
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let mut forged = ImageEditor::new(fs::read(&image).unwrap());
+    let nid = forged.find("first").nid;
+    // Attributes beyond the image: the first name cannot be put into an archive.
+    let inode = forged.inode(nid);
+    forged.put(inode + I_XATTR_ICOUNT, 0xffff, 2);
+    fs::write(&image, &forged.bytes).unwrap();
+    let tar = fixture.path("tar");
+    ferofs().args(["extract", "--tar"]).args([&tar, &image]).run().failure(1);
+    let listed = Run::new("tar").arg("-tf").arg(&tar).run().success();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap(), "./\n");
+}
+
+/// Gives a name of the root another one of the same length.
+fn rename(f: &mut ImageEditor, from: &str, to: &[u8]) {
+    let name = f.find(from).name;
+    assert_eq!(name.len(), to.len(), "{from}");
+    f.bytes[name].copy_from_slice(to);
+}
+
+fn path(fixture: &Fixture, name: &str) -> String {
+    fixture.path(name).into_os_string().into_string().unwrap()
+}
+
+/// All names below a directory, sorted.
+fn names(dir: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut pending = vec![PathBuf::new()];
+    while let Some(below) = pending.pop() {
+        for entry in fs::read_dir(dir.join(&below)).unwrap() {
+            let entry = entry.unwrap();
+            let path = below.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(path.clone());
+            }
+            names.push(path.into_os_string().into_string().unwrap());
+        }
+    }
+    names.sort();
+    names
+}

@@ -1,0 +1,163 @@
+//! Looking inside: `inspect` and its page, `diff`, and what scripts read of `dump.erofs`.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use ferofs_tests::run::Run;
+use ferofs_tests::{ferofs, need, tree};
+
+use crate::common::fixture::Fixture;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn inspect_tells_what_is_there() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let said = text(&ferofs().arg("inspect").arg(&image).run().success().stdout);
+    for word in ["uuid", "features", "lz4", "directory", "largest files", "layout", "metadata"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let json = text(&ferofs().args(["inspect", "--json"]).arg(&image).run().success().stdout);
+    for key in
+        ["\"superblock\"", "\"extensions\"", "\"sharing\"", "\"layout\"", "\"ratios\"", "\"damage\":[]"]
+    {
+        assert!(json.contains(key), "{key}: {json}");
+    }
+    // Block 0 has the superblock; that of an inode is the inode's.
+    let owner = |block: u64| {
+        let block = block.to_string();
+        text(&ferofs().args(["inspect", "--block", &block]).arg(&image).run().success().stdout)
+    };
+    assert!(owner(0).starts_with("superblock\n"));
+    let file = text(&ferofs().args(["inspect", "--path", "/files"]).arg(&image).run().success().stdout);
+    let (_, byte) = file.split_once(", byte ").unwrap();
+    let (byte, _) = byte.split_once(',').unwrap();
+    let block = byte.parse::<u64>().unwrap() / 4096;
+    assert!(owner(block).contains("/files inode "), "{}", owner(block));
+    let past = fs::metadata(&image).unwrap().len() / 4096 + 1000;
+    assert!(owner(past).contains("no file"));
+    assert_eq!(ferofs().args(["inspect", "--path", "/missing"]).arg(&image).run().code, 1);
+}
+
+/// Names that try to leave the page's data.
+const HOSTILE: [&str; 5] = [
+    "<script>document.documentElement.dataset.owned = 1<",
+    "<img src=x onerror=document.documentElement.dataset.owned=1>",
+    "a&lt;b&amp;",
+    "quote\"'`${7*7}\u{2028}",
+    "back\\slash\nline",
+];
+
+#[test]
+fn the_page_is_whole_and_shows_hostile_names() {
+    let fixture = Fixture::empty();
+    for name in HOSTILE {
+        fs::write(fixture.source().join(name), name.repeat(100)).unwrap();
+    }
+    // A directory called `<`, with `script>` in it, makes the end tag of a script of the path.
+    fs::create_dir(fixture.source().join("<")).unwrap();
+    fs::write(fixture.source().join("</script><b>bold"), "x".repeat(9000)).unwrap();
+    fs::write(fixture.source().join("text"), "words and words, ".repeat(20_000)).unwrap();
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let page = fixture.path("page.html");
+    ferofs().args(["inspect", "--html"]).arg(&page).arg(&image).run().success();
+    let html = fs::read_to_string(&page).unwrap();
+    assert_eq!(html.matches("</script>").count(), 2, "the data's own, and the program's");
+    assert!(!html.contains("<img") && !html.contains("<b>bold"), "names are escaped");
+    for address in ["http://", "https://", "url(", "@import"] {
+        let own = html.replace("http://www.w3.org/2000/svg", "");
+        assert!(!own.contains(address), "{address}: the page loads nothing");
+    }
+    let Some(browser) = need::tool("chromium", "the page in a browser") else { return };
+    let dom = drawn(&browser, &fixture.path("profile"), &page);
+    // The script ran to its end, and no name ran as a script.
+    assert!(dom.contains("data-drawn=\""), "{dom}");
+    assert!(!dom.contains("data-owned"), "a name was run");
+    assert!(dom.contains("&lt;img src=x onerror="), "names are shown as text");
+    for id in ["id=\"tree\"", "id=\"map\"", "id=\"sizes\"", "class=\"bar\"", "aria-sort=\"descending\""] {
+        assert!(dom.contains(id), "{id}");
+    }
+}
+
+/// The page's elements, after its script has run.
+fn drawn(browser: &Path, profile: &Path, page: &Path) -> String {
+    let outcome = Run::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--virtual-time-budget=4000",
+        ])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", page.display()))
+        .run();
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    String::from_utf8_lossy(&outcome.stdout).into_owned()
+}
+
+#[test]
+fn diff_has_the_exit_codes_of_diff() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let diff = |args: &[&Path]| ferofs().arg("diff").args(args).run();
+    assert_eq!(diff(&[&image, &image]).success().stdout, b"");
+    let ignored: &[&str] = if need::is_root() { &[] } else { &["--ignore=owner,xattrs"] };
+    let same = ferofs().arg("diff").args(ignored).args([&image, &fixture.source()]).run();
+    assert_eq!((same.code, text(&same.stdout)), (0, String::new()), "{}", same.stderr);
+
+    let other = fixture.directory("other");
+    fs::write(other.join("added"), "12345").unwrap();
+    fs::set_permissions(other.join("added"), fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("a\x1b[31m", other.join("link")).unwrap();
+    let second = fixture.path("second");
+    ferofs().arg("build").args([&other, &second]).run().success();
+    let changed = diff(&[&image, &second]);
+    assert_eq!(changed.code, 1);
+    assert!(text(&changed.stdout).contains("+ /added (5 B)\n"), "{}", text(&changed.stdout));
+    let json = ferofs().args(["diff", "--json"]).args([&second, &image]).run();
+    assert_eq!(json.code, 1);
+    assert!(text(&json.stdout).contains(r#""change":"removed""#));
+    let quiet = ferofs().args(["diff", "-q"]).args([&second, &image]).run();
+    assert_eq!((quiet.code, quiet.stdout.as_slice()), (1, &b""[..]));
+    assert_eq!(diff(&[&image, &fixture.path("missing")]).code, 2);
+    assert_eq!(diff(&[&image]).code, 2);
+}
+
+#[test]
+fn dump_erofs_says_what_erofs_utils_say() {
+    let Some(peer) = crate::common::erofs_utils::newest("dump.erofs") else { return };
+    let fixture = Fixture::new(&tree::Options::small());
+    let links = fixture.directory("links");
+    ferofs().arg("links").arg(&links).run().success();
+    for compression in ["none", "lz4"] {
+        let image = fixture.build(compression, ["--compress", compression]);
+        for args in [
+            &["-s"][..],
+            &["-S"],
+            &["--path=/files"],
+            &["--ls", "--path=/files"],
+            &["-e", "--path=/files/text/65537"],
+            &["--cat", "--path=/files/text/65537"],
+        ] {
+            // They round the last stored extent of an encoded file up to its block, and not that of others.
+            if args.contains(&"-e") && compression != "none" {
+                continue;
+            }
+            let said = |program: &Path| {
+                let outcome = Run::new(program).env("TZ", "UTC").args(args).arg(&image).run();
+                let text = String::from_utf8_lossy(&outcome.stdout).replace("-nan%", "0.00%");
+                // Of a file's names, either tool takes the type from the one that it meets first.
+                text.split("File type distribution").next().unwrap_or_default().to_owned()
+            };
+            let (ours, theirs) = (said(&links.join("dump.erofs")), said(&peer));
+            assert!(!theirs.is_empty() || args.contains(&"--cat"), "{args:?}");
+            assert_eq!(ours, theirs, "{args:?}, {compression}");
+        }
+    }
+}
