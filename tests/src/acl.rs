@@ -3,7 +3,7 @@
 //! The kernel's form (linux/posix_acl_xattr.h): a u32 version 2, then entries of u16 tag, u16 permissions, u32 id,
 //! all little-endian, in ascending order of tag and id.
 
-/// The name of the ACL that guards a file.
+/// The name of the ACL that controls the access to a file.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The name of the ACL that new files in a directory inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -19,7 +19,7 @@ pub enum Entry {
     OwningGroup(u16),
     /// A named group.
     Group(u32, u16),
-    /// The most that named users and all groups get.
+    /// The largest permissions that named users and all groups get.
     Mask(u16),
     /// Everybody else.
     Other(u16),

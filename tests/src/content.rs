@@ -1,19 +1,19 @@
-//! The bytes of a file, by how well they compress.
+//! Generates file content with different compressibility.
 
 use crate::rng::Rng;
 
-/// What a file's bytes look like to a compressor.
+/// A kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Words: compresses about three times.
+    /// Words: compresses to about a third.
     Text,
-    /// Noise: does not compress at all.
+    /// Random bytes: do not compress.
     Noise,
-    /// Zeroes that are stored as such, not holes.
+    /// Zeroes that are written, not holes.
     Zeroes,
-    /// A short period: compresses to nearly nothing, with matches that overlap themselves.
+    /// A repeated short sequence: compresses to almost nothing, with matches that overlap their own source.
     Period,
-    /// Text, noise and zeroes by turns of odd lengths, so that extents end anywhere in a block.
+    /// Parts of the other kinds with odd lengths, so that extents end anywhere in a block.
     Mixed,
 }
 

@@ -1,14 +1,15 @@
-//! What the tests of ferofs stand on. Nothing here knows the EROFS format or calls the library: ferofs is judged from
-//! outside, as a command whose images the kernel mounts.
+//! The library of the tests. It does not know the EROFS format and does not call the ferofs library: the tests run ferofs as a command,
+//! and Linux mounts the images.
 //!
-//! The flow of a test is the order of the rooms:
+//! A test uses these modules in this order:
 //!
-//! 1. [`tree`] plants a directory with every oddity a file system can hold, the same one for the same seed.
-//! 2. [`run`] starts `ferofs` (or another tool) on it, with a limit on time and memory.
-//! 3. [`mount`] shows the image through Linux or through FUSE, and takes it away again whatever happens.
-//! 4. [`mod@compare`] walks both trees and lists each difference, by path and field.
+//! 1. [`tree`] creates a source directory with all kinds of inodes, names and attributes. The same seed gives the same tree.
+//! 2. [`run`] runs `ferofs` or another tool, with limits on time and memory.
+//! 3. [`mount`] mounts the image with Linux or FUSE, and unmounts it even if the test panics.
+//! 4. [`mod@compare`] compares two trees and lists each difference, with path and field.
 //!
-//! [`need`] says what this machine lacks, [`tools`] which programs it needs, [`mod@scratch`] has room for files, [`tar`] makes archives; [`xattr`], [`acl`], [`content`] [`rng`] and [`update`] serve the others.
+//! [`need`] skips a test if this machine lacks something, [`tools`] lists the programs that tests start, [`mod@scratch`] makes temporary
+//! directories, [`tar`] makes archives, and [`update`] changes a tree. [`xattr`], [`acl`], [`content`] and [`rng`] help the others.
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -1,5 +1,4 @@
-//! Shows an image as a directory for as long as a value lives, by Linux or by `ferofs mount`, and takes it away when the
-//! value goes, also in a panic.
+//! Mounts an image with Linux or with `ferofs mount`. Dropping the value unmounts the image, also after a panic.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -13,8 +12,8 @@ use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
 use crate::need;
 
-/// Waiting longer than this for a mount to come or a daemon to go means that it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A mount that does not appear in this time, or a daemon that does not end in it, hangs.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A mounted image.
 #[derive(Debug)]
@@ -25,40 +24,40 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// By Linux, through a loop device.
+    /// Mounts with Linux, through a loop device.
     ///
     /// # Errors
-    /// What `mount(8)` says.
+    /// The message of `mount(8)`.
     pub fn kernel(image: &Path, dir: &Path) -> io::Result<Self> {
         Self::kernel_with(image, dir, "ro,loop")
     }
 
-    /// By Linux, with these `options` of `mount(8)`.
+    /// Mounts with Linux and these `options` of `mount(8)`.
     ///
     /// # Errors
-    /// What `mount(8)` says.
+    /// The message of `mount(8)`.
     pub fn kernel_with(image: &Path, dir: &Path, options: &str) -> io::Result<Self> {
         Self::mount_command(["-t", "erofs", "-o", options], image, dir)
     }
 
-    /// By Linux, without a loop device (Linux 6.12).
+    /// Mounts with Linux, without a loop device (since Linux 6.12).
     ///
     /// # Errors
-    /// What the kernel says; older ones `ENOTBLK`.
+    /// The error of the kernel; older kernels return `ENOTBLK`.
     pub fn kernel_file(image: &Path, dir: &Path) -> io::Result<Self> {
         rustix::mount::mount(image, dir, "erofs", MountFlags::RDONLY, None)?;
         Ok(Self { dir: dir.to_owned(), daemon: None, mounted: true })
     }
 
-    /// By the FUSE daemon of `ferofs`, kept in the foreground.
+    /// Mounts with the FUSE daemon of `ferofs`, which stays in the foreground.
     ///
     /// # Errors
-    /// What the daemon says when it ends before the mount is there.
+    /// The message of the daemon if it ends before the mount appears.
     pub fn fuse(ferofs: &Path, image: &Path, dir: &Path) -> io::Result<Self> {
         Self::fuse_with(ferofs, &[], image, dir)
     }
 
-    /// By the FUSE daemon of `ferofs`, with further `options`.
+    /// Mounts with the FUSE daemon of `ferofs` and further `options`.
     ///
     /// # Errors
     /// As [`Self::fuse`].
@@ -72,13 +71,13 @@ impl Mount {
             .stderr(Stdio::piped())
             .spawn()?;
         let start = Instant::now();
-        // The directory's device changes when something is mounted on it. A daemon that refuses its image leaves a mount
-        // without a server for a moment: that gives errors.
+        // A mount changes the directory's device. While a daemon that refuses its image ends, the mount has no server and the
+        // call fails.
         while !device(dir).is_ok_and(|now| now != before) {
             if let Some(status) = daemon.try_wait()? {
                 return Err(io::Error::other(format!("{status}: {}", stderr_of(&mut daemon))));
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 daemon.kill()?;
                 daemon.wait()?;
                 return Err(io::Error::other("ferofs mount: nothing is mounted after a minute"));
@@ -88,7 +87,7 @@ impl Mount {
         Ok(Self { dir: dir.to_owned(), daemon: Some(daemon), mounted: true })
     }
 
-    /// Takes charge of what somebody else mounted on `dir`.
+    /// A value for an existing mount on `dir`.
     pub fn adopt(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), daemon: None, mounted: true }
     }
@@ -101,17 +100,17 @@ impl Mount {
         Ok(Self { dir: dir.to_owned(), daemon: None, mounted: true })
     }
 
-    /// Where the image is shown.
+    /// The directory on which the image is mounted.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// The id of the FUSE daemon, if this is one of ours.
+    /// The process id of the FUSE daemon, if this value started one.
     pub fn daemon_id(&self) -> Option<u32> {
         self.daemon.as_ref().map(Child::id)
     }
 
-    /// Waits for the FUSE daemon, which somebody asked to end, and returns its exit code and what it said.
+    /// Waits until the FUSE daemon ends, and returns its exit code and its standard error.
     ///
     /// # Errors
     /// When it does not end.
@@ -120,32 +119,32 @@ impl Mount {
         let start = Instant::now();
         loop {
             if let Some(status) = daemon.try_wait()? {
-                let said = stderr_of(daemon);
+                let stderr = stderr_of(daemon);
                 self.mounted = is_mounted(&self.dir);
-                return Ok((status.code(), said));
+                return Ok((status.code(), stderr));
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 return Err(io::Error::other("the FUSE daemon does not end"));
             }
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Unmounts and waits for the daemon, if there is one: its exit code and what it said.
+    /// Unmounts and waits for the daemon, if there is one. Returns its exit code and its standard error.
     ///
     /// # Errors
-    /// When it cannot be unmounted or the daemon stays.
+    /// When unmounting fails or the daemon does not end.
     pub fn unmount(mut self) -> io::Result<(Option<i32>, String)> {
-        self.take_away()?;
+        self.unmount_once()?;
         if self.daemon.is_some() { self.wait() } else { Ok((Some(0), String::new())) }
     }
 
-    fn take_away(&mut self) -> io::Result<()> {
+    fn unmount_once(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.mounted) {
             return Ok(());
         }
         if need::is_root() {
-            // Somebody (a file indexer, a test about to end) may hold it for a moment.
+            // Another process may have a file open for a moment.
             for _ in 0..100 {
                 match unmount(&self.dir, UnmountFlags::empty()) {
                     Err(rustix::io::Errno::BUSY) => thread::sleep(Duration::from_millis(20)),
@@ -161,14 +160,14 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Drop runs in panics too: say what goes wrong, and go on.
-        if let Err(error) = self.take_away() {
+        // Drop also runs during a panic: print errors and continue.
+        if let Err(error) = self.unmount_once() {
             eprintln!("unmounting {}: {error}", self.dir.display());
         }
         if let Some(daemon) = &mut self.daemon {
             let start = Instant::now();
             while matches!(daemon.try_wait(), Ok(None)) {
-                if start.elapsed() > PATIENCE {
+                if start.elapsed() > TIMEOUT {
                     let _ = daemon.kill();
                 }
                 thread::sleep(Duration::from_millis(5));
@@ -177,9 +176,9 @@ impl Drop for Mount {
     }
 }
 
-/// Whether something is mounted on `dir`.
+/// Whether a file system is mounted on `dir`.
 pub fn is_mounted(dir: &Path) -> bool {
-    // A dead FUSE daemon's mount cannot be looked at, but is there.
+    // `device(dir)` fails for a mount whose FUSE daemon has died; it still counts as mounted.
     let parent = dir.parent().unwrap_or(dir);
     device(dir).ok() != device(parent).ok()
 }
@@ -189,10 +188,10 @@ fn device(dir: &Path) -> io::Result<u64> {
 }
 
 fn stderr_of(daemon: &mut Child) -> String {
-    let mut said = String::new();
+    let mut text = String::new();
     if let Some(mut stderr) = daemon.stderr.take() {
-        // What is not UTF-8 or cannot be read is only missing from a message.
-        let _ = stderr.read_to_string(&mut said);
+        // An error only makes the message incomplete.
+        let _ = stderr.read_to_string(&mut text);
     }
-    said.trim().to_owned()
+    text.trim().to_owned()
 }

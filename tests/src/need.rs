@@ -1,5 +1,5 @@
-//! What a test needs of the machine. At home a missing thing skips the test and says so; in CI (`CI=true`) it fails
-//! it, because a test that is never run proves nothing.
+//! What a test needs from the machine. If something is missing, the test is skipped with a message; in CI (`CI=true`) it fails,
+//! because a test that never runs proves nothing.
 
 use std::env;
 use std::io::{self, Write};
@@ -7,27 +7,32 @@ use std::path::PathBuf;
 
 use crate::tools;
 
-/// The variable that `cargo xtask test --quick` sets: nothing is mounted then.
+/// The environment variable that `cargo xtask test --quick` sets. Then tests mount nothing and use smaller inputs.
 pub const QUICK: &str = "FEROFS_TEST_QUICK";
 
-/// Whether mounts are left out; then `what` is skipped.
-fn is_quick(what: &str) -> bool {
-    let quick = env::var_os(QUICK).is_some();
+/// Whether this is a run of `cargo xtask test --quick`.
+pub fn is_quick() -> bool {
+    env::var_os(QUICK).is_some()
+}
+
+/// Whether a quick run skips `what`, which mounts.
+fn is_skipped_as_slow(what: &str) -> bool {
+    let quick = is_quick();
     if quick {
         skipped(what, "a test without --quick");
     }
     quick
 }
 
-/// Whether this process is root; if not, `what` is skipped.
+/// Whether this process is root; if not, says that `what` is skipped.
 pub fn root(what: &str) -> bool {
     is_root() || lacks(what, "root")
 }
 
-/// Where the tool `name` is; if nowhere, `what` is skipped.
+/// The path of the tool `name`; if it is missing, says that `what` is skipped.
 ///
 /// # Panics
-/// When [`tools`] does not have it: then nothing would install it. In CI when it is missing.
+/// When the table in [`tools`] does not list it, because then nothing would install it. In CI when it is missing.
 pub fn tool(name: &str, what: &str) -> Option<PathBuf> {
     assert!(tools::is_known(name), "{name} is not in the table of tools (tests/src/tools.rs)");
     let found = find_tool(name);
@@ -37,9 +42,9 @@ pub fn tool(name: &str, what: &str) -> Option<PathBuf> {
     found
 }
 
-/// Whether `/dev/fuse` can be opened; if not, `what` is skipped.
+/// Whether `/dev/fuse` can be opened; if not, says that `what` is skipped.
 pub fn fuse(what: &str) -> bool {
-    if is_quick(what) {
+    if is_skipped_as_slow(what) {
         return false;
     }
     let device = std::fs::File::options().read(true).write(true).open("/dev/fuse");
@@ -49,12 +54,12 @@ pub fn fuse(what: &str) -> bool {
     }
 }
 
-/// Whether the kernel mounts EROFS and we may ask it to; if not, `what` is skipped.
+/// Whether the kernel has EROFS and this process may mount; if not, says that `what` is skipped.
 pub fn kernel_erofs(what: &str) -> bool {
-    !is_quick(what) && root(what) && (kernel_has_erofs() || lacks(what, "EROFS in the kernel"))
+    !is_skipped_as_slow(what) && root(what) && (kernel_has_erofs() || lacks(what, "EROFS in the kernel"))
 }
 
-/// Says that `what` is skipped for want of `missing`. Always false, so that callers can return it.
+/// Says that `what` is skipped because `missing` is missing. Always false, so that callers can return it.
 ///
 /// # Panics
 /// In CI.
@@ -64,10 +69,10 @@ pub fn lacks(what: &str, missing: &str) -> bool {
     false
 }
 
-/// Says that `what` is skipped for want of `missing`, which CI may lack too.
+/// Says that `what` is skipped because `missing` is missing. Does not fail in CI.
 pub fn skipped(what: &str, missing: &str) {
     let message = format!("SKIPPED {what}: needs {missing}\n");
-    // Not eprint!, which the test harness swallows when the test passes. Nobody can be told if stderr is gone.
+    // Not eprint!: the test harness hides its output if the test passes. An error of stderr cannot be reported anywhere.
     let _ = io::stderr().write_all(message.as_bytes());
 }
 
@@ -76,7 +81,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Looks `name` up in PATH and in the directories of system tools, which ordinary users' PATH may lack.
+/// Finds the program `name` in PATH and in the directories of system tools, which are often not in the PATH of ordinary users.
 pub fn find_tool(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -85,7 +90,7 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Whether the running kernel has EROFS, loading its module if need be.
+/// Whether the running kernel has EROFS. Loads its module if necessary.
 pub fn kernel_has_erofs() -> bool {
     let listed = || {
         std::fs::read_to_string("/proc/filesystems")
@@ -103,12 +108,12 @@ pub fn kernel_has_erofs() -> bool {
             && listed())
 }
 
-/// Raises this process's limit on open files as far as it may: a deep tree holds a descriptor a level.
+/// Raises this process's limit on open files to the maximum: creating a deep tree needs a descriptor per level.
 pub fn many_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // Lowering nothing, this fails only where rlimits are policed; then the deep tree fails and says why.
+        // If the system forbids this, creating the deep tree fails with a message.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }

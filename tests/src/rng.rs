@@ -1,16 +1,16 @@
-//! Numbers that look random and are the same everywhere for the same seed (SplitMix64).
+//! A pseudo-random number generator (SplitMix64): the same seed gives the same numbers on every machine.
 
-/// A deterministic source of numbers.
+/// The generator.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator that depends on nothing but `seed`.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A generator of its own for the part called `label`, so that parts do not disturb each other.
+    /// A generator for the part called `label`: its numbers do not depend on how many numbers other parts have drawn.
     pub fn fork(&self, label: &[u8]) -> Self {
         let mix =
             label.iter().fold(self.0, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3));
@@ -33,7 +33,7 @@ impl Rng {
         self.next_u64() % bound
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);

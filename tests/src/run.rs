@@ -1,4 +1,4 @@
-//! Commands with a limit on time and address space, and what became of them.
+//! Runs commands with limits on time and address space, and returns their results.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 
 use wait4::Wait4;
 
-/// Far longer than any command under test takes, even on a busy machine: reaching it means a hang.
+/// A command that runs longer hangs: the slowest takes much less, even on a busy machine.
 const HANG: Duration = Duration::from_secs(600);
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The exit code; 128 + the signal's number when a signal ended it, as shells say it.
+    /// The exit code; 128 + the number of the signal if a signal ended the command, as in shells.
     pub code: i32,
     /// Standard output.
     pub stdout: Vec<u8>,
-    /// Standard error, unreadable bytes replaced.
+    /// Standard error; invalid UTF-8 is replaced.
     pub stderr: String,
-    /// The largest resident set, in bytes; 0 when it cannot be told: Linux counts the forked copy of this process, before the
-    /// program replaces it, too, so what is not more than this process's own is not the program's.
+    /// The largest resident set, in bytes; 0 if unknown. Linux also counts the forked copy of this process before `exec`, so a value that
+    /// is not larger than this process's own says nothing about the program.
     pub peak: u64,
     /// Processor time of all threads, user and system.
     pub cpu: Duration,
@@ -36,7 +36,7 @@ impl Outcome {
     /// This outcome if the code is 0.
     ///
     /// # Panics
-    /// On any other code, with what the command said.
+    /// On any other code; the message contains the output of the command.
     #[track_caller]
     pub fn success(self) -> Self {
         assert_eq!(
@@ -49,38 +49,38 @@ impl Outcome {
         self
     }
 
-    /// This outcome if the code is `code` and stderr tells why in a line of ferofs's own.
+    /// This outcome if the code is `code` and stderr has an error message of ferofs.
     ///
     /// # Panics
     /// Otherwise.
     #[track_caller]
     pub fn failure(self, code: i32) -> Self {
         assert_eq!(self.code, code, "stderr: {}", self.stderr);
-        assert!(self.explained(), "stderr: {}", self.stderr);
+        assert!(self.has_error_message(), "stderr: {}", self.stderr);
         self
     }
 
-    /// Whether stderr tells what went wrong, in a line of ferofs's own and not in a panic's.
-    pub fn explained(&self) -> bool {
+    /// Whether stderr has an error message of ferofs, and none of a panic.
+    pub fn has_error_message(&self) -> bool {
         self.stderr.lines().any(|line| line.starts_with("ferofs: ")) && !self.stderr.contains("panicked")
     }
 }
 
-/// A command to be: arguments are added, then it is run.
+/// A command: add arguments, then run it.
 #[derive(Debug)]
 pub struct Run {
     command: Command,
 }
 
-/// The ferofs under test, without arguments yet.
+/// The ferofs under test, without arguments.
 pub fn ferofs() -> Run {
     Run::new(ferofs_path())
 }
 
-/// Where the ferofs under test is: `FEROFS_BIN`, or built now beside the running test.
+/// The path of the ferofs under test: `FEROFS_BIN`, or a debug build, which is made now.
 ///
 /// # Panics
-/// If it is neither given nor can be built.
+/// If the variable is not set and the build fails.
 pub fn ferofs_path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| env::var_os("FEROFS_BIN").map_or_else(build_ferofs, PathBuf::from))
@@ -139,19 +139,19 @@ impl Run {
         self
     }
 
-    /// Gives it this as standard input.
+    /// Sets its standard input.
     #[must_use]
     pub fn input(mut self, input: impl Into<Stdio>) -> Self {
         self.command.stdin(input);
         self
     }
 
-    /// The command itself, for what a run cannot do: pipes.
+    /// The command itself, for tests that need pipes.
     pub fn command(self) -> Command {
         self.command
     }
 
-    /// Runs it to its end.
+    /// Runs it and waits for its end.
     ///
     /// # Errors
     /// When it cannot be started or its output cannot be read.
@@ -159,8 +159,8 @@ impl Run {
         let start = Instant::now();
         let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let stderr = child.stderr.take();
-        let reader = thread::spawn(move || slurp(stderr));
-        let stdout = slurp(child.stdout.take())?;
+        let reader = thread::spawn(move || read_all(stderr));
+        let stdout = read_all(child.stdout.take())?;
         let stderr = reader.join().unwrap_or_else(|_| Err(io::Error::other("reader of stderr panicked")))?;
         let used = child.wait4()?;
         Ok(Outcome {
@@ -173,7 +173,7 @@ impl Run {
         })
     }
 
-    /// Runs it to its end.
+    /// Runs it and waits for its end.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -187,7 +187,7 @@ impl Run {
     }
 }
 
-fn slurp(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
+fn read_all(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
         pipe.read_to_end(&mut bytes)?;

@@ -1,6 +1,6 @@
-//! Tar archives written by hand: whole ones, and such as no program would write.
+//! Writes tar archives byte by byte, including invalid ones that no program would write.
 
-/// A header block to be.
+/// A header block.
 #[derive(Clone, Debug)]
 pub struct Header(pub [u8; 512]);
 
@@ -19,26 +19,26 @@ impl Header {
         header
     }
 
-    /// Overwrites bytes.
+    /// Overwrites the bytes at `at`.
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// With a target.
+    /// Sets the target of a link.
     #[must_use]
     pub fn to(mut self, target: &str) -> Self {
         self.put(157, target.as_bytes());
         self
     }
 
-    /// With other bytes somewhere.
+    /// Overwrites the bytes at `at`.
     #[must_use]
     pub fn with(mut self, at: usize, bytes: &[u8]) -> Self {
         self.put(at, bytes);
         self
     }
 
-    /// The block, with its checksum.
+    /// The block with its checksum.
     pub fn bytes(mut self) -> Vec<u8> {
         self.put(148, b"        ");
         let sum: u32 = self.0.iter().map(|byte| u32::from(*byte)).sum();
@@ -47,7 +47,7 @@ impl Header {
     }
 }
 
-/// A member with these data, padded.
+/// A member: header, data and padding.
 pub fn member(header: Header, data: &[u8]) -> Vec<u8> {
     let mut bytes = header.bytes();
     bytes.extend_from_slice(data);
@@ -93,7 +93,7 @@ pub fn pax_of(kind: u8, records: &[(&str, &[u8])]) -> Vec<u8> {
     member(Header::new("pax", kind, data.len() as u64), &data)
 }
 
-/// Members with the end mark after them.
+/// The members, followed by the end-of-archive blocks.
 pub fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 1024]].concat()
 }

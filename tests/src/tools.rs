@@ -1,12 +1,12 @@
-//! Every program that the tests start, and the Debian package that has it.
+//! The programs that the tests start, and the Debian packages that contain them.
 //!
-//! One table for both sides: `cargo xtask test` installs what it names, and [`crate::need::tool`] takes no other name. A
-//! test below reads the tests' sources, so that no program is left out.
+//! `cargo xtask test` installs the programs of this table, and [`crate::need::tool`] accepts no other name. A test in this file
+//! searches the sources of the tests for programs that are not in the table.
 
-/// A program, and the package that has it.
+/// A program and its package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tool {
-    /// The file's name, in PATH or a directory of system tools.
+    /// The name of the file, in PATH or in a directory of system tools.
     pub program: &'static str,
     /// Debian's package.
     pub package: &'static str,
@@ -16,7 +16,7 @@ const fn tool(program: &'static str, package: &'static str) -> Tool {
     Tool { program, package }
 }
 
-/// What the tests start. Other EROFS tools are not here but with [`EROFS_UTILS`].
+/// The programs that the tests start.
 pub const TEST_TOOLS: &[Tool] = &[
     tool("cc", "gcc"),
     tool("chromium", "chromium"),
@@ -45,7 +45,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("fsck.erofs", EROFS_UTILS),
 ];
 
-/// The package of the other EROFS tools.
+/// The package with the reference implementation of the EROFS tools.
 pub const EROFS_UTILS: &str = "erofs-utils";
 
 /// Whether the table has `program`.
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// What stands before the name of a program, in quotation marks, where one is started or asked for.
+    /// Source code that starts or looks for a program: the name of the program follows.
     const STARTS: [&str; 5] =
         ["Run::new(\"", "Run::limited(\"", "Command::new(\"", "need::tool(\"", "programs(\""];
 
@@ -89,7 +89,7 @@ mod tests {
             for start in STARTS {
                 for rest in text.split(start).skip(1) {
                     let program = rest.split('"').next().unwrap();
-                    // Scripts and programs that a test makes have a path.
+                    // A name with "/" is a script or program that the test itself has made.
                     if !program.contains('/') && program != "." {
                         assert!(is_known(program), "{}: {program}", file.display());
                         count += 1;
@@ -97,6 +97,6 @@ mod tests {
                 }
             }
         }
-        assert!(count > 20, "{count}: the sources are read in the wrong place");
+        assert!(count > 20, "{count}: the sources were not found");
     }
 }

@@ -1,5 +1,5 @@
-//! Changes a tree as updates do: edits, appends, truncates, inserts, renames, deletes, changes attributes and types, and
-//! makes links. The same changes for the same seed.
+//! Changes a tree like a software update: edits, appends, truncates, inserts, renames, deletes, changes attributes and types, and
+//! makes links. The same seed gives the same changes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,14 +10,14 @@ use crate::content::Content;
 use crate::need;
 use crate::rng::Rng;
 
-/// Files and directories below `root`, sorted; nothing that is not UTF-8, as names are joined here.
+/// Files and directories below `root`, sorted. Leaves out names that are not UTF-8, because names are joined here as strings.
 fn list(root: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let (mut files, mut dirs, mut pending) = (Vec::new(), Vec::new(), vec![root.to_owned()]);
     while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(&dir)? {
             let entry = entry?;
             let kind = entry.file_type()?;
-            // Long ways down are left alone.
+            // Paths near PATH_MAX could not be extended.
             if entry.file_name().to_str().is_none() || entry.path().as_os_str().len() > 1000 {
                 continue;
             }
@@ -43,42 +43,42 @@ pub fn update(root: &Path, seed: u64, count: usize) -> io::Result<()> {
     for number in 0..count {
         let (files, dirs) = list(root)?;
         let mut pick = |from: &[PathBuf]| from[rng.below(from.len() as u64) as usize].clone();
-        let some: Vec<PathBuf> = (0..10).map(|_| pick(&files)).collect();
+        let chosen: Vec<PathBuf> = (0..10).map(|_| pick(&files)).collect();
         let (dir, other) = (pick(&dirs), pick(&dirs));
         let name = |what: &str| format!("{what}-{seed}-{number}");
-        edit(&some[0], &mut rng)?;
-        let mut appended = File::options().append(true).open(&some[1])?;
+        edit(&chosen[0], &mut rng)?;
+        let mut appended = File::options().append(true).open(&chosen[1])?;
         appended.write_all(&Content::Mixed.bytes(1 + rng.below(20_000) as usize, &mut rng))?;
-        let shorter = File::options().write(true).open(&some[2])?;
+        let shorter = File::options().write(true).open(&chosen[2])?;
         shorter.set_len(shorter.metadata()?.len() / 2)?;
-        insert(&some[3], &mut rng)?;
-        fs::set_permissions(&some[4], fs::Permissions::from_mode(0o400 + rng.below(0o400) as u32))?;
+        insert(&chosen[3], &mut rng)?;
+        fs::set_permissions(&chosen[4], fs::Permissions::from_mode(0o400 + rng.below(0o400) as u32))?;
         let value = Content::Text.bytes(rng.below(300) as usize, &mut rng);
-        // Not every file system has attributes.
-        let _ = rustix::fs::setxattr(&some[5], "user.update", &value, rustix::fs::XattrFlags::empty());
+        // Some file systems have no xattrs.
+        let _ = rustix::fs::setxattr(&chosen[5], "user.update", &value, rustix::fs::XattrFlags::empty());
         if need::is_root() {
-            rustix::fs::chown(&some[4], Some(rustix::fs::Uid::from_raw(rng.below(70_000) as u32)), None)?;
+            rustix::fs::chown(&chosen[4], Some(rustix::fs::Uid::from_raw(rng.below(70_000) as u32)), None)?;
         }
         let new = dir.join(name("new"));
         fs::create_dir(&new)?;
         fs::write(new.join("text"), Content::Text.bytes(rng.below(30_000) as usize, &mut rng))?;
         fs::write(new.join("noise"), Content::Noise.bytes(rng.below(9_000) as usize, &mut rng))?;
         symlink(name("nowhere"), new.join("link"))?;
-        fs::hard_link(&some[6], new.join("hard"))?;
-        // What was a file becomes something else.
-        fs::remove_file(&some[7])?;
+        fs::hard_link(&chosen[6], new.join("hard"))?;
+        // A file becomes an inode of another type.
+        fs::remove_file(&chosen[7])?;
         match rng.below(3) {
-            0 => fs::create_dir(&some[7])?,
-            1 => symlink("..", &some[7])?,
-            _ => fs::write(&some[7], b"")?,
+            0 => fs::create_dir(&chosen[7])?,
+            1 => symlink("..", &chosen[7])?,
+            _ => fs::write(&chosen[7], b"")?,
         }
-        if some[8].exists() {
-            fs::rename(&some[8], other.join(name("moved")))?;
+        if chosen[8].exists() {
+            fs::rename(&chosen[8], other.join(name("moved")))?;
         }
-        if some[9].exists() && !some[9].is_dir() {
-            fs::remove_file(&some[9])?;
+        if chosen[9].exists() && !chosen[9].is_dir() {
+            fs::remove_file(&chosen[9])?;
         }
-        // Last, as these take files with them.
+        // Last, because these also move or delete the files chosen above.
         if !other.starts_with(&dir) && dir.parent() != Some(root) {
             fs::rename(&dir, root.join(name("renamed")))?;
         }
@@ -89,7 +89,7 @@ pub fn update(root: &Path, seed: u64, count: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Overwrites some bytes, and leaves the time as it was, as careless programs do.
+/// Overwrites some bytes and restores the modification time, as some programs do.
 fn edit(path: &Path, rng: &mut Rng) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     let metadata = file.metadata()?;
@@ -99,7 +99,7 @@ fn edit(path: &Path, rng: &mut Rng) -> io::Result<()> {
     file.set_times(times)
 }
 
-/// Puts some bytes into the midst, so that all after them is shifted.
+/// Inserts some bytes, so that all later bytes move.
 fn insert(path: &Path, rng: &mut Rng) -> io::Result<()> {
     let mut bytes = fs::read(path)?;
     let at = rng.below(bytes.len() as u64 + 1) as usize;
@@ -112,7 +112,7 @@ fn insert(path: &Path, rng: &mut Rng) -> io::Result<()> {
 /// Copies the tree below `from` to `to`, with everything that `cp -a` keeps.
 ///
 /// # Errors
-/// What `cp` says.
+/// The message of `cp`.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let output = std::process::Command::new("cp").args(["-a", "--"]).args([from, to]).output()?;
     if output.status.success() {

@@ -139,7 +139,7 @@ fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
 /// all files that are not empty.
 fn create_source(source: &Path, list: &Path) -> Result<()> {
     fs::create_dir(source)?;
-    tree::plant(source, &tree::Options { largest: LARGEST_FILE, deep: 0, ..tree::Options::small() })?;
+    tree::create(source, &tree::Options { largest: LARGEST_FILE, deep: 0, ..tree::Options::small() })?;
     let output =
         Command::new("find").arg(source).args(["-type", "f", "-size", "+0", "-printf", "%P\\0"]).output()?;
     Ok(fs::write(list, output.stdout)?)

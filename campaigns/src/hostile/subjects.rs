@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::run::{self, Run};
-use ferofs_tests::tree::Plot;
+use ferofs_tests::tree::DirWriter;
 
 use super::lies::Subject;
 
@@ -106,16 +106,16 @@ pub(crate) fn load(dir: &Path) -> Result<Vec<Subject>> {
 
 /// A small tree with a bit of everything: metadata shall be a good part of the image.
 fn plant(dir: &Path) -> Result<()> {
-    let plot = Plot::open(dir, Rng::new(5), false)?;
-    let text = |name: &[u8], len: usize| Content::Text.bytes(len, &mut plot.rng(name));
+    let writer = DirWriter::open(dir, Rng::new(5), false)?;
+    let text = |name: &[u8], len: usize| Content::Text.bytes(len, &mut writer.rng(name));
     let long = text(b"text", 20_000);
-    plot.file(b"text", &long)?;
-    plot.file(b"empty", b"")?;
-    plot.file(b"one", b"1")?;
-    plot.file(b"zeroes", &[0; 20_000])?;
-    plot.symlink(b"link", b"text")?;
-    plot.symlink(b"long-link", &[b'x'; 300])?;
-    plot.sub(b"dir", |dir| {
+    writer.file(b"text", &long)?;
+    writer.file(b"empty", b"")?;
+    writer.file(b"one", b"1")?;
+    writer.file(b"zeroes", &[0; 20_000])?;
+    writer.symlink(b"link", b"text")?;
+    writer.symlink(b"long-link", &[b'x'; 300])?;
+    writer.sub(b"dir", |dir| {
         dir.file(b"copy", &long[4096..15_000])?;
         dir.file(b"tail", &text(b"tail", 4500))?;
         dir.file(b"block", &text(b"block", 4096))?;
@@ -125,7 +125,7 @@ fn plant(dir: &Path) -> Result<()> {
         dir.file(b"noise", &noise)?;
         dir.link(b"tail", dir, b"hard")
     })?;
-    plot.sub(b"wide", |dir| {
+    writer.sub(b"wide", |dir| {
         (0..30).try_for_each(|n| dir.file(format!("name{n:03}").as_bytes(), &text(b"wide", 10 * n)))
     })?;
     for (name, key, value) in [
@@ -134,8 +134,8 @@ fn plant(dir: &Path) -> Result<()> {
         (b"dir", b"user.long.prefix.two", b"a value that several files have"),
         (b"wide", b"user.long.prefix.one", b"a value that several files have"),
     ] {
-        plot.xattr(name, key, value)?;
+        writer.xattr(name, key, value)?;
     }
-    plot.finish()?;
+    writer.finish()?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
-use ferofs_tests::tree::Plot;
+use ferofs_tests::tree::DirWriter;
 use rustix::fs::FileType;
 
 /// A path below the root, without a leading slash; the root itself is empty.
@@ -143,24 +143,24 @@ impl Model {
     /// # Errors
     /// When the file system refuses something.
     pub(super) fn plant(&self, dir: &Path) -> io::Result<()> {
-        let plot = Plot::open(dir, Rng::new(0), true)?;
+        let writer = DirWriter::open(dir, Rng::new(0), true)?;
         let mut first: BTreeMap<usize, &Name> = BTreeMap::new();
         for (name, number) in &self.names {
             if name.is_empty() {
                 continue;
             }
             if let Some(other) = first.get(number) {
-                plot.link(other, &plot, name)?;
+                writer.link(other, &writer, name)?;
                 continue;
             }
             first.insert(*number, name);
-            self.files[*number].create(&plot, name)?;
+            self.files[*number].create(&writer, name)?;
         }
         // Directories after what is in them: creating a name changes the directory's time.
         for (name, number) in self.names.iter().rev() {
             if name.is_empty() || first.get(number) == Some(&name) {
                 let name: &[u8] = if name.is_empty() { b"." } else { name };
-                self.files[*number].describe(&plot, name)?;
+                self.files[*number].describe(&writer, name)?;
             }
         }
         Ok(())
@@ -183,11 +183,11 @@ pub(super) fn join(dir: &[u8], last: &[u8]) -> Name {
 }
 
 impl File {
-    fn create(&self, plot: &Plot, name: &[u8]) -> io::Result<()> {
+    fn create(&self, writer: &DirWriter, name: &[u8]) -> io::Result<()> {
         match &self.kind {
-            Kind::Directory => plot.enter(name).map(drop),
+            Kind::Directory => writer.enter(name).map(drop),
             Kind::Regular(pieces) => {
-                let file = plot.create(name)?;
+                let file = writer.create(name)?;
                 let mut offset = 0;
                 for piece in pieces {
                     if piece.content.is_some() {
@@ -197,24 +197,24 @@ impl File {
                 }
                 file.set_len(offset)
             }
-            Kind::Symlink(target) => plot.symlink(name, target),
-            Kind::Fifo => plot.node(name, FileType::Fifo, (0, 0)),
-            Kind::Socket => plot.node(name, FileType::Socket, (0, 0)),
-            Kind::Character(major, minor) => plot.node(name, FileType::CharacterDevice, (*major, *minor)),
-            Kind::Block(major, minor) => plot.node(name, FileType::BlockDevice, (*major, *minor)),
+            Kind::Symlink(target) => writer.symlink(name, target),
+            Kind::Fifo => writer.node(name, FileType::Fifo, (0, 0)),
+            Kind::Socket => writer.node(name, FileType::Socket, (0, 0)),
+            Kind::Character(major, minor) => writer.node(name, FileType::CharacterDevice, (*major, *minor)),
+            Kind::Block(major, minor) => writer.node(name, FileType::BlockDevice, (*major, *minor)),
         }
     }
 
     /// Gives the file all but content. The order matters: a change of the owner removes capabilities.
-    fn describe(&self, plot: &Plot, name: &[u8]) -> io::Result<()> {
-        plot.owner(name, self.uid, self.gid)?;
+    fn describe(&self, writer: &DirWriter, name: &[u8]) -> io::Result<()> {
+        writer.owner(name, self.uid, self.gid)?;
         if !matches!(self.kind, Kind::Symlink(_)) {
-            plot.mode(name, self.mode)?;
+            writer.mode(name, self.mode)?;
         }
         for (key, value) in &self.xattrs {
-            plot.xattr(name, key, value)?;
+            writer.xattr(name, key, value)?;
         }
-        plot.time(name, self.time.0, self.time.1)
+        writer.time(name, self.time.0, self.time.1)
     }
 }
 

@@ -145,7 +145,7 @@ impl Stage {
             return Err(Finding::new("signal", said()).into());
         }
         // Wrong usage is told by the parser of options, in its own form.
-        let explained = outcome.explained() || outcome.stderr.starts_with("error: ");
+        let explained = outcome.has_error_message() || outcome.stderr.starts_with("error: ");
         if outcome.code != 0
             && !explained
             && words.first().is_none_or(|word| word != "check" && word != "diff")

@@ -1,4 +1,4 @@
-//! Compares one name that both sides have.
+//! Compares one entry that exists in both trees.
 
 use std::fmt::Debug;
 use std::io;
@@ -9,8 +9,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use super::Field;
 use crate::xattr;
 
-/// What a difference is told to: the field, and both sides.
-pub(super) type Tell<'a> = dyn FnMut(Field, [String; 2]) + 'a;
+/// A callback for each difference: the field and the values of both sides.
+pub(super) type Report<'a> = dyn FnMut(Field, [String; 2]) + 'a;
 
 /// The file's attributes.
 pub(super) fn stat(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Statx> {
@@ -23,63 +23,63 @@ pub(super) fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
-/// Opens a directory or file without ever following a symlink or waiting for a fifo.
+/// Opens a directory or file without following symlinks and without waiting for the writer of a fifo.
 pub(super) fn open(dir: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
 }
 
-/// Compares all attributes but link counts; contents are left to [`contents`]. False if the types differ, so that
-/// nothing more can be said.
+/// Compares all attributes except the link count; [`contents`] compares the content. False if the types differ; then nothing else is
+/// compared.
 pub(super) fn attributes(
     dirs: [BorrowedFd<'_>; 2],
     name: &[u8],
     stats: [&Statx; 2],
-    tell: &mut Tell<'_>,
+    report: &mut Report<'_>,
 ) -> io::Result<bool> {
     let [left, right] = stats;
     if kind(left) != kind(right) {
-        differ(tell, Field::Type, kind(left), kind(right));
+        differ(report, Field::Type, kind(left), kind(right));
         return Ok(false);
     }
-    differ(tell, Field::Mode, Octal(left.stx_mode & 0o7777), Octal(right.stx_mode & 0o7777));
-    differ(tell, Field::Uid, left.stx_uid, right.stx_uid);
-    differ(tell, Field::Gid, left.stx_gid, right.stx_gid);
+    differ(report, Field::Mode, Octal(left.stx_mode & 0o7777), Octal(right.stx_mode & 0o7777));
+    differ(report, Field::Uid, left.stx_uid, right.stx_uid);
+    differ(report, Field::Gid, left.stx_gid, right.stx_gid);
     let time = |stat: &Statx| (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
-    differ(tell, Field::Mtime, time(left), time(right));
+    differ(report, Field::Mtime, time(left), time(right));
     match kind(left) {
-        FileType::RegularFile => differ(tell, Field::Size, left.stx_size, right.stx_size),
+        FileType::RegularFile => differ(report, Field::Size, left.stx_size, right.stx_size),
         FileType::Symlink => {
-            differ(tell, Field::Size, left.stx_size, right.stx_size);
+            differ(report, Field::Size, left.stx_size, right.stx_size);
             let target = |dir| rustix::fs::readlinkat(dir, name, Vec::new());
-            differ(tell, Field::Target, target(dirs[0])?, target(dirs[1])?);
+            differ(report, Field::Target, target(dirs[0])?, target(dirs[1])?);
         }
         FileType::CharacterDevice | FileType::BlockDevice => {
             let device = |stat: &Statx| (stat.stx_rdev_major, stat.stx_rdev_minor);
-            differ(tell, Field::Device, device(left), device(right));
+            differ(report, Field::Device, device(left), device(right));
         }
         _ => {}
     }
-    xattrs(dirs, name, tell)?;
+    xattrs(dirs, name, report)?;
     Ok(true)
 }
 
-fn xattrs(dirs: [BorrowedFd<'_>; 2], name: &[u8], tell: &mut Tell<'_>) -> io::Result<()> {
+fn xattrs(dirs: [BorrowedFd<'_>; 2], name: &[u8], report: &mut Report<'_>) -> io::Result<()> {
     let (left, right) = (xattr::all(dirs[0], name)?, xattr::all(dirs[1], name)?);
     let shown = |value: Option<&Vec<u8>>| value.map_or("none".into(), |value| escape(value));
     for (key, value) in &left {
         if right.get(key) != Some(value) {
-            tell(Field::Xattr(escape(key)), [shown(Some(value)), shown(right.get(key))]);
+            report(Field::Xattr(escape(key)), [shown(Some(value)), shown(right.get(key))]);
         }
     }
     for (key, value) in right.iter().filter(|(key, _)| !left.contains_key(*key)) {
-        tell(Field::Xattr(escape(key)), [shown(None), shown(Some(value))]);
+        report(Field::Xattr(escape(key)), [shown(None), shown(Some(value))]);
     }
     Ok(())
 }
 
-/// Compares the bytes of two regular files and returns how many agree from the start.
-pub(super) fn contents(dirs: [BorrowedFd<'_>; 2], name: &[u8], tell: &mut Tell<'_>) -> io::Result<u64> {
+/// Compares the content of two regular files and returns the number of equal bytes at the start.
+pub(super) fn contents(dirs: [BorrowedFd<'_>; 2], name: &[u8], report: &mut Report<'_>) -> io::Result<u64> {
     const STEP: usize = 256 << 10;
     let files = [open(dirs[0], name, OFlags::RDONLY)?, open(dirs[1], name, OFlags::RDONLY)?];
     let mut buffers = [vec![0; STEP], vec![0; STEP]];
@@ -92,7 +92,7 @@ pub(super) fn contents(dirs: [BorrowedFd<'_>; 2], name: &[u8], tell: &mut Tell<'
             let same = left.iter().zip(right).take_while(|(left, right)| left == right).count();
             let shown = |bytes: &[u8]| escape(&bytes[same.min(bytes.len())..bytes.len().min(same + 16)]);
             offset += same as u64;
-            tell(Field::Content(offset), [shown(left), shown(right)]);
+            report(Field::Content(offset), [shown(left), shown(right)]);
             return Ok(offset);
         }
         if left.is_empty() {
@@ -114,13 +114,13 @@ fn fill(file: impl AsFd, buffer: &mut [u8]) -> io::Result<&[u8]> {
     Ok(&buffer[..len])
 }
 
-fn differ<T: PartialEq + Debug>(tell: &mut Tell<'_>, field: Field, left: T, right: T) {
+fn differ<T: PartialEq + Debug>(report: &mut Report<'_>, field: Field, left: T, right: T) {
     if left != right {
-        tell(field, [format!("{left:?}"), format!("{right:?}")]);
+        report(field, [format!("{left:?}"), format!("{right:?}")]);
     }
 }
 
-/// Permission bits as people write them.
+/// Permission bits, printed in octal.
 #[derive(PartialEq)]
 struct Octal(u16);
 
@@ -130,7 +130,7 @@ impl Debug for Octal {
     }
 }
 
-/// Bytes for people: what is not printable ASCII escaped, the middle of long ones left out.
+/// Bytes as text: non-printable ones are escaped, and the middle of long sequences is left out.
 pub(super) fn escape(bytes: &[u8]) -> String {
     const SHOWN: usize = 150;
     if bytes.len() <= 2 * SHOWN {

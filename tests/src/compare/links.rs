@@ -1,4 +1,4 @@
-//! Which names are one file: on both sides the same names must be.
+//! Checks hard links: names that share an inode in one tree must share one in the other.
 
 use std::collections::HashMap;
 
@@ -7,49 +7,53 @@ use super::Field;
 /// A file's identity on its side: device and inode.
 pub(super) type Identity = (u64, u64);
 
-/// What is known of one file of the left tree.
-struct Seen {
+/// A file of the left tree.
+struct LinkedFile {
     right: Identity,
     path: String,
     names: u32,
     links: u32,
 }
 
-/// All files met so far.
+/// All files up to now.
 #[derive(Default)]
 pub(super) struct Links {
-    left: HashMap<Identity, Seen>,
+    left: HashMap<Identity, LinkedFile>,
     right: HashMap<Identity, Identity>,
 }
 
 impl Links {
-    /// Takes note of one name, and of the right side's link count. Says with what it clashes, if it does.
-    pub(super) fn meet(
+    /// Adds one name and the link count of the right side. Returns the contradiction with earlier names, if there is one.
+    pub(super) fn add(
         &mut self,
         left: Identity,
         right: Identity,
         links: u32,
         path: &str,
     ) -> Option<[String; 2]> {
-        let seen =
-            self.left.entry(left).or_insert_with(|| Seen { right, path: path.to_owned(), names: 0, links });
-        seen.names += 1;
-        if seen.right != right {
-            return Some([format!("one file with {}", seen.path), "a file of its own".into()]);
+        let file = self.left.entry(left).or_insert_with(|| LinkedFile {
+            right,
+            path: path.to_owned(),
+            names: 0,
+            links,
+        });
+        file.names += 1;
+        if file.right != right {
+            return Some([format!("same inode as {}", file.path), "separate inode".into()]);
         }
         let owner = *self.right.entry(right).or_insert(left);
         if owner != left {
-            let other = self.left.get(&owner).map_or("", |seen| &seen.path);
-            return Some(["a file of its own".into(), format!("one file with {other}")]);
+            let other = self.left.get(&owner).map_or("", |file| &file.path);
+            return Some(["separate inode".into(), format!("same inode as {other}")]);
         }
         None
     }
 
-    /// Files whose link count on the right is not the number of names on the left: path and both numbers.
-    pub(super) fn miscounted(self) -> impl Iterator<Item = (String, Field, [String; 2])> {
+    /// Files whose link count on the right differs from the number of names on the left: path and both numbers.
+    pub(super) fn wrong_counts(self) -> impl Iterator<Item = (String, Field, [String; 2])> {
         self.left
             .into_values()
-            .filter(|seen| seen.names != seen.links)
-            .map(|seen| (seen.path, Field::Links, [seen.names.to_string(), seen.links.to_string()]))
+            .filter(|file| file.names != file.links)
+            .map(|file| (file.path, Field::Links, [file.names.to_string(), file.links.to_string()]))
     }
 }

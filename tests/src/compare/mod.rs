@@ -1,12 +1,12 @@
-//! The judge: walks two trees beneath open directories (so that depth and path length do not matter) and lists each
-//! difference, by path and field.
+//! Compares two trees and lists each difference, with path and field. It uses directory descriptors, so that depth and path length do
+//! not matter.
 //!
-//! The left tree is the source, the right one what ferofs made of it. Compared are type, bytes, size, mode, owner,
-//! time of modification with nanoseconds, link count, device number, symlink target, all xattrs, which names are hard
-//! links of each other, and that what a directory lists agrees with what its entries are. Link counts are held against
-//! what lies in the left tree, since a source may be linked from outside, and not every file system counts directories.
+//! The left tree is the source; the right one is what ferofs made of it. Compared are type, content, size, mode, owner, modification time
+//! with nanoseconds, link count, device number, symlink target, all xattrs, and which names are hard links of each other. The type and
+//! inode number that a directory lists must agree with the entry itself. The link counts of the right tree are compared with the number
+//! of names in the left tree, because the source may have links from outside, and some file systems do not count directories.
 //!
-//! `entry` compares one name, `links` sees names that are one file, `walk` spreads the work over threads.
+//! `entry` compares one name, `links` checks hard links, `walk` divides the work between threads.
 
 mod entry;
 mod links;
@@ -19,11 +19,11 @@ use std::path::Path;
 /// How to compare.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What need not agree; an [`Field::Xattr`] or [`Field::Content`] stands for all of them.
+    /// Fields to ignore. One [`Field::Xattr`] or [`Field::Content`] stands for all of its kind.
     pub ignore: Vec<Field>,
     /// Number of threads that read.
     pub threads: usize,
-    /// Differences to list at most; further ones are only counted.
+    /// The largest number of differences to list; more are only counted.
     pub limit: usize,
 }
 
@@ -35,7 +35,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// All that must agree in a copy made by somebody who is not root.
+    /// The options for a copy made without root: owners may differ.
     pub fn unprivileged() -> Self {
         Self { ignore: vec![Field::Uid, Field::Gid], ..Self::default() }
     }
@@ -45,7 +45,7 @@ impl Options {
     }
 }
 
-/// In what two files differ.
+/// A field in which two files differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
     /// The name is on the left only.
@@ -76,22 +76,22 @@ pub enum Field {
     Content(u64),
     /// The xattr of this name.
     Xattr(String),
-    /// Two names are one file on one side only.
+    /// Two names share an inode in one tree only.
     HardLink,
-    /// The type or inode number in the directory's listing is not that of the file.
+    /// The directory lists another type or inode number than the entry has.
     Listing,
 }
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
-    /// The path below both roots; odd bytes are escaped, very long ones shortened in the middle.
+    /// The path below both roots; non-printable bytes are escaped, very long paths are shortened.
     pub path: String,
-    /// In what they differ.
+    /// The field that differs.
     pub field: Field,
-    /// What the left side has.
+    /// The value in the left tree.
     pub left: String,
-    /// What the right side has.
+    /// The value in the right tree.
     pub right: String,
 }
 
@@ -101,24 +101,24 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What came of comparing.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub struct Report {
     /// All differences up to the limit, by path.
     pub differences: Vec<Difference>,
     /// Number of all differences.
     pub count: u64,
-    /// Names that both sides have, without the roots.
+    /// Entries that exist in both trees, without the roots.
     pub entries: u64,
-    /// Bytes of file contents that both sides have.
+    /// Bytes of file content that are equal.
     pub bytes: u64,
 }
 
 impl Report {
-    /// Nothing if the trees agree.
+    /// Checks that there is no difference.
     ///
     /// # Panics
-    /// With the differences, if they do not.
+    /// If the trees differ; the message lists the differences.
     #[track_caller]
     pub fn assert_same(&self) {
         let shown: Vec<String> = self.differences.iter().take(20).map(ToString::to_string).collect();
@@ -129,7 +129,7 @@ impl Report {
 /// Compares the trees below two directories, the directories themselves included.
 ///
 /// # Errors
-/// Only when one of the two cannot be opened; all else is a difference.
+/// Only when one of the two cannot be opened; other errors are reported as differences.
 pub fn compare(left: &Path, right: &Path, options: &Options) -> io::Result<Report> {
     crate::need::many_open_files();
     walk::walk(left, right, options)

@@ -10,27 +10,27 @@ use super::*;
 use crate::need;
 use crate::rng::Rng;
 use crate::scratch;
-use crate::tree::Plot;
+use crate::tree::DirWriter;
 use crate::xattr;
 
 /// A small tree with one of everything that the tests below spoil.
-fn plant(dir: &Path) {
-    let plot = Plot::open(dir, Rng::new(1), need::is_root()).unwrap();
-    plot.file(b"file", &[b'a'; 300_000]).unwrap();
-    plot.link(b"file", &plot, b"linked").unwrap();
-    plot.file(b"other", &[b'a'; 300_000]).unwrap();
-    plot.xattr(b"other", b"user.key", b"value").unwrap();
-    plot.symlink(b"symlink", b"target").unwrap();
-    plot.node(b"fifo", FileType::Fifo, (0, 0)).unwrap();
-    plot.sub(b"directory", |plot| plot.sub(b"below", |plot| plot.file(b"leaf", b"leaf"))).unwrap();
-    plot.finish().unwrap();
+fn create(dir: &Path) {
+    let writer = DirWriter::open(dir, Rng::new(1), need::is_root()).unwrap();
+    writer.file(b"file", &[b'a'; 300_000]).unwrap();
+    writer.link(b"file", &writer, b"linked").unwrap();
+    writer.file(b"other", &[b'a'; 300_000]).unwrap();
+    writer.xattr(b"other", b"user.key", b"value").unwrap();
+    writer.symlink(b"symlink", b"target").unwrap();
+    writer.node(b"fifo", FileType::Fifo, (0, 0)).unwrap();
+    writer.sub(b"directory", |writer| writer.sub(b"below", |writer| writer.file(b"leaf", b"leaf"))).unwrap();
+    writer.finish().unwrap();
 }
 
 /// The fields that `spoil` makes differ, with the paths; times of files and directories it touches are put back.
 fn found(spoil: impl FnOnce(&Path)) -> Vec<(String, Field)> {
     let (left, right) = (scratch(), scratch());
-    plant(left.path());
-    plant(right.path());
+    create(left.path());
+    create(right.path());
     spoil(right.path());
     let options = Options::default();
     let report = compare(left.path(), right.path(), &options).unwrap();
@@ -129,8 +129,8 @@ fn a_symlink_target() {
         keeping_time(root.to_owned(), |root| {
             fs::remove_file(root.join("symlink")).unwrap();
             symlink("tarfet", root.join("symlink")).unwrap();
-            let plot = Plot::open(root, Rng::new(1), false).unwrap();
-            plot.default_time(b"symlink").unwrap();
+            let writer = DirWriter::open(root, Rng::new(1), false).unwrap();
+            writer.default_time(b"symlink").unwrap();
         });
     };
     assert_eq!(found(change), one("symlink", Field::Target));
@@ -143,9 +143,9 @@ fn a_device_number() {
     }
     let (left, right) = (scratch(), scratch());
     for (dir, minor) in [(&left, 3), (&right, 4)] {
-        let plot = Plot::open(dir.path(), Rng::new(1), true).unwrap();
-        plot.node(b"device", FileType::CharacterDevice, (1, minor)).unwrap();
-        plot.finish().unwrap();
+        let writer = DirWriter::open(dir.path(), Rng::new(1), true).unwrap();
+        writer.node(b"device", FileType::CharacterDevice, (1, minor)).unwrap();
+        writer.finish().unwrap();
     }
     let report = compare(left.path(), right.path(), &Options::default()).unwrap();
     assert_eq!(report.differences.iter().map(|d| d.field.clone()).collect::<Vec<_>>(), [Field::Device]);
@@ -194,8 +194,8 @@ fn a_copy_that_became_a_hard_link() {
 #[test]
 fn what_is_ignored_is_not_told() {
     let (left, right) = (scratch(), scratch());
-    plant(left.path());
-    plant(right.path());
+    create(left.path());
+    create(right.path());
     fs::set_permissions(right.path().join("directory"), PermissionsExt::from_mode(0o700)).unwrap();
     let options = Options { ignore: vec![Field::Mode], ..Options::default() };
     compare(left.path(), right.path(), &options).unwrap().assert_same();
@@ -204,7 +204,7 @@ fn what_is_ignored_is_not_told() {
 #[test]
 fn one_thread_and_many_agree() {
     let (left, right) = (scratch(), scratch());
-    plant(left.path());
+    create(left.path());
     let report =
         |threads| compare(left.path(), right.path(), &Options { threads, ..Options::default() }).unwrap();
     let (one, many) = (report(1), report(8));

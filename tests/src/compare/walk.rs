@@ -1,7 +1,7 @@
-//! Walks both trees at once, with several threads that take work from one stack.
+//! Walks both trees at the same time, with several threads that take tasks from one stack.
 //!
-//! A piece of work is a directory to list, or some files of one directory to read: reading is what takes long, and
-//! one directory may hold most of a tree. Being a stack, it goes deep first and keeps few directories open.
+//! A task is a directory to list, or some files of one directory to read: one directory may contain most of a tree's data, so its files
+//! are divided between threads. A stack leads to a depth-first walk, which keeps few directories open.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,10 +15,10 @@ use rustix::fs::{Dir, FileType, OFlags, Statx};
 use super::links::Links;
 use super::{Difference, Field, Options, Report, entry};
 
-/// Files whose contents are compared as one piece of work.
+/// Files per task.
 const BATCH: usize = 32;
 
-/// One directory, open on both sides.
+/// A directory, open in both trees.
 struct Pair {
     left: OwnedFd,
     right: OwnedFd,
@@ -39,14 +39,14 @@ impl Pair {
     }
 }
 
-enum Work {
+enum Task {
     Directory(Arc<Pair>, Vec<u8>),
     Contents(Arc<Pair>, Vec<Vec<u8>>),
 }
 
 #[derive(Default)]
 struct Stack {
-    work: Vec<Work>,
+    tasks: Vec<Task>,
     busy: usize,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn walk(left: &Path, right: &Path, options: &Options) -> io::Result<R
         links: Mutex::default(),
         report: Mutex::default(),
     };
-    walk.push(Work::Directory(root, b".".to_vec()));
+    walk.push(Task::Directory(root, b".".to_vec()));
     thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {
             scope.spawn(|| while walk.step() {});
@@ -83,20 +83,20 @@ pub(super) fn walk(left: &Path, right: &Path, options: &Options) -> io::Result<R
     let Walk { links, report, .. } = walk;
     let links = links.into_inner().unwrap_or_else(PoisonError::into_inner);
     let report = Mutex::new(report.into_inner().unwrap_or_else(PoisonError::into_inner));
-    for (path, field, sides) in links.miscounted() {
-        tell(options, &report, path, field, sides);
+    for (path, field, sides) in links.wrong_counts() {
+        record(options, &report, path, field, sides);
     }
     let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
     report.differences.sort();
     Ok(report)
 }
 
-/// A panic elsewhere is reported by its own thread; the data here is whole between any two statements.
+/// Ignores poisoning: the panicking thread reports its panic itself, and the protected data is valid after each statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn tell(options: &Options, report: &Mutex<Report>, path: String, field: Field, [left, right]: [String; 2]) {
+fn record(options: &Options, report: &Mutex<Report>, path: String, field: Field, [left, right]: [String; 2]) {
     if options.ignores(&field) {
         return;
     }
@@ -108,7 +108,7 @@ fn tell(options: &Options, report: &Mutex<Report>, path: String, field: Field, [
     }
 }
 
-/// Ends a piece of work even if it panics, so that other threads do not wait for it forever.
+/// Marks a task as done even if it panics, so that other threads do not wait for it forever.
 struct Busy<'a>(&'a Mutex<Stack>, &'a Condvar);
 
 impl Drop for Busy<'_> {
@@ -119,18 +119,18 @@ impl Drop for Busy<'_> {
 }
 
 impl Walk<'_> {
-    fn push(&self, work: Work) {
-        lock(&self.stack).work.push(work);
+    fn push(&self, task: Task) {
+        lock(&self.stack).tasks.push(task);
         self.changed.notify_one();
     }
 
-    /// Does one piece of work; false when all is done.
+    /// Runs one task; false when none is left.
     fn step(&self) -> bool {
         let mut stack = lock(&self.stack);
-        let work = loop {
-            if let Some(work) = stack.work.pop() {
+        let task = loop {
+            if let Some(task) = stack.tasks.pop() {
                 stack.busy += 1;
-                break work;
+                break task;
             }
             if stack.busy == 0 {
                 return false;
@@ -139,19 +139,19 @@ impl Walk<'_> {
         };
         drop(stack);
         let _busy = Busy(&self.stack, &self.changed);
-        match work {
-            Work::Directory(parent, name) => {
+        match task {
+            Task::Directory(parent, name) => {
                 if let Err(error) = self.directory(&parent, &name) {
-                    self.tell(&parent, &name, Field::Unreadable, [String::new(), error.to_string()]);
+                    self.record(&parent, &name, Field::Unreadable, [String::new(), error.to_string()]);
                 }
             }
-            Work::Contents(pair, names) => names.iter().for_each(|name| self.contents(&pair, name)),
+            Task::Contents(pair, names) => names.iter().for_each(|name| self.contents(&pair, name)),
         }
         true
     }
 
-    fn tell(&self, pair: &Pair, name: &[u8], field: Field, sides: [String; 2]) {
-        tell(self.options, &self.report, entry::escape(&pair.path_of(name)), field, sides);
+    fn record(&self, pair: &Pair, name: &[u8], field: Field, sides: [String; 2]) {
+        record(self.options, &self.report, entry::escape(&pair.path_of(name)), field, sides);
     }
 
     fn directory(&self, parent: &Pair, name: &[u8]) -> io::Result<()> {
@@ -161,7 +161,7 @@ impl Walk<'_> {
         let here = b".".as_slice();
         let stats = [entry::stat(pair.left.as_fd(), here)?, entry::stat(pair.right.as_fd(), here)?];
         entry::attributes(pair.fds(), here, [&stats[0], &stats[1]], &mut |field, sides| {
-            self.tell(&pair, here, field, sides);
+            self.record(&pair, here, field, sides);
         })?;
 
         let (left, mut right) = (list(&pair.left)?, list(&pair.right)?);
@@ -169,63 +169,65 @@ impl Walk<'_> {
         let mut batch = Vec::new();
         for name in left.into_keys() {
             let Some(listed) = right.remove(&name) else {
-                self.tell(&pair, &name, Field::Missing, ["there".into(), "missing".into()]);
+                self.record(&pair, &name, Field::Missing, ["there".into(), "missing".into()]);
                 continue;
             };
             lock(&self.report).entries += 1;
             match self.entry(&pair, &name, listed) {
                 Ok(Some(FileType::Directory)) => {
                     subdirectories += 1;
-                    self.push(Work::Directory(Arc::clone(&pair), name));
+                    self.push(Task::Directory(Arc::clone(&pair), name));
                 }
                 Ok(Some(FileType::RegularFile)) => batch.push(name),
                 Ok(_) => {}
-                Err(error) => self.tell(&pair, &name, Field::Unreadable, [String::new(), error.to_string()]),
+                Err(error) => {
+                    self.record(&pair, &name, Field::Unreadable, [String::new(), error.to_string()])
+                }
             }
             if batch.len() == BATCH {
-                self.push(Work::Contents(Arc::clone(&pair), std::mem::take(&mut batch)));
+                self.push(Task::Contents(Arc::clone(&pair), std::mem::take(&mut batch)));
             }
         }
-        self.push(Work::Contents(Arc::clone(&pair), batch));
+        self.push(Task::Contents(Arc::clone(&pair), batch));
         for name in right.into_keys() {
-            self.tell(&pair, &name, Field::Unexpected, ["missing".into(), "there".into()]);
+            self.record(&pair, &name, Field::Unexpected, ["missing".into(), "there".into()]);
         }
         if stats[1].stx_nlink != subdirectories + 2 {
             let sides = [(subdirectories + 2).to_string(), stats[1].stx_nlink.to_string()];
-            self.tell(&pair, here, Field::Links, sides);
+            self.record(&pair, here, Field::Links, sides);
         }
         Ok(())
     }
 
-    /// Compares what needs no reading of contents, and returns the type if it is the same on both sides.
+    /// Compares everything except the content, and returns the type if it is the same on both sides.
     fn entry(&self, pair: &Pair, name: &[u8], listed: Listed) -> io::Result<Option<FileType>> {
         let stats = [entry::stat(pair.left.as_fd(), name)?, entry::stat(pair.right.as_fd(), name)?];
         let kind = entry::kind(&stats[0]);
         let actual = Listed { ino: stats[1].stx_ino, kind: entry::kind(&stats[1]) };
         if listed != actual {
-            self.tell(pair, name, Field::Listing, [format!("{actual:?}"), format!("{listed:?}")]);
+            self.record(pair, name, Field::Listing, [format!("{actual:?}"), format!("{listed:?}")]);
         }
         if kind == FileType::Directory && actual.kind == kind {
             return Ok(Some(kind)); // compared when it is opened
         }
-        let mut tell = |field, sides| self.tell(pair, name, field, sides);
-        if !entry::attributes(pair.fds(), name, [&stats[0], &stats[1]], &mut tell)? {
+        let mut record = |field, sides| self.record(pair, name, field, sides);
+        if !entry::attributes(pair.fds(), name, [&stats[0], &stats[1]], &mut record)? {
             return Ok(None);
         }
         let path = entry::escape(&pair.path_of(name));
         let [left, right] = [identity(&stats[0]), identity(&stats[1])];
-        let clash = lock(&self.links).meet(left, right, stats[1].stx_nlink, &path);
-        if let Some(sides) = clash {
-            self.tell(pair, name, Field::HardLink, sides);
+        let contradiction = lock(&self.links).add(left, right, stats[1].stx_nlink, &path);
+        if let Some(sides) = contradiction {
+            self.record(pair, name, Field::HardLink, sides);
         }
         Ok(Some(kind))
     }
 
     fn contents(&self, pair: &Pair, name: &[u8]) {
-        let mut tell = |field, sides| self.tell(pair, name, field, sides);
-        match entry::contents(pair.fds(), name, &mut tell) {
+        let mut record = |field, sides| self.record(pair, name, field, sides);
+        match entry::contents(pair.fds(), name, &mut record) {
             Ok(bytes) => lock(&self.report).bytes += bytes,
-            Err(error) => tell(Field::Unreadable, [String::new(), error.to_string()]),
+            Err(error) => record(Field::Unreadable, [String::new(), error.to_string()]),
         }
     }
 }
@@ -234,14 +236,14 @@ fn identity(stat: &Statx) -> (u64, u64) {
     (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
 }
 
-/// What a directory's listing says of an entry.
+/// An entry as the directory lists it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Listed {
     ino: u64,
     kind: FileType,
 }
 
-/// All names but "." and "..". A name that comes twice is an error, for no tree has one.
+/// All names except "." and "..". A duplicate name is an error.
 fn list(dir: &OwnedFd) -> io::Result<BTreeMap<Vec<u8>, Listed>> {
     let mut names = BTreeMap::new();
     for item in Dir::read_from(dir)? {

@@ -1,22 +1,22 @@
-//! Names: of every length up to 255 bytes, of any bytes but NUL and the slash, and many alike.
+//! Names: of lengths up to 255 bytes, of all bytes except NUL and the slash, and many similar ones.
 
 use std::io;
 
-use super::Plot;
+use super::DirWriter;
 
-/// Plants the files.
-pub(super) fn plant(plot: &Plot) -> io::Result<()> {
+/// Creates the files.
+pub(super) fn create(writer: &DirWriter) -> io::Result<()> {
     for len in [1, 2, 11, 12, 13, 100, 254, 255] {
-        plot.file(&vec![b'n'; len], b"")?;
+        writer.file(&vec![b'n'; len], b"")?;
     }
-    plot.sub(b"bytes", |plot| {
-        // A name of each single byte; "." is taken.
+    writer.sub(b"bytes", |writer| {
+        // A name of each single byte; "." exists already.
         for byte in (1..=255u8).filter(|byte| !b"./".contains(byte)) {
-            plot.file(&[byte], &[byte])?;
+            writer.file(&[byte], &[byte])?;
         }
         Ok(())
     })?;
-    plot.sub(b"odd", |plot| {
+    writer.sub(b"odd", |writer| {
         let names: [&[u8]; 14] = [
             b"new\nline",
             b" leading",
@@ -33,11 +33,11 @@ pub(super) fn plant(plot: &Plot) -> io::Result<()> {
             b"a",
             b"tab\there",
         ];
-        names.iter().try_for_each(|name| plot.file(name, name))?;
-        plot.sub(b"d\xffr\n", |plot| plot.file(b"inside", b"inside"))
+        names.iter().try_for_each(|name| writer.file(name, name))?;
+        writer.sub(b"d\xffr\n", |writer| writer.file(b"inside", b"inside"))
     })?;
-    // Long names that differ at the end only: whole blocks of them, so that a search meets equal prefixes.
-    plot.sub(b"alike", |plot| {
-        (0..200).try_for_each(|n| plot.file(format!("{}{n:03}", "same ".repeat(50)).as_bytes(), b""))
+    // Several blocks of long names that differ only at the end, so that a search compares equal prefixes.
+    writer.sub(b"alike", |writer| {
+        (0..200).try_for_each(|n| writer.file(format!("{}{n:03}", "same ".repeat(50)).as_bytes(), b""))
     })
 }

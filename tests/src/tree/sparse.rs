@@ -1,16 +1,16 @@
-//! Sparse files: holes at the start, in the middle, at the end, and nothing but a hole.
+//! Sparse files: holes at the start, in the middle, at the end, and files without data.
 
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::Plot;
+use super::DirWriter;
 use crate::content::Content;
 
 /// Name, size, and the ranges (start and length) that hold data.
 type Sparse = (&'static [u8], u64, &'static [(u64, usize)]);
 
-/// Plants the files; if `huge`, one of over 4 GiB among them.
-pub(super) fn plant(plot: &Plot, huge: bool) -> io::Result<()> {
+/// Creates the files; with `huge`, also one of over 4 GiB.
+pub(super) fn create(writer: &DirWriter, huge: bool) -> io::Result<()> {
     let files: [Sparse; 8] = [
         (b"start", 200_000, &[(131_072, 68_928)]),
         (b"middle", 200_000, &[(0, 40_000), (163_840, 36_160)]),
@@ -25,13 +25,13 @@ pub(super) fn plant(plot: &Plot, huge: bool) -> io::Result<()> {
         if size > u32::MAX.into() && !huge {
             continue;
         }
-        let file = plot.create(name)?;
+        let file = writer.create(name)?;
         file.set_len(size)?;
         for (start, len) in ranges {
-            let mut rng = plot.rng(name);
+            let mut rng = writer.rng(name);
             file.write_all_at(&Content::Mixed.bytes(*len, &mut rng), *start)?;
         }
-        plot.default_time(name)?;
+        writer.default_time(name)?;
     }
     Ok(())
 }

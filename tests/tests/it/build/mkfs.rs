@@ -141,12 +141,12 @@ fn attributes_that_do_not_fit_are_told_in_numbers() {
     let large = disk.join("large");
     fs::write(&large, "x").unwrap();
     let dir = fs::File::open(&disk).unwrap();
-    let planted =
+    let created =
         (0..5).all(|n| xattr::set(&dir, b"large", format!("trusted.n{n}").as_bytes(), &[7; 60_000]).is_ok());
     let outcome = ferofs().arg("build").arg(&disk).arg(fixture.path("image")).run();
     drop(dir);
     rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
-    if planted {
+    if created {
         let outcome = outcome.failure(1);
         assert!(
             outcome.stderr.contains("large: a set of extended attributes of 300052"),

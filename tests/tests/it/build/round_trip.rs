@@ -84,7 +84,7 @@ fn large_xattrs_survive() {
     let tmpfs = Tmpfs::new(&fixture.directory("tmpfs"));
     let source = tmpfs.0.join("source");
     fs::create_dir(&source).unwrap();
-    if !tree::plant_large_xattrs(&source, 1).unwrap() {
+    if !tree::create_large_xattrs(&source, 1).unwrap() {
         need::lacks("large xattrs", "user xattrs on tmpfs (Linux 6.6)");
         return;
     }

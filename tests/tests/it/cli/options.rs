@@ -300,7 +300,7 @@ fn what_is_no_image_is_refused() {
         for command in ["check", "ls"] {
             let outcome = ferofs().arg(command).arg(fixture.path(file)).run();
             assert_ne!(outcome.code, 0, "{command} {file}");
-            assert!(outcome.explained(), "{command} {file}: {}", outcome.stderr);
+            assert!(outcome.has_error_message(), "{command} {file}: {}", outcome.stderr);
         }
     }
 }

@@ -18,7 +18,7 @@ impl Fixture {
     /// With this tree as the source.
     pub(crate) fn new(options: &tree::Options) -> Self {
         let fixture = Self::empty();
-        tree::plant(&fixture.source(), options).unwrap();
+        tree::create(&fixture.source(), options).unwrap();
         fixture
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use ferofs_tests::content::Content;
 use ferofs_tests::need;
 use ferofs_tests::rng::Rng;
-use ferofs_tests::tree::Plot;
+use ferofs_tests::tree::DirWriter;
 use rustix::fs::FileType;
 
 use crate::common::fixture::Fixture;
@@ -210,7 +210,7 @@ fn map(f: &ImageEditor) -> usize {
 #[test]
 fn no_lie_is_believed() {
     let fixture = Fixture::empty();
-    plant(&fixture);
+    create(&fixture);
     let image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());
     fs::write(fixture.path("image"), &image.bytes).unwrap();
     let clean = command(&["check", "--deep"], &fixture.path("image"), &[]);
@@ -247,7 +247,7 @@ fn the_daemon_outlives_lies() {
         return;
     }
     let fixture = Fixture::empty();
-    plant(&fixture);
+    create(&fixture);
     let image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());
     let (forged, dir) = (fixture.path("forged"), fixture.directory("mount"));
     for (name, lie) in [&SUPERBLOCK[..], &DIRECTORIES, &INODES, &MAPS].concat() {
@@ -259,17 +259,17 @@ fn the_daemon_outlives_lies() {
 }
 
 /// One of each kind that the lies are about.
-fn plant(fixture: &Fixture) {
-    let plot = Plot::open(&fixture.source(), Rng::new(1), false).unwrap();
-    plot.file(b"aaa", b"a small file\n").unwrap();
-    plot.file(b"bbb", b"another\n").unwrap();
-    plot.file(b"text", &Content::Text.bytes(300_000, &mut Rng::new(1))).unwrap();
-    plot.file(b"plain", &Content::Noise.bytes(8 << 10, &mut Rng::new(1))).unwrap();
-    plot.file(b"xattr", b"of one xattr\n").unwrap();
-    plot.xattr(b"xattr", b"user.key", b"value").unwrap();
-    plot.symlink(b"symlink", b"target").unwrap();
-    plot.node(b"fifo", FileType::Fifo, (0, 0)).unwrap();
-    plot.sub(b"outer", |plot| plot.sub(b"inner", |plot| plot.file(b"leaf", b"leaf\n"))).unwrap();
-    plot.sub(b"other", |plot| plot.file(b"leaf", b"leaf\n")).unwrap();
-    plot.finish().unwrap();
+fn create(fixture: &Fixture) {
+    let writer = DirWriter::open(&fixture.source(), Rng::new(1), false).unwrap();
+    writer.file(b"aaa", b"a small file\n").unwrap();
+    writer.file(b"bbb", b"another\n").unwrap();
+    writer.file(b"text", &Content::Text.bytes(300_000, &mut Rng::new(1))).unwrap();
+    writer.file(b"plain", &Content::Noise.bytes(8 << 10, &mut Rng::new(1))).unwrap();
+    writer.file(b"xattr", b"of one xattr\n").unwrap();
+    writer.xattr(b"xattr", b"user.key", b"value").unwrap();
+    writer.symlink(b"symlink", b"target").unwrap();
+    writer.node(b"fifo", FileType::Fifo, (0, 0)).unwrap();
+    writer.sub(b"outer", |writer| writer.sub(b"inner", |writer| writer.file(b"leaf", b"leaf\n"))).unwrap();
+    writer.sub(b"other", |writer| writer.file(b"leaf", b"leaf\n")).unwrap();
+    writer.finish().unwrap();
 }

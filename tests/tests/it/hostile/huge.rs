@@ -174,7 +174,7 @@ fn wrong(outcome: &Outcome, image: u64) -> Option<String> {
         Outcome { code: 128.., .. } => "was ended by a signal",
         Outcome { cpu, .. } if *cpu > TIME => "took too long",
         Outcome { peak, .. } if *peak > MEMORY + image => "took too much memory",
-        Outcome { code, .. } if *code != 0 && !outcome.explained() && outcome.stdout.is_empty() => {
+        Outcome { code, .. } if *code != 0 && !outcome.has_error_message() && outcome.stdout.is_empty() => {
             "says nothing"
         }
         Outcome { stderr, .. } if stderr.contains("panicked") => "panicked",

@@ -1,4 +1,4 @@
-//! One open directory to plant in. Everything happens beneath its descriptor, so depth and path length do not matter.
+//! Creates inodes in one open directory. All calls use the directory's descriptor, so depth and path length do not matter.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,16 +11,16 @@ use rustix::io::Errno;
 use crate::rng::Rng;
 use crate::xattr;
 
-/// A directory being planted.
+/// An open directory that is filled.
 #[derive(Debug)]
-pub struct Plot {
+pub struct DirWriter {
     fd: OwnedFd,
     rng: Rng,
     root: bool,
 }
 
-impl Plot {
-    /// The directory `dir`; `root` says whether what only root may is wanted.
+impl DirWriter {
+    /// Opens the directory `dir`. `root`: whether to create inodes that only root may create.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -29,12 +29,12 @@ impl Plot {
         Ok(Self { fd, rng, root })
     }
 
-    /// Whether what only root may is wanted.
+    /// Whether to create inodes that only root may create.
     pub fn root(&self) -> bool {
         self.root
     }
 
-    /// Numbers for the thing called `name` here, the same in each run.
+    /// A generator for the entry `name`: the same numbers in each run.
     pub fn rng(&self, name: &[u8]) -> Rng {
         self.rng.fork(name)
     }
@@ -44,53 +44,53 @@ impl Plot {
         self.fd.as_fd()
     }
 
-    /// Makes the directory `name`, lets `plant` fill it and then gives it its time.
-    pub fn sub(&self, name: &[u8], plant: impl FnOnce(&Plot) -> io::Result<()>) -> io::Result<()> {
+    /// Creates the directory `name`, calls `fill`, and then sets the time of the directory.
+    pub fn sub(&self, name: &[u8], fill: impl FnOnce(&DirWriter) -> io::Result<()>) -> io::Result<()> {
         let sub = self.enter(name)?;
-        plant(&sub)?;
+        fill(&sub)?;
         sub.finish()
     }
 
-    /// Makes the directory `name` and opens it; its time is given by [`Plot::finish`].
-    pub fn enter(&self, name: &[u8]) -> io::Result<Plot> {
+    /// Creates and opens the directory `name`; [`DirWriter::finish`] sets its time.
+    pub fn enter(&self, name: &[u8]) -> io::Result<DirWriter> {
         rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755))?;
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
-        Ok(Plot { fd, rng: self.rng.fork(name), root: self.root })
+        Ok(DirWriter { fd, rng: self.rng.fork(name), root: self.root })
     }
 
-    /// Gives the directory its time. To be called when all names are in it.
+    /// Sets the time of the directory. Call it after the last entry.
     pub fn finish(&self) -> io::Result<()> {
         self.default_time(b".")
     }
 
-    /// Makes an empty file and opens it. Its time is whatever; see [`Plot::default_time`].
+    /// Creates and opens an empty file. Set its time with [`DirWriter::default_time`] afterwards.
     pub fn create(&self, name: &[u8]) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         Ok(File::from(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o644))?))
     }
 
-    /// Makes a file of these bytes, with a time of its own.
+    /// Creates a file with this content and its default time.
     pub fn file(&self, name: &[u8], bytes: &[u8]) -> io::Result<()> {
         self.create(name)?.write_all(bytes)?;
         self.default_time(name)
     }
 
-    /// Makes a symlink, with a time of its own.
+    /// Creates a symlink with its default time.
     pub fn symlink(&self, name: &[u8], target: &[u8]) -> io::Result<()> {
         rustix::fs::symlinkat(target, &self.fd, name)?;
         self.default_time(name)
     }
 
-    /// Makes a fifo, socket or (for root) device, with a time of its own.
+    /// Creates a fifo, socket or (for root) device with its default time.
     pub fn node(&self, name: &[u8], kind: FileType, device: (u32, u32)) -> io::Result<()> {
         let device = rustix::fs::makedev(device.0, device.1);
         rustix::fs::mknodat(&self.fd, name, kind, Mode::from_raw_mode(0o640), device)?;
         self.default_time(name)
     }
 
-    /// Gives the thing called `old` the further name `new` in `there`.
-    pub fn link(&self, old: &[u8], there: &Plot, new: &[u8]) -> io::Result<()> {
+    /// Creates the hard link `new` to `old` in the directory `there`.
+    pub fn link(&self, old: &[u8], there: &DirWriter, new: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::linkat(&self.fd, old, &there.fd, new, AtFlags::empty())?)
     }
 
@@ -99,7 +99,7 @@ impl Plot {
         Ok(rustix::fs::chmodat(&self.fd, name, Mode::from_raw_mode(mode), AtFlags::empty())?)
     }
 
-    /// Sets owner and group, of a symlink itself too. It clears setuid bits and capabilities: set them later.
+    /// Sets owner and group, also of a symlink itself. This clears setuid bits and capabilities: set them afterwards.
     pub fn owner(&self, name: &[u8], uid: u32, gid: u32) -> io::Result<()> {
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         Ok(rustix::fs::chownat(&self.fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
@@ -112,21 +112,21 @@ impl Plot {
         Ok(rustix::fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Gives `name` the time that the seed has for it.
+    /// Sets the time of `name` to a value that depends on the seed.
     pub fn default_time(&self, name: &[u8]) -> io::Result<()> {
         let mut rng = self.rng.fork(name);
         let seconds = 1_500_000_000 + rng.below(200_000_000) as i64;
-        // Whole seconds are common in real trees, and take a shorter way through some builders.
+        // Whole seconds are common in real trees, and builders can store them in compact inodes.
         let nanoseconds = if rng.below(4) == 0 { 0 } else { rng.below(1_000_000_000) as u32 };
         self.time(name, seconds, nanoseconds)
     }
 
-    /// Sets an xattr. False if the file system (or the kind of file) has none of this sort or no room for it.
+    /// Sets an xattr. False if the file system or the type of inode does not support it, or has no space for it.
     pub fn xattr(&self, name: &[u8], key: &[u8], value: &[u8]) -> io::Result<bool> {
-        let lacking =
+        let unsupported =
             [Errno::OPNOTSUPP, Errno::NOSPC, Errno::TOOBIG, Errno::PERM].map(|e| Some(e.raw_os_error()));
         match xattr::set(&self.fd, name, key, value) {
-            Err(error) if lacking.contains(&error.raw_os_error()) => Ok(false),
+            Err(error) if unsupported.contains(&error.raw_os_error()) => Ok(false),
             done => done.map(|()| true),
         }
     }
