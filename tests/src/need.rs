@@ -15,6 +15,11 @@ pub fn is_quick() -> bool {
     env::var_os(QUICK).is_some()
 }
 
+/// The settings to test: all of them, or each fourth in a run of `cargo xtask test --quick`.
+pub fn sample<T>(all: &[T]) -> impl Iterator<Item = &T> {
+    all.iter().step_by(if is_quick() { 4 } else { 1 })
+}
+
 /// Whether a quick run skips `what`, which mounts.
 fn is_skipped_as_slow(what: &str) -> bool {
     let quick = is_quick();

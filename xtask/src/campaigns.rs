@@ -1,5 +1,6 @@
 //! `cargo xtask fuzz options|faults|hostile`: builds ferofs and the campaigns, and starts one of them.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
@@ -7,11 +8,29 @@ use ferofs_devtools::install::{self, EROFS_UTILS, FUSE, MOUNT};
 use ferofs_devtools::{peers, shell};
 use ferofs_tests::scratch;
 
-/// Runs the campaign `name` with `options`. ferofs is built with overflow checks.
+/// `cargo xtask fuzz NAME OPTIONS`: builds both programs and runs the campaign.
 pub(crate) fn campaign(name: &str, options: &[&str]) -> Result<()> {
     install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
-    let ferofs = shell::build_ferofs("checked")?;
-    shell::run(shell::cargo().args(["build", "--package", "ferofs-campaigns", "--profile", "checked"]))?;
+    shell::run(&mut build_command())?;
+    run(name, options, &ferofs())
+}
+
+/// Builds ferofs, with overflow checks, and the program of the campaigns. One command for both: two would select different features of
+/// shared dependencies, and compile them twice.
+pub(crate) fn build_command() -> Command {
+    let mut cargo = shell::cargo();
+    let programs = ["--bin", "ferofs", "--bin", "ferofs-campaigns"];
+    cargo.args(["build", "--workspace", "--profile", "checked"]).args(programs);
+    cargo
+}
+
+/// The ferofs that [`build_command`] builds.
+pub(crate) fn ferofs() -> PathBuf {
+    scratch::target_dir().join("checked/ferofs")
+}
+
+/// Runs a campaign that is built already.
+pub(crate) fn run(name: &str, options: &[&str], ferofs: &Path) -> Result<()> {
     let target = scratch::target_dir();
     let mut run = Command::new(target.join("checked/ferofs-campaigns"));
     run.arg(name).args(options).env("FEROFS_BIN", ferofs);

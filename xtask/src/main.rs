@@ -20,8 +20,8 @@ const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   demo [DIR]                 make an image of DIR (/usr/share), mount it, compare each file, and show the result
-  test [--quick|--full]      run every check and test, and print the time of each stage; --quick leaves out mounts, other tools
-                             and campaigns; --full adds the slow tests (/usr, 200,000 names, 5 GiB)
+  test [--quick|--full]      run every check and test, and print the time of each stage; --quick leaves out mounts, other tools,
+                             campaigns, and most settings; --full adds the slow tests (/usr, 200,000 names, 5 GiB)
   test --containers [MODE]...
                              pull an image and run a container with containerd's EROFS snapshotter and our mkfs.erofs;
                              needs Go, root and EROFS in the kernel; modes: default, tar-index, merged (all)

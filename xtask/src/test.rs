@@ -1,18 +1,23 @@
-//! `cargo xtask test`: all that must pass. CI runs this, and people run this.
+//! `cargo xtask test`: every check and test that must pass. CI and developers run the same command.
+//!
+//! The lint check only compiles, and the tests often wait: both run side by side, which saves the time of the lint check. Stages that
+//! use all processors (compiling, campaigns) run one after the other.
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::install::{self, MODPROBE};
+use ferofs_devtools::install::{self, EROFS_UTILS, FUSE, MODPROBE, MOUNT};
 use ferofs_devtools::{peers, shell};
 use ferofs_tests::tools::{TEST_TOOLS, Tool};
 use ferofs_tests::{need, scratch};
 
 use crate::campaigns;
 
-/// What containers are pulled and run with, besides containerd.
+/// The programs that pull and run containers, besides containerd.
 const CONTAINER_TOOLS: &[Tool] = &[
     Tool { program: "busybox", package: "busybox-static" },
     Tool { program: "docker-registry", package: "docker-registry" },
@@ -21,96 +26,140 @@ const CONTAINER_TOOLS: &[Tool] = &[
     Tool { program: "skopeo", package: "skopeo" },
 ];
 
-/// How much is run.
+/// The `faults` campaign lets each fifth system call of each command fail. A prime number, so that the failing calls differ in kind. The
+/// commands make about 6,000 calls, and a processor tests 20 calls per second: half a minute on two processors.
+const FAULTS_STEP: &str = "5";
+
+/// The `options` campaign makes this many images: half a minute on two processors. Longer runs with other seeds find rarer defects.
+const OPTIONS_IMAGES: &str = "600";
+
+/// How much to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// What an edit needs: no mounts, no other tools, no campaigns, and the build of the tests themselves.
+    /// For the time between two edits: no mounts, no other tools, no campaigns, small inputs, and debug builds only.
     Quick,
     /// What must pass.
     Normal,
-    /// The slow tests, too.
+    /// Also the slow tests.
     Full,
 }
 
+/// Runs all stages of `scope`, and prints the time of each.
 pub(crate) fn test(scope: Scope) -> Result<()> {
-    let mut stages = Stages::default();
-    if scope != Scope::Quick {
-        stages.run("install", || {
-            install::install(TEST_TOOLS)?;
-            if need::is_root() && !need::kernel_has_erofs() {
-                install::install(&[MODPROBE])?;
-            }
-            Ok(())
-        })?;
+    let stages = Stages::new();
+    let result = run_stages(scope, &stages);
+    stages.print();
+    result
+}
+
+fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
+    let is_quick = scope == Scope::Quick;
+    if !is_quick {
+        stages.run("install", install_tools)?;
     }
-    // Toolchains from packages may lack these two; tests run without them.
+    // Rust toolchains from Linux distributions may lack cargo fmt and cargo clippy; the tests run without them.
     if has_subcommand("fmt") {
         stages.run("fmt", || shell::run(shell::cargo().args(["fmt", "--all", "--check"])))?;
     }
-    if has_subcommand("clippy") {
-        let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-        stages.run("clippy", || shell::run(shell::cargo().args(lint)))?;
-    }
-    let profile = if scope == Scope::Quick { "dev" } else { "checked" };
-    let ferofs = stages.run("build", || shell::build_ferofs(profile))?;
-    let mut test = shell::cargo();
-    test.args(["test", "--workspace"]).env("FEROFS_BIN", ferofs);
+    let ferofs = stages.run("build", || build(is_quick))?;
+    let mut tests = shell::cargo();
+    tests.args(["test", "--workspace"]).env("FEROFS_BIN", ferofs);
     match scope {
-        Scope::Quick => drop(test.env(need::QUICK, "1")),
+        Scope::Quick => drop(tests.env(need::QUICK, "1")),
         Scope::Normal => {}
-        Scope::Full => drop(test.env("FEROFS_TEST_FULL", "1")),
+        Scope::Full => drop(tests.env("FEROFS_TEST_FULL", "1")),
     }
-    if scope != Scope::Quick
-        && let Some(bin) = stages.run("peers", || Ok(newest_peers()))?
-    {
-        test.env("FEROFS_PEERS", bin);
+    if !is_quick && let Some(bin) = stages.run("peers", || Ok(newest_peers()))? {
+        tests.env("FEROFS_PEERS", bin);
     }
-    stages.run("tests", || shell::run(&mut test))?;
-    if scope != Scope::Quick {
+    stages.run("compile", || shell::run(shell::cargo().args(["test", "--workspace", "--no-run"])))?;
+    thread::scope(|scope| {
+        let lint = scope
+            .spawn(|| if has_subcommand("clippy") { stages.run_silently("clippy", lint) } else { Ok(()) });
+        let tests = stages.run("tests", || shell::run(&mut tests));
+        let lint = lint.join().unwrap_or_else(|_| bail!("the thread of the stage clippy panicked"));
+        tests.and(lint)
+    })?;
+    if !is_quick {
         if cfg!(target_arch = "x86_64") {
-            stages.run("faults", || campaigns::campaign("faults", &["--every", FAULTS_STEP]))?;
+            let options = ["--every", FAULTS_STEP];
+            stages.run("faults", || campaigns::run("faults", &options, &campaigns::ferofs()))?;
         }
-        stages.run("options", || campaigns::campaign("options", &["--images", SEARCH, "--seed", "1"]))?;
+        let options = ["--images", OPTIONS_IMAGES, "--seed", "1"];
+        stages.run("options", || campaigns::run("options", &options, &campaigns::ferofs()))?;
     }
-    stages.print();
     Ok(())
 }
 
-/// The stages so far, and how long each took.
-#[derive(Default)]
-struct Stages(Vec<(&'static str, Duration)>);
+fn install_tools() -> Result<()> {
+    install::install(TEST_TOOLS)?;
+    install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
+    if need::is_root() && !need::kernel_has_erofs() {
+        install::install(&[MODPROBE])?;
+    }
+    Ok(())
+}
+
+/// Builds the ferofs that the tests run, and returns its path. `--workspace` selects the features of dependencies that the tests also
+/// use, so that cargo does not compile the libraries twice.
+fn build(is_quick: bool) -> Result<PathBuf> {
+    if is_quick {
+        shell::run(shell::cargo().args(["build", "--workspace", "--bin", "ferofs"]))?;
+        return Ok(scratch::target_dir().join("debug/ferofs"));
+    }
+    shell::run(&mut campaigns::build_command())?;
+    Ok(campaigns::ferofs())
+}
+
+/// Checks all code with clippy. A warning is an error. Prints the output only after an error, because the tests print at the same time.
+fn lint() -> Result<()> {
+    let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let output = shell::cargo().args(lint).output().context("cargo clippy")?;
+    if !output.status.success() {
+        bail!("cargo {}: {}\n{}", lint.join(" "), output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+/// The times of the stages.
+struct Stages {
+    start: Instant,
+    times: Mutex<Vec<(&'static str, Duration)>>,
+}
 
 impl Stages {
-    fn run<T>(&mut self, name: &'static str, stage: impl FnOnce() -> Result<T>) -> Result<T> {
-        println!("{}", shell::bold(&format!("== {name}")));
-        let start = Instant::now();
-        let done = stage();
-        self.0.push((name, start.elapsed()));
-        done.with_context(|| format!("stage {name}"))
+    fn new() -> Self {
+        Self { start: Instant::now(), times: Mutex::default() }
     }
 
+    /// Prints the name of the stage, runs it, and records its time.
+    fn run<T>(&self, name: &'static str, stage: impl FnOnce() -> Result<T>) -> Result<T> {
+        println!("{}", shell::bold(&format!("== {name}")));
+        self.run_silently(name, stage)
+    }
+
+    fn run_silently<T>(&self, name: &'static str, stage: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let result = stage();
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).push((name, start.elapsed()));
+        result.with_context(|| format!("stage {name}"))
+    }
+
+    /// Prints the time of each stage, and the time since the start. The sum is larger than the total, because some stages run side by
+    /// side.
     fn print(&self) {
-        for (name, time) in &self.0 {
+        for (name, time) in self.times.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             println!("{name:>10} {:6.1} s", time.as_secs_f64());
         }
-        let all: Duration = self.0.iter().map(|(_, time)| *time).sum();
-        println!("{:>10} {:6.1} s", "all", all.as_secs_f64());
+        println!("{:>10} {:6.1} s", "total", self.start.elapsed().as_secs_f64());
     }
 }
 
-/// One in so many system calls of each command fails: a prime number, so that each kind of failure has its turn. There are some
-/// 6,000 in all, of which a processor does 20 a second: half a minute on two.
-const FAULTS_STEP: &str = "5";
-
-/// Images of random trees and options: half a minute on two processors. What is rare is found by
-/// longer runs with other seeds.
-const SEARCH: &str = "600";
-
-/// `cargo xtask test --containers [MODE]...`: tests/containerd/run.sh, which tells what its modes are.
+/// `cargo xtask test --containers [MODE]...`: runs tests/containerd/run.sh, which describes its modes.
 pub(crate) fn containers(modes: &[&str]) -> Result<()> {
     install::install(CONTAINER_TOOLS)?;
     if need::find_tool("go").is_none() {
-        bail!("Go is missing, which containerd 2.x is built with: a newer one than Debian stable's");
+        bail!("Go is missing; building containerd 2.x needs a newer version than the one in Debian stable");
     }
     let ferofs = shell::build_ferofs("checked")?;
     let script = shell::repository().join("tests/containerd/run.sh");
@@ -118,8 +167,8 @@ pub(crate) fn containers(modes: &[&str]) -> Result<()> {
     shell::run(Command::new(script).arg(ferofs).args(modes).env("CONTAINERD_BIN", target))
 }
 
-/// Where the newest of the other tools are, which are installed if they can be. Debian unstable may be out of reach or
-/// broken for a day, and that is no fault of ours.
+/// The directory of the newest tools of others. Installs them if possible; an error is only printed, because Debian unstable may be
+/// unreachable or broken for a day.
 fn newest_peers() -> Option<PathBuf> {
     let target = scratch::target_dir();
     if need::is_root()

@@ -83,8 +83,10 @@ fn large_numbers_and_holes_survive_tar() {
     }
     let fixture = Fixture::empty();
     let file = fs::File::create(fixture.source().join("sparse")).unwrap();
-    file.set_len(5 << 30).unwrap();
-    for (seed, place) in [(1, 0), (2, 1 << 20), (3, 3 << 30)] {
+    // Comparing reads all of the file: the quick one is small.
+    let size = if need::is_quick() { 50 << 20 } else { 5 << 30 };
+    file.set_len(size).unwrap();
+    for (seed, place) in [(1, 0), (2, 1 << 20), (3, size - (2 << 20))] {
         file.write_all_at(&Content::Noise.bytes(10_000, &mut Rng::new(seed)), place).unwrap();
     }
     fs::File::create(fixture.source().join("hole")).unwrap().set_len(9 << 30).unwrap();

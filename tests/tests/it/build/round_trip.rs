@@ -25,7 +25,7 @@ fn every_oddity_survives() {
 fn every_block_size_works() {
     let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
     for compression in COMPRESSIONS {
-        for size in ["512", "1024", "2048", "4096"] {
+        for size in need::sample(&["512", "1024", "2048", "4096"]) {
             let name = format!("{compression}-{size}");
             let image = fixture.build(&name, ["--compress", compression, "-b", size]);
             ferofs().args(["check", "--deep"]).arg(&image).run().success();
@@ -54,7 +54,7 @@ fn an_empty_directory_is_a_tree() {
 
 #[test]
 fn other_seeds_work_too() {
-    for seed in 2..6 {
+    for seed in need::sample(&[2, 3, 4, 5]).copied() {
         let fixture = Fixture::new(&tree::Options { seed, ..tree::Options::small() });
         let image = fixture.build("image", ["--compress", "lz4"]);
         fixture.assert_same_as_source(&fixture.extract(&image, "extracted"));
