@@ -7,9 +7,9 @@ use std::os::unix::fs::symlink;
 
 use ferofs_tests::{Run, run, scratch};
 
-use super::case::{Case, settings_of};
-use super::sequence::Step;
-use super::settings::Front;
+use crate::options::generate::case::{Case, settings_of};
+use crate::options::generate::sequence::Step;
+use crate::options::generate::settings::Interface;
 
 /// Options that belong to a step and not to its settings.
 const OF_STEPS: &[(&str, &str)] = &[
@@ -80,8 +80,8 @@ fn options(help: &str) -> Vec<Vec<String>> {
 
 fn command(step: &Step) -> &'static str {
     match step {
-        Step::Build { front: Front::Build, .. } => "build",
-        Step::Build { front: Front::Mkfs, .. } => "mkfs.erofs",
+        Step::Build { front: Interface::Build, .. } => "build",
+        Step::Build { front: Interface::Mkfs, .. } => "mkfs.erofs",
         Step::Add { .. } => "patch add",
         Step::Patch { .. } => "patch create",
         Step::Rollback { .. } => "patch rollback",

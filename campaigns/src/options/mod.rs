@@ -1,25 +1,14 @@
 //! Random trees with random options and sequences of commands.
 //!
 //! A case is a random [`tree`] and a [`sequence`] of commands with random [`settings`]. [`perform`] runs the commands and keeps
-//! account of what the image must show ([`model`], [`effect`]); [`judge`] compares each image with that. A failure is made
+//! account of what the image must show ([`model`], [`effect`]); [`oracle`] compares each image with that. A failure is made
 //! small by [`shrink`] and kept by [`report`]. [`options`](known) has the list of all options that must occur.
 
-mod archive;
-mod case;
-mod effect;
-mod judge;
+mod execute;
+mod expected;
+mod generate;
 mod known;
-mod model;
-mod perform;
-mod random;
-mod refusal;
 mod report;
-mod sequence;
-mod settings;
-mod shrink;
-mod sources;
-mod stage;
-mod tree;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,11 +17,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ferofs_tests::need;
 
-use case::Case;
-use judge::Judges;
-use perform::{Tally, perform};
+use execute::oracles::Oracles;
+use execute::perform::{Tally, perform};
+use execute::workspace::{Finding, Stop, Workspace};
+use generate::case::Case;
 use report::Report;
-use stage::{Finding, Stage, Stop};
 
 const USAGE: &str = "\
 Usage: cargo xtask fuzz options [OPTIONS]
@@ -44,7 +33,7 @@ through the kernel, FUSE, the library and erofs-utils. Needs root and Linux 6.17
   --images N     stop after N images, however long it takes
   --seed S       where to begin (1); the same seed gives the same cases
   --jobs N       cases at a time (one for each processor)
-  --repeat CASE  run this case alone, as a failure is printed, with all judges; its files are kept
+  --repeat CASE  run this case alone, as a failure is printed, with all oracles; its files are kept
   --help         this text
 
 What fails is made small, printed as the case that repeats it, and kept with a script of its commands under
@@ -97,13 +86,13 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
         return Ok(());
     }
     need::many_open_files();
-    let judges = Judges::find();
+    let oracles = Oracles::find();
     if let Some(case) = &plan.repeat {
-        return repeat(case, &judges);
+        return repeat(case, &oracles);
     }
     let search = Search {
         plan: &plan,
-        judges: &judges,
+        oracles: &oracles,
         next: AtomicU64::new(0),
         images: AtomicU64::new(0),
         stop: AtomicBool::new(false),
@@ -132,31 +121,31 @@ fn kernel_is_new() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(17))
 }
 
-fn repeat(case: &Case, judges: &Judges) -> Result<()> {
-    let mut stage = Stage::new()?;
-    let result = attempt(case, &mut stage, judges, true);
-    let kept = report::keep(case, &stage, result.as_ref().err())?;
-    println!("{}", stage.log.join("\n"));
+fn repeat(case: &Case, oracles: &Oracles) -> Result<()> {
+    let mut workspace = Workspace::new()?;
+    let result = attempt(case, &mut workspace, oracles, true);
+    let kept = report::keep(case, &workspace, result.as_ref().err())?;
+    println!("{}", workspace.log.join("\n"));
     println!("kept in {}", kept.display());
     match result {
         Ok(tally) => println!("{case}: {} images, no finding; refused: {:?}", tally.images, tally.refused),
-        Err(Stop::Found(finding)) => bail!("{}: {}", finding.judge, finding.message),
+        Err(Stop::Found(finding)) => bail!("{}: {}", finding.oracle, finding.message),
         Err(Stop::Trouble(error)) => return Err(error),
     }
     Ok(())
 }
 
 /// Does what a case says.
-fn attempt(case: &Case, stage: &mut Stage, judges: &Judges, all: bool) -> Result<Tally, Stop> {
+fn attempt(case: &Case, workspace: &mut Workspace, oracles: &Oracles, all: bool) -> Result<Tally, Stop> {
     let script = case.script();
     let steps: Vec<_> = script.steps.into_iter().flatten().collect();
-    perform(stage, judges, &script.model, &steps, all, case.rng(b"judges"))
+    perform(workspace, oracles, &script.model, &steps, all, case.rng(b"oracles"))
 }
 
 /// What all workers share.
 struct Search<'a> {
     plan: &'a Plan,
-    judges: &'a Judges,
+    oracles: &'a Oracles,
     next: AtomicU64,
     images: AtomicU64,
     stop: AtomicBool,
@@ -178,10 +167,10 @@ impl Search<'_> {
 
     /// Takes cases until the search is done.
     fn work(&self) -> Result<()> {
-        let mut stage = Stage::new()?;
+        let mut workspace = Workspace::new()?;
         while !self.done() {
             let case = Case::new(self.plan.seed, self.next.fetch_add(1, Ordering::Relaxed));
-            match attempt(&case, &mut stage, self.judges, false) {
+            match attempt(&case, &mut workspace, self.oracles, false) {
                 Ok(tally) => {
                     let images = self.images.fetch_add(tally.images, Ordering::Relaxed) + tally.images;
                     self.report().note(&tally, images, self.start.elapsed());
@@ -189,7 +178,7 @@ impl Search<'_> {
                 Err(Stop::Found(finding)) => {
                     // What fails before its first image counts as one, or a search for images would never end.
                     self.images.fetch_add(1, Ordering::Relaxed);
-                    self.found(&case, &finding, &mut stage)?;
+                    self.found(&case, &finding, &mut workspace)?;
                 }
                 Err(Stop::Trouble(error)) => {
                     self.stop.store(true, Ordering::Relaxed);
@@ -201,25 +190,26 @@ impl Search<'_> {
     }
 
     /// Makes the first failure of its sort small; counts others.
-    fn found(&self, case: &Case, finding: &Finding, stage: &mut Stage) -> Result<()> {
+    fn found(&self, case: &Case, finding: &Finding, workspace: &mut Workspace) -> Result<()> {
         let key = finding.key();
         if !self.report().is_new(&key, case) {
             return Ok(());
         }
-        // Judges that are asked now and then must be asked each time, if one of them found it.
-        let all = ["fuse", "library", "erofs-utils", "kernel, from a file"].contains(&finding.judge);
+        // Oracles that are asked now and then must be asked each time, if one of them found it.
+        let all = ["fuse", "library", "erofs-utils", "kernel, from a file"].contains(&finding.oracle);
         let mut last = finding.clone();
-        let small = shrink::shrink(case, &mut |case| match attempt(case, stage, self.judges, all) {
-            Err(Stop::Found(found)) if found.key() == key => {
-                last = found;
-                true
-            }
-            _ => false,
-        });
+        let small =
+            generate::shrink::shrink(case, &mut |case| match attempt(case, workspace, self.oracles, all) {
+                Err(Stop::Found(found)) if found.key() == key => {
+                    last = found;
+                    true
+                }
+                _ => false,
+            });
         // Once more, for the files and the commands of the small case.
-        let again = attempt(&small, stage, self.judges, all);
-        let kept = report::keep(&small, stage, again.as_ref().err())?;
-        self.report().show(case, &small, &last, stage, &kept, again.is_err());
+        let again = attempt(&small, workspace, self.oracles, all);
+        let kept = report::keep(&small, workspace, again.as_ref().err())?;
+        self.report().show(case, &small, &last, workspace, &kept, again.is_err());
         Ok(())
     }
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ferofs_tests::scratch::target_dir;
 
-use super::case::Case;
-use super::perform::Tally;
-use super::stage::{Finding, Stage, Stop};
+use crate::options::execute::perform::Tally;
+use crate::options::execute::workspace::{Finding, Stop, Workspace};
+use crate::options::generate::case::Case;
 
 /// Findings by what they have in common, and refusals.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     found: BTreeMap<String, Vec<String>>,
     refused: BTreeMap<&'static str, u64>,
     told: u64,
@@ -26,7 +26,7 @@ const PERIOD: u64 = 30;
 
 impl Report {
     /// Takes note of a case without a finding.
-    pub(super) fn note(&mut self, tally: &Tally, images: u64, time: Duration) {
+    pub(crate) fn note(&mut self, tally: &Tally, images: u64, time: Duration) {
         for (reason, count) in &tally.refused {
             *self.refused.entry(reason).or_default() += count;
         }
@@ -37,28 +37,28 @@ impl Report {
     }
 
     /// Counts a finding. True if it is the first of its sort.
-    pub(super) fn is_new(&mut self, key: &str, case: &Case) -> bool {
+    pub(crate) fn is_new(&mut self, key: &str, case: &Case) -> bool {
         let cases = self.found.entry(key.to_owned()).or_default();
         cases.push(case.to_string());
         cases.len() == 1
     }
 
     /// Prints a finding that was made small.
-    pub(super) fn show(
+    pub(crate) fn show(
         &self,
         case: &Case,
         small: &Case,
         finding: &Finding,
-        stage: &Stage,
+        workspace: &Workspace,
         kept: &Path,
         again: bool,
     ) {
-        println!("FOUND by {} in case {case}: {}", finding.judge, finding.message.trim());
+        println!("FOUND by {} in case {case}: {}", finding.oracle, finding.message.trim());
         println!("  repeat: cargo xtask fuzz options --repeat {small}");
         for line in small.script().model.listing() {
             println!("  tree: {line}");
         }
-        for line in &stage.log {
+        for line in &workspace.log {
             println!("  $ {line}");
         }
         println!("  kept in {}", kept.display());
@@ -68,7 +68,7 @@ impl Report {
     }
 
     /// Prints the summary; an error if anything was found.
-    pub(super) fn finish(&self, images: u64, cases: u64, time: Duration) -> Result<()> {
+    pub(crate) fn finish(&self, images: u64, cases: u64, time: Duration) -> Result<()> {
         for (reason, count) in &self.refused {
             println!("refused {count} times: {reason}");
         }
@@ -83,7 +83,7 @@ impl Report {
 }
 
 /// Keeps the files of a case, with a script of its commands. Where they are kept.
-pub(super) fn keep(case: &Case, stage: &Stage, stop: Option<&Stop>) -> Result<PathBuf> {
+pub(crate) fn keep(case: &Case, workspace: &Workspace, stop: Option<&Stop>) -> Result<PathBuf> {
     let dir = target_dir().join("fuzz-options").join(format!("{}-{}", case.seed, case.number));
     if dir.exists() {
         fs::remove_dir_all(&dir)?;
@@ -91,18 +91,18 @@ pub(super) fn keep(case: &Case, stage: &Stage, stop: Option<&Stop>) -> Result<Pa
     fs::create_dir_all(&dir)?;
     let mut script = format!("# cargo xtask fuzz options --repeat {case}\n");
     if let Some(Stop::Found(finding)) = stop {
-        script.push_str(&format!("# {}: {}\n", finding.judge, finding.message.replace('\n', " ")));
+        script.push_str(&format!("# {}: {}\n", finding.oracle, finding.message.replace('\n', " ")));
     }
     for line in case.script().model.listing() {
         script.push_str(&format!("# tree: {line}\n"));
     }
-    script.push_str(&stage.log.join("\n"));
+    script.push_str(&workspace.log.join("\n"));
     script.push('\n');
     fs::write(dir.join("commands"), script)?;
     // Some attributes may be too long for the disk's file system: the rest is still of use.
     let status = Command::new("cp")
         .args(["-a", "--sparse=always"])
-        .arg(stage.work())
+        .arg(workspace.work())
         .arg(dir.join("files"))
         .stderr(std::process::Stdio::null())
         .status();

@@ -7,32 +7,32 @@ use std::fs;
 use ferofs_tests::compare::Field;
 use ferofs_tests::rng::Rng;
 
-use super::archive;
-use super::model::{File, Kind, Model, Name, join, parent};
-use super::perform::{Account, words};
-use super::random::Choose;
-use super::sequence::{Packed, Source};
-use super::settings::Front;
-use super::stage::{Finding, Stop};
-use super::tree;
+use crate::options::execute::archive;
+use crate::options::execute::perform::{Account, words};
+use crate::options::execute::workspace::{Finding, Stop};
+use crate::options::expected::model::{File, Kind, Model, Name, join, parent};
+use crate::options::generate::choose::Choose;
+use crate::options::generate::sequence::{Packed, Source};
+use crate::options::generate::settings::Interface;
+use crate::options::generate::tree;
 
 /// What a build reads.
-pub(super) struct Sources {
-    pub(super) options: Vec<OsString>,
-    pub(super) paths: Vec<OsString>,
-    pub(super) input: Option<String>,
-    pub(super) devices: Vec<String>,
-    pub(super) model: Model,
-    pub(super) ignore: Vec<Field>,
+pub(crate) struct Sources {
+    pub(crate) options: Vec<OsString>,
+    pub(crate) paths: Vec<OsString>,
+    pub(crate) input: Option<String>,
+    pub(crate) devices: Vec<String>,
+    pub(crate) model: Model,
+    pub(crate) ignore: Vec<Field>,
     /// The block size that an image has which refers to images.
-    pub(super) block: Option<u32>,
+    pub(crate) block: Option<u32>,
 }
 
 impl Account<'_> {
     /// Makes what the build reads, from the tree, or from the image that is there. None if this image cannot be a source.
-    pub(super) fn sources(
+    pub(crate) fn sources(
         &mut self,
-        front: Front,
+        front: Interface,
         source: Source,
         seed: u64,
     ) -> Result<Option<Sources>, Stop> {
@@ -50,7 +50,7 @@ impl Account<'_> {
             Source::Directory => {
                 let model = self.model.clone();
                 self.plant("tree", &model)?;
-                if front == Front::Build && rng.chance(10) {
+                if front == Interface::Build && rng.chance(10) {
                     sources.options = words(&["--from", "dir"]);
                 }
                 sources.paths = words(&["tree"]);
@@ -73,11 +73,11 @@ impl Account<'_> {
             Source::Oci { archive } => {
                 let packed = rng.pick(&[Packed::Plain, Packed::Gzip, Packed::Zstd]);
                 let layers = self.layers(&mut sources.model, packed, rng)?;
-                archive::layout(self.stage, &layers)?;
+                archive::layout(self.workspace, &layers)?;
                 sources.paths = words(&["oci"]);
                 if archive {
-                    self.stage.allow("oci.tar");
-                    self.stage.tool(
+                    self.workspace.allow("oci.tar");
+                    self.workspace.tool(
                         "tar",
                         &["-cf", "oci.tar", "-C", "oci", "oci-layout", "blobs", "index.json"],
                         None,
@@ -85,9 +85,9 @@ impl Account<'_> {
                     sources.paths = words(&["oci.tar"]);
                 }
                 sources.options = match front {
-                    Front::Build if rng.chance(50) => words(&["--platform", "linux/s390x"]),
-                    Front::Build => words(&["--image-name", "s390x", "--from", "oci"]),
-                    Front::Mkfs => words(&["--oci=f,platform=linux/s390x"]),
+                    Interface::Build if rng.chance(50) => words(&["--platform", "linux/s390x"]),
+                    Interface::Build => words(&["--image-name", "s390x", "--from", "oci"]),
+                    Interface::Mkfs => words(&["--oci=f,platform=linux/s390x"]),
                 };
             }
             Source::Erofs { layers, index } => {
@@ -98,15 +98,15 @@ impl Account<'_> {
                 };
                 self.sources += 1;
                 let lower = format!("lower{}.erofs", self.sources);
-                self.stage.allow(&lower);
-                fs::copy(self.stage.path("image"), self.stage.path(&lower))?;
-                self.stage.log.push(format!("cp image {lower}"));
+                self.workspace.allow(&lower);
+                fs::copy(self.workspace.path("image"), self.workspace.path(&lower))?;
+                self.workspace.log.push(format!("cp image {lower}"));
                 sources.ignore = image.ignore;
                 sources.paths = words(&[&lower]);
                 if layers {
                     let upper = tree::addition(&self.model, rng);
                     self.plant("upper", &upper)?;
-                    self.stage.allow("upper.erofs");
+                    self.workspace.allow("upper.erofs");
                     let block = image.block.to_string();
                     if !self.made(
                         &words(&["build", "-q", "-b", &block, "upper", "upper.erofs"]),
@@ -117,21 +117,21 @@ impl Account<'_> {
                     }
                     sources.paths = words(&[&lower, "upper.erofs"]);
                     sources.model = self.model.overlaid(&upper);
-                    let strip = front == Front::Build || rng.chance(50);
+                    let strip = front == Interface::Build || rng.chance(50);
                     if strip {
                         sources.model.drop_overlay();
                     } else {
                         sources.model.mark_origins();
                     }
-                    if front == Front::Mkfs && strip {
+                    if front == Interface::Mkfs && strip {
                         sources.options.push("--ovlfs-strip=1".into());
                     }
                 }
                 match front {
-                    Front::Build if index => sources.options.push("--index-only".into()),
-                    Front::Build => sources.options.extend(words(&["--from", "erofs"])),
-                    Front::Mkfs if !index => sources.options.push("--clean=data".into()),
-                    Front::Mkfs => {}
+                    Interface::Build if index => sources.options.push("--index-only".into()),
+                    Interface::Build => sources.options.extend(words(&["--from", "erofs"])),
+                    Interface::Mkfs if !index => sources.options.push("--clean=data".into()),
+                    Interface::Mkfs => {}
                 }
                 if index {
                     sources.block = Some(image.block);
@@ -145,7 +145,7 @@ impl Account<'_> {
 
     fn tar_source(
         &mut self,
-        front: Front,
+        front: Interface,
         packed: Packed,
         own: bool,
         index: bool,
@@ -156,9 +156,9 @@ impl Account<'_> {
         let tar = format!("t{}.tar", self.sources);
         match self.image.clone().filter(|_| own) {
             Some(image) => {
-                self.stage.allow(&tar);
+                self.workspace.allow(&tar);
                 let command = image.words(&["extract", "-q", "--tar", &tar], "image");
-                let outcome = self.stage.ferofs(&command, None)?;
+                let outcome = self.workspace.ferofs(&command, None)?;
                 if outcome.code != 0 {
                     return Err(Finding::new(
                         "extract",
@@ -171,7 +171,7 @@ impl Account<'_> {
             None => {
                 let model = self.model.clone();
                 self.plant("tree", &model)?;
-                archive::tar(self.stage, "tree", &tar, packed == Packed::Sparse)?;
+                archive::tar(self.workspace, "tree", &tar, packed == Packed::Sparse)?;
             }
         }
         if own && self.image.is_some() {
@@ -179,17 +179,17 @@ impl Account<'_> {
         } else {
             archived(&mut sources.model);
         }
-        let file = archive::pack(self.stage, &tar, packed)?;
+        let file = archive::pack(self.workspace, &tar, packed)?;
         sources.options = match front {
-            Front::Build if index => words(&["--index-only"]),
-            Front::Build if rng.chance(30) => words(&["--from", "tar"]),
-            Front::Build => Vec::new(),
-            Front::Mkfs => words(&[if index { "--tar=i" } else { rng.pick(&["--tar=f", "--tar"]) }]),
+            Interface::Build if index => words(&["--index-only"]),
+            Interface::Build if rng.chance(30) => words(&["--from", "tar"]),
+            Interface::Build => Vec::new(),
+            Interface::Mkfs => words(&[if index { "--tar=i" } else { rng.pick(&["--tar=f", "--tar"]) }]),
         };
         if rng.chance(10) {
             sources.options.push("--aufs".into());
         }
-        if front == Front::Mkfs {
+        if front == Interface::Mkfs {
             match packed {
                 Packed::Gzip => sources.options.push("--ungzip".into()),
                 Packed::Xz => sources.options.push("--unxz".into()),
@@ -199,7 +199,7 @@ impl Account<'_> {
         }
         if packed == Packed::Pipe {
             sources.input = Some(file);
-            sources.paths = if front == Front::Build { words(&["-"]) } else { Vec::new() };
+            sources.paths = if front == Interface::Build { words(&["-"]) } else { Vec::new() };
         } else {
             if index {
                 sources.devices = vec![file.clone()];
@@ -213,9 +213,9 @@ impl Account<'_> {
     fn layers(&mut self, model: &mut Model, packed: Packed, rng: &mut Rng) -> Result<Vec<String>, Stop> {
         let lower = model.clone();
         self.plant("tree", &lower)?;
-        archive::tar(self.stage, "tree", "layer0.tar", false)?;
+        archive::tar(self.workspace, "tree", "layer0.tar", false)?;
         archived(model);
-        let mut names = vec![archive::pack(self.stage, "layer0.tar", packed)?];
+        let mut names = vec![archive::pack(self.workspace, "layer0.tar", packed)?];
         for number in 1..=rng.pick(&[0, 1, 1, 2]) {
             let mut upper = tree::addition(model, rng);
             let removed: Vec<Name> =
@@ -246,8 +246,8 @@ impl Account<'_> {
             }
             let (dir, file) = (format!("layer{number}"), format!("layer{number}.tar"));
             self.plant(&dir, &signs)?;
-            archive::tar(self.stage, &dir, &file, false)?;
-            names.push(archive::pack(self.stage, &file, packed)?);
+            archive::tar(self.workspace, &dir, &file, false)?;
+            names.push(archive::pack(self.workspace, &file, packed)?);
             *model = merged.overlaid(&upper);
         }
         Ok(names)
@@ -261,7 +261,7 @@ fn without_sockets(model: &mut Model) {
 }
 
 /// What GNU tar leaves of a tree: no sockets, and no hard links of devices and fifos.
-pub(super) fn archived(model: &mut Model) {
+pub(crate) fn archived(model: &mut Model) {
     without_sockets(model);
     let Model { names, files } = model;
     for number in names.values_mut() {

@@ -9,58 +9,58 @@ use ferofs_tests::Outcome;
 use ferofs_tests::compare::Field;
 use ferofs_tests::rng::Rng;
 
-use super::archive;
-use super::judge::{self, Image, Judges};
-use super::model::Model;
-use super::random::Choose;
-use super::refusal;
-use super::sequence::{Source, Step, Target};
-use super::settings::{Front, Settings};
-use super::sources::archived;
-use super::stage::{Finding, Stage, Stop};
-use super::tree;
+use crate::options::execute::archive;
+use crate::options::execute::oracles::{self, Image, Oracles};
+use crate::options::execute::refusal;
+use crate::options::execute::sources::archived;
+use crate::options::execute::workspace::{Finding, Stop, Workspace};
+use crate::options::expected::model::Model;
+use crate::options::generate::choose::Choose;
+use crate::options::generate::sequence::{Source, Step, Target};
+use crate::options::generate::settings::{Interface, Settings};
+use crate::options::generate::tree;
 
 /// What came of a case that has no finding.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    /// Images that were made and judged.
-    pub(super) images: u64,
+pub(crate) struct Tally {
+    /// Images that were made and compared.
+    pub(crate) images: u64,
     /// Known reasons for which a command refused, with how often.
-    pub(super) refused: BTreeMap<&'static str, u64>,
+    pub(crate) refused: BTreeMap<&'static str, u64>,
 }
 
 /// A case while it runs.
-pub(super) struct Account<'a> {
-    pub(super) stage: &'a mut Stage,
-    judges: &'a Judges,
-    /// Ask all judges each time.
+pub(crate) struct Account<'a> {
+    pub(crate) workspace: &'a mut Workspace,
+    oracles: &'a Oracles,
+    /// Ask all oracles each time.
     all: bool,
-    pub(super) rng: Rng,
+    pub(crate) rng: Rng,
     /// What the image must show; before there is one, what is to be in it.
-    pub(super) model: Model,
-    pub(super) image: Option<Image>,
+    pub(crate) model: Model,
+    pub(crate) image: Option<Image>,
     /// What each state of the image shows, by its number.
     states: Vec<Model>,
     /// What the directory `want` has.
     planted: Option<Model>,
     /// Number of sources made, for names of their own: an image may have one of them as its device.
-    pub(super) sources: u64,
+    pub(crate) sources: u64,
     tally: Tally,
 }
 
 /// Does the steps.
-pub(super) fn perform(
-    stage: &mut Stage,
-    judges: &Judges,
+pub(crate) fn perform(
+    workspace: &mut Workspace,
+    oracles: &Oracles,
     model: &Model,
     steps: &[Step],
     all: bool,
     rng: Rng,
 ) -> Result<Tally, Stop> {
-    stage.clear()?;
+    workspace.clear()?;
     let mut account = Account {
-        stage,
-        judges,
+        workspace,
+        oracles,
         all,
         rng,
         model: model.clone(),
@@ -76,7 +76,7 @@ pub(super) fn perform(
     Ok(account.tally)
 }
 
-pub(super) fn words(words: &[&str]) -> Vec<OsString> {
+pub(crate) fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
@@ -102,7 +102,7 @@ impl Account<'_> {
     /// Writes the files that settings name.
     fn files_of(&mut self, settings: &Settings) -> Result<()> {
         for (name, content) in settings.0.iter().filter_map(|setting| setting.file.as_ref()) {
-            self.stage.file(name, content)?;
+            self.workspace.file(name, content)?;
         }
         Ok(())
     }
@@ -113,17 +113,17 @@ impl Account<'_> {
     }
 
     /// Runs a command of ours that makes `output`. False if it refused for a known reason.
-    pub(super) fn made(
+    pub(crate) fn made(
         &mut self,
         words: &[OsString],
         input: Option<&str>,
         output: &str,
     ) -> Result<bool, Stop> {
-        let outcome = self.stage.ferofs(words, input)?;
+        let outcome = self.workspace.ferofs(words, input)?;
         if outcome.code == 0 {
             return Ok(true);
         }
-        if self.stage.path(output).exists() && output == "new" {
+        if self.workspace.path(output).exists() && output == "new" {
             return Err(Finding::new(
                 "leftover",
                 format!("{output} is left behind: {}", outcome.stderr.trim()),
@@ -147,13 +147,13 @@ impl Account<'_> {
         }
     }
 
-    pub(super) fn plant(&mut self, name: &str, model: &Model) -> Result<()> {
-        let dir = self.stage.directory(name)?;
+    pub(crate) fn plant(&mut self, name: &str, model: &Model) -> Result<()> {
+        let dir = self.workspace.directory(name)?;
         Ok(model.plant(&dir)?)
     }
 
     /// Compares the image with what it must show.
-    fn judge(&mut self) -> Result<(), Stop> {
+    fn oracle(&mut self) -> Result<(), Stop> {
         self.tally.images += 1;
         if self.planted.as_ref() != Some(&self.model) {
             let model = self.model.clone();
@@ -161,12 +161,12 @@ impl Account<'_> {
             self.planted = Some(model);
         }
         let Some(image) = &self.image else { return Ok(()) };
-        self.judges.judge(self.stage, image, "image", self.all, &mut self.rng)
+        self.oracles.oracle(self.workspace, image, "image", self.all, &mut self.rng)
     }
 
     fn build(
         &mut self,
-        front: Front,
+        front: Interface,
         source: Source,
         settings: &Settings,
         twice: bool,
@@ -185,16 +185,16 @@ impl Account<'_> {
         image.block = sources.block.or(block).unwrap_or(4096);
         for (option, name) in [("--chunk-device", "device"), ("--blobdev", "device")] {
             if settings.has(option) {
-                self.stage.allow(name);
-                let _ = fs::remove_file(self.stage.path(name));
+                self.workspace.allow(name);
+                let _ = fs::remove_file(self.workspace.path(name));
                 image.devices = vec![name.to_owned()];
             }
         }
         if settings.has("--block-list-file") {
-            self.stage.allow("blocks");
+            self.workspace.allow("blocks");
         }
         let command = |output: &str, settings: &Settings| match front {
-            Front::Build => [
+            Interface::Build => [
                 words(&["build"]),
                 settings.words(),
                 sources.options.clone(),
@@ -202,7 +202,7 @@ impl Account<'_> {
                 words(&[output]),
             ]
             .concat(),
-            Front::Mkfs => [
+            Interface::Mkfs => [
                 words(&["mkfs.erofs"]),
                 settings.words(),
                 sources.options.clone(),
@@ -211,7 +211,7 @@ impl Account<'_> {
             ]
             .concat(),
         };
-        self.stage.allow("new");
+        self.workspace.allow("new");
         if !self.made(&command("new", settings), sources.input.as_deref(), "new")? {
             // The old image's devices may have been written over.
             if old.is_some_and(|image| !image.devices.is_empty()) || !image.devices.is_empty() {
@@ -223,15 +223,15 @@ impl Account<'_> {
         if twice && settings.has("-T") {
             self.same_bits(&command, settings, sources.input.as_deref())?;
         }
-        fs::rename(self.stage.path("new"), self.stage.path("image"))?;
-        self.stage.allow("image");
-        self.stage.log.push("mv new image".into());
+        fs::rename(self.workspace.path("new"), self.workspace.path("image"))?;
+        self.workspace.allow("image");
+        self.workspace.log.push("mv new image".into());
         // A device that nothing was put into may not be needed.
-        image.devices.retain(|device| self.stage.path(device).exists());
+        image.devices.retain(|device| self.workspace.path(device).exists());
         self.image = Some(image);
         self.model = model.clone();
         self.states = vec![model];
-        self.judge()
+        self.oracle()
     }
 
     /// Builds once more, by another number of workers.
@@ -245,13 +245,13 @@ impl Account<'_> {
         other.0.retain(|setting| setting.words.first().is_none_or(|word| word != "--workers"));
         let workers = if settings.value("--workers").as_deref() == Some("1") { "4" } else { "1" };
         other.add(&["--workers", workers]);
-        self.stage.allow("again");
+        self.workspace.allow("again");
         // What is before an image's offset in its file stays as it is.
-        let _ = fs::remove_file(self.stage.path("again"));
+        let _ = fs::remove_file(self.workspace.path("again"));
         if !self.made(&command("again", &other), input, "again")? {
             return Err(Finding::new("workers", "the second build refuses what the first does").into());
         }
-        let (one, two) = (fs::read(self.stage.path("new"))?, fs::read(self.stage.path("again"))?);
+        let (one, two) = (fs::read(self.workspace.path("new"))?, fs::read(self.workspace.path("again"))?);
         if one != two {
             let at = one.iter().zip(&two).position(|(one, two)| one != two);
             return Err(Finding::new(
@@ -270,16 +270,16 @@ impl Account<'_> {
         metadata: bool,
     ) -> Result<(), Stop> {
         let Some(image) = self.image.clone() else { return Ok(()) };
-        let _ = fs::remove_dir_all(self.stage.path("out"));
-        self.stage.allow("out");
+        let _ = fs::remove_dir_all(self.workspace.path("out"));
+        self.workspace.allow("out");
         let mut command = [words(&["extract"]), settings.words()].concat();
         if metadata {
-            self.stage.allow("meta.json");
+            self.workspace.allow("meta.json");
             command.extend(words(&["--metadata", "meta.json"]));
         }
         command.extend(image.words(&[], "image"));
         command.push("out".into());
-        let outcome = self.stage.ferofs(&command, None)?;
+        let outcome = self.workspace.ferofs(&command, None)?;
         if outcome.code != 0 {
             return Err(
                 Finding::new("extract", format!("exit {}: {}", outcome.code, outcome.stderr.trim())).into()
@@ -287,7 +287,7 @@ impl Account<'_> {
         }
         if let Some(option) = again {
             command.insert(1, option.into());
-            let outcome = self.stage.ferofs(&command, None)?;
+            let outcome = self.workspace.ferofs(&command, None)?;
             if outcome.code != 0 {
                 return Err(Finding::new(
                     "extract",
@@ -299,12 +299,12 @@ impl Account<'_> {
         let mut model = self.model.clone();
         Self::effects(settings, &mut model);
         self.plant("kept", &model)?;
-        judge::directories("extract", self.stage, "kept", "out", &image)
+        oracles::directories("extract", self.workspace, "kept", "out", &image)
     }
 
-    fn add(&mut self, front: Front, tar: bool, settings: &Settings, seed: u64) -> Result<(), Stop> {
+    fn add(&mut self, front: Interface, tar: bool, settings: &Settings, seed: u64) -> Result<(), Stop> {
         let mut settings = settings.clone();
-        if front == Front::Mkfs {
+        if front == Interface::Mkfs {
             let taken = ["-z", "-C", "--workers"];
             settings.0.retain(|setting| {
                 setting.words.first().is_some_and(|word| taken.iter().any(|known| word == known))
@@ -314,14 +314,16 @@ impl Account<'_> {
         self.plant("upper", &upper)?;
         let mut source = "upper";
         if tar {
-            archive::tar(self.stage, "upper", "upper.tar", false)?;
+            archive::tar(self.workspace, "upper", "upper.tar", false)?;
             archived(&mut upper);
             source = "upper.tar";
         }
         Self::effects(&settings, &mut upper);
         let command = match front {
-            Front::Build => [words(&["patch", "add"]), settings.words(), words(&["image", source])].concat(),
-            Front::Mkfs => {
+            Interface::Build => {
+                [words(&["patch", "add"]), settings.words(), words(&["image", source])].concat()
+            }
+            Interface::Mkfs => {
                 let mut command = words(&[
                     "mkfs.erofs",
                     "--quiet",
@@ -337,11 +339,11 @@ impl Account<'_> {
         };
         if !self.made(&command, None, "image")? {
             // What refused must have changed nothing.
-            return self.judge();
+            return self.oracle();
         }
         self.model = self.model.overlaid(&upper);
         self.states.push(self.model.clone());
-        self.judge()
+        self.oracle()
     }
 
     fn patch(&mut self, target: Target, settings: &Settings, seed: u64) -> Result<(), Stop> {
@@ -350,13 +352,13 @@ impl Account<'_> {
         let source = match target {
             Target::Directory => "next",
             Target::Tar => {
-                archive::tar(self.stage, "next", "next.tar", false)?;
+                archive::tar(self.workspace, "next", "next.tar", false)?;
                 archived(&mut next);
                 "next.tar"
             }
             Target::Image => {
-                self.stage.allow("next.erofs");
-                let _ = fs::remove_file(self.stage.path("next.erofs"));
+                self.workspace.allow("next.erofs");
+                let _ = fs::remove_file(self.workspace.path("next.erofs"));
                 let mut simple = Settings::default();
                 simple.add(&["-z", Rng::new(seed).pick(&["none", "lz4", "zstd,3", "deflate,3"])]);
                 simple.add(&["-C", Rng::new(seed + 1).pick(&["4096", "16384", "65536"])]);
@@ -373,20 +375,20 @@ impl Account<'_> {
             }
         };
         Self::effects(settings, &mut next);
-        self.stage.allow("update");
-        let _ = fs::remove_file(self.stage.path("update"));
+        self.workspace.allow("update");
+        let _ = fs::remove_file(self.workspace.path("update"));
         let command =
             [words(&["patch", "create"]), settings.words(), words(&["image", source, "-o", "update"])]
                 .concat();
         if !self.made(&command, None, "update")? {
-            return self.judge();
+            return self.oracle();
         }
         self.must(&["patch", "show", "--files", "update"])?;
         if self.rng.chance(if self.all { 100 } else { 10 }) {
             self.plant("want", &next)?;
             self.planted = Some(next.clone());
             let image = self.image.clone().unwrap_or_default();
-            judge::overlay(self.stage, "image", "update", &image)?;
+            oracles::overlay(self.workspace, "image", "update", &image)?;
         }
         self.must(&["patch", "apply", "image", "update"])?;
         if let Some(image) = &mut self.image {
@@ -394,12 +396,12 @@ impl Account<'_> {
         }
         self.model = next;
         self.states.push(self.model.clone());
-        self.judge()
+        self.oracle()
     }
 
     /// Runs a command that has no reason to refuse.
     fn must(&mut self, command: &[&str]) -> Result<(), Stop> {
-        let outcome = self.stage.ferofs(&words(command), None)?;
+        let outcome = self.workspace.ferofs(&words(command), None)?;
         if outcome.code != 0 {
             return Err(
                 Finding::new("refused", format!("exit {}: {}", outcome.code, outcome.stderr.trim())).into()
@@ -419,18 +421,18 @@ impl Account<'_> {
         self.must(&[&["patch", "rollback"], options, &["image"]].concat())?;
         self.model = self.states[state].clone();
         self.states.push(self.model.clone());
-        self.judge()
+        self.oracle()
     }
 
     fn squash(&mut self, settings: &Settings) -> Result<(), Stop> {
-        self.stage.allow("new");
+        self.workspace.allow("new");
         let command = [words(&["patch", "squash"]), settings.words(), words(&["image", "new"])].concat();
         if !self.made(&command, None, "new")? {
             return Ok(());
         }
-        fs::rename(self.stage.path("new"), self.stage.path("image"))?;
-        self.stage.log.push("mv new image".into());
+        fs::rename(self.workspace.path("new"), self.workspace.path("image"))?;
+        self.workspace.log.push("mv new image".into());
         self.states = vec![self.model.clone()];
-        self.judge()
+        self.oracle()
     }
 }

@@ -6,22 +6,22 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use ferofs_tests::rng::Rng;
 
-use super::model::{Kind, Model, Name};
-use super::sequence::{self, Step};
-use super::settings::Settings;
-use super::tree;
+use crate::options::expected::model::{Kind, Model, Name};
+use crate::options::generate::sequence::{self, Step};
+use crate::options::generate::settings::Settings;
+use crate::options::generate::tree;
 
 /// A case. Its text is all that is needed to repeat it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Case {
-    pub(super) seed: u64,
-    pub(super) number: u64,
-    pub(super) edits: Vec<Edit>,
+pub(crate) struct Case {
+    pub(crate) seed: u64,
+    pub(crate) number: u64,
+    pub(crate) edits: Vec<Edit>,
 }
 
 /// Something that is left out or made smaller. Numbers count from 0 in what the seed gives, whatever else is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Edit {
+pub(crate) enum Edit {
     /// These names of the first tree are left out, from the first to the last.
     Names(usize, usize),
     /// This name's file loses its attributes.
@@ -91,29 +91,29 @@ impl FromStr for Case {
 }
 
 /// What a case does. Steps that are left out are none, so that the others keep their numbers.
-pub(super) struct Script {
-    pub(super) model: Model,
+pub(crate) struct Script {
+    pub(crate) model: Model,
     /// The first tree's names by number, also of those that are left out.
-    pub(super) names: Vec<Name>,
-    pub(super) steps: Vec<Option<Step>>,
+    pub(crate) names: Vec<Name>,
+    pub(crate) steps: Vec<Option<Step>>,
     /// How many settings each step has before any is left out.
-    pub(super) settings: Vec<usize>,
+    pub(crate) settings: Vec<usize>,
 }
 
 impl Case {
-    pub(super) fn new(seed: u64, number: u64) -> Self {
+    pub(crate) fn new(seed: u64, number: u64) -> Self {
         Self { seed, number, edits: Vec::new() }
     }
 
     /// Numbers for the part called `label`.
-    pub(super) fn rng(&self, label: &[u8]) -> Rng {
+    pub(crate) fn rng(&self, label: &[u8]) -> Rng {
         // The seed is mixed first: seeds and numbers that lie side by side must not give the same cases.
         let seed = Rng::new(self.seed).next_u64();
         Rng::new(seed ^ Rng::new(!self.number).next_u64()).fork(label)
     }
 
     /// The tree and the steps.
-    pub(super) fn script(&self) -> Script {
+    pub(crate) fn script(&self) -> Script {
         let mut model = tree::random(&mut self.rng(b"tree"));
         let names: Vec<Name> = model.names.keys().cloned().collect();
         let steps = sequence::random(&model, &mut self.rng(b"steps"));
@@ -164,7 +164,7 @@ impl Case {
         model: &mut Model,
         names: &[Name],
         number: usize,
-        change: impl Fn(&mut super::model::File),
+        change: impl Fn(&mut crate::options::expected::model::File),
     ) {
         if let Some(file) = names.get(number).and_then(|name| model.names.get(name)) {
             change(&mut model.files[*file]);
@@ -172,7 +172,7 @@ impl Case {
     }
 }
 
-pub(super) fn settings_of(step: &mut Step) -> Option<&mut Settings> {
+pub(crate) fn settings_of(step: &mut Step) -> Option<&mut Settings> {
     match step {
         Step::Build { settings, .. }
         | Step::Add { settings, .. }

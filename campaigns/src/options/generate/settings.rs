@@ -5,26 +5,26 @@ use std::os::unix::ffi::OsStringExt;
 
 use ferofs_tests::rng::Rng;
 
-use super::effect::Effect;
-use super::model::Model;
-use super::random::Choose;
+use crate::options::expected::effect::Effect;
+use crate::options::expected::model::Model;
+use crate::options::generate::choose::Choose;
 
 /// One setting, that can be left out for itself.
 #[derive(Clone, Debug)]
-pub(super) struct Setting {
-    pub(super) words: Vec<OsString>,
-    pub(super) effect: Effect,
+pub(crate) struct Setting {
+    pub(crate) words: Vec<OsString>,
+    pub(crate) effect: Effect,
     /// A file that the command reads: name and content.
-    pub(super) file: Option<(&'static str, Vec<u8>)>,
+    pub(crate) file: Option<(&'static str, Vec<u8>)>,
 }
 
 /// The settings of one command.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Settings(pub(super) Vec<Setting>);
+pub(crate) struct Settings(pub(crate) Vec<Setting>);
 
 /// Which spelling a command takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Front {
+pub(crate) enum Interface {
     /// `ferofs build`
     Build,
     /// `mkfs.erofs`
@@ -32,18 +32,18 @@ pub(super) enum Front {
 }
 
 /// The UUID and time of images that must be the same for any number of workers.
-pub(super) const UUID: &str = "11111111-2222-3333-4444-555555555555";
+pub(crate) const UUID: &str = "11111111-2222-3333-4444-555555555555";
 const TIME: &str = "1650000000";
 const LABEL: &[u8] = b"system_u:object_r:bin_t:s0";
 
 impl Settings {
     /// All words, in order.
-    pub(super) fn words(&self) -> Vec<OsString> {
+    pub(crate) fn words(&self) -> Vec<OsString> {
         self.0.iter().flat_map(|setting| setting.words.iter().cloned()).collect()
     }
 
     /// Whether a word is, or starts with, this one.
-    pub(super) fn has(&self, word: &str) -> bool {
+    pub(crate) fn has(&self, word: &str) -> bool {
         self.0
             .iter()
             .flat_map(|setting| &setting.words)
@@ -51,14 +51,14 @@ impl Settings {
     }
 
     /// The value of an option that stands in a word of its own.
-    pub(super) fn value(&self, option: &str) -> Option<String> {
+    pub(crate) fn value(&self, option: &str) -> Option<String> {
         let setting =
             self.0.iter().find(|setting| setting.words.first().is_some_and(|word| word == option))?;
         Some(setting.words.get(1)?.to_string_lossy().into_owned())
     }
 
     /// A setting of some words.
-    pub(super) fn add(&mut self, words: &[&str]) {
+    pub(crate) fn add(&mut self, words: &[&str]) {
         self.with(words, Effect::None);
     }
 
@@ -156,9 +156,9 @@ fn features(settings: &mut Settings, rng: &mut Rng) {
 }
 
 /// Settings of an image: content, inodes, attributes, times, owners, place.
-pub(super) fn image(front: Front, model: &Model, rng: &mut Rng) -> Settings {
+pub(crate) fn image(front: Interface, model: &Model, rng: &mut Rng) -> Settings {
     let mut settings = Settings::default();
-    let build = front == Front::Build;
+    let build = front == Interface::Build;
     match rng.below(100) {
         0..74 => compressed(&mut settings, front, rng),
         74..82 if build => {
@@ -204,7 +204,7 @@ pub(super) fn image(front: Front, model: &Model, rng: &mut Rng) -> Settings {
     settings
 }
 
-fn compressed(settings: &mut Settings, front: Front, rng: &mut Rng) {
+fn compressed(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     encoding(settings, rng);
     features(settings, rng);
     if rng.chance(8) {
@@ -215,49 +215,51 @@ fn compressed(settings: &mut Settings, front: Front, rng: &mut Rng) {
         let lines = format!("16384 {number}n1\n65536 n[2-5]$\n4096 .\n");
         settings.reading(&["--compress-hints", "hints"], Effect::None, "hints", lines.into_bytes());
     }
-    if front == Front::Build && rng.chance(8) {
+    if front == Interface::Build && rng.chance(8) {
         settings.add(&["--no-share"]);
     }
-    if front == Front::Build && rng.chance(8) {
+    if front == Interface::Build && rng.chance(8) {
         let lines = b"# ferofs access profile 1\n3 0 4096 /n1\n2 0 9999999 /n2\n1 100 4000 /n0\n".to_vec();
         settings.reading(&["--profile", "profile"], Effect::None, "profile", lines);
         if rng.chance(60) {
             settings.add(&["--store-hottest", rng.pick(&["4096", "100000"])]);
         }
     }
-    if front == Front::Mkfs && rng.chance(5) {
+    if front == Interface::Mkfs && rng.chance(5) {
         settings.add(&["--zfeature-bits", rng.pick(&["2", "4", "16", "18", "64", "128"])]);
     }
 }
 
-fn chunks(settings: &mut Settings, front: Front, rng: &mut Rng) {
+fn chunks(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     let size = rng.pick(&["4096", "65536", "1048576", "16384"]);
-    settings.add(&[if front == Front::Build { "--chunk-size" } else { "--chunksize" }, size]);
+    settings.add(&[if front == Interface::Build { "--chunk-size" } else { "--chunksize" }, size]);
     if rng.chance(40) {
         settings.add(&["-E", rng.pick(&["force-chunk-indexes", "force-inode-blockmap", "48bit"])]);
     }
     if rng.chance(25) {
-        settings.add(&[if front == Front::Build { "--chunk-device" } else { "--blobdev" }, "device"]);
+        settings.add(&[if front == Interface::Build { "--chunk-device" } else { "--blobdev" }, "device"]);
     }
-    if front == Front::Mkfs && rng.chance(20) {
+    if front == Interface::Mkfs && rng.chance(20) {
         settings.add(&["--dsunit", rng.pick(&["1", "8", "512"])]);
     }
 }
 
-fn inodes(settings: &mut Settings, front: Front, rng: &mut Rng) {
+fn inodes(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     if rng.chance(10) {
         match (front, rng.below(3)) {
-            (Front::Build, 0) => settings.with(&["--inodes", "compact"], Effect::TimesMayDiffer),
-            (Front::Build, 1) => settings.add(&["--inodes", "smallest"]),
-            (Front::Build, _) => settings.add(&["--inodes", "extended"]),
-            (Front::Mkfs, 0) => settings.with(&["-E", "force-inode-compact"], Effect::TimesMayDiffer),
-            (Front::Mkfs, _) => settings.add(&["-E", "force-inode-extended"]),
+            (Interface::Build, 0) => settings.with(&["--inodes", "compact"], Effect::TimesMayDiffer),
+            (Interface::Build, 1) => settings.add(&["--inodes", "smallest"]),
+            (Interface::Build, _) => settings.add(&["--inodes", "extended"]),
+            (Interface::Mkfs, 0) => settings.with(&["-E", "force-inode-compact"], Effect::TimesMayDiffer),
+            (Interface::Mkfs, _) => settings.add(&["-E", "force-inode-extended"]),
         }
     }
     if rng.chance(8) {
         match front {
-            Front::Build => settings.add(&["--no-inline-data"]),
-            Front::Mkfs => settings.add(&["-E", rng.pick(&["noinline_data", "^inline_data", "inline_data"])]),
+            Interface::Build => settings.add(&["--no-inline-data"]),
+            Interface::Mkfs => {
+                settings.add(&["-E", rng.pick(&["noinline_data", "^inline_data", "inline_data"])])
+            }
         }
     }
     if rng.chance(6) {
@@ -268,9 +270,9 @@ fn inodes(settings: &mut Settings, front: Front, rng: &mut Rng) {
     }
 }
 
-fn attributes(settings: &mut Settings, front: Front, rng: &mut Rng) {
+fn attributes(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     if rng.chance(5) {
-        settings.with(&[if front == Front::Build { "--no-xattrs" } else { "-x-1" }], Effect::NoXattrs);
+        settings.with(&[if front == Interface::Build { "--no-xattrs" } else { "-x-1" }], Effect::NoXattrs);
     } else if rng.chance(12) {
         settings.add(&["-x", rng.pick(&["0", "1", "2", "50"])]);
     }
@@ -290,8 +292,11 @@ fn attributes(settings: &mut Settings, front: Front, rng: &mut Rng) {
         settings.add(&["-E", rng.pick(&["xattr-name-filter", "^xattr-name-filter"])]);
     }
     if rng.chance(5) {
-        let option =
-            if front == Front::Build { "--inode-digests=user.sha" } else { "--xattr-inode-digest=user.sha" };
+        let option = if front == Interface::Build {
+            "--inode-digests=user.sha"
+        } else {
+            "--xattr-inode-digest=user.sha"
+        };
         settings.with(&[option], Effect::FileDigest(b"user.sha"));
     }
     if rng.chance(5) {
@@ -302,7 +307,7 @@ fn attributes(settings: &mut Settings, front: Front, rng: &mut Rng) {
             settings.add(&["--mount-point", rng.pick(&["/", "/system"])]);
         }
     }
-    if front == Front::Mkfs && rng.chance(5) {
+    if front == Interface::Mkfs && rng.chance(5) {
         settings.add(&["--root-xattr-isize", rng.pick(&["16", "100", "4000"])]);
     }
 }
@@ -329,8 +334,8 @@ fn owners(settings: &mut Settings, rng: &mut Rng) {
     }
 }
 
-fn times(settings: &mut Settings, front: Front, rng: &mut Rng) {
-    if front == Front::Build {
+fn times(settings: &mut Settings, front: Interface, rng: &mut Rng) {
+    if front == Interface::Build {
         if rng.chance(8) {
             settings.with(&["-T", TIME, "--all-time"], Effect::AllTime(1_650_000_000));
         }
@@ -349,11 +354,11 @@ fn times(settings: &mut Settings, front: Front, rng: &mut Rng) {
     }
 }
 
-fn exclusions(settings: &mut Settings, front: Front, model: &Model, rng: &mut Rng) {
+fn exclusions(settings: &mut Settings, front: Interface, model: &Model, rng: &mut Rng) {
     let names: Vec<_> = model.names.keys().filter(|name| !name.is_empty()).collect();
     if rng.chance(5) && !names.is_empty() {
         let name = names[rng.len(names.len())].clone();
-        let option = if front == Front::Build { "--exclude" } else { "--exclude-path" };
+        let option = if front == Interface::Build { "--exclude" } else { "--exclude-path" };
         let words = vec![option.into(), OsString::from_vec(name.clone())];
         settings.0.push(Setting { words, effect: Effect::Exclude(name), file: None });
     }
@@ -362,12 +367,12 @@ fn exclusions(settings: &mut Settings, front: Front, model: &Model, rng: &mut Rn
     }
 }
 
-fn place(settings: &mut Settings, front: Front, rng: &mut Rng) {
+fn place(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     if rng.chance(4) {
         settings.add(&["--offset", rng.pick(&["4096", "65536", "1048576"])]);
     }
     if rng.chance(5) {
-        let option = if front == Front::Build { "--align-size" } else { "--fsalignblks" };
+        let option = if front == Interface::Build { "--align-size" } else { "--fsalignblks" };
         settings.add(&[option, rng.pick(&["1", "8", "64"])]);
     }
     if rng.chance(12) {
@@ -375,16 +380,16 @@ fn place(settings: &mut Settings, front: Front, rng: &mut Rng) {
     }
     if rng.chance(12) {
         settings.add(&["-U", UUID]);
-    } else if front == Front::Mkfs && rng.chance(10) {
+    } else if front == Interface::Mkfs && rng.chance(10) {
         settings.add(&["-U", rng.pick(&["clear", "random"])]);
     }
-    if front == Front::Mkfs && rng.chance(4) {
+    if front == Interface::Mkfs && rng.chance(4) {
         settings.add(&["--block-list-file", "blocks"]);
     }
 }
 
 /// Settings that change nothing in the image.
-fn behaviour(settings: &mut Settings, front: Front, rng: &mut Rng) {
+fn behaviour(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     if rng.chance(50) {
         workers(settings, rng);
     }
@@ -392,7 +397,7 @@ fn behaviour(settings: &mut Settings, front: Front, rng: &mut Rng) {
         settings.add(&["--skip-unreadable"]);
     }
     match front {
-        Front::Build => {
+        Interface::Build => {
             settings.add(&["-q"]);
             for (option, percent) in [("--verify", 15), ("--json", 4), ("--timings", 4)] {
                 if rng.chance(percent) {
@@ -400,7 +405,7 @@ fn behaviour(settings: &mut Settings, front: Front, rng: &mut Rng) {
                 }
             }
         }
-        Front::Mkfs => {
+        Interface::Mkfs => {
             settings.add(if rng.chance(50) { &["--quiet"] } else { &["-d", "0"] });
             for (option, percent) in [
                 (rng.pick(&["--MZ", "--MZ=i", "--MZ=d", "--MZ=0"]), 8),
@@ -416,12 +421,12 @@ fn behaviour(settings: &mut Settings, front: Front, rng: &mut Rng) {
 }
 
 /// A number of workers.
-pub(super) fn workers(settings: &mut Settings, rng: &mut Rng) {
+pub(crate) fn workers(settings: &mut Settings, rng: &mut Rng) {
     settings.add(&["--workers", rng.pick(&["1", "2", "3", "8"])]);
 }
 
 /// Settings of `patch create`, `patch add` and `patch squash`.
-pub(super) fn patch(command: &str, model: &Model, rng: &mut Rng) -> Settings {
+pub(crate) fn patch(command: &str, model: &Model, rng: &mut Rng) -> Settings {
     let mut settings = Settings::default();
     if rng.chance(35) {
         encoding(&mut settings, rng);
@@ -466,7 +471,7 @@ pub(super) fn patch(command: &str, model: &Model, rng: &mut Rng) -> Settings {
 }
 
 /// Settings of `extract` to a directory; `check` compares what they leave.
-pub(super) fn extract(rng: &mut Rng) -> Settings {
+pub(crate) fn extract(rng: &mut Rng) -> Settings {
     let mut settings = Settings::default();
     settings.add(&["-q"]);
     if rng.chance(50) {

@@ -11,30 +11,30 @@ use ferofs_tests::tree::DirWriter;
 use rustix::fs::FileType;
 
 /// A path below the root, without a leading slash; the root itself is empty.
-pub(super) type Name = Vec<u8>;
+pub(crate) type Name = Vec<u8>;
 
 /// A tree: names, and the files that they name. Names of one number are hard links.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Model {
-    pub(super) names: BTreeMap<Name, usize>,
-    pub(super) files: Vec<File>,
+pub(crate) struct Model {
+    pub(crate) names: BTreeMap<Name, usize>,
+    pub(crate) files: Vec<File>,
 }
 
 /// One file, of any type.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct File {
-    pub(super) kind: Kind,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+pub(crate) struct File {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
     /// Seconds since 1970 and nanoseconds.
-    pub(super) time: (i64, u32),
-    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) time: (i64, u32),
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// What a file is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Directory,
     Regular(Vec<Piece>),
     Symlink(Vec<u8>),
@@ -46,16 +46,16 @@ pub(super) enum Kind {
 
 /// A part of a file's content: `len` bytes from `start` of the endless content of `seed`. So two files can share bytes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// `None` is a hole.
-    pub(super) content: Option<Content>,
-    pub(super) seed: u64,
-    pub(super) start: usize,
-    pub(super) len: usize,
+    pub(crate) content: Option<Content>,
+    pub(crate) seed: u64,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
 }
 
 impl Piece {
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let Some(content) = self.content else { return vec![0; self.len] };
         let mut bytes = content.bytes(self.start + self.len, &mut Rng::new(self.seed));
         bytes.drain(..self.start);
@@ -64,31 +64,31 @@ impl Piece {
 }
 
 impl Kind {
-    pub(super) fn is_directory(&self) -> bool {
+    pub(crate) fn is_directory(&self) -> bool {
         matches!(self, Kind::Directory)
     }
 }
 
 impl Model {
     /// The file of this name.
-    pub(super) fn at(&self, name: &[u8]) -> Option<&File> {
+    pub(crate) fn at(&self, name: &[u8]) -> Option<&File> {
         self.names.get(name).map(|number| &self.files[*number])
     }
 
     /// Adds a file under a name that must be free.
-    pub(super) fn add(&mut self, name: Name, file: File) -> usize {
+    pub(crate) fn add(&mut self, name: Name, file: File) -> usize {
         self.files.push(file);
         self.names.insert(name, self.files.len() - 1);
         self.files.len() - 1
     }
 
     /// Removes a name and all below it.
-    pub(super) fn remove(&mut self, name: &[u8]) {
+    pub(crate) fn remove(&mut self, name: &[u8]) {
         self.names.retain(|other, _| !is_below(other, name));
     }
 
     /// All files that have names, for changes.
-    pub(super) fn used(&mut self) -> impl Iterator<Item = &mut File> {
+    pub(crate) fn used(&mut self) -> impl Iterator<Item = &mut File> {
         let used: BTreeSet<usize> = self.names.values().copied().collect();
         self.files
             .iter_mut()
@@ -98,13 +98,13 @@ impl Model {
     }
 
     /// Names of all files of one sort.
-    pub(super) fn list(&self, wanted: impl Fn(&Kind) -> bool) -> Vec<Name> {
+    pub(crate) fn list(&self, wanted: impl Fn(&Kind) -> bool) -> Vec<Name> {
         let named = self.names.iter().filter(|(_, number)| wanted(&self.files[**number].kind));
         named.map(|(name, _)| name.clone()).collect()
     }
 
     /// What `upper` laid over this tree gives: directories keep what they have, all else is replaced.
-    pub(super) fn overlaid(&self, upper: &Model) -> Model {
+    pub(crate) fn overlaid(&self, upper: &Model) -> Model {
         let mut merged = self.clone();
         let offset = merged.files.len();
         merged.files.extend(upper.files.iter().cloned());
@@ -120,7 +120,7 @@ impl Model {
     }
 
     /// Removes overlayfs' whiteouts and attributes, as they are when images are laid over each other.
-    pub(super) fn drop_overlay(&mut self) {
+    pub(crate) fn drop_overlay(&mut self) {
         let Model { names, files } = self;
         names.retain(|_, number| files[*number].kind != Kind::Character(0, 0));
         for file in files {
@@ -129,7 +129,7 @@ impl Model {
     }
 
     /// Gives directories with whiteouts the attribute without which overlayfs does not look for them.
-    pub(super) fn mark_origins(&mut self) {
+    pub(crate) fn mark_origins(&mut self) {
         let whiteouts = self.list(|kind| *kind == Kind::Character(0, 0));
         for name in whiteouts {
             if let Some(number) = self.names.get(parent(&name)) {
@@ -142,7 +142,7 @@ impl Model {
     ///
     /// # Errors
     /// When the file system refuses something.
-    pub(super) fn plant(&self, dir: &Path) -> io::Result<()> {
+    pub(crate) fn plant(&self, dir: &Path) -> io::Result<()> {
         let writer = DirWriter::open(dir, Rng::new(0), true)?;
         let mut first: BTreeMap<usize, &Name> = BTreeMap::new();
         for (name, number) in &self.names {
@@ -168,17 +168,17 @@ impl Model {
 }
 
 /// Whether `name` is `top` or below it.
-pub(super) fn is_below(name: &[u8], top: &[u8]) -> bool {
+pub(crate) fn is_below(name: &[u8], top: &[u8]) -> bool {
     top.is_empty() || name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// The directory that a name is in.
-pub(super) fn parent(name: &[u8]) -> &[u8] {
+pub(crate) fn parent(name: &[u8]) -> &[u8] {
     name.iter().rposition(|byte| *byte == b'/').map_or(b"", |at| &name[..at])
 }
 
 /// The name `last` in the directory `dir`.
-pub(super) fn join(dir: &[u8], last: &[u8]) -> Name {
+pub(crate) fn join(dir: &[u8], last: &[u8]) -> Name {
     if dir.is_empty() { last.to_vec() } else { [dir, b"/", last].concat() }
 }
 
@@ -221,7 +221,7 @@ impl File {
 /// Trees in few words, for reports.
 impl Model {
     /// A line for each name.
-    pub(super) fn listing(&self) -> Vec<String> {
+    pub(crate) fn listing(&self) -> Vec<String> {
         let lines = self.names.iter().map(|(name, number)| {
             let file = &self.files[*number];
             let kind = match &file.kind {

@@ -4,8 +4,8 @@ use ferofs_tests::acl::{self, Entry};
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 
-use super::model::{File, Kind, Model, Name, Piece, join, parent};
-use super::random::Choose;
+use crate::options::expected::model::{File, Kind, Model, Name, Piece, join, parent};
+use crate::options::generate::choose::Choose;
 
 /// Sizes at which something changes: blocks, inline tails, clusters of 16 KiB to 128 KiB, steps of compact indexes.
 const EDGES: [usize; 18] = [
@@ -19,7 +19,7 @@ const LARGE: [usize; 5] = [524_288, 1_048_576, 1_200_000, 2_097_152, 4_194_304];
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// A tree. Half of all are small, as what fails mostly fails with few files.
-pub(super) fn random(rng: &mut Rng) -> Model {
+pub(crate) fn random(rng: &mut Rng) -> Model {
     let mut model = Model::default();
     let root = file(Kind::Directory, rng, &[]);
     model.add(Name::new(), root);
@@ -258,7 +258,7 @@ fn changed(pieces: &[Piece], rng: &mut Rng) -> Vec<Piece> {
 }
 
 /// Some changes, as updates make them: content, attributes, types, names that come, go and move.
-pub(super) fn update(model: &Model, rng: &mut Rng) -> Model {
+pub(crate) fn update(model: &Model, rng: &mut Rng) -> Model {
     let mut model = model.clone();
     for change in 0..rng.pick(&[0, 1, 1, 3, 8]) {
         let names: Vec<Name> = model.names.keys().cloned().collect();
@@ -280,7 +280,9 @@ pub(super) fn update(model: &Model, rng: &mut Rng) -> Model {
                 }
                 let below: Vec<(Name, usize)> =
                     model.names.range(name.clone()..).map(|(name, number)| (name.clone(), *number)).collect();
-                for (old, number) in below.into_iter().filter(|(old, _)| super::model::is_below(old, &name)) {
+                for (old, number) in
+                    below.into_iter().filter(|(old, _)| crate::options::expected::model::is_below(old, &name))
+                {
                     model.names.remove(&old);
                     model.names.insert([&to, &old[name.len()..]].concat(), number);
                 }
@@ -306,7 +308,7 @@ pub(super) fn update(model: &Model, rng: &mut Rng) -> Model {
 }
 
 /// A small tree to lay over `model`: some names of its own, some that are there already.
-pub(super) fn addition(model: &Model, rng: &mut Rng) -> Model {
+pub(crate) fn addition(model: &Model, rng: &mut Rng) -> Model {
     let mut upper = Model::default();
     let root = file(Kind::Directory, rng, &[]);
     upper.add(Name::new(), root);

@@ -3,7 +3,7 @@
 use ferofs_tests::rng::Rng;
 
 /// Choices on top of [`Rng`].
-pub(super) trait Choose {
+pub(crate) trait Choose {
     /// One of `from`, which must not be empty.
     fn pick<T: Copy>(&mut self, from: &[T]) -> T;
     /// True in `percent` of 100 cases.

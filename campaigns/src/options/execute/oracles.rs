@@ -8,25 +8,25 @@ use ferofs_tests::compare::{self, Field, Report, compare};
 use ferofs_tests::rng::Rng;
 use ferofs_tests::{Mount, Run, need, run};
 
-use super::random::Choose;
-use super::stage::{Finding, Stage, Stop};
+use crate::options::execute::workspace::{Finding, Stop, Workspace};
+use crate::options::generate::choose::Choose;
 
 /// An image, and what commands must be told of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Image {
+pub(crate) struct Image {
     /// Its extra devices.
-    pub(super) devices: Vec<String>,
+    pub(crate) devices: Vec<String>,
     /// Where it starts in its file.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// Its block size, which Linux mounts up to the page size.
-    pub(super) block: u32,
+    pub(crate) block: u32,
     /// Made by `--loose-parents`: `..` may lead elsewhere, which programs that check images report.
-    pub(super) loose: bool,
+    pub(crate) loose: bool,
     /// erofs-utils 1.9.4 extracts it wrongly, as it does their own images: inline content of a metabox becomes zeroes, and a
     /// file that ends with a hole of chunks becomes empty.
-    pub(super) misread: bool,
+    pub(crate) misread: bool,
     /// What need not agree.
-    pub(super) ignore: Vec<Field>,
+    pub(crate) ignore: Vec<Field>,
 }
 
 impl Image {
@@ -43,7 +43,7 @@ impl Image {
     }
 
     /// Options, then the image's name.
-    pub(super) fn words(&self, command: &[&str], name: &str) -> Vec<OsString> {
+    pub(crate) fn words(&self, command: &[&str], name: &str) -> Vec<OsString> {
         command.iter().map(OsString::from).chain(self.options()).chain([name.into()]).collect()
     }
 
@@ -52,29 +52,29 @@ impl Image {
     }
 }
 
-/// The judges that are there, besides those that are always there.
+/// The oracles that are there, besides those that are always there.
 #[derive(Debug)]
-pub(super) struct Judges {
+pub(crate) struct Oracles {
     page: u32,
     fuse: bool,
     fsck: Option<PathBuf>,
 }
 
-impl Judges {
-    pub(super) fn find() -> Self {
+impl Oracles {
+    pub(crate) fn find() -> Self {
         let peer = std::env::var_os("FEROFS_PEERS").map(|dir| Path::new(&dir).join("fsck.erofs"));
         let fsck = peer.filter(|file| file.is_file());
         if fsck.is_none() {
-            need::skipped("erofs-utils as a judge", "FEROFS_PEERS (cargo xtask peers)");
+            need::skipped("erofs-utils as a oracle", "FEROFS_PEERS (cargo xtask peers)");
         }
-        Self { page: rustix::param::page_size() as u32, fuse: need::fuse("FUSE as a judge"), fsck }
+        Self { page: rustix::param::page_size() as u32, fuse: need::fuse("FUSE as a oracle"), fsck }
     }
 
-    /// Judges the image `name`, which must show what is in the directory `want`. `all`: the dear judges, too, which else are
+    /// Oracles the image `name`, which must show what is in the directory `want`. `all`: the dear oracles, too, which else are
     /// asked now and then.
-    pub(super) fn judge(
+    pub(crate) fn oracle(
         &self,
-        stage: &mut Stage,
+        workspace: &mut Workspace,
         image: &Image,
         name: &str,
         all: bool,
@@ -88,7 +88,7 @@ impl Judges {
         if rng.chance(10) {
             words.push("--json".into());
         }
-        let checked = stage.ferofs(&words, None)?;
+        let checked = workspace.ferofs(&words, None)?;
         if checked.code != 0 && !image.loose {
             let said = format!("{}{}", checked.stderr, String::from_utf8_lossy(&checked.stdout));
             let first: Vec<&str> = said.lines().take(3).collect();
@@ -97,7 +97,7 @@ impl Judges {
         let mountable = image.block <= self.page;
         if mountable {
             self.kernel(
-                stage,
+                workspace,
                 image,
                 name,
                 (direct || all) && image.devices.is_empty() && image.offset == 0,
@@ -109,19 +109,19 @@ impl Judges {
             if !image.ignore.is_empty() {
                 words.extend(["--ignore".into(), "times".into()]);
             }
-            let outcome = stage.ferofs(&words, None)?;
+            let outcome = workspace.ferofs(&words, None)?;
             if outcome.code != 0 {
                 let said = format!("{}{}", outcome.stderr, String::from_utf8_lossy(&outcome.stdout));
                 return Err(Finding::new("library", said.lines().next().unwrap_or("differs")).into());
             }
         }
         if self.fuse && (fuse || all) {
-            self.fuse(stage, image, name)?;
+            self.fuse(workspace, image, name)?;
         }
         if let Some(tool) = self.fsck.as_ref().filter(|_| (fsck || all) && mountable && !image.loose) {
             fsck_erofs(
                 tool,
-                stage,
+                workspace,
                 image,
                 name,
                 (all || rng.chance(35)) && !image.misread && image.devices.is_empty(),
@@ -131,25 +131,25 @@ impl Judges {
     }
 
     /// Through a loop device, and from the file itself if `direct`.
-    fn kernel(&self, stage: &mut Stage, image: &Image, name: &str, direct: bool) -> Result<(), Stop> {
-        let (file, dir) = (stage.path(name), stage.path("mnt"));
+    fn kernel(&self, workspace: &mut Workspace, image: &Image, name: &str, direct: bool) -> Result<(), Stop> {
+        let (file, dir) = (workspace.path(name), workspace.path("mnt"));
         let mut options = "ro,loop".to_owned();
         if image.offset != 0 {
             options.push_str(&format!(",offset={}", image.offset));
         }
         let mut loops = Vec::new();
         for device in &image.devices {
-            let made = Loop::new(stage, device)?;
+            let made = Loop::new(workspace, device)?;
             options.push_str(&format!(",device={}", made.0));
             loops.push(made);
         }
         wait_for_loop(&file)?;
-        stage.log.push(format!("mount -t erofs -o {options} {name} mnt"));
+        workspace.log.push(format!("mount -t erofs -o {options} {name} mnt"));
         let mount = Mount::kernel_with(&file, &dir, &options);
         let mount = mount.map_err(|error| Finding::new("kernel", format!("does not mount: {error}")))?;
-        let report = compare(&stage.path("want"), mount.path(), &image.comparison());
+        let report = compare(&workspace.path("want"), mount.path(), &image.comparison());
         mount.unmount()?;
-        judge_report("kernel", report)?;
+        report_differences("kernel", report)?;
         if direct {
             // Linux mounts no file of a file system in memory, but of one on a disk.
             let copy = tempfile::NamedTempFile::new_in(ferofs_tests::scratch::target_dir())?;
@@ -162,30 +162,30 @@ impl Judges {
                 mount => mount
                     .map_err(|error| Finding::new("kernel", format!("does not mount the file: {error}")))?,
             };
-            let report = compare(&stage.path("want"), mount.path(), &image.comparison());
+            let report = compare(&workspace.path("want"), mount.path(), &image.comparison());
             mount.unmount()?;
-            judge_report("kernel, from a file", report)?;
+            report_differences("kernel, from a file", report)?;
         }
         Ok(())
     }
 
-    fn fuse(&self, stage: &mut Stage, image: &Image, name: &str) -> Result<(), Stop> {
+    fn fuse(&self, workspace: &mut Workspace, image: &Image, name: &str) -> Result<(), Stop> {
         let options = image.options();
         let options: Vec<_> = options.iter().map(OsString::as_os_str).collect();
-        let (file, dir) = (stage.path(name), stage.path("mnt"));
-        // Devices are given with whole paths: the daemon is not started in the stage's directory.
+        let (file, dir) = (workspace.path(name), workspace.path("mnt"));
+        // Devices are given with whole paths: the daemon is not started in the workspace's directory.
         let whole: Vec<OsString> = options
             .iter()
             .map(|word| {
                 if image.devices.iter().any(|device| *word == device.as_str()) {
-                    stage.path(&word.to_string_lossy()).into()
+                    workspace.path(&word.to_string_lossy()).into()
                 } else {
                     (*word).to_owned()
                 }
             })
             .collect();
         let whole: Vec<_> = whole.iter().map(OsString::as_os_str).collect();
-        fuse_shows(stage, &file, &dir, &whole, image)
+        fuse_shows(workspace, &file, &dir, &whole, image)
     }
 }
 
@@ -193,8 +193,8 @@ impl Judges {
 struct Loop(String);
 
 impl Loop {
-    fn new(stage: &mut Stage, file: &str) -> Result<Self, Stop> {
-        let outcome = stage.tool("losetup", &["--find", "--show", "--read-only", file], None)?;
+    fn new(workspace: &mut Workspace, file: &str) -> Result<Self, Stop> {
+        let outcome = workspace.tool("losetup", &["--find", "--show", "--read-only", file], None)?;
         Ok(Self(String::from_utf8_lossy(&outcome.stdout).trim().to_owned()))
     }
 }
@@ -225,18 +225,18 @@ fn wait_for_loop(file: &Path) -> io::Result<()> {
 
 /// Mounts through FUSE and compares.
 fn fuse_shows(
-    stage: &mut Stage,
+    workspace: &mut Workspace,
     file: &Path,
     dir: &Path,
     options: &[&std::ffi::OsStr],
     image: &Image,
 ) -> Result<(), Stop> {
-    stage.log.push("ferofs mount --fuse image mnt".into());
+    workspace.log.push("ferofs mount --fuse image mnt".into());
     let mount = Mount::fuse_with(run::ferofs_path(), options, file, dir)
         .map_err(|error| Finding::new("fuse", format!("does not mount: {error}")))?;
-    let report = compare(&stage.path("want"), mount.path(), &image.comparison());
+    let report = compare(&workspace.path("want"), mount.path(), &image.comparison());
     let (code, said) = mount.unmount()?;
-    judge_report("fuse", report)?;
+    report_differences("fuse", report)?;
     if code != Some(0) {
         return Err(Finding::new("fuse", format!("the daemon ends with {code:?}: {said}")).into());
     }
@@ -244,33 +244,39 @@ fn fuse_shows(
 }
 
 /// The image `file` with a patch over it in memory, through FUSE.
-pub(super) fn overlay(stage: &mut Stage, name: &str, patch: &str, image: &Image) -> Result<(), Stop> {
-    let (file, dir, patch) = (stage.path(name), stage.path("mnt"), stage.path(patch));
+pub(crate) fn overlay(workspace: &mut Workspace, name: &str, patch: &str, image: &Image) -> Result<(), Stop> {
+    let (file, dir, patch) = (workspace.path(name), workspace.path("mnt"), workspace.path(patch));
     let options = ["--patch".as_ref(), patch.as_os_str()];
-    fuse_shows(stage, &file, &dir, &options, image)
+    fuse_shows(workspace, &file, &dir, &options, image)
 }
 
-/// Compares two directories of the stage.
-pub(super) fn directories(
-    judge: &'static str,
-    stage: &Stage,
+/// Compares two directories of the workspace.
+pub(crate) fn directories(
+    oracle: &'static str,
+    workspace: &Workspace,
     want: &str,
     got: &str,
     image: &Image,
 ) -> Result<(), Stop> {
-    judge_report(judge, compare(&stage.path(want), &stage.path(got), &image.comparison()))
+    report_differences(oracle, compare(&workspace.path(want), &workspace.path(got), &image.comparison()))
 }
 
-fn judge_report(judge: &'static str, report: io::Result<Report>) -> Result<(), Stop> {
-    let report = report.map_err(|error| Finding::new(judge, format!("cannot be listed: {error}")))?;
+fn report_differences(oracle: &'static str, report: io::Result<Report>) -> Result<(), Stop> {
+    let report = report.map_err(|error| Finding::new(oracle, format!("cannot be listed: {error}")))?;
     let Some(first) = report.differences.first() else { return Ok(()) };
     let field = format!("{:?}", first.field);
     let field = field.split('(').next().unwrap_or_default();
-    Err(Finding::new(judge, format!("{field} differs ({} in all): {first}", report.count)).into())
+    Err(Finding::new(oracle, format!("{field} differs ({} in all): {first}", report.count)).into())
 }
 
-fn fsck_erofs(tool: &Path, stage: &mut Stage, image: &Image, name: &str, extract: bool) -> Result<(), Stop> {
-    let mut run = Run::limited(tool, None, std::time::Duration::from_secs(60)).dir(stage.work());
+fn fsck_erofs(
+    tool: &Path,
+    workspace: &mut Workspace,
+    image: &Image,
+    name: &str,
+    extract: bool,
+) -> Result<(), Stop> {
+    let mut run = Run::limited(tool, None, std::time::Duration::from_secs(60)).dir(workspace.work());
     let mut line = "fsck.erofs".to_owned();
     let mut words = Vec::new();
     if image.offset != 0 {
@@ -278,7 +284,7 @@ fn fsck_erofs(tool: &Path, stage: &mut Stage, image: &Image, name: &str, extract
     }
     words.extend(image.devices.iter().map(|device| format!("--device={device}")));
     if extract {
-        stage.directory("theirs")?;
+        workspace.directory("theirs")?;
         words.extend(["--extract=theirs".into(), "--overwrite".into(), "--preserve".into()]);
     }
     words.push(name.into());
@@ -286,7 +292,7 @@ fn fsck_erofs(tool: &Path, stage: &mut Stage, image: &Image, name: &str, extract
         line = format!("{line} {word}");
     }
     run = run.args(&words);
-    stage.log.push(line);
+    workspace.log.push(line);
     let outcome = run.try_run()?;
     if outcome.code != 0 {
         let said: Vec<&str> = outcome.stderr.lines().take(3).collect();
@@ -308,7 +314,10 @@ fn fsck_erofs(tool: &Path, stage: &mut Stage, image: &Image, name: &str, extract
             Field::Listing,
         ];
         let options = compare::Options { ignore, threads: 1, limit: 20 };
-        judge_report("erofs-utils", compare(&stage.path("want"), &stage.path("theirs"), &options))?;
+        report_differences(
+            "erofs-utils",
+            compare(&workspace.path("want"), &workspace.path("theirs"), &options),
+        )?;
     }
     Ok(())
 }

@@ -3,11 +3,11 @@
 use ferofs_tests::compare::Field;
 use sha2::{Digest, Sha256};
 
-use super::model::{Kind, Model, Name, parent};
+use crate::options::expected::model::{Kind, Model, Name, parent};
 
 /// A change of the tree, made by one setting.
 #[derive(Clone, Debug)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// The tree stays as it is.
     None,
     /// Every file gets this time.
@@ -37,7 +37,7 @@ pub(super) enum Effect {
 
 impl Effect {
     /// Changes the tree, and says what need not be compared.
-    pub(super) fn apply(&self, model: &mut Model) -> Option<Field> {
+    pub(crate) fn apply(&self, model: &mut Model) -> Option<Field> {
         match self {
             Effect::None => {}
             Effect::AllTime(seconds) => model.used().for_each(|file| file.time = (*seconds, 0)),

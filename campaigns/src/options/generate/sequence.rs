@@ -2,17 +2,17 @@
 
 use ferofs_tests::rng::Rng;
 
-use super::model::Model;
-use super::random::Choose;
-use super::settings::{self, Front, Settings};
+use crate::options::expected::model::Model;
+use crate::options::generate::choose::Choose;
+use crate::options::generate::settings::{self, Interface, Settings};
 
 /// One step. A seed in it is for the change of the tree that the step makes.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Makes the image.
-    Build { front: Front, source: Source, settings: Settings, twice: bool, seed: u64 },
+    Build { front: Interface, source: Source, settings: Settings, twice: bool, seed: u64 },
     /// `patch add`, or `mkfs.erofs --incremental`: a small tree over what the image shows.
-    Add { front: Front, tar: bool, settings: Settings, seed: u64 },
+    Add { front: Interface, tar: bool, settings: Settings, seed: u64 },
     /// `patch create`, `show` and `apply`: to a changed tree.
     Patch { target: Target, settings: Settings, seed: u64 },
     /// `patch log` and `rollback`: to the state before, or to the first one.
@@ -25,7 +25,7 @@ pub(super) enum Step {
 
 /// What an image is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Directory,
     Tar {
         packed: Packed,
@@ -48,7 +48,7 @@ pub(super) enum Source {
 
 /// How an archive reaches the command.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Packed {
+pub(crate) enum Packed {
     Plain,
     Sparse,
     Pipe,
@@ -59,14 +59,14 @@ pub(super) enum Packed {
 
 /// The new state that a patch is made for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Target {
+pub(crate) enum Target {
     Directory,
     Tar,
     Image,
 }
 
 /// Random steps, for a first tree.
-pub(super) fn random(model: &Model, rng: &mut Rng) -> Vec<Step> {
+pub(crate) fn random(model: &Model, rng: &mut Rng) -> Vec<Step> {
     let mut steps = vec![first(model, rng)];
     let more = rng.pick(&[0, 0, 0, 0, 1, 1, 2, 3]);
     for _ in 0..more {
@@ -75,14 +75,14 @@ pub(super) fn random(model: &Model, rng: &mut Rng) -> Vec<Step> {
     steps
 }
 
-fn front(rng: &mut Rng) -> Front {
-    if rng.chance(65) { Front::Build } else { Front::Mkfs }
+fn front(rng: &mut Rng) -> Interface {
+    if rng.chance(65) { Interface::Build } else { Interface::Mkfs }
 }
 
 fn build(source: Source, model: &Model, rng: &mut Rng) -> Step {
     let front = match source {
         // Only one of the two programs can do these.
-        Source::Layers { .. } => Front::Build,
+        Source::Layers { .. } => Interface::Build,
         _ => front(rng),
     };
     let mut settings = match source {
@@ -95,7 +95,7 @@ fn build(source: Source, model: &Model, rng: &mut Rng) -> Step {
     let twice = rng.chance(20) && !settings.has("-T") && !settings.has("-U");
     if twice {
         settings.add(&["-T", "1650000000", "-U", settings::UUID]);
-        if front == Front::Mkfs {
+        if front == Interface::Mkfs {
             settings.add(&["--mkfs-time"]);
         }
     }

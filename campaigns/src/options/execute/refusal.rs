@@ -19,6 +19,6 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// The reason in short, if what the command said gives a known one.
-pub(super) fn known(said: &str) -> Option<&'static str> {
+pub(crate) fn known(said: &str) -> Option<&'static str> {
     KNOWN.iter().find(|(text, _)| said.contains(text)).map(|(_, reason)| *reason)
 }

@@ -18,26 +18,26 @@ const CPU: Duration = Duration::from_secs(60);
 
 /// A defect: who found it, and what it is.
 #[derive(Clone, Debug)]
-pub(super) struct Finding {
-    pub(super) judge: &'static str,
-    pub(super) message: String,
+pub(crate) struct Finding {
+    pub(crate) oracle: &'static str,
+    pub(crate) message: String,
 }
 
 impl Finding {
-    pub(super) fn new(judge: &'static str, message: impl Into<String>) -> Self {
-        Self { judge, message: message.into() }
+    pub(crate) fn new(oracle: &'static str, message: impl Into<String>) -> Self {
+        Self { oracle, message: message.into() }
     }
 
     /// What findings of one cause have in common: the message without names and numbers.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         let plain = |word: &&str| !word.contains(|c: char| c.is_ascii_digit() || "/\\\"'".contains(c));
         let words: Vec<&str> = self.message.split_whitespace().filter(plain).take(12).collect();
-        format!("{}: {}", self.judge, words.join(" "))
+        format!("{}: {}", self.oracle, words.join(" "))
     }
 }
 
 /// Why a case ends early.
-pub(super) enum Stop {
+pub(crate) enum Stop {
     Found(Finding),
     /// The machine is at fault.
     Trouble(anyhow::Error),
@@ -62,15 +62,15 @@ impl From<io::Error> for Stop {
 }
 
 /// The directory of one worker.
-pub(super) struct Stage {
+pub(crate) struct Workspace {
     dir: TempDir,
     /// The commands of this case, as a shell takes them.
-    pub(super) log: Vec<String>,
+    pub(crate) log: Vec<String>,
     allowed: BTreeSet<OsString>,
 }
 
-impl Stage {
-    pub(super) fn new() -> Result<Self> {
+impl Workspace {
+    pub(crate) fn new() -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let dir = tempfile::Builder::new().prefix("ferofs-options-").tempdir_in(parent)?;
@@ -80,16 +80,16 @@ impl Stage {
     }
 
     /// The directory in which commands run.
-    pub(super) fn work(&self) -> PathBuf {
+    pub(crate) fn work(&self) -> PathBuf {
         self.dir.path().join("work")
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.work().join(name)
     }
 
     /// Begins a case: nothing is there but a place to mount on.
-    pub(super) fn clear(&mut self) -> Result<()> {
+    pub(crate) fn clear(&mut self) -> Result<()> {
         let work = self.work();
         if work.exists() {
             fs::remove_dir_all(&work).with_context(|| work.display().to_string())?;
@@ -102,7 +102,7 @@ impl Stage {
     }
 
     /// An empty directory of this name.
-    pub(super) fn directory(&mut self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn directory(&mut self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
         if path.exists() {
             fs::remove_dir_all(&path)?;
@@ -113,19 +113,19 @@ impl Stage {
     }
 
     /// A file of this content.
-    pub(super) fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
+    pub(crate) fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
         self.allow(name);
         Ok(fs::write(self.path(name), content)?)
     }
 
     /// From now on something of this name may be there.
-    pub(super) fn allow(&mut self, name: &str) {
+    pub(crate) fn allow(&mut self, name: &str) {
         self.allowed.insert(name.into());
     }
 
     /// Runs `ferofs`, or `mkfs.erofs` where that is the first word, with standard input from `input`. Whatever is no honest end is a
     /// finding.
-    pub(super) fn ferofs(&mut self, words: &[OsString], input: Option<&str>) -> Result<Outcome, Stop> {
+    pub(crate) fn ferofs(&mut self, words: &[OsString], input: Option<&str>) -> Result<Outcome, Stop> {
         let (program, words) = match words {
             [first, rest @ ..] if first == "mkfs.erofs" => (self.dir.path().join("bin/mkfs.erofs"), rest),
             words => (run::ferofs_path().to_owned(), words),
@@ -159,7 +159,7 @@ impl Stage {
     }
 
     /// Runs any program, and takes note of it.
-    pub(super) fn call(
+    pub(crate) fn call(
         &mut self,
         program: &Path,
         words: &[OsString],
@@ -179,7 +179,7 @@ impl Stage {
     }
 
     /// Runs a tool that must succeed.
-    pub(super) fn tool(
+    pub(crate) fn tool(
         &mut self,
         program: &str,
         words: &[&str],

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::case::{Case, Edit};
+use crate::options::generate::case::{Case, Edit};
 
 /// How long one failure is made smaller, at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The smallest case found for which `fails` is still true.
-pub(super) fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
+pub(crate) fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut search = Search { best: case.clone(), fails, start: Instant::now() };
     let script = case.script();
     for step in (0..script.steps.len()).rev() {
