@@ -1,4 +1,4 @@
-//! A test that no option of the commands is missing in the search.
+//! A test that the search uses all options of the commands.
 
 #![cfg(test)]
 
@@ -11,7 +11,7 @@ use crate::options::generate::case::{Case, settings_of};
 use crate::options::generate::sequence::Step;
 use crate::options::generate::settings::Interface;
 
-/// Options that belong to a step and not to its settings.
+/// Options that a step uses, not its settings.
 const OF_STEPS: &[(&str, &str)] = &[
     ("build", "--from"),
     ("build", "--platform"),
@@ -43,7 +43,7 @@ const OF_STEPS: &[(&str, &str)] = &[
     ("check", "--workers"),
 ];
 
-/// Options that the search does not use, and why.
+/// Options that the search does not use, with the reason.
 const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("mkfs.erofs", "--gzinfo", "refused always"),
     ("mkfs.erofs", "--s3", "refused always"),

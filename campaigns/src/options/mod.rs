@@ -1,8 +1,8 @@
 //! Random trees with random options and sequences of commands.
 //!
-//! A case is a random [`tree`] and a [`sequence`] of commands with random [`settings`]. [`perform`] runs the commands and keeps
-//! account of what the image must show ([`model`], [`effect`]); [`oracle`] compares each image with that. A failure is made
-//! small by [`shrink`] and kept by [`report`]. [`options`](known) has the list of all options that must occur.
+//! `generate` makes a case from a seed: a random tree, and a sequence of commands with random settings. `execute` runs the commands and
+//! compares each image with what it must show (`expected`). `generate::shrink` makes a failing case smaller, and `report` prints and
+//! keeps it. `known` lists all options that must occur.
 
 mod execute;
 mod expected;
@@ -31,15 +31,15 @@ through the kernel, FUSE, the library and erofs-utils. Needs root and Linux 6.17
 
   --seconds N    how long (60)
   --images N     stop after N images, however long it takes
-  --seed S       where to begin (1); the same seed gives the same cases
+  --seed S       the seed (1); the same seed gives the same cases
   --jobs N       cases at a time (one for each processor)
-  --repeat CASE  run this case alone, as a failure is printed, with all oracles; its files are kept
+  --repeat CASE  run only this case (printed for each failure), with all oracles, and keep its files
   --help         this text
 
-What fails is made small, printed as the case that repeats it, and kept with a script of its commands under
+The search makes a failing case small, prints it for --repeat, and keeps its files and a script of its commands under
 target/fuzz-options.";
 
-/// What is asked for.
+/// The options of the search.
 struct Plan {
     seconds: Option<u64>,
     images: Option<u64>,
@@ -135,14 +135,14 @@ fn repeat(case: &Case, oracles: &Oracles) -> Result<()> {
     Ok(())
 }
 
-/// Does what a case says.
+/// Executes a case.
 fn attempt(case: &Case, workspace: &mut Workspace, oracles: &Oracles, all: bool) -> Result<Tally, Stop> {
     let script = case.script();
     let steps: Vec<_> = script.steps.into_iter().flatten().collect();
     perform(workspace, oracles, &script.model, &steps, all, case.rng(b"oracles"))
 }
 
-/// What all workers share.
+/// The state that all workers share.
 struct Search<'a> {
     plan: &'a Plan,
     oracles: &'a Oracles,
@@ -165,7 +165,7 @@ impl Search<'_> {
         self.report.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Takes cases until the search is done.
+    /// Executes cases until the search is done.
     fn work(&self) -> Result<()> {
         let mut workspace = Workspace::new()?;
         while !self.done() {
@@ -176,7 +176,7 @@ impl Search<'_> {
                     self.report().note(&tally, images, self.start.elapsed());
                 }
                 Err(Stop::Found(finding)) => {
-                    // What fails before its first image counts as one, or a search for images would never end.
+                    // A case that fails before its first image counts as one image; otherwise `--images` might never end.
                     self.images.fetch_add(1, Ordering::Relaxed);
                     self.found(&case, &finding, &mut workspace)?;
                 }
@@ -189,7 +189,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Makes the first failure of its sort small; counts others.
+    /// Shrinks the first failure of its kind; counts further ones.
     fn found(&self, case: &Case, finding: &Finding, workspace: &mut Workspace) -> Result<()> {
         let key = finding.key();
         if !self.report().is_new(&key, case) {
@@ -206,7 +206,7 @@ impl Search<'_> {
                 }
                 _ => false,
             });
-        // Once more, for the files and the commands of the small case.
+        // Executes the small case again, for its files and commands.
         let again = attempt(&small, workspace, self.oracles, all);
         let kept = report::keep(&small, workspace, again.as_ref().err())?;
         self.report().show(case, &small, &last, workspace, &kept, again.is_err());

@@ -1,4 +1,4 @@
-//! What was found: printed, counted, and kept on disk.
+//! Prints and counts the findings, and keeps their files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,29 +21,29 @@ pub(crate) struct Report {
     told: u64,
 }
 
-/// Seconds between two lines that say how far the search is.
+/// Seconds between two lines of progress.
 const PERIOD: u64 = 30;
 
 impl Report {
-    /// Takes note of a case without a finding.
+    /// Records a case without a finding.
     pub(crate) fn note(&mut self, tally: &Tally, images: u64, time: Duration) {
         for (reason, count) in &tally.refused {
             *self.refused.entry(reason).or_default() += count;
         }
         if time.as_secs() / PERIOD > self.told {
             self.told = time.as_secs() / PERIOD;
-            eprintln!("{} s: {images} images, {} sorts of findings", time.as_secs(), self.found.len());
+            eprintln!("{} s: {images} images, {} kinds of findings", time.as_secs(), self.found.len());
         }
     }
 
-    /// Counts a finding. True if it is the first of its sort.
+    /// Counts a finding. True if it is the first of its kind.
     pub(crate) fn is_new(&mut self, key: &str, case: &Case) -> bool {
         let cases = self.found.entry(key.to_owned()).or_default();
         cases.push(case.to_string());
         cases.len() == 1
     }
 
-    /// Prints a finding that was made small.
+    /// Prints a shrunk finding.
     pub(crate) fn show(
         &self,
         case: &Case,
@@ -78,7 +78,7 @@ impl Report {
         }
         let rate = images as f64 / time.as_secs_f64();
         println!("{images} images in {cases} cases, {:.0} s, {rate:.1} images a second", time.as_secs_f64());
-        if self.found.is_empty() { Ok(()) } else { bail!("{} sorts of findings", self.found.len()) }
+        if self.found.is_empty() { Ok(()) } else { bail!("{} kinds of findings", self.found.len()) }
     }
 }
 

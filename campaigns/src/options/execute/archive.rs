@@ -1,4 +1,4 @@
-//! Archives and image layouts that commands read.
+//! Creates the archives and OCI image layouts that commands read.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::options::execute::workspace::{Stop, Workspace};
 use crate::options::generate::sequence::Packed;
 
-/// Makes the archive `file` of the directory `dir`, with everything that a tar can have.
+/// Makes the archive `file` of the directory `dir`, with everything that a tar archive can contain.
 pub(crate) fn tar(workspace: &mut Workspace, dir: &str, file: &str, sparse: bool) -> Result<(), Stop> {
     workspace.allow(file);
     let mut words = vec![
@@ -28,7 +28,7 @@ pub(crate) fn tar(workspace: &mut Workspace, dir: &str, file: &str, sparse: bool
     Ok(())
 }
 
-/// Compresses `file`; the name of what comes out.
+/// Compresses `file` and returns the name of the result.
 pub(crate) fn pack(workspace: &mut Workspace, file: &str, packed: Packed) -> Result<String, Stop> {
     let (tool, suffix) = match packed {
         Packed::Gzip => ("gzip", "gz"),
@@ -42,7 +42,7 @@ pub(crate) fn pack(workspace: &mut Workspace, file: &str, packed: Packed) -> Res
     Ok(name)
 }
 
-/// Makes an image layout in the directory `oci` with one image of these layers, and one of nothing for another machine.
+/// Makes an image layout in the directory `oci` with one image of these layers, and an empty image for another architecture.
 pub(crate) fn layout(workspace: &mut Workspace, layers: &[String]) -> Result<(), Stop> {
     workspace.directory("oci")?;
     fs::create_dir_all(workspace.path("oci/blobs/sha256"))?;

@@ -151,7 +151,7 @@ impl Oracles {
         mount.unmount()?;
         report_differences("kernel", report)?;
         if direct {
-            // Linux mounts no file of a file system in memory, but of one on a disk.
+            // Linux does not mount files on tmpfs directly, but files on a disk.
             let copy = tempfile::NamedTempFile::new_in(ferofs_tests::scratch::target_dir())?;
             std::fs::copy(&file, copy.path())?;
             let mount = match Mount::kernel_file(copy.path(), &dir) {
@@ -189,7 +189,7 @@ impl Oracles {
     }
 }
 
-/// A loop device, for as long as it is needed.
+/// A loop device. Dropping the value detaches it.
 struct Loop(String);
 
 impl Loop {
@@ -206,8 +206,8 @@ impl Drop for Loop {
     }
 }
 
-/// Waits until no loop device has `file`: mount(8) would take the one of the mount before, which Linux gives up some time
-/// after it, and whose cache has the file's old content.
+/// Waits until no loop device uses `file`. Linux detaches the device of the previous mount with a delay, and mount(8) would reuse it with
+/// its cache of the old content.
 fn wait_for_loop(file: &Path) -> io::Result<()> {
     let file = file.canonicalize()?;
     let has_file = |entry: io::Result<std::fs::DirEntry>| {

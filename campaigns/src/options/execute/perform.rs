@@ -1,4 +1,4 @@
-//! Does the steps of a case, and keeps account of what the image must show.
+//! Executes the steps of a case, and updates the tree that the image must show.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,35 +20,35 @@ use crate::options::generate::sequence::{Source, Step, Target};
 use crate::options::generate::settings::{Interface, Settings};
 use crate::options::generate::tree;
 
-/// What came of a case that has no finding.
+/// The result of a case without a finding.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Images that were made and compared.
+    /// Images that were built and compared.
     pub(crate) images: u64,
-    /// Known reasons for which a command refused, with how often.
+    /// Known reasons for refusals, with their number.
     pub(crate) refused: BTreeMap<&'static str, u64>,
 }
 
-/// A case while it runs.
+/// The state of a running case.
 pub(crate) struct Account<'a> {
     pub(crate) workspace: &'a mut Workspace,
     oracles: &'a Oracles,
-    /// Ask all oracles each time.
+    /// Use all oracles for each image.
     all: bool,
     pub(crate) rng: Rng,
-    /// What the image must show; before there is one, what is to be in it.
+    /// The tree that the image must show; before the first build, its source.
     pub(crate) model: Model,
     pub(crate) image: Option<Image>,
-    /// What each state of the image shows, by its number.
+    /// The tree of each state of the image, by the number of the state.
     states: Vec<Model>,
-    /// What the directory `want` has.
+    /// The tree in the directory `want`.
     planted: Option<Model>,
-    /// Number of sources made, for names of their own: an image may have one of them as its device.
+    /// The number of sources up to now. Each gets its own name, because an image may use it as a device.
     pub(crate) sources: u64,
     tally: Tally,
 }
 
-/// Does the steps.
+/// Executes the steps.
 pub(crate) fn perform(
     workspace: &mut Workspace,
     oracles: &Oracles,
@@ -99,7 +99,7 @@ impl Account<'_> {
         }
     }
 
-    /// Writes the files that settings name.
+    /// Writes the files that settings need.
     fn files_of(&mut self, settings: &Settings) -> Result<()> {
         for (name, content) in settings.0.iter().filter_map(|setting| setting.file.as_ref()) {
             self.workspace.file(name, content)?;
@@ -107,12 +107,12 @@ impl Account<'_> {
         Ok(())
     }
 
-    /// What the image shows after settings did their work on `model`, and what need not agree.
+    /// The tree that the image shows after the effects of the settings on `model`, and the fields to ignore.
     fn effects(settings: &Settings, model: &mut Model) -> Vec<Field> {
         settings.0.iter().filter_map(|setting| setting.effect.apply(model)).collect()
     }
 
-    /// Runs a command of ours that makes `output`. False if it refused for a known reason.
+    /// Runs a ferofs command that writes `output`. False if it refused for a known reason.
     pub(crate) fn made(
         &mut self,
         words: &[OsString],
@@ -234,7 +234,7 @@ impl Account<'_> {
         self.oracle()
     }
 
-    /// Builds once more, by another number of workers.
+    /// Builds again with another number of workers.
     fn same_bits(
         &mut self,
         command: &impl Fn(&str, &Settings) -> Vec<OsString>,
@@ -399,7 +399,7 @@ impl Account<'_> {
         self.oracle()
     }
 
-    /// Runs a command that has no reason to refuse.
+    /// Runs a command that must not refuse.
     fn must(&mut self, command: &[&str]) -> Result<(), Stop> {
         let outcome = self.workspace.ferofs(&words(command), None)?;
         if outcome.code != 0 {

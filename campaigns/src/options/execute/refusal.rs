@@ -1,6 +1,6 @@
-//! Reasons for which a command may refuse. Any other refusal is a finding.
+//! The reasons for which a command may refuse. Any other refusal is a finding.
 
-/// What the message says, and the reason in short.
+/// A part of the message, and a short reason.
 const KNOWN: &[(&str, &str)] = &[
     ("pcluster size: not a multiple of the block size", "a cluster size or -m below the block size"),
     ("for compact inodes", "values that inodes of 32 bytes cannot have"),
@@ -18,7 +18,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("no room for another root directory", "a small image that has no room for another root"),
 ];
 
-/// The reason in short, if what the command said gives a known one.
+/// The short reason, if the message of the command has a known one.
 pub(crate) fn known(said: &str) -> Option<&'static str> {
     KNOWN.iter().find(|(text, _)| said.contains(text)).map(|(_, reason)| *reason)
 }

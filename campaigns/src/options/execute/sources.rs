@@ -1,4 +1,4 @@
-//! Makes what a build reads: the tree itself, archives, layers, or images that were made before.
+//! Creates the source of a build: a directory, archives, layers, or earlier images.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::options::generate::sequence::{Packed, Source};
 use crate::options::generate::settings::Interface;
 use crate::options::generate::tree;
 
-/// What a build reads.
+/// The source of a build.
 pub(crate) struct Sources {
     pub(crate) options: Vec<OsString>,
     pub(crate) paths: Vec<OsString>,
@@ -24,12 +24,12 @@ pub(crate) struct Sources {
     pub(crate) devices: Vec<String>,
     pub(crate) model: Model,
     pub(crate) ignore: Vec<Field>,
-    /// The block size that an image has which refers to images.
+    /// The block size of an image that refers to other images.
     pub(crate) block: Option<u32>,
 }
 
 impl Account<'_> {
-    /// Makes what the build reads, from the tree, or from the image that is there. None if this image cannot be a source.
+    /// Creates the source from the tree or from the existing image. `None` if this image cannot be a source.
     pub(crate) fn sources(
         &mut self,
         front: Interface,
@@ -209,7 +209,7 @@ impl Account<'_> {
         Ok(())
     }
 
-    /// Makes archives that are layers, and what they show together.
+    /// Creates archives for layers, and the merged tree.
     fn layers(&mut self, model: &mut Model, packed: Packed, rng: &mut Rng) -> Result<Vec<String>, Stop> {
         let lower = model.clone();
         self.plant("tree", &lower)?;
@@ -254,13 +254,13 @@ impl Account<'_> {
     }
 }
 
-/// What a tar cannot have.
+/// What a tar archive cannot contain.
 fn without_sockets(model: &mut Model) {
     let sockets = model.list(|kind| *kind == Kind::Socket);
     sockets.iter().for_each(|name| model.remove(name));
 }
 
-/// What GNU tar leaves of a tree: no sockets, and no hard links of devices and fifos.
+/// The tree in an archive by GNU tar: no sockets, and no hard links of devices and fifos.
 pub(crate) fn archived(model: &mut Model) {
     without_sockets(model);
     let Model { names, files } = model;

@@ -1,4 +1,4 @@
-//! A directory in memory in which the commands of one case run, and what they said.
+//! The directory (in memory) in which the commands of a case run, and the log of the commands.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -11,12 +11,12 @@ use anyhow::{Context, Result};
 use ferofs_tests::{Outcome, Run, run};
 use tempfile::TempDir;
 
-/// Far longer than any command takes here, also on a busy machine. One that takes longer hangs.
+/// A command that takes longer hangs: the slowest takes much less, even on a busy machine.
 const HANG: Duration = Duration::from_secs(150);
-/// The most processor time that a command may take: trees here have a few MB.
+/// The limit on a command's processor time: the trees have a few MB.
 const CPU: Duration = Duration::from_secs(60);
 
-/// A defect: who found it, and what it is.
+/// A defect: the oracle that found it, and its message.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) oracle: &'static str,
@@ -28,7 +28,7 @@ impl Finding {
         Self { oracle, message: message.into() }
     }
 
-    /// What findings of one cause have in common: the message without names and numbers.
+    /// A key for findings with the same cause: the message without names and numbers.
     pub(crate) fn key(&self) -> String {
         let plain = |word: &&str| !word.contains(|c: char| c.is_ascii_digit() || "/\\\"'".contains(c));
         let words: Vec<&str> = self.message.split_whitespace().filter(plain).take(12).collect();
@@ -36,10 +36,10 @@ impl Finding {
     }
 }
 
-/// Why a case ends early.
+/// The reason why a case ends early.
 pub(crate) enum Stop {
     Found(Finding),
-    /// The machine is at fault.
+    /// An error of the machine, not of ferofs.
     Trouble(anyhow::Error),
 }
 
@@ -64,7 +64,7 @@ impl From<io::Error> for Stop {
 /// The directory of one worker.
 pub(crate) struct Workspace {
     dir: TempDir,
-    /// The commands of this case, as a shell takes them.
+    /// The commands of this case, as shell command lines.
     pub(crate) log: Vec<String>,
     allowed: BTreeSet<OsString>,
 }
@@ -88,7 +88,7 @@ impl Workspace {
         self.work().join(name)
     }
 
-    /// Begins a case: nothing is there but a place to mount on.
+    /// Starts a case: removes everything, and creates the mount point.
     pub(crate) fn clear(&mut self) -> Result<()> {
         let work = self.work();
         if work.exists() {
@@ -118,13 +118,13 @@ impl Workspace {
         Ok(fs::write(self.path(name), content)?)
     }
 
-    /// From now on something of this name may be there.
+    /// From now on a file of this name may exist.
     pub(crate) fn allow(&mut self, name: &str) {
         self.allowed.insert(name.into());
     }
 
-    /// Runs `ferofs`, or `mkfs.erofs` where that is the first word, with standard input from `input`. Whatever is no honest end is a
-    /// finding.
+    /// Runs `ferofs`, or `mkfs.erofs` where that is the first word, with standard input from `input`. A crash, a hang, a
+    /// missing error message or a leftover file is a finding.
     pub(crate) fn ferofs(&mut self, words: &[OsString], input: Option<&str>) -> Result<Outcome, Stop> {
         let (program, words) = match words {
             [first, rest @ ..] if first == "mkfs.erofs" => (self.dir.path().join("bin/mkfs.erofs"), rest),
@@ -144,7 +144,7 @@ impl Workspace {
         if outcome.code >= 128 {
             return Err(Finding::new("signal", said()).into());
         }
-        // Wrong usage is told by the parser of options, in its own form.
+        // The argument parser prints errors in its own format.
         let explained = outcome.has_error_message() || outcome.stderr.starts_with("error: ");
         if outcome.code != 0
             && !explained

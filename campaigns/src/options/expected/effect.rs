@@ -1,20 +1,20 @@
-//! What a setting does to the tree that an image shows.
+//! The effects of settings on the tree that an image shows.
 
 use ferofs_tests::compare::Field;
 use sha2::{Digest, Sha256};
 
 use crate::options::expected::model::{Kind, Model, Name, parent};
 
-/// A change of the tree, made by one setting.
+/// The change that one setting makes to the tree.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
-    /// The tree stays as it is.
+    /// No change.
     None,
     /// Every file gets this time.
     AllTime(i64),
-    /// Later times become this one.
+    /// Replaces later times by this one.
     Clamp(i64),
-    /// Times are lost where an inode of 32 bytes has no room for them.
+    /// Compact inodes, of 32 bytes, lose their times.
     TimesMayDiffer,
     Uid(u32),
     Gid(u32),
@@ -25,18 +25,18 @@ pub(crate) enum Effect {
     Label(&'static [u8], &'static [u8]),
     /// Regular files get the SHA-256 of their content under this name.
     FileDigest(&'static [u8]),
-    /// This name and all below it is left out.
+    /// Leaves out this name and all names below it.
     Exclude(Name),
-    /// Names whose path has this text in it are left out, and all below them.
+    /// Leaves out names whose path contains this text, and all names below them.
     ExcludeText(&'static str),
-    /// Hard links become files of their own.
+    /// Hard links become separate files.
     Dereference,
-    /// Names whose last part starts with this text are left out, and all below them.
+    /// Leaves out names whose last component starts with this text, and all names below them.
     ExcludeStart(&'static str),
 }
 
 impl Effect {
-    /// Changes the tree, and says what need not be compared.
+    /// Changes the tree, and returns the fields that must not be compared.
     pub(crate) fn apply(&self, model: &mut Model) -> Option<Field> {
         match self {
             Effect::None => {}

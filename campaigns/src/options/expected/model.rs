@@ -1,4 +1,4 @@
-//! A tree in memory: what an image must show. It can be written to a directory, as a source and to compare with.
+//! A tree in memory: what an image must show. It can be written to a directory, as a source or to compare with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,7 +13,7 @@ use rustix::fs::FileType;
 /// A path below the root, without a leading slash; the root itself is empty.
 pub(crate) type Name = Vec<u8>;
 
-/// A tree: names, and the files that they name. Names of one number are hard links.
+/// A tree: names and files. Names with the same file number are hard links.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Model {
     pub(crate) names: BTreeMap<Name, usize>,
@@ -32,7 +32,7 @@ pub(crate) struct File {
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What a file is.
+/// The type of a file, with its content.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     Directory,
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     Block(u32, u32),
 }
 
-/// A part of a file's content: `len` bytes from `start` of the endless content of `seed`. So two files can share bytes.
+/// A part of a file's content: `len` bytes at `start` of the infinite sequence that `seed` generates. Two files can share such parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Piece {
     /// `None` is a hole.
@@ -75,19 +75,19 @@ impl Model {
         self.names.get(name).map(|number| &self.files[*number])
     }
 
-    /// Adds a file under a name that must be free.
+    /// Adds a file; its name must not exist.
     pub(crate) fn add(&mut self, name: Name, file: File) -> usize {
         self.files.push(file);
         self.names.insert(name, self.files.len() - 1);
         self.files.len() - 1
     }
 
-    /// Removes a name and all below it.
+    /// Removes a name and all names below it.
     pub(crate) fn remove(&mut self, name: &[u8]) {
         self.names.retain(|other, _| !is_below(other, name));
     }
 
-    /// All files that have names, for changes.
+    /// All files that have names, mutable.
     pub(crate) fn used(&mut self) -> impl Iterator<Item = &mut File> {
         let used: BTreeSet<usize> = self.names.values().copied().collect();
         self.files
@@ -97,13 +97,13 @@ impl Model {
             .map(|(_, file)| file)
     }
 
-    /// Names of all files of one sort.
+    /// The names of all files of one type.
     pub(crate) fn list(&self, wanted: impl Fn(&Kind) -> bool) -> Vec<Name> {
         let named = self.names.iter().filter(|(_, number)| wanted(&self.files[**number].kind));
         named.map(|(name, _)| name.clone()).collect()
     }
 
-    /// What `upper` laid over this tree gives: directories keep what they have, all else is replaced.
+    /// Overlays `upper` on this tree: directories are merged, everything else is replaced.
     pub(crate) fn overlaid(&self, upper: &Model) -> Model {
         let mut merged = self.clone();
         let offset = merged.files.len();
@@ -119,7 +119,7 @@ impl Model {
         merged
     }
 
-    /// Removes overlayfs' whiteouts and attributes, as they are when images are laid over each other.
+    /// Removes the whiteouts and attributes of overlayfs, as the merge of layered images does.
     pub(crate) fn drop_overlay(&mut self) {
         let Model { names, files } = self;
         names.retain(|_, number| files[*number].kind != Kind::Character(0, 0));
@@ -128,7 +128,7 @@ impl Model {
         }
     }
 
-    /// Gives directories with whiteouts the attribute without which overlayfs does not look for them.
+    /// Sets the attribute that overlayfs requires on directories with whiteouts.
     pub(crate) fn mark_origins(&mut self) {
         let whiteouts = self.list(|kind| *kind == Kind::Character(0, 0));
         for name in whiteouts {
@@ -172,7 +172,7 @@ pub(crate) fn is_below(name: &[u8], top: &[u8]) -> bool {
     top.is_empty() || name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// The directory that a name is in.
+/// The parent directory of a name.
 pub(crate) fn parent(name: &[u8]) -> &[u8] {
     name.iter().rposition(|byte| *byte == b'/').map_or(b"", |at| &name[..at])
 }
@@ -205,7 +205,7 @@ impl File {
         }
     }
 
-    /// Gives the file all but content. The order matters: a change of the owner removes capabilities.
+    /// Sets everything except the content. The order matters: changing the owner removes capabilities.
     fn describe(&self, writer: &DirWriter, name: &[u8]) -> io::Result<()> {
         writer.owner(name, self.uid, self.gid)?;
         if !matches!(self.kind, Kind::Symlink(_)) {
@@ -218,7 +218,7 @@ impl File {
     }
 }
 
-/// Trees in few words, for reports.
+/// Prints a tree for reports.
 impl Model {
     /// A line for each name.
     pub(crate) fn listing(&self) -> Vec<String> {

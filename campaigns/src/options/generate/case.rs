@@ -1,4 +1,4 @@
-//! One case: a tree and steps that follow from a seed, and what is left out of them to make a failure small.
+//! A case: a tree and steps generated from a seed, and the edits that make a failing case smaller.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::options::generate::sequence::{self, Step};
 use crate::options::generate::settings::Settings;
 use crate::options::generate::tree;
 
-/// A case. Its text is all that is needed to repeat it.
+/// A case. Its text form is enough to repeat it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Case {
     pub(crate) seed: u64,
@@ -19,18 +19,18 @@ pub(crate) struct Case {
     pub(crate) edits: Vec<Edit>,
 }
 
-/// Something that is left out or made smaller. Numbers count from 0 in what the seed gives, whatever else is left out.
+/// An edit that leaves something out or makes it smaller. Numbers refer to the unedited case and count from 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Edit {
-    /// These names of the first tree are left out, from the first to the last.
+    /// Leaves out these names of the first tree, from the first to the last.
     Names(usize, usize),
-    /// This name's file loses its attributes.
+    /// Removes the attributes of this name's file.
     Plain(usize),
-    /// The parts of this name's content are half as long, so often.
+    /// Halves the parts of this name's content this many times.
     Half(usize, u32),
-    /// This step is left out.
+    /// Leaves out this step.
     Step(usize),
-    /// These settings of this step are left out: the step, the setting.
+    /// Leaves out a setting: the step and the setting.
     Setting(usize, usize),
 }
 
@@ -90,13 +90,13 @@ impl FromStr for Case {
     }
 }
 
-/// What a case does. Steps that are left out are none, so that the others keep their numbers.
+/// The tree and the steps of a case. A step that is left out is `None`, so that the others keep their numbers.
 pub(crate) struct Script {
     pub(crate) model: Model,
-    /// The first tree's names by number, also of those that are left out.
+    /// The names of the first tree by number, including those that are left out.
     pub(crate) names: Vec<Name>,
     pub(crate) steps: Vec<Option<Step>>,
-    /// How many settings each step has before any is left out.
+    /// The number of settings of each step in the unedited case.
     pub(crate) settings: Vec<usize>,
 }
 
@@ -105,7 +105,7 @@ impl Case {
         Self { seed, number, edits: Vec::new() }
     }
 
-    /// Numbers for the part called `label`.
+    /// A random number generator for the part called `label`.
     pub(crate) fn rng(&self, label: &[u8]) -> Rng {
         // The seed is mixed first: seeds and numbers that lie side by side must not give the same cases.
         let seed = Rng::new(self.seed).next_u64();

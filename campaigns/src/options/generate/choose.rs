@@ -1,8 +1,8 @@
-//! Choices that follow from a seed alone.
+//! Random choices that depend only on a seed.
 
 use ferofs_tests::rng::Rng;
 
-/// Choices on top of [`Rng`].
+/// Adds choices to [`Rng`].
 pub(crate) trait Choose {
     /// One of `from`, which must not be empty.
     fn pick<T: Copy>(&mut self, from: &[T]) -> T;

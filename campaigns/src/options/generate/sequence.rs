@@ -1,4 +1,4 @@
-//! What is done in one case: an image is made, then changed, extracted or made anew, step by step.
+//! The steps of a case: build an image, then change, extract or build it again.
 
 use ferofs_tests::rng::Rng;
 
@@ -6,10 +6,10 @@ use crate::options::expected::model::Model;
 use crate::options::generate::choose::Choose;
 use crate::options::generate::settings::{self, Interface, Settings};
 
-/// One step. A seed in it is for the change of the tree that the step makes.
+/// One step. A seed in it selects the change of the tree that the step makes.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Makes the image.
+    /// Builds the image.
     Build { front: Interface, source: Source, settings: Settings, twice: bool, seed: u64 },
     /// `patch add`, or `mkfs.erofs --incremental`: a small tree over what the image shows.
     Add { front: Interface, tar: bool, settings: Settings, seed: u64 },
@@ -23,7 +23,7 @@ pub(crate) enum Step {
     Extract { settings: Settings, again: Option<&'static str>, metadata: bool },
 }
 
-/// What an image is made of.
+/// The source of a build.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Source {
     Directory,
@@ -39,14 +39,14 @@ pub(crate) enum Source {
     Oci {
         archive: bool,
     },
-    /// The image that is there, alone or with a layer over it.
+    /// The existing image, alone or with a layer over it.
     Erofs {
         layers: bool,
         index: bool,
     },
 }
 
-/// How an archive reaches the command.
+/// How the command gets an archive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Packed {
     Plain,
@@ -57,7 +57,7 @@ pub(crate) enum Packed {
     Zstd,
 }
 
-/// The new state that a patch is made for.
+/// The new tree of a patch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
     Directory,
@@ -65,7 +65,7 @@ pub(crate) enum Target {
     Image,
 }
 
-/// Random steps, for a first tree.
+/// Generates random steps for a first tree.
 pub(crate) fn random(model: &Model, rng: &mut Rng) -> Vec<Step> {
     let mut steps = vec![first(model, rng)];
     let more = rng.pick(&[0, 0, 0, 0, 1, 1, 2, 3]);
@@ -102,7 +102,7 @@ fn build(source: Source, model: &Model, rng: &mut Rng) -> Step {
     Step::Build { front, source, settings, twice, seed: rng.next_u64() }
 }
 
-/// Settings of an image that leaves content where it is.
+/// Settings of an image whose data stays in its sources.
 fn index(rng: &mut Rng) -> Settings {
     let mut settings = Settings::default();
     if rng.chance(50) {

@@ -1,4 +1,4 @@
-//! Random settings of commands: words of the command line, each with what it does to the tree and the files that it needs.
+//! Random settings of commands: command-line arguments, each with its effect on the tree and the files that it needs.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -9,7 +9,7 @@ use crate::options::expected::effect::Effect;
 use crate::options::expected::model::Model;
 use crate::options::generate::choose::Choose;
 
-/// One setting, that can be left out for itself.
+/// A setting, which an edit can leave out separately.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) words: Vec<OsString>,
@@ -22,7 +22,7 @@ pub(crate) struct Setting {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(pub(crate) Vec<Setting>);
 
-/// Which spelling a command takes.
+/// The command-line interface of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interface {
     /// `ferofs build`
@@ -31,18 +31,18 @@ pub(crate) enum Interface {
     Mkfs,
 }
 
-/// The UUID and time of images that must be the same for any number of workers.
+/// A fixed UUID and time, for images that must be equal for any number of workers.
 pub(crate) const UUID: &str = "11111111-2222-3333-4444-555555555555";
 const TIME: &str = "1650000000";
 const LABEL: &[u8] = b"system_u:object_r:bin_t:s0";
 
 impl Settings {
-    /// All words, in order.
+    /// All arguments, in order.
     pub(crate) fn words(&self) -> Vec<OsString> {
         self.0.iter().flat_map(|setting| setting.words.iter().cloned()).collect()
     }
 
-    /// Whether a word is, or starts with, this one.
+    /// Whether an argument is, or starts with, this text.
     pub(crate) fn has(&self, word: &str) -> bool {
         self.0
             .iter()
@@ -50,14 +50,14 @@ impl Settings {
             .any(|own| own.as_encoded_bytes().starts_with(word.as_bytes()))
     }
 
-    /// The value of an option that stands in a word of its own.
+    /// The value of an option, if it is an argument of its own.
     pub(crate) fn value(&self, option: &str) -> Option<String> {
         let setting =
             self.0.iter().find(|setting| setting.words.first().is_some_and(|word| word == option))?;
         Some(setting.words.get(1)?.to_string_lossy().into_owned())
     }
 
-    /// A setting of some words.
+    /// A setting with these arguments.
     pub(crate) fn add(&mut self, words: &[&str]) {
         self.with(words, Effect::None);
     }
@@ -117,7 +117,7 @@ fn algorithm(rng: &mut Rng) -> &'static str {
     }
 }
 
-/// Settings of compression that `build`, `mkfs.erofs`, and all of `patch` have in common.
+/// Compression settings, which `build`, `mkfs.erofs` and `patch` have in common.
 fn encoding(settings: &mut Settings, rng: &mut Rng) {
     settings.add(&["-z", algorithm(rng)]);
     if rng.chance(60) {
@@ -155,7 +155,7 @@ fn features(settings: &mut Settings, rng: &mut Rng) {
     }
 }
 
-/// Settings of an image: content, inodes, attributes, times, owners, place.
+/// Image settings: content, inodes, attributes, times, owners, position.
 pub(crate) fn image(front: Interface, model: &Model, rng: &mut Rng) -> Settings {
     let mut settings = Settings::default();
     let build = front == Interface::Build;
@@ -388,7 +388,7 @@ fn place(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     }
 }
 
-/// Settings that change nothing in the image.
+/// Settings that do not change the image.
 fn behaviour(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     if rng.chance(50) {
         workers(settings, rng);

@@ -1,13 +1,13 @@
-//! Makes a failing case small: fewer steps, settings and names, plain attributes, shorter files.
+//! Makes a failing case smaller: fewer steps, settings and names, fewer attributes, shorter files.
 
 use std::time::{Duration, Instant};
 
 use crate::options::generate::case::{Case, Edit};
 
-/// How long one failure is made smaller, at most.
+/// The time limit for shrinking one failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The smallest case found for which `fails` is still true.
+/// Returns the smallest case found for which `fails` is true.
 pub(crate) fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut search = Search { best: case.clone(), fails, start: Instant::now() };
     let script = case.script();
@@ -56,7 +56,7 @@ impl Search<'_> {
         true
     }
 
-    /// Leaves out names, first many at once, then few.
+    /// Leaves out names: first many at once, then fewer.
     fn names(&mut self, count: usize) {
         let mut width = count;
         while width > 0 {

@@ -7,7 +7,7 @@ use ferofs_tests::rng::Rng;
 use crate::options::expected::model::{File, Kind, Model, Name, Piece, join, parent};
 use crate::options::generate::choose::Choose;
 
-/// Sizes at which something changes: blocks, inline tails, clusters of 16 KiB to 128 KiB, steps of compact indexes.
+/// Sizes around limits of the format: blocks, inline tails, clusters of 16 KiB to 128 KiB, blocks of compact indexes.
 const EDGES: [usize; 18] = [
     0, 16, 64, 100, 512, 1024, 2048, 3900, 4000, 4064, 4096, 8192, 12288, 16384, 32768, 65536, 131072,
     262_144,
@@ -18,7 +18,7 @@ const LARGE: [usize; 5] = [524_288, 1_048_576, 1_200_000, 2_097_152, 4_194_304];
 /// `security.capability` of revision 2: cap_net_raw, permitted and effective.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// A tree. Half of all are small, as what fails mostly fails with few files.
+/// Generates a tree. Half of the trees are small, because most failures need only few files.
 pub(crate) fn random(rng: &mut Rng) -> Model {
     let mut model = Model::default();
     let root = file(Kind::Directory, rng, &[]);
@@ -35,7 +35,7 @@ pub(crate) fn random(rng: &mut Rng) -> Model {
     model
 }
 
-/// Adds files that are versions of one: the same at first, and then each with an end of its own.
+/// Adds versions of one file: they start with the same content and end differently.
 fn versions(model: &mut Model, rng: &mut Rng) {
     let common = Piece { content: Some(Content::Text), ..piece(20_000 + rng.len(400_000), rng) };
     for number in 0..rng.pick(&[3, 8, 20]) {
@@ -50,7 +50,7 @@ fn versions(model: &mut Model, rng: &mut Rng) {
     }
 }
 
-/// Adds one name.
+/// Adds one entry.
 fn grow(model: &mut Model, number: usize, large: bool, rng: &mut Rng) {
     let dirs = model.list(Kind::is_directory);
     let dir = dirs[rng.len(dirs.len())].clone();
@@ -97,7 +97,7 @@ fn last_name(number: usize, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Attributes for a file. `known` has files whose attributes it may share.
+/// Generates attributes for a file. It may share those of the files in `known`.
 fn file(kind: Kind, rng: &mut Rng, known: &[File]) -> File {
     let mode = match &kind {
         Kind::Symlink(_) => 0o777,
@@ -127,7 +127,7 @@ fn file(kind: Kind, rng: &mut Rng, known: &[File]) -> File {
     file
 }
 
-/// Whether Linux lets this file have attributes of users.
+/// Whether Linux allows user xattrs on this file.
 fn fits(kind: &Kind) -> bool {
     matches!(kind, Kind::Directory | Kind::Regular(_))
 }
@@ -203,7 +203,7 @@ fn piece(len: usize, rng: &mut Rng) -> Piece {
     Piece { content, seed: rng.pick(&[1, 2, 3, 4, 5, 6, 7, 8]), start: 0, len }
 }
 
-/// New content, or content that has much in common with that of another file.
+/// Generates new content, or content that is similar to another file's.
 fn content(model: &Model, large: bool, rng: &mut Rng) -> Vec<Piece> {
     let others = model.list(|kind| matches!(kind, Kind::Regular(pieces) if !pieces.is_empty()));
     if others.is_empty() || rng.chance(55) {
@@ -217,7 +217,7 @@ fn content(model: &Model, large: bool, rng: &mut Rng) -> Vec<Piece> {
     changed(pieces, rng)
 }
 
-/// The same content, or with another beginning, end or middle.
+/// The same content, or a copy with another start, middle or end.
 fn changed(pieces: &[Piece], rng: &mut Rng) -> Vec<Piece> {
     let mut pieces = pieces.to_vec();
     let at = rng.len(pieces.len().max(1));
@@ -257,7 +257,7 @@ fn changed(pieces: &[Piece], rng: &mut Rng) -> Vec<Piece> {
     pieces
 }
 
-/// Some changes, as updates make them: content, attributes, types, names that come, go and move.
+/// Changes a tree like a software update: content, attributes, types; entries are added, removed and renamed.
 pub(crate) fn update(model: &Model, rng: &mut Rng) -> Model {
     let mut model = model.clone();
     for change in 0..rng.pick(&[0, 1, 1, 3, 8]) {
@@ -307,7 +307,7 @@ pub(crate) fn update(model: &Model, rng: &mut Rng) -> Model {
     model
 }
 
-/// A small tree to lay over `model`: some names of its own, some that are there already.
+/// A small tree to overlay on `model`: some new names, some existing ones.
 pub(crate) fn addition(model: &Model, rng: &mut Rng) -> Model {
     let mut upper = Model::default();
     let root = file(Kind::Directory, rng, &[]);
