@@ -1,6 +1,6 @@
-//! Each system call of a command fails once, in each way that it can; the command is killed at each change that it makes.
-//! Whatever fails, nothing half-made stands under a final name, nothing hangs, the exit code is honest, and an image that is
-//! updated in place shows the old or the new tree.
+//! Lets each system call of a command fail once, in each way that is possible, and kills the command at each change that it makes. After
+//! each failure no incomplete file has a final name, nothing hangs, the exit code is correct, and an image that is updated in place shows
+//! the old or the new tree.
 
 mod mount;
 mod scenario;
@@ -25,7 +25,7 @@ cargo xtask fuzz faults [--only SCENARIO] [--every N] [--jobs N] [--repeat SCENA
   --jobs N         commands at a time (one for each processor)
   --repeat CASE    one failure alone, as the campaign names it";
 
-/// No command on these small trees takes a tenth of this, traced and on a busy machine.
+/// A command that takes longer hangs: on these small trees, traced, none takes a tenth of this.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Case {
@@ -83,7 +83,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     total.print(start.elapsed())
 }
 
-/// All failures of a command, by a run in which nothing fails.
+/// Lists all failures of a command, with a run in which nothing fails.
 fn cases(stage: &Stage, scenario: &'static Scenario) -> Result<Vec<Case>> {
     let attempt = stage.attempt(scenario)?;
     let stdout = tempfile::NamedTempFile::new()?;
@@ -94,7 +94,7 @@ fn cases(stage: &Stage, scenario: &'static Scenario) -> Result<Vec<Case>> {
     Ok(injections(&traced.calls).map(|(call, inject)| Case { scenario, inject, call }).collect())
 }
 
-/// Every failure of the calls that were counted.
+/// All failures of the counted calls.
 fn injections(
     calls: &std::collections::HashMap<i64, u64>,
 ) -> impl Iterator<Item = (&'static str, Injection)> {
@@ -131,7 +131,7 @@ fn run_cases(stage: &Stage, cases: Vec<Case>, jobs: usize, total: &mut Total) ->
     Ok(())
 }
 
-/// Gives what was wrong; `None` if the call was not reached in this run, as threads take turns differently each time.
+/// Returns the defects; `None` if this run did not reach the call, because threads run in another order each time.
 fn run_case(stage: &Stage, case: &Case) -> Result<Option<Vec<String>>> {
     let attempt = stage.attempt(case.scenario)?;
     let stdout = tempfile::NamedTempFile::new()?;

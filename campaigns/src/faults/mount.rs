@@ -1,5 +1,5 @@
-//! The life of a FUSE daemon with failing system calls: each read gives the right bytes or an error, nothing waits for ever, and
-//! no mount stays behind.
+//! A FUSE daemon with failing system calls: each read returns the right bytes or an error, nothing waits forever, and no mount is left
+//! behind.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -22,7 +22,7 @@ use super::syscalls::Fault;
 use super::tracer::{Injection, Traced, trace};
 use super::{PATIENCE, Total, injections};
 
-/// A reader that waits longer than this is stuck.
+/// A reader that waits longer than this hangs.
 const STUCK: Duration = Duration::from_secs(20);
 
 struct Room {
@@ -30,7 +30,7 @@ struct Room {
     files: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// What the readers of one mount saw.
+/// The results of the readers of one mount.
 #[derive(Default)]
 struct Seen {
     appeared: bool,

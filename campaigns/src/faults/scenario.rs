@@ -1,4 +1,4 @@
-//! The commands that are made to fail, each on a small tree, and what must hold after any failure.
+//! The commands to test, each on a small tree, and what must hold after any failure.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::syscalls::Fault;
 use super::tracer::Traced;
 
-/// The same identity and times in all images, so that they can be compared byte for byte.
+/// A fixed UUID and time, so that images can be compared byte for byte.
 const IDENTITY: [&str; 4] = ["-T", "1700000000", "-U", "0123abcd-0123-4567-89ab-0123456789ab"];
 
 /// What all scenarios start from.
@@ -31,7 +31,7 @@ pub(crate) struct Attempt<'a> {
     dir: TempDir,
 }
 
-/// A command, and how it is judged.
+/// A command, and the kind of its result.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     kind: Kind,
@@ -212,7 +212,7 @@ impl Scenario {
         Ok(command)
     }
 
-    /// What is wrong after the command ended, if anything.
+    /// Returns the defect after the end of the command, if there is one.
     pub(crate) fn judge(
         &self,
         attempt: &Attempt<'_>,

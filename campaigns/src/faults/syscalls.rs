@@ -1,13 +1,13 @@
-//! The system calls that are made to fail, and how each may fail on a real system.
+//! The system calls that fail in this campaign, and how each may fail on a real system.
 
 use libc::c_long;
 
-/// What happens at one system call.
+/// The effect on one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is not carried out, and gives this error number.
+    /// The kernel does not execute it; it returns this error number.
     Error(i32),
-    /// It is carried out for half of its bytes.
+    /// The kernel executes it for half of its bytes.
     Short,
     /// The program is killed instead.
     Kill,

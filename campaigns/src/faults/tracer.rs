@@ -1,5 +1,5 @@
-//! Runs a program under ptrace(2), counts its system calls, and makes one of them fail. All threads and children are
-//! followed. ptrace sees calls that a preloaded library does not, as those that go to the kernel without libc.
+//! Runs a program under ptrace(2), counts its system calls, and lets one of them fail. It traces all threads and children. Unlike a
+//! preloaded library, ptrace also sees system calls that do not go through libc.
 #![allow(unsafe_code)]
 
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ use libc::{c_int, c_long, pid_t};
 
 use super::syscalls::{Fault, call_of};
 
-/// Which call fails, and how.
+/// The call that fails, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Injection {
     pub(crate) number: c_long,
@@ -27,7 +27,7 @@ pub(crate) struct Injection {
     pub(crate) fault: Fault,
 }
 
-/// What came of a traced program.
+/// The result of a traced program.
 pub(crate) struct Traced {
     pub(crate) status: ExitStatus,
     /// How often each system call was made after the start of `main`.
@@ -39,7 +39,7 @@ pub(crate) struct Traced {
     pub(crate) stderr: String,
 }
 
-/// Runs `command` to its end, at most for `patience`.
+/// Runs `command` until it ends, at most for `patience`.
 ///
 /// # Errors
 /// When it cannot be started or traced.

@@ -1,4 +1,4 @@
-//! A hostile image through the commands themselves and through a FUSE mount, within the same limits.
+//! Runs the commands and a FUSE mount on a hostile image, with the same limits.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,8 +13,8 @@ use ferofs_tests::{Mount, need};
 use rustix::fs::SeekFrom;
 use tempfile::TempDir;
 
-use super::crafted::Crafted;
-use super::judge::{MEMORY, TIME, TIME_A_MB};
+use super::operations::{MEMORY, TIME, TIME_A_MB};
+use super::test_image::TestImage;
 
 /// Time after which a command is killed. Other programs share the machine, so this is far above the CPU time allowed.
 const PATIENCE: Duration = Duration::from_secs(400);
@@ -35,27 +35,27 @@ const COMMANDS: [&[&str]; 8] = [
     &["extract"],
 ];
 
-/// Room for an image, what is extracted of it, and its mount.
+/// WorkDir for an image, what is extracted of it, and its mount.
 pub(crate) struct Commands {
-    room: TempDir,
+    work_dir: TempDir,
 }
 
 impl Commands {
     pub(crate) fn new() -> Result<Self> {
         // Images and what is extracted are small and many: memory is the place for them.
-        let room = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new())?;
-        fs::create_dir(room.path().join("mount"))?;
-        Ok(Self { room })
+        let work_dir = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new())?;
+        fs::create_dir(work_dir.path().join("mount"))?;
+        Ok(Self { work_dir })
     }
 
-    /// Runs all commands over `image`, and gives what they did wrong.
-    pub(crate) fn try_all(&mut self, image: &Crafted, rng: &mut Rng) -> Result<Vec<String>> {
-        let path = self.room.path().join("image.erofs");
+    /// Runs all commands on `image`, and returns their defects.
+    pub(crate) fn try_all(&mut self, image: &TestImage, rng: &mut Rng) -> Result<Vec<String>> {
+        let path = self.work_dir.path().join("image.erofs");
         image.write(&path)?;
         let mut failures = Vec::new();
         for words in COMMANDS {
             let outcome = self.command(words, &path)?;
-            failures.extend(judge(words, &outcome, image));
+            failures.extend(run_operations(words, &outcome, image));
         }
         if need::fuse("a FUSE mount of a hostile image") {
             failures.extend(self.mount(&path, rng));
@@ -65,11 +65,11 @@ impl Commands {
 
     fn command(&self, words: &[&str], image: &Path) -> Result<Outcome> {
         let run = Run::limited(ferofs_path(), None, PATIENCE).args(words).arg(image);
-        let target = self.room.path().join("extracted");
+        let target = self.work_dir.path().join("extracted");
         let run = match words[0] {
             "diff" => run.arg(image),
             "cat" => run.arg("/name005"),
-            // The content of an image may be far larger than the image: the room is not.
+            // The content of an image may be much larger than the image, and than this directory.
             "extract" => Run::limited("sh", None, PATIENCE)
                 .args(["-c", "ulimit -f 65536; trap '' XFSZ; exec \"$0\" extract \"$1\" \"$2\""])
                 .args([ferofs_path(), image, &target]),
@@ -83,7 +83,7 @@ impl Commands {
     }
 
     fn mount(&self, image: &Path, rng: &mut Rng) -> Vec<String> {
-        let dir = self.room.path().join("mount");
+        let dir = self.work_dir.path().join("mount");
         let options: [&OsStr; 0] = [];
         let mount = match Mount::fuse_with(ferofs_path(), &options, image, &dir) {
             Ok(mount) => mount,
@@ -108,7 +108,7 @@ impl Commands {
     }
 }
 
-fn judge(words: &[&str], outcome: &Outcome, image: &Crafted) -> Option<String> {
+fn run_operations(words: &[&str], outcome: &Outcome, image: &TestImage) -> Option<String> {
     let name = words.join(" ");
     let limit = Duration::from_micros(TIME + TIME_A_MB * (image.len() >> 20) as u64);
     let memory = (MEMORY + image.len()) as u64 + OWN;

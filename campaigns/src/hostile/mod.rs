@@ -1,16 +1,16 @@
-//! Images whose fields lie, and images that were never sound, through every operation of the library, every command and the
-//! daemon. No image may cause a panic, or take more than 10 s of CPU time and 1 s for each of its MB, or more than 128 MB of
-//! memory and its own size.
+//! Runs every operation of the library, every command and the daemon on hostile images: valid images with changed fields, and generated
+//! images that were never valid. The limits for each image: no panic, 10 s of CPU time plus 1 s per MB of the image, and 128 MB of memory
+//! plus the size of the image.
 
+mod base_images;
 mod commands;
-mod crafted;
+mod content;
 mod fields;
-mod forge;
-mod judge;
-mod lies;
+mod generate;
 mod memory;
-mod subjects;
-mod survey;
+mod mutate;
+mod operations;
+mod test_image;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ struct Options {
     jobs: u64,
     commands: u64,
     repeat: Option<u64>,
-    /// Set in the campaign's own processes: the first image's number.
+    /// The number of the first image; only set in worker processes.
     worker: Option<u64>,
 }
 
@@ -74,27 +74,27 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         return Ok(());
     }
     let options = Options::parse(words)?;
-    let room = scratch::target_dir().join("hostile");
-    let kept = room.join("kept");
+    let work_dir = scratch::target_dir().join("hostile");
+    let kept = work_dir.join("kept");
     if let Some(first) = options.worker {
-        let subjects = subjects::load(&room)?;
+        let base_images = base_images::load(&work_dir)?;
         let Options { seed, jobs, commands, images, .. } = options;
-        return worker::work(&subjects, &Range { seed, first, end: images, step: jobs, commands }, &kept);
+        return worker::work(&base_images, &Range { seed, first, end: images, step: jobs, commands }, &kept);
     }
-    std::fs::create_dir_all(&room)?;
-    subjects::build(&room)?;
+    std::fs::create_dir_all(&work_dir)?;
+    base_images::build(&work_dir)?;
     if let Some(case) = options.repeat {
-        let subjects = subjects::load(&room)?;
-        let (what, image, ..) = worker::make(&subjects, options.seed, case);
+        let base_images = base_images::load(&work_dir)?;
+        let (what, image, ..) = worker::make(&base_images, options.seed, case);
         worker::keep_image(&kept, case, &image);
         println!("{what}: {}", kept.join(format!("{case}.erofs")).display());
         let range = Range { seed: options.seed, first: case, end: case + 1, step: 1, commands: 1 };
-        return worker::work(&subjects, &range, &kept);
+        return worker::work(&base_images, &range, &kept);
     }
     campaign(&options, &kept)
 }
 
-/// Runs the processes, and starts one again behind the image that hung it.
+/// Runs the worker processes. Restarts a process that hung, with the next image.
 fn campaign(options: &Options, kept: &Path) -> Result<()> {
     let start = Instant::now();
     let Options { images, seed, jobs, .. } = *options;
@@ -157,7 +157,7 @@ fn process(options: &Options, first: u64) -> Result<Total> {
     Ok(total)
 }
 
-/// The counts of all processes.
+/// The counts of all worker processes.
 #[derive(Default)]
 struct Total {
     counts: BTreeMap<String, u64>,

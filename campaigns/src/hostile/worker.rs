@@ -1,5 +1,5 @@
-//! One process of the campaign: makes image after image from the seed and judges each. A watchdog ends the process when an
-//! operation does not end, and says which; the campaign then goes on with the next image.
+//! A worker process: makes images from the seed and runs all operations on each. A watchdog ends the process if an operation does not
+//! end, and prints its name; the campaign then continues with the next image.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,51 +11,55 @@ use anyhow::{Context, Result};
 use ferofs_tests::rng::Rng;
 
 use super::commands::Commands;
-use super::crafted::Crafted;
-use super::forge::forge;
-use super::judge::{self, Verdict, cpu, judge};
-use super::lies::Subject;
+use super::generate::generate;
+use super::mutate::BaseImage;
+use super::operations::{self, Outcome, cpu, run_operations};
+use super::test_image::TestImage;
 
 /// Exit code of a process that its watchdog ended.
 pub(crate) const HANG: i32 = 3;
 
-/// What a process is to do.
+/// The task of a process.
 pub(crate) struct Range {
     pub(crate) seed: u64,
     pub(crate) first: u64,
     pub(crate) end: u64,
     /// Images `first`, `first + step`, ...
     pub(crate) step: u64,
-    /// Every how many images the commands and the daemon are tried too; 0: never.
+    /// The commands and the daemon run on one of this many images; 0: never.
     pub(crate) commands: u64,
 }
 
-/// The operation that goes on: since which CPU time, and what it is.
+/// The current operation: the CPU time at its start, and its name.
 static STARTED: AtomicU64 = AtomicU64::new(u64::MAX);
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 
 struct Running {
     case: u64,
     operation: &'static str,
-    image: Crafted,
+    image: TestImage,
     cancel: Option<Arc<AtomicBool>>,
 }
 
-/// The image number `case` of `seed`: what was done to make it, the image, and the subject if one field of it lies.
-pub(crate) fn make(subjects: &[Subject], seed: u64, case: u64) -> (String, Crafted, Option<usize>, Rng) {
+/// The image number `case` of `seed`: what was done to make it, the image, and the base_image if one field of it lies.
+pub(crate) fn make(
+    base_images: &[BaseImage],
+    seed: u64,
+    case: u64,
+) -> (String, TestImage, Option<usize>, Rng) {
     let mut rng = Rng::new(seed).fork(&case.to_le_bytes());
-    // Forged images are the harder ones; lies in real images reach deeper.
-    if subjects.is_empty() || rng.below(2) == 0 {
-        let (what, image) = forge(&mut rng);
+    // Generated images have more errors; changed valid images pass more of the checks.
+    if base_images.is_empty() || rng.below(2) == 0 {
+        let (what, image) = generate(&mut rng);
         return (what, image, None, rng);
     }
-    let number = rng.below(subjects.len() as u64) as usize;
-    let (what, image, single) = subjects[number].change(&mut rng);
-    (format!("{}: {what}", subjects[number].name), image, single.then_some(number), rng)
+    let number = rng.below(base_images.len() as u64) as usize;
+    let (what, image, single) = base_images[number].change(&mut rng);
+    (format!("{}: {what}", base_images[number].name), image, single.then_some(number), rng)
 }
 
-/// Judges the images of `range`, and prints what was found and counted.
-pub(crate) fn work(subjects: &[Subject], range: &Range, keep: &Path) -> Result<()> {
+/// Tests the images of `range`, and prints findings and counts.
+pub(crate) fn work(base_images: &[BaseImage], range: &Range, keep: &Path) -> Result<()> {
     std::panic::set_hook(Box::new(|info| println!("panic-at {}", info.to_string().replace('\n', ": "))));
     watch(keep.to_owned());
     let mut commands = match range.commands {
@@ -65,7 +69,7 @@ pub(crate) fn work(subjects: &[Subject], range: &Range, keep: &Path) -> Result<(
     let mut tally = Tally::default();
     let mut case = range.first;
     while case < range.end {
-        let (what, image, single, mut rng) = make(subjects, range.seed, case);
+        let (what, image, single, mut rng) = make(base_images, range.seed, case);
         // One of eight has all the time that its budget allows.
         let cancel = (!case.is_multiple_of(8)).then(Arc::<AtomicBool>::default);
         let before = |operation| {
@@ -74,7 +78,7 @@ pub(crate) fn work(subjects: &[Subject], range: &Range, keep: &Path) -> Result<(
             }
             STARTED.store(cpu(), Relaxed);
         };
-        let mut verdict = judge(&image, &mut rng, cancel.as_ref(), &before);
+        let mut verdict = run_operations(&image, &mut rng, cancel.as_ref(), &before);
         STARTED.store(u64::MAX, Relaxed);
         if let Some(commands) = &mut commands
             && (case / range.step).is_multiple_of(range.commands)
@@ -85,7 +89,7 @@ pub(crate) fn work(subjects: &[Subject], range: &Range, keep: &Path) -> Result<(
             println!("failure {case} {failure} ({what})");
             keep_image(keep, case, &image);
         }
-        tally.add(case, subjects, &what, single, &verdict);
+        tally.add(case, base_images, &what, single, &verdict);
         case += range.step;
         // The parent learns how far this process came.
         println!("at {case}");
@@ -94,8 +98,8 @@ pub(crate) fn work(subjects: &[Subject], range: &Range, keep: &Path) -> Result<(
     Ok(())
 }
 
-/// Writes the image number `case` into `dir`. What cannot be kept can be made again from its number.
-pub(crate) fn keep_image(dir: &Path, case: u64, image: &Crafted) {
+/// Writes the image number `case` to `dir`. An error does not matter: the image can be made again from its number.
+pub(crate) fn keep_image(dir: &Path, case: u64, image: &TestImage) {
     let _ = std::fs::create_dir_all(dir);
     let _ = image.write(&dir.join(format!("{case}.erofs")));
 }
@@ -109,11 +113,11 @@ fn watch(keep: PathBuf) {
             let Ok(running) = RUNNING.lock() else { continue };
             let Some(Running { case, operation, image, cancel }) = &*running else { continue };
             if let Some(cancel) = cancel
-                && spent > judge::PATIENCE
+                && spent > operations::PATIENCE
             {
                 cancel.store(true, Relaxed);
             }
-            let limit = judge::TIME + judge::TIME_A_MB * (image.len() >> 20) as u64;
+            let limit = operations::TIME + operations::TIME_A_MB * (image.len() >> 20) as u64;
             if spent > 2 * limit {
                 println!("failure {case} hang: {operation}");
                 keep_image(&keep, *case, image);
@@ -133,13 +137,20 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, case: u64, subjects: &[Subject], what: &str, single: Option<usize>, verdict: &Verdict) {
+    fn add(
+        &mut self,
+        case: u64,
+        base_images: &[BaseImage],
+        what: &str,
+        single: Option<usize>,
+        verdict: &Outcome,
+    ) {
         self.slowest = self.slowest.max(verdict.slowest);
         self.largest = self.largest.max(verdict.largest);
         for rule in &verdict.reported {
             *self.rules.entry(rule.clone()).or_default() += 1;
         }
-        let sound = single.map(|number| subjects[number].sound);
+        let sound = single.map(|number| base_images[number].sound);
         let class = match (&verdict.reported[..], verdict.survey, sound) {
             ([_, ..], ..) => "reported",
             (_, Some(read), Some(sound)) if read == sound => "same",

@@ -1,4 +1,4 @@
-//! Changes of a sound image: one field, several, or a whole structure that names, repeats or swallows another one.
+//! Changes a valid image: one field, several fields, or a whole structure that is copied over another one.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use ferofs::read::{Image, OpenOptions};
 use ferofs_format::superblock;
 use ferofs_tests::rng::Rng;
 
-use super::crafted::Crafted;
+use super::content::{Content, read_content};
 use super::fields::{self, Field};
-use super::survey::{Survey, survey};
+use super::test_image::TestImage;
 
-/// Values that readers have stumbled over: ends of integer widths, and sizes whose sums or products overflow.
+/// Values that have caused defects in readers: limits of integer types, and sizes whose sums or products overflow.
 const EXTREMES: [u64; 18] = [
     0,
     1,
@@ -33,11 +33,11 @@ const EXTREMES: [u64; 18] = [
     u64::MAX,
 ];
 
-/// A sound image to start from.
-pub(crate) struct Subject {
+/// A valid image to start from.
+pub(crate) struct BaseImage {
     pub(crate) name: String,
     pub(crate) bytes: Arc<Vec<u8>>,
-    pub(crate) sound: Survey,
+    pub(crate) sound: Content,
     fields: Vec<Field>,
     kinds: Vec<&'static str>,
     /// Bytes up to the last field.
@@ -46,12 +46,15 @@ pub(crate) struct Subject {
     covered: usize,
 }
 
-impl Subject {
-    /// Fails when the image is not sound.
+impl BaseImage {
+    /// Fails when the image is not valid.
     pub(crate) fn new(name: &str, bytes: Vec<u8>) -> Result<Self, String> {
         let bytes = Arc::new(bytes);
-        let image =
-            Image::open_with(Box::new(Crafted::new(Arc::clone(&bytes))), Vec::new(), &OpenOptions::default());
+        let image = Image::open_with(
+            Box::new(TestImage::new(Arc::clone(&bytes))),
+            Vec::new(),
+            &OpenOptions::default(),
+        );
         let image = image.map_err(|error| format!("{name}: {error}"))?;
         let fields = fields::fields(&image, &bytes);
         let mut kinds: Vec<_> = fields.iter().map(|field| field.name).collect();
@@ -59,7 +62,7 @@ impl Subject {
         kinds.dedup();
         let metadata =
             fields.iter().map(|field| field.at + field.len).max().unwrap_or(superblock::OFFSET + 128);
-        let (covered, sound) = (image.superblock().checksum_len(), survey(&image));
+        let (covered, sound) = (image.superblock().checksum_len(), read_content(&image));
         let report = check::check(&image, &check::Options::default()).map_err(|error| error.to_string())?;
         match report.findings.first() {
             None if !sound.failed => {
@@ -69,11 +72,11 @@ impl Subject {
         }
     }
 
-    /// A changed copy, what was done to it, and whether it was one field only.
-    pub(crate) fn change(&self, rng: &mut Rng) -> (String, Crafted, bool) {
-        let mut image = Crafted::new(Arc::clone(&self.bytes));
+    /// Returns a changed copy, a description of the changes, and whether only one field is changed.
+    pub(crate) fn change(&self, rng: &mut Rng) -> (String, TestImage, bool) {
+        let mut image = TestImage::new(Arc::clone(&self.bytes));
         let mut what = Vec::new();
-        // Half of the images lie once, so that what `check` does not report can be laid at one field's door.
+        // Half of the images have one change, so that a change that `check` misses can be attributed to a field.
         let lies = [1, 1, 1, 1, 2, 2, 3, 6][rng.below(8) as usize];
         for _ in 0..lies {
             let (name, at, bytes) = self.lie(rng);
@@ -125,7 +128,7 @@ impl Subject {
         (0..len).map(|_| rng.next_u64() as u8).collect()
     }
 
-    /// Another value for `field`: extreme, a little off, one bit off, random, or that of the `other` field.
+    /// A new value for `field`: extreme, off by little, one flipped bit, random, or the value of the `other` field.
     fn value(&self, field: Field, other: Field, rng: &mut Rng) -> Vec<u8> {
         let read = |field: Field| {
             let mut bytes = [0; 8];
@@ -145,8 +148,8 @@ impl Subject {
         new.to_le_bytes()[..field.len].to_vec()
     }
 
-    /// Computes the superblock's checksum anew where the image still says that it has one.
-    fn mend(&self, image: &mut Crafted) {
+    /// Updates the superblock's checksum, if the image still declares one.
+    fn mend(&self, image: &mut TestImage) {
         let all = image.bytes();
         let mut covered = all[superblock::OFFSET..][..self.covered].to_vec();
         if covered[8] & 1 != 0 {

@@ -1,4 +1,4 @@
-//! Sound images to start from: one of each feature set, made by ferofs and, where they are installed, by erofs-utils.
+//! Valid images to start from: one for each set of features, made by ferofs and, where they are installed, by erofs-utils.
 
 use std::env;
 use std::ffi::OsStr;
@@ -12,9 +12,9 @@ use ferofs_tests::rng::Rng;
 use ferofs_tests::run::{self, Run};
 use ferofs_tests::tree::DirWriter;
 
-use super::lies::Subject;
+use super::mutate::BaseImage;
 
-/// What `ferofs build` makes.
+/// The settings of `ferofs build`.
 const OURS: [(&str, &[&str]); 10] = [
     ("ferofs-plain", &[]),
     ("ferofs-lz4", &["-z", "lz4"]),
@@ -28,7 +28,7 @@ const OURS: [(&str, &[&str]); 10] = [
     ("ferofs-directories", &["-z", "lz4", "--compress-directories"]),
 ];
 
-/// What `mkfs.erofs` 1.9 makes.
+/// The settings of `mkfs.erofs` 1.9.
 const THEIRS: [(&str, &[&str]); 23] = [
     ("plain", &[]),
     ("lz4", &["-zlz4"]),
@@ -55,14 +55,14 @@ const THEIRS: [(&str, &[&str]); 23] = [
     ("compressed-directories", &["-zlz4hc", "--zD=1"]),
 ];
 
-/// Makes all subjects in `dir`, as `NAME.erofs`.
+/// Builds all images in `dir`, as `NAME.erofs`.
 pub(crate) fn build(dir: &Path) -> Result<()> {
     let source = dir.join("source");
     if source.exists() {
         fs::remove_dir_all(&source)?;
     }
     fs::create_dir_all(&source)?;
-    plant(&source).context("the tree of the subjects")?;
+    plant(&source).context("the tree of the base_images")?;
     for (name, options) in OURS {
         let image = dir.join(name).with_extension("erofs");
         run_well(run::ferofs().args(["build", "--quiet"]).args(options).args([&source, &image]))?;
@@ -87,8 +87,8 @@ fn run_well(run: Run) -> Result<()> {
     }
 }
 
-/// The subjects in `dir`, in the order of their names.
-pub(crate) fn load(dir: &Path) -> Result<Vec<Subject>> {
+/// Loads the images in `dir`, in the order of their names.
+pub(crate) fn load(dir: &Path) -> Result<Vec<BaseImage>> {
     let mut paths: Vec<PathBuf> = fs::read_dir(dir)
         .with_context(|| format!("{}", dir.display()))?
         .map(|entry| Ok(entry?.path()))
@@ -99,12 +99,12 @@ pub(crate) fn load(dir: &Path) -> Result<Vec<Subject>> {
         .iter()
         .map(|path| {
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            Subject::new(&name, fs::read(path)?).map_err(anyhow::Error::msg)
+            BaseImage::new(&name, fs::read(path)?).map_err(anyhow::Error::msg)
         })
         .collect()
 }
 
-/// A small tree with a bit of everything: metadata shall be a good part of the image.
+/// A small tree of all types of inodes. Its files are small, so that much of the image is metadata.
 fn plant(dir: &Path) -> Result<()> {
     let writer = DirWriter::open(dir, Rng::new(5), false)?;
     let text = |name: &[u8], len: usize| Content::Text.bytes(len, &mut writer.rng(name));

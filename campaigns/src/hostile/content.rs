@@ -1,4 +1,4 @@
-//! Reads everything that an image holds, as extraction does, and sums it up in two numbers.
+//! Reads the whole content of an image, as extraction does, and computes two checksums.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,14 +7,14 @@ use ferofs::read::Result;
 use ferofs::read::{ExtentData, FileType, Image, Inode};
 use ferofs_format::FileOffset;
 
-/// What an image holds.
+/// The checksums of an image's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Survey {
-    /// Of the structure: which files there are, their types, sizes, links, and where their content is.
+pub(crate) struct Content {
+    /// Of the structure: files, types, sizes, links, and the locations of data.
     pub(crate) shape: u64,
-    /// Of what no rule of the format binds: names, owners, times, attributes, content.
+    /// Of values that the format does not restrict: names, owners, times, xattrs, data.
     pub(crate) values: u64,
-    /// Something could not be read.
+    /// Whether something could not be read.
     pub(crate) failed: bool,
 }
 
@@ -25,8 +25,8 @@ struct Reader {
     buffer: Vec<u8>,
 }
 
-/// Reads all of `image`; what fails is passed over.
-pub(crate) fn survey(image: &Image) -> Survey {
+/// Reads all of `image`, and continues after errors.
+pub(crate) fn read_content(image: &Image) -> Content {
     let mut reader = Reader {
         shape: DefaultHasher::new(),
         values: DefaultHasher::new(),
@@ -50,7 +50,7 @@ pub(crate) fn survey(image: &Image) -> Survey {
             reader.note(|reader| reader.directory(image, &inode, &mut pending));
         }
     }
-    Survey { shape: reader.shape.finish(), values: reader.values.finish(), failed: reader.failed }
+    Content { shape: reader.shape.finish(), values: reader.values.finish(), failed: reader.failed }
 }
 
 impl Reader {

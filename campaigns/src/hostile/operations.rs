@@ -1,4 +1,4 @@
-//! What the library makes of a hostile image, one operation after the other, each within limits on CPU time and memory.
+//! Runs the operations of the library on a hostile image, one after the other, and checks the limits on CPU time and memory.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -18,16 +18,16 @@ use ferofs::read::{FileOffset, Image, OpenOptions};
 use ferofs_tests::rng::Rng;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::crafted::Crafted;
+use super::content::read_content;
 use super::memory;
-use super::survey::survey;
+use super::test_image::TestImage;
 
-/// CPU time that each operation may take whatever the image, in microseconds; and more for each MB of it.
+/// The limit on the CPU time of each operation, in microseconds: a constant part, and a part per MB of the image.
 pub(crate) const TIME: u64 = 10_000_000;
 pub(crate) const TIME_A_MB: u64 = 1_000_000;
-/// Memory that each operation may take beside the image's own size, in bytes.
+/// The limit on the memory of each operation, in bytes, in addition to the size of the image.
 pub(crate) const MEMORY: usize = 128 << 20;
-/// Output of an archive after which the judge stops taking it: its length follows the content, not the image.
+/// Bytes of an archive after which the output stops: its length depends on the declared sizes, not on the image.
 const ARCHIVE: u64 = 24 << 20;
 
 /// CPU time after which the operations on most images are cancelled, and what they may take until they end. An image of
@@ -35,9 +35,9 @@ const ARCHIVE: u64 = 24 << 20;
 pub(crate) const PATIENCE: u64 = 200_000;
 const ENDING: u64 = 500_000;
 
-/// What became of an image.
+/// The result of all operations on an image.
 #[derive(Default)]
-pub(crate) struct Verdict {
+pub(crate) struct Outcome {
     /// Rules that `check` or opening report.
     pub(crate) reported: Vec<String>,
     /// Some operation was cancelled.
@@ -47,7 +47,7 @@ pub(crate) struct Verdict {
     /// What broke a limit, or panicked.
     pub(crate) failures: Vec<String>,
     /// What reading all of it gave, for images that open.
-    pub(crate) survey: Option<super::survey::Survey>,
+    pub(crate) survey: Option<super::content::Content>,
     /// CPU microseconds of the slowest operation, and bytes of the largest.
     pub(crate) slowest: u64,
     pub(crate) largest: usize,
@@ -62,13 +62,13 @@ pub(crate) fn cpu() -> u64 {
 /// Runs every operation of the library over `image`. `before` is told the name of each, for the watchdog.
 ///
 /// With `cancel`, another thread is expected to set it once an operation has lasted for [`PATIENCE`].
-pub(crate) fn judge(
-    image: &Crafted,
+pub(crate) fn run_operations(
+    image: &TestImage,
     rng: &mut Rng,
     cancel: Option<&Arc<AtomicBool>>,
     before: &dyn Fn(&'static str),
-) -> Verdict {
-    let mut trial = Trial { image, cancel, before, verdict: Verdict::default() };
+) -> Outcome {
+    let mut trial = Trial { image, cancel, before, verdict: Outcome::default() };
     let open = || open(image.clone(), cancel);
     let Some(opened) = trial.run("open", open) else { return trial.verdict };
     let opened = match opened {
@@ -88,9 +88,9 @@ pub(crate) fn judge(
         trial.verdict.reported = rules.unwrap_or_default();
     }
     if let Some(opened) = fresh() {
-        trial.verdict.survey = trial.run("read", || survey(&opened));
+        trial.verdict.survey = trial.run("read", || read_content(&opened));
     }
-    // The others walk the same tree; each image meets some of them.
+    // The other operations read the same tree: each image runs some of them.
     let once = |of: u64, rng: &mut Rng| rng.below(of) == 0;
     if once(2, rng)
         && let Some(opened) = fresh()
@@ -115,10 +115,10 @@ pub(crate) fn judge(
 }
 
 struct Trial<'a> {
-    image: &'a Crafted,
+    image: &'a TestImage,
     cancel: Option<&'a Arc<AtomicBool>>,
     before: &'a dyn Fn(&'static str),
-    verdict: Verdict,
+    verdict: Outcome,
 }
 
 impl Trial<'_> {
@@ -153,7 +153,7 @@ impl Trial<'_> {
 }
 
 /// Opens the image as the commands do: with a limit on the work that it may cause.
-fn open(source: Crafted, cancel: Option<&Arc<AtomicBool>>) -> Result<Image, String> {
+fn open(source: TestImage, cancel: Option<&Arc<AtomicBool>>) -> Result<Image, String> {
     let options = OpenOptions { work_limit: Some(1), cancel: cancel.cloned(), ..OpenOptions::default() };
     Image::open_with(Box::new(source), Vec::new(), &options).map_err(|error| match error.corruption() {
         Some(found) => format!("{} / {}", found.structure, rule(&found.fault)),

@@ -1,4 +1,4 @@
-//! Images that no builder makes: each structure is written with random claims, among them sizes far beyond the image, holes,
+//! Generates images that no builder makes: each structure has random values, among them sizes much larger than the image, holes,
 //! shared and overlapping blocks, loops of directories, chains of records, and inodes in a metabox. Source: FORMAT.md 1 to 7.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferofs_format::superblock;
 use ferofs_tests::rng::Rng;
 
-use super::crafted::Crafted;
+use super::test_image::TestImage;
 
 const DIRECTORY: u16 = 0o040_000;
 const REGULAR: u16 = 0o100_000;
@@ -14,8 +14,8 @@ const TYPES: [u16; 7] = [REGULAR, DIRECTORY, 0o120_000, 0o020_000, 0o060_000, 0o
 /// In a nid: the inode is in the metabox.
 const IN_METABOX: u64 = 1 << 63;
 
-/// Makes the image of `rng`, and says which parts it has.
-pub(crate) fn forge(rng: &mut Rng) -> (String, Crafted) {
+/// Generates an image, and returns the names of its parts.
+pub(crate) fn generate(rng: &mut Rng) -> (String, TestImage) {
     let mut forge = Forge::new(rng);
     // A large image can take seconds; a small one takes a millisecond.
     let large = forge.rng.below(400) == 0;
@@ -370,7 +370,7 @@ impl<'a> Forge<'a> {
         }
     }
 
-    fn finish(mut self) -> (String, Crafted) {
+    fn finish(mut self) -> (String, TestImage) {
         let block = self.block();
         let end = self.bytes.len().next_multiple_of(block);
         self.bytes.resize(end, 0);
@@ -406,7 +406,7 @@ impl<'a> Forge<'a> {
             put(after + 40, &[6, 0, 0, 10]);
         }
         self.bytes[superblock::OFFSET..superblock::OFFSET + 256].copy_from_slice(&sb);
-        let mut image = Crafted::new(Arc::new(self.bytes));
+        let mut image = TestImage::new(Arc::new(self.bytes));
         if self.rng.below(10) == 0 {
             image.size += 1 << (12 + self.rng.below(30));
             self.parts.push("a long hole at the end");

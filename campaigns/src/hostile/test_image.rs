@@ -1,4 +1,4 @@
-//! A hostile image in memory: a sound or forged base, changed bytes, and a length that may go far beyond its bytes.
+//! A hostile image in memory: a valid or generated base, changed bytes, and a size that may be much larger than the stored bytes.
 
 use std::fs::File;
 use std::io;
@@ -10,21 +10,21 @@ use ferofs::read::Source;
 
 /// An image in memory. Bytes from the base's end to `size` read as zeros, as those of a sparse file do.
 #[derive(Clone)]
-pub(crate) struct Crafted {
+pub(crate) struct TestImage {
     pub(crate) base: Arc<Vec<u8>>,
     /// Position and new bytes; later changes win.
     pub(crate) changes: Vec<(usize, Vec<u8>)>,
-    /// Bytes that the image has, by its length.
+    /// The size of the image.
     pub(crate) size: u64,
 }
 
-impl Crafted {
+impl TestImage {
     pub(crate) fn new(base: Arc<Vec<u8>>) -> Self {
         let size = base.len() as u64;
         Self { base, changes: Vec::new(), size }
     }
 
-    /// Bytes that really exist: what the limits on time and memory follow.
+    /// Stored bytes; the limits on time and memory depend on them.
     pub(crate) fn len(&self) -> usize {
         self.base.len()
     }
@@ -48,7 +48,7 @@ impl Crafted {
     }
 }
 
-impl Source for Crafted {
+impl Source for TestImage {
     fn size(&self) -> u64 {
         self.size
     }
