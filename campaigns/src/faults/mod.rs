@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use scenario::{SCENARIOS, Scenario, Stage};
+use scenario::{Fixture, SCENARIOS, Scenario};
 use syscalls::{CALLS, Fault};
 use tracer::{Injection, trace};
 
@@ -63,11 +63,11 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         }
     }
     let start = Instant::now();
-    let stage = Stage::new().context("the trees and images to start from")?;
+    let fixture = Fixture::new().context("the trees and images to start from")?;
     let mut total = Total::default();
     let chosen = only.or(repeat.and_then(|case| case.split(':').next()));
     for scenario in SCENARIOS.iter().filter(|scenario| chosen.is_none_or(|name| name == scenario.name)) {
-        let cases = cases(&stage, scenario)?;
+        let cases = cases(&fixture, scenario)?;
         let all = cases.len();
         let chosen: Vec<_> = cases
             .into_iter()
@@ -75,7 +75,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
             .filter(|case| repeat.is_none_or(|name| name == case.name()))
             .collect();
         println!("{}: {} of {all} failures", scenario.name, chosen.len());
-        run_cases(&stage, chosen, jobs, &mut total)?;
+        run_cases(&fixture, chosen, jobs, &mut total)?;
     }
     if chosen.is_none_or(|name| name == "mount") {
         mount::run(every, repeat, &mut total)?;
@@ -84,8 +84,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 }
 
 /// Lists all failures of a command, with a run in which nothing fails.
-fn cases(stage: &Stage, scenario: &'static Scenario) -> Result<Vec<Case>> {
-    let attempt = stage.attempt(scenario)?;
+fn cases(fixture: &Fixture, scenario: &'static Scenario) -> Result<Vec<Case>> {
+    let attempt = fixture.attempt(scenario)?;
     let stdout = tempfile::NamedTempFile::new()?;
     let traced = trace(scenario.command(&attempt, stdout.path())?, None, PATIENCE)?;
     if traced.hung || !matches!(traced.status.code(), Some(0 | 1)) {
@@ -107,7 +107,7 @@ fn injections(
     })
 }
 
-fn run_cases(stage: &Stage, cases: Vec<Case>, jobs: usize, total: &mut Total) -> Result<()> {
+fn run_cases(fixture: &Fixture, cases: Vec<Case>, jobs: usize, total: &mut Total) -> Result<()> {
     let queue = std::sync::Mutex::new(cases.into_iter());
     let next = || queue.lock().ok().and_then(|mut queue| queue.next());
     let sums: Vec<Result<Total>> = thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn run_cases(stage: &Stage, cases: Vec<Case>, jobs: usize, total: &mut Total) ->
                 scope.spawn(|| {
                     let mut sum = Total::default();
                     while let Some(case) = next() {
-                        sum.add(&case.name(), case.inject.fault, run_case(stage, &case)?);
+                        sum.add(&case.name(), case.inject.fault, run_case(fixture, &case)?);
                     }
                     Ok(sum)
                 })
@@ -132,8 +132,8 @@ fn run_cases(stage: &Stage, cases: Vec<Case>, jobs: usize, total: &mut Total) ->
 }
 
 /// Returns the defects; `None` if this run did not reach the call, because threads run in another order each time.
-fn run_case(stage: &Stage, case: &Case) -> Result<Option<Vec<String>>> {
-    let attempt = stage.attempt(case.scenario)?;
+fn run_case(fixture: &Fixture, case: &Case) -> Result<Option<Vec<String>>> {
+    let attempt = fixture.attempt(case.scenario)?;
     let stdout = tempfile::NamedTempFile::new()?;
     let command = case.scenario.command(&attempt, stdout.path())?;
     let traced = trace(command, Some(case.inject), PATIENCE)?;

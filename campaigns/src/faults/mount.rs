@@ -25,7 +25,7 @@ use super::{PATIENCE, Total, injections};
 /// A reader that waits longer than this hangs.
 const STUCK: Duration = Duration::from_secs(20);
 
-struct Room {
+struct DaemonFixture {
     dir: TempDir,
     files: Vec<(&'static str, Vec<u8>)>,
 }
@@ -41,8 +41,8 @@ pub(crate) fn run(every: usize, repeat: Option<&str>, total: &mut Total) -> Resu
     if !need::fuse("failing system calls of the FUSE daemon") {
         return Ok(());
     }
-    let room = Room::new()?;
-    let (calm, seen) = room.attempt(None)?;
+    let fixture = DaemonFixture::new()?;
+    let (calm, seen) = fixture.attempt(None)?;
     if !seen.appeared || !seen.wrong.is_empty() || calm.status.code() != Some(0) {
         anyhow::bail!("traced, the mount fails: {:?} {} {}", seen.wrong, calm.status, calm.stderr);
     }
@@ -55,7 +55,7 @@ pub(crate) fn run(every: usize, repeat: Option<&str>, total: &mut Total) -> Resu
         if repeat.is_some_and(|case| case != name) {
             continue;
         }
-        let (traced, seen) = room.attempt(Some(inject))?;
+        let (traced, seen) = fixture.attempt(Some(inject))?;
         total.add(&name, inject.fault, traced.injected.then(|| judge(&traced, seen, inject.fault)));
     }
     Ok(())
@@ -82,7 +82,7 @@ fn judge(traced: &Traced, seen: Seen, fault: Fault) -> Vec<String> {
     wrong
 }
 
-impl Room {
+impl DaemonFixture {
     fn new() -> Result<Self> {
         let dir = TempDir::new()?;
         let source = dir.path().join("source");

@@ -21,13 +21,13 @@ use super::tracer::Traced;
 const IDENTITY: [&str; 4] = ["-T", "1700000000", "-U", "0123abcd-0123-4567-89ab-0123456789ab"];
 
 /// What all scenarios start from.
-pub(crate) struct Stage {
-    room: TempDir,
+pub(crate) struct Fixture {
+    dir: TempDir,
 }
 
 /// A directory for one run.
 pub(crate) struct Attempt<'a> {
-    stage: &'a Stage,
+    fixture: &'a Fixture,
     dir: TempDir,
 }
 
@@ -49,7 +49,7 @@ enum Kind {
     Prints { words: &'static [&'static str] },
 }
 
-/// `@NAME` is a file of the stage, `%NAME` one of the attempt.
+/// `@NAME` is a file of the fixture, `%NAME` one of the attempt.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     writes("build", &["build", "-q", "-z", "lz4", "--workers", "2", "@old", "%out"]),
     writes(
@@ -106,11 +106,11 @@ const fn prints(name: &'static str, words: &'static [&'static str]) -> Scenario 
     Scenario { name, kind: Kind::Prints { words } }
 }
 
-impl Stage {
+impl Fixture {
     /// Makes trees, archives, images and a patch.
     pub(crate) fn new() -> Result<Self> {
-        let stage = Self { room: TempDir::new_in("/dev/shm").or_else(|_| Ok::<_, io::Error>(scratch()))? };
-        let at = |name: &str| stage.room.path().join(name);
+        let fixture = Self { dir: TempDir::new_in("/dev/shm").or_else(|_| Ok::<_, io::Error>(scratch()))? };
+        let at = |name: &str| fixture.dir.path().join(name);
         plant(&at("old"), 1)?;
         plant(&at("new"), 2)?;
         fs::create_dir(at("more"))?;
@@ -151,7 +151,7 @@ impl Stage {
         // What a command writes when nothing fails.
         fs::create_dir(at("good"))?;
         for scenario in SCENARIOS {
-            let attempt = stage.attempt(scenario)?;
+            let attempt = fixture.attempt(scenario)?;
             let outcome = scenario.command(&attempt, &at("good").join(scenario.name))?.status()?;
             if !matches!(outcome.code(), Some(0 | 1)) {
                 bail!("{} fails by itself: {outcome}", scenario.name);
@@ -160,15 +160,15 @@ impl Stage {
                 fs::copy(attempt.path("out"), at("good").join(scenario.name))?;
             }
         }
-        Ok(stage)
+        Ok(fixture)
     }
 
     pub(crate) fn attempt(&self, scenario: &Scenario) -> Result<Attempt<'_>> {
-        let attempt = Attempt { stage: self, dir: TempDir::new_in(self.room.path())? };
+        let attempt = Attempt { fixture: self, dir: TempDir::new_in(self.dir.path())? };
         match scenario.kind {
             Kind::Writes { over: true, .. } => fs::write(attempt.path("out"), b"what was there before")?,
             Kind::Updates { from, .. } => {
-                fs::copy(self.room.path().join(format!("{from}.erofs")), attempt.path("image"))?;
+                fs::copy(self.dir.path().join(format!("{from}.erofs")), attempt.path("image"))?;
             }
             _ => {}
         }
@@ -181,8 +181,8 @@ impl Attempt<'_> {
         self.dir.path().join(name)
     }
 
-    fn stage(&self, name: &str) -> PathBuf {
-        self.stage.room.path().join(name)
+    fn fixture(&self, name: &str) -> PathBuf {
+        self.fixture.dir.path().join(name)
     }
 }
 
@@ -194,7 +194,7 @@ impl Scenario {
             Kind::Writes { words, .. } | Kind::Updates { words, .. } | Kind::Prints { words } => {
                 for word in words {
                     match word.as_bytes().first() {
-                        Some(b'@') => command.arg(attempt.stage(&word[1..])),
+                        Some(b'@') => command.arg(attempt.fixture(&word[1..])),
                         Some(b'%') => command.arg(attempt.path(&word[1..])),
                         _ => command.arg(word),
                     };
@@ -205,7 +205,7 @@ impl Scenario {
             }
             Kind::Extracts => {
                 command.args(["extract", "-q", "--workers", "2"]);
-                command.args([attempt.stage("old.erofs"), attempt.path("tree")]);
+                command.args([attempt.fixture("old.erofs"), attempt.path("tree")]);
             }
         }
         command.stdin(Stdio::null()).stdout(File::create(stdout).context("the output's file")?);
@@ -243,7 +243,7 @@ impl Scenario {
             }
             Kind::Extracts => wrong.extend(judge_tree(attempt, good)?),
             Kind::Prints { .. } => {
-                let same = fs::read(stdout)? == fs::read(attempt.stage("good").join(self.name))?;
+                let same = fs::read(stdout)? == fs::read(attempt.fixture("good").join(self.name))?;
                 if (good || self.may_differ(code)) && !same {
                     wrong.push(format!("exit code {code:?}, and another output"));
                 }
@@ -264,7 +264,7 @@ impl Scenario {
     fn judge_file(&self, attempt: &Attempt<'_>, good: bool, over: bool, fault: Fault) -> Result<Vec<String>> {
         let mut wrong = Vec::new();
         let out = attempt.path("out");
-        let expected = fs::read(attempt.stage("good").join(self.name))?;
+        let expected = fs::read(attempt.fixture("good").join(self.name))?;
         match fs::read(&out) {
             Ok(bytes) if bytes == expected => {}
             Ok(bytes) if over && !good && bytes == b"what was there before" => {}
@@ -288,7 +288,7 @@ impl Scenario {
 /// The image is the old or the new one, and what failed can be done again.
 fn judge_update(attempt: &Attempt<'_>, words: &[&str], good: bool, states: [&str; 2]) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
-    let trees = states.map(|state| attempt.stage(if state == "patched" { "new" } else { state }));
+    let trees = states.map(|state| attempt.fixture(if state == "patched" { "new" } else { state }));
     let image = attempt.path("image");
     let found = shows(&image, &attempt.path("shown"))?;
     let is = |tree: &Path| -> Result<bool> { Ok(found.is_ok() && same(tree, &attempt.path("shown"))?) };
@@ -304,7 +304,7 @@ fn judge_update(attempt: &Attempt<'_>, words: &[&str], good: bool, states: [&str
         let mut again = ferofs();
         for word in words {
             again = match word.as_bytes().first() {
-                Some(b'@') => again.arg(attempt.stage(&word[1..])),
+                Some(b'@') => again.arg(attempt.fixture(&word[1..])),
                 Some(b'%') => again.arg(attempt.path(&word[1..])),
                 _ => again.arg(word),
             };
@@ -322,13 +322,15 @@ fn judge_update(attempt: &Attempt<'_>, words: &[&str], good: bool, states: [&str
 
 /// After success the tree is complete; after a failure a further run with `--skip-existing` completes it.
 fn judge_tree(attempt: &Attempt<'_>, good: bool) -> Result<Vec<String>> {
-    let (source, tree) = (attempt.stage("old"), attempt.path("tree"));
+    let (source, tree) = (attempt.fixture("old"), attempt.path("tree"));
     if good {
         let same = same(&source, &tree)?;
         return Ok(if same { Vec::new() } else { vec!["it succeeds with another tree".to_owned()] });
     }
-    let again =
-        ferofs().args(["extract", "-q", "--skip-existing"]).args([&attempt.stage("old.erofs"), &tree]).run();
+    let again = ferofs()
+        .args(["extract", "-q", "--skip-existing"])
+        .args([&attempt.fixture("old.erofs"), &tree])
+        .run();
     match again.code {
         0 if same(&source, &tree)? => Ok(Vec::new()),
         0 => Ok(vec!["completed by --skip-existing, it is another tree".to_owned()]),

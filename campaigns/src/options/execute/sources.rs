@@ -227,7 +227,7 @@ impl Account<'_> {
                 let dir = parent(&name).to_vec();
                 let last = &name[if dir.is_empty() { 0 } else { dir.len() + 1 }..];
                 let in_upper = signs.at(&dir).is_some_and(|file| file.kind.is_directory());
-                // Names of 255 bytes have no room for the sign.
+                // Names of 255 bytes are too long for the whiteout prefix.
                 if !in_upper || last.len() > 250 || signs.names.contains_key(&name) {
                     continue;
                 }

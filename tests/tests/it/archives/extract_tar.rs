@@ -1,4 +1,4 @@
-//! Images as tar archives, which GNU tar unpacks to what went in; and sidecar files.
+//! `ferofs extract --tar`: GNU tar extracts the archive to the same tree; and sidecar files with metadata.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use ferofs_tests::{Run, compare, ferofs, need, tree};
 
 use crate::common::fixture::{COMPRESSIONS, Fixture, same};
 
-/// GNU tar, told to restore all it can.
+/// Extracts with GNU tar, which restores everything that it can.
 fn untar(archive: &Path, target: &Path) {
     fs::create_dir(target).unwrap();
     let options = ["--warning=no-timestamp", "--xattrs", "--xattrs-include=*", "--acls", "-xpf"];

@@ -1,4 +1,4 @@
-//! Images of tar archives: every dialect gives what the directory gives, broken archives a clear error.
+//! Images of tar archives: every format of tar gives the same tree as the directory.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -41,7 +41,7 @@ fn build(fixture: &Fixture, name: &str, sources: &[PathBuf], options: &[&str]) -
     image
 }
 
-/// A tree without what archives have no form for.
+/// A tree without inodes that tar archives cannot contain.
 fn tar_fixture() -> Fixture {
     let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
     let sockets = Command::new("find").arg(fixture.source()).args(["-type", "s", "-delete"]).status();
@@ -53,7 +53,7 @@ fn tar_fixture() -> Fixture {
     fixture
 }
 
-/// What a dialect cannot tell.
+/// Options that ignore the fields that a format cannot store.
 fn without(fields: &[Field]) -> compare::Options {
     let mut options = same();
     options.ignore.extend_from_slice(fields);
@@ -89,7 +89,7 @@ fn pax_archives_give_the_same_bits_as_the_directory() {
 }
 
 #[test]
-fn every_dialect_is_shown_by_the_kernel() {
+fn linux_shows_archives_of_every_format() {
     let Some(_) = need::tool("tar", "archives") else { return };
     if !need::kernel_erofs("images of archives through the kernel") {
         return;
@@ -119,7 +119,7 @@ fn every_dialect_is_shown_by_the_kernel() {
     }
 }
 
-/// What fits the oldest dialects: short names, small files; v7 has no devices and fifos.
+/// A tree for the oldest formats: short names, small files; v7 has no devices and fifos.
 fn plain_fixture(format: &str) -> Fixture {
     let fixture = Fixture::empty();
     let source = fixture.source();
@@ -166,7 +166,7 @@ fn compressed_and_piped_archives_give_the_same_bits() {
     assert!(names.iter().all(|name| !name.to_string_lossy().starts_with('.')), "left behind: {names:?}");
 }
 
-/// An image of what comes through a pipe.
+/// An image of an archive that ferofs reads from a pipe.
 fn piped(fixture: &Fixture, bytes: &[u8]) -> PathBuf {
     let image = fixture.path("piped");
     let mut child = Command::new(ferofs_path())

@@ -1,4 +1,4 @@
-//! Archives that ask for much with little: each ends with a message that names the limit, before it takes memory, time or room.
+//! Small archives that demand much memory, time or disk space: the build ends early with a message that names the limit.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,9 +11,9 @@ use ferofs_tests::tar::{Header, dir, file, member, pax, pax_of, soft_link};
 
 use crate::common::fixture::Fixture;
 
-/// Address space of the command: what it needs for itself and its threads, and far less than the archives ask for.
+/// The limit on address space: enough for the command and its threads, much less than the archives demand.
 const ADDRESSES: u64 = 1 << 30;
-/// Resident memory, beside as much as the archive has.
+/// The limit on resident memory, in addition to the size of the archive.
 const MEMORY: u64 = 128 << 20;
 /// Processor time, 20 times what each of these takes.
 const TIME: Duration = Duration::from_secs(20);
@@ -29,7 +29,7 @@ fn build(fixture: &Fixture, sources: &[&Path], options: &[&str]) -> Outcome {
     outcome
 }
 
-/// Writes a compressed archive, so that what is long and says nothing is short.
+/// Writes a compressed archive, because most of the bytes repeat.
 fn packed(fixture: &Fixture, name: &str, write: impl FnOnce(Archive<'_>)) -> std::path::PathBuf {
     let path = fixture.path(name);
     let mut gzip = flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
@@ -63,7 +63,7 @@ fn sparse(name: &str, size: u64, stored: u64) -> Vec<u8> {
     [pax(&records), Header::new(name, b'0', 0).bytes()].concat()
 }
 
-/// Many attributes, each of a name that no other has.
+/// Many xattrs with different names.
 fn attributes(kind: u8, number: u32, count: u32) -> Vec<u8> {
     let names: Vec<String> = (0..count).map(|at| format!("SCHILY.xattr.user.{number}.{at}")).collect();
     let records: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();

@@ -13,11 +13,11 @@ use crate::common::mkfs::assert_valid;
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
 /// A fixture with the names of erofs-utils.
-struct Room {
+struct CallerFixture {
     fixture: Fixture,
 }
 
-impl Room {
+impl CallerFixture {
     fn new() -> Self {
         let fixture = Fixture::new(&tree::Options { largest: 50_001, ..tree::Options::small() });
         let links = fixture.directory("bin");
@@ -108,22 +108,22 @@ const DIRECTORY_LINES: &[&str] = &[
 
 #[test]
 fn lines_over_directories_build_sound_images() {
-    let room = Room::new();
-    fs::write(room.fixture.path("contexts"), "/.* system_u:object_r:usr_t:s0\n").unwrap();
+    let caller = CallerFixture::new();
+    fs::write(caller.fixture.path("contexts"), "/.* system_u:object_r:usr_t:s0\n").unwrap();
     // Android's names have no line ends.
-    fs::remove_dir_all(room.fixture.source().join("names")).unwrap();
-    fs::remove_dir_all(room.fixture.source().join("attrs")).unwrap();
+    fs::remove_dir_all(caller.fixture.source().join("names")).unwrap();
+    fs::remove_dir_all(caller.fixture.source().join("attrs")).unwrap();
     // Compact inodes, which archiso asks for, have owners of 16 bits.
-    fs::remove_dir_all(room.fixture.source().join("meta/owners")).unwrap();
-    fs::write(room.fixture.path("hints"), "4096 ^files/\n65536 .*\n").unwrap();
+    fs::remove_dir_all(caller.fixture.source().join("meta/owners")).unwrap();
+    fs::write(caller.fixture.path("hints"), "4096 ^files/\n65536 .*\n").unwrap();
     let list = "find . -printf '%P 0 0 0%m\\n' > \"$1\"";
     Run::new("sh")
         .args(["-c", &format!("cd \"$0\" && {list}")])
-        .args([room.fixture.source(), room.fixture.path("fs_config")])
+        .args([caller.fixture.source(), caller.fixture.path("fs_config")])
         .run()
         .success();
     for line in need::sample(DIRECTORY_LINES) {
-        room.builds(line);
+        caller.builds(line);
     }
 }
 
@@ -139,41 +139,41 @@ const TAR_LINES: &[&str] = &[
 #[test]
 fn lines_over_a_tar_in_a_pipe_build_sound_images() {
     let Some(tar) = need::tool("tar", "archives in a pipe") else { return };
-    let room = Room::new();
-    let archive = room.fixture.path("archive");
+    let caller = CallerFixture::new();
+    let archive = caller.fixture.path("archive");
     // Sockets are left out, with a code that says so.
-    Run::new(tar).args(["-C", room.fixture.source().to_str().unwrap(), "-cf"]).arg(&archive).arg(".").run();
+    Run::new(tar).args(["-C", caller.fixture.source().to_str().unwrap(), "-cf"]).arg(&archive).arg(".").run();
     for line in TAR_LINES {
-        let mut child = room.command(line).command().stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = caller.command(line).command().stdin(std::process::Stdio::piped()).spawn().unwrap();
         std::io::copy(&mut fs::File::open(&archive).unwrap(), child.stdin.as_mut().unwrap()).unwrap();
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success(), "{line}");
-        assert_valid(&room.image());
+        assert_valid(&caller.image());
     }
 }
 
 #[test]
 fn the_checks_and_dumps_of_callers_work() {
-    let room = Room::new();
-    room.builds("mkfs.erofs -zlz4 -U UUID IMG DIR");
-    assert_eq!(room.line("fsck.erofs IMG").code, 0);
-    assert_eq!(room.line("fsck.erofs -p IMG").code, 0);
-    assert_eq!(room.line("fsck.erofs --path=/files IMG").code, 0);
-    assert_eq!(room.line("fsck.erofs --path=/nowhere IMG").code, 1);
+    let caller = CallerFixture::new();
+    caller.builds("mkfs.erofs -zlz4 -U UUID IMG DIR");
+    assert_eq!(caller.line("fsck.erofs IMG").code, 0);
+    assert_eq!(caller.line("fsck.erofs -p IMG").code, 0);
+    assert_eq!(caller.line("fsck.erofs --path=/files IMG").code, 0);
+    assert_eq!(caller.line("fsck.erofs --path=/nowhere IMG").code, 1);
     // Android: no directory, everything is decoded as a check.
-    assert_eq!(room.line("fsck.erofs --extract IMG").code, 0);
-    assert_eq!(room.line("fsck.erofs --extract=F:out --no-preserve --xattrs IMG").code, 0);
-    assert_eq!(room.line("fsck.erofs --extract=F:part --path=/files IMG").code, 0);
-    let superblock = String::from_utf8(room.line("dump.erofs -s IMG").success().stdout).unwrap();
+    assert_eq!(caller.line("fsck.erofs --extract IMG").code, 0);
+    assert_eq!(caller.line("fsck.erofs --extract=F:out --no-preserve --xattrs IMG").code, 0);
+    assert_eq!(caller.line("fsck.erofs --extract=F:part --path=/files IMG").code, 0);
+    let superblock = String::from_utf8(caller.line("dump.erofs -s IMG").success().stdout).unwrap();
     let uuid = superblock.lines().find_map(|line| line.strip_prefix("Filesystem UUID:")).map(str::trim);
     assert_eq!(uuid, Some(UUID), "{superblock}");
     for line in ["dump.erofs --ls --path=/ IMG", "dump.erofs -e --path=/files IMG"] {
-        let outcome = room.line(line);
+        let outcome = caller.line(line);
         assert_eq!(outcome.code, 0, "{line}: {}", outcome.stderr);
     }
-    let bytes = fs::read(room.image()).unwrap();
-    fs::write(room.image(), &bytes[..bytes.len() / 2]).unwrap();
-    assert_eq!(room.line("fsck.erofs IMG").code, 1);
+    let bytes = fs::read(caller.image()).unwrap();
+    fs::write(caller.image(), &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(caller.line("fsck.erofs IMG").code, 1);
 }
 
 #[test]
@@ -181,22 +181,22 @@ fn a_block_device_is_written_in_place() {
     if !need::root("a loop device") || need::tool("losetup", "a loop device").is_none() {
         return;
     }
-    let room = Room::new();
-    let disk = room.fixture.path("disk");
+    let caller = CallerFixture::new();
+    let disk = caller.fixture.path("disk");
     fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
     let outcome = Run::new("losetup").args(["--find", "--show"]).arg(&disk).run().success();
     let device = PathBuf::from(String::from_utf8(outcome.stdout).unwrap().trim());
     let result = std::panic::catch_unwind(|| {
         assert!(fs::metadata(&device).unwrap().file_type().is_block_device());
-        ferofs().args(["build", "-z", "lz4"]).args([&room.fixture.source(), &device]).run().success();
+        ferofs().args(["build", "-z", "lz4"]).args([&caller.fixture.source(), &device]).run().success();
         ferofs().arg("check").arg(&device).run().success();
         // It is busy while it is mounted.
         if need::kernel_erofs("a mounted device") {
-            let dir = room.fixture.directory("mount");
+            let dir = caller.fixture.directory("mount");
             rustix::mount::mount(&device, &dir, "erofs", rustix::mount::MountFlags::RDONLY, None).unwrap();
             let mount = ferofs_tests::Mount::adopt(&dir);
-            room.fixture.assert_same_as_source(mount.path());
-            ferofs().arg("build").args([&room.fixture.source(), &device]).run().failure(1);
+            caller.fixture.assert_same_as_source(mount.path());
+            ferofs().arg("build").args([&caller.fixture.source(), &device]).run().failure(1);
             mount.unmount().unwrap();
         }
     });
@@ -211,12 +211,12 @@ fn a_small_device_is_full_and_says_so() {
     if !need::root("a loop device") || need::tool("losetup", "a loop device").is_none() {
         return;
     }
-    let room = Room::new();
-    let disk = room.fixture.path("disk");
+    let caller = CallerFixture::new();
+    let disk = caller.fixture.path("disk");
     fs::File::create(&disk).unwrap().set_len(64 << 10).unwrap();
     let outcome = Run::new("losetup").args(["--find", "--show"]).arg(&disk).run().success();
     let device = PathBuf::from(String::from_utf8(outcome.stdout).unwrap().trim());
-    let outcome = ferofs().arg("build").args([&room.fixture.source(), &device]).run();
+    let outcome = ferofs().arg("build").args([&caller.fixture.source(), &device]).run();
     Run::new("losetup").arg("-d").arg(&device).run().success();
     assert!(outcome.failure(1).stderr.contains("No space left"));
 }
@@ -251,7 +251,7 @@ fn the_version_is_that_of_erofs_utils() {
 
 #[test]
 fn options_of_compression_mean_nothing_without_a_compressor() {
-    let room = Room::new();
+    let caller = CallerFixture::new();
     for option in [
         "-Eall-fragments",
         "-Efragments=65536",
@@ -259,14 +259,14 @@ fn options_of_compression_mean_nothing_without_a_compressor() {
         "--zfeature-bits=14",
         "-Eall-fragments -C65536",
     ] {
-        room.builds(&format!("mkfs.erofs --quiet {option} IMG DIR"));
+        caller.builds(&format!("mkfs.erofs --quiet {option} IMG DIR"));
     }
 }
 
 /// Runs `line` with `input` on its standard input.
-fn with_input(room: &Room, line: &str, input: &[u8]) -> std::process::Output {
+fn with_input(caller: &CallerFixture, line: &str, input: &[u8]) -> std::process::Output {
     use std::process::Stdio;
-    let mut command = room.command(line).command();
+    let mut command = caller.command(line).command();
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // The program may have ended before it read all.
@@ -277,43 +277,43 @@ fn with_input(room: &Room, line: &str, input: &[u8]) -> std::process::Output {
 
 #[test]
 fn an_empty_standard_input_is_an_empty_tar() {
-    let room = Room::new();
+    let caller = CallerFixture::new();
     for line in ["mkfs.erofs --tar=f --aufs --quiet -Enoinline_data IMG", "mkfs.erofs --tar=f IMG"] {
-        let output = with_input(&room, line, b"");
+        let output = with_input(&caller, line, b"");
         assert!(output.status.success(), "{line}: {output:?}");
         assert_eq!(output.stderr.is_empty(), line.contains("--quiet"), "{output:?}");
-        assert_valid(&room.image());
+        assert_valid(&caller.image());
     }
 }
 
 #[test]
 fn quiet_says_nothing_of_a_missing_end_mark() {
-    let room = Room::new();
+    let caller = CallerFixture::new();
     let archive = ferofs_tests::tar::file("f", b"content");
     for (line, quiet) in [("mkfs.erofs --quiet --tar=f IMG", true), ("mkfs.erofs --tar=f IMG", false)] {
-        let output = with_input(&room, line, &archive);
+        let output = with_input(&caller, line, &archive);
         assert!(output.status.success(), "{line}: {output:?}");
         assert_eq!(output.stderr.is_empty(), quiet, "{output:?}");
-        assert_valid(&room.image());
+        assert_valid(&caller.image());
     }
 }
 
 #[test]
 fn a_vmdk_descriptor_names_the_image_and_its_layers() {
-    let room = Room::new();
+    let caller = CallerFixture::new();
     for layer in ["l0", "l1"] {
-        room.line(&format!("mkfs.erofs --quiet -Enoinline_data F:{layer} DIR")).success();
+        caller.line(&format!("mkfs.erofs --quiet -Enoinline_data F:{layer} DIR")).success();
     }
-    room.line("mkfs.erofs --quiet --vmdk-desc=F:desc -U UUID IMG F:l0 F:l1").success();
-    let text = fs::read_to_string(room.fixture.path("desc")).unwrap();
+    caller.line("mkfs.erofs --quiet --vmdk-desc=F:desc -U UUID IMG F:l0 F:l1").success();
+    let text = fs::read_to_string(caller.fixture.path("desc")).unwrap();
     let extents: Vec<&str> = text.lines().filter(|line| line.starts_with("RW ")).collect();
-    let path = |name: &str| room.fixture.path(name);
+    let path = |name: &str| caller.fixture.path(name);
     let wanted = ["IMG", "l0", "l1"].map(|name| {
         let sectors = fs::metadata(path(name)).unwrap().len() / 512;
         format!("RW {sectors} FLAT \"{}\" 0", path(name).display())
     });
     assert_eq!(extents, wanted, "{text}");
     assert!(text.contains("createType=\"twoGbMaxExtentFlat\""), "{text}");
-    room.line("mkfs.erofs --vmdk-desc=F:no/desc IMG2 DIR").failure(1);
-    room.line("mkfs.erofs --tar=i --vmdk-desc=F:desc IMG").failure(1);
+    caller.line("mkfs.erofs --vmdk-desc=F:no/desc IMG2 DIR").failure(1);
+    caller.line("mkfs.erofs --tar=i --vmdk-desc=F:desc IMG").failure(1);
 }

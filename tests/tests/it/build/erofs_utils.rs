@@ -1,5 +1,5 @@
-//! erofs-utils accept our images, and we theirs: Debian stable's as installed, and those in `FEROFS_PEERS` (made by
-//! `cargo xtask peers`) if it is set.
+//! erofs-utils read images of ferofs, and ferofs reads images of erofs-utils: the version of this machine, and the newest one in
+//! `FEROFS_PEERS` (from `cargo xtask peers`).
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn their_fsck_accepts_our_images() {
             let extracted = fixture.path("extracted");
             let mut extract = std::ffi::OsString::from("--extract=");
             extract.push(&extracted);
-            // Extracting is its way to decode everything; it restores no hard links and no xattrs.
+            // Extraction decodes everything. It restores neither hard links nor xattrs, so the trees are not compared.
             Run::new(&fsck).arg(extract).arg(&image).run().success();
             std::fs::remove_dir_all(extracted).unwrap();
         }
@@ -56,7 +56,7 @@ fn we_accept_their_images() {
     }
 }
 
-/// What erofs-utils 1.5 knows.
+/// Settings of erofs-utils 1.5.
 const SETTINGS: [&[&str]; 9] = [
     &[],
     &["-Eforce-inode-extended"],
@@ -69,7 +69,7 @@ const SETTINGS: [&[&str]; 9] = [
     &["--chunksize=65536", "-Eforce-chunk-indexes"],
 ];
 
-/// What came later.
+/// Settings of later versions.
 const NEW_SETTINGS: [&[&str]; 8] = [
     &["-zlz4", "-b512"],
     &["-zlz4hc", "-b1024", "-C8192"],
@@ -81,14 +81,14 @@ const NEW_SETTINGS: [&[&str]; 8] = [
     &["-zlz4hc", "-E48bit"],
 ];
 
-/// Whether this mkfs.erofs is one of before 2023.
+/// Whether this mkfs.erofs is older than 2023.
 fn is_old(mkfs: &Path) -> bool {
     let outcome = Run::new(mkfs).arg("-V").run();
     let said = String::from_utf8_lossy(&outcome.stdout) + outcome.stderr.as_str();
     said.contains(" 1.5") || said.contains(" 1.4")
 }
 
-/// What we extract is what Linux shows of the image. Not the source: their tools leave things out.
+/// Compares the extracted tree with the image mounted by Linux, not with the source: erofs-utils leave things out.
 fn same_as_the_kernel(fixture: &Fixture, image: &Path, context: &str) {
     if !need::kernel_erofs("images of erofs-utils through the kernel") {
         return;

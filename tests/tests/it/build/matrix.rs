@@ -1,8 +1,8 @@
-//! Every pair of settings in some image: built, held against the rules, mounted by Linux and compared with the source.
-//! What Linux does not mount, for its page size, is compared through our own reader and decoded by their `fsck.erofs`.
+//! Every pair of settings occurs in an image, which is built, checked, mounted by Linux and compared with the source. If Linux does not
+//! mount it, because its blocks are larger than a page, `ferofs extract` and `fsck.erofs` read it instead.
 //!
-//! A new setting is a word in [`DIMENSIONS`], a new kind of setting a line there. [`excluded`] says what does not go
-//! together.
+//! Add a new setting to a line of [`DIMENSIONS`], and a new kind of setting as a line. [`excluded`] lists settings that contradict each
+//! other.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use ferofs_tests::{Mount, ferofs, need, tree};
 use crate::common::fixture::{Fixture, same};
 use crate::common::mkfs::{assert_valid, mkfs};
 
-/// Options of `mkfs.erofs`, one of each line for an image.
+/// Options of `mkfs.erofs`. An image uses one option of each line.
 const DIMENSIONS: &[&[&str]] = &[
     &["-b512", "-b1024", "-b2048", "-b4096", "-b16384", "-b65536"],
     &[
@@ -54,7 +54,7 @@ fn excluded(one: &str, other: &str) -> bool {
     unencoded && encoding.iter().any(|word| other.starts_with(word))
 }
 
-/// Without compression; a word of its own, which [`excluded`] can tell from other empty settings.
+/// No compression. Not an empty string, so that [`excluded`] can distinguish it from other empty settings.
 const NO_ALGORITHM: &str = "-d2";
 
 /// Settings by number, one of each dimension.

@@ -1,5 +1,5 @@
-//! The options of `mkfs.erofs`: what each does to an image, judged by Linux, by `check`, and by the newest
-//! `fsck.erofs` where `cargo xtask peers` has brought it.
+//! The options of `mkfs.erofs`: their effect on an image, checked with Linux, `ferofs check`, and the newest `fsck.erofs` if
+//! `cargo xtask peers` has installed it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::common::erofs_utils::newest;
 use crate::common::fixture::{Fixture, same};
 use crate::common::mkfs::{assert_valid, mkfs, mkfs_command};
 
-/// An image that was built, and that both checkers accept.
+/// Builds an image, which both checkers must accept.
 fn built(fixture: &Fixture, name: &str, options: &str) -> PathBuf {
     let image = fixture.path(name);
     mkfs(fixture, options, &image).success();
@@ -21,7 +21,7 @@ fn built(fixture: &Fixture, name: &str, options: &str) -> PathBuf {
     image
 }
 
-/// Fails unless Linux shows the source, but for what `ignore` says.
+/// Fails if the image, mounted by Linux, differs from the source in other fields than `ignore`.
 fn assert_mounted(fixture: &Fixture, image: &Path, ignore: Vec<Field>) {
     if !need::kernel_erofs("mkfs.erofs' options through the kernel") {
         return;

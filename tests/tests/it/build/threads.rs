@@ -1,4 +1,4 @@
-//! The same tree gives the same image, to the bit, for any number of workers.
+//! The same tree gives the same image, bit for bit, with any number of workers.
 
 use std::fs;
 
@@ -48,7 +48,7 @@ fn another_copy_of_the_tree_gives_the_same_image() {
 #[test]
 fn neither_day_nor_directory_nor_order_shows() {
     let fixture = Fixture::new(&tree::Options { largest: 5_000_003, wide: 500, ..tree::Options::small() });
-    // Where holes are is a part of the source, and copies may have others.
+    // Holes are part of the source, and copies may have other holes.
     fs::remove_dir_all(fixture.source().join("sparse")).unwrap();
     let other = Fixture::empty();
     let mut names: Vec<_> =

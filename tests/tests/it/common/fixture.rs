@@ -1,4 +1,4 @@
-//! What most tests begin with: a source tree, and an image of it.
+//! The start of most tests: a source tree, and an image of it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,47 +6,47 @@ use std::path::{Path, PathBuf};
 use ferofs_tests::{compare, ferofs, need, scratch, tree};
 use tempfile::TempDir;
 
-/// The ways to store data.
+/// Values of `--compress` that most tests use.
 pub(crate) const COMPRESSIONS: [&str; 2] = ["none", "lz4"];
 
-/// A scratch directory with a source tree in it, and room for images and mounts.
+/// A temporary directory with a source tree, for images and mounts.
 pub(crate) struct Fixture {
     dir: TempDir,
 }
 
 impl Fixture {
-    /// With this tree as the source.
+    /// A fixture with this tree as the source.
     pub(crate) fn new(options: &tree::Options) -> Self {
         let fixture = Self::empty();
         tree::create(&fixture.source(), options).unwrap();
         fixture
     }
 
-    /// With an empty source.
+    /// A fixture with an empty source.
     pub(crate) fn empty() -> Self {
         let fixture = Self { dir: scratch() };
         std::fs::create_dir(fixture.source()).unwrap();
         fixture
     }
 
-    /// The source.
+    /// The path of the source.
     pub(crate) fn source(&self) -> PathBuf {
         self.path("source")
     }
 
-    /// Any name in the scratch directory.
+    /// The path of `name` in the temporary directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// A new empty directory.
+    /// Creates an empty directory.
     pub(crate) fn directory(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir(&path).unwrap();
         path
     }
 
-    /// An image of the source, built with these options.
+    /// Builds an image of the source with these options.
     #[track_caller]
     pub(crate) fn build<A: AsRef<OsStr>>(&self, name: &str, options: impl IntoIterator<Item = A>) -> PathBuf {
         let image = self.path(name);
@@ -54,7 +54,7 @@ impl Fixture {
         image
     }
 
-    /// What `ferofs extract` makes of an image.
+    /// Extracts an image with `ferofs extract`.
     #[track_caller]
     pub(crate) fn extract(&self, image: &Path, name: &str) -> PathBuf {
         let target = self.path(name);
@@ -62,24 +62,24 @@ impl Fixture {
         target
     }
 
-    /// Fails unless `tree` is what the source is.
+    /// Fails if `tree` differs from the source.
     #[track_caller]
     pub(crate) fn assert_same_as_source(&self, tree: &Path) {
         compare(&self.source(), tree, &same()).unwrap().assert_same();
     }
 }
 
-/// How copies are compared: fully by root, without owners by others.
+/// The options to compare copies: root compares everything, other users ignore owners.
 pub(crate) fn same() -> compare::Options {
     if need::is_root() { compare::Options::default() } else { compare::Options::unprivileged() }
 }
 
-/// Whether the slow tests are asked for: `cargo xtask test --full`.
+/// Whether to run the slow tests: `cargo xtask test --full`.
 pub(crate) fn full() -> bool {
     std::env::var_os("FEROFS_TEST_FULL").is_some()
 }
 
-/// The usual tree, or all there is when the slow tests are asked for.
+/// The default tree, or the full one in a run of the slow tests.
 pub(crate) fn usual_tree() -> tree::Options {
     if full() { tree::Options::full() } else { tree::Options::default() }
 }

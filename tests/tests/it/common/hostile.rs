@@ -9,11 +9,11 @@ use std::time::Duration;
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Outcome, Run};
 
-/// Address space a command may take: buffers and stacks of its threads, but no claim of the image.
+/// The limit on a command's address space: enough for its buffers and the stacks of its threads, not for sizes that an image claims.
 const ADDRESS_SPACE: u64 = 2 << 30;
-/// Resident memory a command may take. The images have about a megabyte.
+/// The limit on resident memory. The images have about a megabyte.
 const RESIDENT: u64 = 100 << 20;
-/// Reading a megabyte takes milliseconds; this is a hang.
+/// A command that takes longer hangs: reading a megabyte takes milliseconds.
 const HANG: Duration = Duration::from_secs(60);
 
 pub(crate) fn command(args: &[&str], image: &Path, more: &[&Path]) -> Outcome {
@@ -35,23 +35,23 @@ pub(crate) fn assert_handled(outcome: &Outcome, context: &str) {
     }
 }
 
-/// Fails unless the daemon refuses `image` by name, or serves all of it and ends well.
+/// Fails unless the daemon refuses `image` with a message, or serves all of it and ends with exit code 0.
 pub(crate) fn assert_mount_handled(image: &Path, dir: &Path, name: &str) {
     match Mount::fuse(ferofs_path(), image, dir) {
         Ok(mount) => {
             read_all(mount.path(), 12);
-            let (code, said) = mount.unmount().unwrap();
-            assert_eq!(code, Some(0), "{name}: {said}");
-            assert!(!said.contains("panicked"), "{name}: {said}");
+            let (code, stderr) = mount.unmount().unwrap();
+            assert_eq!(code, Some(0), "{name}: {stderr}");
+            assert!(!stderr.contains("panicked"), "{name}: {stderr}");
         }
         Err(error) => {
-            let said = error.to_string();
-            assert!(said.contains("ferofs: ") && !said.contains("panicked"), "{name}: {said}");
+            let stderr = error.to_string();
+            assert!(stderr.contains("ferofs: ") && !stderr.contains("panicked"), "{name}: {stderr}");
         }
     }
 }
 
-/// Looks at everything below `path`, as far as it can be read. The depth is bounded, for some trees are not.
+/// Reads everything below `path`, as far as possible. The depth is limited, because a damaged tree may contain itself.
 fn read_all(path: &Path, depth: usize) {
     for entry in fs::read_dir(path).into_iter().flatten().map_while(Result::ok) {
         let path = entry.path();
@@ -59,7 +59,7 @@ fn read_all(path: &Path, depth: usize) {
             Ok(kind) if kind.is_dir() && depth > 0 => read_all(&path, depth - 1),
             Ok(kind) if kind.is_symlink() => drop(fs::read_link(&path)),
             Ok(kind) if kind.is_file() => {
-                // Some claim exabytes.
+                // Some files claim a size of exabytes.
                 let read =
                     fs::File::open(&path).and_then(|file| file.take(1 << 20).read_to_end(&mut Vec::new()));
                 drop(read);

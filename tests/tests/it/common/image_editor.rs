@@ -1,5 +1,5 @@
-//! Writes lies into an image: finds inodes and dirents by path, just well enough for images of our own making, and
-//! lets a test overwrite their fields. Offsets are those of FORMAT.md 1 to 3.
+//! Changes fields of an image: finds inodes and dirents by path, in images that ferofs built, and overwrites their fields. Source of the
+//! offsets: FORMAT.md 1 to 3.
 
 /// Offset of the superblock.
 pub(crate) const SUPER: usize = 1024;
@@ -13,13 +13,13 @@ pub(crate) const I_U: usize = 0x10;
 pub(crate) const D_NAMEOFF: usize = 8;
 pub(crate) const D_TYPE: usize = 10;
 
-/// An image to be tampered with. Its checksum is switched off.
+/// An image to change. Its checksum feature is removed.
 #[derive(Clone)]
 pub(crate) struct ImageEditor {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// One dirent: where it is, where its name is, and what it points to.
+/// A dirent: its offset, the range of its name, and its nid.
 #[derive(Clone, Debug)]
 pub(crate) struct Dirent {
     pub(crate) at: usize,
@@ -51,12 +51,12 @@ impl ImageEditor {
         self.number(SUPER + 0x0E, 2)
     }
 
-    /// Where the inode is.
+    /// The offset of the inode.
     pub(crate) fn inode(&self, nid: u64) -> usize {
         self.number(SUPER + 0x28, 4) as usize * self.block_size() + nid as usize * 32
     }
 
-    /// Where what follows the inode and its xattrs is: inline data, or the compression map after rounding up to 8.
+    /// The offset after the inode and its xattrs: inline data, or the compression map after rounding up to 8.
     pub(crate) fn after(&self, nid: u64) -> usize {
         let inode = self.inode(nid);
         let body = if self.bytes[inode] & 1 == 1 { 64 } else { 32 };
@@ -76,7 +76,7 @@ impl ImageEditor {
         self.number(inode + I_SIZE, if self.bytes[inode] & 1 == 1 { 8 } else { 4 }) as usize
     }
 
-    /// Overwrites an inode's size, as far as its version has room.
+    /// Overwrites an inode's size, truncated to the width of its version.
     pub(crate) fn put_size(&mut self, nid: u64, size: u64) {
         let inode = self.inode(nid);
         let len = if self.bytes[inode] & 1 == 1 { 8 } else { 4 };

@@ -1,5 +1,5 @@
-//! Mints small images by hand, with whatever is to be wrong in them: no builder would make these. Offsets are those of
-//! docs/FORMAT.md. All inodes are extended; each is followed by its inline data or its map, within a block.
+//! Writes small images field by field, with errors that no builder makes. Source of the offsets: docs/FORMAT.md. All inodes are extended;
+//! the inline data or the map follows the inode, within a block.
 
 const BLOCK: usize = 4096;
 const SUPER: usize = 1024;
@@ -24,20 +24,20 @@ pub(crate) const FRAGMENTS: u32 = 0x20;
 pub(crate) const BIT48: u32 = 0x80;
 pub(crate) const METABOX: u32 = 0x100;
 
-/// An image in the making.
+/// An image that is being written.
 pub(crate) struct ImageWriter {
     bytes: Vec<u8>,
     inodes: u64,
 }
 
-/// What an inode says.
+/// The fields of an inode.
 pub(crate) struct InodeSpec<'a> {
     pub(crate) mode: u16,
     pub(crate) layout: u16,
     pub(crate) size: u64,
     pub(crate) union: u32,
     pub(crate) links: u32,
-    /// What follows: inline data, a map.
+    /// The bytes after the inode: inline data or a map.
     pub(crate) after: &'a [u8],
 }
 
@@ -57,21 +57,21 @@ impl InodeSpec<'_> {
 
 impl ImageWriter {
     pub(crate) fn new(incompat: u32) -> Self {
-        let mut mint = Self { bytes: vec![0; (META + 1) * BLOCK], inodes: 0 };
-        mint.put(SUPER, &0xE0F5_E1E2u32.to_le_bytes());
-        mint.put(SUPER + 0x0C, &[12]);
-        mint.put(SUPER + 0x28, &(META as u32).to_le_bytes());
-        mint.put(SUPER + 0x50, &incompat.to_le_bytes());
-        // Metadata does not start at slot 0, which no directory may name.
-        mint.bytes.truncate(META * BLOCK + 32);
-        mint
+        let mut image = Self { bytes: vec![0; (META + 1) * BLOCK], inodes: 0 };
+        image.put(SUPER, &0xE0F5_E1E2u32.to_le_bytes());
+        image.put(SUPER + 0x0C, &[12]);
+        image.put(SUPER + 0x28, &(META as u32).to_le_bytes());
+        image.put(SUPER + 0x50, &incompat.to_le_bytes());
+        // Slot 0 stays empty, because a directory may not name nid 0.
+        image.bytes.truncate(META * BLOCK + 32);
+        image
     }
 
     pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Offers these algorithms, with their configurations.
+    /// Declares these algorithms, with their configurations.
     pub(crate) fn configure(&mut self, available: u16, records: &[u8]) {
         self.put(SUPER + 0x54, &available.to_le_bytes());
         self.put(SUPER + 128, records);
@@ -106,7 +106,7 @@ impl ImageWriter {
         self.set_metabox(nid);
     }
 
-    /// Room for an inode and `after` bytes; gives its nid.
+    /// Reserves space for an inode and `after` bytes, and returns its nid.
     pub(crate) fn reserve(&mut self, after: usize) -> u64 {
         let mut at = self.bytes.len().next_multiple_of(32);
         let len = INODE + after;
@@ -142,7 +142,7 @@ impl ImageWriter {
         })
     }
 
-    /// A file with a full index, whose records follow the map's header and a slot that nobody uses.
+    /// A file with a full index, whose records follow the map's header and an unused slot.
     pub(crate) fn full(&mut self, size: u64, header: [u8; 8], records: &[[u8; 8]]) -> u64 {
         let map = [&header[..], &[0; 8], &records.concat()].concat();
         let union = records.len() as u32;
@@ -159,7 +159,7 @@ impl ImageWriter {
         );
     }
 
-    /// Data on blocks of its own; gives the first one's address. Metadata can follow.
+    /// Writes data to new blocks and returns the address of the first one. Metadata can follow.
     pub(crate) fn data(&mut self, data: &[u8]) -> u32 {
         let at = self.bytes.len().next_multiple_of(BLOCK);
         self.bytes.resize(at, 0);
@@ -190,8 +190,8 @@ impl ImageWriter {
 /// Blocks of a directory with these entries, in order, each with its number and as many as fit.
 pub(crate) fn dir_blocks(entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
     let mut blocks: Vec<u8> = Vec::new();
-    for some in entries.chunks(BLOCK / (12 + 16)) {
-        blocks.extend(dirents(some));
+    for part in entries.chunks(BLOCK / (12 + 16)) {
+        blocks.extend(dirents(part));
         blocks.resize(blocks.len().next_multiple_of(BLOCK), 0);
     }
     blocks

@@ -10,12 +10,12 @@ use ferofs_tests::{Outcome, Run, ferofs};
 use super::erofs_utils::newest;
 use super::fixture::Fixture;
 
-/// A run of `mkfs.erofs` on the source, with these options.
+/// Runs `mkfs.erofs` on the source with these options.
 pub(crate) fn mkfs(fixture: &Fixture, options: &str, image: &Path) -> Outcome {
     mkfs_command(fixture).args(options.split_whitespace()).arg(image).arg(fixture.source()).run()
 }
 
-/// `mkfs.erofs`, without arguments yet.
+/// `mkfs.erofs` without arguments.
 pub(crate) fn mkfs_command(fixture: &Fixture) -> Run {
     let link = fixture.path("mkfs.erofs");
     if fs::symlink_metadata(&link).is_err() {
@@ -24,15 +24,15 @@ pub(crate) fn mkfs_command(fixture: &Fixture) -> Run {
     Run::new(link)
 }
 
-/// Fails unless our `check` and their `fsck.erofs` find nothing.
+/// Fails if `ferofs check` or the newest `fsck.erofs` finds an error.
 pub(crate) fn assert_valid(image: &Path) {
     let checked = ferofs().arg("check").arg(image).run();
     assert_eq!(checked.code, 0, "{}{}", checked.stderr, String::from_utf8_lossy(&checked.stdout));
-    // They take no blocks larger than a page.
+    // fsck.erofs does not support blocks larger than a page.
     let mut bits = [0];
     fs::File::open(image).unwrap().read_exact_at(&mut bits, 1024 + 0x0C).unwrap();
     if let Some(fsck) = newest("fsck.erofs").filter(|_| 1 << bits[0] <= rustix::param::page_size()) {
-        let out = image.with_extension("theirs");
+        let out = image.with_extension("erofs-utils");
         let mut extract = OsString::from("--extract=");
         extract.push(&out);
         Run::new(fsck).arg(extract).arg(image).run().success();

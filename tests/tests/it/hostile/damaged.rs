@@ -1,5 +1,5 @@
-//! Damaged images: truncated, zeroed, with flipped bits. Each command ends with a documented code and, if that is not
-//! 0, one clear line; it never panics, hangs, or asks for much memory.
+//! Damaged images: truncated, zeroed, with flipped bits. Each command ends with a documented exit code and, if that is not 0, with an
+//! error message; it never panics, hangs, or uses much memory.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use ferofs_tests::{ferofs, tree};
 use crate::common::fixture::{Fixture, full};
 use crate::common::hostile::{assert_handled, command};
 
-/// One way to damage an image.
+/// A kind of damage.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Cut(usize),
@@ -33,7 +33,7 @@ impl Damage {
     }
 }
 
-/// Lengths and blocks all over the image, and bits, most of them where the metadata is.
+/// Random damage of all kinds; most flipped bits are in the metadata.
 fn damages(image: &[u8], bits: usize, seed: u64) -> Vec<Damage> {
     let mut rng = Rng::new(seed);
     let mut at = |bound: usize| rng.below(bound as u64) as usize;
@@ -53,7 +53,7 @@ fn damages(image: &[u8], bits: usize, seed: u64) -> Vec<Damage> {
 
 #[test]
 fn damaged_images_are_endured() {
-    // Little data and much metadata, so that most damage meets metadata.
+    // Little data and much metadata, so that most damage affects metadata.
     let fixture =
         Fixture::new(&tree::Options { largest: 20_001, wide: 200, deep: 8, ..tree::Options::small() });
     fs::remove_dir_all(fixture.source().join("sparse")).unwrap();
@@ -62,7 +62,7 @@ fn damaged_images_are_endured() {
         for checksum in [true, false] {
             let image = fs::read(fixture.build("image", ["--compress", compression, "-T0"])).unwrap();
             let image = if checksum { image } else { without_checksum(image) };
-            endure(&fixture, &image, &damages(&image, bits, checksum.into()));
+            run_all_commands(&fixture, &image, &damages(&image, bits, checksum.into()));
         }
     }
 }
@@ -84,16 +84,16 @@ fn check_finds_what_must_be_found() {
     }
 }
 
-/// The image with its checksum switched off, so that damage to the superblock's block gets further.
+/// Removes the checksum feature, so that readers do not reject damage in the block of the superblock at once.
 fn without_checksum(mut image: Vec<u8>) -> Vec<u8> {
     image[1024 + 8] &= !1;
     image
 }
 
-fn endure(fixture: &Fixture, image: &[u8], damages: &[Damage]) {
+fn run_all_commands(fixture: &Fixture, image: &[u8], damages: &[Damage]) {
     let next = AtomicUsize::new(0);
     let threads = thread::available_parallelism().map_or(2, usize::from);
-    // ext4 looks long for inodes that were not deleted a moment ago: memory is ten times as fast.
+    // tmpfs is ten times as fast as ext4, which searches long for inodes that were not deleted recently.
     let memory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     thread::scope(|scope| {
         for worker in 0..threads {
@@ -120,7 +120,7 @@ fn endure(fixture: &Fixture, image: &[u8], damages: &[Damage]) {
     });
 }
 
-/// Without the feature, Linux takes a cluster's first byte for that of its data.
+/// Without this feature bit, Linux expects the data at the first byte of a cluster.
 #[test]
 fn padding_must_be_announced() {
     let fixture = Fixture::empty();

@@ -1,5 +1,5 @@
-//! Images that lie: each case tells one lie, of a kind that has broken readers before. `ferofs check` must find it;
-//! the other commands must survive it and stay within time and memory.
+//! Images with one false field, of kinds that have broken readers before. `ferofs check` must find it; the other commands must end as
+//! documented, within limits on time and memory.
 
 use std::fs;
 
@@ -15,11 +15,11 @@ use crate::common::image_editor::{
     D_NAMEOFF, D_TYPE, I_FORMAT, I_MODE, I_U, I_XATTR_ICOUNT, ImageEditor, SUPER,
 };
 
-/// What a lie is called, and how it is told.
-type Lie = (&'static str, fn(&mut ImageEditor));
+/// The name of a change, and the function that makes it.
+type FieldChange = (&'static str, fn(&mut ImageEditor));
 
-/// Lies of the superblock. Each makes the image unreadable as a whole.
-const SUPERBLOCK: [Lie; 9] = [
+/// False fields of the superblock. Each makes the whole image unreadable.
+const SUPERBLOCK: [FieldChange; 9] = [
     ("wrong magic", |f| f.put(SUPER, 0xE0F5_E1E3, 4)),
     ("blocks of 1 byte", |f| f.put(SUPER + 0x0C, 0, 1)),
     ("blocks of 256 bytes", |f| f.put(SUPER + 0x0C, 8, 1)),
@@ -34,8 +34,8 @@ const SUPERBLOCK: [Lie; 9] = [
     }),
 ];
 
-/// Lies of directories.
-const DIRECTORIES: [Lie; 18] = [
+/// False fields of directories.
+const DIRECTORIES: [FieldChange; 18] = [
     ("a directory in itself", |f| {
         let below = f.find("outer/inner");
         let outer = f.find("outer").nid;
@@ -114,7 +114,7 @@ const DIRECTORIES: [Lie; 18] = [
 ];
 
 /// Lies of inodes.
-const INODES: [Lie; 13] = [
+const INODES: [FieldChange; 13] = [
     ("a mode of no type", |f| {
         let inode = inode(f, "aaa");
         f.put(inode + I_MODE, 0o010_644 | 0o020_000 | 0o100_000, 2);
@@ -161,7 +161,7 @@ const INODES: [Lie; 13] = [
 ];
 
 /// Lies of the map of a compressed file; the map's header is 8 bytes, after the inode and its xattrs.
-const MAPS: [Lie; 6] = [
+const MAPS: [FieldChange; 6] = [
     ("an algorithm that is not there", |f| {
         let map = map(f);
         f.put(map + 6, 0x0F, 1);
@@ -208,21 +208,21 @@ fn map(f: &ImageEditor) -> usize {
 }
 
 #[test]
-fn no_lie_is_believed() {
+fn check_finds_each_false_field() {
     let fixture = Fixture::empty();
     create(&fixture);
     let image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());
     fs::write(fixture.path("image"), &image.bytes).unwrap();
     let clean = command(&["check", "--deep"], &fixture.path("image"), &[]);
-    assert_eq!(clean.code, 0, "the image without a lie: {}", clean.stderr);
+    assert_eq!(clean.code, 0, "the image without a change: {}", clean.stderr);
 
     let (forged, target) = (fixture.path("forged"), fixture.path("extracted"));
     let mut believed = Vec::new();
-    for (name, lie) in [&SUPERBLOCK[..], &DIRECTORIES, &INODES, &MAPS].concat() {
-        let mut lying = image.clone();
-        lie(&mut lying);
-        assert!(lying.bytes != image.bytes, "{name}: the lie is told");
-        fs::write(&forged, &lying.bytes).unwrap();
+    for (name, change) in [&SUPERBLOCK[..], &DIRECTORIES, &INODES, &MAPS].concat() {
+        let mut changed = image.clone();
+        change(&mut changed);
+        assert!(changed.bytes != image.bytes, "{name}: the change is told");
+        fs::write(&forged, &changed.bytes).unwrap();
         let checked = command(&["check", "--deep"], &forged, &[]);
         assert_handled(&checked, &format!("check, {name}"));
         if checked.code == 0 {
@@ -243,17 +243,17 @@ fn no_lie_is_believed() {
 
 #[test]
 fn the_daemon_outlives_lies() {
-    if !need::fuse("FUSE mounts of images that lie") {
+    if !need::fuse("FUSE mounts of images that change") {
         return;
     }
     let fixture = Fixture::empty();
     create(&fixture);
     let image = ImageEditor::new(fs::read(fixture.build("image", ["--compress", "lz4", "-T0"])).unwrap());
     let (forged, dir) = (fixture.path("forged"), fixture.directory("mount"));
-    for (name, lie) in [&SUPERBLOCK[..], &DIRECTORIES, &INODES, &MAPS].concat() {
-        let mut lying = image.clone();
-        lie(&mut lying);
-        fs::write(&forged, &lying.bytes).unwrap();
+    for (name, change) in [&SUPERBLOCK[..], &DIRECTORIES, &INODES, &MAPS].concat() {
+        let mut changed = image.clone();
+        change(&mut changed);
+        fs::write(&forged, &changed.bytes).unwrap();
         assert_mount_handled(&forged, &dir, name);
     }
 }

@@ -1,5 +1,5 @@
-//! Small images that describe exabytes, by holes, by blocks that are referred to again and again, by tables that overlap.
-//! Each command ends by itself, with a result or with the name of the limit that it reached, in little time and memory.
+//! Small images that describe exabytes: with holes, with blocks that many files share, with tables that overlap. Each command ends within
+//! limits on time and memory, with a result or with a message that names the reached limit.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! Images that once broke something, kept in tests/corrupt: each is refused, or read safely, by every command.
+//! The images in tests/corrupt, which once caused a defect: every command refuses them or reads them safely.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use crate::common::fixture::Fixture;
 use crate::common::hostile::{assert_handled, command};
 
 #[test]
-fn kept_images_are_endured() {
+fn regression_images_are_handled() {
     let fixture = Fixture::empty();
-    let room = Path::new(env!("CARGO_MANIFEST_DIR")).join("corrupt");
-    let images: Vec<_> = fs::read_dir(room).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corrupt");
+    let images: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     let images: Vec<_> =
         images.into_iter().filter(|path| path.extension().is_some_and(|e| e == "erofs")).collect();
     assert!(!images.is_empty());

@@ -1,4 +1,4 @@
-//! The FUSE daemon's life: who may start it, what it tells, what it endures.
+//! The FUSE daemon: permissions, messages, counters, and behaviour with damaged images and killed readers.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use rustix::fs::SeekFrom;
 
 use crate::common::fixture::Fixture;
 
-/// Somebody without any rights.
+/// The user id of nobody, who has no permissions.
 const NOBODY: u32 = 65534;
 
 /// A command run as nobody.
@@ -33,7 +33,7 @@ fn small_image(fixture: &Fixture) -> PathBuf {
     fixture.build("image", ["--compress", "lz4"])
 }
 
-/// Waits for what a process that nobody waits for will do.
+/// Waits up to 10 s until `done` is true: the effect of a process that is not our child.
 fn eventually(mut done: impl FnMut() -> bool) -> bool {
     (0..1000).any(|_| {
         done() || {
@@ -264,8 +264,8 @@ fn by_an_ordinary_user() {
     let image = small_image(&fixture);
     let dir = fixture.directory("mount");
     chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
-    let room = image.parent().unwrap();
-    fs::set_permissions(room, PermissionsExt::from_mode(0o755)).unwrap();
+    let parent = image.parent().unwrap();
+    fs::set_permissions(parent, PermissionsExt::from_mode(0o755)).unwrap();
     if as_nobody().args(["test", "-x"]).arg(ferofs_path()).run().code != 0 {
         need::lacks("FUSE for ordinary users", "a checkout that others may read");
         return;
@@ -277,7 +277,7 @@ fn by_an_ordinary_user() {
         $user cat \"$2/files/text/4097\" | cmp - \"$3/files/text/4097\"
         $user \"$0\" umount \"$2\"";
     let unshare = Run::new("unshare").args(["--mount", "sh", "-c", script]).arg(ferofs_path());
-    unshare.args([&image, &dir, &fixture.source()]).arg(room).run().success();
+    unshare.args([&image, &dir, &fixture.source()]).arg(parent).run().success();
     assert!(!is_mounted(&dir));
 }
 
