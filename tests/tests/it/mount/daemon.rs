@@ -1,9 +1,9 @@
-//! The FUSE daemon: permissions, messages, counters, and behaviour with damaged images and killed readers.
+//! The FUSE daemon: messages, counters, and behaviour with damaged images and killed readers.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -11,25 +11,16 @@ use std::time::Duration;
 use ferofs_tests::mount::is_mounted;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::run::ferofs_path;
-use ferofs_tests::{Mount, Run, acl, ferofs, need, tree, xattr};
+use ferofs_tests::{Mount, Run, ferofs, need, tree, xattr};
 use rustix::fs::SeekFrom;
 
 use crate::common::fixture::Fixture;
 
-/// The user id of nobody, who has no permissions.
-const NOBODY: u32 = 65534;
-
-/// A command run as nobody.
-fn as_nobody() -> Run {
-    let ids = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    Run::new("setpriv").args(ids)
-}
-
-fn mounted(fixture: &Fixture, image: &Path) -> Mount {
+pub(crate) fn mounted(fixture: &Fixture, image: &Path) -> Mount {
     Mount::fuse(ferofs_path(), image, &fixture.directory("mount")).unwrap()
 }
 
-fn small_image(fixture: &Fixture) -> PathBuf {
+pub(crate) fn small_image(fixture: &Fixture) -> PathBuf {
     fixture.build("image", ["--compress", "lz4"])
 }
 
@@ -226,87 +217,6 @@ fn holes_are_found() {
     assert_eq!(rustix::fs::seek(&shown, SeekFrom::Hole(1 << 20)).unwrap(), (1 << 20) + 8192);
     assert_eq!(rustix::fs::seek(&shown, SeekFrom::Hole(5)).unwrap(), 5);
     assert!(rustix::fs::seek(&shown, SeekFrom::Data(2 << 20)).is_err());
-}
-
-#[test]
-fn in_a_fresh_user_namespace() {
-    if !need::fuse("FUSE in a user namespace") || need::tool("unshare", "FUSE in a user namespace").is_none()
-    {
-        return;
-    }
-    let unshare = || Run::new("unshare").args(["--user", "--map-root-user", "--mount"]);
-    if unshare().arg("true").run().code != 0 {
-        need::lacks("FUSE in a user namespace", "the right to make user namespaces");
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
-    let dir = fixture.directory("mount");
-    // By default: the kernel refuses there, so it is FUSE.
-    let script = "\"$0\" mount \"$1\" \"$2\" && cmp \"$2/files/text/4097\" \"$3/files/text/4097\" && \"$0\" umount \"$2\"";
-    unshare()
-        .args(["sh", "-c", script])
-        .arg(ferofs_path())
-        .args([&image, &dir, &fixture.source()])
-        .run()
-        .success();
-    assert!(!is_mounted(&dir));
-}
-
-#[test]
-fn by_an_ordinary_user() {
-    if !need::root("becoming an ordinary user")
-        || need::tool("fusermount3", "FUSE for ordinary users").is_none()
-    {
-        return;
-    }
-    let fixture = Fixture::new(&tree::Options::small());
-    let image = small_image(&fixture);
-    let dir = fixture.directory("mount");
-    chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
-    let parent = image.parent().unwrap();
-    fs::set_permissions(parent, PermissionsExt::from_mode(0o755)).unwrap();
-    if as_nobody().args(["test", "-x"]).arg(ferofs_path()).run().code != 0 {
-        need::lacks("FUSE for ordinary users", "a checkout that others may read");
-        return;
-    }
-    // Some machines let only root open /dev/fuse; here, it is for all, as udev has it.
-    let script = "set -e; mknod -m 666 \"$4/fuse\" c 10 229; mount --bind \"$4/fuse\" /dev/fuse
-        user='setpriv --reuid=65534 --regid=65534 --clear-groups --'
-        $user \"$0\" mount \"$1\" \"$2\"
-        $user cat \"$2/files/text/4097\" | cmp - \"$3/files/text/4097\"
-        $user \"$0\" umount \"$2\"";
-    let unshare = Run::new("unshare").args(["--mount", "sh", "-c", script]).arg(ferofs_path());
-    unshare.args([&image, &dir, &fixture.source()]).arg(parent).run().success();
-    assert!(!is_mounted(&dir));
-}
-
-#[test]
-fn access_control_lists_are_enforced() {
-    if !need::root("becoming an ordinary user") || !need::fuse("ACLs through FUSE") {
-        return;
-    }
-    let fixture = Fixture::empty();
-    let mode = fs::Permissions::from_mode(0o644);
-    for name in ["open", "closed"] {
-        fs::write(fixture.source().join(name), name).unwrap();
-        fs::set_permissions(fixture.source().join(name), mode.clone()).unwrap();
-    }
-    fs::set_permissions(fixture.source(), PermissionsExt::from_mode(0o755)).unwrap();
-    use acl::Entry::{Mask, Other, Owner, OwningGroup, User};
-    let list = acl::encode(&[Owner(6), User(NOBODY, 0), OwningGroup(4), Mask(4), Other(4)]);
-    let source = File::open(fixture.source()).unwrap();
-    xattr::set(&source, b"closed", acl::ACCESS, &list).unwrap();
-    let image = small_image(&fixture);
-    let mount = mounted(&fixture, &image);
-    fs::set_permissions(image.parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
-    let read = |name| as_nobody().arg("cat").arg(mount.path().join(name)).run();
-    if read("open").code != 0 {
-        need::lacks("ACLs through FUSE", "a checkout that others may read");
-        return;
-    }
-    assert!(read("closed").stderr.contains("Permission denied"));
-    assert_eq!(fs::read(mount.path().join("closed")).unwrap(), b"closed");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Mounts by the kernel and by the FUSE daemon.
 //!
-//! - `daemon`: permissions, messages and failures of the daemon.
+//! - `daemon`: messages, counters and failures of the daemon.
 //! - `fuse`: the daemon shows the source.
 //! - `helper`: `/sbin/mount.erofs` for mount(8).
 //! - `kernel`: Linux shows the source.
+//! - `permissions`: the daemon without root, and access control lists.
 
 mod daemon;
 mod fuse;
 mod helper;
 mod kernel;
+mod permissions;
