@@ -4,16 +4,8 @@ use ferofs_format::Algorithm;
 
 use crate::error::DecodeError;
 use crate::fit::strip_padding;
+use crate::portion::Portion;
 use crate::{deflate, lz4, lzma, zstd};
-
-/// How much of a cluster is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// All of it: the output's length is the decoded length.
-    Whole,
-    /// Its first bytes, as many as the output holds; what follows is neither decoded nor judged.
-    Prefix,
-}
 
 /// Decodes clusters of any algorithm; keeps its working memory from one to the next.
 #[derive(Default)]
@@ -34,13 +26,13 @@ impl Decoder {
     /// unspecified, but nothing beyond it is touched.
     ///
     /// # Errors
-    /// No encoded bytes, a corrupt stream, one that is shorter or, for [`Extent::Whole`], longer than `dst`.
+    /// No encoded bytes, a corrupt stream, one that is shorter or, for [`Portion::Whole`], longer than `dst`.
     pub fn decode(
         &mut self,
         algorithm: Algorithm,
         src: &[u8],
         dst: &mut [u8],
-        extent: Extent,
+        portion: Portion,
     ) -> Result<(), DecodeError> {
         let src = strip_padding(src);
         if src.is_empty() {
@@ -50,10 +42,10 @@ impl Decoder {
             return Ok(());
         }
         let _all = match algorithm {
-            Algorithm::Lz4 => lz4::decode(src, dst, extent),
-            Algorithm::Lzma => self.lzma.decode(src, dst, extent),
-            Algorithm::Deflate => self.deflate.decode(src, dst, extent),
-            Algorithm::Zstd => self.zstd.decode(src, dst, extent),
+            Algorithm::Lz4 => lz4::decode(src, dst, portion),
+            Algorithm::Lzma => self.lzma.decode(src, dst, portion),
+            Algorithm::Deflate => self.deflate.decode(src, dst, portion),
+            Algorithm::Zstd => self.zstd.decode(src, dst, portion),
         }?;
         Ok(())
     }
@@ -69,7 +61,7 @@ impl std::fmt::Debug for Decoder {
 /// [`Fit::Encoded`](crate::Fit::Encoded) says `in_place` and the encoded bytes end with the last page of the decoded range.
 ///
 /// # Errors
-/// [`DecodeError::Overtakes`] where output would reach unread input (the buffer's content is then lost); else as
+/// [`DecodeError::OverwritesInput`] where output would reach unread input (the buffer's content is then lost); else as
 /// [`Decoder::decode`].
 pub fn decode_lz4_in_place(
     buffer: &mut [u8],
@@ -84,7 +76,7 @@ pub fn decode_lz4_in_place(
 /// afterwards.
 ///
 /// # Errors
-/// As [`Decoder::decode`] for a prefix of `skip` and `out.len()` bytes; [`DecodeError::TooFar`] where a match does not
+/// As [`Decoder::decode`] for a prefix of `skip` and `out.len()` bytes; [`DecodeError::MatchBeyondWindow`] where a match does not
 /// fit the window.
 pub fn decode_lz4_range(
     src: &[u8],

@@ -3,14 +3,14 @@
 use flate2::{Decompress, FlushDecompress, Status};
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
-use crate::decoder::Extent;
 use crate::error::{DecodeError, EncodeError, ParamsError};
+use crate::length_search::{FixedInput, LengthSearch};
 use crate::params::DeflateParams;
-use crate::predict::{Exact, Predicted};
+use crate::portion::Portion;
 
 struct Inner(Compressor);
 
-impl Exact for Inner {
+impl FixedInput for Inner {
     fn bound(&mut self, len: usize) -> usize {
         self.0.deflate_compress_bound(len)
     }
@@ -21,13 +21,16 @@ impl Exact for Inner {
 }
 
 /// The DEFLATE compressor.
-pub(crate) fn encoder(params: DeflateParams, window: usize) -> Result<Predicted<impl Exact>, ParamsError> {
+pub(crate) fn encoder(
+    params: DeflateParams,
+    window: usize,
+) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     let level = CompressionLvl::new(params.level.into()).map_err(|_| ParamsError::Level {
         algorithm: "deflate",
         level: params.level,
         range: "0 to 12",
     })?;
-    Ok(Predicted::new(Inner(Compressor::new(level)), window, 32 << 10))
+    Ok(LengthSearch::new(Inner(Compressor::new(level)), window, 32 << 10))
 }
 
 /// The DEFLATE decompressor.
@@ -44,11 +47,11 @@ impl Decoder {
         &mut self,
         src: &[u8],
         dst: &mut [u8],
-        extent: Extent,
+        portion: Portion,
     ) -> Result<usize, DecodeError> {
         let wanted = dst.len();
-        let got = match extent {
-            Extent::Whole => {
+        let got = match portion {
+            Portion::Whole => {
                 match self.whole.get_or_insert_with(Decompressor::new).deflate_decompress(src, dst) {
                     Ok(got) => got,
                     Err(DecompressionError::InsufficientSpace) => {
@@ -57,7 +60,7 @@ impl Decoder {
                     Err(DecompressionError::BadData) => return Err(CORRUPT),
                 }
             }
-            Extent::Prefix => {
+            Portion::Prefix => {
                 let stream = self.prefix.get_or_insert_with(|| Decompress::new(false));
                 stream.reset(false);
                 loop {

@@ -121,10 +121,10 @@ pub enum DecodeError {
     },
     /// A match reaches back further than the window that there is.
     #[error("a match reaches back further than the window")]
-    TooFar,
+    MatchBeyondWindow,
     /// Decoding in place would overwrite encoded bytes not yet read.
     #[error("the cluster cannot be decoded in place")]
-    Overtakes,
+    OverwritesInput,
     /// The library could not allocate its state.
     #[error("out of memory for the decoder's state")]
     Memory,

@@ -1,5 +1,5 @@
 //! The contract of fixed-size output: fill a block with as much input as fits. Everything that compresses implements
-//! [`FixedOutput`]; builders make one by
+//! [`Compressor`]; builders make one by
 //! [`compressor`](crate::compressor).
 
 use crate::error::EncodeError;
@@ -22,19 +22,16 @@ pub enum Fit {
         consumed: usize,
         /// Output bytes written; the first of them is never zero.
         produced: usize,
-        /// Whether the cluster decodes inside its own output: with the encoded bytes at the very end of the decoded
-        /// range, counted in whole pages of 4 KiB, output never overtakes unread input. Only ever true for LZ4.
-        in_place: bool,
     },
     /// Store the input plainly: encoding saves nothing.
-    DoesNotPay,
+    Incompressible,
 }
 
 /// Encodes a file (or a segment of it) cluster by cluster, each into an output of fixed size.
 ///
 /// Between two calls of [`begin`](Self::begin), every call must pass the same `src` (it may grow at its end). The
 /// result depends only on `src`, the positions and the outputs since `begin`, never on what was encoded before it.
-pub trait FixedOutput: Send {
+pub trait Compressor: Send {
     /// Forgets the input so far: the next call brings another `src`. Costs next to nothing.
     fn begin(&mut self);
 
@@ -77,7 +74,7 @@ pub fn strip_padding(block: &[u8]) -> &[u8] {
     block.get(pad..).unwrap_or_default()
 }
 
-/// Checks what every [`FixedOutput::fit`] checks, and returns the end of the input that this cluster may take.
+/// Checks what every [`Compressor::fit`] checks, and returns the end of the input that this cluster may take.
 pub(crate) fn check(src: &[u8], pos: usize, dst: &[u8], window: usize) -> Result<usize, EncodeError> {
     if pos >= src.len() {
         return Err(EncodeError::EmptyInput { pos, len: src.len() });
@@ -99,7 +96,7 @@ pub(crate) fn check(src: &[u8], pos: usize, dst: &[u8], window: usize) -> Result
     Ok(src.len().min(pos.saturating_add(window)))
 }
 
-/// Whether an encoding pays, as [`FixedOutput::fit`] defines it.
+/// Whether an encoding pays, as [`Compressor::fit`] defines it.
 pub(crate) fn pays(consumed: usize, produced: usize, output: usize, at_end: bool) -> bool {
     produced < consumed && (at_end || consumed > output)
 }

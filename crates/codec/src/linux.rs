@@ -7,9 +7,9 @@ use ferofs_format::Algorithm;
 use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE};
 use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::decoder::Extent;
 use crate::error::DecodeError;
 use crate::fit::strip_padding;
+use crate::portion::Portion;
 use crate::{lz4, lzma};
 
 /// Bytes that Linux gives a decoder at once. Kernels with larger pages cut at some of the same places.
@@ -29,7 +29,7 @@ pub enum LinuxRefusal {
     /// The first block of the cluster holds nothing but padding.
     Padding,
     /// A page ends between the code of the last byte and the end of a DEFLATE stream.
-    CutEnd,
+    SplitStreamEnd,
     /// The Zstandard data is not one frame of the extent's length.
     Frame,
     /// A Zstandard frame needs a larger window than the superblock announces.
@@ -44,7 +44,9 @@ impl LinuxRefusal {
     pub const fn message(self) -> &'static str {
         match self {
             Self::Padding => "padding fills the cluster's first block, which Linux refuses",
-            Self::CutEnd => "a page ends within the last bytes of a DEFLATE stream, which Linux refuses",
+            Self::SplitStreamEnd => {
+                "a page ends within the last bytes of a DEFLATE stream, which Linux refuses"
+            }
             Self::Frame => "the Zstandard data is not one frame of the extent's length",
             Self::Window => "a Zstandard frame needs a larger window than the superblock announces",
             Self::Distance => "a match reaches back further than the superblock announces",
@@ -64,17 +66,17 @@ pub struct ClusterPlace {
 
 /// Judges clusters as Linux does, except for what [`crate::Decoder`] refuses as well.
 #[derive(Default)]
-pub struct LinuxJudge {
+pub struct LinuxChecker {
     inflate: Option<Decompress>,
     lzma: lzma::Decoder,
     out: Vec<u8>,
 }
 
-impl LinuxJudge {
-    /// Whether [`Self::judge`] looks at all of a cluster that decodes to `decoded` bytes; else at its first block and 18
+impl LinuxChecker {
+    /// Whether [`Self::check`] looks at all of a cluster that decodes to `decoded` bytes; else at its first block and 18
     /// bytes more.
     #[must_use]
-    pub fn wants_all(algorithm: Algorithm, decoded: usize, configs: &CompressionConfigs) -> bool {
+    pub fn needs_whole_cluster(algorithm: Algorithm, decoded: usize, configs: &CompressionConfigs) -> bool {
         match algorithm {
             Algorithm::Deflate => true,
             Algorithm::Lz4 => distance(configs).is_some_and(|distance| distance < decoded),
@@ -84,17 +86,17 @@ impl LinuxJudge {
     }
 
     /// Judges the cluster `src`, with its padding, which decodes to `decoded` bytes, by what the superblock says in
-    /// `configs`: see [`Self::wants_all`].
+    /// `configs`: see [`Self::needs_whole_cluster`].
     ///
     /// # Errors
     /// Why Linux refuses it.
-    pub fn judge(
+    pub fn check(
         &mut self,
         algorithm: Algorithm,
         src: &[u8],
         place: ClusterPlace,
         decoded: usize,
-        extent: Extent,
+        portion: Portion,
         configs: &CompressionConfigs,
     ) -> Result<(), LinuxRefusal> {
         // Linux computes this without a sign: behind the first block of a page it looks at all bytes.
@@ -104,25 +106,25 @@ impl LinuxJudge {
         if padding >= first_block {
             return Err(LinuxRefusal::Padding);
         }
-        match (algorithm, extent) {
-            (Algorithm::Deflate, Extent::Whole) => {
+        match (algorithm, portion) {
+            (Algorithm::Deflate, Portion::Whole) => {
                 match self.cut(stream, place.offset + padding, place.block) {
-                    Some(cut) if self.yields(&stream[..cut], decoded) => Err(LinuxRefusal::CutEnd),
+                    Some(cut) if self.yields(&stream[..cut], decoded) => Err(LinuxRefusal::SplitStreamEnd),
                     _ => Ok(()),
                 }
             }
-            (Algorithm::Zstd, _) => frame(stream, decoded, extent, configs.zstd.map(|zstd| zstd.window_log)),
-            (Algorithm::Lz4, _) if Self::wants_all(algorithm, decoded, configs) => {
+            (Algorithm::Zstd, _) => frame(stream, decoded, portion, configs.zstd.map(|zstd| zstd.window_log)),
+            (Algorithm::Lz4, _) if Self::needs_whole_cluster(algorithm, decoded, configs) => {
                 let allowed = distance(configs).unwrap_or(usize::MAX);
                 match lz4::farthest_match(stream, decoded) > allowed {
                     true => Err(LinuxRefusal::Distance),
                     false => Ok(()),
                 }
             }
-            (Algorithm::Lzma, _) if Self::wants_all(algorithm, decoded, configs) => {
+            (Algorithm::Lzma, _) if Self::needs_whole_cluster(algorithm, decoded, configs) => {
                 self.out.resize(decoded, 0);
                 let dictionary = dictionary(configs).unwrap_or(usize::MAX);
-                match self.lzma.decode_with(dictionary, stream, &mut self.out, extent) {
+                match self.lzma.decode_with(dictionary, stream, &mut self.out, portion) {
                     Err(DecodeError::Corrupt { .. }) => Err(LinuxRefusal::Distance),
                     _ => Ok(()),
                 }
@@ -180,19 +182,24 @@ fn dictionary(configs: &CompressionConfigs) -> Option<usize> {
     configs.lzma.and_then(|lzma| usize::try_from(lzma.dict_size).ok())
 }
 
-impl std::fmt::Debug for LinuxJudge {
+impl std::fmt::Debug for LinuxChecker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LinuxJudge").finish_non_exhaustive()
+        f.debug_struct("LinuxChecker").finish_non_exhaustive()
     }
 }
 
 /// Judges a Zstandard frame by its header.
-fn frame(stream: &[u8], decoded: usize, extent: Extent, window_log: Option<u8>) -> Result<(), LinuxRefusal> {
+fn frame(
+    stream: &[u8],
+    decoded: usize,
+    portion: Portion,
+    window_log: Option<u8>,
+) -> Result<(), LinuxRefusal> {
     let Some(header) = FrameHeader::parse(stream) else { return Err(LinuxRefusal::Frame) };
     let decoded = decoded as u64;
-    let fits = match (header.content, extent) {
-        (Some(content), Extent::Whole) => content == decoded,
-        (Some(content), Extent::Prefix) => content >= decoded,
+    let fits = match (header.content, portion) {
+        (Some(content), Portion::Whole) => content == decoded,
+        (Some(content), Portion::Prefix) => content >= decoded,
         (None, _) => true,
     };
     if !fits {
@@ -279,8 +286,8 @@ mod tests {
         let half = text(30_000);
         let src = [&half[..], &half].concat();
         let place = ClusterPlace { block: 4096, offset: 0 };
-        let judge = |algorithm, stream: &[u8], configs: &CompressionConfigs| {
-            LinuxJudge::default().judge(algorithm, stream, place, src.len(), Extent::Whole, configs)
+        let check = |algorithm, stream: &[u8], configs: &CompressionConfigs| {
+            LinuxChecker::default().check(algorithm, stream, place, src.len(), Portion::Whole, configs)
         };
         let lz4 = encoded(Algorithm::Lz4, &src);
         for (max_distance, result) in
@@ -288,19 +295,19 @@ mod tests {
         {
             let config = Lz4Config { max_distance, max_pcluster_blocks: 1 };
             let configs = CompressionConfigs { lz4: Some(config), ..CompressionConfigs::default() };
-            assert_eq!(judge(Algorithm::Lz4, &lz4, &configs), result, "{max_distance}");
+            assert_eq!(check(Algorithm::Lz4, &lz4, &configs), result, "{max_distance}");
         }
         let lzma = encoded(Algorithm::Lzma, &src);
         for (dict_size, result) in [(16 << 10, Err(LinuxRefusal::Distance)), (32 << 10, Ok(()))] {
             let configs =
                 CompressionConfigs { lzma: Some(LzmaConfig { dict_size }), ..CompressionConfigs::default() };
-            assert_eq!(judge(Algorithm::Lzma, &lzma, &configs), result, "{dict_size}");
+            assert_eq!(check(Algorithm::Lzma, &lzma, &configs), result, "{dict_size}");
         }
     }
 
-    fn judge(algorithm: Algorithm, src: &[u8], offset: usize, decoded: usize) -> Result<(), LinuxRefusal> {
+    fn check(algorithm: Algorithm, src: &[u8], offset: usize, decoded: usize) -> Result<(), LinuxRefusal> {
         let place = ClusterPlace { block: 4096, offset };
-        LinuxJudge::default().judge(algorithm, src, place, decoded, Extent::Whole, &announced(17))
+        LinuxChecker::default().check(algorithm, src, place, decoded, Portion::Whole, &announced(17))
     }
 
     #[test]
@@ -313,8 +320,8 @@ mod tests {
             for end in 1..8 {
                 let offset = (end + 8192 - stream.len()) % 4096;
                 let place = ClusterPlace { block: 4096, offset };
-                let padding = LinuxJudge::default().deflate_padding(&stream, place, len);
-                if judge(Algorithm::Deflate, &stream, offset, len).is_ok() {
+                let padding = LinuxChecker::default().deflate_padding(&stream, place, len);
+                if check(Algorithm::Deflate, &stream, offset, len).is_ok() {
                     assert_eq!(padding, Some(0));
                     continue;
                 }
@@ -322,7 +329,7 @@ mod tests {
                 let Some(padding) = padding else { continue };
                 assert!(padding > 0);
                 let padded = [&vec![0; padding][..], &stream].concat();
-                judge(Algorithm::Deflate, &padded, offset, len).unwrap();
+                check(Algorithm::Deflate, &padded, offset, len).unwrap();
             }
         }
         refused.sort_unstable();
@@ -335,22 +342,22 @@ mod tests {
     fn padding_must_end_in_the_first_block() {
         let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
         let padded = [&[0; 4][..], &stream].concat();
-        judge(Algorithm::Lz4, &padded, 4091, 9000).unwrap();
-        assert_eq!(judge(Algorithm::Lz4, &padded, 4092, 9000), Err(LinuxRefusal::Padding));
-        assert_eq!(judge(Algorithm::Lz4, &[0; 100], 0, 9000), Err(LinuxRefusal::Padding));
+        check(Algorithm::Lz4, &padded, 4091, 9000).unwrap();
+        assert_eq!(check(Algorithm::Lz4, &padded, 4092, 9000), Err(LinuxRefusal::Padding));
+        assert_eq!(check(Algorithm::Lz4, &[0; 100], 0, 9000), Err(LinuxRefusal::Padding));
     }
 
     #[test]
     fn an_inline_cluster_must_not_be_in_the_second_block_of_a_page_at_its_start() {
         let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
-        let judge = |offset| {
+        let check = |offset| {
             let place = ClusterPlace { block: 1024, offset };
             let none = CompressionConfigs::default();
-            LinuxJudge::default().judge(Algorithm::Lz4, &stream, place, 10_400, Extent::Whole, &none)
+            LinuxChecker::default().check(Algorithm::Lz4, &stream, place, 10_400, Portion::Whole, &none)
         };
-        assert_eq!(judge(1024), Err(LinuxRefusal::Padding));
+        assert_eq!(check(1024), Err(LinuxRefusal::Padding));
         for offset in [0, 1016, 1032, 2048, 3072] {
-            judge(offset).unwrap();
+            check(offset).unwrap();
         }
     }
 
@@ -358,14 +365,14 @@ mod tests {
     fn a_frame_has_the_extents_length_and_a_window_that_is_announced() {
         let src = text(300_000);
         let stream = encoded(Algorithm::Zstd, &src);
-        let judge = |decoded, extent, log| {
+        let check = |decoded, portion, log| {
             let place = ClusterPlace { block: 4096, offset: 0 };
-            LinuxJudge::default().judge(Algorithm::Zstd, &stream, place, decoded, extent, &announced(log))
+            LinuxChecker::default().check(Algorithm::Zstd, &stream, place, decoded, portion, &announced(log))
         };
-        judge(300_000, Extent::Whole, 19).unwrap();
-        judge(299_999, Extent::Prefix, 19).unwrap();
-        assert_eq!(judge(299_999, Extent::Whole, 19), Err(LinuxRefusal::Frame));
-        assert_eq!(judge(300_001, Extent::Prefix, 19), Err(LinuxRefusal::Frame));
-        assert_eq!(judge(300_000, Extent::Whole, 12), Err(LinuxRefusal::Window));
+        check(300_000, Portion::Whole, 19).unwrap();
+        check(299_999, Portion::Prefix, 19).unwrap();
+        assert_eq!(check(299_999, Portion::Whole, 19), Err(LinuxRefusal::Frame));
+        assert_eq!(check(300_001, Portion::Prefix, 19), Err(LinuxRefusal::Frame));
+        assert_eq!(check(300_000, Portion::Whole, 12), Err(LinuxRefusal::Window));
     }
 }

@@ -2,14 +2,14 @@
 
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-use crate::decoder::Extent;
 use crate::error::{DecodeError, EncodeError, ParamsError};
+use crate::length_search::{FixedInput, LengthSearch};
 use crate::params::ZstdParams;
-use crate::predict::{Exact, Predicted};
+use crate::portion::Portion;
 
 struct Inner(CCtx<'static>);
 
-impl Exact for Inner {
+impl FixedInput for Inner {
     fn bound(&mut self, len: usize) -> usize {
         zstd_safe::compress_bound(len)
     }
@@ -24,7 +24,10 @@ impl Exact for Inner {
 }
 
 /// The Zstandard compressor.
-pub(crate) fn encoder(params: ZstdParams, window: usize) -> Result<Predicted<impl Exact>, ParamsError> {
+pub(crate) fn encoder(
+    params: ZstdParams,
+    window: usize,
+) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     let level = ParamsError::Level { algorithm: "zstd", level: params.level, range: "1 to 22" };
     let mut context = CCtx::create();
     for parameter in [
@@ -35,7 +38,7 @@ pub(crate) fn encoder(params: ZstdParams, window: usize) -> Result<Predicted<imp
     ] {
         context.set_parameter(parameter).map_err(|_| level.clone())?;
     }
-    Ok(Predicted::new(Inner(context), window, 1 << params.window_log))
+    Ok(LengthSearch::new(Inner(context), window, 1 << params.window_log))
 }
 
 /// Frames of at most 12 MiB need no larger window.
@@ -52,7 +55,7 @@ impl Decoder {
         &mut self,
         src: &[u8],
         dst: &mut [u8],
-        extent: Extent,
+        portion: Portion,
     ) -> Result<usize, DecodeError> {
         let wanted = dst.len();
         let context = match &mut self.0 {
@@ -65,9 +68,9 @@ impl Decoder {
                 none.insert(context)
             }
         };
-        let got = match extent {
-            Extent::Whole => context.decompress(dst, src).map_err(|_| CORRUPT)?,
-            Extent::Prefix => {
+        let got = match portion {
+            Portion::Whole => context.decompress(dst, src).map_err(|_| CORRUPT)?,
+            Portion::Prefix => {
                 context.reset(ResetDirective::SessionOnly).map_err(|_| CORRUPT)?;
                 let mut input = InBuffer::around(src);
                 let mut output = OutBuffer::around(dst);

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use lz4_sys::LZ4_decompress_safe;
 
-use crate::decoder::Extent;
 use crate::error::DecodeError;
+use crate::portion::Portion;
 
 unsafe extern "C" {
     /// liblz4's prefix decoder (lz4.h, since 1.8.3); the binding crate links it but does not declare it.
@@ -24,15 +24,15 @@ unsafe extern "C" {
 const CORRUPT: DecodeError = DecodeError::Corrupt { algorithm: "lz4" };
 
 /// Decodes `src` into the whole of `dst`.
-pub(crate) fn decode(src: &[u8], dst: &mut [u8], extent: Extent) -> Result<usize, DecodeError> {
+pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
     let src_len = c_int::try_from(src.len()).map_err(|_| CORRUPT)?;
     let dst_len = c_int::try_from(dst.len()).map_err(|_| CORRUPT)?;
     let (from, to) = (src.as_ptr().cast::<c_char>(), dst.as_mut_ptr().cast::<c_char>());
-    let got = match extent {
+    let got = match portion {
         // SAFETY: liblz4 reads only `src_len` bytes at `from` and writes only `dst_len` at `to`; both are the slices' own.
-        Extent::Whole => unsafe { LZ4_decompress_safe(from, to, src_len, dst_len) },
+        Portion::Whole => unsafe { LZ4_decompress_safe(from, to, src_len, dst_len) },
         // SAFETY: as above; `target` equals the capacity.
-        Extent::Prefix => unsafe { LZ4_decompress_safe_partial(from, to, src_len, dst_len, dst_len) },
+        Portion::Prefix => unsafe { LZ4_decompress_safe_partial(from, to, src_len, dst_len, dst_len) },
     };
     let got = usize::try_from(got).map_err(|_| CORRUPT)?;
     if got < dst.len() {
@@ -62,7 +62,7 @@ pub(crate) fn decode_in_place(
             return Err(CORRUPT);
         }
         if op > ip {
-            return Err(DecodeError::Overtakes);
+            return Err(DecodeError::OverwritesInput);
         }
         buffer.copy_within(ip..ip + lits, op);
         ip += lits;
@@ -77,7 +77,7 @@ pub(crate) fn decode_in_place(
             return Err(CORRUPT);
         }
         if op + len > ip {
-            return Err(DecodeError::Overtakes);
+            return Err(DecodeError::OverwritesInput);
         }
         // What is copied doubles with each turn where the match overlaps itself.
         let (from, stop) = (op - distance, op + len);

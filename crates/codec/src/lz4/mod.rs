@@ -18,9 +18,9 @@ pub(crate) use distance::farthest_match;
 pub(crate) use rolling::decode_range;
 
 use crate::error::EncodeError;
-use crate::fit::{self, Fit, FixedOutput};
+use crate::fit::{self, Compressor, Fit};
+use crate::incompressible;
 use crate::params::Lz4Params;
-use crate::plain;
 use optimal::Effort;
 
 /// The LZ4 compressors, by level.
@@ -70,8 +70,8 @@ impl Lz4 {
         let (src, end) = (&src[pos..], end - pos);
         // The fast parse passes over noise as quickly as one can look at it.
         let looks = !matches!(self.parse, Parse::Fast(_));
-        if looks && plain::looks_random(&src[..end], dst.len()) {
-            return Ok(Fit::DoesNotPay);
+        if looks && incompressible::looks_random(&src[..end], dst.len()) {
+            return Ok(Fit::Incompressible);
         }
         Ok(match &mut self.parse {
             Parse::Fast(fast) => fast.fit(src, end, dst),
@@ -81,7 +81,7 @@ impl Lz4 {
     }
 }
 
-impl FixedOutput for Lz4 {
+impl Compressor for Lz4 {
     fn begin(&mut self) {
         // Nothing is kept from one cluster to the next: what lies before it is out of reach.
     }
@@ -93,7 +93,7 @@ impl FixedOutput for Lz4 {
     fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError> {
         Ok(match self.run(src, 0, dst, usize::MAX)? {
             fit @ Fit::Encoded { consumed, .. } if consumed == src.len() => fit,
-            _ => Fit::DoesNotPay,
+            _ => Fit::Incompressible,
         })
     }
 }
@@ -101,7 +101,8 @@ impl FixedOutput for Lz4 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decoder::Extent;
+    use crate::error::DecodeError;
+    use crate::portion::Portion;
     use proptest::prelude::*;
 
     fn noise(len: usize, symbols: u32, seed: u32) -> Vec<u8> {
@@ -142,9 +143,12 @@ mod tests {
         inputs
     }
 
-    /// Walks the sequences: distances stay within the cluster and the limit, and the block ends as LZ4 wants it.
-    fn assert_well_formed(encoded: &[u8], decoded: usize, max_distance: u16) {
+    /// Asserts that distances stay within the cluster and the limit, and that the block ends as LZ4 requires. Returns the
+    /// largest difference, after a match, between the decoded and the encoded bytes so far: decoding in place needs that
+    /// many bytes between the start of the output and the start of the input.
+    fn assert_well_formed(encoded: &[u8], decoded: usize, max_distance: u16) -> isize {
         let (mut ip, mut op, mut last) = (0, 0, None);
+        let mut lead = isize::MIN;
         let length = |ip: &mut usize, nibble: u8| {
             let (mut len, mut byte) = (usize::from(nibble), if nibble == 15 { 255 } else { 0 });
             while byte == 255 {
@@ -162,13 +166,28 @@ mod tests {
             if ip == encoded.len() {
                 assert_eq!(op, decoded);
                 assert!(last.is_none_or(|at| lits >= 5 && decoded - at >= 12));
-                return;
+                return lead;
             }
             let distance = u16::from_le_bytes([encoded[ip], encoded[ip + 1]]);
             assert!(distance > 0 && distance <= max_distance && usize::from(distance) <= op);
             ip += 2;
             last = Some(op);
             op += length(&mut ip, token & 15) + 4;
+            lead = lead.max(op as isize - ip as isize);
+        }
+    }
+
+    /// Decodes in place, with the encoded bytes at the end of the last 4 KiB page, and asserts that this fails exactly if
+    /// output would overwrite input: if `lead`, of [`assert_well_formed`], exceeds the distance between both starts.
+    fn assert_decodes_in_place(encoded: &[u8], decoded: &[u8], lead: isize) {
+        let pages = decoded.len().next_multiple_of(4096);
+        let start = pages - encoded.len();
+        let mut buffer = vec![0; pages];
+        buffer[start..].copy_from_slice(encoded);
+        let result = decode_in_place(&mut buffer, start..pages, decoded.len());
+        match lead <= start as isize {
+            true => assert!(result == Ok(decoded.len()) && buffer[..decoded.len()] == *decoded),
+            false => assert_eq!(result, Err(DecodeError::OverwritesInput)),
         }
     }
 
@@ -180,14 +199,15 @@ mod tests {
         while pos < input.len() {
             clusters += 1;
             match lz4.fit(input, pos, &mut dst).unwrap() {
-                Fit::Encoded { consumed, produced, .. } => {
-                    assert_well_formed(&dst[..produced], consumed, max_distance);
+                Fit::Encoded { consumed, produced } => {
+                    let lead = assert_well_formed(&dst[..produced], consumed, max_distance);
                     out.resize(consumed, 0);
-                    decode(&dst[..produced], &mut out, Extent::Whole).unwrap();
+                    decode(&dst[..produced], &mut out, Portion::Whole).unwrap();
                     assert!(out == input[pos..pos + consumed], "level {level} at {pos}");
+                    assert_decodes_in_place(&dst[..produced], &out, lead);
                     pos += consumed;
                 }
-                Fit::DoesNotPay => pos += size,
+                Fit::Incompressible => pos += size,
             }
         }
         clusters
@@ -266,7 +286,7 @@ mod tests {
                 let mut lz4 = Lz4::new(Lz4Params { level, max_distance: 65535 }, 1 << 20);
                 match lz4.fit_exact(&input, &mut dst).unwrap() {
                     Fit::Encoded { produced, .. } => produced,
-                    Fit::DoesNotPay => input.len(),
+                    Fit::Incompressible => input.len(),
                 }
             };
             let (rules, path) = (len(6), len(12));

@@ -32,7 +32,7 @@ pub(crate) fn decode_range(
     let wanted = out.len();
     let ring = window.len().saturating_sub(SLACK);
     if ring == 0 {
-        return Err(DecodeError::TooFar);
+        return Err(DecodeError::MatchBeyondWindow);
     }
     let mut sink = Sink { window, ring, at: 0, left: skip, total: 0, out, len: 0 };
     let mut ip = 0;
@@ -57,7 +57,7 @@ pub(crate) fn decode_range(
             return Err(CORRUPT);
         }
         if distance > ring {
-            return Err(DecodeError::TooFar);
+            return Err(DecodeError::MatchBeyondWindow);
         }
         sink.repeat(distance, len);
         if sink.is_full() {
@@ -299,6 +299,6 @@ mod tests {
             assert!(out == expected[skip..skip + out.len()], "{skip}");
         }
         let result = decode_range(&encoded, &mut vec![0; lz4_window(40_000)], 60_000, &mut [0; 9]);
-        assert!(matches!(result, Err(DecodeError::TooFar)), "{result:?}");
+        assert!(matches!(result, Err(DecodeError::MatchBeyondWindow)), "{result:?}");
     }
 }

@@ -14,9 +14,6 @@ pub(super) const LAST_LITERALS: usize = 5;
 /// The last match starts this many bytes before the block's end, or earlier.
 pub(super) const MATCH_LIMIT: usize = 12;
 
-/// Readers decode into whole pages: the encoded bytes end where the last one does.
-const PAGE: usize = 4096;
-
 /// Room in bytes, beyond literals and length bytes, with which a sequence is written without further checks: a token, a
 /// distance, two rounded length bytes, the copy's 32 bytes and the block's end.
 const SLACK: usize = 64;
@@ -26,8 +23,6 @@ pub(super) struct Sink<'a> {
     dst: &'a mut [u8],
     /// Bytes written.
     op: usize,
-    /// The most by which decoded bytes ran ahead of encoded ones.
-    excess: isize,
 }
 
 /// Extension bytes of a length field whose value beyond the token's 15 is `rest + 15`.
@@ -38,7 +33,7 @@ pub(super) const fn extension(len: usize) -> usize {
 
 impl<'a> Sink<'a> {
     pub(super) fn new(dst: &'a mut [u8]) -> Self {
-        Self { dst, op: 0, excess: isize::MIN }
+        Self { dst, op: 0 }
     }
 
     /// Writes the literals `src[anchor..at]` and a match of `len` bytes, made shorter if that is what fits. Returns the
@@ -77,7 +72,6 @@ impl<'a> Sink<'a> {
             op = self.extend(op, code - 15);
         }
         self.op = op;
-        self.excess = self.excess.max((at + len) as isize - op as isize);
         len
     }
 
@@ -129,7 +123,6 @@ impl<'a> Sink<'a> {
             op = self.extend(op, code - 15);
         }
         self.op = op;
-        self.excess = self.excess.max((at + len) as isize - op as isize);
         len
     }
 
@@ -166,9 +159,8 @@ impl<'a> Sink<'a> {
         }
         let produced = self.op;
         if !crate::fit::pays(consumed, produced, self.dst.len(), consumed == src.len()) {
-            return Fit::DoesNotPay;
+            return Fit::Incompressible;
         }
-        let behind = consumed.next_multiple_of(PAGE) as isize - produced as isize;
-        Fit::Encoded { consumed, produced, in_place: self.excess <= behind }
+        Fit::Encoded { consumed, produced }
     }
 }

@@ -10,7 +10,7 @@ const MATCH: u32 = 150;
 const MATCH_BIT: u32 = 8;
 
 /// The cost of every prefix of one cluster's input, known as far as it was asked for.
-pub(crate) struct Profile {
+pub(crate) struct CostEstimate {
     /// Where four bytes with this hash were last seen.
     table: Box<[u32; 1 << TABLE_LOG]>,
     distance: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Profile {
     cost: u32,
 }
 
-impl Profile {
+impl CostEstimate {
     /// One for a compressor that refers back at most `distance` bytes.
     pub(crate) fn new(distance: usize) -> Self {
         Self { table: Box::new([0; 1 << TABLE_LOG]), distance, marks: Vec::new(), at: 0, cost: 0 }
@@ -118,13 +118,13 @@ mod tests {
     #[test]
     fn lengths_and_costs_are_each_others_inverse() {
         let text: Vec<u8> = (0..9000u32).flat_map(|n| (n * n % 1009).to_le_bytes()).collect();
-        let mut profile = Profile::new(1 << 20);
-        profile.begin();
+        let mut estimate = CostEstimate::new(1 << 20);
+        estimate.begin();
         for len in [1, 100, 5000, 128, 36000, 20000] {
-            let cost = profile.cost(&text, len);
-            assert!(profile.length(&text, cost).abs_diff(len) <= STRIDE, "{len}");
+            let cost = estimate.cost(&text, len);
+            assert!(estimate.length(&text, cost).abs_diff(len) <= STRIDE, "{len}");
         }
-        assert_eq!(profile.length(&text, 1e12), text.len());
+        assert_eq!(estimate.length(&text, 1e12), text.len());
     }
 
     #[test]
@@ -135,10 +135,10 @@ mod tests {
             (state >> 24) as u8
         };
         let noise: Vec<u8> = (0..10_000).map(|_| noise()).collect();
-        let mut profile = Profile::new(1 << 20);
-        profile.begin();
-        let dear = profile.cost(&noise, 10_000);
-        profile.begin();
-        assert!(profile.cost(&vec![7; 10_000], 10_000) * 20.0 < dear);
+        let mut estimate = CostEstimate::new(1 << 20);
+        estimate.begin();
+        let dear = estimate.cost(&noise, 10_000);
+        estimate.begin();
+        assert!(estimate.cost(&vec![7; 10_000], 10_000) * 20.0 < dear);
     }
 }

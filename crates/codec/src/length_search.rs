@@ -1,13 +1,15 @@
 //! Fixed-size output from compressors that only know fixed-size input: the length is predicted from the stream's recent
 //! ratio, then closed in by secants through what the trials showed.
 
+mod cost;
+
+use self::cost::CostEstimate;
 use crate::error::EncodeError;
-use crate::fit::{self, Fit, FixedOutput};
-use crate::plain;
-use crate::profile::Profile;
+use crate::fit::{self, Compressor, Fit};
+use crate::incompressible;
 
 /// A compressor with fixed-size input.
-pub(crate) trait Exact: Send {
+pub(crate) trait FixedInput: Send {
     /// The most that `len` bytes of input may take.
     fn bound(&mut self, len: usize) -> usize;
     /// Compresses all of `src`; `None` if `dst` is too small.
@@ -19,11 +21,11 @@ const MAX_TRIALS: u32 = 7;
 /// The share of the output that clusters may leave empty on average, in 1/1024.
 const SLACK: usize = 2;
 /// Fixed-size output by prediction.
-pub(crate) struct Predicted<E> {
+pub(crate) struct LengthSearch<E> {
     inner: E,
     window: usize,
     history: History,
-    profile: Profile,
+    estimate: CostEstimate,
     scratch: Vec<u8>,
     trials: u64,
     clusters: u64,
@@ -59,11 +61,11 @@ impl Trial {
     }
 }
 
-impl<E: Exact> Predicted<E> {
+impl<E: FixedInput> LengthSearch<E> {
     /// `inner` refers back at most `distance` bytes.
     pub(crate) fn new(inner: E, window: usize, distance: usize) -> Self {
-        let (history, profile) = (History::NONE, Profile::new(distance));
-        Self { inner, window, history, profile, scratch: Vec::new(), trials: 0, clusters: 0 }
+        let (history, estimate) = (History::NONE, CostEstimate::new(distance));
+        Self { inner, window, history, estimate, scratch: Vec::new(), trials: 0, clusters: 0 }
     }
 
     /// Compresses the first `len` bytes of `src` into the scratch space.
@@ -75,8 +77,8 @@ impl<E: Exact> Predicted<E> {
         self.trials += 1;
         let size = self.inner.compress(&src[..len], &mut self.scratch)?;
         let size = size.ok_or(EncodeError::Library { library: "compressor", code: 0 })?;
-        // The profile is not needed where this was the last trial.
-        let cost = if len == src.len() && size <= output { 1.0 } else { self.profile.cost(src, len) };
+        // The estimate is not needed where this was the last trial.
+        let cost = if len == src.len() && size <= output { 1.0 } else { self.estimate.cost(src, len) };
         Ok(Trial { len, cost, size })
     }
 
@@ -87,11 +89,11 @@ impl<E: Exact> Predicted<E> {
         // What may stay empty: the allowance and some of what was saved before. Trials aim at a point within.
         let slack = allowance + self.history.spare.min(2 * allowance);
         let aim = (output - slack * 5 / 8) as f64;
-        self.profile.begin();
+        self.estimate.begin();
         // What is not much longer than the output, or than predicted, may fit whole: then one trial will do.
         let mut len = most;
         if most > 2 * output && !self.history.whole {
-            len = self.profile.length(src, aim / self.history.price).max(1);
+            len = self.estimate.length(src, aim / self.history.price).max(1);
             if most - most / 8 <= len {
                 len = most;
             }
@@ -122,7 +124,7 @@ impl<E: Exact> Predicted<E> {
                 break;
             }
             let price = self.price(trial, other, output);
-            len = self.profile.length(src, trial.cost + (aim - trial.size as f64) / price).clamp(low, high);
+            len = self.estimate.length(src, trial.cost + (aim - trial.size as f64) / price).clamp(low, high);
         }
         if let Some(trial) = below {
             self.history.whole = trial.len == most;
@@ -152,7 +154,7 @@ impl<E: Exact> Predicted<E> {
     }
 }
 
-impl<E: Exact> FixedOutput for Predicted<E> {
+impl<E: FixedInput> Compressor for LengthSearch<E> {
     fn begin(&mut self) {
         self.history = History::NONE;
     }
@@ -164,30 +166,30 @@ impl<E: Exact> FixedOutput for Predicted<E> {
     fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError> {
         let end = fit::check(src, pos, dst, self.window)?;
         let input = &src[pos..end];
-        if plain::looks_random(input, dst.len()) {
-            return Ok(Fit::DoesNotPay);
+        if incompressible::looks_random(input, dst.len()) {
+            return Ok(Fit::Incompressible);
         }
         self.clusters += 1;
         let (consumed, produced) = self.close_in(input, dst)?;
         let pays = fit::pays(consumed, produced, dst.len(), pos + consumed == src.len());
         // A leading zero would be taken for padding.
         match pays && dst[0] != 0 {
-            true => Ok(Fit::Encoded { consumed, produced, in_place: false }),
-            false => Ok(Fit::DoesNotPay),
+            true => Ok(Fit::Encoded { consumed, produced }),
+            false => Ok(Fit::Incompressible),
         }
     }
 
     fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError> {
         fit::check(src, 0, dst, usize::MAX)?;
         self.begin();
-        if plain::looks_random(src, src.len()) {
-            return Ok(Fit::DoesNotPay);
+        if incompressible::looks_random(src, src.len()) {
+            return Ok(Fit::Incompressible);
         }
         match self.inner.compress(src, dst)? {
             Some(produced) if produced < src.len() && dst[0] != 0 => {
-                Ok(Fit::Encoded { consumed: src.len(), produced, in_place: false })
+                Ok(Fit::Encoded { consumed: src.len(), produced })
             }
-            _ => Ok(Fit::DoesNotPay),
+            _ => Ok(Fit::Incompressible),
         }
     }
 }
