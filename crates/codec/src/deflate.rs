@@ -1,4 +1,5 @@
-//! Raw DEFLATE: libdeflate encodes and decodes whole clusters; flate2's streaming decoder takes prefixes.
+//! Raw DEFLATE: libdeflate encodes and decodes whole clusters; flate2's streaming decoder decodes prefixes, which
+//! libdeflate cannot.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
@@ -20,7 +21,7 @@ impl FixedInput for Inner {
     }
 }
 
-/// The DEFLATE compressor.
+/// Makes the DEFLATE compressor.
 pub(crate) fn encoder(
     params: DeflateParams,
     window: usize,
@@ -65,9 +66,9 @@ impl Decoder {
                 stream.reset(false);
                 loop {
                     let (taken, made) = (stream.total_in() as usize, stream.total_out() as usize);
-                    let (rest, room) =
+                    let (rest, free) =
                         (src.get(taken..).ok_or(CORRUPT)?, dst.get_mut(made..).ok_or(CORRUPT)?);
-                    let status = stream.decompress(rest, room, FlushDecompress::None).map_err(|_| CORRUPT)?;
+                    let status = stream.decompress(rest, free, FlushDecompress::None).map_err(|_| CORRUPT)?;
                     let now = stream.total_out() as usize;
                     let stuck = now == made && stream.total_in() as usize == taken;
                     if now == wanted || status == Status::StreamEnd || stuck {

@@ -1,5 +1,9 @@
-//! Fixed-size output from compressors that only know fixed-size input: the length is predicted from the stream's recent
-//! ratio, then closed in by secants through what the trials showed.
+//! Fixed-size output from compressors with fixed-size input: [`LengthSearch`] compresses inputs of several lengths and
+//! keeps the longest one that fits into the output.
+//!
+//! The previous cluster's ratio predicts the first length. Each further length follows from a secant through the trials
+//! so far. Ratios are bytes of output per unit of estimated cost ([`cost`]), not per byte of input: the estimate knows
+//! which parts of the input compress well.
 
 mod cost;
 
@@ -10,17 +14,18 @@ use crate::incompressible;
 
 /// A compressor with fixed-size input.
 pub(crate) trait FixedInput: Send {
-    /// The most that `len` bytes of input may take.
+    /// The largest possible output for `len` bytes of input.
     fn bound(&mut self, len: usize) -> usize;
     /// Compresses all of `src`; `None` if `dst` is too small.
     fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<usize>, EncodeError>;
 }
 
-/// Trials at most, for one cluster.
+/// The most trials for one cluster. After them the longest input that fitted is taken.
 const MAX_TRIALS: u32 = 7;
-/// The share of the output that clusters may leave empty on average, in 1/1024.
+/// The part of the output that clusters may leave unused on average, in 1/1024: less unused space needs more trials.
 const SLACK: usize = 2;
-/// Fixed-size output by prediction.
+
+/// A compressor with fixed-size output that runs trials of a compressor with fixed-size input.
 pub(crate) struct LengthSearch<E> {
     inner: E,
     window: usize,
@@ -31,20 +36,21 @@ pub(crate) struct LengthSearch<E> {
     clusters: u64,
 }
 
-/// What the clusters of one file have shown.
+/// What the next cluster of a file uses of its previous clusters.
 struct History {
-    /// Output bytes per unit of estimated cost, at the last cluster.
-    price: f64,
-    /// How the price of a cluster's last bytes compares to its average: there is more to refer to, and no header.
-    last_price: f64,
-    /// Output bytes that earlier clusters left unused less than they might have; later ones may.
-    spare: usize,
-    /// Whether the last cluster took all of its window.
-    whole: bool,
+    /// Output bytes per unit of estimated cost in the last cluster.
+    ratio: f64,
+    /// The ratio of the last bytes of a cluster, divided by the cluster's average ratio. It is usually below 1: the last
+    /// bytes have more data to refer to, and no header.
+    end_ratio: f64,
+    /// Bytes by which earlier clusters stayed below the allowed unused space; later clusters may leave them unused.
+    saved_slack: usize,
+    /// Whether the last cluster took its whole window.
+    took_window: bool,
 }
 
 impl History {
-    const NONE: Self = Self { price: 1.0 / 64.0, last_price: 1.0, spare: 0, whole: false };
+    const NONE: Self = Self { ratio: 1.0 / 64.0, end_ratio: 1.0, saved_slack: 0, took_window: false };
 }
 
 /// One trial: input bytes, their estimated cost, and what they were encoded to.
@@ -56,13 +62,13 @@ struct Trial {
 }
 
 impl Trial {
-    fn price(self) -> f64 {
+    fn ratio(self) -> f64 {
         self.size as f64 / self.cost
     }
 }
 
 impl<E: FixedInput> LengthSearch<E> {
-    /// `inner` refers back at most `distance` bytes.
+    /// Wraps `inner`, whose matches reach back at most `distance` bytes.
     pub(crate) fn new(inner: E, window: usize, distance: usize) -> Self {
         let (history, estimate) = (History::NONE, CostEstimate::new(distance));
         Self { inner, window, history, estimate, scratch: Vec::new(), trials: 0, clusters: 0 }
@@ -77,23 +83,24 @@ impl<E: FixedInput> LengthSearch<E> {
         self.trials += 1;
         let size = self.inner.compress(&src[..len], &mut self.scratch)?;
         let size = size.ok_or(EncodeError::Library { library: "compressor", code: 0 })?;
-        // The estimate is not needed where this was the last trial.
+        // The last trial needs no estimate.
         let cost = if len == src.len() && size <= output { 1.0 } else { self.estimate.cost(src, len) };
         Ok(Trial { len, cost, size })
     }
 
-    /// Finds how much of `src` fits into `dst`, and leaves its encoding there: bytes taken and made, 0 if it cannot pay.
-    fn close_in(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
+    /// Finds how much of `src` fits into `dst`, and writes its encoding there. Returns the bytes taken and the bytes
+    /// produced; both are 0 if encoding does not make the input smaller.
+    fn find_length(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
         let (output, most) = (dst.len(), src.len());
         let allowance = output * SLACK / 1024;
-        // What may stay empty: the allowance and some of what was saved before. Trials aim at a point within.
-        let slack = allowance + self.history.spare.min(2 * allowance);
+        // The space that may stay unused. Trials aim at a size within it, so that a small error still is accepted.
+        let slack = allowance + self.history.saved_slack.min(2 * allowance);
         let aim = (output - slack * 5 / 8) as f64;
         self.estimate.begin();
-        // What is not much longer than the output, or than predicted, may fit whole: then one trial will do.
+        // If the input is little longer than the output or than the prediction, all of it may fit: then one trial is enough.
         let mut len = most;
-        if most > 2 * output && !self.history.whole {
-            len = self.estimate.length(src, aim / self.history.price).max(1);
+        if most > 2 * output && !self.history.took_window {
+            len = self.estimate.length(src, aim / self.history.ratio).max(1);
             if most - most / 8 <= len {
                 len = most;
             }
@@ -107,7 +114,7 @@ impl<E: FixedInput> LengthSearch<E> {
             }
             let other = if trial.size <= output {
                 dst[..trial.size].copy_from_slice(&self.scratch[..trial.size]);
-                // Sizes that are no smooth function of the length are not worth many trials.
+                // After three trials the size is not a smooth function of the length: accept more unused space.
                 let enough = output - slack * if turn > 3 { 3 } else { 1 };
                 let last = below.replace(trial);
                 if trial.size >= enough || len == most {
@@ -123,34 +130,35 @@ impl<E: FixedInput> LengthSearch<E> {
             if low > high {
                 break;
             }
-            let price = self.price(trial, other, output);
-            len = self.estimate.length(src, trial.cost + (aim - trial.size as f64) / price).clamp(low, high);
+            let ratio = self.ratio_near(trial, other, output);
+            len = self.estimate.length(src, trial.cost + (aim - trial.size as f64) / ratio).clamp(low, high);
         }
         if let Some(trial) = below {
-            self.history.whole = trial.len == most;
+            self.history.took_window = trial.len == most;
             if trial.len < most {
-                self.history.price = trial.price();
-                self.history.spare = (self.history.spare + allowance).saturating_sub(output - trial.size);
+                self.history.ratio = trial.ratio();
+                self.history.saved_slack =
+                    (self.history.saved_slack + allowance).saturating_sub(output - trial.size);
             }
         }
         Ok(below.map_or((0, 0), |t| (t.len, t.size)))
     }
 
-    /// The price of the input around `trial`: what is usual, and what lies between it and the `other` trial, which counts
-    /// the more the more output that is.
-    fn price(&mut self, trial: Trial, other: Option<Trial>, output: usize) -> f64 {
-        let usual = self.history.last_price;
+    /// Output bytes per unit of cost at the end of `trial`: an average of the usual end ratio and of the ratio between this
+    /// trial and the `other` one. The second one's weight grows with the distance of the two trials.
+    fn ratio_near(&mut self, trial: Trial, other: Option<Trial>, output: usize) -> f64 {
+        let usual = self.history.end_ratio;
         let last = match other {
             Some(other) if other.size != trial.size => {
                 let between = (trial.size as f64 - other.size as f64) / (trial.cost - other.cost);
-                let seen = (between / trial.price()).clamp(0.4, 2.0);
+                let seen = (between / trial.ratio()).clamp(0.4, 2.0);
                 let apart = trial.size.abs_diff(other.size) as f64 / output as f64;
                 usual + (seen - usual) * apart / (apart + 0.01)
             }
             _ => usual,
         };
-        self.history.last_price += (last - usual) / 4.0;
-        last * trial.price()
+        self.history.end_ratio += (last - usual) / 4.0;
+        last * trial.ratio()
     }
 }
 
@@ -170,10 +178,10 @@ impl<E: FixedInput> Compressor for LengthSearch<E> {
             return Ok(Fit::Incompressible);
         }
         self.clusters += 1;
-        let (consumed, produced) = self.close_in(input, dst)?;
-        let pays = fit::pays(consumed, produced, dst.len(), pos + consumed == src.len());
-        // A leading zero would be taken for padding.
-        match pays && dst[0] != 0 {
+        let (consumed, produced) = self.find_length(input, dst)?;
+        let smaller = fit::saves_space(consumed, produced, dst.len(), pos + consumed == src.len());
+        // A decoder would skip a leading zero as padding.
+        match smaller && dst[0] != 0 {
             true => Ok(Fit::Encoded { consumed, produced }),
             false => Ok(Fit::Incompressible),
         }

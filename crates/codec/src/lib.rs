@@ -1,7 +1,7 @@
 //! Compressors with fixed-size output, and their decompressors: bytes in, bytes out.
 //!
 //! A builder makes one [`compressor`] per worker from [`Params`], calls [`Compressor::begin`] for each file and
-//! [`Compressor::fit`] for each cluster; a reader keeps one [`Decoder`] per thread. See docs/CODEC.md.
+//! [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. See docs/CODEC.md.
 
 #![deny(unsafe_code)]
 
@@ -27,7 +27,7 @@ pub use lz4::lz4_window;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 pub use portion::Portion;
 
-/// A compressor for `params`.
+/// Makes the compressor that `params` describe.
 ///
 /// # Errors
 /// [`ParamsError`] for parameters out of range.
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes between noise and repetition.
+    /// Inputs that mix random bytes and repetitions.
     fn content() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             proptest::collection::vec(any::<u8>(), 1..300),
@@ -56,7 +56,7 @@ mod tests {
         proptest::collection::vec(piece, 1..20).prop_map(|pieces| pieces.concat())
     }
 
-    /// Encodes `input` cluster by cluster, and checks each of them both ways.
+    /// Encodes each input cluster by cluster, and decodes each cluster as a whole and as a prefix.
     fn round_trip(params: &Params, inputs: &[Vec<u8>], size: usize) {
         let algorithm = params.algorithm();
         let mut encoder = compressor(params).unwrap();
@@ -94,7 +94,7 @@ mod tests {
     const ALL: [Algorithm; 4] = [Algorithm::Lz4, Algorithm::Lzma, Algorithm::Deflate, Algorithm::Zstd];
 
     #[test]
-    fn every_compressor_refuses_bad_calls_by_name() {
+    fn each_bad_call_has_its_own_error() {
         use EncodeError::{EmptyInput, OutputTooLarge, OutputTooSmall, WindowTooSmall};
         for algorithm in ALL {
             let params = Params { window: 64 << 10, ..Params::new(algorithm, None).unwrap() };
@@ -109,25 +109,25 @@ mod tests {
             assert!(matches!(c.fit(&text, 0, &mut dst), Err(OutputTooLarge { .. })));
             assert!(matches!(c.fit_exact(&[], &mut dst[..4096]), Err(EmptyInput { .. })));
             assert!(matches!(c.fit_exact(&text, &mut dst[..63]), Err(OutputTooSmall { .. })));
-            // And goes on as if nothing had been.
+            // The errors leave the compressor usable.
             assert!(matches!(c.fit(&text, 0, &mut dst[..4096]), Ok(Fit::Encoded { .. })));
         }
     }
 
     #[test]
-    fn exact_input_is_taken_whole_or_not_at_all() {
+    fn fit_exact_encodes_all_input_or_nothing() {
         let text: Vec<u8> = (0..20_000u32).flat_map(|n| (n % 251 * n % 977).to_le_bytes()).collect();
         let mut out = vec![0; text.len()];
         for algorithm in ALL {
             let mut c = compressor(&Params::new(algorithm, None).unwrap()).unwrap();
             let mut dst = vec![0; text.len()];
             let Fit::Encoded { consumed, produced } = c.fit_exact(&text, &mut dst).unwrap() else {
-                panic!("{algorithm:?} finds nothing in it");
+                panic!("{algorithm:?} does not compress it");
             };
             assert_eq!(consumed, text.len());
             Decoder::default().decode(algorithm, &dst[..produced], &mut out, Portion::Whole).unwrap();
             assert!(out == text);
-            // What does not fit is no reason to take less; nor is a failure remembered.
+            // If the output is too small, nothing is encoded, and the next call is not affected.
             assert_eq!(c.fit_exact(&text, &mut dst[..produced / 2]), Ok(Fit::Incompressible));
             assert!(matches!(c.fit_exact(&text, &mut dst), Ok(Fit::Encoded { .. })));
         }
@@ -168,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn clusters_do_not_depend_on_what_came_before(
+        fn clusters_do_not_depend_on_earlier_files(
             before in content(), input in content(), size in 64usize..5000, (algorithm, level) in method(),
         ) {
             let params = Params::new(algorithm, Some(level)).unwrap();

@@ -1,4 +1,4 @@
-//! Zstandard through libzstd: one standard frame a cluster, its size declared.
+//! Zstandard through libzstd: each cluster is one standard frame that declares its size.
 
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
@@ -17,13 +17,13 @@ impl FixedInput for Inner {
     fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<usize>, EncodeError> {
         match self.0.compress2(dst, src) {
             Ok(produced) => Ok(Some(produced)),
-            // libzstd's only failure with parameters that it accepted is an output too small.
+            // With accepted parameters libzstd only fails if the output is too small.
             Err(_) => Ok(None),
         }
     }
 }
 
-/// The Zstandard compressor.
+/// Makes the Zstandard compressor.
 pub(crate) fn encoder(
     params: ZstdParams,
     window: usize,
@@ -41,7 +41,8 @@ pub(crate) fn encoder(
     Ok(LengthSearch::new(Inner(context), window, 1 << params.window_log))
 }
 
-/// Frames of at most 12 MiB need no larger window.
+/// log2 of the largest accepted window in bytes: frames decode to at most 12 MiB, so they need no larger window. Frames
+/// that declare a larger one are corrupt.
 const MAX_WINDOW_LOG: u32 = 24;
 
 /// The Zstandard decompressor.

@@ -158,7 +158,7 @@ impl<'a> Sink<'a> {
             self.op += lits;
         }
         let produced = self.op;
-        if !crate::fit::pays(consumed, produced, self.dst.len(), consumed == src.len()) {
+        if !crate::fit::saves_space(consumed, produced, self.dst.len(), consumed == src.len()) {
             return Fit::Incompressible;
         }
         Fit::Encoded { consumed, produced }
