@@ -3,7 +3,7 @@
 
 /// Input bytes between two stored costs; costs between them are interpolated.
 const STRIDE: usize = 128;
-/// log2 of the hash table's entries: 16 KiB of memory, which stay in the first-level cache.
+/// log2 of the hash table's entries, which take 16 KiB.
 const TABLE_LOG: u32 = 12;
 /// Costs in eighths of a bit: of a literal, of a match, and of each doubling of a match's length.
 const LITERAL: u32 = 44;
