@@ -18,7 +18,6 @@
 extern crate alloc;
 
 pub mod algorithm;
-pub mod checksum;
 pub mod device;
 pub mod dirent;
 pub mod error;

@@ -3,12 +3,14 @@
 //! Only a parsed [`Superblock`] gives geometry; its checksum needs the whole of block 0 and is verified
 //! with [`Superblock::verify_checksum`].
 
+mod checksum;
+
 use alloc::vec::Vec;
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::checksum::{covered_len, superblock_checksum};
+use self::checksum::superblock_checksum;
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::feature::{Compat, Incompat};
 use crate::units::{BlockAddr, BlockSize, BytePos, Nid};
@@ -342,7 +344,15 @@ impl Superblock {
     }
 }
 
-/// Computes the checksum over `covered` ([`covered_len`] bytes from [`OFFSET`] on) and stores it there.
+/// The number of bytes, from [`OFFSET`] on, that the checksum covers: the rest of the superblock's block.
+const fn covered_len(block_size: BlockSize) -> usize {
+    match block_size.bytes().checked_sub(OFFSET) {
+        Some(len) if len > 0 => len,
+        _ => block_size.bytes(),
+    }
+}
+
+/// Computes the checksum of `covered`, [`Superblock::checksum_len`] bytes from [`OFFSET`] on, and stores it there.
 pub fn write_checksum(covered: &mut [u8]) {
     let checksum = superblock_checksum(covered);
     if let Some(field) = covered.get_mut(4..8) {
@@ -456,5 +466,12 @@ mod tests {
         assert!(sb.to_bytes().is_err());
         sb.incompat = Incompat::BIT48;
         assert_eq!(Superblock::parse(&sb.to_bytes().unwrap()).unwrap().root, sb.root);
+    }
+
+    #[test]
+    fn covers_the_rest_of_the_first_block() {
+        assert_eq!(covered_len(BlockSize::DEFAULT), 3072);
+        assert_eq!(BlockSize::from_bits(10).map(covered_len), Some(1024));
+        assert_eq!(BlockSize::from_bits(9).map(covered_len), Some(512));
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::header::{ExtentsHeader, Records};
+use super::header::{ExtentsHeader, RecordSize, Records};
 use crate::algorithm::Algorithm;
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::units::{BytePos, FileOffset};
@@ -31,43 +31,6 @@ struct RawExtent {
 }
 
 const _: () = assert!(core::mem::size_of::<RawExtent>() == 32);
-
-/// The size of a record; the smaller ones are a beginning of the largest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RecordSize {
-    /// `plen` alone.
-    Bytes4,
-    /// And 32 bits of `pstart`.
-    Bytes8,
-    /// And all of `pstart`, and 32 bits of `lstart`.
-    Bytes16,
-    /// And all of `lstart`.
-    Bytes32,
-}
-
-impl RecordSize {
-    /// The size in bytes.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::Bytes4 => 4,
-            Self::Bytes8 => 8,
-            Self::Bytes16 => 16,
-            Self::Bytes32 => 32,
-        }
-    }
-
-    /// log2 of the size in units of 4 bytes.
-    #[must_use]
-    pub(crate) const fn code(self) -> u8 {
-        match self {
-            Self::Bytes4 => 0,
-            Self::Bytes8 => 1,
-            Self::Bytes16 => 2,
-            Self::Bytes32 => 3,
-        }
-    }
-}
 
 /// How an extent's bytes are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

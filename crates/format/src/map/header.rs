@@ -3,7 +3,6 @@
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::extents::RecordSize;
 use crate::algorithm::Algorithm;
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::feature::Incompat;
@@ -141,6 +140,42 @@ impl Records {
             Self::Regular { with_start: true, .. } => RecordSize::Bytes8,
             Self::Sorted { wide: false, .. } => RecordSize::Bytes16,
             Self::Sorted { wide: true, .. } => RecordSize::Bytes32,
+        }
+    }
+}
+
+/// The size of an encoded extent's record. The smaller records are prefixes of the largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordSize {
+    /// `plen` alone.
+    Bytes4,
+    /// And 32 bits of `pstart`.
+    Bytes8,
+    /// And all of `pstart`, and 32 bits of `lstart`.
+    Bytes16,
+    /// And all of `lstart`.
+    Bytes32,
+}
+
+impl RecordSize {
+    /// The size in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Bytes4 => 4,
+            Self::Bytes8 => 8,
+            Self::Bytes16 => 16,
+            Self::Bytes32 => 32,
+        }
+    }
+
+    /// log2 of the size in units of 4 bytes.
+    const fn code(self) -> u8 {
+        match self {
+            Self::Bytes4 => 0,
+            Self::Bytes8 => 1,
+            Self::Bytes16 => 2,
+            Self::Bytes32 => 3,
         }
     }
 }

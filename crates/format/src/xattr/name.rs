@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use xxhash_rust::xxh32::xxh32;
 use zerocopy::little_endian::U16;
 
-use super::{NAME_MAX, check_len, pad, padding_after};
+use super::limits::{NAME_MAX, check_len, pad, padding_after};
 use crate::error::{Fault, Result, Structure};
 use crate::view::View;
 

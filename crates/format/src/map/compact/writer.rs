@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{CompactIndex, MAX_SLOTS, PackPlace, fault};
+use super::index::{CompactIndex, MAX_SLOTS, PackPlace, fault};
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::map::lcluster::{Back, Head, Lcluster, MAX_DISTANCE};
 

@@ -1,0 +1,342 @@
+//! Reads compact indexes: where packs are, and what their records mean.
+
+use crate::error::{Fault, FormatError, Result, Structure};
+use crate::map::header::{IndexFormat, IndexHeader};
+use crate::map::lcluster::{BLOCK_COUNT_BIT, Back, Head, HeadKind, Lcluster};
+use crate::units::{BlockAddr, BlockSize, BytePos, ClusterSize, Lcn};
+use crate::view::View;
+
+/// Records of the largest pack.
+pub(super) const MAX_SLOTS: usize = 16;
+/// 2-byte packs start at multiples of their size.
+const DENSE_ALIGN: u64 = 32;
+/// A value needs room for [`BLOCK_COUNT_BIT`].
+const MIN_VALUE_BITS: u8 = 12;
+
+/// The two kinds of packs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// 2 records in 8 bytes.
+    Four,
+    /// 16 records in 32 bytes.
+    Two,
+}
+
+impl Class {
+    pub(super) const fn slots(self) -> u8 {
+        match self {
+            Self::Four => 2,
+            Self::Two => 16,
+        }
+    }
+
+    const fn bytes(self) -> u8 {
+        match self {
+            Self::Four => 8,
+            Self::Two => 32,
+        }
+    }
+
+    /// Bits of a record.
+    pub(super) const fn bits(self) -> u8 {
+        match self {
+            Self::Four => 16,
+            Self::Two => 14,
+        }
+    }
+
+    /// lclusters of more bits do not fit.
+    const fn max_cluster_bits(self) -> u8 {
+        match self {
+            Self::Four => 14,
+            Self::Two => 12,
+        }
+    }
+}
+
+/// Where a file's compact index is, and what its records mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactIndex {
+    start: BytePos,
+    pub(super) lclusters: u64,
+    /// Records in 4-byte packs before the 2-byte ones.
+    initial: u64,
+    /// Records in 2-byte packs.
+    dense: u64,
+    pub(super) cluster: ClusterSize,
+    pub(super) big: bool,
+}
+
+/// Which bytes hold a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackPlace {
+    pos: BytePos,
+    first: Lcn,
+    pub(super) class: Class,
+}
+
+impl PackPlace {
+    /// The pack's position.
+    #[must_use]
+    pub const fn pos(&self) -> BytePos {
+        self.pos
+    }
+
+    /// The pack's size: 8 or 32 bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.class.bytes().into()
+    }
+
+    /// The pack's first lcluster.
+    #[must_use]
+    pub const fn first(&self) -> Lcn {
+        self.first
+    }
+
+    /// Lclusters in the pack, the unused ones at the file's end included: 2 or 16.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        self.class.slots().into()
+    }
+}
+
+impl CompactIndex {
+    /// The index of a file of `size` bytes whose map header ends at `header_end`.
+    ///
+    /// # Errors
+    /// Lclusters that are too large for compact indexes, an index that would end past 2^64, or a header
+    /// of full indexes.
+    pub fn new(header_end: BytePos, size: u64, block: BlockSize, header: &IndexHeader) -> Result<Self> {
+        let IndexFormat::Compact { dense } = header.format else {
+            return Err(fault(Fault::Map("the index is not compact")));
+        };
+        let cluster = header.cluster;
+        // Where packs are depends on the number of blocks, even when lclusters are larger.
+        let total = block.blocks_for(size);
+        let initial = (header_end.get().wrapping_neg() & (DENSE_ALIGN - 1)) >> 2;
+        let dense = match total.checked_sub(initial) {
+            Some(rest) if dense => rest & !0xf,
+            _ => 0,
+        };
+        let class = if dense > 0 { Class::Two } else { Class::Four };
+        if cluster.bits() > class.max_cluster_bits() {
+            return Err(fault(Fault::Field { field: "h_clusterbits", value: cluster.bits().into() }));
+        }
+        let lclusters = cluster.lclusters_for(size);
+        let index = Self { start: header_end, lclusters, initial, dense, cluster, big: header.any_big() };
+        if lclusters > 0 && index.last().is_none() {
+            return Err(fault(Fault::Overflow("i_size")));
+        }
+        Ok(index)
+    }
+
+    /// Number of lclusters.
+    #[must_use]
+    pub const fn lclusters(&self) -> u64 {
+        self.lclusters
+    }
+
+    /// The first pack's position.
+    #[must_use]
+    pub const fn start(&self) -> BytePos {
+        self.start
+    }
+
+    /// The end of the last pack: where an inline tail starts.
+    #[must_use]
+    pub fn end(&self) -> BytePos {
+        self.last().map_or(self.start, |(_, end)| end)
+    }
+
+    /// Which bytes hold the pack with `lcn`.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfRange`] past the last lcluster.
+    pub fn place(&self, lcn: Lcn) -> Result<PackPlace> {
+        self.locate(lcn.get())
+            .filter(|_| lcn.get() < self.lclusters)
+            .ok_or_else(|| fault(Fault::OutOfRange { field: "lcn", value: lcn.get(), limit: self.lclusters }))
+    }
+
+    /// Opens the pack at `place` from its bytes, which may run on.
+    ///
+    /// # Errors
+    /// [`Fault::Truncated`].
+    pub fn pack<'a>(&self, place: PackPlace, bytes: &'a [u8]) -> Result<Pack<'a>> {
+        let mut view = View::new(bytes, Structure::CompactIndex);
+        let bytes = view.take(place.size())?;
+        Ok(Pack { bytes, place, cluster: self.cluster, big: self.big })
+    }
+
+    /// The last pack, and where it ends.
+    fn last(&self) -> Option<(PackPlace, BytePos)> {
+        let place = self.locate(self.lclusters.checked_sub(1)?)?;
+        Some((place, place.pos.checked_add(place.class.bytes().into())?))
+    }
+
+    pub(super) fn locate(&self, lcn: u64) -> Option<PackPlace> {
+        let dense_end = self.initial.checked_add(self.dense)?;
+        // Bytes before the region that holds the record, the region's first lcluster, and its packs.
+        let (before, region, class) = if lcn < self.initial {
+            (0, 0, Class::Four)
+        } else if lcn < dense_end {
+            (self.initial.checked_mul(4)?, self.initial, Class::Two)
+        } else {
+            (self.initial.checked_mul(4)?.checked_add(self.dense.checked_mul(2)?)?, dense_end, Class::Four)
+        };
+        let slots = u64::from(class.slots());
+        let pack = lcn.checked_sub(region)?.checked_div(slots)?;
+        let pos = self.start.checked_add(before)?.checked_add(pack.checked_mul(class.bytes().into())?)?;
+        let first = Lcn::new(region.checked_add(pack.checked_mul(slots)?)?);
+        Some(PackPlace { pos, first, class })
+    }
+
+    pub(super) fn value_bits(&self) -> u8 {
+        self.cluster.bits().max(MIN_VALUE_BITS)
+    }
+}
+
+/// One pack, open for reading.
+#[derive(Clone, Copy, Debug)]
+pub struct Pack<'a> {
+    bytes: &'a [u8],
+    place: PackPlace,
+    cluster: ClusterSize,
+    big: bool,
+}
+
+/// A record as stored: `None` for NONHEAD, and the value.
+type Record = (Option<HeadKind>, u16);
+
+impl Pack<'_> {
+    /// Which bytes this is.
+    #[must_use]
+    pub const fn place(&self) -> PackPlace {
+        self.place
+    }
+
+    /// Decodes lcluster `lcn`. `forward` of a NONHEAD may stop short of the next HEAD at a pack's end.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfRange`] for an lcluster of another pack; an offset outside the lcluster; a distance
+    /// that leads nowhere; a block count without big pclusters.
+    pub fn get(&self, lcn: Lcn) -> Result<Lcluster> {
+        let slot = lcn.checked_sub(self.place.first).and_then(|slot| u8::try_from(slot).ok());
+        let Some(slot) = slot.filter(|slot| *slot < self.place.class.slots()) else {
+            let limit = self.place.first.get().saturating_add(self.place.slots());
+            return Err(fault(Fault::OutOfRange { field: "lcn", value: lcn.get(), limit }));
+        };
+        let at = |fault| FormatError::new(Structure::CompactIndex, fault).at(slot.into());
+        let (kind, value) = self.record(slot);
+        let Some(kind) = kind else {
+            let back = Back::decode(self.delta_back(slot, value), lcn, self.big).map_err(at)?;
+            return Ok(Lcluster::NonHead { back, forward: self.forward(slot) });
+        };
+        if u64::from(value) >= self.cluster.bytes64() {
+            return Err(at(Fault::Field { field: "clusterofs", value: value.into() }));
+        }
+        let blocks = if self.big { self.blocks_before_big(slot) } else { self.blocks_before(slot) };
+        let addr = self.base().wrapping_add(blocks.map_err(at)?);
+        let addr = BlockAddr::new(addr.into());
+        Ok(Lcluster::Head(Head { kind, clusterofs: value, addr, partial_ref: false }))
+    }
+
+    fn record(&self, slot: u8) -> Record {
+        let bit = u32::from(slot).saturating_mul(self.place.class.bits().into());
+        // Every record starts at least four bytes before the end: the base stands there.
+        let start = usize::try_from(bit >> 3).unwrap_or(usize::MAX);
+        let word = self.bytes.get(start..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+        let word = u32::from_le_bytes(word).wrapping_shr(bit & 7);
+        let bits = u32::from(self.cluster.bits().max(MIN_VALUE_BITS));
+        let [type_bits, ..] = word.wrapping_shr(bits).to_le_bytes();
+        let [a, b, ..] = word.to_le_bytes();
+        let mask = u16::MAX.wrapping_shr(u16::BITS.saturating_sub(bits));
+        (HeadKind::from_bits(type_bits), u16::from_le_bytes([a, b]) & mask)
+    }
+
+    fn base(&self) -> u32 {
+        self.bytes.last_chunk().copied().map_or(0, u32::from_le_bytes)
+    }
+
+    /// `delta[0]` of a NONHEAD; the pack's last record stores `delta[1]`, unless it is a block count.
+    fn delta_back(&self, slot: u8, value: u16) -> u16 {
+        let last = slot.saturating_add(1) == self.place.class.slots();
+        if !last || value & BLOCK_COUNT_BIT != 0 {
+            return value;
+        }
+        match self.record(slot.saturating_sub(1)) {
+            (Some(_), _) => 1,
+            (None, value) if value & BLOCK_COUNT_BIT != 0 => 2,
+            // At the limit, the same distance leads to the lcluster after, which is in the extent too.
+            (None, value) => value.checked_add(1).filter(|n| n & BLOCK_COUNT_BIT == 0).unwrap_or(value),
+        }
+    }
+
+    fn forward(&self, slot: u8) -> u16 {
+        let mut distance: u16 = 0;
+        let mut last = 0;
+        for slot in slot..self.place.class.slots() {
+            let (kind, value) = self.record(slot);
+            if kind.is_some() {
+                return distance.max(1);
+            }
+            distance = distance.saturating_add(1);
+            last = value;
+        }
+        if last & BLOCK_COUNT_BIT == 0 {
+            // The last record says how far the next HEAD is from it. Early writers left 0.
+            distance = distance.saturating_add(last.saturating_sub(1));
+        }
+        distance.max(1)
+    }
+
+    /// Pclusters of one block that start in the pack up to and with the one in `slot`.
+    fn blocks_before(&self, slot: u8) -> Result<u32, Fault> {
+        let mut blocks: u32 = 1;
+        let mut next = slot;
+        while let Some(slot) = next.checked_sub(1) {
+            next = slot;
+            if let (None, distance) = self.record(slot) {
+                if distance == 0 {
+                    return Err(Fault::Field { field: "delta[0]", value: 0 });
+                }
+                // A HEAD in an earlier pack has been counted into the base.
+                let Some(head) = u8::try_from(distance).ok().and_then(|n| slot.checked_sub(n)) else { break };
+                next = head;
+            }
+            blocks = blocks.saturating_add(1);
+        }
+        Ok(blocks)
+    }
+
+    /// Blocks from the base to the HEAD in `slot`.
+    fn blocks_before_big(&self, slot: u8) -> Result<u32, Fault> {
+        let mut blocks: u32 = 0;
+        let mut next = slot;
+        while let Some(slot) = next.checked_sub(1) {
+            next = slot;
+            match self.record(slot) {
+                (Some(_), _) => blocks = blocks.saturating_add(1),
+                (None, value) if value & BLOCK_COUNT_BIT != 0 => {
+                    blocks = blocks.saturating_add((value & !BLOCK_COUNT_BIT).into());
+                    next = slot.saturating_sub(1);
+                }
+                // One step back from here would be the block count's record itself.
+                (None, distance) => {
+                    let Some(more) = distance.checked_sub(2) else {
+                        return Err(Fault::Field { field: "delta[0]", value: distance.into() });
+                    };
+                    let count = u8::try_from(more).ok().and_then(|n| slot.checked_sub(n));
+                    let Some(count) = count else { break };
+                    next = count;
+                }
+            }
+        }
+        Ok(blocks)
+    }
+}
+
+pub(super) const fn fault(fault: Fault) -> FormatError {
+    FormatError::new(Structure::CompactIndex, fault)
+}
