@@ -24,4 +24,4 @@ pub use compact::{CompactIndex, CompactWriter, Pack, PackPlace};
 pub use extents::{Encoding, ExtentIndex, ExtentRecord, ExtentTable};
 pub use full::FullIndex;
 pub use header::{ExtentsHeader, IndexFormat, IndexHeader, MapHeader, RecordSize, Records, Tail};
-pub use lcluster::{Back, Head, HeadKind, Lcluster, Lclusters, Pcluster};
+pub use lcluster::{Delta0, Head, HeadKind, Lcluster, Lclusters, Pcluster};

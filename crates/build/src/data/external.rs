@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
-use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
+use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat};
 
 use crate::data::{Content, Data};
@@ -255,7 +255,7 @@ fn table(runs: &[Run], size: u64, block: BlockSize) -> Result<Table, ferofs_form
     let extra = bits.saturating_sub(u32::from(block.bits())).min(EXTRA_BITS_MAX);
     let fault = ferofs_format::Fault::Map("no such chunk size");
     let fault = ferofs_format::FormatError::new(ferofs_format::Structure::ChunkIndex, fault);
-    let format = ChunkFormat::new(extra as u8, Entries::Indexes).ok_or(fault)?;
+    let format = ChunkFormat::new(extra as u8, EntryFormat::Indexes).ok_or(fault)?;
     let chunk = format.chunk_size(block);
     let mut runs = runs.iter().peekable();
     let places = (0..size.div_ceil(chunk)).map(|number| {

@@ -65,7 +65,7 @@ pub struct IndexHeader {
     /// [`HeadKind::Head2`](super::HeadKind::Head2).
     pub algorithms: [Algorithm; 2],
     /// Whether pclusters with the first, and with the second algorithm can have more than one block.
-    pub big: [bool; 2],
+    pub big_pclusters: [bool; 2],
     /// Stored extents are rotated in their block.
     pub interlaced: bool,
     /// Where the last extent is.
@@ -80,7 +80,7 @@ pub enum IndexFormat {
     /// In packs: [`super::compact`].
     Compact {
         /// Packs of two bytes a record are used (`COMPACTED_2B`).
-        dense: bool,
+        compacted_2b: bool,
     },
 }
 
@@ -183,16 +183,16 @@ impl RecordSize {
 impl IndexHeader {
     /// Whether any pcluster can have more than one block.
     #[must_use]
-    pub const fn any_big(&self) -> bool {
-        let [first, second] = self.big;
+    pub const fn has_big_pclusters(&self) -> bool {
+        let [first, second] = self.big_pclusters;
         first || second
     }
 
     fn parse(raw: &RawMapHeader, compact: bool, cluster: ClusterSize, block: BlockSize) -> Result<Self> {
         let advise = raw.h_advise.get();
         let has = |bit| advise & bit != 0;
-        let big = [has(ADVISE_BIG_PCLUSTER_1), has(ADVISE_BIG_PCLUSTER_2)];
-        if (compact && big[0] != big[1]) || (has(ADVISE_INLINE) && has(ADVISE_FRAGMENT)) {
+        let big_pclusters = [has(ADVISE_BIG_PCLUSTER_1), has(ADVISE_BIG_PCLUSTER_2)];
+        if (compact && big_pclusters[0] != big_pclusters[1]) || (has(ADVISE_INLINE) && has(ADVISE_FRAGMENT)) {
             return Err(field("h_advise", advise.into()));
         }
         let algorithm =
@@ -207,28 +207,28 @@ impl IndexHeader {
         };
         Ok(Self {
             format: if compact {
-                IndexFormat::Compact { dense: has(ADVISE_FORM) }
+                IndexFormat::Compact { compacted_2b: has(ADVISE_FORM) }
             } else {
                 IndexFormat::Full
             },
             cluster,
             algorithms: [algorithm(raw.h_algorithmtype & 0xf)?, algorithm(raw.h_algorithmtype >> 4)?],
-            big,
+            big_pclusters,
             interlaced: has(ADVISE_INTERLACED),
             tail,
         })
     }
 
     fn raw(&self, block: BlockSize) -> Result<RawMapHeader> {
-        let [big1, big2] = self.big;
-        let dense = match self.format {
+        let [big1, big2] = self.big_pclusters;
+        let compacted_2b = match self.format {
             IndexFormat::Compact { .. } if big1 != big2 => {
                 return Err(FormatError::new(Structure::MapHeader, Fault::Map("only one HEAD is big")));
             }
-            IndexFormat::Compact { dense } => dense,
+            IndexFormat::Compact { compacted_2b } => compacted_2b,
             IndexFormat::Full => false,
         };
-        let mut advise = flag(dense, ADVISE_FORM)
+        let mut advise = flag(compacted_2b, ADVISE_FORM)
             | flag(big1, ADVISE_BIG_PCLUSTER_1)
             | flag(big2, ADVISE_BIG_PCLUSTER_2)
             | flag(self.interlaced, ADVISE_INTERLACED);
@@ -364,7 +364,7 @@ impl MapHeader {
         match self {
             Self::WholeFragment { .. } => Incompat::FRAGMENTS,
             Self::Index(index) => {
-                when(index.any_big(), Incompat::BIG_PCLUSTER)
+                when(index.has_big_pclusters(), Incompat::BIG_PCLUSTER)
                     | match index.tail {
                         Tail::Blocks => Incompat::empty(),
                         Tail::Inline { .. } => Incompat::ZTAILPACKING,
@@ -414,15 +414,15 @@ mod tests {
         ];
         let format = prop_oneof![
             Just(IndexFormat::Full),
-            any::<bool>().prop_map(|dense| IndexFormat::Compact { dense })
+            any::<bool>().prop_map(|compacted_2b| IndexFormat::Compact { compacted_2b })
         ];
         let index = (cluster.clone(), tail, format, 0usize..4, 0usize..4, any::<[bool; 2]>(), any::<bool>())
-            .prop_map(|(cluster, tail, format, first, second, mut big, interlaced)| {
+            .prop_map(|(cluster, tail, format, first, second, mut big_pclusters, interlaced)| {
                 if format != IndexFormat::Full {
-                    big[1] = big[0];
+                    big_pclusters[1] = big_pclusters[0];
                 }
                 let algorithms = [Algorithm::ALL[first], Algorithm::ALL[second]];
-                MapHeader::Index(IndexHeader { format, cluster, algorithms, big, interlaced, tail })
+                MapHeader::Index(IndexHeader { format, cluster, algorithms, big_pclusters, interlaced, tail })
             });
         let records = prop_oneof![
             (any::<bool>(), cluster).prop_map(|(with_start, unit)| Records::Regular { with_start, unit }),

@@ -61,30 +61,30 @@ pub struct Head {
     pub partial_ref: bool,
 }
 
-/// The way from a NONHEAD back to its HEAD.
+/// The way from a NONHEAD delta0 to its HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Back {
+pub enum Delta0 {
     /// That many lclusters, to the HEAD or, when that is too far for one step, to another NONHEAD.
     Distance(u16),
     /// One lcluster, and its pcluster has that many blocks; 0 only when the extent is a fragment.
-    Blocks(u16),
+    BlockCount(u16),
 }
 
-impl Back {
-    /// Lclusters back to the HEAD or to a NONHEAD that knows more.
+impl Delta0 {
+    /// Lclusters delta0 to the HEAD or to a NONHEAD that knows more.
     #[must_use]
     pub const fn distance(self) -> u16 {
         match self {
             Self::Distance(distance) => distance,
-            Self::Blocks(_) => 1,
+            Self::BlockCount(_) => 1,
         }
     }
 
     /// From `delta[0]`, in a file that has big pclusters or not.
-    pub(crate) fn decode(delta: u16, lcn: Lcn, big: bool) -> Result<Self, Fault> {
+    pub(crate) fn decode(delta: u16, lcn: Lcn, big_pclusters: bool) -> Result<Self, Fault> {
         if delta & BLOCK_COUNT_BIT != 0 {
-            return match big {
-                true if lcn.get() > 0 => Ok(Self::Blocks(delta & !BLOCK_COUNT_BIT)),
+            return match big_pclusters {
+                true if lcn.get() > 0 => Ok(Self::BlockCount(delta & !BLOCK_COUNT_BIT)),
                 true => Err(Fault::Map("the first lcluster is no HEAD")),
                 false => Err(Fault::Map("block count in a file without big pclusters")),
             };
@@ -99,8 +99,10 @@ impl Back {
     pub(crate) fn encode(self) -> Result<u16, Fault> {
         match self {
             Self::Distance(n) if n != 0 && n & BLOCK_COUNT_BIT == 0 => Ok(n),
-            Self::Blocks(n) if n & BLOCK_COUNT_BIT == 0 => Ok(n | BLOCK_COUNT_BIT),
-            Self::Distance(n) | Self::Blocks(n) => Err(Fault::Field { field: "delta[0]", value: n.into() }),
+            Self::BlockCount(n) if n & BLOCK_COUNT_BIT == 0 => Ok(n | BLOCK_COUNT_BIT),
+            Self::Distance(n) | Self::BlockCount(n) => {
+                Err(Fault::Field { field: "delta[0]", value: n.into() })
+            }
         }
     }
 }
@@ -112,10 +114,10 @@ pub enum Lcluster {
     Head(Head),
     /// The whole lcluster belongs to an extent that started earlier.
     NonHead {
-        /// Back to the start.
-        back: Back,
+        /// Delta0 to the start.
+        delta0: Delta0,
         /// So many lclusters on is the next HEAD or a NONHEAD before it: at least 1.
-        forward: u16,
+        delta1: u16,
     },
 }
 
@@ -157,7 +159,7 @@ pub struct Lclusters<I: Iterator<Item = Pcluster>> {
     pclusters: Peekable<I>,
     size: u64,
     cluster: ClusterSize,
-    big: bool,
+    big_pclusters: bool,
     lcn: u64,
     extent: Option<Extent>,
     failed: bool,
@@ -180,10 +182,10 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
         pclusters: impl IntoIterator<IntoIter = I>,
         size: u64,
         cluster: ClusterSize,
-        big: bool,
+        big_pclusters: bool,
     ) -> Self {
         let pclusters = pclusters.into_iter().peekable();
-        Self { pclusters, size, cluster, big, lcn: 0, extent: None, failed: false }
+        Self { pclusters, size, cluster, big_pclusters, lcn: 0, extent: None, failed: false }
     }
 
     fn lcluster(&mut self) -> Result<Lcluster, Fault> {
@@ -229,7 +231,7 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
             let limit = BLOCK_COUNT_BIT.into();
             return Err(Fault::OutOfRange { field: "pcluster blocks", value: blocks.into(), limit });
         }
-        if blocks > 1 && !(self.big && length > 1) {
+        if blocks > 1 && !(self.big_pclusters && length > 1) {
             return Err(Fault::Map("no room to say how many blocks a pcluster has"));
         }
         self.extent = Some(Extent { head: self.lcn, end, blocks });
@@ -243,13 +245,13 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
 
     fn non_head(&self, extent: Extent) -> Lcluster {
         let distance = self.lcn.saturating_sub(extent.head);
-        let back = if self.big && distance == 1 {
-            Back::Blocks(extent.blocks)
+        let delta0 = if self.big_pclusters && distance == 1 {
+            Delta0::BlockCount(extent.blocks)
         } else {
-            Back::Distance(u16::try_from(distance).unwrap_or(MAX_DISTANCE).min(MAX_DISTANCE))
+            Delta0::Distance(u16::try_from(distance).unwrap_or(MAX_DISTANCE).min(MAX_DISTANCE))
         };
-        let forward = extent.end.saturating_sub(self.lcn);
-        Lcluster::NonHead { back, forward: u16::try_from(forward).unwrap_or(u16::MAX) }
+        let delta1 = extent.end.saturating_sub(self.lcn);
+        Lcluster::NonHead { delta0, delta1: u16::try_from(delta1).unwrap_or(u16::MAX) }
     }
 }
 
@@ -293,7 +295,7 @@ pub(crate) mod tests {
     pub(crate) struct File {
         pub(crate) block: BlockSize,
         pub(crate) cluster: ClusterSize,
-        pub(crate) big: bool,
+        pub(crate) big_pclusters: bool,
         pub(crate) size: u64,
         pub(crate) pclusters: Vec<Pcluster>,
     }
@@ -301,7 +303,9 @@ pub(crate) mod tests {
     impl File {
         pub(crate) fn lclusters(&self) -> Vec<Lcluster> {
             let pclusters = self.pclusters.iter().copied();
-            Lclusters::new(pclusters, self.size, self.cluster, self.big).collect::<Result<_>>().unwrap()
+            Lclusters::new(pclusters, self.size, self.cluster, self.big_pclusters)
+                .collect::<Result<_>>()
+                .unwrap()
         }
     }
 
@@ -311,14 +315,14 @@ pub(crate) mod tests {
         let kind = prop_oneof![Just(HeadKind::Plain), Just(HeadKind::Head1), Just(HeadKind::Head2)];
         let extents = vec((span, any::<u64>(), kind, 1u16..40), 1..80);
         (9u8..=16, 0u8..3, any::<bool>(), 0u16..3, 1u64..1 << 31, extents).prop_map(
-            |(bits, extra, big, tail, first, extents)| {
+            |(bits, extra, big_pclusters, tail, first, extents)| {
                 let block = BlockSize::from_bits(bits).unwrap();
                 let cluster = ClusterSize::new(block, extra).unwrap();
                 let max_ofs = cluster.mask().min(u16::MAX.into());
                 let (mut lcn, mut ofs, mut addr) = (0, 0, first);
                 let mut pclusters: Vec<Pcluster> = Vec::new();
                 for (span, next_ofs, kind, blocks) in extents {
-                    let blocks = if big && span > 1 { blocks } else { 1 };
+                    let blocks = if big_pclusters && span > 1 { blocks } else { 1 };
                     let start = FileOffset::new(cluster.start(Lcn::new(lcn)).unwrap().get() + ofs);
                     let at = BlockAddr::new(addr);
                     pclusters.push(Pcluster { start, kind, addr: at, blocks, partial_ref: false });
@@ -331,7 +335,7 @@ pub(crate) mod tests {
                     last.blocks = tail;
                 }
                 let size = cluster.start(Lcn::new(lcn)).unwrap().get() + ofs;
-                File { block, cluster, big, size, pclusters }
+                File { block, cluster, big_pclusters, size, pclusters }
             },
         )
     }
@@ -344,11 +348,11 @@ pub(crate) mod tests {
             let heads: Vec<usize> =
                 (0..lclusters.len()).filter(|&i| matches!(lclusters[i], Lcluster::Head(_))).collect();
             for (lcn, lcluster) in lclusters.iter().enumerate() {
-                if let Lcluster::NonHead { back, forward } = lcluster {
+                if let Lcluster::NonHead { delta0, delta1 } = lcluster {
                     let head = *heads.iter().rev().find(|&&head| head < lcn).unwrap();
                     let next = *heads.iter().find(|&&head| head > lcn).unwrap_or(&lclusters.len());
-                    prop_assert_eq!(usize::from(back.distance()), (lcn - head).min(0x7ff));
-                    prop_assert_eq!(usize::from(*forward), next - lcn);
+                    prop_assert_eq!(usize::from(delta0.distance()), (lcn - head).min(0x7ff));
+                    prop_assert_eq!(usize::from(*delta1), next - lcn);
                 }
             }
             let starts: Vec<u64> = heads
@@ -365,10 +369,10 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn any_pclusters_end(starts in vec((0u64..20000, 0u16..3000), 0..20), size in 0u64..30000, big: bool) {
+        fn any_pclusters_end(starts in vec((0u64..20000, 0u16..3000), 0..20), size in 0u64..30000, big_pclusters: bool) {
             let cluster = ClusterSize::new(BlockSize::DEFAULT, 0).unwrap();
             let pclusters = starts.into_iter().map(|(start, blocks)| pcluster(start, blocks));
-            let count = Lclusters::new(pclusters, size, cluster, big).count();
+            let count = Lclusters::new(pclusters, size, cluster, big_pclusters).count();
             prop_assert!(u64::try_from(count).unwrap() <= cluster.lclusters_for(size) + 1);
         }
     }
@@ -381,9 +385,9 @@ pub(crate) mod tests {
     #[test]
     fn refuses_what_an_index_cannot_say() {
         let cluster = ClusterSize::new(BlockSize::DEFAULT, 0).unwrap();
-        let ok = |size, big, list: &[(u64, u16)]| {
+        let ok = |size, big_pclusters, list: &[(u64, u16)]| {
             let list = list.iter().map(|&(start, blocks)| pcluster(start, blocks));
-            Lclusters::new(list, size, cluster, big).all(|lcluster| lcluster.is_ok())
+            Lclusters::new(list, size, cluster, big_pclusters).all(|lcluster| lcluster.is_ok())
         };
         assert!(ok(0, false, &[]));
         assert!(ok(1, false, &[(0, 1)]));

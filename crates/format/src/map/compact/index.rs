@@ -2,54 +2,54 @@
 
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::map::header::{IndexFormat, IndexHeader};
-use crate::map::lcluster::{BLOCK_COUNT_BIT, Back, Head, HeadKind, Lcluster};
+use crate::map::lcluster::{BLOCK_COUNT_BIT, Delta0, Head, HeadKind, Lcluster};
 use crate::units::{BlockAddr, BlockSize, BytePos, ClusterSize, Lcn};
 use crate::view::View;
 
 /// Records of the largest pack.
 pub(super) const MAX_SLOTS: usize = 16;
 /// 2-byte packs start at multiples of their size.
-const DENSE_ALIGN: u64 = 32;
+const COMPACTED_2B_ALIGN: u64 = 32;
 /// A value needs room for [`BLOCK_COUNT_BIT`].
 const MIN_VALUE_BITS: u8 = 12;
 
 /// The two kinds of packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum PackKind {
     /// 2 records in 8 bytes.
-    Four,
+    Compacted4b,
     /// 16 records in 32 bytes.
-    Two,
+    Compacted2b,
 }
 
-impl Class {
+impl PackKind {
     pub(super) const fn slots(self) -> u8 {
         match self {
-            Self::Four => 2,
-            Self::Two => 16,
+            Self::Compacted4b => 2,
+            Self::Compacted2b => 16,
         }
     }
 
     const fn bytes(self) -> u8 {
         match self {
-            Self::Four => 8,
-            Self::Two => 32,
+            Self::Compacted4b => 8,
+            Self::Compacted2b => 32,
         }
     }
 
     /// Bits of a record.
     pub(super) const fn bits(self) -> u8 {
         match self {
-            Self::Four => 16,
-            Self::Two => 14,
+            Self::Compacted4b => 16,
+            Self::Compacted2b => 14,
         }
     }
 
     /// lclusters of more bits do not fit.
     const fn max_cluster_bits(self) -> u8 {
         match self {
-            Self::Four => 14,
-            Self::Two => 12,
+            Self::Compacted4b => 14,
+            Self::Compacted2b => 12,
         }
     }
 }
@@ -60,11 +60,11 @@ pub struct CompactIndex {
     start: BytePos,
     pub(super) lclusters: u64,
     /// Records in 4-byte packs before the 2-byte ones.
-    initial: u64,
+    compacted_4b_initial: u64,
     /// Records in 2-byte packs.
-    dense: u64,
+    compacted_2b: u64,
     pub(super) cluster: ClusterSize,
-    pub(super) big: bool,
+    pub(super) big_pclusters: bool,
 }
 
 /// Which bytes hold a pack.
@@ -72,7 +72,7 @@ pub struct CompactIndex {
 pub struct PackPlace {
     pos: BytePos,
     first: Lcn,
-    pub(super) class: Class,
+    pub(super) kind: PackKind,
 }
 
 impl PackPlace {
@@ -85,7 +85,7 @@ impl PackPlace {
     /// The pack's size: 8 or 32 bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.class.bytes().into()
+        self.kind.bytes().into()
     }
 
     /// The pack's first lcluster.
@@ -97,7 +97,7 @@ impl PackPlace {
     /// Lclusters in the pack, the unused ones at the file's end included: 2 or 16.
     #[must_use]
     pub fn slots(&self) -> u64 {
-        self.class.slots().into()
+        self.kind.slots().into()
     }
 }
 
@@ -108,23 +108,30 @@ impl CompactIndex {
     /// Lclusters that are too large for compact indexes, an index that would end past 2^64, or a header
     /// of full indexes.
     pub fn new(header_end: BytePos, size: u64, block: BlockSize, header: &IndexHeader) -> Result<Self> {
-        let IndexFormat::Compact { dense } = header.format else {
+        let IndexFormat::Compact { compacted_2b } = header.format else {
             return Err(fault(Fault::Map("the index is not compact")));
         };
         let cluster = header.cluster;
         // Where packs are depends on the number of blocks, even when lclusters are larger.
         let total = block.blocks_for(size);
-        let initial = (header_end.get().wrapping_neg() & (DENSE_ALIGN - 1)) >> 2;
-        let dense = match total.checked_sub(initial) {
-            Some(rest) if dense => rest & !0xf,
+        let compacted_4b_initial = (header_end.get().wrapping_neg() & (COMPACTED_2B_ALIGN - 1)) >> 2;
+        let compacted_2b = match total.checked_sub(compacted_4b_initial) {
+            Some(rest) if compacted_2b => rest & !0xf,
             _ => 0,
         };
-        let class = if dense > 0 { Class::Two } else { Class::Four };
-        if cluster.bits() > class.max_cluster_bits() {
+        let kind = if compacted_2b > 0 { PackKind::Compacted2b } else { PackKind::Compacted4b };
+        if cluster.bits() > kind.max_cluster_bits() {
             return Err(fault(Fault::Field { field: "h_clusterbits", value: cluster.bits().into() }));
         }
         let lclusters = cluster.lclusters_for(size);
-        let index = Self { start: header_end, lclusters, initial, dense, cluster, big: header.any_big() };
+        let index = Self {
+            start: header_end,
+            lclusters,
+            compacted_4b_initial,
+            compacted_2b,
+            cluster,
+            big_pclusters: header.has_big_pclusters(),
+        };
         if lclusters > 0 && index.last().is_none() {
             return Err(fault(Fault::Overflow("i_size")));
         }
@@ -166,30 +173,34 @@ impl CompactIndex {
     pub fn pack<'a>(&self, place: PackPlace, bytes: &'a [u8]) -> Result<Pack<'a>> {
         let mut view = View::new(bytes, Structure::CompactIndex);
         let bytes = view.take(place.size())?;
-        Ok(Pack { bytes, place, cluster: self.cluster, big: self.big })
+        Ok(Pack { bytes, place, cluster: self.cluster, big_pclusters: self.big_pclusters })
     }
 
     /// The last pack, and where it ends.
     fn last(&self) -> Option<(PackPlace, BytePos)> {
         let place = self.locate(self.lclusters.checked_sub(1)?)?;
-        Some((place, place.pos.checked_add(place.class.bytes().into())?))
+        Some((place, place.pos.checked_add(place.kind.bytes().into())?))
     }
 
     pub(super) fn locate(&self, lcn: u64) -> Option<PackPlace> {
-        let dense_end = self.initial.checked_add(self.dense)?;
+        let compacted_2b_end = self.compacted_4b_initial.checked_add(self.compacted_2b)?;
         // Bytes before the region that holds the record, the region's first lcluster, and its packs.
-        let (before, region, class) = if lcn < self.initial {
-            (0, 0, Class::Four)
-        } else if lcn < dense_end {
-            (self.initial.checked_mul(4)?, self.initial, Class::Two)
+        let (before, region, kind) = if lcn < self.compacted_4b_initial {
+            (0, 0, PackKind::Compacted4b)
+        } else if lcn < compacted_2b_end {
+            (self.compacted_4b_initial.checked_mul(4)?, self.compacted_4b_initial, PackKind::Compacted2b)
         } else {
-            (self.initial.checked_mul(4)?.checked_add(self.dense.checked_mul(2)?)?, dense_end, Class::Four)
+            (
+                self.compacted_4b_initial.checked_mul(4)?.checked_add(self.compacted_2b.checked_mul(2)?)?,
+                compacted_2b_end,
+                PackKind::Compacted4b,
+            )
         };
-        let slots = u64::from(class.slots());
+        let slots = u64::from(kind.slots());
         let pack = lcn.checked_sub(region)?.checked_div(slots)?;
-        let pos = self.start.checked_add(before)?.checked_add(pack.checked_mul(class.bytes().into())?)?;
+        let pos = self.start.checked_add(before)?.checked_add(pack.checked_mul(kind.bytes().into())?)?;
         let first = Lcn::new(region.checked_add(pack.checked_mul(slots)?)?);
-        Some(PackPlace { pos, first, class })
+        Some(PackPlace { pos, first, kind })
     }
 
     pub(super) fn value_bits(&self) -> u8 {
@@ -203,7 +214,7 @@ pub struct Pack<'a> {
     bytes: &'a [u8],
     place: PackPlace,
     cluster: ClusterSize,
-    big: bool,
+    big_pclusters: bool,
 }
 
 /// A record as stored: `None` for NONHEAD, and the value.
@@ -216,34 +227,34 @@ impl Pack<'_> {
         self.place
     }
 
-    /// Decodes lcluster `lcn`. `forward` of a NONHEAD may stop short of the next HEAD at a pack's end.
+    /// Decodes lcluster `lcn`. `delta1` of a NONHEAD may stop short of the next HEAD at a pack's end.
     ///
     /// # Errors
     /// [`Fault::OutOfRange`] for an lcluster of another pack; an offset outside the lcluster; a distance
     /// that leads nowhere; a block count without big pclusters.
     pub fn get(&self, lcn: Lcn) -> Result<Lcluster> {
         let slot = lcn.checked_sub(self.place.first).and_then(|slot| u8::try_from(slot).ok());
-        let Some(slot) = slot.filter(|slot| *slot < self.place.class.slots()) else {
+        let Some(slot) = slot.filter(|slot| *slot < self.place.kind.slots()) else {
             let limit = self.place.first.get().saturating_add(self.place.slots());
             return Err(fault(Fault::OutOfRange { field: "lcn", value: lcn.get(), limit }));
         };
         let at = |fault| FormatError::new(Structure::CompactIndex, fault).at(slot.into());
         let (kind, value) = self.record(slot);
         let Some(kind) = kind else {
-            let back = Back::decode(self.delta_back(slot, value), lcn, self.big).map_err(at)?;
-            return Ok(Lcluster::NonHead { back, forward: self.forward(slot) });
+            let delta0 = Delta0::decode(self.delta0(slot, value), lcn, self.big_pclusters).map_err(at)?;
+            return Ok(Lcluster::NonHead { delta0, delta1: self.delta1(slot) });
         };
         if u64::from(value) >= self.cluster.bytes64() {
             return Err(at(Fault::Field { field: "clusterofs", value: value.into() }));
         }
-        let blocks = if self.big { self.blocks_before_big(slot) } else { self.blocks_before(slot) };
+        let blocks = if self.big_pclusters { self.blocks_before_big(slot) } else { self.blocks_before(slot) };
         let addr = self.base().wrapping_add(blocks.map_err(at)?);
         let addr = BlockAddr::new(addr.into());
         Ok(Lcluster::Head(Head { kind, clusterofs: value, addr, partial_ref: false }))
     }
 
     fn record(&self, slot: u8) -> Record {
-        let bit = u32::from(slot).saturating_mul(self.place.class.bits().into());
+        let bit = u32::from(slot).saturating_mul(self.place.kind.bits().into());
         // Every record starts at least four bytes before the end: the base stands there.
         let start = usize::try_from(bit >> 3).unwrap_or(usize::MAX);
         let word = self.bytes.get(start..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
@@ -260,8 +271,8 @@ impl Pack<'_> {
     }
 
     /// `delta[0]` of a NONHEAD; the pack's last record stores `delta[1]`, unless it is a block count.
-    fn delta_back(&self, slot: u8, value: u16) -> u16 {
-        let last = slot.saturating_add(1) == self.place.class.slots();
+    fn delta0(&self, slot: u8, value: u16) -> u16 {
+        let last = slot.saturating_add(1) == self.place.kind.slots();
         if !last || value & BLOCK_COUNT_BIT != 0 {
             return value;
         }
@@ -273,10 +284,10 @@ impl Pack<'_> {
         }
     }
 
-    fn forward(&self, slot: u8) -> u16 {
+    fn delta1(&self, slot: u8) -> u16 {
         let mut distance: u16 = 0;
         let mut last = 0;
-        for slot in slot..self.place.class.slots() {
+        for slot in slot..self.place.kind.slots() {
             let (kind, value) = self.record(slot);
             if kind.is_some() {
                 return distance.max(1);
@@ -322,7 +333,7 @@ impl Pack<'_> {
                     blocks = blocks.saturating_add((value & !BLOCK_COUNT_BIT).into());
                     next = slot.saturating_sub(1);
                 }
-                // One step back from here would be the block count's record itself.
+                // One step delta0 from here would be the block count's record itself.
                 (None, distance) => {
                     let Some(more) = distance.checked_sub(2) else {
                         return Err(Fault::Field { field: "delta[0]", value: distance.into() });
