@@ -25,11 +25,14 @@ pub mod feature;
 pub mod inode;
 pub mod map;
 pub mod superblock;
+pub mod text;
 pub mod units;
+
 pub mod view;
 pub mod xattr;
 
 pub use algorithm::Algorithm;
 pub use error::{Fault, FormatError, Structure};
 pub use feature::{Compat, Incompat};
+pub use text::{Hex, Uuid};
 pub use units::{BlockAddr, BlockSize, BytePos, ClusterSize, DeviceId, FileOffset, Lcn, Nid};
