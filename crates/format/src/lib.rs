@@ -34,5 +34,5 @@ pub mod xattr;
 pub use algorithm::Algorithm;
 pub use error::{Fault, FormatError, Structure};
 pub use feature::{Compat, Incompat};
-pub use text::{Hex, Uuid};
+pub use text::{Hex, ParseUuidError, Uuid};
 pub use units::{BlockAddr, BlockSize, BytePos, ClusterSize, DeviceId, FileOffset, Lcn, Nid};

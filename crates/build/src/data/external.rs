@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
-use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat};
+use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 
 use crate::data::{Content, Data};
 use crate::output::Output;
@@ -117,7 +117,7 @@ pub(crate) fn slots(options: &Options, contents: &Contents, blocks: u64) -> Vec<
         let blocks = options.block_size.blocks_for(device.bytes);
         let mut tag = [0; DEVICE_TAG_SIZE];
         // As erofs-utils does: the image's UUID, in digits.
-        let digits: String = device.uuid.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
+        let digits = device.uuid.map(|uuid| Hex(&uuid).to_string()).unwrap_or_default();
         tag[..digits.len()].copy_from_slice(digits.as_bytes());
         let slot = DeviceSlot { tag, blocks, start: Some(BlockAddr::new(start)) };
         start += blocks;
