@@ -22,7 +22,8 @@ use ferofs::read::{ParseUuidError, Uuid};
 
 use super::mount_memory::read_profile;
 use super::{GRACE, cancel_on_signals, refuse_as_output};
-use crate::compression::{Setting, bytes};
+use crate::byte_size;
+use crate::compression::Setting;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
 use crate::extended::{ChunkEntries, Extended};
 use crate::output::{message, print_line};
@@ -392,7 +393,7 @@ impl Args {
 }
 
 pub(super) fn size(text: &str) -> Result<u32, &'static str> {
-    bytes(text).ok_or("not a number of bytes, such as 65536 or 64K")
+    byte_size::parse(text).ok_or("not a number of bytes, such as 65536 or 64K")
 }
 
 fn block_size(text: &str) -> Result<BlockSize, &'static str> {

@@ -12,8 +12,8 @@ use ferofs::read::{FileType, Image, Uuid};
 use serde_json::{Value, json};
 
 use super::report;
+use crate::byte_size::human;
 use crate::cmd::ls::time_string;
-use crate::cmd::names::human;
 
 const TEMPLATE: &str = include_str!("page.html");
 /// Where the data goes, once.

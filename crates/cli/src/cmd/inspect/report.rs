@@ -6,8 +6,9 @@ use ferofs::inspect::{BlockKind, FileInfo, Group, Inspection, Storage};
 use ferofs::read::{Image, Superblock, Uuid};
 use serde_json::{Map, Value, json};
 
+use crate::byte_size::human;
 use crate::cmd::ls::time_string;
-use crate::cmd::names::{human, shown};
+use crate::cmd::names::shown;
 
 /// Extensions that the text shows.
 const EXTENSIONS: usize = 15;
