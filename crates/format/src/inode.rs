@@ -161,7 +161,7 @@ struct Parts {
 }
 
 impl Inode {
-    /// Reads an inode at the start of `bytes`, ; more bytes may follow.
+    /// Reads an inode at the start of `bytes`; more bytes may follow.
     ///
     /// # Errors
     /// Bytes that are not a valid inode of this image.

@@ -1,7 +1,7 @@
 //! Extended attributes: the region after an inode and the shared entries. Source: FORMAT.md 4.
 //!
-//! Values stand in entries, either in the inode's region or shared by many inodes; [`name`] is about how
-//! their names are cut into an index and a rest.
+//! An entry holds a name and a value. It is in the inode's region, or shared by many inodes. [`name`] splits names into the
+//! index of a prefix and the rest.
 
 mod limits;
 pub mod name;

@@ -1,4 +1,4 @@
-//! Chunk-based files: equal chunks, each at its own address. Source: FORMAT.md 5.
+//! Chunk-based files: chunks of equal size, each with its own address. Source: FORMAT.md 5.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -30,7 +30,7 @@ pub struct ChunkFormat {
     entries: EntryFormat,
 }
 
-/// What a table's entries are.
+/// The format of a table's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryFormat {
     /// 4-byte block addresses on the primary device.
@@ -41,11 +41,11 @@ pub enum EntryFormat {
     Indexes48,
 }
 
-/// Where a chunk is.
+/// The device and address of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkPlace {
-    /// 0: in the unified address space; N: on the Nth extra device. Linux looks only at as many low bits
-    /// as the number of devices needs.
+    /// 0: in the unified address space; N: on the Nth extra device. Linux uses only as many low bits as the number of
+    /// devices needs.
     pub device: DeviceId,
     /// The chunk's first block there.
     pub addr: BlockAddr,
@@ -58,17 +58,17 @@ impl ChunkFormat {
         if extra_bits > 31 { None } else { Some(Self { extra_bits, entries }) }
     }
 
-    /// From the inode's 16 bits.
+    /// Parses the inode's 16 bits.
     ///
     /// # Errors
-    /// [`Fault::Field`] for a bit that the format does not have.
+    /// [`Fault::Field`] for an undefined bit.
     pub fn parse(raw: u16) -> Result<Self> {
         if raw & !FORMAT_ALL != 0 {
             return Err(fault(Fault::Field { field: "chunk format", value: raw.into() }));
         }
         let [extra_bits, _] = (raw & FORMAT_BITS).to_le_bytes();
         let entries = match (raw & FORMAT_INDEXES != 0, raw & FORMAT_48BIT != 0) {
-            // Addresses have 32 bits, whatever the other bit says.
+            // Addresses always have 32 bits: the other bit has no effect.
             (false, _) => EntryFormat::Addresses,
             (true, false) => EntryFormat::Indexes,
             (true, true) => EntryFormat::Indexes48,
@@ -87,7 +87,7 @@ impl ChunkFormat {
             }
     }
 
-    /// What the entries are.
+    /// The format of the entries.
     #[must_use]
     pub const fn entries(self) -> EntryFormat {
         self.entries
@@ -114,7 +114,7 @@ impl ChunkFormat {
         1 << self.chunk_bits(block)
     }
 
-    /// Reads an entry at the start of `bytes`, which may run on; `None` is a hole.
+    /// Reads an entry at the start of `bytes`; more bytes may follow. `None` is a hole.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -141,8 +141,8 @@ impl ChunkFormat {
     /// Appends an entry to `out`; `None` is a hole.
     ///
     /// # Errors
-    /// [`Fault::OutOfRange`] for an address that the entry has too few bits for, or that means a hole;
-    /// [`Fault::Field`] for a device where entries have none.
+    /// [`Fault::OutOfRange`] for an address that does not fit into the entry, or that means a hole;
+    /// [`Fault::Field`] for a device number if entries have none.
     pub fn encode(self, place: Option<ChunkPlace>, out: &mut alloc::vec::Vec<u8>) -> Result<()> {
         let null = match self.entries {
             EntryFormat::Addresses | EntryFormat::Indexes => NULL_LOW.into(),
@@ -172,7 +172,7 @@ impl ChunkFormat {
     }
 }
 
-/// Where a chunk-based file's table is.
+/// The position and format of a chunk-based file's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkIndex {
     start: BytePos,
@@ -185,7 +185,7 @@ impl ChunkIndex {
     /// The table of a file of `size` bytes, when the inode and its xattrs end at `inode_end`.
     ///
     /// # Errors
-    /// [`Fault::Overflow`] when it would end past 2^64.
+    /// [`Fault::Overflow`] if its end exceeds 64 bits.
     pub fn new(inode_end: BytePos, size: u64, format: ChunkFormat, block: BlockSize) -> Result<Self> {
         let entry = to_u64(format.entry_size());
         let count = size.div_ceil(format.chunk_size(block));
@@ -207,13 +207,13 @@ impl ChunkIndex {
         self.count
     }
 
-    /// How entries are stored.
+    /// The chunk format.
     #[must_use]
     pub const fn format(&self) -> ChunkFormat {
         self.format
     }
 
-    /// The chunk that holds `offset`; it may be past the last one.
+    /// The chunk that holds `offset`; past the file's end it is no valid chunk.
     #[must_use]
     pub fn chunk(&self, offset: FileOffset) -> u64 {
         offset.get().wrapping_shr(self.chunk_bits.into())

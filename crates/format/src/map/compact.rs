@@ -1,12 +1,11 @@
-//! Compact indexes: lclusters bit-packed, some 16 to a pack. Source: FORMAT.md 6.5.
+//! Compact indexes: bit-packed lclusters, 2 or 16 to a pack. Source: FORMAT.md 6.5.
 //!
-//! Reading: [`CompactIndex::place`] says which bytes hold an lcluster's pack, [`CompactIndex::pack`] opens
-//! them, and [`Pack::get`] decodes from them alone. Writing: a [`CompactWriter`] takes lclusters in order.
+//! Reading: [`CompactIndex::place`] returns the position of an lcluster's pack, [`CompactIndex::pack`] reads the pack, and
+//! [`Pack::get`] decodes a record from the pack alone. Writing: a [`CompactWriter`] takes lclusters in order.
 //!
-//! A pack has one address, its base; a HEAD's follows from the blocks of the pclusters before it in the
-//! pack. Without big pclusters, the kth HEAD (from 1) is at base + k. With them, each HEAD adds the blocks
-//! before it: those of a pcluster whose block count is the pack's first record belong to these, although
-//! its HEAD is in the pack before.
+//! A pack stores one address, its base. The address of a HEAD is the base plus the blocks of the pclusters before it in the
+//! pack. Without big pclusters the kth HEAD (from 1) is at base + k. With big pclusters the block counts are added; if the
+//! pack's first record is a block count, it is added, too, although its HEAD is in the previous pack.
 
 mod index;
 mod writer;

@@ -1,4 +1,4 @@
-//! Full indexes: eight bytes for each lcluster. Source: FORMAT.md 6.4.
+//! Full indexes: a record of eight bytes for each lcluster. Source: FORMAT.md 6.4.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -26,7 +26,7 @@ struct RawLclusterIndex {
 
 const _: () = assert!(core::mem::size_of::<RawLclusterIndex>() == RECORD_SIZE);
 
-/// Where a file's full index is, and what its records mean.
+/// The position and the parameters of a file's full index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FullIndex {
     start: BytePos,
@@ -40,7 +40,7 @@ impl FullIndex {
     /// The index of a file of `size` bytes whose map header ends at `header_end`.
     ///
     /// # Errors
-    /// [`Fault::Overflow`] when the index would end past 2^64.
+    /// [`Fault::Overflow`] if its end exceeds 64 bits.
     pub fn new(header_end: BytePos, size: u64, header: &IndexHeader) -> Result<Self> {
         let lclusters = header.cluster.lclusters_for(size);
         let start = header_end.checked_add(GAP);
@@ -83,10 +83,10 @@ impl FullIndex {
         })
     }
 
-    /// Reads the record of `lcn` at the start of `bytes`, which may run on.
+    /// Reads the record of `lcn` at the start of `bytes`; more bytes may follow.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], an offset outside the lcluster, or a distance that leads nowhere.
+    /// [`Fault::Truncated`], an offset outside the lcluster, or a distance that leads before the file's start.
     pub fn decode(&self, lcn: Lcn, bytes: &[u8]) -> Result<Lcluster> {
         let raw = View::new(bytes, Structure::FullIndex).read::<RawLclusterIndex>()?;
         let advise = raw.di_advise.get();
@@ -96,7 +96,7 @@ impl FullIndex {
             let [a, b, c, d] = raw.di_u;
             let delta0 =
                 Delta0::decode(u16::from_le_bytes([a, b]), lcn, self.big_pclusters).map_err(fault)?;
-            // Early writers left 0.
+            // Early versions of mkfs stored 0.
             return Ok(Lcluster::NonHead { delta0, delta1: u16::from_le_bytes([c, d]).max(1) });
         };
         let clusterofs = raw.di_clusterofs.get();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_leads_nowhere() {
+    fn refuses_invalid_records() {
         let cluster = ClusterSize::new(BlockSize::DEFAULT, 0).unwrap();
         let file = File {
             block: BlockSize::DEFAULT,

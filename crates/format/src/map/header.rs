@@ -1,4 +1,4 @@
-//! The header before a compressed file's map: its unions become enums here. Source: FORMAT.md 6.2.
+//! The header before a compressed file's map. Source: FORMAT.md 6.2.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -26,7 +26,7 @@ struct RawMapHeader {
 
 const _: () = assert!(core::mem::size_of::<RawMapHeader>() == HEADER_SIZE);
 
-/// `COMPACTED_2B` of compact indexes, `EXTENTS` of the full layout.
+/// `COMPACTED_2B` in the compact layout, `EXTENTS` in the full layout.
 const ADVISE_FORM: u16 = 0x1;
 const ADVISE_BIG_PCLUSTER_1: u16 = 0x2;
 const ADVISE_BIG_PCLUSTER_2: u16 = 0x4;
@@ -37,15 +37,15 @@ const ADVISE_FRAGMENT: u16 = 0x20;
 const CLUSTERBITS_EXTRA: u8 = 0xf;
 const CLUSTERBITS_WHOLE_FRAGMENT: u8 = 0x80;
 const WHOLE_FRAGMENT: u64 = 1 << 63;
-/// The highest bit of 48 is the one that says "whole file in the packed inode".
+/// The limit of the number of extents: bit 47 of the field is the flag for a whole file in the packed inode.
 const EXTENTS_LIMIT: u64 = 1 << 47;
 
-/// What a compressed file's map is.
+/// The kinds of maps of compressed files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapHeader {
-    /// There is none: the whole file is in the packed inode.
+    /// No map: the whole file is in the packed inode.
     WholeFragment {
-        /// Where in the packed inode it starts, in bytes; below 2^63.
+        /// The file's offset in the packed inode, in bytes; less than 2^63.
         offset: u64,
     },
     /// One record for each lcluster.
@@ -54,10 +54,10 @@ pub enum MapHeader {
     Extents(ExtentsHeader),
 }
 
-/// What holds for all records of a full or compact index.
+/// The parameters of a full or compact index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexHeader {
-    /// How records are stored.
+    /// The form of the records.
     pub format: IndexFormat,
     /// Size of the lclusters.
     pub cluster: ClusterSize,
@@ -68,11 +68,11 @@ pub struct IndexHeader {
     pub big_pclusters: [bool; 2],
     /// Stored extents are rotated in their block.
     pub interlaced: bool,
-    /// Where the last extent is.
+    /// The position of the last extent.
     pub tail: Tail,
 }
 
-/// How records are stored.
+/// The form of an index's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexFormat {
     /// Eight bytes each: [`super::full`].
@@ -84,10 +84,10 @@ pub enum IndexFormat {
     },
 }
 
-/// Where a file's last extent is.
+/// The position of a file's last extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// In blocks, as any other.
+    /// In blocks, as other extents.
     Blocks,
     /// Right after the index.
     Inline {
@@ -96,15 +96,15 @@ pub enum Tail {
     },
     /// In the packed inode.
     Fragment {
-        /// Where it starts there, in bytes, or the low half of that with full indexes.
+        /// Its offset there in bytes; with full indexes only the low 32 bits.
         offset: u32,
     },
 }
 
-/// What holds for all encoded extents of a file.
+/// The parameters of a file's encoded extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentsHeader {
-    /// How extents are stored.
+    /// The form of the records.
     pub records: Records,
     /// Stored extents of whole blocks are rotated.
     pub interlaced: bool,
@@ -112,21 +112,21 @@ pub struct ExtentsHeader {
     pub fragment_tail: bool,
 }
 
-/// How encoded extents are stored.
+/// The form of the records of encoded extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records {
     /// Records of 4 (or, when `with_start`, 8) bytes, one for each `unit` of the file.
     Regular {
-        /// Each record says where its data is; else data is consecutive.
+        /// Whether each record stores the position of its data; otherwise the data is consecutive.
         with_start: bool,
         /// Decoded bytes of each extent but the last.
         unit: ClusterSize,
     },
-    /// Records of 16 (or, when `wide`, 32) bytes, sorted by where in the file they start.
+    /// Records of 16 (or, when `wide`, 32) bytes, sorted by file offset.
     Sorted {
         /// File offsets can exceed 32 bits.
         wide: bool,
-        /// How many there are; below 2^47.
+        /// The number of records; less than 2^47.
         count: u64,
     },
 }
@@ -292,17 +292,16 @@ impl ExtentsHeader {
 }
 
 impl MapHeader {
-    /// Where the header is, when the inode and its xattrs end at `inode_end`; `None` when past 2^64.
+    /// The position of the header if the inode and its xattrs end at `inode_end`; `None` if it exceeds 64 bits.
     #[must_use]
     pub const fn pos(inode_end: BytePos) -> Option<BytePos> {
         inode_end.align_up(8)
     }
 
-    /// Reads the header at the start of `bytes`, which may run on, of a file with this compressed
-    /// `layout`.
+    /// Reads the header, of a file with this compressed `layout`, at the start of `bytes`; more bytes may follow.
     ///
     /// # Errors
-    /// A header that is truncated or contradicts itself, an unknown algorithm, another layout.
+    /// A header that is truncated or inconsistent, an unknown algorithm, another layout.
     pub fn parse(bytes: &[u8], layout: DataLayout, block: BlockSize) -> Result<Self> {
         let compact = match layout {
             DataLayout::CompressedFull => false,
@@ -327,7 +326,7 @@ impl MapHeader {
     /// The header's bytes.
     ///
     /// # Errors
-    /// What a header cannot say: an offset or a count that is too large, an inline tail that is empty or
+    /// What a header cannot store: an offset or a count that is too large, an inline tail that is empty or
     /// beyond a block, lclusters smaller than a block, a compact index with one kind of big pclusters.
     pub fn to_bytes(&self, block: BlockSize) -> Result<[u8; HEADER_SIZE]> {
         let raw = match self {

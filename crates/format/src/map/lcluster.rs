@@ -1,7 +1,7 @@
-//! Logical clusters: what full and compact indexes both say of a compressed file. Source: FORMAT.md 6.3.
+//! Logical clusters, the content of both full and compact indexes. Source: FORMAT.md 6.3.
 //!
-//! Builders describe a file by its [`Pcluster`]s and let [`Lclusters`] number, measure and link the
-//! records; [`super::full`] and [`super::compact`] then write them.
+//! Builders describe a file by its [`Pcluster`]s. [`Lclusters`] converts them to lclusters, which [`super::full`] and
+//! [`super::compact`] write.
 
 use core::iter::Peekable;
 
@@ -10,7 +10,8 @@ use crate::units::{BlockAddr, ClusterSize, FileOffset, Lcn};
 
 /// The bit of a NONHEAD's `delta[0]` that makes it a number of blocks (`CBLKCNT`).
 pub const BLOCK_COUNT_BIT: u16 = 0x800;
-/// The largest distance that writers store: the next bit is [`BLOCK_COUNT_BIT`]. Readers go on from there.
+/// The largest distance that records store, in lclusters: the next bit is [`BLOCK_COUNT_BIT`]. For larger
+/// distances readers continue from the record that it leads to.
 pub const MAX_DISTANCE: u16 = BLOCK_COUNT_BIT - 1;
 
 const TYPE_NONHEAD: u8 = 2;
@@ -18,7 +19,7 @@ const TYPE_NONHEAD: u8 = 2;
 /// How the extent of a HEAD lcluster is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeadKind {
-    /// Stored as it is.
+    /// Not compressed.
     Plain,
     /// With the file's first algorithm.
     Head1,
@@ -52,26 +53,26 @@ impl HeadKind {
 pub struct Head {
     /// How the extent is encoded.
     pub kind: HeadKind,
-    /// Where in the lcluster the extent starts, in bytes.
+    /// The extent's start in the lcluster, in bytes.
     pub clusterofs: u16,
-    /// First block of the pcluster. Meaningless when the extent is in the tail (inline or fragment) or
-    /// starts at the file's end; writers then say 0, where no data can be.
+    /// First block of the pcluster. Meaningless if the extent is inline, is a fragment or starts at the file's end; writers
+    /// then store 0, where no data can be.
     pub addr: BlockAddr,
     /// The extent is only a part of what the pcluster decodes to.
     pub partial_ref: bool,
 }
 
-/// The way from a NONHEAD delta0 to its HEAD.
+/// `delta[0]` of a NONHEAD, which leads to its HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delta0 {
-    /// That many lclusters, to the HEAD or, when that is too far for one step, to another NONHEAD.
+    /// The distance to the HEAD in lclusters or, if that exceeds [`MAX_DISTANCE`], to another NONHEAD of the extent.
     Distance(u16),
-    /// One lcluster, and its pcluster has that many blocks; 0 only when the extent is a fragment.
+    /// The number of blocks of the pcluster; 0 only if the extent is a fragment. The distance is 1.
     BlockCount(u16),
 }
 
 impl Delta0 {
-    /// Lclusters delta0 to the HEAD or to a NONHEAD that knows more.
+    /// The distance in lclusters to the HEAD or to another NONHEAD of the extent.
     #[must_use]
     pub const fn distance(self) -> u16 {
         match self {
@@ -80,7 +81,7 @@ impl Delta0 {
         }
     }
 
-    /// From `delta[0]`, in a file that has big pclusters or not.
+    /// Parses the stored value.
     pub(crate) fn decode(delta: u16, lcn: Lcn, big_pclusters: bool) -> Result<Self, Fault> {
         if delta & BLOCK_COUNT_BIT != 0 {
             return match big_pclusters {
@@ -95,7 +96,7 @@ impl Delta0 {
         Ok(Self::Distance(delta))
     }
 
-    /// As `delta[0]`.
+    /// The stored value.
     pub(crate) fn encode(self) -> Result<u16, Fault> {
         match self {
             Self::Distance(n) if n != 0 && n & BLOCK_COUNT_BIT == 0 => Ok(n),
@@ -107,16 +108,16 @@ impl Delta0 {
     }
 }
 
-/// What an index says of one logical cluster.
+/// The record of one logical cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lcluster {
     /// An extent starts here.
     Head(Head),
     /// The whole lcluster belongs to an extent that started earlier.
     NonHead {
-        /// Delta0 to the start.
+        /// Leads to the extent's HEAD.
         delta0: Delta0,
-        /// So many lclusters on is the next HEAD or a NONHEAD before it: at least 1.
+        /// `delta[1]`: the distance in lclusters to the next HEAD or to a NONHEAD before it; at least 1.
         delta1: u16,
     },
 }
@@ -132,10 +133,10 @@ impl Lcluster {
     }
 }
 
-/// One extent and its pcluster, as builders know them.
+/// One extent and its pcluster, as builders describe them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pcluster {
-    /// Where the extent starts; it runs to the next one or to the file's end.
+    /// The extent's file offset; it ends at the next one or at the file's end.
     pub start: FileOffset,
     /// How it is encoded.
     pub kind: HeadKind,
@@ -149,11 +150,11 @@ pub struct Pcluster {
 
 /// The lclusters of a file, from its pclusters in order: exactly [`ClusterSize::lclusters_for`] its size.
 ///
-/// A file that ends within an lcluster in which no extent starts gets a last HEAD that says where it
-/// ends: PLAIN, at address 0. Ends after the first error, which is one of
-/// - [`Fault::Map`]: extents that do not start at 0, do not ascend, start in one lcluster or past the end;
-/// - [`Fault::Map`]: more than one block without `big`, or with no NONHEAD to say so;
-/// - [`Fault::OutOfRange`]: more blocks than an index can say.
+/// A file that ends within an lcluster in which no extent starts gets a last HEAD, PLAIN and at address 0, that
+/// marks its end. Ends after the first error, which is one of
+/// - [`Fault::Map`]: extents that do not start at 0, do not ascend, start in the same lcluster or past the end;
+/// - [`Fault::Map`]: more than one block without `big_pclusters`, or without a NONHEAD to store the number;
+/// - [`Fault::OutOfRange`]: more blocks than an index can store.
 #[derive(Clone, Debug)]
 pub struct Lclusters<I: Iterator<Item = Pcluster>> {
     pclusters: Peekable<I>,
@@ -175,8 +176,7 @@ struct Extent {
 }
 
 impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
-    /// For a file of `size` bytes; `big` says whether it has big pclusters, which also makes one-block
-    /// pclusters say how many blocks they have.
+    /// The lclusters of a file of `size` bytes. With `big_pclusters`, one-block pclusters have block counts, too.
     #[must_use]
     pub fn new(
         pclusters: impl IntoIterator<IntoIter = I>,
@@ -193,7 +193,7 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
             return Ok(self.non_head(extent));
         }
         let Some(pcluster) = self.pclusters.next() else {
-            // Only the part of an lcluster after the last extent's end is left.
+            // Only the part of the last lcluster after the last extent's end remains.
             let end = self.size & self.cluster.mask();
             return match self.extent {
                 Some(_) => Ok(Lcluster::Head(Head {
@@ -232,7 +232,7 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
             return Err(Fault::OutOfRange { field: "pcluster blocks", value: blocks.into(), limit });
         }
         if blocks > 1 && !(self.big_pclusters && length > 1) {
-            return Err(Fault::Map("no room to say how many blocks a pcluster has"));
+            return Err(Fault::Map("no lcluster to store a pcluster's number of blocks"));
         }
         self.extent = Some(Extent { head: self.lcn, end, blocks });
         Ok(Lcluster::Head(Head {
@@ -263,7 +263,7 @@ impl<I: Iterator<Item = Pcluster>> Iterator for Lclusters<I> {
             return None;
         }
         if self.lcn >= self.cluster.lclusters_for(self.size) {
-            // An extent that is left over starts past the end.
+            // A remaining extent starts past the end.
             self.pclusters.next()?;
             self.failed = true;
             let fault = Fault::Map("extent starts past the end");
@@ -383,7 +383,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn refuses_what_an_index_cannot_say() {
+    fn refuses_what_an_index_cannot_store() {
         let cluster = ClusterSize::new(BlockSize::DEFAULT, 0).unwrap();
         let ok = |size, big_pclusters, list: &[(u64, u16)]| {
             let list = list.iter().map(|&(start, blocks)| pcluster(start, blocks));

@@ -42,7 +42,7 @@ const _: () = assert!(core::mem::size_of::<RawEntry>() == ENTRY_HEADER_SIZE);
 /// An attribute as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Which prefix the name has.
+    /// The index of the name's prefix.
     pub index: NameIndex,
     /// The name after its prefix.
     pub name: &'a [u8],
@@ -51,7 +51,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Reads an entry at the start of `bytes`, which may run on: how shared entries are read.
+    /// Reads an entry at the start of `bytes`; more bytes may follow. This is for shared entries.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -66,8 +66,7 @@ impl<'a> Entry<'a> {
         Ok(Self { index: NameIndex::new(raw.e_name_index), name, value })
     }
 
-    /// Bytes of the entry, with its padding, that starts with `header`, the first [`ENTRY_HEADER_SIZE`]
-    /// of them.
+    /// The size in bytes, with padding, of the entry that starts with `header`, its first [`ENTRY_HEADER_SIZE`] bytes.
     ///
     /// # Errors
     /// [`Fault::Truncated`] when `header` is shorter.
@@ -82,14 +81,14 @@ impl<'a> Entry<'a> {
         entry_size(self.name.len(), self.value.len())
     }
 
-    /// The full name; `None` when the index stands for no prefix.
+    /// The full name; `None` if the index is not that of a prefix.
     #[must_use]
     pub fn full_name(&self, table: &[LongPrefix]) -> Option<Vec<u8>> {
         let (prefix, infix) = self.index.resolve(table)?;
         Some([prefix.text(), infix, self.name].concat())
     }
 
-    /// Whether this entry's full name is `prefix` and `rest`, without building it.
+    /// Whether this entry's full name is `prefix` and `rest`.
     #[must_use]
     pub fn is_named(&self, prefix: NamePrefix, rest: &[u8], table: &[LongPrefix]) -> bool {
         self.index.resolve(table).is_some_and(|(own, infix)| {
@@ -114,7 +113,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The position of shared entry `id`, when shared entries start at `area`; `None` when past 2^64.
+/// The position of shared entry `id`, if shared entries start at `area`; `None` if it exceeds 64 bits.
 #[must_use]
 pub fn shared_pos(area: BytePos, id: u32) -> Option<BytePos> {
     area.checked_add(u64::from(id).checked_mul(to_u64(UNIT))?)
@@ -149,14 +148,14 @@ pub fn icount(size: usize) -> Result<u16> {
 /// The xattr region of an inode.
 #[derive(Clone, Debug)]
 pub struct Region<'a> {
-    /// Which names are surely absent; only where the superblock announces filters.
+    /// The filter of names that are certainly absent; valid only if the superblock announces filters.
     pub filter: NameFilter,
     shared: &'a [U32],
     inline: View<'a>,
 }
 
 impl<'a> Region<'a> {
-    /// Reads the region that fills `bytes`, [`region_size`] of them; no bytes are an empty region.
+    /// Reads the region that fills `bytes`, which are [`region_size`] bytes; 0 bytes are an empty region.
     ///
     /// # Errors
     /// [`Fault::Truncated`] when the shared ids do not fit.
@@ -189,7 +188,7 @@ impl<'a> Region<'a> {
     ///
     /// # Errors
     /// [`Fault::OutOfRange`] for too many shared ids, or a name or value that is too long;
-    /// [`Fault::Field`] when it all is more than `i_xattr_icount` can count.
+    /// [`Fault::Field`] if the region's size exceeds what `i_xattr_icount` can count.
     pub fn write(filter: NameFilter, shared: &[u32], inline: &[Entry<'_>], out: &mut Vec<u8>) -> Result<()> {
         icount(Self::size(shared.len(), inline))?;
         if shared.is_empty() && inline.is_empty() {
@@ -216,7 +215,7 @@ impl<'a> Region<'a> {
     }
 }
 
-/// The inline entries of a [`Region`]; each takes at least four bytes of it, so there is an end.
+/// The inline entries of a [`Region`]. Each takes at least four bytes of it, so the iterator ends.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     view: View<'a>,

@@ -8,9 +8,9 @@ use crate::view::View;
 
 /// Records of the largest pack.
 pub(super) const MAX_SLOTS: usize = 16;
-/// 2-byte packs start at multiples of their size.
+/// 2-byte packs start at multiples of their size in bytes.
 const COMPACTED_2B_ALIGN: u64 = 32;
-/// A value needs room for [`BLOCK_COUNT_BIT`].
+/// The least bits of a value, as it must hold [`BLOCK_COUNT_BIT`].
 const MIN_VALUE_BITS: u8 = 12;
 
 /// The two kinds of packs.
@@ -45,7 +45,7 @@ impl PackKind {
         }
     }
 
-    /// lclusters of more bits do not fit.
+    /// log2 of the largest lcluster size: `clusterofs` must fit into a value.
     const fn max_cluster_bits(self) -> u8 {
         match self {
             Self::Compacted4b => 14,
@@ -54,7 +54,7 @@ impl PackKind {
     }
 }
 
-/// Where a file's compact index is, and what its records mean.
+/// The position and the parameters of a file's compact index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactIndex {
     start: BytePos,
@@ -67,7 +67,7 @@ pub struct CompactIndex {
     pub(super) big_pclusters: bool,
 }
 
-/// Which bytes hold a pack.
+/// The position and size of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackPlace {
     pos: BytePos,
@@ -105,14 +105,14 @@ impl CompactIndex {
     /// The index of a file of `size` bytes whose map header ends at `header_end`.
     ///
     /// # Errors
-    /// Lclusters that are too large for compact indexes, an index that would end past 2^64, or a header
+    /// Lclusters that are too large for compact indexes, an index whose end exceeds 64 bits, or a header
     /// of full indexes.
     pub fn new(header_end: BytePos, size: u64, block: BlockSize, header: &IndexHeader) -> Result<Self> {
         let IndexFormat::Compact { compacted_2b } = header.format else {
             return Err(fault(Fault::Map("the index is not compact")));
         };
         let cluster = header.cluster;
-        // Where packs are depends on the number of blocks, even when lclusters are larger.
+        // The positions of packs depend on the number of blocks, even if lclusters are larger.
         let total = block.blocks_for(size);
         let compacted_4b_initial = (header_end.get().wrapping_neg() & (COMPACTED_2B_ALIGN - 1)) >> 2;
         let compacted_2b = match total.checked_sub(compacted_4b_initial) {
@@ -156,7 +156,7 @@ impl CompactIndex {
         self.last().map_or(self.start, |(_, end)| end)
     }
 
-    /// Which bytes hold the pack with `lcn`.
+    /// The position of the pack that contains `lcn`.
     ///
     /// # Errors
     /// [`Fault::OutOfRange`] past the last lcluster.
@@ -166,7 +166,7 @@ impl CompactIndex {
             .ok_or_else(|| fault(Fault::OutOfRange { field: "lcn", value: lcn.get(), limit: self.lclusters }))
     }
 
-    /// Opens the pack at `place` from its bytes, which may run on.
+    /// Reads the pack at `place` from `bytes`; more bytes may follow.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -208,7 +208,7 @@ impl CompactIndex {
     }
 }
 
-/// One pack, open for reading.
+/// The bytes of one pack.
 #[derive(Clone, Copy, Debug)]
 pub struct Pack<'a> {
     bytes: &'a [u8],
@@ -221,17 +221,17 @@ pub struct Pack<'a> {
 type Record = (Option<HeadKind>, u16);
 
 impl Pack<'_> {
-    /// Which bytes this is.
+    /// The pack's position.
     #[must_use]
     pub const fn place(&self) -> PackPlace {
         self.place
     }
 
-    /// Decodes lcluster `lcn`. `delta1` of a NONHEAD may stop short of the next HEAD at a pack's end.
+    /// Decodes lcluster `lcn`. At a pack's end, `delta1` of a NONHEAD may lead to a NONHEAD before the next HEAD.
     ///
     /// # Errors
     /// [`Fault::OutOfRange`] for an lcluster of another pack; an offset outside the lcluster; a distance
-    /// that leads nowhere; a block count without big pclusters.
+    /// that leads before the file's start; a block count without big pclusters.
     pub fn get(&self, lcn: Lcn) -> Result<Lcluster> {
         let slot = lcn.checked_sub(self.place.first).and_then(|slot| u8::try_from(slot).ok());
         let Some(slot) = slot.filter(|slot| *slot < self.place.kind.slots()) else {
@@ -255,7 +255,7 @@ impl Pack<'_> {
 
     fn record(&self, slot: u8) -> Record {
         let bit = u32::from(slot).saturating_mul(self.place.kind.bits().into());
-        // Every record starts at least four bytes before the end: the base stands there.
+        // Every record starts at least four bytes before the pack's end, where the base is.
         let start = usize::try_from(bit >> 3).unwrap_or(usize::MAX);
         let word = self.bytes.get(start..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         let word = u32::from_le_bytes(word).wrapping_shr(bit & 7);
@@ -279,7 +279,7 @@ impl Pack<'_> {
         match self.record(slot.saturating_sub(1)) {
             (Some(_), _) => 1,
             (None, value) if value & BLOCK_COUNT_BIT != 0 => 2,
-            // At the limit, the same distance leads to the lcluster after, which is in the extent too.
+            // At the limit the same distance leads one lcluster further than from the previous record, still in the extent.
             (None, value) => value.checked_add(1).filter(|n| n & BLOCK_COUNT_BIT == 0).unwrap_or(value),
         }
     }
@@ -296,13 +296,13 @@ impl Pack<'_> {
             last = value;
         }
         if last & BLOCK_COUNT_BIT == 0 {
-            // The last record says how far the next HEAD is from it. Early writers left 0.
+            // The last record stores the distance to the next HEAD. Early versions of mkfs stored 0.
             distance = distance.saturating_add(last.saturating_sub(1));
         }
         distance.max(1)
     }
 
-    /// Pclusters of one block that start in the pack up to and with the one in `slot`.
+    /// The number of one-block pclusters that start in the pack before or in `slot`.
     fn blocks_before(&self, slot: u8) -> Result<u32, Fault> {
         let mut blocks: u32 = 1;
         let mut next = slot;
@@ -312,7 +312,7 @@ impl Pack<'_> {
                 if distance == 0 {
                     return Err(Fault::Field { field: "delta[0]", value: 0 });
                 }
-                // A HEAD in an earlier pack has been counted into the base.
+                // The base includes the HEADs of earlier packs.
                 let Some(head) = u8::try_from(distance).ok().and_then(|n| slot.checked_sub(n)) else { break };
                 next = head;
             }
@@ -321,7 +321,7 @@ impl Pack<'_> {
         Ok(blocks)
     }
 
-    /// Blocks from the base to the HEAD in `slot`.
+    /// The number of blocks from the base to the pcluster of the HEAD in `slot`.
     fn blocks_before_big(&self, slot: u8) -> Result<u32, Fault> {
         let mut blocks: u32 = 0;
         let mut next = slot;
@@ -333,7 +333,7 @@ impl Pack<'_> {
                     blocks = blocks.saturating_add((value & !BLOCK_COUNT_BIT).into());
                     next = slot.saturating_sub(1);
                 }
-                // One step delta0 from here would be the block count's record itself.
+                // The record after a HEAD is its block count, so `delta[0]` of later records is at least 2.
                 (None, distance) => {
                     let Some(more) = distance.checked_sub(2) else {
                         return Err(Fault::Field { field: "delta[0]", value: distance.into() });

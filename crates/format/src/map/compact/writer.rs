@@ -1,4 +1,4 @@
-//! Writes compact indexes as a stream: what a pack cannot say is found when it is pushed.
+//! Writes compact indexes as a stream: an lcluster that a compact index cannot store is an error when it is pushed.
 //! Source: FORMAT.md 6.5.
 
 use alloc::vec::Vec;
@@ -7,39 +7,39 @@ use super::index::{CompactIndex, MAX_SLOTS, PackPlace, fault};
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::map::lcluster::{Delta0, Head, Lcluster, MAX_DISTANCE};
 
-/// Writes a compact index, lcluster by lcluster, without looking delta0.
+/// Writes a compact index, lcluster by lcluster.
 ///
 /// A HEAD at address 0 has no blocks (its extent is inline, a fragment, or empty at the file's end), and
-/// all HEADs after it must be such; what is stored for them means nothing.
+/// all later HEADs must be at 0, too. The address that a reader computes for them is meaningless.
 #[derive(Clone, Debug)]
 pub struct CompactWriter {
     index: CompactIndex,
     next: u64,
-    /// The HEAD of the current extent, and the furthest lcluster that `delta1` said is still in it.
+    /// The HEAD of the current extent, and the last lcluster to which a `delta1` of the extent leads.
     extent: Option<(u64, u64)>,
-    /// A HEAD at address 0 was seen.
+    /// Whether a HEAD at address 0 was pushed.
     in_tail: bool,
-    /// Base plus blocks up to the end of the last pack.
-    running: u32,
-    /// The last HEAD's blocks are not in [`Self::running`] yet: with big pclusters only.
-    open: bool,
+    /// The last pack's base plus the blocks that it counts.
+    next_base: u32,
+    /// Whether the last HEAD's blocks are not yet in [`Self::next_base`]; only with big pclusters.
+    head_uncounted: bool,
     place: Option<PackPlace>,
     filling: Filling,
 }
 
-/// The pack that a writer fills.
+/// The pack that is being written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Filling {
     records: [u16; MAX_SLOTS],
     used: usize,
-    /// What the first HEAD with an address makes the base.
+    /// The base that follows from the first HEAD with an address.
     base: Option<u32>,
-    /// Base if no HEAD has an address.
+    /// The base if no HEAD has an address.
     default_base: u32,
-    /// Blocks from the base to the next HEAD, without an open HEAD's.
+    /// Blocks from the base to the next HEAD, without those of a HEAD that is not counted yet.
     blocks: u32,
-    /// The last HEAD is in this pack and its blocks are not in [`Self::blocks`] yet.
-    open: bool,
+    /// Whether the last HEAD is in this pack and its blocks are not yet in [`Self::blocks`].
+    head_uncounted: bool,
 }
 
 impl CompactWriter {
@@ -51,26 +51,25 @@ impl CompactWriter {
             next: 0,
             extent: None,
             in_tail: false,
-            running: 0,
-            open: false,
+            next_base: 0,
+            head_uncounted: false,
             place: None,
             filling: Filling::default(),
         }
     }
 
-    /// Takes the next lcluster, and appends its pack to `out` when that is complete: after the last
-    /// lcluster too.
+    /// Adds the next lcluster. If that completes its pack, or is the file's last lcluster, appends the pack to `out`.
     ///
     /// # Errors
-    /// [`Fault::Map`] for what compact indexes cannot say: a partial reference, addresses within a pack
+    /// [`Fault::Map`] for what compact indexes cannot store: a partial reference, addresses within a pack
     /// that do not follow each other, one NONHEAD after a HEAD without the block count that big pclusters
     /// need; for distances that do not lead to the HEAD; for too many lclusters. [`Fault::OutOfRange`] for
-    /// an address beyond 32 bits or an offset outside the lcluster. The writer is of no use after that.
+    /// an address beyond 32 bits or an offset outside the lcluster. After an error the writer must not be used.
     pub fn push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<()> {
         self.try_push(lcluster, out).map_err(|fault| FormatError::new(Structure::CompactIndex, fault))
     }
 
-    /// Ends writing.
+    /// Checks that the index is complete.
     ///
     /// # Errors
     /// [`Fault::Map`] when lclusters are missing, or a `delta1` points past the end.
@@ -110,9 +109,9 @@ impl CompactWriter {
 
     fn begin(&mut self, first: &Lcluster) -> Result<PackPlace, Fault> {
         let place = self.index.locate(self.next).ok_or(Fault::Overflow("i_size"))?;
-        // A block count closes the HEAD before the pack; any other start leaves it at one block.
+        // A block count gives the blocks of the previous pack's last HEAD; without one it has one block.
         let counts = matches!(first, Lcluster::NonHead { delta0: Delta0::BlockCount(_), .. });
-        let default_base = self.running.wrapping_add(u32::from(self.open && !counts));
+        let default_base = self.next_base.wrapping_add(u32::from(self.head_uncounted && !counts));
         self.filling = Filling { default_base, ..Filling::default() };
         self.place = Some(place);
         Ok(place)
@@ -128,10 +127,10 @@ impl CompactWriter {
             return Err(Fault::OutOfRange { field: "clusterofs", value: head.clusterofs.into(), limit });
         }
         let filling = &mut self.filling;
-        if !self.index.big_pclusters || filling.open {
+        if !self.index.big_pclusters || filling.head_uncounted {
             filling.blocks = filling.blocks.wrapping_add(1);
         }
-        filling.open = self.index.big_pclusters;
+        filling.head_uncounted = self.index.big_pclusters;
         let addr = head.addr.get();
         if addr != 0 {
             let addr = u32::try_from(addr).map_err(|_| Fault::OutOfRange {
@@ -166,8 +165,8 @@ impl CompactWriter {
         *furthest = (*furthest).max(self.next.saturating_add(delta1.into()));
         if let Delta0::BlockCount(n) = delta0 {
             self.filling.blocks = self.filling.blocks.wrapping_add(n.into());
-            self.filling.open = false;
-            self.open = false;
+            self.filling.head_uncounted = false;
+            self.head_uncounted = false;
         } else if last {
             return Ok(delta1.min(MAX_DISTANCE));
         }
@@ -184,7 +183,7 @@ impl CompactWriter {
     }
 
     fn emit(&mut self, place: PackPlace, out: &mut Vec<u8>) {
-        let Filling { records, base, default_base, blocks, open, .. } = self.filling;
+        let Filling { records, base, default_base, blocks, head_uncounted, .. } = self.filling;
         let base = base.unwrap_or(default_base);
         let mut pending: u64 = 0;
         let mut bits: u32 = 0;
@@ -199,8 +198,8 @@ impl CompactWriter {
             }
         }
         out.extend_from_slice(&base.to_le_bytes());
-        self.running = base.wrapping_add(blocks);
-        self.open = open;
+        self.next_base = base.wrapping_add(blocks);
+        self.head_uncounted = head_uncounted;
         self.place = None;
     }
 }
@@ -258,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn says_what_was_written(file in files(), compacted_2b: bool, at in 0u64..64) {
+        fn reads_what_was_written(file in files(), compacted_2b: bool, at in 0u64..64) {
             let Ok(index) = index(&file, compacted_2b, at * 8) else {
                 prop_assert!(file.cluster.bits() > 12);
                 return Ok(());
@@ -344,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_say() {
+    fn refuses_what_it_cannot_store() {
         let delta0 = |n, delta1| Lcluster::NonHead { delta0: Delta0::Distance(n), delta1 };
         let blocks = |n, delta1| Lcluster::NonHead { delta0: Delta0::BlockCount(n), delta1 };
         assert!(small(&[head(9), head(10)], false).is_ok());
