@@ -5,7 +5,7 @@ pub mod compression;
 pub mod dedupe;
 pub mod deflate_pages;
 
-use ferofs_codec::{Fit, Compressor, right_align};
+use ferofs_codec::{Compressor, Fit, right_align};
 use ferofs_format::BlockSize;
 
 use crate::data::encode::compression::{Compression, Fragments, Index, Recipe};
