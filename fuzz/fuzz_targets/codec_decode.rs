@@ -1,7 +1,7 @@
 //! Garbage never crashes a decoder nor reaches outside its slices, and a prefix agrees with the whole.
 #![no_main]
 
-use ferofs_codec::{Algorithm, Decoder, Extent, decode_lz4_in_place};
+use ferofs_codec::{Algorithm, Decoder, Portion, decode_lz4_in_place};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -10,9 +10,9 @@ fuzz_target!(|data: &[u8]| {
     let len = usize::from(u16::from_le_bytes([*low, *high]));
     let mut decoder = Decoder::default();
     let mut whole = vec![0; len];
-    let done = decoder.decode(algorithm, src, &mut whole, Extent::Whole);
+    let done = decoder.decode(algorithm, src, &mut whole, Portion::Whole);
     let mut prefix = vec![0; len / 2];
-    let begun = decoder.decode(algorithm, src, &mut prefix, Extent::Prefix);
+    let begun = decoder.decode(algorithm, src, &mut prefix, Portion::Prefix);
     if done.is_ok() {
         begun.unwrap();
         assert!(prefix == whole[..len / 2]);

@@ -3,6 +3,8 @@
 use ferofs::build::{Algorithm, BlockSize, Compression, Hint, MetadataCompression, Method, Params};
 use regex::bytes::Regex;
 
+use crate::byte_size;
+
 /// Names of compressors, as `--help` lists them.
 pub(crate) const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate, libdeflate or zstd";
 
@@ -62,7 +64,7 @@ fn compressor(text: &str) -> Result<Compressor, SettingError> {
             None => compressor.level = Some(part.parse().map_err(|_| no_number(part))?),
             Some(("level", level)) => compressor.level = Some(level.parse().map_err(|_| no_number(level))?),
             Some(("dictsize", size)) => {
-                compressor.dictionary = Some(bytes(size).ok_or_else(|| no_number(size))?);
+                compressor.dictionary = Some(byte_size::parse(size).ok_or_else(|| no_number(size))?);
             }
             Some((option, _)) => return Err(SettingError::Unknown(option.to_owned())),
         }
@@ -100,16 +102,6 @@ impl Compressor {
         params.check().map_err(SettingError::Params)?;
         Ok(params)
     }
-}
-
-/// A number of bytes: digits, and K or M for units of 1024 and of its square.
-pub(crate) fn bytes(text: &str) -> Option<u32> {
-    let (digits, unit) = match text.as_bytes().last()? {
-        b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),
-        b'm' | b'M' => (&text[..text.len() - 1], 1 << 20),
-        _ => (text, 1),
-    };
-    digits.parse::<u32>().ok()?.checked_mul(unit)
 }
 
 /// Everything that was said about compression.
@@ -183,7 +175,7 @@ const NO_METADATA: &str = "not a cluster size, or one with a compressor, such as
 /// A cluster size, and what follows a colon.
 fn metadata(text: &str) -> Option<(u32, Option<&str>)> {
     let (size, method) = text.split_once(':').map_or((text, None), |(size, method)| (size, Some(method)));
-    Some((bytes(size)?, method))
+    Some((byte_size::parse(size)?, method))
 }
 
 /// A file of hints: lines of `PCLUSTER [METHOD] REGEX`, where `#` starts a comment.
@@ -199,7 +191,7 @@ pub(crate) fn hints(text: &str, block: BlockSize) -> Result<Vec<Hint>, (usize, &
             continue;
         }
         let mut words = line.split_whitespace();
-        let size = words.next().and_then(bytes).ok_or_else(|| refuse("no size of a pcluster"))?;
+        let size = words.next().and_then(byte_size::parse).ok_or_else(|| refuse("no size of a pcluster"))?;
         if !u64::from(size).is_multiple_of(block.bytes64()) {
             return Err(refuse("the size is no multiple of the block size"));
         }

@@ -3,8 +3,8 @@
 
 use ferofs::build::{Compression, Fragments as Packing, Index, InodeForm, Options};
 
+use crate::byte_size;
 use crate::compat::nearest;
-use crate::compression::bytes;
 
 /// Why a text is no extended option, or does not go with the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,8 +160,8 @@ impl Extended {
                 flag(&mut true, true)
             }
             "fragments" | "all-fragments" => {
-                let pcluster =
-                    value.map(|size| bytes(size).ok_or_else(|| refuse("not a number of bytes".into())));
+                let pcluster = value
+                    .map(|size| byte_size::parse(size).ok_or_else(|| refuse("not a number of bytes".into())));
                 let all = name == "all-fragments" || self.fragments.is_some_and(|f| f.all);
                 let pcluster = pcluster.transpose()?.or(self.fragments.and_then(|f| f.pcluster));
                 self.fragments = on.then_some(Fragments { all, pcluster });

@@ -7,6 +7,7 @@
 // Allowed in `cmd::loop_device` alone.
 #![deny(unsafe_code)]
 
+mod byte_size;
 mod cmd;
 mod compat;
 mod compression;

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ferofs_codec::{Algorithm, Decoder, Extent, Fit, FixedOutput, Params, compressor};
+use ferofs_codec::{Algorithm, Compressor, Decoder, Fit, Params, Portion, compressor};
 use rustix::time::{ClockId, clock_gettime};
 use zstd_safe::CParameter;
 
@@ -32,7 +32,7 @@ unsafe extern "C" {
 }
 
 /// Encodes one cluster: input taken and bytes made, or `None` if it does not pay.
-type Cluster<'a> = dyn FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize, bool)> + 'a;
+type Cluster<'a> = dyn FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize)> + 'a;
 
 /// What one pass over a file showed.
 #[derive(Clone, Copy, Default)]
@@ -41,7 +41,6 @@ struct Pass {
     /// Bytes in whole blocks, as an image stores them.
     bytes: usize,
     clusters: usize,
-    in_place: usize,
     /// Clusters that Linux decodes in place.
     in_linux: usize,
 }
@@ -56,12 +55,11 @@ fn pass(src: &[u8], size: usize, encode: &mut Cluster<'_>) -> Pass {
     let start = now();
     while pos < src.len() {
         match encode(src, pos, &mut dst) {
-            Some((consumed, produced, in_place)) => {
+            Some((consumed, produced)) => {
                 out.in_linux += usize::from(linux_decodes_in_place(pos, consumed, produced));
                 pos += consumed;
                 out.bytes += produced.next_multiple_of(BLOCK);
                 out.clusters += 1;
-                out.in_place += usize::from(in_place);
             }
             None => {
                 pos += BLOCK;
@@ -85,12 +83,11 @@ fn best(of: &mut Option<Pass>, new: Pass) {
     *of = Some(Pass { seconds, ..new });
 }
 
-fn pays(consumed: usize, produced: usize, size: usize, at_end: bool) -> Option<(usize, usize, bool)> {
-    (produced > 0 && produced < consumed && (at_end || consumed > size))
-        .then_some((consumed, produced, false))
+fn pays(consumed: usize, produced: usize, size: usize, at_end: bool) -> Option<(usize, usize)> {
+    (produced > 0 && produced < consumed && (at_end || consumed > size)).then_some((consumed, produced))
 }
 
-fn liblz4(level: u8) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize, bool)> {
+fn liblz4(level: u8) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize)> {
     // SAFETY: a query without arguments.
     let words = unsafe { LZ4_sizeofStateHC() } as usize / 8 + 1;
     let mut state = vec![0u64; words];
@@ -120,7 +117,7 @@ fn liblz4(level: u8) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, us
 /// The longest input that fits, by halving the interval down to a thousandth.
 fn bisect(
     mut compress: impl FnMut(&[u8], &mut [u8]) -> Option<usize>,
-) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize, bool)> {
+) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize)> {
     move |src, pos, dst| {
         let rest = &src[pos..src.len().min(pos + WINDOW.max(4 * dst.len()))];
         let (mut low, mut size) = (0, 0);
@@ -164,7 +161,7 @@ fn exact(algorithm: Algorithm, level: u8) -> Box<Exact> {
         // Ours would not compress noise, but look at it.
         Algorithm::Lz4 => {
             let mut c = liblz4(level);
-            Box::new(move |src, dst| c(src, 0, dst).map(|(_, produced, _)| produced))
+            Box::new(move |src, dst| c(src, 0, dst).map(|(_, produced)| produced))
         }
         Algorithm::Lzma => {
             let params = Params::new(algorithm, Some(level)).expect("a level that exists");
@@ -184,12 +181,10 @@ fn peer(algorithm: Algorithm, level: u8) -> Box<Cluster<'static>> {
     }
 }
 
-fn ours(
-    encoder: &mut dyn FixedOutput,
-) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize, bool)> {
+fn ours(encoder: &mut dyn Compressor) -> impl FnMut(&[u8], usize, &mut [u8]) -> Option<(usize, usize)> {
     |src, pos, dst| match encoder.fit(src, pos, dst).expect("a call within the limits") {
-        Fit::Encoded { consumed, produced, in_place } => Some((consumed, produced, in_place)),
-        Fit::DoesNotPay => None,
+        Fit::Encoded { consumed, produced } => Some((consumed, produced)),
+        Fit::Incompressible => None,
     }
 }
 
@@ -218,7 +213,7 @@ fn row(name: &str, data: &[u8], algorithm: Algorithm, level: u8, size: usize) {
     );
     if algorithm == Algorithm::Lz4 {
         let share = |n: usize| 100.0 * n as f64 / mine.clusters.max(1) as f64;
-        print!("  in place {:.2} %, in Linux {:.2} %", share(mine.in_place), share(mine.in_linux));
+        print!("  in place in Linux {:.2} %", share(mine.in_linux));
     }
     if let Some((trials, clusters)) = encoder.trials() {
         print!("  {:.2} trials", trials as f64 / clusters.max(1) as f64);
@@ -239,7 +234,7 @@ fn decoding(name: &str, data: &[u8], size: usize) {
                 clusters.push((dst, consumed));
                 pos += consumed;
             }
-            Fit::DoesNotPay => pos += BLOCK,
+            Fit::Incompressible => pos += BLOCK,
         }
     }
     let mut out = vec![0; 4 << 20];
@@ -248,7 +243,7 @@ fn decoding(name: &str, data: &[u8], size: usize) {
     for _ in 0..2 * TURNS {
         let start = now();
         for (src, len) in &clusters {
-            decoder.decode(Algorithm::Lz4, src, &mut out[..*len], Extent::Whole).expect("our own encoding");
+            decoder.decode(Algorithm::Lz4, src, &mut out[..*len], Portion::Whole).expect("our own encoding");
         }
         mine = mine.min(now() - start);
         let start = now();
@@ -300,7 +295,7 @@ fn noise(size: usize) {
             let start = now();
             for pos in (0..data.len() - 2 * size).step_by(size) {
                 let fit = encoder.fit(&data, pos, &mut dst[..size]).expect("a call within the limits");
-                assert_eq!(fit, Fit::DoesNotPay);
+                assert_eq!(fit, Fit::Incompressible);
             }
             look = look.min(now() - start);
             let start = now();

@@ -1,21 +1,14 @@
-//! [`Decoder`]: the one door to all decoders. Whole clusters or prefixes, right-aligned or not; any input is safe.
+//! [`Decoder`] decodes clusters of all algorithms, right-aligned or not, as a whole or as a prefix. Corrupt input is an
+//! error, never undefined behaviour.
 
 use ferofs_format::Algorithm;
 
 use crate::error::DecodeError;
 use crate::fit::strip_padding;
+use crate::portion::Portion;
 use crate::{deflate, lz4, lzma, zstd};
 
-/// How much of a cluster is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// All of it: the output's length is the decoded length.
-    Whole,
-    /// Its first bytes, as many as the output holds; what follows is neither decoded nor judged.
-    Prefix,
-}
-
-/// Decodes clusters of any algorithm; keeps its working memory from one to the next.
+/// Decodes clusters of any algorithm, and reuses its working memory for the next one.
 #[derive(Default)]
 pub struct Decoder {
     lzma: lzma::Decoder,
@@ -24,23 +17,23 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// One without working memory; each algorithm allocates at its first use.
+    /// A decoder without working memory: each algorithm allocates at its first use.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Fills `dst` from the encoded `src`, whose leading zeroes are padding. What `dst` holds after an error is
-    /// unspecified, but nothing beyond it is touched.
+    /// Decodes `src`, without its leading zeroes, which are padding, and fills `dst`. After an error the content of `dst`
+    /// is unspecified.
     ///
     /// # Errors
-    /// No encoded bytes, a corrupt stream, one that is shorter or, for [`Extent::Whole`], longer than `dst`.
+    /// No encoded bytes; a corrupt stream; a stream that is shorter or, for [`Portion::Whole`], longer than `dst`.
     pub fn decode(
         &mut self,
         algorithm: Algorithm,
         src: &[u8],
         dst: &mut [u8],
-        extent: Extent,
+        portion: Portion,
     ) -> Result<(), DecodeError> {
         let src = strip_padding(src);
         if src.is_empty() {
@@ -49,11 +42,11 @@ impl Decoder {
         if dst.is_empty() {
             return Ok(());
         }
-        let _all = match algorithm {
-            Algorithm::Lz4 => lz4::decode(src, dst, extent),
-            Algorithm::Lzma => self.lzma.decode(src, dst, extent),
-            Algorithm::Deflate => self.deflate.decode(src, dst, extent),
-            Algorithm::Zstd => self.zstd.decode(src, dst, extent),
+        let _decoded_len = match algorithm {
+            Algorithm::Lz4 => lz4::decode(src, dst, portion),
+            Algorithm::Lzma => self.lzma.decode(src, dst, portion),
+            Algorithm::Deflate => self.deflate.decode(src, dst, portion),
+            Algorithm::Zstd => self.zstd.decode(src, dst, portion),
         }?;
         Ok(())
     }
@@ -65,12 +58,14 @@ impl std::fmt::Debug for Decoder {
     }
 }
 
-/// Decodes the LZ4 cluster at `buffer[encoded]` into `buffer[..decoded_len]`, in place. It succeeds where
-/// [`Fit::Encoded`](crate::Fit::Encoded) says `in_place` and the encoded bytes end with the last page of the decoded range.
+/// Decodes the LZ4 cluster at `buffer[encoded]` into `buffer[..decoded_len]`, in place.
+///
+/// It succeeds for every valid cluster if at least `(encoded.len() >> 8) + 32` bytes lie between the end of the output and
+/// the end of the encoded bytes, and for many clusters if there are fewer.
 ///
 /// # Errors
-/// [`DecodeError::Overtakes`] where output would reach unread input (the buffer's content is then lost); else as
-/// [`Decoder::decode`].
+/// [`DecodeError::OverwritesInput`] if output would overwrite input that is not yet read; the buffer's content is then
+/// unspecified. Otherwise as [`Decoder::decode`].
 pub fn decode_lz4_in_place(
     buffer: &mut [u8],
     encoded: std::ops::Range<usize>,
@@ -79,13 +74,14 @@ pub fn decode_lz4_in_place(
     lz4::decode_in_place(buffer, encoded, decoded_len)
 }
 
-/// Decodes the bytes of the LZ4 cluster `src` from `skip` on into `out`, and nothing beyond. What precedes them rolls
-/// through `window`, which is as long as [`crate::lz4_window`] says and whose content does not matter before and
-/// afterwards.
+/// Decodes the LZ4 cluster `src`, and fills `out` with its content from byte `skip` on. Decoding stops there.
+///
+/// The bytes before `skip` go through `window`, a ring buffer of [`crate::lz4_window`] bytes. Its content before the call
+/// does not matter, and is unspecified afterwards.
 ///
 /// # Errors
-/// As [`Decoder::decode`] for a prefix of `skip` and `out.len()` bytes; [`DecodeError::TooFar`] where a match does not
-/// fit the window.
+/// As [`Decoder::decode`] for a prefix of `skip + out.len()` bytes; [`DecodeError::MatchBeyondWindow`] if a match reaches
+/// back further than the window.
 pub fn decode_lz4_range(
     src: &[u8],
     window: &mut [u8],

@@ -1,16 +1,17 @@
-//! Raw DEFLATE: libdeflate encodes and decodes whole clusters; flate2's streaming decoder takes prefixes.
+//! Raw DEFLATE: libdeflate encodes and decodes whole clusters; flate2's streaming decoder decodes prefixes, which
+//! libdeflate cannot.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
-use crate::decoder::Extent;
 use crate::error::{DecodeError, EncodeError, ParamsError};
+use crate::length_search::{FixedInput, LengthSearch};
 use crate::params::DeflateParams;
-use crate::predict::{Exact, Predicted};
+use crate::portion::Portion;
 
 struct Inner(Compressor);
 
-impl Exact for Inner {
+impl FixedInput for Inner {
     fn bound(&mut self, len: usize) -> usize {
         self.0.deflate_compress_bound(len)
     }
@@ -20,14 +21,17 @@ impl Exact for Inner {
     }
 }
 
-/// The DEFLATE compressor.
-pub(crate) fn encoder(params: DeflateParams, window: usize) -> Result<Predicted<impl Exact>, ParamsError> {
+/// Makes the DEFLATE compressor.
+pub(crate) fn encoder(
+    params: DeflateParams,
+    window: usize,
+) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     let level = CompressionLvl::new(params.level.into()).map_err(|_| ParamsError::Level {
         algorithm: "deflate",
         level: params.level,
         range: "0 to 12",
     })?;
-    Ok(Predicted::new(Inner(Compressor::new(level)), window, 32 << 10))
+    Ok(LengthSearch::new(Inner(Compressor::new(level)), window, 32 << 10))
 }
 
 /// The DEFLATE decompressor.
@@ -44,11 +48,11 @@ impl Decoder {
         &mut self,
         src: &[u8],
         dst: &mut [u8],
-        extent: Extent,
+        portion: Portion,
     ) -> Result<usize, DecodeError> {
         let wanted = dst.len();
-        let got = match extent {
-            Extent::Whole => {
+        let got = match portion {
+            Portion::Whole => {
                 match self.whole.get_or_insert_with(Decompressor::new).deflate_decompress(src, dst) {
                     Ok(got) => got,
                     Err(DecompressionError::InsufficientSpace) => {
@@ -57,14 +61,14 @@ impl Decoder {
                     Err(DecompressionError::BadData) => return Err(CORRUPT),
                 }
             }
-            Extent::Prefix => {
+            Portion::Prefix => {
                 let stream = self.prefix.get_or_insert_with(|| Decompress::new(false));
                 stream.reset(false);
                 loop {
                     let (taken, made) = (stream.total_in() as usize, stream.total_out() as usize);
-                    let (rest, room) =
+                    let (rest, free) =
                         (src.get(taken..).ok_or(CORRUPT)?, dst.get_mut(made..).ok_or(CORRUPT)?);
-                    let status = stream.decompress(rest, room, FlushDecompress::None).map_err(|_| CORRUPT)?;
+                    let status = stream.decompress(rest, free, FlushDecompress::None).map_err(|_| CORRUPT)?;
                     let now = stream.total_out() as usize;
                     let stuck = now == made && stream.total_in() as usize == taken;
                     if now == wanted || status == Status::StreamEnd || stuck {

@@ -1,8 +1,8 @@
-//! What can go wrong: three enums, for parameters, encoding and decoding. No text is built here.
+//! The errors of parameters, of encoding and of decoding.
 
 use std::ops::RangeInclusive;
 
-/// A parameter that no compressor accepts.
+/// An invalid parameter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParamsError {
@@ -11,19 +11,19 @@ pub enum ParamsError {
     Level {
         /// The algorithm's name.
         algorithm: &'static str,
-        /// What was asked for.
+        /// The requested value.
         level: u8,
-        /// What it accepts, in words.
+        /// The accepted levels, as text.
         range: &'static str,
     },
-    /// Another parameter is out of its range.
+    /// A parameter other than the level is out of range.
     #[error("{field} is {value}; it must be {} to {}", range.start(), range.end())]
     Range {
-        /// The parameter.
+        /// The parameter's name.
         field: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: u64,
-        /// What is accepted.
+        /// The accepted values.
         range: RangeInclusive<u64>,
     },
     /// LZMA's literal context and position bits exceed 4 together.
@@ -31,35 +31,35 @@ pub enum ParamsError {
     LcLp(u8),
 }
 
-/// A call that a compressor cannot carry out.
+/// Why a compressor cannot encode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// There is nothing to encode at the position given.
+    /// The input has no bytes at the position.
     #[error("nothing to encode: position {pos} of {len} bytes")]
     EmptyInput {
-        /// Where the cluster was to start.
+        /// The cluster's start in the input.
         pos: usize,
         /// The input's length.
         len: usize,
     },
-    /// The output cannot hold even the smallest encoding.
+    /// The output is smaller than every compressor accepts.
     #[error("output of {len} bytes is too small; the least is {least}")]
     OutputTooSmall {
         /// The output's length.
         len: usize,
-        /// The smallest accepted.
+        /// The smallest accepted length.
         least: usize,
     },
-    /// A cluster is at most 1 MiB.
+    /// The output is larger than Linux accepts for a cluster, 1 MiB.
     #[error("output of {len} bytes is too large; the most is {most}")]
     OutputTooLarge {
         /// The output's length.
         len: usize,
-        /// The largest accepted.
+        /// The largest accepted length.
         most: usize,
     },
-    /// A window no larger than the output could never fill it.
+    /// The window is smaller than the output: its data, even uncompressed, could not fill the output.
     #[error("window of {window} bytes is smaller than the output of {output}")]
     WindowTooSmall {
         /// The compression window in bytes.
@@ -67,35 +67,35 @@ pub enum EncodeError {
         /// The output's length in bytes.
         output: usize,
     },
-    /// Positions are kept in 32 bits.
+    /// The input is longer than 1 GiB: compressors store positions in 32 bits.
     #[error("input of {len} bytes is too large; the most is {most}")]
     InputTooLarge {
         /// The input's length.
         len: usize,
-        /// The largest accepted.
+        /// The largest accepted length.
         most: usize,
     },
     /// The library could not allocate its state.
     #[error("out of memory for the compressor's state")]
     Memory,
-    /// A library refused for a reason that the checked parameters rule out.
+    /// A library returned an error that valid parameters should not cause.
     #[error("{library} failed with code {code}")]
     Library {
-        /// The library.
+        /// The library's name.
         library: &'static str,
-        /// Its own error code.
+        /// The library's error code.
         code: i64,
     },
 }
 
-/// Encoded bytes that do not decode as asked.
+/// Why encoded bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// There are no encoded bytes, or all of them are padding.
+    /// There are no encoded bytes: the cluster is empty or all zeroes.
     #[error("no encoded bytes")]
     EmptyInput,
-    /// The bytes are no valid stream of this algorithm.
+    /// The bytes are not a valid stream of this algorithm.
     #[error("corrupt {algorithm} data")]
     Corrupt {
         /// The algorithm's name.
@@ -106,25 +106,25 @@ pub enum DecodeError {
     TooShort {
         /// The algorithm's name.
         algorithm: &'static str,
-        /// How many bytes came out.
+        /// Decoded bytes.
         got: usize,
-        /// How many were wanted.
+        /// Bytes that the caller asked for.
         wanted: usize,
     },
-    /// The stream holds more than the cluster is said to.
+    /// The stream decodes to more bytes than the caller says the cluster has.
     #[error("{algorithm} data decodes to more than {wanted} bytes")]
     TooLong {
         /// The algorithm's name.
         algorithm: &'static str,
-        /// How many bytes were wanted.
+        /// Bytes that the caller asked for.
         wanted: usize,
     },
-    /// A match reaches back further than the window that there is.
+    /// A match refers to bytes that the window no longer holds.
     #[error("a match reaches back further than the window")]
-    TooFar,
-    /// Decoding in place would overwrite encoded bytes not yet read.
+    MatchBeyondWindow,
+    /// Decoding in place would overwrite encoded bytes that are not yet read.
     #[error("the cluster cannot be decoded in place")]
-    Overtakes,
+    OverwritesInput,
     /// The library could not allocate its state.
     #[error("out of memory for the decoder's state")]
     Memory,

@@ -1,6 +1,5 @@
-//! The contract of fixed-size output: fill a block with as much input as fits. Everything that compresses implements
-//! [`FixedOutput`]; builders make one by
-//! [`compressor`](crate::compressor).
+//! The [`Compressor`] trait: a compressor with fixed-size output encodes as much input as fits into a block. Builders
+//! get one from [`compressor`](crate::compressor).
 
 use crate::error::EncodeError;
 
@@ -8,60 +7,58 @@ use crate::error::EncodeError;
 pub const MAX_ENCODED: usize = 1 << 20;
 /// The largest decoded cluster that Linux accepts, in bytes. Source: FORMAT.md 6.1.
 pub const MAX_DECODED: usize = 12 << 20;
-/// The smallest output that any compressor here accepts, in bytes.
+/// The smallest output in bytes that compressors accept. Smaller outputs are an error; the smallest block has 512 bytes.
 pub(crate) const MIN_ENCODED: usize = 64;
-/// The longest input slice, in bytes: positions are kept in 32 bits.
+/// The longest input slice in bytes, as compressors store positions in 32 bits. Longer inputs are an error.
 pub(crate) const MAX_INPUT: usize = 1 << 30;
 
-/// What became of one cluster.
+/// The result of encoding one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// The first `produced` bytes of the output decode to `consumed` bytes of the input.
     Encoded {
         /// Input bytes taken, counted from the cluster's start.
         consumed: usize,
-        /// Output bytes written; the first of them is never zero.
+        /// Output bytes written; the first one is never zero, as decoders skip leading zeroes as padding.
         produced: usize,
-        /// Whether the cluster decodes inside its own output: with the encoded bytes at the very end of the decoded
-        /// range, counted in whole pages of 4 KiB, output never overtakes unread input. Only ever true for LZ4.
-        in_place: bool,
     },
-    /// Store the input plainly: encoding saves nothing.
-    DoesNotPay,
+    /// Encoding does not make the input smaller: store it uncompressed.
+    Incompressible,
 }
 
 /// Encodes a file (or a segment of it) cluster by cluster, each into an output of fixed size.
 ///
-/// Between two calls of [`begin`](Self::begin), every call must pass the same `src` (it may grow at its end). The
-/// result depends only on `src`, the positions and the outputs since `begin`, never on what was encoded before it.
-pub trait FixedOutput: Send {
-    /// Forgets the input so far: the next call brings another `src`. Costs next to nothing.
+/// Between two calls of [`begin`](Self::begin), every call must pass the same `src`, which may grow at its end. The
+/// result depends only on `src`, the positions and the output sizes since `begin`.
+pub trait Compressor: Send {
+    /// Starts another input: the next call passes another `src`. This is cheap.
     fn begin(&mut self);
 
     /// Encodes as much as fits of `src[pos..]` into `dst`.
     ///
-    /// At most the window is taken, or four times the output if that is more. Each cluster decodes on its own: matches reach back to `pos` and no further. It pays if it takes more input
-    /// than the output's size, or, at the input's end, than the bytes produced.
+    /// A cluster takes at most the window, or four times the output if that is more. Each cluster decodes on its own:
+    /// matches do not refer to bytes before `pos`. The result is [`Fit::Incompressible`] unless the cluster takes more
+    /// input than the output's size or, at the input's end, more input than the bytes produced.
     ///
     /// # Errors
-    /// Nothing at `pos`, an output too small, too large or larger than the window, an input beyond [`MAX_INPUT`].
+    /// An input that ends at `pos` or is too long; an output that is too small, too large or larger than the window.
     fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError>;
 
-    /// Encodes exactly `src` into `dst`, of any size; it pays if it fits and the result is shorter than `src`.
-    /// Implies [`begin`](Self::begin).
+    /// Encodes all of `src` into `dst`; [`Fit::Incompressible`] if the result does not fit or is not shorter than `src`.
+    /// Calls [`begin`](Self::begin) first.
     ///
     /// # Errors
     /// As [`fit`](Self::fit).
     fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError>;
 
-    /// Trial compressions and clusters so far, for the compressors that need trials.
+    /// Trial compressions and clusters so far; `None` for compressors that need no trials.
     fn trials(&self) -> Option<(u64, u64)> {
         None
     }
 }
 
-/// Moves the `produced` encoded bytes at the start of `block` to its end and zeroes what precedes them, as an image
-/// with the `LZ4_0PADDING` feature stores every cluster. A `produced` beyond the block counts as the whole block.
+/// Moves the `produced` encoded bytes from the start of `block` to its end and fills the start with zeroes, as images
+/// with the `LZ4_0PADDING` feature store clusters. If `produced` exceeds the block, nothing moves.
 pub fn right_align(block: &mut [u8], produced: usize) {
     let pad = block.len().saturating_sub(produced);
     block.copy_within(..block.len() - pad, pad);
@@ -70,14 +67,14 @@ pub fn right_align(block: &mut [u8], produced: usize) {
     }
 }
 
-/// The encoded bytes of a right-aligned block, without its leading zeroes.
+/// The encoded bytes of a right-aligned block: `block` without its leading zeroes.
 #[must_use]
 pub fn strip_padding(block: &[u8]) -> &[u8] {
     let pad = block.iter().position(|&b| b != 0).unwrap_or(block.len());
     block.get(pad..).unwrap_or_default()
 }
 
-/// Checks what every [`FixedOutput::fit`] checks, and returns the end of the input that this cluster may take.
+/// Checks the arguments of [`Compressor::fit`], and returns the end of the input that this cluster may take.
 pub(crate) fn check(src: &[u8], pos: usize, dst: &[u8], window: usize) -> Result<usize, EncodeError> {
     if pos >= src.len() {
         return Err(EncodeError::EmptyInput { pos, len: src.len() });
@@ -94,13 +91,13 @@ pub(crate) fn check(src: &[u8], pos: usize, dst: &[u8], window: usize) -> Result
     if window < dst.len() {
         return Err(EncodeError::WindowTooSmall { window, output: dst.len() });
     }
-    // An output as large as the window could never pay: give it room for a ratio of four.
+    // An output as large as the window could not save anything: allow a ratio of at least four.
     let window = window.max(dst.len().saturating_mul(4));
     Ok(src.len().min(pos.saturating_add(window)))
 }
 
-/// Whether an encoding pays, as [`FixedOutput::fit`] defines it.
-pub(crate) fn pays(consumed: usize, produced: usize, output: usize, at_end: bool) -> bool {
+/// Whether encoding saves space, as [`Compressor::fit`] defines it.
+pub(crate) fn saves_space(consumed: usize, produced: usize, output: usize, at_end: bool) -> bool {
     produced < consumed && (at_end || consumed > output)
 }
 
@@ -109,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn right_aligned_blocks_strip_to_what_was_put_in() {
+    fn strip_padding_undoes_right_align() {
         let mut block = *b"abcdef\x07\x07";
         right_align(&mut block, 6);
         assert_eq!(&block, b"\0\0abcdef");
@@ -118,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_calls_are_refused_by_name() {
+    fn each_bad_argument_has_its_own_error() {
         let src = [1u8; 100];
         assert!(matches!(check(&src, 100, &[0; 64], 1 << 20), Err(EncodeError::EmptyInput { .. })));
         assert!(matches!(check(&[], 0, &[0; 64], 1 << 20), Err(EncodeError::EmptyInput { .. })));

@@ -1,7 +1,7 @@
 //! Compressors with fixed-size output, and their decompressors: bytes in, bytes out.
 //!
-//! A builder makes one [`compressor`] per worker from [`Params`], calls [`FixedOutput::begin`] for each file and
-//! [`FixedOutput::fit`] for each cluster; a reader keeps one [`Decoder`] per thread. See docs/CODEC.md.
+//! A builder makes one [`compressor`] per worker from [`Params`], calls [`Compressor::begin`] for each file and
+//! [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. See docs/CODEC.md.
 
 #![deny(unsafe_code)]
 
@@ -9,28 +9,29 @@ mod decoder;
 mod deflate;
 mod error;
 mod fit;
+mod incompressible;
+mod length_search;
 mod linux;
 mod lz4;
 mod lzma;
 mod params;
-mod plain;
-mod predict;
-mod profile;
+mod portion;
 mod zstd;
 
-pub use decoder::{Decoder, Extent, decode_lz4_in_place, decode_lz4_range};
+pub use decoder::{Decoder, decode_lz4_in_place, decode_lz4_range};
 pub use error::{DecodeError, EncodeError, ParamsError};
 pub use ferofs_format::Algorithm;
-pub use fit::{Fit, FixedOutput, MAX_DECODED, MAX_ENCODED, right_align, strip_padding};
-pub use linux::{ClusterPlace, LinuxJudge, LinuxRefusal, PAGE as LINUX_PAGE};
+pub use fit::{Compressor, Fit, MAX_DECODED, MAX_ENCODED, right_align, strip_padding};
+pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
+pub use portion::Portion;
 
-/// A compressor for `params`.
+/// Makes the compressor that `params` describe.
 ///
 /// # Errors
 /// [`ParamsError`] for parameters out of range.
-pub fn compressor(params: &Params) -> Result<Box<dyn FixedOutput>, ParamsError> {
+pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
     params.check()?;
     Ok(match params.method {
         Method::Lz4(p) => Box::new(lz4::Lz4::new(p, params.window)),
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes between noise and repetition.
+    /// Inputs that mix random bytes and repetitions.
     fn content() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             proptest::collection::vec(any::<u8>(), 1..300),
@@ -55,7 +56,7 @@ mod tests {
         proptest::collection::vec(piece, 1..20).prop_map(|pieces| pieces.concat())
     }
 
-    /// Encodes `input` cluster by cluster, and checks each of them both ways.
+    /// Encodes each input cluster by cluster, and decodes each cluster as a whole and as a prefix.
     fn round_trip(params: &Params, inputs: &[Vec<u8>], size: usize) {
         let algorithm = params.algorithm();
         let mut encoder = compressor(params).unwrap();
@@ -65,36 +66,26 @@ mod tests {
             let mut pos = 0;
             while pos < input.len() {
                 let mut block = vec![0; size];
-                let Fit::Encoded { consumed, produced, in_place } =
-                    encoder.fit(input, pos, &mut block).unwrap()
-                else {
+                let Fit::Encoded { consumed, produced } = encoder.fit(input, pos, &mut block).unwrap() else {
                     pos += size;
                     continue;
                 };
                 assert!(produced <= size && produced < consumed && block[0] != 0);
                 right_align(&mut block, produced);
                 let mut out = vec![0; consumed];
-                decoder.decode(algorithm, &block, &mut out, Extent::Whole).unwrap();
+                decoder.decode(algorithm, &block, &mut out, Portion::Whole).unwrap();
                 assert!(out == input[pos..pos + consumed]);
                 let mut prefix = vec![0; consumed / 2];
-                decoder.decode(algorithm, &block, &mut prefix, Extent::Prefix).unwrap();
+                decoder.decode(algorithm, &block, &mut prefix, Portion::Prefix).unwrap();
                 assert!(prefix == out[..consumed / 2]);
-                if algorithm == Algorithm::Lz4 {
-                    let pages = consumed.next_multiple_of(4096);
-                    let mut buffer = vec![0; pages];
-                    buffer[pages - produced..].copy_from_slice(&block[size - produced..]);
-                    let done = decode_lz4_in_place(&mut buffer, pages - produced..pages, consumed);
-                    assert_eq!(done.is_ok(), in_place);
-                    assert!(!in_place || buffer[..consumed] == out);
-                }
                 pos += consumed;
             }
             let mut whole = vec![0; 2 * input.len() + 64];
             whole.truncate(MAX_ENCODED);
-            if let Fit::Encoded { consumed, produced, .. } = encoder.fit_exact(input, &mut whole).unwrap() {
+            if let Fit::Encoded { consumed, produced } = encoder.fit_exact(input, &mut whole).unwrap() {
                 assert_eq!(consumed, input.len());
                 let mut out = vec![0; consumed];
-                decoder.decode(algorithm, &whole[..produced], &mut out, Extent::Whole).unwrap();
+                decoder.decode(algorithm, &whole[..produced], &mut out, Portion::Whole).unwrap();
                 assert!(&out == input);
             }
         }
@@ -103,7 +94,7 @@ mod tests {
     const ALL: [Algorithm; 4] = [Algorithm::Lz4, Algorithm::Lzma, Algorithm::Deflate, Algorithm::Zstd];
 
     #[test]
-    fn every_compressor_refuses_bad_calls_by_name() {
+    fn each_bad_call_has_its_own_error() {
         use EncodeError::{EmptyInput, OutputTooLarge, OutputTooSmall, WindowTooSmall};
         for algorithm in ALL {
             let params = Params { window: 64 << 10, ..Params::new(algorithm, None).unwrap() };
@@ -118,26 +109,26 @@ mod tests {
             assert!(matches!(c.fit(&text, 0, &mut dst), Err(OutputTooLarge { .. })));
             assert!(matches!(c.fit_exact(&[], &mut dst[..4096]), Err(EmptyInput { .. })));
             assert!(matches!(c.fit_exact(&text, &mut dst[..63]), Err(OutputTooSmall { .. })));
-            // And goes on as if nothing had been.
+            // The errors leave the compressor usable.
             assert!(matches!(c.fit(&text, 0, &mut dst[..4096]), Ok(Fit::Encoded { .. })));
         }
     }
 
     #[test]
-    fn exact_input_is_taken_whole_or_not_at_all() {
+    fn fit_exact_encodes_all_input_or_nothing() {
         let text: Vec<u8> = (0..20_000u32).flat_map(|n| (n % 251 * n % 977).to_le_bytes()).collect();
         let mut out = vec![0; text.len()];
         for algorithm in ALL {
             let mut c = compressor(&Params::new(algorithm, None).unwrap()).unwrap();
             let mut dst = vec![0; text.len()];
-            let Fit::Encoded { consumed, produced, .. } = c.fit_exact(&text, &mut dst).unwrap() else {
-                panic!("{algorithm:?} finds nothing in it");
+            let Fit::Encoded { consumed, produced } = c.fit_exact(&text, &mut dst).unwrap() else {
+                panic!("{algorithm:?} does not compress it");
             };
             assert_eq!(consumed, text.len());
-            Decoder::default().decode(algorithm, &dst[..produced], &mut out, Extent::Whole).unwrap();
+            Decoder::default().decode(algorithm, &dst[..produced], &mut out, Portion::Whole).unwrap();
             assert!(out == text);
-            // What does not fit is no reason to take less; nor is a failure remembered.
-            assert_eq!(c.fit_exact(&text, &mut dst[..produced / 2]), Ok(Fit::DoesNotPay));
+            // If the output is too small, nothing is encoded, and the next call is not affected.
+            assert_eq!(c.fit_exact(&text, &mut dst[..produced / 2]), Ok(Fit::Incompressible));
             assert!(matches!(c.fit_exact(&text, &mut dst), Ok(Fit::Encoded { .. })));
         }
     }
@@ -168,16 +159,16 @@ mod tests {
 
         #[test]
         fn garbage_never_panics(src: Vec<u8>, len in 0usize..2000, whole: bool, which in 0u8..4) {
-            let extent = if whole { Extent::Whole } else { Extent::Prefix };
+            let portion = if whole { Portion::Whole } else { Portion::Prefix };
             let algorithm = Algorithm::from_id(which).unwrap();
-            let _ = Decoder::default().decode(algorithm, &src, &mut vec![0; len], extent);
+            let _ = Decoder::default().decode(algorithm, &src, &mut vec![0; len], portion);
             let (at, mut buffer) = (src.len() / 3, src);
             let end = buffer.len();
             let _ = decode_lz4_in_place(&mut buffer, at..end, len);
         }
 
         #[test]
-        fn clusters_do_not_depend_on_what_came_before(
+        fn clusters_do_not_depend_on_earlier_files(
             before in content(), input in content(), size in 64usize..5000, (algorithm, level) in method(),
         ) {
             let params = Params::new(algorithm, Some(level)).unwrap();

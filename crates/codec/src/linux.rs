@@ -1,24 +1,25 @@
-//! What Linux refuses beyond what the libraries here refuse. Its decoders get the encoded bytes page by page, the end of the
-//! padding is searched for in one block alone, and the window is as large as the superblock says.
+//! Finds clusters that Linux refuses although the decoders of this crate accept them. Linux passes the encoded bytes to its
+//! decoders page by page, searches for the end of the padding in one block only, and limits the window to the size that
+//! the superblock announces.
 //!
-//! Found with Linux 6.18; the earlier kernels that know these algorithms do the same.
+//! The rules were found with Linux 6.18; earlier kernels that support these algorithms have the same rules.
 
 use ferofs_format::Algorithm;
 use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE};
 use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::decoder::Extent;
 use crate::error::DecodeError;
 use crate::fit::strip_padding;
+use crate::portion::Portion;
 use crate::{lz4, lzma};
 
-/// Bytes that Linux gives a decoder at once. Kernels with larger pages cut at some of the same places.
+/// Bytes that Linux passes to a decoder at once. Kernels with larger pages split the data at some of the same offsets.
 pub const PAGE: usize = 4096;
-/// Bytes that an inflater may still need after the last byte of its output is known: an end-of-block code has at most 15
-/// bits. Encoders that end with empty blocks are not ours.
+/// The most input bytes that an inflater needs after it has produced the last byte of its output: an end-of-block code has
+/// at most 15 bits, which touch three bytes. More are possible only if an encoder ends with empty blocks; ours do not.
 const DEFLATE_END: usize = 3;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// The most that a Zstandard block decodes to.
+/// The most bytes that a Zstandard block decodes to. Source: RFC 8878, 3.1.1.2.4.
 const ZSTD_BLOCK: u64 = 128 << 10;
 
 /// Why Linux refuses a cluster that a library decodes.
@@ -26,10 +27,10 @@ const ZSTD_BLOCK: u64 = 128 << 10;
 #[error("{}", self.message())]
 #[non_exhaustive]
 pub enum LinuxRefusal {
-    /// The first block of the cluster holds nothing but padding.
+    /// The first block of the cluster holds only padding.
     Padding,
-    /// A page ends between the code of the last byte and the end of a DEFLATE stream.
-    CutEnd,
+    /// A page boundary lies between the code of the last byte and the end of a DEFLATE stream.
+    SplitStreamEnd,
     /// The Zstandard data is not one frame of the extent's length.
     Frame,
     /// A Zstandard frame needs a larger window than the superblock announces.
@@ -39,12 +40,14 @@ pub enum LinuxRefusal {
 }
 
 impl LinuxRefusal {
-    /// The reason in words.
+    /// The reason as text.
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
             Self::Padding => "padding fills the cluster's first block, which Linux refuses",
-            Self::CutEnd => "a page ends within the last bytes of a DEFLATE stream, which Linux refuses",
+            Self::SplitStreamEnd => {
+                "a page ends within the last bytes of a DEFLATE stream, which Linux refuses"
+            }
             Self::Frame => "the Zstandard data is not one frame of the extent's length",
             Self::Window => "a Zstandard frame needs a larger window than the superblock announces",
             Self::Distance => "a match reaches back further than the superblock announces",
@@ -52,77 +55,81 @@ impl LinuxRefusal {
     }
 }
 
-/// Where a cluster is.
+/// The position of a cluster within its block.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterPlace {
-    /// Bytes of a block.
+    /// The block size in bytes.
     pub block: usize,
-    /// Bytes between the start of a block and the cluster's; of a page of 4 KiB or a block, whichever is larger, if the
-    /// cluster is inline.
+    /// Bytes from the start of the block to the start of the cluster. For an inline cluster: from the start of the 4 KiB
+    /// page or of the block, whichever is larger.
     pub offset: usize,
 }
 
-/// Judges clusters as Linux does, except for what [`crate::Decoder`] refuses as well.
+/// Checks clusters by the rules of Linux. It does not find clusters that [`crate::Decoder`] refuses, too.
 #[derive(Default)]
-pub struct LinuxJudge {
+pub struct LinuxChecker {
     inflate: Option<Decompress>,
     lzma: lzma::Decoder,
     out: Vec<u8>,
 }
 
-impl LinuxJudge {
-    /// Whether [`Self::judge`] looks at all of a cluster that decodes to `decoded` bytes; else at its first block and 18
-    /// bytes more.
+impl LinuxChecker {
+    /// Whether [`Self::check`] needs the whole of a cluster that decodes to `decoded` bytes. Otherwise its first block and
+    /// 18 more bytes, the longest Zstandard frame header, are enough.
     #[must_use]
-    pub fn wants_all(algorithm: Algorithm, decoded: usize, configs: &CompressionConfigs) -> bool {
+    pub fn needs_whole_cluster(algorithm: Algorithm, decoded: usize, configs: &CompressionConfigs) -> bool {
         match algorithm {
             Algorithm::Deflate => true,
-            Algorithm::Lz4 => distance(configs).is_some_and(|distance| distance < decoded),
-            Algorithm::Lzma => dictionary(configs).is_some_and(|dictionary| dictionary < decoded),
+            Algorithm::Lz4 => max_distance(configs).is_some_and(|distance| distance < decoded),
+            Algorithm::Lzma => dictionary_size(configs).is_some_and(|dictionary| dictionary < decoded),
             Algorithm::Zstd => false,
         }
     }
 
-    /// Judges the cluster `src`, with its padding, which decodes to `decoded` bytes, by what the superblock says in
-    /// `configs`: see [`Self::wants_all`].
+    /// Checks the cluster `src`, which includes its padding and decodes to `decoded` bytes. `configs` are the superblock's.
+    /// [`Self::needs_whole_cluster`] says how many bytes `src` must have.
     ///
     /// # Errors
-    /// Why Linux refuses it.
-    pub fn judge(
+    /// Why Linux refuses the cluster.
+    pub fn check(
         &mut self,
         algorithm: Algorithm,
         src: &[u8],
         place: ClusterPlace,
         decoded: usize,
-        extent: Extent,
+        portion: Portion,
         configs: &CompressionConfigs,
     ) -> Result<(), LinuxRefusal> {
-        // Linux computes this without a sign: behind the first block of a page it looks at all bytes.
+        // Linux computes this as an unsigned number: after the first block of a page it searches all bytes.
         let first_block = place.block.checked_sub(place.offset).unwrap_or(src.len()).min(src.len());
         let stream = strip_padding(src);
         let padding = src.len() - stream.len();
         if padding >= first_block {
             return Err(LinuxRefusal::Padding);
         }
-        match (algorithm, extent) {
-            (Algorithm::Deflate, Extent::Whole) => {
-                match self.cut(stream, place.offset + padding, place.block) {
-                    Some(cut) if self.yields(&stream[..cut], decoded) => Err(LinuxRefusal::CutEnd),
+        match (algorithm, portion) {
+            (Algorithm::Deflate, Portion::Whole) => {
+                match last_page_start(stream, place.offset + padding, place.block) {
+                    Some(cut) if self.decodes_completely(&stream[..cut], decoded) => {
+                        Err(LinuxRefusal::SplitStreamEnd)
+                    }
                     _ => Ok(()),
                 }
             }
-            (Algorithm::Zstd, _) => frame(stream, decoded, extent, configs.zstd.map(|zstd| zstd.window_log)),
-            (Algorithm::Lz4, _) if Self::wants_all(algorithm, decoded, configs) => {
-                let allowed = distance(configs).unwrap_or(usize::MAX);
+            (Algorithm::Zstd, _) => {
+                check_zstd_frame(stream, decoded, portion, configs.zstd.map(|zstd| zstd.window_log))
+            }
+            (Algorithm::Lz4, _) if Self::needs_whole_cluster(algorithm, decoded, configs) => {
+                let allowed = max_distance(configs).unwrap_or(usize::MAX);
                 match lz4::farthest_match(stream, decoded) > allowed {
                     true => Err(LinuxRefusal::Distance),
                     false => Ok(()),
                 }
             }
-            (Algorithm::Lzma, _) if Self::wants_all(algorithm, decoded, configs) => {
+            (Algorithm::Lzma, _) if Self::needs_whole_cluster(algorithm, decoded, configs) => {
                 self.out.resize(decoded, 0);
-                let dictionary = dictionary(configs).unwrap_or(usize::MAX);
-                match self.lzma.decode_with(dictionary, stream, &mut self.out, extent) {
+                let dictionary = dictionary_size(configs).unwrap_or(usize::MAX);
+                match self.lzma.decode_with(dictionary, stream, &mut self.out, portion) {
                     Err(DecodeError::Corrupt { .. }) => Err(LinuxRefusal::Distance),
                     _ => Ok(()),
                 }
@@ -131,88 +138,99 @@ impl LinuxJudge {
         }
     }
 
-    /// How many zero bytes must precede the DEFLATE `stream` at `place` so that Linux decodes it; `None` when there is no
-    /// room for them in the first block. For streams of encoders that end with their last byte.
+    /// The number of zero bytes that must precede the DEFLATE `stream` at `place` so that Linux decodes it; `None` if the
+    /// first block has too few bytes for them. The last byte of `stream` must be part of the DEFLATE data.
     #[must_use]
     pub fn deflate_padding(&mut self, stream: &[u8], place: ClusterPlace, decoded: usize) -> Option<usize> {
-        let room = place.block.saturating_sub(place.offset).min(PAGE);
-        (0..room).find(|padding| match self.cut(stream, place.offset + padding, place.block) {
-            Some(cut) => stream.len() - cut > DEFLATE_END || !self.yields(&stream[..cut], decoded),
+        let max_padding = place.block.saturating_sub(place.offset).min(PAGE);
+        (0..max_padding).find(|padding| match last_page_start(stream, place.offset + padding, place.block) {
+            Some(cut) => {
+                stream.len() - cut > DEFLATE_END || !self.decodes_completely(&stream[..cut], decoded)
+            }
             None => true,
         })
     }
 
-    /// How much of a stream, `offset` bytes after a block's start, precedes its last page.
-    fn cut(&self, stream: &[u8], offset: usize, block: usize) -> Option<usize> {
-        let page = PAGE.max(block);
-        let last = (offset + stream.len()).checked_sub(1)? / page * page;
-        last.checked_sub(offset).filter(|cut| *cut > 0)
-    }
-
-    /// Whether an inflater makes all `decoded` bytes of this part of a stream, without reaching the stream's end.
-    fn yields(&mut self, part: &[u8], decoded: usize) -> bool {
+    /// Whether an inflater produces all `decoded` bytes from this first part of a stream, without reaching the stream's end.
+    fn decodes_completely(&mut self, part: &[u8], decoded: usize) -> bool {
         let inflate = self.inflate.get_or_insert_with(|| Decompress::new(false));
         inflate.reset(false);
-        // One byte more than is wanted: the inflater goes on to the stream's end, if it is there.
+        // One more byte than needed, so that the inflater continues to the stream's end if it is in this part.
         self.out.resize(decoded.saturating_add(1), 0);
         loop {
-            let (taken, made) = (inflate.total_in() as usize, inflate.total_out() as usize);
-            let (Some(rest), Some(room)) = (part.get(taken..), self.out.get_mut(made..)) else {
+            let (consumed, produced) = (inflate.total_in() as usize, inflate.total_out() as usize);
+            let (Some(rest), Some(free)) = (part.get(consumed..), self.out.get_mut(produced..)) else {
                 return false;
             };
-            let status = inflate.decompress(rest, room, FlushDecompress::None);
+            let status = inflate.decompress(rest, free, FlushDecompress::None);
             let now = (inflate.total_in() as usize, inflate.total_out() as usize);
             match status {
                 Ok(Status::StreamEnd) | Err(_) => return false,
-                Ok(_) if now.1 > decoded || now == (taken, made) => return now.1 >= decoded,
+                Ok(_) if now.1 > decoded || now == (consumed, produced) => return now.1 >= decoded,
                 Ok(_) => {}
             }
         }
     }
 }
 
-/// How far back matches of LZ4 may reach, if not as far as they can.
-fn distance(configs: &CompressionConfigs) -> Option<usize> {
+/// The bytes of a stream, which starts `offset` bytes after a block's start, that precede its last page; `None` if it has
+/// only one page.
+fn last_page_start(stream: &[u8], offset: usize, block: usize) -> Option<usize> {
+    let page = PAGE.max(block);
+    let last = (offset + stream.len()).checked_sub(1)? / page * page;
+    last.checked_sub(offset).filter(|cut| *cut > 0)
+}
+
+/// The largest distance of LZ4 matches that the superblock announces; `None` if it is LZ4's own limit.
+fn max_distance(configs: &CompressionConfigs) -> Option<usize> {
     configs.lz4.map(|lz4| lz4.max_distance).filter(|distance| *distance < LZ4_MAX_DISTANCE).map(usize::from)
 }
 
-fn dictionary(configs: &CompressionConfigs) -> Option<usize> {
+/// The size in bytes of the LZMA dictionary that the superblock announces.
+fn dictionary_size(configs: &CompressionConfigs) -> Option<usize> {
     configs.lzma.and_then(|lzma| usize::try_from(lzma.dict_size).ok())
 }
 
-impl std::fmt::Debug for LinuxJudge {
+impl std::fmt::Debug for LinuxChecker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LinuxJudge").finish_non_exhaustive()
+        f.debug_struct("LinuxChecker").finish_non_exhaustive()
     }
 }
 
-/// Judges a Zstandard frame by its header.
-fn frame(stream: &[u8], decoded: usize, extent: Extent, window_log: Option<u8>) -> Result<(), LinuxRefusal> {
+/// Checks a Zstandard frame by its header.
+fn check_zstd_frame(
+    stream: &[u8],
+    decoded: usize,
+    portion: Portion,
+    window_log: Option<u8>,
+) -> Result<(), LinuxRefusal> {
     let Some(header) = FrameHeader::parse(stream) else { return Err(LinuxRefusal::Frame) };
     let decoded = decoded as u64;
-    let fits = match (header.content, extent) {
-        (Some(content), Extent::Whole) => content == decoded,
-        (Some(content), Extent::Prefix) => content >= decoded,
+    let fits = match (header.content, portion) {
+        (Some(content), Portion::Whole) => content == decoded,
+        (Some(content), Portion::Prefix) => content >= decoded,
         (None, _) => true,
     };
     if !fits {
         return Err(LinuxRefusal::Frame);
     }
-    // What fits into one page is decoded without a window.
+    // Linux decodes data that fits into one page without a window.
     let small = stream.len() <= PAGE && decoded <= PAGE as u64;
     let Some(log) = window_log.filter(|_| !small) else { return Ok(()) };
-    let memory = |window: u64, content: u64| {
+    let decoder_memory = |window: u64, content: u64| {
         let block = window.min(ZSTD_BLOCK);
         block.max(4).saturating_add(content.min(window.saturating_add(block).saturating_add(64)))
     };
     let announced = 1u64.checked_shl(log.into()).unwrap_or(u64::MAX);
-    let wanted = memory(header.window.max(1 << 10), header.content.unwrap_or(u64::MAX));
-    if wanted > memory(announced, u64::MAX) { Err(LinuxRefusal::Window) } else { Ok(()) }
+    let needed = decoder_memory(header.window.max(1 << 10), header.content.unwrap_or(u64::MAX));
+    if needed > decoder_memory(announced, u64::MAX) { Err(LinuxRefusal::Window) } else { Ok(()) }
 }
 
-/// What the header of a Zstandard frame says. Source: RFC 8878, 3.1.1.1.
+/// The header of a Zstandard frame. Source: RFC 8878, 3.1.1.1.
 struct FrameHeader {
+    /// The window size in bytes.
     window: u64,
+    /// The decoded size in bytes, if the frame declares it.
     content: Option<u64>,
 }
 
@@ -220,8 +238,8 @@ impl FrameHeader {
     fn parse(stream: &[u8]) -> Option<Self> {
         let mut rest = stream.strip_prefix(&ZSTD_MAGIC)?;
         let mut take = |len: usize| -> Option<u64> {
-            let (bytes, later) = rest.split_at_checked(len)?;
-            rest = later;
+            let (bytes, remaining) = rest.split_at_checked(len)?;
+            rest = remaining;
             Some(bytes.iter().rev().fold(0, |value, byte| (value << 8) | u64::from(*byte)))
         };
         let descriptor = take(1)?;
@@ -275,12 +293,12 @@ mod tests {
     }
 
     #[test]
-    fn matches_reach_back_no_further_than_announced() {
+    fn matches_beyond_the_announced_distance_are_refused() {
         let half = text(30_000);
         let src = [&half[..], &half].concat();
         let place = ClusterPlace { block: 4096, offset: 0 };
-        let judge = |algorithm, stream: &[u8], configs: &CompressionConfigs| {
-            LinuxJudge::default().judge(algorithm, stream, place, src.len(), Extent::Whole, configs)
+        let check = |algorithm, stream: &[u8], configs: &CompressionConfigs| {
+            LinuxChecker::default().check(algorithm, stream, place, src.len(), Portion::Whole, configs)
         };
         let lz4 = encoded(Algorithm::Lz4, &src);
         for (max_distance, result) in
@@ -288,33 +306,33 @@ mod tests {
         {
             let config = Lz4Config { max_distance, max_pcluster_blocks: 1 };
             let configs = CompressionConfigs { lz4: Some(config), ..CompressionConfigs::default() };
-            assert_eq!(judge(Algorithm::Lz4, &lz4, &configs), result, "{max_distance}");
+            assert_eq!(check(Algorithm::Lz4, &lz4, &configs), result, "{max_distance}");
         }
         let lzma = encoded(Algorithm::Lzma, &src);
         for (dict_size, result) in [(16 << 10, Err(LinuxRefusal::Distance)), (32 << 10, Ok(()))] {
             let configs =
                 CompressionConfigs { lzma: Some(LzmaConfig { dict_size }), ..CompressionConfigs::default() };
-            assert_eq!(judge(Algorithm::Lzma, &lzma, &configs), result, "{dict_size}");
+            assert_eq!(check(Algorithm::Lzma, &lzma, &configs), result, "{dict_size}");
         }
     }
 
-    fn judge(algorithm: Algorithm, src: &[u8], offset: usize, decoded: usize) -> Result<(), LinuxRefusal> {
+    fn check(algorithm: Algorithm, src: &[u8], offset: usize, decoded: usize) -> Result<(), LinuxRefusal> {
         let place = ClusterPlace { block: 4096, offset };
-        LinuxJudge::default().judge(algorithm, src, place, decoded, Extent::Whole, &announced(17))
+        LinuxChecker::default().check(algorithm, src, place, decoded, Portion::Whole, &announced(17))
     }
 
     #[test]
-    fn a_deflate_stream_must_not_end_in_a_page_of_its_own() {
+    fn a_page_must_hold_more_than_the_end_of_a_deflate_stream() {
         let mut refused = Vec::new();
         for len in 9000..9016 {
             let src = text(len);
             let stream = encoded(Algorithm::Deflate, &src);
-            // So many bytes are in the last page.
+            // The number of bytes in the last page.
             for end in 1..8 {
                 let offset = (end + 8192 - stream.len()) % 4096;
                 let place = ClusterPlace { block: 4096, offset };
-                let padding = LinuxJudge::default().deflate_padding(&stream, place, len);
-                if judge(Algorithm::Deflate, &stream, offset, len).is_ok() {
+                let padding = LinuxChecker::default().deflate_padding(&stream, place, len);
+                if check(Algorithm::Deflate, &stream, offset, len).is_ok() {
                     assert_eq!(padding, Some(0));
                     continue;
                 }
@@ -322,7 +340,7 @@ mod tests {
                 let Some(padding) = padding else { continue };
                 assert!(padding > 0);
                 let padded = [&vec![0; padding][..], &stream].concat();
-                judge(Algorithm::Deflate, &padded, offset, len).unwrap();
+                check(Algorithm::Deflate, &padded, offset, len).unwrap();
             }
         }
         refused.sort_unstable();
@@ -335,37 +353,37 @@ mod tests {
     fn padding_must_end_in_the_first_block() {
         let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
         let padded = [&[0; 4][..], &stream].concat();
-        judge(Algorithm::Lz4, &padded, 4091, 9000).unwrap();
-        assert_eq!(judge(Algorithm::Lz4, &padded, 4092, 9000), Err(LinuxRefusal::Padding));
-        assert_eq!(judge(Algorithm::Lz4, &[0; 100], 0, 9000), Err(LinuxRefusal::Padding));
+        check(Algorithm::Lz4, &padded, 4091, 9000).unwrap();
+        assert_eq!(check(Algorithm::Lz4, &padded, 4092, 9000), Err(LinuxRefusal::Padding));
+        assert_eq!(check(Algorithm::Lz4, &[0; 100], 0, 9000), Err(LinuxRefusal::Padding));
     }
 
     #[test]
-    fn an_inline_cluster_must_not_be_in_the_second_block_of_a_page_at_its_start() {
+    fn an_inline_cluster_must_not_start_at_a_pages_second_block() {
         let stream = encoded(Algorithm::Lz4, &b"the same and the same and ".repeat(400));
-        let judge = |offset| {
+        let check = |offset| {
             let place = ClusterPlace { block: 1024, offset };
             let none = CompressionConfigs::default();
-            LinuxJudge::default().judge(Algorithm::Lz4, &stream, place, 10_400, Extent::Whole, &none)
+            LinuxChecker::default().check(Algorithm::Lz4, &stream, place, 10_400, Portion::Whole, &none)
         };
-        assert_eq!(judge(1024), Err(LinuxRefusal::Padding));
+        assert_eq!(check(1024), Err(LinuxRefusal::Padding));
         for offset in [0, 1016, 1032, 2048, 3072] {
-            judge(offset).unwrap();
+            check(offset).unwrap();
         }
     }
 
     #[test]
-    fn a_frame_has_the_extents_length_and_a_window_that_is_announced() {
+    fn a_frame_needs_the_extents_length_and_an_announced_window() {
         let src = text(300_000);
         let stream = encoded(Algorithm::Zstd, &src);
-        let judge = |decoded, extent, log| {
+        let check = |decoded, portion, log| {
             let place = ClusterPlace { block: 4096, offset: 0 };
-            LinuxJudge::default().judge(Algorithm::Zstd, &stream, place, decoded, extent, &announced(log))
+            LinuxChecker::default().check(Algorithm::Zstd, &stream, place, decoded, portion, &announced(log))
         };
-        judge(300_000, Extent::Whole, 19).unwrap();
-        judge(299_999, Extent::Prefix, 19).unwrap();
-        assert_eq!(judge(299_999, Extent::Whole, 19), Err(LinuxRefusal::Frame));
-        assert_eq!(judge(300_001, Extent::Prefix, 19), Err(LinuxRefusal::Frame));
-        assert_eq!(judge(300_000, Extent::Whole, 12), Err(LinuxRefusal::Window));
+        check(300_000, Portion::Whole, 19).unwrap();
+        check(299_999, Portion::Prefix, 19).unwrap();
+        assert_eq!(check(299_999, Portion::Whole, 19), Err(LinuxRefusal::Frame));
+        assert_eq!(check(300_001, Portion::Prefix, 19), Err(LinuxRefusal::Frame));
+        assert_eq!(check(300_000, Portion::Whole, 12), Err(LinuxRefusal::Window));
     }
 }

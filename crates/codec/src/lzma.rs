@@ -1,4 +1,4 @@
-//! MicroLZMA through liblzma's own fixed-size-output encoder, and its decoder. Source: FORMAT.md 6.5.
+//! MicroLZMA through liblzma, whose encoder has fixed-size output. Source: FORMAT.md 6.5.
 #![allow(unsafe_code)]
 
 use liblzma_sys::{
@@ -6,13 +6,13 @@ use liblzma_sys::{
     lzma_microlzma_decoder, lzma_microlzma_encoder, lzma_options_lzma, lzma_stream,
 };
 
-use crate::decoder::Extent;
 use crate::error::{DecodeError, EncodeError, ParamsError};
-use crate::fit::{self, Fit, FixedOutput};
+use crate::fit::{self, Compressor, Fit};
+use crate::incompressible;
 use crate::params::LzmaParams;
-use crate::plain;
+use crate::portion::Portion;
 
-/// A `lzma_stream` of ours, ended when dropped.
+/// A `lzma_stream` that is ended when dropped.
 struct Stream(Box<lzma_stream>);
 
 // SAFETY: liblzma's state is reached through this stream alone and is bound to no thread.
@@ -33,7 +33,8 @@ impl Drop for Stream {
 }
 
 impl Stream {
-    /// Runs the initialised coder over `src` into `dst` until it stops; returns its code, bytes taken, bytes made.
+    /// Runs the initialised coder from `src` to `dst` until it stops; returns its code, the bytes taken and the bytes
+    /// produced.
     fn run(&mut self, src: &[u8], dst: &mut [u8]) -> (u32, usize, usize) {
         self.0.next_in = src.as_ptr();
         self.0.avail_in = src.len();
@@ -97,31 +98,32 @@ fn failure(code: u32) -> EncodeError {
     }
 }
 
-impl FixedOutput for Encoder {
+impl Compressor for Encoder {
     fn begin(&mut self) {}
 
     fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError> {
         let end = fit::check(src, pos, dst, self.window)?;
-        if plain::looks_random(&src[pos..end], dst.len()) {
-            return Ok(Fit::DoesNotPay);
+        if incompressible::looks_random(&src[pos..end], dst.len()) {
+            return Ok(Fit::Incompressible);
         }
-        // liblzma clears hash tables of the dictionary's size for each cluster: sixteen times the output is plenty.
+        // For each cluster liblzma clears hash tables as large as the dictionary. A cluster seldom decodes to more than
+        // sixteen times its size, so a larger dictionary would only cost time.
         let dict = (dst.len() * 16).max(1 << 16).next_power_of_two();
         let (consumed, produced) = self.run(&src[pos..end], dst, dict)?;
-        Ok(judge(consumed, produced, dst.len(), pos + consumed == src.len()))
+        Ok(classify(consumed, produced, dst.len(), pos + consumed == src.len()))
     }
 
     fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError> {
         fit::check(src, 0, dst, usize::MAX)?;
         let (consumed, produced) = self.run(src, dst, src.len().next_power_of_two())?;
-        Ok(if consumed == src.len() { judge(consumed, produced, 0, true) } else { Fit::DoesNotPay })
+        Ok(if consumed == src.len() { classify(consumed, produced, 0, true) } else { Fit::Incompressible })
     }
 }
 
-fn judge(consumed: usize, produced: usize, output: usize, at_end: bool) -> Fit {
-    match fit::pays(consumed, produced, output, at_end) {
-        true => Fit::Encoded { consumed, produced, in_place: false },
-        false => Fit::DoesNotPay,
+fn classify(consumed: usize, produced: usize, output: usize, at_end: bool) -> Fit {
+    match fit::saves_space(consumed, produced, output, at_end) {
+        true => Fit::Encoded { consumed, produced },
+        false => Fit::Incompressible,
     }
 }
 
@@ -134,37 +136,37 @@ impl Decoder {
         &mut self,
         src: &[u8],
         dst: &mut [u8],
-        extent: Extent,
+        portion: Portion,
     ) -> Result<usize, DecodeError> {
-        // No match reaches further back than the output's start, so the dictionary need not be larger.
-        self.decode_with(dst.len(), src, dst, extent)
+        // No match reaches further back than the output's start, so this dictionary is large enough.
+        self.decode_with(dst.len(), src, dst, portion)
     }
 
-    /// As [`Self::decode`], with a dictionary of so many bytes.
+    /// As [`Self::decode`], with a dictionary of `dict` bytes.
     pub(crate) fn decode_with(
         &mut self,
         dict: usize,
         src: &[u8],
         dst: &mut [u8],
-        extent: Extent,
+        portion: Portion,
     ) -> Result<usize, DecodeError> {
         let dict = u32::try_from(dict).unwrap_or(u32::MAX).clamp(4096, 16 << 20);
         let (taken, wanted) = (src.len() as u64, dst.len() as u64);
-        let exact = u8::from(extent == Extent::Whole);
+        let exact = u8::from(portion == Portion::Whole);
         // SAFETY: the stream is zeroed or of an earlier run, which liblzma reuses.
         let code = unsafe { lzma_microlzma_decoder(&raw mut *self.0.0, taken, wanted, exact, dict) };
         if code != LZMA_OK {
             return Err(DecodeError::Memory);
         }
         let (code, _, got) = self.0.run(src, dst);
-        match (extent, code) {
+        match (portion, code) {
             (_, liblzma_sys::LZMA_MEM_ERROR) => Err(DecodeError::Memory),
-            (Extent::Whole, LZMA_STREAM_END) | (Extent::Prefix, LZMA_STREAM_END | LZMA_OK)
+            (Portion::Whole, LZMA_STREAM_END) | (Portion::Prefix, LZMA_STREAM_END | LZMA_OK)
                 if got == dst.len() =>
             {
                 Ok(got)
             }
-            (Extent::Prefix, LZMA_OK | LZMA_STREAM_END) => {
+            (Portion::Prefix, LZMA_OK | LZMA_STREAM_END) => {
                 Err(DecodeError::TooShort { algorithm: "lzma", got, wanted: dst.len() })
             }
             _ => Err(DecodeError::Corrupt { algorithm: "lzma" }),
@@ -179,7 +181,7 @@ mod tests {
     use super::*;
     use crate::params::{Method, Params};
 
-    /// Text of 64 letters without order, which repeats after `period` bytes.
+    /// Random text of 64 letters that repeats after `period` bytes.
     fn text(period: usize, len: usize) -> Vec<u8> {
         let mut state = 7u32;
         let mut letter = || {
@@ -193,10 +195,10 @@ mod tests {
     fn exact(params: LzmaParams, src: &[u8]) -> Vec<u8> {
         let mut dst = vec![0; src.len()];
         let fit = Encoder::new(params, 1 << 20).unwrap().fit_exact(src, &mut dst).unwrap();
-        let Fit::Encoded { produced, .. } = fit else { panic!("{params:?} does not pay") };
+        let Fit::Encoded { produced, .. } = fit else { panic!("{params:?} does not compress it") };
         dst.truncate(produced);
         let mut out = vec![0; src.len()];
-        Decoder::default().decode(&dst, &mut out, Extent::Whole).unwrap();
+        Decoder::default().decode(&dst, &mut out, Portion::Whole).unwrap();
         assert!(out == src, "{params:?}");
         dst
     }
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_refers_back_beyond_the_dictionary() {
+    fn matches_stay_within_the_dictionary() {
         let src = text(8000, 16_000);
         let near = exact(LzmaParams { dict_size: 4096, ..params(6) }, &src);
         let far = exact(LzmaParams { dict_size: 16 << 10, ..params(6) }, &src);

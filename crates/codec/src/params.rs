@@ -1,30 +1,30 @@
-//! What a compressor is asked for, checked once: algorithm, level, window and the algorithm's own limits.
+//! The parameters of compressors and their valid ranges.
 
 use ferofs_format::Algorithm;
 
 use crate::error::ParamsError;
 use crate::fit::MAX_DECODED;
 
-/// The default compression window: one cluster takes at most this many bytes of input.
+/// The default of [`Params::window`]: 1 MiB, the size of the largest output, so that every valid output is accepted.
 pub(crate) const DEFAULT_WINDOW: usize = 1 << 20;
-/// The smallest compression window, the paper's.
+/// The smallest accepted [`Params::window`]: 64 KiB, the window in the EROFS paper.
 pub(crate) const MIN_WINDOW: usize = 64 << 10;
 
-/// LZ4's own parameters.
+/// The parameters of LZ4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lz4Params {
-    /// 0 is `fast`; 1 to 12 as lz4hc's.
+    /// 0 is the fast level; 1 to 12 as in lz4hc.
     pub level: u8,
     /// Matches reach back at most this many bytes: 1024 to 65535.
     pub max_distance: u16,
 }
 
-/// MicroLZMA's own parameters.
+/// The parameters of MicroLZMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LzmaParams {
     /// 0 to 9; 100 to 109 are their extreme variants.
     pub level: u8,
-    /// Dictionary in bytes: 4 KiB to 8 MiB. A decoder allocates this much.
+    /// Dictionary size in bytes: 4 KiB to 8 MiB. A decoder allocates this much.
     pub dict_size: u32,
     /// Literal context bits, 0 to 4.
     pub lc: u8,
@@ -34,19 +34,19 @@ pub struct LzmaParams {
     pub pb: u8,
 }
 
-/// DEFLATE's own parameters.
+/// The parameters of DEFLATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateParams {
-    /// 0 to 12, libdeflate's.
+    /// 0 to 12, as in libdeflate.
     pub level: u8,
 }
 
-/// Zstandard's own parameters.
+/// The parameters of Zstandard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZstdParams {
     /// 1 to 22.
     pub level: u8,
-    /// log2 of the window that frames may declare: 10 to 20, the most that Linux mounts.
+    /// log2 of the window in bytes that frames may declare: 10 to 20. Linux mounts no image with a larger one.
     pub window_log: u8,
 }
 
@@ -63,12 +63,12 @@ pub enum Method {
     Zstd(ZstdParams),
 }
 
-/// Everything that a compressor is made from.
+/// All parameters of a compressor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// Algorithm, level, limits.
+    /// The algorithm and its parameters.
     pub method: Method,
-    /// The most input that one cluster takes, in bytes: 64 KiB to 12 MiB.
+    /// The most input bytes of one cluster: 64 KiB to 12 MiB. A cluster may take more, up to four times the output.
     pub window: usize,
 }
 
@@ -78,7 +78,7 @@ const DEFLATE_LEVELS: &str = "0 to 12";
 const ZSTD_LEVELS: &str = "1 to 22";
 
 impl Params {
-    /// `algorithm` at `level` (`None`: its default), with every other parameter at its default.
+    /// The default parameters of `algorithm` at `level`; `None` is the default level.
     ///
     /// # Errors
     /// [`ParamsError::Level`].
@@ -116,7 +116,7 @@ impl Params {
     /// Checks every parameter.
     ///
     /// # Errors
-    /// The first one out of range.
+    /// The first parameter out of range.
     pub fn check(&self) -> Result<(), ParamsError> {
         let level = |level: u8, ok: bool, range: &'static str| match ok {
             true => Ok(()),
@@ -149,7 +149,7 @@ impl Params {
     }
 }
 
-/// The dictionary of liblzma's preset, within Linux's limit of 8 MiB.
+/// The dictionary size in bytes of liblzma's preset, at most 8 MiB: Linux refuses larger ones.
 const fn lzma_dict_size(preset: u8) -> u32 {
     match preset {
         0 => 256 << 10,
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_out_of_range_name_the_range() {
+    fn an_invalid_level_names_the_range() {
         for (algorithm, bad, words) in [
             (Algorithm::Lz4, 13, "lz4 has no level 13: 0 (fast) to 12"),
             (Algorithm::Lzma, 10, "lzma has no level 10: 0 to 9, or 100 to 109 (extreme)"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn other_limits_hold() {
+    fn other_parameters_have_ranges() {
         let good = Params::new(Algorithm::Lz4, None).unwrap();
         assert!(Params { window: 65535, ..good }.check().is_err());
         let far = Method::Lz4(Lz4Params { level: 0, max_distance: 1023 });

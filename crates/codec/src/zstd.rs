@@ -1,15 +1,15 @@
-//! Zstandard through libzstd: one standard frame a cluster, its size declared.
+//! Zstandard through libzstd: each cluster is one standard frame that declares its size.
 
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-use crate::decoder::Extent;
 use crate::error::{DecodeError, EncodeError, ParamsError};
+use crate::length_search::{FixedInput, LengthSearch};
 use crate::params::ZstdParams;
-use crate::predict::{Exact, Predicted};
+use crate::portion::Portion;
 
 struct Inner(CCtx<'static>);
 
-impl Exact for Inner {
+impl FixedInput for Inner {
     fn bound(&mut self, len: usize) -> usize {
         zstd_safe::compress_bound(len)
     }
@@ -17,14 +17,17 @@ impl Exact for Inner {
     fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<usize>, EncodeError> {
         match self.0.compress2(dst, src) {
             Ok(produced) => Ok(Some(produced)),
-            // libzstd's only failure with parameters that it accepted is an output too small.
+            // With accepted parameters libzstd only fails if the output is too small.
             Err(_) => Ok(None),
         }
     }
 }
 
-/// The Zstandard compressor.
-pub(crate) fn encoder(params: ZstdParams, window: usize) -> Result<Predicted<impl Exact>, ParamsError> {
+/// Makes the Zstandard compressor.
+pub(crate) fn encoder(
+    params: ZstdParams,
+    window: usize,
+) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     let level = ParamsError::Level { algorithm: "zstd", level: params.level, range: "1 to 22" };
     let mut context = CCtx::create();
     for parameter in [
@@ -35,10 +38,11 @@ pub(crate) fn encoder(params: ZstdParams, window: usize) -> Result<Predicted<imp
     ] {
         context.set_parameter(parameter).map_err(|_| level.clone())?;
     }
-    Ok(Predicted::new(Inner(context), window, 1 << params.window_log))
+    Ok(LengthSearch::new(Inner(context), window, 1 << params.window_log))
 }
 
-/// Frames of at most 12 MiB need no larger window.
+/// log2 of the largest accepted window in bytes: frames decode to at most 12 MiB, so they need no larger window. Frames
+/// that declare a larger one are corrupt.
 const MAX_WINDOW_LOG: u32 = 24;
 
 /// The Zstandard decompressor.
@@ -52,7 +56,7 @@ impl Decoder {
         &mut self,
         src: &[u8],
         dst: &mut [u8],
-        extent: Extent,
+        portion: Portion,
     ) -> Result<usize, DecodeError> {
         let wanted = dst.len();
         let context = match &mut self.0 {
@@ -65,9 +69,9 @@ impl Decoder {
                 none.insert(context)
             }
         };
-        let got = match extent {
-            Extent::Whole => context.decompress(dst, src).map_err(|_| CORRUPT)?,
-            Extent::Prefix => {
+        let got = match portion {
+            Portion::Whole => context.decompress(dst, src).map_err(|_| CORRUPT)?,
+            Portion::Prefix => {
                 context.reset(ResetDirective::SessionOnly).map_err(|_| CORRUPT)?;
                 let mut input = InBuffer::around(src);
                 let mut output = OutBuffer::around(dst);

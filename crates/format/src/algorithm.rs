@@ -1,4 +1,4 @@
-//! Compression algorithms, and their configurations that follow the superblock. Source: FORMAT.md 6.1.
+//! Compression algorithms, and their configurations after the superblock. Source: FORMAT.md 6.1.
 
 use alloc::vec::Vec;
 
@@ -60,7 +60,7 @@ impl Algorithm {
         }
     }
 
-    /// The name that people and tools use.
+    /// The usual name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,53 +72,54 @@ impl Algorithm {
     }
 }
 
-/// What a reader must know of LZ4 data.
+/// The limits of an image's LZ4 data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lz4Config {
-    /// No match reaches back further than this many bytes: 1 to 65535.
+    /// The largest match distance in bytes: 1 to 65535.
     pub max_distance: u16,
     /// The largest pcluster in blocks; 0 and 1 both mean one block.
     pub max_pcluster_blocks: u16,
 }
 
-/// What a reader must know of MicroLZMA data.
+/// The limits of an image's MicroLZMA data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LzmaConfig {
     /// Dictionary size in bytes.
     pub dict_size: u32,
 }
 
-/// What a reader must know of DEFLATE data.
+/// The limits of an image's DEFLATE data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeflateConfig {
     /// log2 of the window in bytes: 8 to 15.
     pub window_bits: u8,
 }
 
-/// What a reader must know of Zstandard data.
+/// The limits of an image's Zstandard data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZstdConfig {
     /// log2 of the window in bytes: 10 and up.
     pub window_log: u8,
 }
 
-/// The configurations of an image's algorithms; `None` for those that it does not use.
+/// The configurations of an image's algorithms; `None` for algorithms that it does not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompressionConfigs {
-    /// LZ4's.
+    /// Of LZ4.
     pub lz4: Option<Lz4Config>,
-    /// MicroLZMA's.
+    /// Of MicroLZMA.
     pub lzma: Option<LzmaConfig>,
-    /// DEFLATE's.
+    /// Of DEFLATE.
     pub deflate: Option<DeflateConfig>,
-    /// Zstandard's.
+    /// Of Zstandard.
     pub zstd: Option<ZstdConfig>,
 }
 
-/// The distance that LZ4 itself limits matches to; a stored 0 means this.
+/// The largest match distance in bytes that LZ4 itself allows; a stored 0 means this.
 pub const LZ4_MAX_DISTANCE: u16 = 65535;
-/// Linux's limit on the dictionary of MicroLZMA: 8 MiB.
+/// The largest MicroLZMA dictionary in bytes that Linux accepts. Larger ones are an error.
 pub const LZMA_MAX_DICT_SIZE: u32 = 8 << 20;
+/// The stored `windowlog` is the window's log2 less this.
 const ZSTD_WINDOW_LOG_BASE: u8 = 10;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -171,10 +172,10 @@ impl CompressionConfigs {
     }
 
     /// Reads the records for the algorithms in `available` from `bytes`, which start right after the
-    /// superblock and may run on.
+    /// superblock; more bytes may follow.
     ///
     /// # Errors
-    /// A bit for no known algorithm, a record too short, a value out of its range.
+    /// An unknown algorithm's bit, a record that is too short, a value out of range.
     pub fn parse(available: u16, bytes: &[u8]) -> Result<Self> {
         let known = Algorithm::ALL.into_iter().fold(0, |bits, a| bits | a.bit());
         if available & !known != 0 {
@@ -265,7 +266,7 @@ fn parse_zstd(record: &mut View<'_>) -> Result<ZstdConfig> {
     if raw.format != 0 {
         return Err(record.fault(Fault::Field { field: "zstd format", value: raw.format.into() }));
     }
-    // Frames of up to 12 MiB never need a window beyond 2^24.
+    // 31 keeps sizes within 32 bits. Decoders have lower limits.
     match raw.windowlog.checked_add(ZSTD_WINDOW_LOG_BASE) {
         Some(window_log) if window_log <= 31 => Ok(ZstdConfig { window_log }),
         _ => Err(record.fault(Fault::Field { field: "zstd windowlog", value: raw.windowlog.into() })),

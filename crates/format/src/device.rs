@@ -31,16 +31,16 @@ const _: () = assert!(core::mem::size_of::<RawDeviceSlot>() == DEVICE_SLOT_SIZE)
 /// An extra device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSlot {
-    /// What identifies the device: a digest, a path; padded with NULs.
+    /// Identifies the device, for example by a digest or a path; padded with NULs.
     pub tag: [u8; DEVICE_TAG_SIZE],
     /// Size of the device in blocks.
     pub blocks: u64,
-    /// Where the device starts in the unified address space; `None` when it is not part of that.
+    /// Where the device starts in the unified address space; `None` if it is not part of that.
     pub start: Option<BlockAddr>,
 }
 
 impl DeviceSlot {
-    /// Reads a slot at the start of `bytes`, which may run on; `incompat` are the image's features.
+    /// Reads a slot at the start of `bytes`; more bytes may follow. `incompat` are the image's features.
     ///
     /// # Errors
     /// [`Fault::Truncated`] when there are fewer than [`DEVICE_SLOT_SIZE`] bytes.

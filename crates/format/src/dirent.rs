@@ -1,7 +1,7 @@
 //! Directory blocks. Source: FORMAT.md 3.
 //!
-//! A directory's content is a row of blocks, each an array of 12-byte dirents followed by their names;
-//! names are sorted by bytes through the whole directory.
+//! A directory's content is a sequence of blocks. Each is an array of 12-byte dirents, followed by their names. Names are
+//! sorted by their bytes across the whole directory.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -14,7 +14,7 @@ use crate::inode::FileType;
 use crate::units::{BlockSize, Nid};
 use crate::view::{View, to_u64};
 
-/// Bytes of a name, at most.
+/// The longest name in bytes, as in Linux. Longer names are an error.
 pub const NAME_MAX: usize = 255;
 /// Bytes of a dirent without its name.
 pub const DIRENT_SIZE: usize = 12;
@@ -33,15 +33,15 @@ const _: () = assert!(core::mem::size_of::<RawDirent>() == DIRENT_SIZE);
 /// One name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dirent<'a> {
-    /// The inode that the name stands for.
+    /// The inode with this name.
     pub nid: Nid,
-    /// The inode's type, or `None` when the directory does not say.
+    /// The inode's type, or `None` if the directory does not contain it.
     pub file_type: Option<FileType>,
     /// 1 to 255 bytes.
     pub name: &'a [u8],
 }
 
-/// One block of a directory, with its entry count checked.
+/// One block of a directory; its number of entries is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct DirBlock<'a> {
     block: &'a [u8],
@@ -49,7 +49,7 @@ pub struct DirBlock<'a> {
 }
 
 impl<'a> DirBlock<'a> {
-    /// Opens one block: `block` ends where the block or the directory ends.
+    /// Reads one block: `block` ends where the block or the directory ends.
     ///
     /// # Errors
     /// A first `nameoff` that is zero, no multiple of 12, or past the block.
@@ -76,7 +76,7 @@ impl<'a> DirBlock<'a> {
         self.dirents.len()
     }
 
-    /// Never: a block has at least one entry.
+    /// Always false, as a block has at least one entry.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.dirents.is_empty()
@@ -115,7 +115,7 @@ impl<'a> DirBlock<'a> {
         (0..self.len()).filter_map(move |index| block.get(index))
     }
 
-    /// Finds `name` by binary search; `Err` of the search says on which side of this block it would be.
+    /// Finds `name` by binary search. The inner `Err` says where the name would be.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -138,18 +138,18 @@ impl<'a> DirBlock<'a> {
     }
 }
 
-/// Where a name that a block does not hold would be.
+/// The position of a name that a block does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// In an earlier block, if anywhere.
+    /// Before this block.
     Before,
-    /// In this block, but it is not: nowhere.
+    /// Between this block's entries: the directory does not contain the name.
     Within,
-    /// In a later block, if anywhere.
+    /// After this block.
     After,
 }
 
-/// Counts how entries fall into blocks: plan first, then write each block with [`write_block`].
+/// Distributes entries over blocks; [`write_block`] writes the blocks later.
 #[derive(Clone, Copy, Debug)]
 pub struct DirPacker {
     block_size: BlockSize,
@@ -164,7 +164,7 @@ impl DirPacker {
         Self { block_size, full: 0, used: 0 }
     }
 
-    /// Adds an entry with a name of `name_len` bytes; says whether it starts a new block.
+    /// Adds an entry with a name of `name_len` bytes. Returns whether it starts a new block.
     pub fn push(&mut self, name_len: usize) -> bool {
         let need = name_len.saturating_add(DIRENT_SIZE);
         let used = self.used.saturating_add(need);
@@ -225,7 +225,7 @@ const fn type_from_disk(raw: u8) -> Option<FileType> {
 }
 
 impl FileType {
-    /// The number that directories hold, from 1; 0 there is a type that is not told. Source: FORMAT.md 3.
+    /// The file type's number in directories, from 1; 0 means unknown there. Source: FORMAT.md 3.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {

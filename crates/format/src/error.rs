@@ -1,7 +1,7 @@
-//! What can be wrong with bytes that claim to be an EROFS image.
+//! The ways in which an image can be invalid.
 //!
-//! A [`Fault`] is a rule that was broken; `check` uses the same rules as its finding ids. A reader adds
-//! the position in the image and the inode to a [`FormatError`], which only knows the structure.
+//! A [`Fault`] is a broken rule of the format; `check` derives the ids of its findings from it. A [`FormatError`] adds the
+//! structure; the reader adds the position in the image and the inode.
 
 use core::fmt;
 
@@ -50,7 +50,7 @@ impl fmt::Display for Structure {
     }
 }
 
-/// A rule of the format that bytes break.
+/// A broken rule of the format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -59,54 +59,54 @@ pub enum Fault {
     Truncated {
         /// Bytes that the structure needs.
         need: u64,
-        /// Bytes that there are.
+        /// Bytes that are available.
         have: u64,
     },
     /// Bytes are left over after the structure's end.
     #[error("{0} bytes too many")]
     TrailingBytes(u64),
-    /// The magic number is not EROFS's: this is no EROFS image.
+    /// The magic number differs: this is not an EROFS image.
     #[error("not an EROFS image (magic {0:#010x})")]
     Magic(u32),
     /// The stored and the computed checksum differ.
     #[error("checksum is {stored:#010x}, should be {computed:#010x}")]
     Checksum {
-        /// As stored in the image.
+        /// The checksum in the image.
         stored: u32,
-        /// As computed from its bytes.
+        /// The checksum of the image's bytes.
         computed: u32,
     },
-    /// Incompatible features that this program does not know.
+    /// Incompatible features that this crate does not support.
     #[error("unknown incompatible features {0:#x}")]
     UnknownFeatures(u32),
-    /// A field holds a value that the format does not have.
+    /// A field has a value that the format does not define.
     #[error("{field} is {value}")]
     Field {
         /// The field's name in the format.
         field: &'static str,
-        /// What it holds.
+        /// The field's value.
         value: u64,
     },
-    /// A field's value needs a feature that the superblock does not announce.
+    /// A structure uses a feature that the superblock does not announce.
     #[error("uses {0}, which the superblock does not announce")]
     FeatureNotSet(&'static str),
-    /// An address or size points past the end of what it points into.
+    /// An address, an offset or a size exceeds its limit.
     #[error("{field} {value} is past the end ({limit})")]
     OutOfRange {
         /// The field's name in the format.
         field: &'static str,
-        /// What it holds.
+        /// The field's value.
         value: u64,
-        /// The first value that is too large.
+        /// The smallest value that is too large.
         limit: u64,
     },
-    /// Arithmetic on a field's value leaves 64 bits.
+    /// A computation with a field's value exceeds 64 bits.
     #[error("{0} overflows")]
     Overflow(&'static str),
     /// Names are not sorted.
     #[error("names out of order")]
     NameOrder,
-    /// A name appears twice where each must be different.
+    /// Two entries have the same name.
     #[error("a name appears twice")]
     DuplicateName,
     /// A name is empty, too long, or holds a NUL or a slash.
@@ -121,50 +121,50 @@ pub enum Fault {
     /// The link count differs from the number of names.
     #[error("link count is {stored}, has {found} names")]
     LinkCount {
-        /// As stored in the inode.
+        /// The link count in the inode.
         stored: u64,
-        /// As counted in the directories.
+        /// The number of directory entries.
         found: u64,
     },
     /// A directory entry's file type differs from its inode's.
     #[error("file type differs from the inode's")]
     FileTypeMismatch,
-    /// A name filter that denies an attribute which is there.
+    /// The inode's name filter says that an existing attribute is absent.
     #[error("name filter denies an attribute that is there")]
     NameFilter,
-    /// Two structures, or a structure and data, take the same bytes.
+    /// Two structures, or a structure and data, overlap.
     #[error("overlaps {0}")]
     Overlap(&'static str),
-    /// A map that does not cover its file, or contradicts itself.
+    /// The map does not cover its file, or is inconsistent.
     #[error("{0}")]
     Map(&'static str),
-    /// Encoded data that does not decode to what the map says.
+    /// Encoded data is corrupt, or does not decode to the length in the map.
     #[error("does not decode")]
     Decode,
-    /// Encoded data that libraries decode, and Linux does not.
+    /// Linux cannot decode the data, although libraries can.
     #[error("{0}")]
     LinuxDecoder(&'static str),
-    /// Data that Linux reads from another place than the map says.
+    /// Linux reads the data from another position than the map says.
     #[error("{0}")]
     LinuxReads(&'static str),
-    /// Structures that refer to each other without end.
+    /// Structures refer to each other in a cycle, or too deeply.
     #[error("nested too deeply")]
     Recursion,
 }
 
 impl Fault {
-    /// Whether the bytes may be a sound image that merely needs a newer program.
+    /// Whether the image may be valid but needs a newer version of this crate.
     #[must_use]
     pub const fn is_unsupported(&self) -> bool {
         matches!(self, Self::UnknownFeatures(_))
     }
 }
 
-/// A fault, and where it is within the bytes that were given.
+/// A fault and its position in a structure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{structure}: {fault}")]
 pub struct FormatError {
-    /// The structure that is malformed.
+    /// The invalid structure.
     pub structure: Structure,
     /// Bytes from the start of the structure to the fault.
     pub offset: u64,

@@ -10,21 +10,20 @@ bitflags! {
         const SB_CHKSUM = 0x1;
         /// Times are modification times.
         const MTIME = 0x2;
-        /// Inodes carry xattr name filters.
+        /// Inodes have xattr name filters.
         const XATTR_FILTER = 0x4;
-        /// Shared xattrs live in the metabox.
+        /// Shared xattrs are in the metabox.
         const SHARED_EA_IN_METABOX = 0x8;
-        /// Long xattr prefixes stand plainly on disk.
+        /// Long xattr prefixes are on disk at their position, not in the packed inode or the metabox.
         const PLAIN_XATTR_PFX = 0x10;
-        /// Inodes carry digests for page-cache sharing.
+        /// Inodes have digests for page-cache sharing.
         const ISHARE_XATTRS = 0x20;
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// Features without which an image cannot be read. Some bits have two meanings; the later kernel
-    /// features took bits that older ones imply.
+    /// Features that a reader must support. Some bits announce two features, which came to Linux with different versions.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Incompat: u32 {
         /// Encoded data is right-aligned in its pcluster (Linux 5.4).

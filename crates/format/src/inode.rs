@@ -20,19 +20,19 @@ pub const COMPACT_SIZE: usize = 32;
 /// Bytes of an extended inode.
 pub const EXTENDED_SIZE: usize = 64;
 
-/// The inode's union `i_u`, by what it means.
+/// The inode's union `i_u`, by its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// All zeroes, stored nowhere (`FLAT_PLAIN` at the null address).
+    /// The content is zeroes that are not stored (`FLAT_PLAIN` at the null address).
     Hole,
-    /// Content starts at this block.
+    /// The content starts at this block.
     Blocks(BlockAddr),
-    /// Content is compressed into this many blocks; the map says where.
+    /// The content is compressed; its map has the positions.
     Compressed {
-        /// For `st_blocks` alone.
+        /// The number of compressed blocks, used only for `st_blocks`.
         blocks: u64,
     },
-    /// Content is in chunks of this format.
+    /// The content is in chunks.
     Chunked {
         /// The chunk format: see [`crate::map`].
         format: u16,
@@ -48,14 +48,14 @@ pub enum Place {
 pub struct Timestamp {
     /// Negative before 1970.
     pub secs: i64,
-    /// 0 to 999,999,999; adds to `secs` before 1970 too.
+    /// 0 to 999,999,999, added to `secs`, also before 1970.
     pub nanos: u32,
 }
 
 /// The on-disk form of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InodeVersion {
-    /// 32 bytes: 16-bit ids, 32-bit sizes, the superblock's time.
+    /// 32 bytes: 16-bit ids, 32-bit sizes, times relative to the superblock's.
     Compact,
     /// 64 bytes.
     Extended,
@@ -75,11 +75,11 @@ impl InodeVersion {
 /// A parsed inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// Its on-disk form.
+    /// The on-disk form.
     pub version: InodeVersion,
-    /// How its content is laid out.
+    /// The layout of the content.
     pub layout: DataLayout,
-    /// What it is.
+    /// The file type.
     pub file_type: FileType,
     /// The low 12 bits of the mode: permissions, setuid, setgid, sticky.
     pub permissions: u16,
@@ -87,19 +87,19 @@ pub struct Inode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes of decoded content.
+    /// The size of the decoded content in bytes.
     pub size: u64,
-    /// Number of names.
+    /// The link count.
     pub nlink: u32,
     /// Modification time.
     pub mtime: Timestamp,
-    /// A 32-bit inode number, unique per image; for old `stat`.
+    /// A 32-bit inode number, unique in the image, for the 32-bit `stat`.
     pub ino: u32,
     /// `i_xattr_icount`: see [`crate::xattr`].
     pub xattr_icount: u16,
-    /// Where content is.
+    /// The position of the content, or the device number.
     pub place: Place,
-    /// A directory without a `.` entry.
+    /// Whether the directory has no `.` entry.
     pub dot_omitted: bool,
 }
 
@@ -147,24 +147,24 @@ const FORMAT_LAYOUT_MASK: u16 = 7;
 const FORMAT_BIT4: u16 = 1 << 4;
 const FORMAT_ALL: u16 = 0x1f;
 const NULL_LOW: u32 = u32::MAX;
-/// Linux keeps file sizes in a signed 64-bit number.
+/// The largest file size: Linux stores sizes in a signed 64-bit number. Larger ones are an error.
 const MAX_SIZE: u64 = i64::MAX.cast_unsigned();
 
-/// What both on-disk forms say, before the union is resolved.
+/// The content of either on-disk form, before the union is resolved.
 struct Parts {
     format: u16,
     mode: u16,
-    /// High 16 bits of the address, where the form has room for them.
+    /// The high 16 bits of the address, if the form has them.
     high: Option<u16>,
     union: u32,
     inode: Inode,
 }
 
 impl Inode {
-    /// Reads an inode at the start of `bytes`, which may run on.
+    /// Reads an inode at the start of `bytes`; more bytes may follow.
     ///
     /// # Errors
-    /// Bytes that are no inode of this image.
+    /// Bytes that are not a valid inode of this image.
     pub fn parse(bytes: &[u8], superblock: &Superblock) -> Result<Self> {
         let mut view = View::new(bytes, Structure::Inode);
         let format = view.clone().read::<U16>()?.get();
@@ -237,7 +237,7 @@ impl Inode {
         }
     }
 
-    /// Settles what the type, the layout and the union mean together.
+    /// Derives file type, layout and place, which depend on each other.
     fn resolve(parts: Parts) -> Result<Self> {
         let Parts { format, mode, high, union, mut inode } = parts;
         let layout = (format >> FORMAT_LAYOUT_SHIFT) & FORMAT_LAYOUT_MASK;
@@ -270,14 +270,13 @@ impl Inode {
         Ok(inode)
     }
 
-    /// The whole mode, as of `stat`.
+    /// The mode with the file type, as in `stat`.
     #[must_use]
     pub const fn mode(&self) -> u16 {
         self.file_type.mode_bits() | self.permissions
     }
 
-    /// Whether the compact form can hold this inode in an image with `superblock`, whatever `version`
-    /// says now.
+    /// Whether the compact form can hold this inode in an image with `superblock`. Does not depend on `version`.
     #[must_use]
     pub fn fits_compact(&self, superblock: &Superblock) -> bool {
         let wide = superblock.incompat.contains(Incompat::BIT48);
@@ -312,7 +311,7 @@ impl Inode {
         }
     }
 
-    /// Whether 32 bits do not hold the address. Without its high half, that of block 0xffff_ffff would be a hole's.
+    /// Whether the address needs its high 16 bits. Block 0xffff_ffff needs them, too: 32 bits would mean a hole.
     fn has_wide_address(&self) -> bool {
         let (low, high) = self.union();
         match self.place {

@@ -1,16 +1,17 @@
 //! The EROFS on-disk format: structures, feature bits, index codecs, checksums.
 //!
-//! This crate knows bytes and nothing else: no I/O, no allocation by claim, no `unsafe`. Both directions
-//! of one structure share a file, so that what is written is what is read.
+//! This crate only converts between bytes and types: no I/O, no `unsafe`, and no allocation whose size an image claims.
+//! Reading and writing of a structure are in the same file, so that they stay consistent.
 //!
-//! | room | what it holds | docs/FORMAT.md |
+//! | module | what it holds | docs/FORMAT.md |
 //! |---|---|---|
 //! | [`units`] | addresses, positions, offsets and sizes as distinct types | |
-//! | [`error`], [`view`] | what can be wrong with bytes; a cursor that checks before it hands out | 8 |
-//! | [`feature`], [`superblock`], [`checksum`], [`device`] | the image as a whole | 1, 5 |
+//! | [`error`], [`view`] | the rules that an image can break; a cursor over bytes with bounds checks | 8 |
+//! | [`text`] | UUIDs and bytes as text | |
+//! | [`feature`], [`superblock`], [`device`] | the image as a whole | 1, 5 |
 //! | [`inode`], [`dirent`], [`xattr`] | the tree | 2, 3, 4 |
 //! | [`algorithm`] | compression algorithms and their configurations | 6.1 |
-//! | [`map`] | where a file's bytes are: chunks, compression indexes, extents | 5, 6 |
+//! | [`map`] | where a file's data is: chunks, compression indexes, extents | 5, 6 |
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -18,7 +19,6 @@
 extern crate alloc;
 
 pub mod algorithm;
-pub mod checksum;
 pub mod device;
 pub mod dirent;
 pub mod error;
@@ -26,11 +26,14 @@ pub mod feature;
 pub mod inode;
 pub mod map;
 pub mod superblock;
+pub mod text;
 pub mod units;
+
 pub mod view;
 pub mod xattr;
 
 pub use algorithm::Algorithm;
 pub use error::{Fault, FormatError, Structure};
 pub use feature::{Compat, Incompat};
+pub use text::{Hex, ParseUuidError, Uuid};
 pub use units::{BlockAddr, BlockSize, BytePos, ClusterSize, DeviceId, FileOffset, Lcn, Nid};

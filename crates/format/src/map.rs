@@ -1,6 +1,6 @@
-//! Where a file's bytes are, for the layouts whose answer is a table after the inode.
+//! The maps from file offsets to addresses, for the layouts that store a table after the inode.
 //!
-//! | layout | room | one record for each | docs/FORMAT.md |
+//! | layout | module | one record for each | docs/FORMAT.md |
 //! |---|---|---|---|
 //! | chunk-based | [`chunk`] | chunk | 5 |
 //! | compressed, any | [`header`] | file: says which of the following | 6.2 |
@@ -8,9 +8,9 @@
 //! | compressed compact | [`compact`] | logical cluster, bit-packed | 6.5 |
 //! | compressed full with `EXTENTS` | [`extents`] | extent | 6.7 |
 //!
-//! Full and compact indexes are two forms of one thing, a sequence of [`Lcluster`]s; [`lcluster`] makes
-//! that sequence from a file's pclusters. A reader asks an index where the record of an lcluster is, and
-//! decodes it from those bytes alone; following distances from record to record is the reader's work.
+//! Full and compact indexes are two encodings of a sequence of [`Lcluster`]s; [`lcluster`] makes the sequence from a file's
+//! pclusters. An index returns the position of an lcluster's record and decodes the record from its bytes. The reader
+//! follows the distances from record to record.
 
 pub mod chunk;
 pub mod compact;
@@ -21,7 +21,7 @@ pub mod lcluster;
 
 pub use chunk::{ChunkFormat, ChunkIndex, ChunkPlace};
 pub use compact::{CompactIndex, CompactWriter, Pack, PackPlace};
-pub use extents::{Encoding, ExtentIndex, ExtentRecord, ExtentTable, RecordSize};
+pub use extents::{Encoding, ExtentIndex, ExtentRecord, ExtentTable};
 pub use full::FullIndex;
-pub use header::{ExtentsHeader, IndexFormat, IndexHeader, MapHeader, Records, Tail};
-pub use lcluster::{Back, Head, HeadKind, Lcluster, Lclusters, Pcluster};
+pub use header::{ExtentsHeader, IndexFormat, IndexHeader, MapHeader, RecordSize, Records, Tail};
+pub use lcluster::{Delta0, Head, HeadKind, Lcluster, Lclusters, Pcluster};

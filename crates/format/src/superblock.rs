@@ -1,14 +1,16 @@
-//! The superblock: raw bytes in, geometry out. Source: FORMAT.md 1.
+//! The superblock. Source: FORMAT.md 1.
 //!
-//! Only a parsed [`Superblock`] gives geometry; its checksum needs the whole of block 0 and is verified
-//! with [`Superblock::verify_checksum`].
+//! Parsing checks the fields. The checksum covers the rest of the block, so that [`Superblock::verify_checksum`] verifies it
+//! separately.
+
+mod checksum;
 
 use alloc::vec::Vec;
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::checksum::{covered_len, superblock_checksum};
+use self::checksum::superblock_checksum;
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::feature::{Compat, Incompat};
 use crate::units::{BlockAddr, BlockSize, BytePos, Nid};
@@ -21,9 +23,9 @@ pub const SIZE: usize = 128;
 /// Bytes of an extension slot.
 pub const EXT_SLOT_SIZE: usize = 16;
 const MAGIC: u32 = 0xe0f5_e1e2;
-/// Bytes of a device slot: `devt_slotoff` counts these.
+/// Bytes of a device slot: `devt_slotoff` counts slots.
 const DEVICE_SLOT_SIZE: u64 = 128;
-/// Bytes that `xattr_prefix_start` counts.
+/// `xattr_prefix_start` counts units of this many bytes.
 const PREFIX_UNIT: u64 = 4;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -63,12 +65,12 @@ struct RawSuperblock {
 
 const _: () = assert!(core::mem::size_of::<RawSuperblock>() == SIZE);
 
-/// What the superblock says of compression.
+/// The compression fields of the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Without `COMPR_CFGS`: LZ4 with one-block pclusters, or none at all.
+    /// Without `COMPR_CFGS`: LZ4 with one-block pclusters, or no compression.
     Lz4Only {
-        /// Matches reach back this far; 0 means 65535.
+        /// The largest match distance in bytes; 0 means 65535.
         max_distance: u16,
     },
     /// Configuration records for these algorithms follow the superblock.
@@ -83,7 +85,7 @@ pub enum Compression {
 pub struct PrefixTable {
     /// Number of records, at least 1.
     pub count: u8,
-    /// Position of the first record: in the packed inode, the metabox, or plainly on disk.
+    /// Position of the first record: in the packed inode, the metabox, or on disk.
     pub start: BytePos,
 }
 
@@ -94,7 +96,7 @@ pub struct Superblock {
     pub block_size: BlockSize,
     /// Features that a reader may ignore.
     pub compat: Compat,
-    /// Features that a reader must know.
+    /// Features that a reader must support.
     pub incompat: Incompat,
     /// 16-byte extension slots that follow: 0 to 255.
     pub ext_slots: u8,
@@ -102,11 +104,11 @@ pub struct Superblock {
     pub root: Nid,
     /// Number of inodes, for statfs.
     pub inodes: u64,
-    /// Seconds since 1970: the base of compact inodes' times.
+    /// The base of compact inodes' times, in seconds since 1970.
     pub epoch: i64,
     /// Nanoseconds of compact inodes' times.
     pub fixed_nsec: u32,
-    /// Seconds after `epoch` at which the image was made.
+    /// The time of the build, in seconds after `epoch`.
     pub build_time: u32,
     /// Size of the primary device in blocks.
     pub blocks: u64,
@@ -114,11 +116,11 @@ pub struct Superblock {
     pub meta: BlockAddr,
     /// The shared-xattr area starts with this block.
     pub xattr: BlockAddr,
-    /// The image's identity.
+    /// The image's UUID.
     pub uuid: [u8; 16],
     /// The image's label, padded with NULs.
     pub volume_name: [u8; 16],
-    /// What is said of compression.
+    /// The compression fields.
     pub compression: Compression,
     /// Number of device slots.
     pub extra_devices: u16,
@@ -128,9 +130,9 @@ pub struct Superblock {
     pub xattr_prefixes: Option<PrefixTable>,
     /// The packed inode, which holds fragments.
     pub packed: Option<Nid>,
-    /// Whether inodes' xattr name filters can be trusted.
+    /// Whether the inodes' xattr name filters are valid.
     pub xattr_filter: bool,
-    /// The long prefix of page-cache sharing's digests.
+    /// The long xattr prefix of the digests for page-cache sharing.
     pub ishare_xattr_prefix_id: u8,
     /// The inode whose content holds further metadata.
     pub metabox: Option<Nid>,
@@ -166,10 +168,10 @@ impl Superblock {
         }
     }
 
-    /// Reads the superblock from `bytes`, which start at [`OFFSET`] and may run on.
+    /// Reads the superblock from `bytes`, which start at [`OFFSET`]; more bytes may follow.
     ///
     /// # Errors
-    /// Bytes that are no superblock, features that this crate does not know, values out of range.
+    /// Bytes that are not a superblock, features that this crate does not support, values out of range.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut view = View::new(bytes, Structure::Superblock);
         let raw = view.read::<RawSuperblock>()?;
@@ -212,7 +214,7 @@ impl Superblock {
             }
             nid => Some(Nid::new(nid)),
         };
-        // Linux reads the table whether the feature is announced or not.
+        // As Linux does, read the table even if the feature is not announced.
         let prefixes = raw.xattr_prefix_count > 0;
         Ok(Self {
             block_size,
@@ -253,7 +255,7 @@ impl Superblock {
         usize::from(self.ext_slots).saturating_mul(EXT_SLOT_SIZE).saturating_add(SIZE)
     }
 
-    /// Where inode slots are counted from; `None` when past 2^64.
+    /// The position of inode slot 0; `None` if it exceeds 64 bits.
     #[must_use]
     pub const fn inode_base(&self) -> Option<BytePos> {
         self.meta.to_pos(self.block_size)
@@ -322,7 +324,7 @@ impl Superblock {
             xattr_prefix_count: prefixes.count,
             xattr_prefix_start: to_u32("xattr_prefix_start", prefixes.start.get() / PREFIX_UNIT)?.into(),
             packed_nid: self.packed.map_or(0, Nid::get).into(),
-            // The flag may be on and the filters off.
+            // The feature may be announced although the filters are not valid.
             xattr_filter_reserved: (self.compat.contains(Compat::XATTR_FILTER) && !self.xattr_filter).into(),
             ishare_xattr_prefix_id: self.ishare_xattr_prefix_id,
             reserved: [0; 2],
@@ -342,7 +344,15 @@ impl Superblock {
     }
 }
 
-/// Computes the checksum over `covered` ([`covered_len`] bytes from [`OFFSET`] on) and stores it there.
+/// The number of bytes, from [`OFFSET`] on, that the checksum covers: the rest of the superblock's block.
+const fn covered_len(block_size: BlockSize) -> usize {
+    match block_size.bytes().checked_sub(OFFSET) {
+        Some(len) if len > 0 => len,
+        _ => block_size.bytes(),
+    }
+}
+
+/// Computes the checksum of `covered`, [`Superblock::checksum_len`] bytes from [`OFFSET`] on, and stores it there.
 pub fn write_checksum(covered: &mut [u8]) {
     let checksum = superblock_checksum(covered);
     if let Some(field) = covered.get_mut(4..8) {
@@ -456,5 +466,12 @@ mod tests {
         assert!(sb.to_bytes().is_err());
         sb.incompat = Incompat::BIT48;
         assert_eq!(Superblock::parse(&sb.to_bytes().unwrap()).unwrap().root, sb.root);
+    }
+
+    #[test]
+    fn covers_the_rest_of_the_first_block() {
+        assert_eq!(covered_len(BlockSize::DEFAULT), 3072);
+        assert_eq!(BlockSize::from_bits(10).map(covered_len), Some(1024));
+        assert_eq!(BlockSize::from_bits(9).map(covered_len), Some(512));
     }
 }

@@ -1,6 +1,6 @@
-//! Numbers that mean different things have different types.
+//! Addresses, positions, offsets and sizes as distinct types, so that the compiler finds confusions.
 //!
-//! Fields are private and conversions are named and checked: none of them overflows silently.
+//! Conversions between them are named functions that check for overflow.
 
 use core::fmt;
 
@@ -69,7 +69,7 @@ unit!(
     "offset"
 );
 unit!(
-    /// An inode's number: its 32-byte slot after `meta_blkaddr`; bit 63 says that it lives in the metabox.
+    /// An inode's number: the number of its 32-byte slot after `meta_blkaddr`, or in the metabox if bit 63 is set.
     Nid(u64),
     "nid"
 );
@@ -79,12 +79,12 @@ unit!(
     "lcluster"
 );
 unit!(
-    /// A device: 0 is the primary one, N the Nth slot of the device table.
+    /// A device: 0 is the primary device, N the device of the Nth slot of the device table.
     DeviceId(u16),
     "device"
 );
 
-/// Bytes in an inode slot: nids count these. Source: FORMAT.md 2.
+/// Bytes of an inode slot: nids are numbers of slots. Source: FORMAT.md 2.
 pub const SLOT_SIZE: u64 = 32;
 
 impl Nid {
@@ -96,7 +96,7 @@ impl Nid {
         Self(slot | Self::METABOX_BIT)
     }
 
-    /// Whether the inode lives in the metabox. Source: FORMAT.md 7.
+    /// Whether the inode is in the metabox. Source: FORMAT.md 7.
     #[must_use]
     pub const fn in_metabox(self) -> bool {
         self.0 & Self::METABOX_BIT != 0
@@ -108,7 +108,7 @@ impl Nid {
         self.0 & !Self::METABOX_BIT
     }
 
-    /// Where this inode starts when inode slots start at `base`; `None` when past 2^64.
+    /// Where this inode starts when inode slots start at `base`; `None` if it exceeds 64 bits.
     #[must_use]
     pub const fn to_pos(self, base: BytePos) -> Option<BytePos> {
         match self.slot().checked_mul(SLOT_SIZE) {
@@ -119,7 +119,7 @@ impl Nid {
 }
 
 impl BlockAddr {
-    /// The position of this block's first byte; `None` when past 2^64.
+    /// The position of this block's first byte; `None` if it exceeds 64 bits.
     #[must_use]
     pub const fn to_pos(self, size: BlockSize) -> Option<BytePos> {
         match self.0.checked_mul(size.bytes64()) {
@@ -136,13 +136,13 @@ impl BytePos {
         BlockAddr(self.0 >> size.bits())
     }
 
-    /// The byte's place within its block.
+    /// The byte's offset within its block.
     #[must_use]
     pub const fn in_block(self, size: BlockSize) -> u64 {
         self.0 & size.mask()
     }
 
-    /// The next multiple of `align`, a power of two; `None` when past 2^64.
+    /// The next multiple of `align`, a power of two; `None` if it exceeds 64 bits.
     #[must_use]
     pub const fn align_up(self, align: u64) -> Option<Self> {
         match self.0.checked_next_multiple_of(align) {
@@ -157,20 +157,20 @@ impl BytePos {
 pub struct BlockSize(u8);
 
 impl BlockSize {
-    /// 4096 bytes, what everything defaults to.
+    /// 4096 bytes, the default of mkfs tools and the page size of most machines.
     pub const DEFAULT: Self = Self(12);
     /// 512 bytes.
     pub const MIN: Self = Self(Self::MIN_BITS);
     const MIN_BITS: u8 = 9;
     const MAX_BITS: u8 = 16;
 
-    /// The block size of `1 << bits` bytes, if the format has it.
+    /// The block size of `1 << bits` bytes, if it is valid.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits >= Self::MIN_BITS && bits <= Self::MAX_BITS { Some(Self(bits)) } else { None }
     }
 
-    /// The block size of `bytes` bytes, if the format has it.
+    /// The block size of `bytes` bytes, if it is valid.
     #[must_use]
     pub fn from_bytes(bytes: u64) -> Option<Self> {
         if !bytes.is_power_of_two() {
@@ -204,7 +204,7 @@ impl BlockSize {
         self.bytes64().wrapping_sub(1)
     }
 
-    /// Blocks that hold `bytes` bytes.
+    /// The number of blocks that hold `bytes` bytes.
     #[must_use]
     pub const fn blocks_for(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.bytes64())
@@ -228,7 +228,7 @@ impl fmt::Display for BlockSize {
 pub struct ClusterSize(u8);
 
 impl ClusterSize {
-    /// The lcluster of `block << extra_bits` bytes; `h_clusterbits` has four bits for the latter.
+    /// The lcluster size of `block << extra_bits` bytes; `extra_bits` has four bits in `h_clusterbits`.
     #[must_use]
     pub const fn new(block: BlockSize, extra_bits: u8) -> Option<Self> {
         if extra_bits > 15 {
@@ -265,7 +265,7 @@ impl ClusterSize {
         Lcn(offset.0 >> self.0)
     }
 
-    /// Where lcluster `lcn` starts; `None` when past 2^64.
+    /// Where lcluster `lcn` starts; `None` if it exceeds 64 bits.
     #[must_use]
     pub const fn start(self, lcn: Lcn) -> Option<FileOffset> {
         match lcn.0.checked_mul(self.bytes64()) {
@@ -274,7 +274,7 @@ impl ClusterSize {
         }
     }
 
-    /// Lclusters that cover `bytes` bytes.
+    /// The number of lclusters that cover `bytes` bytes.
     #[must_use]
     pub const fn lclusters_for(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.bytes64())

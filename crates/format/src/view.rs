@@ -1,4 +1,4 @@
-//! A cursor over bytes that checks bounds before it hands anything out.
+//! A cursor over the bytes of a structure, with bounds checks.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -13,7 +13,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Starts reading `bytes`, which hold a `structure`.
+    /// A cursor at the start of `bytes`, which hold a `structure`.
     #[must_use]
     pub const fn new(bytes: &'a [u8], structure: Structure) -> Self {
         Self { rest: bytes, offset: 0, structure }
@@ -44,7 +44,7 @@ impl<'a> View<'a> {
         Ok(head)
     }
 
-    /// The next `T`, in place.
+    /// The next `T`, by reference.
     ///
     /// # Errors
     /// [`Fault::Truncated`] when there are fewer bytes than it needs.
@@ -64,7 +64,7 @@ impl<'a> View<'a> {
         Ok(View::new(self.take(len)?, structure))
     }
 
-    /// Ends reading.
+    /// Checks that all bytes were read.
     ///
     /// # Errors
     /// [`Fault::TrailingBytes`] when there are unread bytes.
@@ -86,7 +86,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// A length in memory as a number of bytes; lossless, as no platform has lengths beyond 64 bits.
+/// `len` as 64 bits. This loses nothing, as no platform has lengths of more than 64 bits.
 #[must_use]
 pub(crate) fn to_u64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)

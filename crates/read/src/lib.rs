@@ -114,7 +114,7 @@ pub use error::{Corruption, Error, Result};
 pub use extent::{Extent, ExtentData, Location};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::{Compression, Superblock};
-pub use ferofs_format::{Algorithm, Compat, DeviceId, FileOffset, Incompat, Nid};
+pub use ferofs_format::{Algorithm, Compat, DeviceId, FileOffset, Hex, Incompat, Nid, ParseUuidError, Uuid};
 pub use file::Extents;
 pub use image::{Image, MetadataPlace, OpenOptions};
 pub use inode::Inode;

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
+use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, DeviceId, Incompat};
 
 use crate::data::chunked::sparse::check_table;
@@ -90,8 +90,8 @@ pub(crate) fn run(
 ) -> Result<Data> {
     let block = room.options.block_size;
     let entries = match room.chunks.force_indexes || device.is_some() {
-        true => Entries::Indexes,
-        false => Entries::Addresses,
+        true => EntryFormat::Indexes,
+        false => EntryFormat::Addresses,
     };
     let size = room.chunks.size;
     let fits = size.is_power_of_two() && (block.bytes64()..=CHUNK_MAX.max(block.bytes64())).contains(&size);

@@ -5,7 +5,7 @@ pub mod compression;
 pub mod dedupe;
 pub mod deflate_pages;
 
-use ferofs_codec::{Fit, FixedOutput, right_align};
+use ferofs_codec::{Compressor, Fit, right_align};
 use ferofs_format::BlockSize;
 
 use crate::data::encode::compression::{Compression, Fragments, Index, Recipe};
@@ -89,7 +89,7 @@ pub(crate) struct Encoder<'a> {
     block: BlockSize,
     timings: &'a Timings,
     /// By method, made when first needed.
-    compressors: Vec<Option<Box<dyn FixedOutput>>>,
+    compressors: Vec<Option<Box<dyn Compressor>>>,
 }
 
 impl<'a> Encoder<'a> {
@@ -142,7 +142,7 @@ impl<'a> Encoder<'a> {
 struct Run<'a, 'b> {
     compression: &'a Compression,
     block: usize,
-    compressor: &'b mut dyn FixedOutput,
+    compressor: &'b mut dyn Compressor,
     src: &'b [u8],
     recipe: Recipe,
     next: Next,
@@ -303,11 +303,11 @@ impl Run<'_, '_> {
                     self.push(len, true, produced);
                     slice = self.slice(len * (self.recipe.pcluster / 8 * 7) / produced).max(least);
                 }
-                Fit::DoesNotPay if len > least => {
+                Fit::Incompressible if len > least => {
                     self.sink.extents.truncate(start);
                     slice = least;
                 }
-                Fit::DoesNotPay => {
+                Fit::Incompressible => {
                     self.sink.extents.truncate(start);
                     self.sink.extents.extend_from_slice(src);
                     self.push(len, false, len);
@@ -333,7 +333,7 @@ impl Run<'_, '_> {
             Fit::Encoded { consumed, produced, .. } if consumed > produced.next_multiple_of(self.block) => {
                 Some((consumed, produced))
             }
-            Fit::Encoded { .. } | Fit::DoesNotPay => None,
+            Fit::Encoded { .. } | Fit::Incompressible => None,
         })
     }
 
@@ -435,7 +435,7 @@ const fn too_short(len: usize, block: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferofs_codec::{Decoder, Extent as Decode, Params};
+    use ferofs_codec::{Decoder, Params, Portion};
     use ferofs_format::Algorithm;
     use proptest::prelude::*;
 
@@ -487,7 +487,7 @@ mod tests {
             let mut decoder = Decoder::default();
             let mut decode = |bytes: &[u8], len: usize| {
                 let mut decoded = vec![0; len];
-                decoder.decode(algorithm, bytes, &mut decoded, Decode::Whole).unwrap();
+                decoder.decode(algorithm, bytes, &mut decoded, Portion::Whole).unwrap();
                 decoded
             };
             prop_assert_eq!(log.size(), extents.len() as u64);

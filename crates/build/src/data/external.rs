@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
-use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
-use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat};
+use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
+use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 
 use crate::data::{Content, Data};
 use crate::output::Output;
@@ -117,7 +117,7 @@ pub(crate) fn slots(options: &Options, contents: &Contents, blocks: u64) -> Vec<
         let blocks = options.block_size.blocks_for(device.bytes);
         let mut tag = [0; DEVICE_TAG_SIZE];
         // As erofs-utils does: the image's UUID, in digits.
-        let digits: String = device.uuid.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
+        let digits = device.uuid.map(|uuid| Hex(&uuid).to_string()).unwrap_or_default();
         tag[..digits.len()].copy_from_slice(digits.as_bytes());
         let slot = DeviceSlot { tag, blocks, start: Some(BlockAddr::new(start)) };
         start += blocks;
@@ -255,7 +255,7 @@ fn table(runs: &[Run], size: u64, block: BlockSize) -> Result<Table, ferofs_form
     let extra = bits.saturating_sub(u32::from(block.bits())).min(EXTRA_BITS_MAX);
     let fault = ferofs_format::Fault::Map("no such chunk size");
     let fault = ferofs_format::FormatError::new(ferofs_format::Structure::ChunkIndex, fault);
-    let format = ChunkFormat::new(extra as u8, Entries::Indexes).ok_or(fault)?;
+    let format = ChunkFormat::new(extra as u8, EntryFormat::Indexes).ok_or(fault)?;
     let chunk = format.chunk_size(block);
     let mut runs = runs.iter().peekable();
     let places = (0..size.div_ceil(chunk)).map(|number| {

@@ -5,7 +5,7 @@ use ferofs_format::dirent::{DirBlock, Dirent};
 use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::map::header::HEADER_SIZE;
 use ferofs_format::map::{
-    Back, ChunkFormat, ChunkIndex, CompactIndex, Encoding, ExtentIndex, ExtentRecord, ExtentsHeader,
+    ChunkFormat, ChunkIndex, CompactIndex, Delta0, Encoding, ExtentIndex, ExtentRecord, ExtentsHeader,
     FullIndex, Head, IndexFormat, IndexHeader, Lcluster, MapHeader, Records, Tail,
 };
 use ferofs_format::superblock::Superblock;
@@ -287,11 +287,11 @@ impl Walk<'_> {
                 self.head = Some((lcn, start, head, 1));
             }
             (Lcluster::NonHead { .. }, None) => return Err(self.wrong("the first lcluster is no HEAD")),
-            (Lcluster::NonHead { back, .. }, Some((head, _, _, blocks))) => {
-                if u64::from(back.distance()) > lcn.get() - head.get() {
+            (Lcluster::NonHead { delta0, .. }, Some((head, _, _, blocks))) => {
+                if u64::from(delta0.distance()) > lcn.get() - head.get() {
                     return Err(self.wrong("a distance leads beyond the extent's start"));
                 }
-                if let Back::Blocks(count) = back {
+                if let Delta0::BlockCount(count) = delta0 {
                     *blocks = count;
                 }
             }

@@ -10,7 +10,8 @@ use ferofs::inspect::type_name;
 use ferofs::read::{FileSource, FileType, Image, OpenOptions};
 use serde_json::{Value, json};
 
-use super::names::{human, shown};
+use super::names::shown;
+use crate::byte_size::human;
 use crate::exit::{About, Failure, Outcome};
 use crate::output::{json as json_text, message};
 

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ferofs::inspect::type_name;
-use ferofs::read::{FileType, Image, Inode, Nid, Place};
+use ferofs::read::{FileType, Hex, Image, Inode, Nid, Place};
 use serde_json::json;
 
 use super::image::ImageArgs;
@@ -205,8 +205,7 @@ fn json_entry(name: &Path, inode: &Inode, target: Option<&[u8]>) -> serde_json::
         "mtime_nsec": disk.mtime.nanos,
     });
     if name.to_str().is_none() {
-        let hex = name.as_os_str().as_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
-        entry["name_hex"] = hex.into();
+        entry["name_hex"] = Hex(name.as_os_str().as_bytes()).to_string().into();
     }
     if let Some(target) = target {
         entry["target"] = String::from_utf8_lossy(target).into();

@@ -9,6 +9,7 @@ use ferofs::read::{
 };
 
 use super::image::{ImageArgs, OpenFiles};
+use crate::byte_size;
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -149,32 +150,6 @@ impl Decode {
     }
 }
 
-/// A number of bytes, of KiB with `K`, MiB with `M`, GiB with `G`.
-fn bytes(text: &str) -> Result<usize, String> {
-    let (number, shift) = match text.trim_end_matches(['K', 'k', 'M', 'm', 'G', 'g']) {
-        number if number.len() == text.len() => (number, 0),
-        number => match text[number.len()..].to_ascii_uppercase().as_str() {
-            "K" => (number, 10),
-            "M" => (number, 20),
-            "G" => (number, 30),
-            _ => return Err("not a number of bytes".into()),
-        },
-    };
-    let number: usize = number.parse().map_err(|_| "not a number of bytes")?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_have_units() {
-        assert_eq!(bytes("4096"), Ok(4096));
-        assert_eq!(bytes("256K"), Ok(256 << 10));
-        assert_eq!(bytes("16m"), Ok(16 << 20));
-        for wrong in ["", "K", "1KK", "-1", "1.5M", "99999999999G"] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
-        }
-    }
+fn bytes(text: &str) -> Result<usize, &'static str> {
+    byte_size::parse(text).ok_or("not a number of bytes")
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::image::ImageArgs;
+use crate::byte_size;
 
 /// Options that mean something to mount(8) alone, or that hold anyway.
 const IGNORED: [&str; 11] = [
@@ -51,7 +52,7 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<Sorted, 
     let mut sorted = Sorted::default();
     for option in options.iter().flat_map(|list| split(list)) {
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
-        let bytes = |value| bytes(value).ok_or_else(|| InvalidOption(option.to_owned()));
+        let bytes = |value| byte_size::parse_as_mount(value).ok_or_else(|| InvalidOption(option.to_owned()));
         let restrict = |sorted: &mut Sorted, flags: &[&str]| {
             sorted.passed.extend(flags.iter().map(|flag| (*flag).to_owned()));
         };
@@ -87,26 +88,6 @@ fn split(list: &str) -> impl Iterator<Item = &str> {
         quoted ^= c == '"';
         c == ',' && !quoted
     })
-}
-
-/// A number of bytes as mount(8) takes it: `512`, `0x200`, `1K` and `1KiB` (1024), `1KB` (1000), and so on to T.
-fn bytes(text: &str) -> Option<u64> {
-    if let Some(digits) = text.strip_prefix("0x") {
-        return u64::from_str_radix(digits, 16).ok();
-    }
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at_checked(digits)?;
-    let mut unit = unit.chars();
-    let power = match unit.next().map(|c| c.to_ascii_uppercase()) {
-        None => return number.parse().ok(),
-        Some(letter) => u32::try_from("KMGT".find(letter)?).ok()?.checked_add(1)?,
-    };
-    let base: u64 = match unit.as_str() {
-        "" | "iB" => 1024,
-        "B" => 1000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(base.checked_pow(power)?)
 }
 
 /// An option that makes no sense.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use ferofs::extract::{Complain, Entry, Options, inventory};
 use ferofs::inspect::type_name;
-use ferofs::read::{FileType, Image, Inode, Place};
+use ferofs::read::{FileType, Hex, Image, Inode, Place};
 use ferofs::{Error, NewFile};
 use serde_json::{Value, json};
 
@@ -151,8 +151,7 @@ fn to_json(entry: &Entry<'_>) -> Value {
         value["link"] = text(&[b"/", first.as_os_str().as_bytes()].concat());
     }
     if !entry.xattrs.is_empty() {
-        let pair =
-            |xattr: &ferofs::read::Xattr| json!({ "name": text(&xattr.name), "value": hex(&xattr.value) });
+        let pair = |xattr: &ferofs::read::Xattr| json!({ "name": text(&xattr.name), "value": Hex(&xattr.value).to_string() });
         value["xattrs"] = entry.xattrs.iter().map(pair).collect();
     }
     value
@@ -160,11 +159,7 @@ fn to_json(entry: &Entry<'_>) -> Value {
 
 /// Text as a string; bytes that are no UTF-8 as an object with their digits.
 fn text(bytes: &[u8]) -> Value {
-    std::str::from_utf8(bytes).map_or_else(|_| json!({ "hex": hex(bytes) }), Value::from)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    std::str::from_utf8(bytes).map_or_else(|_| json!({ "hex": Hex(bytes).to_string() }), Value::from)
 }
 
 #[cfg(test)]

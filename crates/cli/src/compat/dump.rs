@@ -12,7 +12,7 @@ use clap::Parser;
 use ferofs::inspect::path_of;
 use ferofs::read::{
     Algorithm, Compat, DataLayout, DeviceId, ExtentData, FileOffset, FileType, Image, Incompat, Inode,
-    Location, Nid, Place, Superblock,
+    Location, Nid, Place, Superblock, Uuid,
 };
 
 use crate::cmd::extract::nid;
@@ -112,7 +112,7 @@ fn shown(name: &[u8]) -> std::borrow::Cow<'_, [u8]> {
 }
 
 fn write_udev(superblock: &Superblock, out: &mut impl Write) -> io::Result<()> {
-    let uuid = uuid(superblock);
+    let uuid = Uuid(superblock.uuid);
     let label: String = String::from_utf8_lossy(&superblock.volume_name).trim_end_matches('\0').to_owned();
     // What udev imports is a line each: a label must not make another one.
     let label: String = label.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect();
@@ -162,7 +162,7 @@ fn write_superblock(image: &Image, out: &mut impl Write) -> io::Result<()> {
         "Filesystem incompatible features",
         &names(INCOMPAT.iter().map(|(bit, name, _)| (superblock.incompat.contains(*bit), *name))),
     )?;
-    field(out, "Filesystem UUID", &uuid(superblock))?;
+    field(out, "Filesystem UUID", &Uuid(superblock.uuid).to_string())?;
     if let Some((major, minor)) = required_kernel(image) {
         writeln!(out, "{:<45} {major}.{minor}", "Required upstream Linux kernel version:")?;
     }
@@ -210,11 +210,6 @@ fn required_kernel(image: &Image) -> Option<(u32, u32)> {
         Algorithm::Zstd => Some((6, 10)),
     });
     features.chain(algorithms).max()
-}
-
-fn uuid(superblock: &Superblock) -> String {
-    let hex: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 fn write_file(image: &Image, file: &Inode, path: &Path, out: &mut impl Write) -> io::Result<()> {

@@ -225,7 +225,7 @@ impl Args {
             None | Some("random") => None,
             Some(text) => {
                 let uuid = crate::cmd::build::uuid(text);
-                Some(uuid.map_err(|reason| refusal("-U", text.to_owned(), reason))?)
+                Some(uuid.map_err(|reason| refusal("-U", text.to_owned(), reason.to_string()))?)
             }
         };
         if let Some(label) = &self.label {

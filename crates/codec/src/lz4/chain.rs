@@ -1,47 +1,49 @@
-//! The match finder of LZ4's levels 1 to 12: hash chains of four-byte strings over one cluster.
+//! The match finder of LZ4 levels 1 to 12: hash chains of four-byte strings over one cluster.
 //!
-//! Positions go in by blocks of 64, without a branch; each block also yields a word of *hits*, the positions whose newest
-//! candidate holds. Where there is no hit nothing is searched, and looking for the next hit costs next to nothing: most
-//! positions match nowhere, and a mispredicted branch at each would cost more than all the rest.
+//! Positions enter the chains in blocks of 64, without a branch. Each block also yields a word of *hits*: a bit for each
+//! position whose newest candidate has the same four bytes. The parses search only at hits, and finding the next hit
+//! is cheap. Most positions match nowhere; a mispredicted branch at each would cost more than everything else.
 //!
-//! What is to be longer than `n` bytes also holds the four that end there. Once a match is known its end's chain is
-//! walked instead of its start's: it is mostly empty, which ends the search. Most candidates on it are of no use beside
-//! those before them, which the strings at their ends tell without a comparison of all.
+//! A match that is longer than a known one contains the four bytes at the known one's end. So the finder follows the
+//! chain of these four bytes instead of the chain of the first four: it is usually empty, which ends the search. Most
+//! candidates in it are no better than earlier candidates; comparing four bytes at their ends shows that.
 #![allow(unsafe_code)]
 
 use std::hint::select_unpredictable;
 
 use super::cluster::{Cluster, Match, Span};
 use super::mem;
-use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH};
+use super::sequence_writer::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH};
 
+/// Positions that chains can hold: LZ4 distances have 16 bits.
 const RING: usize = 1 << 16;
+/// log2 of the larger hash table's entries, which take 256 KiB.
 const MAX_LOG: u32 = 17;
-/// Outputs up to this get a table half as large.
+/// For outputs of up to this many bytes the table has half the entries: it is cleared for each cluster.
 const SMALL: usize = 16 << 10;
 
-/// Where the newest candidate is another string of the same hash, so many behind it are looked at.
-const HIDDEN: u32 = 2;
+/// If the newest candidate is another string with the same hash, this many older candidates are compared, too.
+const HIDDEN_CANDIDATES: u32 = 2;
 
-/// A walk along a chain, from the newest candidate for a position on.
-struct Walk {
+/// The candidates for a position, from the newest on: an iterator over a chain.
+struct Candidates {
     at: usize,
-    /// The latest candidate modulo 64 KiB, and its distance.
+    /// The last returned candidate's position, modulo 64 KiB, and its distance.
     older: usize,
     distance: usize,
-    /// The largest distance of use: not before the cluster.
+    /// The largest allowed distance, which does not lead before the cluster's start.
     most: usize,
 }
 
-impl Walk {
-    /// From `at` to candidates at most `most` before it.
+impl Candidates {
+    /// The candidates for `at`, at most `most` bytes before it.
     #[inline(always)]
     fn new(at: usize, most: usize) -> Self {
         Self { at, older: at % RING, distance: 0, most }
     }
 
-    /// The next candidate's distance. Where a chain ends its link leads elsewhere: to a smaller distance, or a larger one at which
-    /// there is another string.
+    /// The next candidate's distance. At a chain's end the link is meaningless: it leads to a smaller distance, which ends the
+    /// iteration, or to a larger one, where the comparison of the strings fails.
     #[inline(always)]
     fn next(&mut self, links: &[u16; RING]) -> Option<usize> {
         self.older = usize::from(links[self.older]);
@@ -54,33 +56,33 @@ impl Walk {
     }
 }
 
-/// A bit for each byte, which is 0 or 1; the first is the lowest.
+/// Packs 64 bytes, each 0 or 1, into the bits of a word; the first byte becomes the lowest bit.
 #[inline(always)]
 fn pack(bytes: &[u8; 64]) -> u64 {
     let eights = bytes.as_chunks().0.iter().enumerate();
-    // The product's highest byte gathers the lowest bits of all eight.
+    // The multiplication moves the lowest bits of all eight bytes into the highest byte.
     eights.fold(0, |bits, (i, eight)| {
         bits | (u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * i)
     })
 }
 
-/// The finder: hash chains of the positions so far.
+/// The hash chains of the positions entered so far.
 pub(super) struct Finder {
-    /// By hash: the newest position modulo 64 KiB. What is empty is 0, as the first position.
+    /// By hash: the newest position, modulo 64 KiB. Empty entries are 0, which is also the first position.
     heads: Box<[u16]>,
-    /// By position, the next older one of the same hash, both modulo 64 KiB. At a chain's end they turn back.
+    /// By position: the next older position with the same hash, both modulo 64 KiB. The link at a chain's end is meaningless.
     links: Box<[u16; RING]>,
-    /// A bit for each position that is in the chains: whether the next older one begins the same string, or else one of the
-    /// [`HIDDEN`] behind that. It may be set where the next older one is 64 KiB away, and no walk finds it.
+    /// A bit for each entered position: whether its newest candidate has the same four bytes or, if `exact`, one of the
+    /// [`HIDDEN_CANDIDATES`] after that. It may be set although the candidate is 64 KiB away, too far for a match.
     hits: Vec<u64>,
     log: u32,
-    /// Whether what another string of the same hash hides is a hit.
+    /// Whether a position is a hit, too, if another string with the same hash is its newest candidate.
     exact: bool,
     max_distance: usize,
 }
 
 impl Finder {
-    /// `exact` if what another string of the same hash hides is a hit.
+    /// With `exact`, a position is a hit, too, if another string with the same hash is its newest candidate.
     pub(super) fn new(max_distance: u16, exact: bool) -> Self {
         Self {
             heads: vec![0; 1 << MAX_LOG].into_boxed_slice(),
@@ -92,21 +94,21 @@ impl Finder {
         }
     }
 
-    /// Forgets all: another cluster begins, which fills `output` bytes.
+    /// Clears the chains for another cluster, whose output has `output` bytes.
     pub(super) fn begin(&mut self, output: usize) {
         self.log = if output <= SMALL { MAX_LOG - 1 } else { MAX_LOG };
         self.heads[..1 << self.log].fill(0);
         self.hits.clear();
     }
 
-    /// Whether the string at `at` has occurred before, as far as its newest candidate tells.
+    /// Whether `at` is a hit: whether its newest candidate has the same four bytes.
     #[inline(always)]
     pub(super) fn is_hit(&mut self, cluster: Cluster<'_>, at: usize) -> bool {
         self.insert(cluster, at);
         self.hits[at / 64] >> (at % 64) & 1 != 0
     }
 
-    /// Has the blocks up to that of `at` in the chains. A string must lie there.
+    /// Enters the positions up to the block of `at` into the chains. At least four bytes must follow `at`.
     #[inline(always)]
     pub(super) fn insert(&mut self, cluster: Cluster<'_>, at: usize) {
         while self.hits.len() * 64 <= at {
@@ -122,20 +124,20 @@ impl Finder {
         let first = self.hits.len() * 64;
         let count = (cluster.total() + 1).saturating_sub(first + MIN_MATCH).min(64);
         let ring = first % RING;
-        let lap = first - ring;
+        let base = first - ring;
         let mut hits = [0; 64];
         if count == 64 {
-            // Four in a turn, which spares a fifth of the instructions: the counting.
+            // Four positions in each iteration: a fifth of the instructions would otherwise be spent on counting.
             for (i, four) in hits.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 for (k, hit) in four.iter_mut().enumerate() {
-                    // SAFETY: `first + 64 + 3 <= total`, and all before is in.
-                    *hit = unsafe { self.enter(cluster.src(), lap, ring + 4 * i + k) }.into();
+                    // SAFETY: `first + 64 + 3 <= total`, and all earlier positions are entered.
+                    *hit = unsafe { self.enter(cluster.src(), base, ring + 4 * i + k) }.into();
                 }
             }
         } else {
             for (i, hit) in hits.iter_mut().enumerate().take(count) {
-                // SAFETY: `first + count + 3 <= total`, and all before is in.
-                *hit = unsafe { self.enter(cluster.src(), lap, ring + i) }.into();
+                // SAFETY: `first + count + 3 <= total`, and all earlier positions are entered.
+                *hit = unsafe { self.enter(cluster.src(), base, ring + i) }.into();
             }
         }
         let mut bits = pack(&hits);
@@ -151,26 +153,26 @@ impl Finder {
         self.hits.push(bits);
     }
 
-    /// Enters the position `at` of the ring's lap that begins at `lap`. Whether the newest candidate holds; of no meaning if it is 64 KiB
-    /// away.
+    /// Enters the position `base + at`. Returns whether its newest candidate has the same four bytes; the result is
+    /// meaningless if the candidate is 64 KiB away.
     ///
     /// # Safety
-    /// `lap + at + 4 <= src.len()`, `lap` is a multiple of 64 KiB, and all positions before, but none behind, are in.
+    /// `base + at + 4 <= src.len()`, `base` is a multiple of 64 KiB, and all earlier positions, but no later ones, are entered.
     #[inline(always)]
-    unsafe fn enter(&mut self, src: &[u8], lap: usize, at: usize) -> bool {
-        // SAFETY: the caller keeps `lap + at + 4` within `src`.
-        let string = unsafe { mem::load32(src, lap + at) };
+    unsafe fn enter(&mut self, src: &[u8], base: usize, at: usize) -> bool {
+        // SAFETY: the caller keeps `base + at + 4` within `src`.
+        let string = unsafe { mem::load32(src, base + at) };
         let hash = (string.wrapping_mul(0x9E37_79B1) >> (32 - self.log)) as usize;
-        // SAFETY: a hash has `log` bits, and there are as many heads or more.
+        // SAFETY: a hash has `log` bits, and `heads` has at least `1 << log` entries.
         let head = unsafe { self.heads.get_unchecked_mut(hash) };
         let older = std::mem::replace(head, at as u16);
         self.links[at % RING] = older;
         let distance = at.wrapping_sub(older.into()) % RING;
-        // SAFETY: heads are earlier positions modulo 64 KiB, or 0: the distance leads to the cluster's start at most.
-        string == unsafe { mem::load32(src, lap + at - distance) }
+        // SAFETY: heads are earlier positions modulo 64 KiB, or 0: the distance leads no further than to the cluster's start.
+        string == unsafe { mem::load32(src, base + at - distance) }
     }
 
-    /// Which of the ring's 64 positions from `ring` on have a link to another than the first.
+    /// A bit for each of the 64 positions from `ring` on: whether its link leads to a position other than the first.
     #[inline(always)]
     fn linked(&self, ring: usize) -> u64 {
         let mut linked = [0; 64];
@@ -180,15 +182,15 @@ impl Finder {
         pack(&linked)
     }
 
-    /// Whether one of the candidates behind the newest one holds.
+    /// Whether one of the candidates after the newest one has the same four bytes.
     #[inline(always)]
     fn is_hidden(&self, cluster: Cluster<'_>, at: usize) -> bool {
         let probe = cluster.probe(at);
         let mut older = usize::from(self.links[at % RING]);
         let mut distance = at.wrapping_sub(older) % RING;
         let (mut is_linked, mut is_hidden) = (true, false);
-        // Without a branch: what they find is as good as random.
-        for _ in 0..HIDDEN {
+        // Without a branch: the results are unpredictable.
+        for _ in 0..HIDDEN_CANDIDATES {
             older = usize::from(self.links[older]);
             let next = at.wrapping_sub(older) % RING;
             is_linked &= (next > distance) & (next <= at);
@@ -198,7 +200,7 @@ impl Finder {
         is_hidden
     }
 
-    /// The first position from `from` to `limit` that has a hit; `limit` if there is none.
+    /// The first hit from `from` on; `limit` if there is none before it.
     ///
     /// # Panics
     /// If `limit` is more than one beyond the last position for a match.
@@ -219,13 +221,14 @@ impl Finder {
         limit
     }
 
-    /// The largest distance of use at `at`.
+    /// The largest distance of a match at `at`.
     #[inline(always)]
-    fn most(&self, at: usize) -> usize {
+    fn max_distance_at(&self, at: usize) -> usize {
         at.min(self.max_distance)
     }
 
-    /// The longest match at `at` among `attempts` candidates; none if there is none.
+    /// The longest match at `at` among `attempts` candidates; of length 0 if there is none. After each longer match it continues
+    /// with the candidates of the match's end.
     ///
     /// # Panics
     /// If no match may start at `at`.
@@ -237,18 +240,18 @@ impl Finder {
         let mut best = Match { len: MIN_MATCH - 1, distance: 0 };
         // SAFETY: `at + 12 <= total`.
         let here = unsafe { mem::load32(src, at) };
-        // What is walked is the chain of the string `offset` behind `at`.
+        // The candidates are those of the four bytes at `at + offset`, which are `there`.
         let (mut offset, mut there) = (0, here);
         self.insert(cluster, at);
-        let mut walk = Walk::new(at, self.most(at));
+        let mut candidates = Candidates::new(at, self.max_distance_at(at));
         for _ in 0..attempts {
-            let Some(distance) = walk.next(&self.links) else { break };
+            let Some(distance) = candidates.next(&self.links) else { break };
             let from = at - distance;
             // SAFETY: distances are positive, so `from < at`.
-            let begins = unsafe { mem::load32(src, from) } == here;
+            let same_start = unsafe { mem::load32(src, from) } == here;
             // SAFETY: this lies before where `there` was loaded from.
-            let ends = unsafe { mem::load32(src, from + offset) } == there;
-            if !(begins & ends) {
+            let same_end = unsafe { mem::load32(src, from + offset) } == there;
+            if !(same_start & same_end) {
                 continue;
             }
             // SAFETY: `from < at`, and `at + 4 <= end`.
@@ -260,7 +263,7 @@ impl Finder {
                 }
                 offset = len - 3;
                 self.insert(cluster, at + offset);
-                walk = Walk::new(at + offset, self.most(at));
+                candidates = Candidates::new(at + offset, self.max_distance_at(at));
                 // SAFETY: `at + len < end`, so that `at + offset + 4 <= end`.
                 there = unsafe { mem::load32(src, at + offset) };
             }
@@ -268,7 +271,7 @@ impl Finder {
         if best.distance == 0 { Match::default() } else { best }
     }
 
-    /// The longest match at `at` among the `attempts` newest candidates; none if there is none.
+    /// The longest match at `at` among the `attempts` newest candidates; of length 0 if there is none.
     ///
     /// # Panics
     /// If no match may start at `at`.
@@ -279,9 +282,9 @@ impl Finder {
         let src = cluster.src();
         let mut best = Match { len: MIN_MATCH - 1, distance: 0 };
         self.insert(cluster, at);
-        let mut walk = Walk::new(at, self.most(at));
+        let mut candidates = Candidates::new(at, self.max_distance_at(at));
         for _ in 0..attempts {
-            let Some(distance) = walk.next(&self.links) else { break };
+            let Some(distance) = candidates.next(&self.links) else { break };
             let from = at - distance;
             // SAFETY: distances are positive, so `from < at`, and `at + 12 <= total`.
             let len = unsafe { mem::common(src, at, from, end) };
@@ -292,9 +295,9 @@ impl Finder {
         if best.distance == 0 { Match::default() } else { best }
     }
 
-    /// Tells `found` of the matches that begin at `floor` or later and go on beyond `end`, where a known one ends, among
-    /// `attempts` candidates. Of those that begin no earlier than the first so far only what ends later: than the first if it
-    /// begins before the last, than the last otherwise.
+    /// Finds, among `attempts` candidates, the matches that start at or after `floor` and end after `end`, the end of a known
+    /// match, and calls `found` for each useful one. A match is useful if it starts before the earliest-starting match so
+    /// far; if it starts before the last-ending match and ends after the earliest-starting one; or if it ends last.
     ///
     /// # Panics
     /// If no match may end at `end`.
@@ -308,22 +311,22 @@ impl Finder {
         mut found: impl FnMut(Span),
     ) {
         assert!(floor + 3 <= end && end + LAST_LITERALS < cluster.total(), "a match's end");
-        // Where the last string starts that all of them hold.
+        // The last four bytes that all these matches contain start here.
         let at = end - 3;
         let most = cluster.total() - LAST_LITERALS;
         self.insert(cluster, at);
         let here = cluster.probe(at);
-        // Of the candidates so far: where the first begins and how far it reaches, where the last begins and ends.
+        // The start and the end of the earliest-starting match so far; the start and the end of the last-ending one.
         let (mut first, mut reach, mut latest, mut last) = (at + 1, 0, 0, 0);
-        // What another must hold to begin before the first, to begin before the last and go on beyond the first's reach, or to
-        // end after the last.
+        // The four bytes that a match must contain to start before the earliest-starting match; to start before the
+        // last-ending match, and to end after the earliest-starting one; to end after the last-ending one.
         let (mut earlier, mut between, mut further, mut later) = (here, here, here, here);
-        let mut walk = Walk::new(at, self.most(at));
+        let mut candidates = Candidates::new(at, self.max_distance_at(at));
         for _ in 0..attempts {
-            let Some(distance) = walk.next(&self.links) else { break };
-            // Most candidates are of no use, for one reason or the other: these are not to be branched on.
+            let Some(distance) = candidates.next(&self.links) else { break };
+            // Most candidates are useless, for unpredictable reasons: one branch on all of them.
             let mut is_useful = later.differs(cluster, distance) == 0;
-            // What of this is needed changes with the best candidates only.
+            // These two branches are predictable: they change only with the matches found.
             if first > floor {
                 is_useful |= earlier.differs(cluster, distance) == 0;
             }
@@ -339,7 +342,7 @@ impl Finder {
             let span =
                 Span { first: at - cluster.before(at, distance, at - floor), end: at + 4 + more, distance };
             let before = |start: usize| cluster.probe(start.max(1) - 1);
-            // A match never goes on beyond `most`.
+            // No match ends after `most`.
             let beyond = |end: usize| cluster.probe(end.min(most - 1) - 3);
             let is_between = span.first < latest && span.end > reach;
             let is_first = span.first < first || span.first == first && span.end > reach;

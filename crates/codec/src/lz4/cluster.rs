@@ -1,27 +1,27 @@
-//! A cluster's input, positions counted from its start, and what is found in it: strings, matches, and spans that match.
+//! The input of one cluster, and the types for strings and matches in it. Positions count from the cluster's start.
 #![allow(unsafe_code)]
 
 use super::mem;
-use super::sink::MATCH_LIMIT;
+use super::sequence_writer::MATCH_LIMIT;
 
-/// A match: `len` bytes from `distance` back; none if `len` is 0.
+/// A match: `len` bytes that also occur `distance` bytes earlier; no match if `len` is 0.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Match {
     pub(super) len: usize,
     pub(super) distance: usize,
 }
 
-/// Where a cluster lies in the input. All other positions count from its start.
+/// The input of a cluster.
 #[derive(Clone, Copy)]
 pub(super) struct Cluster<'a> {
     /// The input from the cluster's start on.
     src: &'a [u8],
-    /// The cluster's end, at most; a match starts at `total - 12` and ends at `total - 5` at most.
+    /// The most bytes that the cluster may take; matches start at or before `total - 12` and end at or before `total - 5`.
     total: usize,
 }
 
 impl<'a> Cluster<'a> {
-    /// `src[..total]`, behind which more of the input lies.
+    /// A cluster that takes `src[..total]` at most; more input may follow.
     pub(super) fn new(src: &'a [u8], total: usize) -> Self {
         assert!(total <= src.len(), "a cluster lies within its input");
         Self { src, total }
@@ -32,17 +32,17 @@ impl<'a> Cluster<'a> {
         self.src
     }
 
-    /// The cluster's bytes, at most.
+    /// The most bytes that the cluster may take.
     pub(super) const fn total(self) -> usize {
         self.total
     }
 
-    /// The last position at which a match may start; 0 if none may.
+    /// The last position at which a match may start; 0 if the cluster is too short for matches.
     pub(super) const fn last(self) -> usize {
         self.total.saturating_sub(MATCH_LIMIT)
     }
 
-    /// How many bytes before `at` and before `distance` further back are alike, at most `most`.
+    /// How many bytes, at most `most`, before `at` and before `at - distance` are equal.
     pub(super) fn before(self, at: usize, distance: usize, most: usize) -> usize {
         assert!(at <= self.total && distance <= at, "a match within the cluster");
         // SAFETY: `most <= at - distance <= at <= total`.
@@ -50,7 +50,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// A string of a cluster, which candidates are held against; it begins at `at`.
+/// Four bytes of a cluster, which start at `at`, to compare with the same bytes of candidates.
 #[derive(Clone, Copy)]
 pub(super) struct Probe {
     at: usize,
@@ -58,7 +58,7 @@ pub(super) struct Probe {
 }
 
 impl Cluster<'_> {
-    /// The string at `at`.
+    /// The four bytes at `at`.
     pub(super) fn probe(self, at: usize) -> Probe {
         assert!(at + 4 <= self.total, "a string within the cluster");
         // SAFETY: `at + 4 <= total`.
@@ -67,12 +67,12 @@ impl Cluster<'_> {
 }
 
 impl Probe {
-    /// 0 if the string `distance` further back is the same; of no meaning if that is before the cluster, which is the one
-    /// that this is of.
+    /// 0 if the four bytes at `at - distance` are equal; meaningless if that is before the cluster's start. `cluster` must
+    /// be the cluster of this probe.
     #[inline(always)]
     pub(super) fn differs(self, cluster: Cluster<'_>, distance: usize) -> u32 {
         debug_assert!(self.at + 4 <= cluster.total, "a probe of this cluster");
-        // SAFETY: no further than where the string lies itself, in the cluster.
+        // SAFETY: the position is at most `self.at`, and `self.at + 4 <= total` was checked when the probe was made.
         self.string ^ unsafe { mem::load32(cluster.src, self.at.saturating_sub(distance)) }
     }
 }

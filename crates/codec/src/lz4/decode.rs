@@ -1,5 +1,5 @@
-//! LZ4 decoding: liblz4's decoder for separate buffers, whole or as a prefix, and our own, safe one for decoding inside
-//! the output buffer, exact to the byte where liblz4 needs slack.
+//! LZ4 decoding: liblz4 for separate buffers, and for decoding in place if the buffer has the margin that liblz4 needs; an own
+//! decoder in safe code, which needs no margin, for decoding in place otherwise.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int};
@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use lz4_sys::LZ4_decompress_safe;
 
-use crate::decoder::Extent;
 use crate::error::DecodeError;
+use crate::portion::Portion;
 
 unsafe extern "C" {
-    /// liblz4's prefix decoder (lz4.h, since 1.8.3); the binding crate links it but does not declare it.
+    /// liblz4's prefix decoder (lz4.h, since 1.8.3), which the crate lz4-sys links but does not declare.
     fn LZ4_decompress_safe_partial(
         src: *const c_char,
         dst: *mut c_char,
@@ -24,15 +24,15 @@ unsafe extern "C" {
 const CORRUPT: DecodeError = DecodeError::Corrupt { algorithm: "lz4" };
 
 /// Decodes `src` into the whole of `dst`.
-pub(crate) fn decode(src: &[u8], dst: &mut [u8], extent: Extent) -> Result<usize, DecodeError> {
+pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
     let src_len = c_int::try_from(src.len()).map_err(|_| CORRUPT)?;
     let dst_len = c_int::try_from(dst.len()).map_err(|_| CORRUPT)?;
     let (from, to) = (src.as_ptr().cast::<c_char>(), dst.as_mut_ptr().cast::<c_char>());
-    let got = match extent {
+    let got = match portion {
         // SAFETY: liblz4 reads only `src_len` bytes at `from` and writes only `dst_len` at `to`; both are the slices' own.
-        Extent::Whole => unsafe { LZ4_decompress_safe(from, to, src_len, dst_len) },
+        Portion::Whole => unsafe { LZ4_decompress_safe(from, to, src_len, dst_len) },
         // SAFETY: as above; `target` equals the capacity.
-        Extent::Prefix => unsafe { LZ4_decompress_safe_partial(from, to, src_len, dst_len, dst_len) },
+        Portion::Prefix => unsafe { LZ4_decompress_safe_partial(from, to, src_len, dst_len, dst_len) },
     };
     let got = usize::try_from(got).map_err(|_| CORRUPT)?;
     if got < dst.len() {
@@ -41,7 +41,7 @@ pub(crate) fn decode(src: &[u8], dst: &mut [u8], extent: Extent) -> Result<usize
     Ok(got)
 }
 
-/// Decodes `buffer[encoded]` to `buffer[..wanted]`, as long as output never overtakes unread input.
+/// Decodes `buffer[encoded]` to `buffer[..wanted]`; an error if output would overwrite input that is not yet read.
 pub(crate) fn decode_in_place(
     buffer: &mut [u8],
     encoded: Range<usize>,
@@ -50,9 +50,9 @@ pub(crate) fn decode_in_place(
     if encoded.end > buffer.len() || encoded.start > encoded.end || wanted > buffer.len() {
         return Err(CORRUPT);
     }
-    let slack = encoded.end.saturating_sub(wanted);
-    if slack >= (encoded.len() >> 8) + 32 {
-        return decode_with_slack(&mut buffer[..encoded.end], encoded.start, wanted);
+    let margin = encoded.end.saturating_sub(wanted);
+    if margin >= (encoded.len() >> 8) + 32 {
+        return decode_with_margin(&mut buffer[..encoded.end], encoded.start, wanted);
     }
     let (mut ip, end, mut op) = (encoded.start, encoded.end, 0);
     loop {
@@ -62,7 +62,7 @@ pub(crate) fn decode_in_place(
             return Err(CORRUPT);
         }
         if op > ip {
-            return Err(DecodeError::Overtakes);
+            return Err(DecodeError::OverwritesInput);
         }
         buffer.copy_within(ip..ip + lits, op);
         ip += lits;
@@ -77,9 +77,9 @@ pub(crate) fn decode_in_place(
             return Err(CORRUPT);
         }
         if op + len > ip {
-            return Err(DecodeError::Overtakes);
+            return Err(DecodeError::OverwritesInput);
         }
-        // What is copied doubles with each turn where the match overlaps itself.
+        // Where the match overlaps itself, the length of the copied part doubles with each step.
         let (from, stop) = (op - distance, op + len);
         while op < stop {
             let n = (op - from).min(stop - op);
@@ -93,9 +93,9 @@ pub(crate) fn decode_in_place(
     Ok(op)
 }
 
-/// liblz4 on the encoded bytes at the end of `buffer`, with at least LZ4_DECOMPRESS_INPLACE_MARGIN bytes between the
-/// ends of output and input, where lz4.h allows the two to overlap.
-fn decode_with_slack(buffer: &mut [u8], start: usize, wanted: usize) -> Result<usize, DecodeError> {
+/// Decodes the encoded bytes at the end of `buffer` with liblz4. At least `LZ4_DECOMPRESS_INPLACE_MARGIN` bytes lie between
+/// the ends of output and input: lz4.h then allows the two to overlap.
+fn decode_with_margin(buffer: &mut [u8], start: usize, wanted: usize) -> Result<usize, DecodeError> {
     let src_len = c_int::try_from(buffer.len() - start).map_err(|_| CORRUPT)?;
     let dst_len = c_int::try_from(wanted).map_err(|_| CORRUPT)?;
     let to = buffer.as_mut_ptr().cast::<c_char>();
@@ -111,12 +111,14 @@ fn decode_with_slack(buffer: &mut [u8], start: usize, wanted: usize) -> Result<u
     Ok(got)
 }
 
+/// Reads the next byte before `end`.
 fn next(buffer: &[u8], ip: &mut usize, end: usize) -> Result<u8, DecodeError> {
     let byte = buffer.get(..end).and_then(|b| b.get(*ip)).ok_or(CORRUPT)?;
     *ip += 1;
     Ok(*byte)
 }
 
+/// Reads a length: four bits and, if all are set, the bytes that add to it.
 fn length(buffer: &[u8], ip: &mut usize, end: usize, nibble: u8) -> Result<usize, DecodeError> {
     let mut len = usize::from(nibble);
     if nibble == 15 {

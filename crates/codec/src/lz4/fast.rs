@@ -1,23 +1,24 @@
-//! LZ4's level 0: one probe of one hash table, a step that grows where nothing matches.
+//! LZ4 level 0: one hash table with one candidate for each position, and steps that grow where nothing matches.
 //!
-//! What costs time here is mispredicted branches, about two for each sequence; so lengths are found sixteen bytes at a
-//! time, and copies overrun. The table holds positions modulo 64 KiB: 16 KiB hold 8192 of them. It is cleared for each
-//! cluster, as what earlier clusters left would be out of reach, but not out of sight.
+//! Most of the time goes to mispredicted branches, about two for each sequence. So match lengths are compared sixteen bytes
+//! at a time, and copies may overrun. The table stores positions modulo 64 KiB, so that 16 KiB hold 8192 of them. It is
+//! cleared for each cluster: matches must not refer to earlier clusters, and their entries could not be told apart.
 #![allow(unsafe_code)]
 
 use super::mem;
-use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, Sink};
+use super::sequence_writer::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, SequenceWriter};
 use crate::fit::Fit;
 
+/// log2 of the larger table's entries, which take 32 KiB.
 const MAX_LOG: u32 = 14;
-/// Outputs from this on have strings of six bytes hashed instead of five, and a table twice as large: there are fewer
-/// sequences then, and large windows offer long matches enough.
+/// For outputs of at least this many bytes the hash covers six bytes instead of five, and the table is twice as large: that
+/// gives fewer and longer matches, of which a large cluster has enough.
 const LARGE: usize = 16 << 10;
-/// Misses after which the step grows by one, as a power of two.
+/// log2 of the misses after which the step grows by one byte.
 const SKIP_LOG: u32 = 6;
 
 pub(super) struct Fast {
-    /// By hash: the latest position modulo 64 KiB.
+    /// By hash: the latest position, modulo 64 KiB.
     table: Box<[u16; 1 << MAX_LOG]>,
     max_distance: u16,
 }
@@ -47,18 +48,18 @@ impl Fast {
     #[inline(never)]
     fn encode<const BYTES: u32, const LOG: u32>(&mut self, src: &[u8], end: usize, dst: &mut [u8]) -> Fit {
         let most = dst.len();
-        let mut sink = Sink::new(dst);
+        let mut writer = SequenceWriter::new(dst);
         let mut anchor = 0;
         let match_end = end.saturating_sub(LAST_LITERALS);
         // The last position at which a match may start; eight bytes are readable from it.
         let last = end.saturating_sub(MATCH_LIMIT);
         let (table, max_distance) = (&mut *self.table, self.max_distance);
         table[..1 << LOG].fill(0);
-        // The first position is in the table: it is 0, as what is empty.
+        // Position 0 needs no entry: empty entries are 0, too.
         let mut at = 1;
         'sequences: while at <= last {
             let mut misses = 1usize << SKIP_LOG;
-            // Beyond this the literals before would certainly not fit.
+            // A match beyond this position is useless: the literals before it would not fit.
             let stop = last.min(at + most);
             // SAFETY: `at <= last`, so `at + 8 <= end <= src.len()`.
             let mut here = unsafe { mem::load64(src, at) };
@@ -68,7 +69,7 @@ impl Fast {
                 // SAFETY: every entry is a position before `at`, modulo 64 KiB. The distance is thus the true one, or
                 // shorter by a multiple of 64 KiB, and leads to this cluster's start at most.
                 let there = unsafe { mem::load32(src, at - distance) };
-                // A distance of 0 wraps, and is beyond the most as well.
+                // A distance of 0 wraps around, so that it exceeds the maximum, too.
                 if there == here as u32 && distance.wrapping_sub(1) < usize::from(max_distance) {
                     break distance;
                 }
@@ -92,7 +93,7 @@ impl Fast {
                 back = unsafe { mem::common_before(src, at, from, reach) };
             }
             let len = next - (at - back);
-            let written = sink.sequence(src, anchor, at - back, distance as u16, len);
+            let written = writer.sequence(src, anchor, at - back, distance as u16, len);
             if written < len {
                 if written > 0 {
                     anchor = at - back + written;
@@ -104,13 +105,13 @@ impl Fast {
             if at > last {
                 break;
             }
-            // Two positions within the match; more of them gain little.
+            // Enter two positions of the match into the table; more of them gain little.
             for behind in [at - 4, at - 2] {
                 // SAFETY: `4 <= at`, and `at <= last`.
                 let word = unsafe { mem::load64(src, behind) };
                 table[hash::<BYTES, LOG>(word)] = behind as u16;
             }
         }
-        sink.finish(src, anchor, end)
+        writer.finish(src, anchor, end)
     }
 }

@@ -1,35 +1,35 @@
-//! LZ4's levels 1 to 6: a parse by rules, without a shortest path. The match found first is taken, unless another that
-//! begins within it saves more.
+//! LZ4 levels 1 to 6: a lazy parse. It takes the first match that it finds, unless another match that starts within that
+//! one saves more.
 //!
-//! Every sequence costs three bytes, however long, so another match is better if what it has beyond the first one's end
-//! would take a sequence of its own, or literals; less the literals before it. So it begins at most two bytes later, and
-//! holds the four bytes about the first one's end, whose chain is short or empty. All that begins later is found from
-//! the first one's end on, at the same cost.
+//! Each sequence costs three bytes, whatever its length. So the other match saves up to three bytes if it ends later, as
+//! the bytes after the first match's end need no sequence or literals of their own; but the literals before it cost
+//! one byte each. A better match thus starts at most two bytes later, and contains the four bytes around the first match's
+//! end, whose chain is short or empty. Matches that start later are found from the first match's end on, at no extra cost.
 //!
-//! A match of 19 bytes or more costs a length byte. If the next one begins within it, it can end sooner, and does without.
+//! A match of 19 bytes or more costs a length byte. If the next match starts within it, it is shortened to avoid that.
 
 use super::chain::Finder;
 use super::cluster::{Cluster, Match, Span};
-use super::sink::{LAST_LITERALS, MIN_MATCH, SHORT, Sink};
+use super::sequence_writer::{LAST_LITERALS, MAX_SHORT, MIN_MATCH, SequenceWriter};
 use crate::fit::Fit;
 
-/// What a sequence costs besides its literals and length bytes: a token and a distance.
-const SEQUENCE: usize = 3;
-/// A match of this many bytes or more is taken without looking at what else there is.
+/// The bytes of a sequence besides its literals and length bytes: a token and a distance.
+const SEQUENCE_COST: usize = 3;
+/// A match of at least this many bytes is taken without a search for a better one, which could save little.
 const LONG: usize = 256;
 
 pub(super) struct Lazy {
     finder: Finder,
-    /// Candidates tried at a position.
+    /// The most candidates tried at a position.
     attempts: u32,
 }
 
-/// What goes on beyond a match's end, and begins within it.
+/// Matches that start within a match and end after it.
 #[derive(Clone, Copy, Default)]
-struct Rivals {
-    /// Saves more than the match.
+struct Alternatives {
+    /// The match that saves most, if it saves more than the given one.
     better: Option<Span>,
-    /// Ends last of those that begin within the match's first bytes, which cost no length byte.
+    /// The match that ends last of those that start where the given one would still need no length byte.
     next: Option<Span>,
 }
 
@@ -43,22 +43,22 @@ impl Lazy {
         let cluster = Cluster::new(src, end);
         let most = dst.len();
         self.finder.begin(most);
-        let mut sink = Sink::new(dst);
-        // What is written reaches to `anchor`; `next` begins there, if it is known.
+        let mut writer = SequenceWriter::new(dst);
+        // The bytes before `anchor` are written; `next` is the match that starts there, if it is known.
         let (mut anchor, mut next) = (0, None);
         while let Some(mut taken) = next.take().or_else(|| self.find(cluster, anchor, most)) {
             loop {
-                let rivals = self.rivals(cluster, taken);
-                if let Some(better) = rivals.better {
+                let alternatives = self.alternatives(cluster, taken);
+                if let Some(better) = alternatives.better {
                     taken = better;
                     continue;
                 }
-                next = rivals.next.and_then(|next| shortened(&mut taken, next, cluster.last()));
+                next = alternatives.next.and_then(|next| shortened(&mut taken, next, cluster.last()));
                 break;
             }
             let len = taken.end - taken.first;
             let distance = taken.distance as u16;
-            let written = sink.sequence(src, anchor, taken.first, distance, len);
+            let written = writer.sequence(src, anchor, taken.first, distance, len);
             if written > 0 {
                 anchor = taken.first + written;
             }
@@ -66,14 +66,14 @@ impl Lazy {
                 break;
             }
         }
-        sink.finish(src, anchor, end)
+        writer.finish(src, anchor, end)
     }
 
-    /// The first match from `anchor` on that begins within `most` bytes: more literals would certainly not fit.
+    /// The first match that starts within `most` bytes from `anchor` on: more literals could not fit.
     #[inline(always)]
     fn find(&mut self, cluster: Cluster<'_>, anchor: usize, most: usize) -> Option<Span> {
         let limit = (cluster.last() + 1).min(anchor + most);
-        // Nothing comes before the first position.
+        // Position 0 has no earlier position to match.
         let mut at = anchor.max(1);
         loop {
             if at >= limit {
@@ -93,44 +93,45 @@ impl Lazy {
     }
 
     #[inline(always)]
-    fn rivals(&mut self, cluster: Cluster<'_>, taken: Span) -> Rivals {
+    fn alternatives(&mut self, cluster: Cluster<'_>, taken: Span) -> Alternatives {
         let Span { first, end, .. } = taken;
-        let mut rivals = Rivals::default();
+        let mut alternatives = Alternatives::default();
         if end + LAST_LITERALS >= cluster.total() || end - first >= LONG {
-            return rivals;
+            return alternatives;
         }
         if !self.finder.is_hit(cluster, end - 3) {
-            // Of four bytes the last three do not say what begins two bytes later.
+            // A match of four bytes: a match that starts two bytes later need not contain the four bytes at its end.
             let at = first + 2;
             if end == first + MIN_MATCH && at <= cluster.last() && self.finder.is_hit(cluster, at) {
                 let Match { len, distance } = self.finder.longest(cluster, at, self.attempts);
-                rivals.better = (len > MIN_MATCH).then_some(Span { first: at, end: at + len, distance });
+                alternatives.better =
+                    (len > MIN_MATCH).then_some(Span { first: at, end: at + len, distance });
             }
-            return rivals;
+            return alternatives;
         }
-        let (mut most, last) = ((0, 0), cluster.last());
+        let (mut best, last) = ((0, 0), cluster.last());
         self.finder.all_beyond(cluster, first, end, self.attempts, |span| {
-            if span.first <= first + SHORT && rivals.next.is_none_or(|next| span.end > next.end) {
-                rivals.next = Some(span);
+            if span.first <= first + MAX_SHORT && alternatives.next.is_none_or(|next| span.end > next.end) {
+                alternatives.next = Some(span);
             }
             let more = span.end - end;
-            let saved = if more >= MIN_MATCH { SEQUENCE } else { more };
+            let saved = if more >= MIN_MATCH { SEQUENCE_COST } else { more };
             let gain = (saved.saturating_sub(span.first - first), span.end);
-            if gain.0 > 0 && gain > most && span.first <= last {
-                (rivals.better, most) = (Some(span), gain);
+            if gain.0 > 0 && gain > best && span.first <= last {
+                (alternatives.better, best) = (Some(span), gain);
             }
         });
-        rivals
+        alternatives
     }
 }
 
-/// Ends `taken` where it costs no length byte, and returns what follows: `next` from there on. None, and nothing is
-/// changed, if that saves nothing, or no match may start there, beyond `last`.
+/// Shortens `taken` so that it needs no length byte, and returns the rest of `next` from its new end on. Changes nothing and
+/// returns `None` if that saves nothing or if no match may start at the new end, which is after `last`.
 #[inline(always)]
 fn shortened(taken: &mut Span, next: Span, last: usize) -> Option<Span> {
-    let end = taken.first + SHORT;
+    let end = taken.first + MAX_SHORT;
     let follows = next.end.checked_sub(taken.end).filter(|len| *len >= MIN_MATCH)?;
-    let has_length_byte = |len| len > SHORT;
+    let has_length_byte = |len| len > MAX_SHORT;
     if taken.end <= end || end > last || has_length_byte(next.end - end) && !has_length_byte(follows) {
         return None;
     }

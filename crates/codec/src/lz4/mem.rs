@@ -1,5 +1,5 @@
-//! The unchecked moves under the LZ4 encoders: unaligned loads, common-prefix counting, overrunning copies. Each
-//! function is unsafe with its condition stated; nothing here knows the format.
+//! Memory access without bounds checks for LZ4: unaligned loads and stores, comparison of bytes, and copies that may write
+//! more than asked for. Each unsafe function states its condition. Nothing here depends on the LZ4 format.
 #![allow(unsafe_code)]
 
 use std::hint::select_unpredictable;
@@ -42,7 +42,7 @@ pub(super) unsafe fn same(src: &[u8], a: usize, b: usize) -> bool {
     x == y
 }
 
-/// How many bytes from `a` on equal those from `b` on, `a` not passing `end`.
+/// How many bytes from `a` on, at most up to `end`, are equal to those from `b` on.
 ///
 /// # Safety
 /// `b <= a <= end <= src.len()`.
@@ -50,7 +50,7 @@ pub(super) unsafe fn same(src: &[u8], a: usize, b: usize) -> bool {
 pub(super) unsafe fn common(src: &[u8], a: usize, b: usize, end: usize) -> usize {
     debug_assert!(b <= a && a <= end && end <= src.len());
     let mut n = 0;
-    // Sixteen bytes a turn: most matches end within the first, without a branch on where.
+    // Sixteen bytes at a time: most matches end within the first sixteen, and their length needs no further branch.
     while a + n + 16 <= end {
         // SAFETY: `b <= a` and `a + n + 16 <= end <= src.len()` hold for these four loads.
         let low = unsafe { load64(src, a + n) } ^ unsafe { load64(src, b + n) };
@@ -95,7 +95,7 @@ pub(super) unsafe fn common_before(src: &[u8], a: usize, b: usize, most: usize) 
     n
 }
 
-/// Copies `src[from..from + len]` to `dst[to..]`, and up to 32 bytes more.
+/// Copies `src[from..from + len]` to `dst[to..]`; may copy up to 32 more bytes.
 ///
 /// # Safety
 /// `from + len + 32 <= src.len()`, `to + len + 32 <= dst.len()`.
@@ -127,8 +127,8 @@ pub(super) fn copy(dst: &mut [u8], to: usize, src: &[u8], from: usize, len: usiz
     unsafe { copy_over(dst, to, src, from, len) };
 }
 
-/// Copies `buf[from..from + len]` to `buf[to..]`, byte for byte in that order, so that the copy may take up what it
-/// wrote itself; may write up to 31 bytes beyond `len` if they lie within `buf`. `from` is not `to`.
+/// Copies `buf[from..from + len]` to `buf[to..]` byte by byte in ascending order, so that the source may include bytes that
+/// this copy wrote. May write up to 31 bytes beyond `len` if they lie within `buf`. `from` and `to` must differ.
 #[inline(always)]
 pub(super) fn copy_within(buf: &mut [u8], from: usize, to: usize, len: usize) {
     if from > to || to + len + 32 > buf.len() {
@@ -143,12 +143,12 @@ pub(super) fn copy_within(buf: &mut [u8], from: usize, to: usize, len: usize) {
     }
 }
 
-/// As [`copy_within`], and not a byte further.
+/// As [`copy_within`], but writes exactly `len` bytes.
 fn copy_within_bounds(buf: &mut [u8], from: usize, to: usize, len: usize) {
     if from > to {
         return buf.copy_within(from..from + len, to);
     }
-    // What is copied doubles with each turn where source and target overlap.
+    // Where source and target overlap, the length of the copied part doubles with each step.
     let (mut at, end) = (to, to + len);
     while at < end {
         let n = (at - from).min(end - at);
@@ -157,7 +157,7 @@ fn copy_within_bounds(buf: &mut [u8], from: usize, to: usize, len: usize) {
     }
 }
 
-/// Copies `N` bytes at a time, upwards.
+/// Copies `N` bytes at a time in ascending order; may write up to `N - 1` bytes beyond `len`.
 ///
 /// # Safety
 /// `from + N <= to` and `to + len + N <= buf.len()`.

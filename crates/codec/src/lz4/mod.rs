@@ -1,26 +1,29 @@
-//! LZ4 with fixed-size output, our own. Source: FORMAT.md 6.5.
+//! LZ4: own compressors with fixed-size output, and decoders. Source: FORMAT.md 6.5.
+//!
+//! Level 0 is [`fast`], levels 1 to 6 are [`lazy`], levels 7 to 12 are [`optimal`]; the latter two find matches with
+//! [`chain`]. All of them write through [`sequence_writer`].
 
 mod chain;
 mod cluster;
 mod decode;
-mod distance;
+mod farthest_match;
 mod fast;
 mod lazy;
 mod mem;
 mod optimal;
-mod rolling;
-mod sink;
+mod range;
+mod sequence_writer;
 
-pub use rolling::lz4_window;
+pub use range::lz4_window;
 
 pub(crate) use decode::{decode, decode_in_place};
-pub(crate) use distance::farthest_match;
-pub(crate) use rolling::decode_range;
+pub(crate) use farthest_match::farthest_match;
+pub(crate) use range::decode_range;
 
 use crate::error::EncodeError;
-use crate::fit::{self, Fit, FixedOutput};
+use crate::fit::{self, Compressor, Fit};
+use crate::incompressible;
 use crate::params::Lz4Params;
-use crate::plain;
 use optimal::Effort;
 
 /// The LZ4 compressors, by level.
@@ -35,10 +38,10 @@ enum Parse {
     Optimal(Box<optimal::Optimal>),
 }
 
-/// Candidates tried at a position, by level, 1 to 6.
+/// Levels 1 to 6: the most candidates tried at a position. More candidates find longer matches and cost time.
 const ATTEMPTS: [u32; 6] = [1, 3, 8, 16, 32, 64];
 
-/// By level, 7 to 12.
+/// Levels 7 to 12.
 const EFFORTS: [Effort; 6] = [
     Effort { attempts: 16, exact: false },
     Effort { attempts: 24, exact: false },
@@ -68,10 +71,10 @@ impl Lz4 {
         let end = fit::check(src, pos, dst, window)?;
         // Positions count from the cluster's start.
         let (src, end) = (&src[pos..], end - pos);
-        // The fast parse passes over noise as quickly as one can look at it.
-        let looks = !matches!(self.parse, Parse::Fast(_));
-        if looks && plain::looks_random(&src[..end], dst.len()) {
-            return Ok(Fit::DoesNotPay);
+        // The fast parse skips random data as quickly as the test for it runs.
+        let tests_input = !matches!(self.parse, Parse::Fast(_));
+        if tests_input && incompressible::looks_random(&src[..end], dst.len()) {
+            return Ok(Fit::Incompressible);
         }
         Ok(match &mut self.parse {
             Parse::Fast(fast) => fast.fit(src, end, dst),
@@ -81,9 +84,9 @@ impl Lz4 {
     }
 }
 
-impl FixedOutput for Lz4 {
+impl Compressor for Lz4 {
     fn begin(&mut self) {
-        // Nothing is kept from one cluster to the next: what lies before it is out of reach.
+        // Nothing to do: no match refers to an earlier cluster, so no state is kept.
     }
 
     fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError> {
@@ -93,7 +96,7 @@ impl FixedOutput for Lz4 {
     fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError> {
         Ok(match self.run(src, 0, dst, usize::MAX)? {
             fit @ Fit::Encoded { consumed, .. } if consumed == src.len() => fit,
-            _ => Fit::DoesNotPay,
+            _ => Fit::Incompressible,
         })
     }
 }
@@ -101,7 +104,8 @@ impl FixedOutput for Lz4 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decoder::Extent;
+    use crate::error::DecodeError;
+    use crate::portion::Portion;
     use proptest::prelude::*;
 
     fn noise(len: usize, symbols: u32, seed: u32) -> Vec<u8> {
@@ -115,8 +119,8 @@ mod tests {
         (0..len).map(|_| step()).collect()
     }
 
-    /// What has broken LZ4 encoders: runs, periods about the limits of distances and rings, far copies, matches that end
-    /// with the input, and input on which every candidate is as good as the next.
+    /// Inputs that LZ4 encoders have failed on: runs, periods close to the limits of distances and ring buffers, distant
+    /// copies, matches that end with the input, and input on which all candidates are equally good.
     fn adversarial() -> Vec<Vec<u8>> {
         let far = noise(3000, 256, 5);
         let mut inputs = vec![
@@ -133,7 +137,7 @@ mod tests {
         ];
         for period in [3, 63, 65, 1024, 1025, 4096, 65_535, 65_536] {
             let mut input = noise(period, 256, period as u32).repeat(140_000 / period + 1);
-            // So that it is not one match.
+            // Changed bytes, so that the input is not one match.
             for at in (999..input.len()).step_by(1511) {
                 input[at] ^= 1;
             }
@@ -142,9 +146,12 @@ mod tests {
         inputs
     }
 
-    /// Walks the sequences: distances stay within the cluster and the limit, and the block ends as LZ4 wants it.
-    fn assert_well_formed(encoded: &[u8], decoded: usize, max_distance: u16) {
+    /// Asserts that distances stay within the cluster and the limit, and that the block ends as LZ4 requires. Returns the
+    /// largest difference, after a match, between the decoded and the encoded bytes so far: decoding in place needs that
+    /// many bytes between the start of the output and the start of the input.
+    fn assert_well_formed(encoded: &[u8], decoded: usize, max_distance: u16) -> isize {
         let (mut ip, mut op, mut last) = (0, 0, None);
+        let mut lead = isize::MIN;
         let length = |ip: &mut usize, nibble: u8| {
             let (mut len, mut byte) = (usize::from(nibble), if nibble == 15 { 255 } else { 0 });
             while byte == 255 {
@@ -162,17 +169,32 @@ mod tests {
             if ip == encoded.len() {
                 assert_eq!(op, decoded);
                 assert!(last.is_none_or(|at| lits >= 5 && decoded - at >= 12));
-                return;
+                return lead;
             }
             let distance = u16::from_le_bytes([encoded[ip], encoded[ip + 1]]);
             assert!(distance > 0 && distance <= max_distance && usize::from(distance) <= op);
             ip += 2;
             last = Some(op);
             op += length(&mut ip, token & 15) + 4;
+            lead = lead.max(op as isize - ip as isize);
         }
     }
 
-    /// Encodes `input` cluster by cluster, and has liblz4 decode each. Returns how many clusters there were.
+    /// Decodes in place, with the encoded bytes at the end of the last 4 KiB page, and asserts that this fails exactly if
+    /// output would overwrite input: if `lead`, of [`assert_well_formed`], exceeds the distance between both starts.
+    fn assert_decodes_in_place(encoded: &[u8], decoded: &[u8], lead: isize) {
+        let pages = decoded.len().next_multiple_of(4096);
+        let start = pages - encoded.len();
+        let mut buffer = vec![0; pages];
+        buffer[start..].copy_from_slice(encoded);
+        let result = decode_in_place(&mut buffer, start..pages, decoded.len());
+        match lead <= start as isize {
+            true => assert!(result == Ok(decoded.len()) && buffer[..decoded.len()] == *decoded),
+            false => assert_eq!(result, Err(DecodeError::OverwritesInput)),
+        }
+    }
+
+    /// Encodes `input` cluster by cluster, and decodes each with liblz4 and in place. Returns the number of clusters.
     fn check(input: &[u8], level: u8, max_distance: u16, size: usize) -> usize {
         let mut lz4 = Lz4::new(Lz4Params { level, max_distance }, 1 << 20);
         let (mut dst, mut out) = (vec![0; size], Vec::new());
@@ -180,21 +202,22 @@ mod tests {
         while pos < input.len() {
             clusters += 1;
             match lz4.fit(input, pos, &mut dst).unwrap() {
-                Fit::Encoded { consumed, produced, .. } => {
-                    assert_well_formed(&dst[..produced], consumed, max_distance);
+                Fit::Encoded { consumed, produced } => {
+                    let lead = assert_well_formed(&dst[..produced], consumed, max_distance);
                     out.resize(consumed, 0);
-                    decode(&dst[..produced], &mut out, Extent::Whole).unwrap();
+                    decode(&dst[..produced], &mut out, Portion::Whole).unwrap();
                     assert!(out == input[pos..pos + consumed], "level {level} at {pos}");
+                    assert_decodes_in_place(&dst[..produced], &out, lead);
                     pos += consumed;
                 }
-                Fit::DoesNotPay => pos += size,
+                Fit::Incompressible => pos += size,
             }
         }
         clusters
     }
 
     #[test]
-    fn every_level_size_and_distance_holds_on_adversarial_input() {
+    fn every_level_size_and_distance_round_trips_adversarial_input() {
         for input in adversarial() {
             for level in 0..=12 {
                 for (size, max_distance) in
@@ -209,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn more_effort_takes_no_more_clusters() {
+    fn higher_levels_need_no_more_clusters() {
         let words = noise(60_000, 50, 9);
         let text: Vec<u8> =
             words.iter().flat_map(|w| format!("{} ", u32::from(*w) * 7919).into_bytes()).collect();
@@ -220,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_match_may_begin_where_a_long_one_ends() {
+    fn a_match_may_start_where_a_long_one_ends() {
         let [a, b, c] = [(2000, 3), (2000, 5), (500, 7)].map(|(len, seed)| noise(len, 100, seed));
         let input = [&a[..], &b, &c, &a, &c, &b, &[1; 20]].concat();
         for level in 1..=12 {
@@ -234,13 +257,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_input_comes_back(
+        fn any_input_round_trips(
             pieces in proptest::collection::vec((0usize..3000, 1u32..257, 0u32..6, 0usize..4000), 1..40),
             level in 0u8..=12,
             max_distance in prop_oneof![Just(1024u16), Just(65535u16), 1024..=65535u16],
             size in prop_oneof![64usize..300, 300usize..9000, Just(65536usize)],
         ) {
-            // Each piece is noise of few seeds, so that it repeats, and a copy of what lies somewhere before.
+            // Each piece is random data of one of a few seeds, so that it repeats, and a copy of earlier input.
             let mut input = vec![0];
             for (len, symbols, seed, back) in pieces {
                 input.extend(noise(len, symbols, seed));
@@ -251,7 +274,7 @@ mod tests {
         }
 
         #[test]
-        fn the_shortest_path_is_no_longer_than_the_rules(
+        fn the_shortest_path_is_not_larger_than_the_lazy_parse(
             pieces in proptest::collection::vec((0usize..300, 0u32..6, 0usize..9000, 0usize..4000), 1..40),
         ) {
             let mut input = noise(5000, 100, 7);
@@ -266,11 +289,11 @@ mod tests {
                 let mut lz4 = Lz4::new(Lz4Params { level, max_distance: 65535 }, 1 << 20);
                 match lz4.fit_exact(&input, &mut dst).unwrap() {
                     Fit::Encoded { produced, .. } => produced,
-                    Fit::DoesNotPay => input.len(),
+                    Fit::Incompressible => input.len(),
                 }
             };
-            let (rules, path) = (len(6), len(12));
-            prop_assert!(path <= rules + rules / 500 + 4, "{path} bytes, by rules {rules}");
+            let (lazy, path) = (len(6), len(12));
+            prop_assert!(path <= lazy + lazy / 500 + 4, "{path} bytes, lazy parse {lazy}");
         }
     }
 }

@@ -1,55 +1,60 @@
-//! LZ4's levels 7 to 12: a shortest-path parse under the cluster's byte budget. Of all encodings by the matches found,
-//! the one that reaches furthest into the input.
+//! LZ4 levels 7 to 12: a shortest-path parse that fills the cluster's output, the byte budget. Of all encodings with the
+//! matches found, it chooses the one that takes the most input.
 //!
-//! A sequence costs a token, its literals and two bytes of distance, plus length bytes beyond 14 literals or a match of
-//! 18. Reaching further at the same cost never hurts, so of all matches at hand only the one that ends last matters, and
-//! of that its whole and its longest part without length bytes. The path's nodes are therefore few: where a match
-//! starts, and where one ends. They are found by a bit for each position; between them lie literals.
+//! A sequence costs a token, its literals and two bytes of distance, and length bytes for more than 14 literals or a match
+//! of more than 18 bytes. A longer match at the same cost is never worse. So of all matches that known_end a position only the
+//! one that ends last matters, at its full length or at the longest length without length bytes. The nodes of the graph
+//! are the positions where matches start and end, marked by a bit for each position; literals connect them.
 //!
-//! Matches are searched for where none is known, and then at its end: what reaches beyond an end holds
-//! the four bytes there. Nodes ahead of the parse live in a ring that stays in the first-level cache; settled ones go into
-//! a list. A very long match is taken at once.
+//! The parse searches for matches where it knows none, and then at a known match's end: all matches that go beyond that end
+//! contain the four bytes there. Pending nodes are in a ring buffer that stays in the first-level cache; settled nodes,
+//! whose cheapest path is known, are in a list. A very long match is taken at once.
 //!
-//! There is a node for every five bytes or so, and whether a match or literals lead to it is as good as random: so it is
-//! selected, not branched on, and no node waits for what the last one stored.
+//! About every fifth byte is a node, and whether a match or literals lead to it is unpredictable. So the code selects without a
+//! branch, and no node depends on a store by the node before it.
 
 use std::cmp::Reverse;
 use std::hint::select_unpredictable as select;
 
 use super::chain::Finder;
 use super::cluster::{Cluster, Match, Span};
-use super::sink::{LAST_LITERALS, MATCH_LIMIT, MIN_MATCH, SHORT, Sink, extension};
+use super::sequence_writer::{
+    LAST_LITERALS, MATCH_LIMIT, MAX_SHORT, MIN_MATCH, SequenceWriter, length_bytes,
+};
 use crate::fit::Fit;
 
-/// Candidates tried where no match is at hand: longer matches than theirs are found from their end.
-const FIRST: u32 = 3;
-/// Bytes of a usual match. Beyond one that is `n` times as long, `n` times as many candidates are tried: content of long matches
-/// has few of them, each with many candidates that are nearly as good.
-const USUAL: usize = 24;
-/// Positions searched between two rounds of the parse, at most.
+/// Candidates tried where no match is known: longer matches are found from the end of the match that they give.
+const FIRST_ATTEMPTS: u32 = 3;
+/// The length in bytes of a usual match. For a match of `n` times that length, `n` times as many candidates are tried at its
+/// end: input with long matches has few of them, each with many candidates that are nearly as good.
+const USUAL_LEN: usize = 24;
+/// The most positions searched before the parse settles nodes.
 const CHUNK: usize = 512;
-/// A match of this many bytes or more is taken without looking at what else there is.
+/// A match of at least this many bytes is taken without a search for a better one, which could save little.
 const LONG: usize = 1024;
-/// Positions for which nodes may be pending: rounds end within a match, search on for a chunk, and find another.
+/// The range of positions that may hold pending nodes: a round may start within a match, search a chunk, and find another
+/// match at its end.
 const RING: usize = 4096;
 const _: () = assert!(CHUNK + 2 * LONG < RING);
 
 /// How much a level searches.
 #[derive(Clone, Copy)]
 pub(super) struct Effort {
-    /// Candidates tried for what goes on beyond a match's end.
+    /// The most candidates tried for matches that go beyond a known match's end.
     pub(super) attempts: u32,
-    /// Whether to search where the newest candidate is another string, but one not far behind it holds.
+    /// Whether to search, too, where another string with the same hash is the newest candidate.
     pub(super) exact: bool,
 }
 
-/// What a path costs: bytes in the high 24 bits, the open sequence's token with them. The low 8 bits count its literals
-/// so that they overflow into the bytes where a length byte is due; of two paths of the same bytes the one whose next
-/// length byte is further off is the smaller. (Every 256 literals instead of 255: the output's end is exact anyway.)
+/// The cost of a path. The high 24 bits count bytes, which include the token of the sequence that is not yet complete. The
+/// low 8 bits count that sequence's literals, so that they overflow into the bytes when a length byte is due; of two paths
+/// with the same bytes, the one that needs its next length byte later is cheaper. (This counts a length byte for every 256
+/// literals instead of 255; the writer computes exact sizes.)
 type Cost = u32;
 
-/// An open sequence without literals: the fifteenth overflows.
+/// The low bits of a sequence without literals: its fifteenth literal overflows.
 const NO_LITERALS: Cost = 256 - 15;
+/// The cost of a literal: one byte, and one in the low bits.
 const LITERAL: u64 = 0x101;
 const UNREACHED: Cost = u32::MAX;
 
@@ -57,10 +62,10 @@ const fn bytes(cost: Cost) -> usize {
     (cost >> 8) as usize
 }
 
-/// A position where a match starts or ends, not yet settled. It has its bit set, or is [`EMPTY`](Self::EMPTY).
+/// A pending node: a position where a match starts or ends. Its mark is set, or it is [`EMPTY`](Self::EMPTY).
 #[derive(Clone, Copy)]
 struct Node {
-    /// The cheapest path by a match that ends here, the settled node before it, and its distance.
+    /// The cheapest path with a match that ends here: its cost, the settled node where that match starts, and its distance.
     cost: Cost,
     from: u32,
     by: u16,
@@ -74,7 +79,8 @@ impl Node {
     const EMPTY: Self = Self { cost: UNREACHED, from: 0, by: 0, distance: 0, end: 0 };
 }
 
-/// A node whose cheapest path is known: it goes on from `from`, by a match of distance `by`, or by literals if that is 0.
+/// A node whose cheapest path is known: the path comes from the settled node `from` with a match of distance `by`, or with
+/// literals if `by` is 0.
 #[derive(Clone, Copy)]
 struct Settled {
     at: u32,
@@ -82,7 +88,7 @@ struct Settled {
     by: u16,
 }
 
-/// The end of an encoding: a match of `last` (if any) behind a settled node, then literals.
+/// The end of an encoding: after the settled node `node` a match `last`, if its length is not 0, then literals up to `reach`.
 #[derive(Clone, Copy, Default)]
 struct End {
     reach: usize,
@@ -90,15 +96,15 @@ struct End {
     last: Match,
 }
 
-/// How far the parse has come.
+/// The state of the parse.
 #[derive(Clone, Copy)]
-struct Front {
+struct ParseState {
     /// The latest settled node's position.
     at: usize,
     cost: Cost,
-    /// The first position that may hold a pending node.
+    /// The first position that may be a pending node.
     next: usize,
-    /// The match at hand that ends last.
+    /// The end and the distance of the match that ends last, of those that start at or before `at`.
     end: usize,
     distance: u16,
     /// The last position for a match.
@@ -109,9 +115,9 @@ struct Front {
 pub(super) struct Optimal {
     finder: Finder,
     effort: Effort,
-    /// By position modulo the ring.
+    /// By position modulo [`RING`].
     nodes: Box<[Node; RING]>,
-    /// A bit for each position: whether it is a pending node.
+    /// A bit for each position modulo [`RING`]: whether it is a pending node.
     marks: [u64; RING / 64],
     settled: Vec<Settled>,
     path: Vec<Span>,
@@ -134,10 +140,10 @@ impl Optimal {
         let cluster = Cluster::new(src, end);
         let best = self.parse(cluster, dst.len());
         let matches = self.trace(best);
-        let mut sink = Sink::new(dst);
+        let mut writer = SequenceWriter::new(dst);
         let mut anchor = 0;
         for &Span { first, end, distance } in self.path[..matches].iter().rev() {
-            let written = sink.sequence(src, anchor, first, distance as u16, end - first);
+            let written = writer.sequence(src, anchor, first, distance as u16, end - first);
             if written > 0 {
                 anchor = first + written;
             }
@@ -145,94 +151,100 @@ impl Optimal {
                 break;
             }
         }
-        sink.finish(src, anchor, end)
+        writer.finish(src, anchor, end)
     }
 
-    /// Searches and parses by turns until the budget is spent.
+    /// Alternates between searching matches and settling nodes until the budget is spent.
     fn parse(&mut self, cluster: Cluster<'_>, budget: usize) -> End {
         self.finder.begin(budget);
         self.clear();
         self.settled.clear();
         self.settled.push(Settled { at: 0, from: 0, by: 0 });
         let (total, last) = (cluster.total(), cluster.last());
-        // Literals alone reach this far, or further.
+        // Literals alone take at least this much input.
         let best = End { reach: budget - 1 - budget / 255, ..End::default() };
         let cost = 1 << 8 | NO_LITERALS;
-        let mut front = Front { at: 0, cost, next: 1, end: 0, distance: 0, last, best };
-        // The end of the match that ends last, and where it starts.
-        let (mut cover, mut begun) = (0usize, 0usize);
+        let mut state = ParseState { at: 0, cost, next: 1, end: 0, distance: 0, last, best };
+        // The end and the start of the match that ends last.
+        let (mut known_end, mut known_start) = (0usize, 0usize);
         let mut at = 1;
         while at <= last {
-            let spare = budget.saturating_sub(bytes(front.cost));
+            let spare = budget.saturating_sub(bytes(state.cost));
             let limit = (at + CHUNK.min(spare / 2 + 32)).min(last + 1);
-            // All of the round at once: that another block is due would be a surprise each time.
+            // Enter all positions of the round at once: the branch on each block would be mispredicted.
             self.finder.insert(cluster, limit - 1);
             while at < limit {
                 at = self.finder.next_hit(cluster, at, limit);
                 if at == limit {
                     break;
                 }
-                let known = cover.saturating_sub(at);
-                // Where a match is at hand another may have begun earlier.
-                let floor = if at < cover { begun.max(front.next).min(at) } else { at };
-                let found = if known == 3 && cover + LAST_LITERALS < total {
-                    self.take_all(cluster, floor, begun, cover)
+                let covered = known_end.saturating_sub(at);
+                // If a known match covers `at`, a new one may start earlier than `at`.
+                let floor = if at < known_end { known_start.max(state.next).min(at) } else { at };
+                let found = if covered == 3 && known_end + LAST_LITERALS < total {
+                    self.take_all(cluster, floor, known_start, known_end)
                 } else {
                     self.take_longest(cluster, floor, at)
                 };
-                let Some(found) = found.filter(|found| found.end > cover) else {
+                let Some(found) = found.filter(|found| found.end > known_end) else {
                     at += 1;
                     continue;
                 };
                 if found.is_long() {
-                    if !self.jump(&mut front, found, cover, budget) {
-                        return front.best;
+                    if !self.take_long(&mut state, found, known_end, budget) {
+                        return state.best;
                     }
-                    (begun, cover, at) = (found.end, found.end, found.end);
-                    // A round ends: the budget may be spent.
+                    (known_start, known_end, at) = (found.end, found.end, found.end);
+                    // End the round, as the budget may be spent.
                     break;
                 }
-                (begun, cover) = (found.first, found.end);
-                // Nothing ends later than the input.
-                at = if cover + LAST_LITERALS >= total { cover } else { (at + 1).max(cover - 3) };
+                (known_start, known_end) = (found.first, found.end);
+                // No match ends after the input's end.
+                at = if known_end + LAST_LITERALS >= total { known_end } else { (at + 1).max(known_end - 3) };
             }
-            // What starts later may yet begin earlier, but not before the latest match.
-            let settled = if at < cover { begun } else { at };
-            self.advance(&mut front, settled.min(total), budget);
-            let literals = settled.min(total).saturating_sub(front.at) as u64;
-            if bytes_of(front.cost, literals) > budget as u64 {
+            // A match found later may be extended to an earlier start, but not before the start of the known match.
+            let settled = if at < known_end { known_start } else { at };
+            self.advance(&mut state, settled.min(total), budget);
+            let literals = settled.min(total).saturating_sub(state.at) as u64;
+            if bytes_with_literals(state.cost, literals) > budget as u64 {
                 break;
             }
         }
-        self.advance(&mut front, cover + 1, budget);
-        front.best
+        self.advance(&mut state, known_end + 1, budget);
+        state.best
     }
 
-    /// Notes the longest match at `at`, from where it begins after `floor`, and returns it.
+    /// Finds the longest match at `at`, extends its start to `floor` at most, adds it to the nodes, and returns it.
     #[inline(always)]
     fn take_longest(&mut self, cluster: Cluster<'_>, floor: usize, at: usize) -> Option<Span> {
-        let mut found = self.finder.longest_of_newest(cluster, at, FIRST);
+        let mut found = self.finder.longest_of_newest(cluster, at, FIRST_ATTEMPTS);
         if found.len >= LONG {
-            // It is taken at once: nothing is looked for at its end.
+            // It is taken at once, without a search at its end: find the longest one now.
             found = self.finder.longest(cluster, at, self.effort.attempts);
         }
         let Match { len, distance } = found;
         let first = at - cluster.before(at, distance.min(at), at - floor);
         let found = (len > 0).then_some(Span { first, end: at + len, distance })?;
-        note(&mut self.nodes, &mut self.marks, found);
+        add_match(&mut self.nodes, &mut self.marks, found);
         Some(found)
     }
 
-    /// Notes all matches that begin after `floor` and go on beyond `cover`, where the one ends that has `begun`, and returns the
-    /// long one that begins first, or else the one that ends last.
+    /// Adds to the nodes all matches that start at or after `floor` and end after the known match from `known_start` to
+    /// `known_end`. Returns the long match that starts first, or else the match that ends last.
     #[inline(never)]
-    fn take_all(&mut self, cluster: Cluster<'_>, floor: usize, begun: usize, cover: usize) -> Option<Span> {
+    fn take_all(
+        &mut self,
+        cluster: Cluster<'_>,
+        floor: usize,
+        known_start: usize,
+        known_end: usize,
+    ) -> Option<Span> {
         let Self { finder, nodes, marks, effort, .. } = self;
         let (mut long, mut last): (Option<Span>, Option<Span>) = (None, None);
-        // A match that is not long has less than a KiB.
-        let attempts = effort.attempts * ((cover - begun) / USUAL).max(1) as u32;
-        finder.all_beyond(cluster, floor, cover, attempts, |span| {
-            note(nodes, marks, span);
+        // Long matches are taken at once, so the known match is shorter than `LONG`.
+        let attempts = effort.attempts * ((known_end - known_start) / USUAL_LEN).max(1) as u32;
+        finder.all_beyond(cluster, floor, known_end, attempts, |span| {
+            add_match(nodes, marks, span);
             if last.is_none_or(|last| span.end > last.end) {
                 last = Some(span);
             }
@@ -244,44 +256,44 @@ impl Optimal {
         long.or(last)
     }
 
-    /// Takes the long match `found`, from where it is cheapest to arrive: where it begins, or else at a node up to `cover`, where
-    /// a known match ends. Whether the budget allows for all of it.
+    /// Takes the long match `found` from its cheapest start: its first position, or a later node up to `known_end`. Returns
+    /// whether the budget is enough for all of it.
     #[cold]
     #[inline(never)]
-    fn jump(&mut self, front: &mut Front, found: Span, cover: usize, budget: usize) -> bool {
+    fn take_long(&mut self, state: &mut ParseState, found: Span, known_end: usize, budget: usize) -> bool {
         let Span { first, end, distance } = found;
         node(&mut self.nodes, &mut self.marks, first);
-        self.advance(front, first + 1, budget);
-        let mut begin = (front.at, front.cost, self.settled.len() as u32 - 1);
-        for at in first + 1..=cover.min(end - MIN_MATCH) {
-            self.advance(front, at + 1, budget);
-            if front.at == at && bytes(front.cost) < bytes(begin.1) {
-                begin = (front.at, front.cost, self.settled.len() as u32 - 1);
+        self.advance(state, first + 1, budget);
+        let mut begin = (state.at, state.cost, self.settled.len() as u32 - 1);
+        for at in first + 1..=known_end.min(end - MIN_MATCH) {
+            self.advance(state, at + 1, budget);
+            if state.at == at && bytes(state.cost) < bytes(begin.1) {
+                begin = (state.at, state.cost, self.settled.len() as u32 - 1);
             }
         }
         let (at, cost, from) = begin;
-        if front.at != at {
+        if state.at != at {
             self.settled.push(Settled { at: at as u32, from, by: 0 });
-            (front.at, front.cost) = (at, cost);
+            (state.at, state.cost) = (at, cost);
         }
         let len = end - at;
-        let spent = bytes(front.cost);
-        let after = spent + 3 + extension(len - MIN_MATCH);
+        let spent = bytes(state.cost);
+        let after = spent + 3 + length_bytes(len - MIN_MATCH);
         if after + LAST_LITERALS > budget {
-            self.end_within(front, len, distance as u16, budget);
-            self.advance(front, end, budget);
+            self.end_within(state, len, distance as u16, budget);
+            self.advance(state, end, budget);
             return false;
         }
         self.clear();
         let from = self.settled.len() as u32 - 1;
         let cost = (after as u32) << 8 | NO_LITERALS;
-        self.arrive(front, Settled { at: end as u32, from, by: distance as u16 }, cost, budget);
-        // The next match may start right there.
-        front.next = end;
+        self.arrive(state, Settled { at: end as u32, from, by: distance as u16 }, cost, budget);
+        // The next match may start exactly at the end.
+        state.next = end;
         true
     }
 
-    /// Forgets the pending nodes.
+    /// Removes all pending nodes.
     fn clear(&mut self) {
         for (word, bits) in self.marks.iter_mut().enumerate() {
             while *bits != 0 {
@@ -293,9 +305,9 @@ impl Optimal {
 
     /// Settles the pending nodes before `limit`.
     #[inline(never)]
-    fn advance(&mut self, front: &mut Front, limit: usize, budget: usize) {
-        // A copy, so that it stays in registers; and so does a word of marks, as each node may mark others in it.
-        let mut now = *front;
+    fn advance(&mut self, state: &mut ParseState, limit: usize, budget: usize) {
+        // Copies of the state and of a word of marks stay in registers; settling a node may add marks to that word.
+        let mut now = *state;
         let mut first = now.next / 64 * 64;
         while first < limit {
             let word = first / 64 % (RING / 64);
@@ -312,31 +324,32 @@ impl Optimal {
             first += 64;
         }
         now.next = now.next.max(limit);
-        *front = now;
+        *state = now;
     }
 
-    /// Has the path `by` at `cost` as the latest.
+    /// Adds the settled node `by`, whose path costs `cost`, and updates the best end.
     #[inline(always)]
-    fn arrive(&mut self, front: &mut Front, by: Settled, cost: Cost, budget: usize) {
+    fn arrive(&mut self, state: &mut ParseState, by: Settled, cost: Cost, budget: usize) {
         let at = by.at as usize;
         let spent = bytes(cost);
         let len = at - self.settled[by.from as usize].at as usize;
-        // The block's last bytes are literals.
+        // Literals can end the block here if the rules for its end hold.
         if spent + LAST_LITERALS <= budget && len + budget - spent >= MATCH_LIMIT {
             let reach = at + budget - spent;
-            if reach >= front.best.reach {
-                front.best = End { reach, node: self.settled.len(), last: Match::default() };
+            if reach >= state.best.reach {
+                state.best = End { reach, node: self.settled.len(), last: Match::default() };
             }
         }
         self.settled.push(by);
-        (front.at, front.cost) = (at, cost);
+        (state.at, state.cost) = (at, cost);
     }
 
-    /// Finds the cheapest path to the node at `at`, and goes on from there. Returns the marks to add to the word of `at`.
+    /// Finds the cheapest path to the node at `at`, and updates the ends of the match that starts there. Returns the marks to
+    /// add to the word of `at`.
     #[inline(always)]
-    fn settle(&mut self, front: &mut Front, at: usize, budget: usize) -> u64 {
+    fn settle(&mut self, state: &mut ParseState, at: usize, budget: usize) -> u64 {
         let node = std::mem::replace(&mut self.nodes[at % RING], Node::EMPTY);
-        let literals = u64::from(front.cost) + (at - front.at) as u64 * LITERAL;
+        let literals = u64::from(state.cost) + (at - state.at) as u64 * LITERAL;
         let literals = u32::try_from(literals).unwrap_or(UNREACHED);
         let by_match = node.cost <= literals;
         let latest = self.settled.len() as u32 - 1;
@@ -345,48 +358,48 @@ impl Optimal {
             from: select(by_match, node.from, latest),
             by: select(by_match, node.by, 0),
         };
-        self.arrive(front, by, node.cost.min(literals), budget);
-        let is_later = node.end as usize > front.end;
-        front.end = select(is_later, node.end as usize, front.end);
-        front.distance = select(is_later, node.distance, front.distance);
-        let spent = bytes(front.cost);
-        if front.end < at + MIN_MATCH || at > front.last || spent + 3 + LAST_LITERALS > budget {
+        self.arrive(state, by, node.cost.min(literals), budget);
+        let is_later = node.end as usize > state.end;
+        state.end = select(is_later, node.end as usize, state.end);
+        state.distance = select(is_later, node.distance, state.distance);
+        let spent = bytes(state.cost);
+        if state.end < at + MIN_MATCH || at > state.last || spent + 3 + LAST_LITERALS > budget {
             return 0;
         }
-        let (end, distance) = (front.end, front.distance);
+        let (end, distance) = (state.end, state.distance);
         let len = end - at;
         let after = ((spent as u32 + 3) << 8) | NO_LITERALS;
-        if len <= SHORT {
+        if len <= MAX_SHORT {
             return self.relax(at, end, after, distance);
         }
-        let mut marks = self.relax(at, at + SHORT, after, distance);
-        let lengths = extension(len - MIN_MATCH);
+        let mut marks = self.relax(at, at + MAX_SHORT, after, distance);
+        let lengths = length_bytes(len - MIN_MATCH);
         if spent + 3 + lengths + LAST_LITERALS <= budget {
             marks |= self.relax(at, end, after + ((lengths as u32) << 8), distance);
         } else {
-            self.end_within(front, len, distance, budget);
+            self.end_within(state, len, distance, budget);
         }
         marks
     }
 
-    /// As much of a match as there is room for ends the block.
+    /// Considers as the block's end a match that is shortened to the budget.
     #[cold]
-    fn end_within(&mut self, front: &mut Front, len: usize, distance: u16, budget: usize) {
-        let spent = bytes(front.cost) + 3 + LAST_LITERALS;
+    fn end_within(&mut self, state: &mut ParseState, len: usize, distance: u16, budget: usize) {
+        let spent = bytes(state.cost) + 3 + LAST_LITERALS;
         if spent > budget {
             return;
         }
         let spare = budget - spent;
-        let len = len.min(if spare == 0 { SHORT } else { SHORT + spare * 255 });
-        let reach = front.at + len + LAST_LITERALS;
-        if reach > front.best.reach {
+        let len = len.min(if spare == 0 { MAX_SHORT } else { MAX_SHORT + spare * 255 });
+        let reach = state.at + len + LAST_LITERALS;
+        if reach > state.best.reach {
             let last = Match { len, distance: distance.into() };
-            front.best = End { reach, node: self.settled.len() - 1, last };
+            state.best = End { reach, node: self.settled.len() - 1, last };
         }
     }
 
-    /// A match of `distance` from the latest settled node, at `at`, ends at `end`, for `cost`. Returns the mark, if it is one of the
-    /// word of `at`.
+    /// Updates the node at `end` with the path of cost `cost` that comes from the latest settled node, at `at`, by a match of
+    /// `distance`. Returns the node's mark if it is in the word of `at`; otherwise it is set here.
     #[inline(always)]
     fn relax(&mut self, at: usize, end: usize, cost: Cost, distance: u16) -> u64 {
         let mark = 1 << (end % 64);
@@ -401,10 +414,10 @@ impl Optimal {
         select(is_near, mark, 0)
     }
 
-    /// Collects the matches on the way to `end`, last first, and returns how many there are.
+    /// Collects the matches of the path to `end`, the last one first, and returns their number.
     fn trace(&mut self, end: End) -> usize {
         let Self { settled, path, .. } = self;
-        // No path has more nodes than there are, and a last match.
+        // A path has at most all settled nodes and a last match.
         path.resize(path.len().max(settled.len() + 1), Span::default());
         let (mut node, mut len) = (end.node, 0);
         if end.last.len > 0 {
@@ -415,7 +428,7 @@ impl Optimal {
         while node > 0 {
             let Settled { at, from, by } = settled[node];
             node = from as usize;
-            // Literals are overwritten by what comes next: what this is would be as good as random to branch on.
+            // The next entry overwrites one for literals: a branch on that would be unpredictable.
             path[len] = Span { first: settled[node].at as usize, end: at as usize, distance: by.into() };
             len += usize::from(by > 0);
         }
@@ -423,21 +436,21 @@ impl Optimal {
     }
 }
 
-/// The bytes that a path of `cost` takes after `literals` more.
-const fn bytes_of(cost: Cost, literals: u64) -> u64 {
+/// The bytes of a path of `cost` with `literals` more literals.
+const fn bytes_with_literals(cost: Cost, literals: u64) -> u64 {
     (cost as u64 + literals * LITERAL) >> 8
 }
 
-/// The node at `at`, which is pending now.
+/// Marks the node at `at` as pending, and returns it.
 #[inline(always)]
 fn node<'n>(nodes: &'n mut [Node; RING], marks: &mut [u64; RING / 64], at: usize) -> &'n mut Node {
     marks[at / 64 % (RING / 64)] |= 1 << (at % 64);
     &mut nodes[at % RING]
 }
 
-/// Notes a match where it begins, unless it is a long one.
+/// Adds a match to the node where it starts, unless the match is long.
 #[inline(always)]
-fn note(nodes: &mut [Node; RING], marks: &mut [u64; RING / 64], found: Span) {
+fn add_match(nodes: &mut [Node; RING], marks: &mut [u64; RING / 64], found: Span) {
     if found.is_long() {
         return;
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ferofs::read::{EngineOptions, ExtentData, FileOffset, FileSource, Image, Inode, Location};
-use ferofs_codec::{Decoder, Extent};
+use ferofs_codec::{Decoder, Portion};
 
 use crate::{Goal, MIB, Outcome, counting, open, row};
 
@@ -111,7 +111,7 @@ fn decode_all(bytes: &[u8], clusters: &[Cluster]) -> Result<(), String> {
             at = 0;
         }
         let (src, dst) = (&bytes[pos..pos + encoded_len], &mut window[at..at + len]);
-        decoder.decode(ferofs_codec::Algorithm::Lz4, src, dst, Extent::Whole).map_err(|e| e.to_string())?;
+        decoder.decode(ferofs_codec::Algorithm::Lz4, src, dst, Portion::Whole).map_err(|e| e.to_string())?;
         at += len;
     }
     Ok(())

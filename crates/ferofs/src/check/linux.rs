@@ -1,7 +1,7 @@
-//! What Linux refuses or reads wrongly although we read it: clusters, see [`LinuxJudge`], chunks, see [`Chunks`], and
+//! What Linux refuses or reads wrongly although we read it: clusters, see [`LinuxChecker`], chunks, see [`Chunks`], and
 //! attributes, see [`confuses_attributes`].
 
-use ferofs_codec::{Algorithm, ClusterPlace, Extent as Decode, LINUX_PAGE, LinuxJudge};
+use ferofs_codec::{Algorithm, ClusterPlace, LINUX_PAGE, LinuxChecker, Portion};
 use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
 
 use ferofs_read::error::{Corruption, Result};
@@ -49,13 +49,13 @@ pub(super) fn confuses_attributes(end: MetadataPlace, shared: MetadataPlace) -> 
 /// Judges clusters of one image.
 pub(super) struct Linux<'a> {
     image: &'a Image,
-    judge: LinuxJudge,
+    checker: LinuxChecker,
     encoded: Vec<u8>,
 }
 
 impl<'a> Linux<'a> {
     pub(super) fn new(image: &'a Image) -> Self {
-        Self { image, judge: LinuxJudge::default(), encoded: Vec::new() }
+        Self { image, checker: LinuxChecker::default(), encoded: Vec::new() }
     }
 
     /// Judges an extent that our decoders decode.
@@ -75,17 +75,17 @@ impl<'a> Linux<'a> {
         let decoded = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let configs = self.image.configs();
         let offset = usize::try_from(pos.get() % unit as u64).unwrap_or(usize::MAX);
-        let wants_all = LinuxJudge::wants_all(algorithm, decoded, configs);
+        let needs_whole_cluster = LinuxChecker::needs_whole_cluster(algorithm, decoded, configs);
         let is_framed = algorithm == Algorithm::Zstd;
         // What our decoder decodes is not padding alone: most clusters need not be read again.
         if padded
-            && !wants_all
+            && !needs_whole_cluster
             && !is_framed
             && block.bytes().checked_sub(offset).is_some_and(|rest| whole <= rest)
         {
             return Ok(());
         }
-        let wanted = if wants_all { whole } else { whole.min(block.bytes() + HEADER_MAX) };
+        let wanted = if needs_whole_cluster { whole } else { whole.min(block.bytes() + HEADER_MAX) };
         self.encoded.resize(wanted, 0);
         match at {
             Location::Device(device, pos) => {
@@ -104,8 +104,8 @@ impl<'a> Linux<'a> {
             };
         }
         let place = ClusterPlace { block: block.bytes(), offset };
-        let wanted = if partial { Decode::Prefix } else { Decode::Whole };
-        self.judge.judge(algorithm, &self.encoded, place, decoded, wanted, configs).map_err(|refusal| {
+        let wanted = if partial { Portion::Prefix } else { Portion::Whole };
+        self.checker.check(algorithm, &self.encoded, place, decoded, wanted, configs).map_err(|refusal| {
             Corruption::new(Structure::Extent, Fault::LinuxDecoder(refusal.message())).at(pos).into()
         })
     }

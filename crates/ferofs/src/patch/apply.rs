@@ -13,14 +13,14 @@ use super::medium::Medium;
 use super::overlay::Overlay;
 use super::sector::{Front, SECTOR_POS};
 use crate::{Error, Result};
-use ferofs_read::Source;
+use ferofs_read::{Source, Uuid};
 
 /// Makes sure that `image` is what `header`'s patch was made for; gives the digests of its pieces.
 pub(crate) fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Result<Pieces> {
     let front = Front::read(image)?;
     let fault = |fault| Err(Error::Patch(fault));
     if front.superblock().uuid != header.uuid {
-        let (expected, found) = (uuid_text(&header.uuid), uuid_text(&front.superblock().uuid));
+        let (expected, found) = (Uuid(header.uuid).to_string(), Uuid(front.superblock().uuid).to_string());
         return fault(PatchFault::OtherImage { expected, found });
     }
     if front.sector() == header.sector {
@@ -115,9 +115,4 @@ pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &AtomicBool) -> Res
     }
     check_result(&overlay, header, &pieces, cancel)?;
     Ok(Arc::new(overlay))
-}
-
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use ferofs_format::inode::Place;
-use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
+use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, DeviceId, FileOffset};
 
 use super::survey::is_block_start;
@@ -68,7 +68,7 @@ pub(crate) fn store(
             None => Ok(output.append(bytes)?),
         }
     })?;
-    let format = ChunkFormat::new(extra_bits, Entries::Addresses);
+    let format = ChunkFormat::new(extra_bits, EntryFormat::Addresses);
     let Some(format) = format else { return Ok(None) };
     let mut table = Vec::new();
     for addr in chunks {

@@ -2,7 +2,7 @@
 //! Source: FORMAT.md 2, 3, 5.
 
 use ferofs_format::inode::{DataLayout, FileType, Inode, Place};
-use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
+use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat, Nid};
@@ -280,7 +280,8 @@ impl NewMetadata<'_> {
         table: &mut Vec<u8>,
         inode: &mut Inode,
     ) -> Result<()> {
-        let (Some(dir), Some(format)) = (self.block_dir(id), ChunkFormat::new(0, Entries::Addresses)) else {
+        let (Some(dir), Some(format)) = (self.block_dir(id), ChunkFormat::new(0, EntryFormat::Addresses))
+        else {
             return Ok(());
         };
         inode.size = dir.size;

@@ -1,6 +1,6 @@
-//! What kind of file an inode is, and how its content is laid out. Source: FORMAT.md 2.
+//! The file types, data layouts and device numbers of inodes. Source: FORMAT.md 2.
 
-/// What kind of file an inode is: exactly one, however `S_IFMT` may look like bits.
+/// The type of a file. An enum, as the bits of `S_IFMT` are a number, not flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum FileType {
@@ -43,21 +43,21 @@ impl FileType {
         }
     }
 
-    /// Whether inodes of this kind have content of their own.
+    /// Whether inodes of this type have content.
     #[must_use]
     pub const fn has_data(self) -> bool {
         matches!(self, Self::Regular | Self::Directory | Self::Symlink)
     }
 }
 
-/// How an inode's content is laid out.
+/// The layout of an inode's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DataLayout {
     /// Consecutive blocks.
     FlatPlain,
     /// Compressed, with full indexes or encoded extents.
     CompressedFull,
-    /// Consecutive blocks, and the tail right after the inode.
+    /// Consecutive blocks; the tail, less than a block, right after the inode.
     FlatInline,
     /// Compressed, with compact indexes.
     CompressedCompact,
@@ -87,19 +87,19 @@ impl DataLayout {
         }
     }
 
-    /// Whether the content goes through a decompressor.
+    /// Whether the content is compressed.
     #[must_use]
     pub const fn is_compressed(self) -> bool {
         matches!(self, Self::CompressedFull | Self::CompressedCompact)
     }
 }
 
-/// A device's number, as of `mknod`.
+/// A device number, as for `mknod`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rdev {
-    /// 12 bits are stored.
+    /// The major number; the format stores 12 bits.
     pub major: u32,
-    /// 20 bits are stored.
+    /// The minor number; the format stores 20 bits.
     pub minor: u32,
 }
 

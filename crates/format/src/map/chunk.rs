@@ -1,4 +1,4 @@
-//! Chunk-based files: equal chunks, each at its own address. Source: FORMAT.md 5.
+//! Chunk-based files: chunks of equal size, each with its own address. Source: FORMAT.md 5.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -27,12 +27,12 @@ const _: () = assert!(core::mem::size_of::<RawChunkIndex>() == 8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkFormat {
     extra_bits: u8,
-    entries: Entries,
+    entries: EntryFormat,
 }
 
-/// What a table's entries are.
+/// The format of a table's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entries {
+pub enum EntryFormat {
     /// 4-byte block addresses on the primary device.
     Addresses,
     /// 8-byte indexes: a device and an address of 32 bits.
@@ -41,11 +41,11 @@ pub enum Entries {
     Indexes48,
 }
 
-/// Where a chunk is.
+/// The device and address of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkPlace {
-    /// 0: in the unified address space; N: on the Nth extra device. Linux looks only at as many low bits
-    /// as the number of devices needs.
+    /// 0: in the unified address space; N: on the Nth extra device. Linux uses only as many low bits as the number of
+    /// devices needs.
     pub device: DeviceId,
     /// The chunk's first block there.
     pub addr: BlockAddr,
@@ -54,24 +54,24 @@ pub struct ChunkPlace {
 impl ChunkFormat {
     /// Chunks of `block << extra_bits` bytes; `None` beyond 31 bits.
     #[must_use]
-    pub const fn new(extra_bits: u8, entries: Entries) -> Option<Self> {
+    pub const fn new(extra_bits: u8, entries: EntryFormat) -> Option<Self> {
         if extra_bits > 31 { None } else { Some(Self { extra_bits, entries }) }
     }
 
-    /// From the inode's 16 bits.
+    /// Parses the inode's 16 bits.
     ///
     /// # Errors
-    /// [`Fault::Field`] for a bit that the format does not have.
+    /// [`Fault::Field`] for an undefined bit.
     pub fn parse(raw: u16) -> Result<Self> {
         if raw & !FORMAT_ALL != 0 {
             return Err(fault(Fault::Field { field: "chunk format", value: raw.into() }));
         }
         let [extra_bits, _] = (raw & FORMAT_BITS).to_le_bytes();
         let entries = match (raw & FORMAT_INDEXES != 0, raw & FORMAT_48BIT != 0) {
-            // Addresses have 32 bits, whatever the other bit says.
-            (false, _) => Entries::Addresses,
-            (true, false) => Entries::Indexes,
-            (true, true) => Entries::Indexes48,
+            // Addresses always have 32 bits: the other bit has no effect.
+            (false, _) => EntryFormat::Addresses,
+            (true, false) => EntryFormat::Indexes,
+            (true, true) => EntryFormat::Indexes48,
         };
         Ok(Self { extra_bits, entries })
     }
@@ -81,15 +81,15 @@ impl ChunkFormat {
     pub fn raw(self) -> u16 {
         u16::from(self.extra_bits)
             | match self.entries {
-                Entries::Addresses => 0,
-                Entries::Indexes => FORMAT_INDEXES,
-                Entries::Indexes48 => FORMAT_INDEXES | FORMAT_48BIT,
+                EntryFormat::Addresses => 0,
+                EntryFormat::Indexes => FORMAT_INDEXES,
+                EntryFormat::Indexes48 => FORMAT_INDEXES | FORMAT_48BIT,
             }
     }
 
-    /// What the entries are.
+    /// The format of the entries.
     #[must_use]
-    pub const fn entries(self) -> Entries {
+    pub const fn entries(self) -> EntryFormat {
         self.entries
     }
 
@@ -97,8 +97,8 @@ impl ChunkFormat {
     #[must_use]
     pub const fn entry_size(self) -> usize {
         match self.entries {
-            Entries::Addresses => 4,
-            Entries::Indexes | Entries::Indexes48 => 8,
+            EntryFormat::Addresses => 4,
+            EntryFormat::Indexes | EntryFormat::Indexes48 => 8,
         }
     }
 
@@ -114,22 +114,22 @@ impl ChunkFormat {
         1 << self.chunk_bits(block)
     }
 
-    /// Reads an entry at the start of `bytes`, which may run on; `None` is a hole.
+    /// Reads an entry at the start of `bytes`; more bytes may follow. `None` is a hole.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
     pub fn decode(self, bytes: &[u8]) -> Result<Option<ChunkPlace>> {
         let mut view = View::new(bytes, Structure::ChunkIndex);
         let raw = match self.entries {
-            Entries::Addresses => {
+            EntryFormat::Addresses => {
                 let startblk_lo = *view.read::<U32>()?;
                 RawChunkIndex { startblk_hi: 0.into(), device_id: 0.into(), startblk_lo }
             }
-            Entries::Indexes | Entries::Indexes48 => *view.read::<RawChunkIndex>()?,
+            EntryFormat::Indexes | EntryFormat::Indexes48 => *view.read::<RawChunkIndex>()?,
         };
         let (low, high) = match self.entries {
-            Entries::Addresses | Entries::Indexes => (raw.startblk_lo.get(), None),
-            Entries::Indexes48 => (raw.startblk_lo.get(), Some(raw.startblk_hi.get())),
+            EntryFormat::Addresses | EntryFormat::Indexes => (raw.startblk_lo.get(), None),
+            EntryFormat::Indexes48 => (raw.startblk_lo.get(), Some(raw.startblk_hi.get())),
         };
         if low == NULL_LOW && high.is_none_or(|high| high == u16::MAX) {
             return Ok(None);
@@ -141,12 +141,12 @@ impl ChunkFormat {
     /// Appends an entry to `out`; `None` is a hole.
     ///
     /// # Errors
-    /// [`Fault::OutOfRange`] for an address that the entry has too few bits for, or that means a hole;
-    /// [`Fault::Field`] for a device where entries have none.
+    /// [`Fault::OutOfRange`] for an address that does not fit into the entry, or that means a hole;
+    /// [`Fault::Field`] for a device number if entries have none.
     pub fn encode(self, place: Option<ChunkPlace>, out: &mut alloc::vec::Vec<u8>) -> Result<()> {
         let null = match self.entries {
-            Entries::Addresses | Entries::Indexes => NULL_LOW.into(),
-            Entries::Indexes48 => (1u64 << 48).wrapping_sub(1),
+            EntryFormat::Addresses | EntryFormat::Indexes => NULL_LOW.into(),
+            EntryFormat::Indexes48 => (1u64 << 48).wrapping_sub(1),
         };
         let (device, addr) = match place {
             Some(ChunkPlace { device, addr }) if addr.get() < null => (device.get(), addr.get()),
@@ -159,11 +159,11 @@ impl ChunkFormat {
         let [a, b, c, d, e, f, _, _] = addr.to_le_bytes();
         let (startblk_lo, startblk_hi) = (U32::from_bytes([a, b, c, d]), U16::from_bytes([e, f]));
         match self.entries {
-            Entries::Addresses if device != 0 => {
+            EntryFormat::Addresses if device != 0 => {
                 return Err(fault(Fault::Field { field: "device_id", value: device.into() }));
             }
-            Entries::Addresses => out.extend_from_slice(startblk_lo.as_bytes()),
-            Entries::Indexes | Entries::Indexes48 => {
+            EntryFormat::Addresses => out.extend_from_slice(startblk_lo.as_bytes()),
+            EntryFormat::Indexes | EntryFormat::Indexes48 => {
                 let raw = RawChunkIndex { startblk_hi, device_id: device.into(), startblk_lo };
                 out.extend_from_slice(raw.as_bytes());
             }
@@ -172,7 +172,7 @@ impl ChunkFormat {
     }
 }
 
-/// Where a chunk-based file's table is.
+/// The position and format of a chunk-based file's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkIndex {
     start: BytePos,
@@ -185,7 +185,7 @@ impl ChunkIndex {
     /// The table of a file of `size` bytes, when the inode and its xattrs end at `inode_end`.
     ///
     /// # Errors
-    /// [`Fault::Overflow`] when it would end past 2^64.
+    /// [`Fault::Overflow`] if its end exceeds 64 bits.
     pub fn new(inode_end: BytePos, size: u64, format: ChunkFormat, block: BlockSize) -> Result<Self> {
         let entry = to_u64(format.entry_size());
         let count = size.div_ceil(format.chunk_size(block));
@@ -207,13 +207,13 @@ impl ChunkIndex {
         self.count
     }
 
-    /// How entries are stored.
+    /// The chunk format.
     #[must_use]
     pub const fn format(&self) -> ChunkFormat {
         self.format
     }
 
-    /// The chunk that holds `offset`; it may be past the last one.
+    /// The chunk that holds `offset`; past the file's end it is no valid chunk.
     #[must_use]
     pub fn chunk(&self, offset: FileOffset) -> u64 {
         offset.get().wrapping_shr(self.chunk_bits.into())
@@ -243,7 +243,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn formats() -> impl Strategy<Value = ChunkFormat> {
-        let entries = prop_oneof![Just(Entries::Addresses), Just(Entries::Indexes), Just(Entries::Indexes48)];
+        let entries = prop_oneof![
+            Just(EntryFormat::Addresses),
+            Just(EntryFormat::Indexes),
+            Just(EntryFormat::Indexes48)
+        ];
         (0u8..=31, entries).prop_map(|(extra, entries)| ChunkFormat::new(extra, entries).unwrap())
     }
 
@@ -265,9 +269,9 @@ mod tests {
         #[test]
         fn entries_round_trip(format in formats(), place in places()) {
             let fits = place.is_none_or(|place| match format.entries() {
-                Entries::Addresses => place.device.get() == 0 && place.addr.get() < 0xffff_ffff,
-                Entries::Indexes => place.addr.get() < 0xffff_ffff,
-                Entries::Indexes48 => place.addr.get() < (1 << 48) - 1,
+                EntryFormat::Addresses => place.device.get() == 0 && place.addr.get() < 0xffff_ffff,
+                EntryFormat::Indexes => place.addr.get() < 0xffff_ffff,
+                EntryFormat::Indexes48 => place.addr.get() < (1 << 48) - 1,
             });
             let mut bytes = Vec::new();
             prop_assert_eq!(format.encode(place, &mut bytes).is_ok(), fits);

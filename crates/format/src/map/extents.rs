@@ -1,22 +1,22 @@
-//! Encoded extents: one record for each extent, placed to the byte. Source: FORMAT.md 6.7.
+//! Encoded extents: one record for each extent, with positions in bytes. Source: FORMAT.md 6.7.
 
 use alloc::vec::Vec;
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::header::{ExtentsHeader, Records};
+use super::header::{ExtentsHeader, RecordSize, Records};
 use crate::algorithm::Algorithm;
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::units::{BytePos, FileOffset};
 use crate::view::{View, to_u64};
 
-/// The most encoded bytes of an extent.
+/// The most encoded bytes of an extent: the length has 21 bits.
 pub const MAX_ENCODED: u32 = PLEN_MASK;
 const PLEN_MASK: u32 = (1 << 21) - 1;
 const PLEN_PARTIAL: u32 = 1 << 27;
 const PLEN_FORMAT_SHIFT: u32 = 28;
-/// Bytes before records of 4 bytes: where their data starts.
+/// Bytes of the start address before records of 4 bytes.
 const LEADING_SIZE: u64 = 8;
 
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -32,67 +32,30 @@ struct RawExtent {
 
 const _: () = assert!(core::mem::size_of::<RawExtent>() == 32);
 
-/// The size of a record; the smaller ones are a beginning of the largest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RecordSize {
-    /// `plen` alone.
-    Bytes4,
-    /// And 32 bits of `pstart`.
-    Bytes8,
-    /// And all of `pstart`, and 32 bits of `lstart`.
-    Bytes16,
-    /// And all of `lstart`.
-    Bytes32,
-}
-
-impl RecordSize {
-    /// The size in bytes.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::Bytes4 => 4,
-            Self::Bytes8 => 8,
-            Self::Bytes16 => 16,
-            Self::Bytes32 => 32,
-        }
-    }
-
-    /// log2 of the size in units of 4 bytes.
-    #[must_use]
-    pub(crate) const fn code(self) -> u8 {
-        match self {
-            Self::Bytes4 => 0,
-            Self::Bytes8 => 1,
-            Self::Bytes16 => 2,
-            Self::Bytes32 => 3,
-        }
-    }
-}
-
 /// How an extent's bytes are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Not stored: zeroes.
+    /// Zeroes that are not stored.
     Hole,
-    /// Encoded bytes, somewhere.
+    /// Stored bytes.
     Data {
-        /// How many: 1 to [`MAX_ENCODED`].
+        /// The number of stored bytes: 1 to [`MAX_ENCODED`].
         len: u32,
-        /// The algorithm, or `None` when stored as it is.
+        /// The algorithm, or `None` if the data is not compressed.
         algorithm: Option<Algorithm>,
         /// The extent is only a part of what the bytes decode to.
         partial_ref: bool,
     },
 }
 
-/// A record. What it does not store is as the record's place says, or 0.
+/// A record. Fields that its size does not store follow from the record's number, or are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtentRecord {
     /// Length and encoding, not yet checked: see [`Self::encoding`].
     pub plen: u32,
-    /// Where the encoded bytes start.
+    /// The position of the encoded bytes.
     pub pstart: BytePos,
-    /// Where in the file the extent starts.
+    /// The extent's offset in the file.
     pub lstart: FileOffset,
 }
 
@@ -117,7 +80,7 @@ impl ExtentRecord {
         Ok(Self { plen, pstart, lstart })
     }
 
-    /// The record of a file's last extent when that is at `offset` in the packed inode; records of 4
+    /// The record of a file's last extent if that is at `offset` in the packed inode; records of 4
     /// bytes hold only 32 bits of it.
     #[must_use]
     pub fn fragment(offset: u64, lstart: FileOffset) -> Self {
@@ -146,7 +109,7 @@ impl ExtentRecord {
         Ok(Encoding::Data { len, algorithm, partial_ref: self.plen & PLEN_PARTIAL != 0 })
     }
 
-    /// Where in the packed inode the extent is, when this is the last record of a file with a fragment
+    /// Where in the packed inode the extent is, if this is the last record of a file with a fragment
     /// tail.
     #[must_use]
     pub fn fragment_offset(&self, size: RecordSize) -> u64 {
@@ -154,7 +117,7 @@ impl ExtentRecord {
         u64::from(self.plen) | high
     }
 
-    /// Reads a record at the start of `bytes`, which may run on.
+    /// Reads a record at the start of `bytes`; more bytes may follow.
     ///
     /// # Errors
     /// [`Fault::Truncated`].
@@ -170,11 +133,11 @@ impl ExtentRecord {
         })
     }
 
-    /// Appends the record to `out`. What a size never stores is not looked at: 4 bytes hold neither
-    /// start, 8 bytes not `lstart`.
+    /// Appends the record to `out`. Fields that `size` does not store are ignored: 4 bytes store neither start, 8 bytes do
+    /// not store `lstart`.
     ///
     /// # Errors
-    /// [`Fault::OutOfRange`] for a start that `size` has too few bits for.
+    /// [`Fault::OutOfRange`] for a start that does not fit into `size`.
     pub fn write(&self, size: RecordSize, out: &mut Vec<u8>) -> Result<()> {
         let (pstart, lstart) = (self.pstart.get(), self.lstart.get());
         let check = |cut, field, value| match cut && value >= 1 << 32 {
@@ -195,7 +158,7 @@ impl ExtentRecord {
     }
 }
 
-/// Where a file's records are.
+/// The position and form of a file's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentIndex {
     start: BytePos,
@@ -207,7 +170,7 @@ impl ExtentIndex {
     /// The records of a file of `size` bytes whose map header ends at `header_end`.
     ///
     /// # Errors
-    /// [`Fault::Overflow`] when records would end past 2^64.
+    /// [`Fault::Overflow`] if the end of the records exceeds 64 bits.
     pub fn new(header_end: BytePos, size: u64, header: &ExtentsHeader) -> Result<Self> {
         let overflow = || fault(Fault::Overflow("h_extents"));
         let record = to_u64(header.records.size().bytes());
@@ -221,7 +184,7 @@ impl ExtentIndex {
         Ok(index)
     }
 
-    /// Where the table starts: for records of 4 bytes with a `u64`, the data's position.
+    /// The position of the table. Before records of 4 bytes, it starts with the data's position as a `u64`.
     #[must_use]
     pub const fn start(&self) -> BytePos {
         self.start
@@ -233,7 +196,7 @@ impl ExtentIndex {
         self.count
     }
 
-    /// How they are stored.
+    /// The form of the records.
     #[must_use]
     pub const fn records(&self) -> Records {
         self.records
@@ -312,8 +275,8 @@ impl<'a> ExtentTable<'a> {
     }
 }
 
-/// The last of `count` sorted records that does not start after `offset`; `lstart` says where a record
-/// starts. For tables that are not in memory as a whole.
+/// The last of `count` sorted records that does not start after `offset`; `lstart` returns the start of a record. This is for
+/// tables that are not completely in memory.
 ///
 /// # Errors
 /// Those of `lstart`.
@@ -334,9 +297,9 @@ pub fn search<E>(
     Ok(low.checked_sub(1))
 }
 
-/// Records of 4 bytes in order, from the leading start address on, each with its own place.
+/// The records of 4 bytes in order, with the positions and offsets that follow from the start address.
 ///
-/// `bytes` start at [`ExtentIndex::start`]. Ends at the last complete record, or after an error.
+/// `bytes` start at [`ExtentIndex::start`]. The iterator ends at the last complete record, or after an error.
 ///
 /// # Errors
 /// [`Fault::Truncated`] without a leading address; in items, [`Fault::Overflow`].

@@ -1,10 +1,10 @@
-//! Full indexes: eight bytes for each lcluster. Source: FORMAT.md 6.4.
+//! Full indexes: a record of eight bytes for each lcluster. Source: FORMAT.md 6.4.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::header::IndexHeader;
-use super::lcluster::{Back, Head, HeadKind, Lcluster};
+use super::lcluster::{Delta0, Head, HeadKind, Lcluster};
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::units::{BlockAddr, BytePos, ClusterSize, Lcn};
 use crate::view::{View, to_u64};
@@ -26,21 +26,21 @@ struct RawLclusterIndex {
 
 const _: () = assert!(core::mem::size_of::<RawLclusterIndex>() == RECORD_SIZE);
 
-/// Where a file's full index is, and what its records mean.
+/// The position and the parameters of a file's full index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FullIndex {
     start: BytePos,
     end: BytePos,
     lclusters: u64,
     cluster: ClusterSize,
-    big: bool,
+    big_pclusters: bool,
 }
 
 impl FullIndex {
     /// The index of a file of `size` bytes whose map header ends at `header_end`.
     ///
     /// # Errors
-    /// [`Fault::Overflow`] when the index would end past 2^64.
+    /// [`Fault::Overflow`] if its end exceeds 64 bits.
     pub fn new(header_end: BytePos, size: u64, header: &IndexHeader) -> Result<Self> {
         let lclusters = header.cluster.lclusters_for(size);
         let start = header_end.checked_add(GAP);
@@ -49,7 +49,7 @@ impl FullIndex {
         let Some((start, end)) = start.zip(end) else {
             return Err(FormatError::new(Structure::FullIndex, Fault::Overflow("i_size")));
         };
-        Ok(Self { start, end, lclusters, cluster: header.cluster, big: header.any_big() })
+        Ok(Self { start, end, lclusters, cluster: header.cluster, big_pclusters: header.has_big_pclusters() })
     }
 
     /// Number of records.
@@ -83,10 +83,10 @@ impl FullIndex {
         })
     }
 
-    /// Reads the record of `lcn` at the start of `bytes`, which may run on.
+    /// Reads the record of `lcn` at the start of `bytes`; more bytes may follow.
     ///
     /// # Errors
-    /// [`Fault::Truncated`], an offset outside the lcluster, or a distance that leads nowhere.
+    /// [`Fault::Truncated`], an offset outside the lcluster, or a distance that leads before the file's start.
     pub fn decode(&self, lcn: Lcn, bytes: &[u8]) -> Result<Lcluster> {
         let raw = View::new(bytes, Structure::FullIndex).read::<RawLclusterIndex>()?;
         let advise = raw.di_advise.get();
@@ -94,9 +94,10 @@ impl FullIndex {
         let fault = |fault| FormatError::new(Structure::FullIndex, fault);
         let Some(kind) = HeadKind::from_bits(type_bits) else {
             let [a, b, c, d] = raw.di_u;
-            let back = Back::decode(u16::from_le_bytes([a, b]), lcn, self.big).map_err(fault)?;
-            // Early writers left 0.
-            return Ok(Lcluster::NonHead { back, forward: u16::from_le_bytes([c, d]).max(1) });
+            let delta0 =
+                Delta0::decode(u16::from_le_bytes([a, b]), lcn, self.big_pclusters).map_err(fault)?;
+            // Early versions of mkfs stored 0.
+            return Ok(Lcluster::NonHead { delta0, delta1: u16::from_le_bytes([c, d]).max(1) });
         };
         let clusterofs = raw.di_clusterofs.get();
         if u64::from(clusterofs) >= self.cluster.bytes64() {
@@ -126,9 +127,9 @@ pub fn encode(lcluster: &Lcluster) -> Result<[u8; RECORD_SIZE]> {
             let flags = if head.partial_ref { PARTIAL_REF } else { 0 };
             (flags, head.clusterofs, addr.to_le_bytes())
         }
-        Lcluster::NonHead { back, forward } => {
-            let [a, b] = back.encode().map_err(fault)?.to_le_bytes();
-            let [c, d] = forward.to_le_bytes();
+        Lcluster::NonHead { delta0, delta1 } => {
+            let [a, b] = delta0.encode().map_err(fault)?.to_le_bytes();
+            let [c, d] = delta1.to_le_bytes();
             (0, 0, [a, b, c, d])
         }
     };
@@ -152,7 +153,7 @@ mod tests {
             format: IndexFormat::Full,
             cluster: file.cluster,
             algorithms: [Algorithm::Lz4; 2],
-            big: [file.big, false],
+            big_pclusters: [file.big_pclusters, false],
             interlaced: false,
             tail: Tail::Blocks,
         };
@@ -181,9 +182,9 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics(bytes: Vec<u8>, lcn: u64, size: u64, extra in 0u8..=15, big: bool, end: u64) {
+        fn garbage_never_panics(bytes: Vec<u8>, lcn: u64, size: u64, extra in 0u8..=15, big_pclusters: bool, end: u64) {
             let cluster = ClusterSize::new(BlockSize::DEFAULT, extra).unwrap();
-            let file = File { block: BlockSize::DEFAULT, cluster, big, size: 1, pclusters: Vec::new() };
+            let file = File { block: BlockSize::DEFAULT, cluster, big_pclusters, size: 1, pclusters: Vec::new() };
             if let Ok(lcluster) = index(&file).decode(Lcn::new(lcn), &bytes) {
                 prop_assert!(encode(&lcluster).is_ok());
             }
@@ -191,7 +192,7 @@ mod tests {
                 format: IndexFormat::Full,
                 cluster,
                 algorithms: [Algorithm::Lz4; 2],
-                big: [big; 2],
+                big_pclusters: [big_pclusters; 2],
                 interlaced: false,
                 tail: Tail::Blocks,
             };
@@ -202,9 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_leads_nowhere() {
+    fn refuses_invalid_records() {
         let cluster = ClusterSize::new(BlockSize::DEFAULT, 0).unwrap();
-        let file = File { block: BlockSize::DEFAULT, cluster, big: false, size: 9000, pclusters: Vec::new() };
+        let file = File {
+            block: BlockSize::DEFAULT,
+            cluster,
+            big_pclusters: false,
+            size: 9000,
+            pclusters: Vec::new(),
+        };
         let decode = |lcn, bytes: [u8; 8]| index(&file).decode(Lcn::new(lcn), &bytes);
         assert!(decode(2, [2, 0, 0, 0, 2, 0, 1, 0]).is_ok());
         assert!(decode(1, [2, 0, 0, 0, 2, 0, 1, 0]).is_err());
@@ -214,7 +221,7 @@ mod tests {
         let far =
             Head { kind: HeadKind::Plain, clusterofs: 0, addr: BlockAddr::new(1 << 32), partial_ref: false };
         assert!(encode(&Lcluster::Head(far)).is_err());
-        assert!(encode(&Lcluster::NonHead { back: Back::Blocks(0x800), forward: 1 }).is_err());
-        assert!(encode(&Lcluster::NonHead { back: Back::Distance(0), forward: 1 }).is_err());
+        assert!(encode(&Lcluster::NonHead { delta0: Delta0::BlockCount(0x800), delta1: 1 }).is_err());
+        assert!(encode(&Lcluster::NonHead { delta0: Delta0::Distance(0), delta1: 1 }).is_err());
     }
 }

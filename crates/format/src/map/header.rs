@@ -1,9 +1,8 @@
-//! The header before a compressed file's map: its unions become enums here. Source: FORMAT.md 6.2.
+//! The header before a compressed file's map. Source: FORMAT.md 6.2.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::extents::RecordSize;
 use crate::algorithm::Algorithm;
 use crate::error::{Fault, FormatError, Result, Structure};
 use crate::feature::Incompat;
@@ -27,7 +26,7 @@ struct RawMapHeader {
 
 const _: () = assert!(core::mem::size_of::<RawMapHeader>() == HEADER_SIZE);
 
-/// `COMPACTED_2B` of compact indexes, `EXTENTS` of the full layout.
+/// `COMPACTED_2B` in the compact layout, `EXTENTS` in the full layout.
 const ADVISE_FORM: u16 = 0x1;
 const ADVISE_BIG_PCLUSTER_1: u16 = 0x2;
 const ADVISE_BIG_PCLUSTER_2: u16 = 0x4;
@@ -38,15 +37,15 @@ const ADVISE_FRAGMENT: u16 = 0x20;
 const CLUSTERBITS_EXTRA: u8 = 0xf;
 const CLUSTERBITS_WHOLE_FRAGMENT: u8 = 0x80;
 const WHOLE_FRAGMENT: u64 = 1 << 63;
-/// The highest bit of 48 is the one that says "whole file in the packed inode".
+/// The limit of the number of extents: bit 47 of the field is the flag for a whole file in the packed inode.
 const EXTENTS_LIMIT: u64 = 1 << 47;
 
-/// What a compressed file's map is.
+/// The kinds of maps of compressed files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapHeader {
-    /// There is none: the whole file is in the packed inode.
+    /// No map: the whole file is in the packed inode.
     WholeFragment {
-        /// Where in the packed inode it starts, in bytes; below 2^63.
+        /// The file's offset in the packed inode, in bytes; less than 2^63.
         offset: u64,
     },
     /// One record for each lcluster.
@@ -55,10 +54,10 @@ pub enum MapHeader {
     Extents(ExtentsHeader),
 }
 
-/// What holds for all records of a full or compact index.
+/// The parameters of a full or compact index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexHeader {
-    /// How records are stored.
+    /// The form of the records.
     pub format: IndexFormat,
     /// Size of the lclusters.
     pub cluster: ClusterSize,
@@ -66,14 +65,14 @@ pub struct IndexHeader {
     /// [`HeadKind::Head2`](super::HeadKind::Head2).
     pub algorithms: [Algorithm; 2],
     /// Whether pclusters with the first, and with the second algorithm can have more than one block.
-    pub big: [bool; 2],
+    pub big_pclusters: [bool; 2],
     /// Stored extents are rotated in their block.
     pub interlaced: bool,
-    /// Where the last extent is.
+    /// The position of the last extent.
     pub tail: Tail,
 }
 
-/// How records are stored.
+/// The form of an index's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexFormat {
     /// Eight bytes each: [`super::full`].
@@ -81,14 +80,14 @@ pub enum IndexFormat {
     /// In packs: [`super::compact`].
     Compact {
         /// Packs of two bytes a record are used (`COMPACTED_2B`).
-        dense: bool,
+        compacted_2b: bool,
     },
 }
 
-/// Where a file's last extent is.
+/// The position of a file's last extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// In blocks, as any other.
+    /// In blocks, as other extents.
     Blocks,
     /// Right after the index.
     Inline {
@@ -97,15 +96,15 @@ pub enum Tail {
     },
     /// In the packed inode.
     Fragment {
-        /// Where it starts there, in bytes, or the low half of that with full indexes.
+        /// Its offset there in bytes; with full indexes only the low 32 bits.
         offset: u32,
     },
 }
 
-/// What holds for all encoded extents of a file.
+/// The parameters of a file's encoded extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentsHeader {
-    /// How extents are stored.
+    /// The form of the records.
     pub records: Records,
     /// Stored extents of whole blocks are rotated.
     pub interlaced: bool,
@@ -113,21 +112,21 @@ pub struct ExtentsHeader {
     pub fragment_tail: bool,
 }
 
-/// How encoded extents are stored.
+/// The form of the records of encoded extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records {
     /// Records of 4 (or, when `with_start`, 8) bytes, one for each `unit` of the file.
     Regular {
-        /// Each record says where its data is; else data is consecutive.
+        /// Whether each record stores the position of its data; otherwise the data is consecutive.
         with_start: bool,
         /// Decoded bytes of each extent but the last.
         unit: ClusterSize,
     },
-    /// Records of 16 (or, when `wide`, 32) bytes, sorted by where in the file they start.
+    /// Records of 16 (or, when `wide`, 32) bytes, sorted by file offset.
     Sorted {
         /// File offsets can exceed 32 bits.
         wide: bool,
-        /// How many there are; below 2^47.
+        /// The number of records; less than 2^47.
         count: u64,
     },
 }
@@ -145,19 +144,55 @@ impl Records {
     }
 }
 
+/// The size of an encoded extent's record. The smaller records are prefixes of the largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordSize {
+    /// `plen` alone.
+    Bytes4,
+    /// And 32 bits of `pstart`.
+    Bytes8,
+    /// And all of `pstart`, and 32 bits of `lstart`.
+    Bytes16,
+    /// And all of `lstart`.
+    Bytes32,
+}
+
+impl RecordSize {
+    /// The size in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Bytes4 => 4,
+            Self::Bytes8 => 8,
+            Self::Bytes16 => 16,
+            Self::Bytes32 => 32,
+        }
+    }
+
+    /// log2 of the size in units of 4 bytes.
+    const fn code(self) -> u8 {
+        match self {
+            Self::Bytes4 => 0,
+            Self::Bytes8 => 1,
+            Self::Bytes16 => 2,
+            Self::Bytes32 => 3,
+        }
+    }
+}
+
 impl IndexHeader {
     /// Whether any pcluster can have more than one block.
     #[must_use]
-    pub const fn any_big(&self) -> bool {
-        let [first, second] = self.big;
+    pub const fn has_big_pclusters(&self) -> bool {
+        let [first, second] = self.big_pclusters;
         first || second
     }
 
     fn parse(raw: &RawMapHeader, compact: bool, cluster: ClusterSize, block: BlockSize) -> Result<Self> {
         let advise = raw.h_advise.get();
         let has = |bit| advise & bit != 0;
-        let big = [has(ADVISE_BIG_PCLUSTER_1), has(ADVISE_BIG_PCLUSTER_2)];
-        if (compact && big[0] != big[1]) || (has(ADVISE_INLINE) && has(ADVISE_FRAGMENT)) {
+        let big_pclusters = [has(ADVISE_BIG_PCLUSTER_1), has(ADVISE_BIG_PCLUSTER_2)];
+        if (compact && big_pclusters[0] != big_pclusters[1]) || (has(ADVISE_INLINE) && has(ADVISE_FRAGMENT)) {
             return Err(field("h_advise", advise.into()));
         }
         let algorithm =
@@ -172,28 +207,28 @@ impl IndexHeader {
         };
         Ok(Self {
             format: if compact {
-                IndexFormat::Compact { dense: has(ADVISE_FORM) }
+                IndexFormat::Compact { compacted_2b: has(ADVISE_FORM) }
             } else {
                 IndexFormat::Full
             },
             cluster,
             algorithms: [algorithm(raw.h_algorithmtype & 0xf)?, algorithm(raw.h_algorithmtype >> 4)?],
-            big,
+            big_pclusters,
             interlaced: has(ADVISE_INTERLACED),
             tail,
         })
     }
 
     fn raw(&self, block: BlockSize) -> Result<RawMapHeader> {
-        let [big1, big2] = self.big;
-        let dense = match self.format {
+        let [big1, big2] = self.big_pclusters;
+        let compacted_2b = match self.format {
             IndexFormat::Compact { .. } if big1 != big2 => {
                 return Err(FormatError::new(Structure::MapHeader, Fault::Map("only one HEAD is big")));
             }
-            IndexFormat::Compact { dense } => dense,
+            IndexFormat::Compact { compacted_2b } => compacted_2b,
             IndexFormat::Full => false,
         };
-        let mut advise = flag(dense, ADVISE_FORM)
+        let mut advise = flag(compacted_2b, ADVISE_FORM)
             | flag(big1, ADVISE_BIG_PCLUSTER_1)
             | flag(big2, ADVISE_BIG_PCLUSTER_2)
             | flag(self.interlaced, ADVISE_INTERLACED);
@@ -257,17 +292,16 @@ impl ExtentsHeader {
 }
 
 impl MapHeader {
-    /// Where the header is, when the inode and its xattrs end at `inode_end`; `None` when past 2^64.
+    /// The position of the header if the inode and its xattrs end at `inode_end`; `None` if it exceeds 64 bits.
     #[must_use]
     pub const fn pos(inode_end: BytePos) -> Option<BytePos> {
         inode_end.align_up(8)
     }
 
-    /// Reads the header at the start of `bytes`, which may run on, of a file with this compressed
-    /// `layout`.
+    /// Reads the header, of a file with this compressed `layout`, at the start of `bytes`; more bytes may follow.
     ///
     /// # Errors
-    /// A header that is truncated or contradicts itself, an unknown algorithm, another layout.
+    /// A header that is truncated or inconsistent, an unknown algorithm, another layout.
     pub fn parse(bytes: &[u8], layout: DataLayout, block: BlockSize) -> Result<Self> {
         let compact = match layout {
             DataLayout::CompressedFull => false,
@@ -292,7 +326,7 @@ impl MapHeader {
     /// The header's bytes.
     ///
     /// # Errors
-    /// What a header cannot say: an offset or a count that is too large, an inline tail that is empty or
+    /// What a header cannot store: an offset or a count that is too large, an inline tail that is empty or
     /// beyond a block, lclusters smaller than a block, a compact index with one kind of big pclusters.
     pub fn to_bytes(&self, block: BlockSize) -> Result<[u8; HEADER_SIZE]> {
         let raw = match self {
@@ -329,7 +363,7 @@ impl MapHeader {
         match self {
             Self::WholeFragment { .. } => Incompat::FRAGMENTS,
             Self::Index(index) => {
-                when(index.any_big(), Incompat::BIG_PCLUSTER)
+                when(index.has_big_pclusters(), Incompat::BIG_PCLUSTER)
                     | match index.tail {
                         Tail::Blocks => Incompat::empty(),
                         Tail::Inline { .. } => Incompat::ZTAILPACKING,
@@ -379,15 +413,15 @@ mod tests {
         ];
         let format = prop_oneof![
             Just(IndexFormat::Full),
-            any::<bool>().prop_map(|dense| IndexFormat::Compact { dense })
+            any::<bool>().prop_map(|compacted_2b| IndexFormat::Compact { compacted_2b })
         ];
         let index = (cluster.clone(), tail, format, 0usize..4, 0usize..4, any::<[bool; 2]>(), any::<bool>())
-            .prop_map(|(cluster, tail, format, first, second, mut big, interlaced)| {
+            .prop_map(|(cluster, tail, format, first, second, mut big_pclusters, interlaced)| {
                 if format != IndexFormat::Full {
-                    big[1] = big[0];
+                    big_pclusters[1] = big_pclusters[0];
                 }
                 let algorithms = [Algorithm::ALL[first], Algorithm::ALL[second]];
-                MapHeader::Index(IndexHeader { format, cluster, algorithms, big, interlaced, tail })
+                MapHeader::Index(IndexHeader { format, cluster, algorithms, big_pclusters, interlaced, tail })
             });
         let records = prop_oneof![
             (any::<bool>(), cluster).prop_map(|(with_start, unit)| Records::Regular { with_start, unit }),

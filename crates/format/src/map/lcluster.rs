@@ -1,7 +1,7 @@
-//! Logical clusters: what full and compact indexes both say of a compressed file. Source: FORMAT.md 6.3.
+//! Logical clusters, the content of both full and compact indexes. Source: FORMAT.md 6.3.
 //!
-//! Builders describe a file by its [`Pcluster`]s and let [`Lclusters`] number, measure and link the
-//! records; [`super::full`] and [`super::compact`] then write them.
+//! Builders describe a file by its [`Pcluster`]s. [`Lclusters`] converts them to lclusters, which [`super::full`] and
+//! [`super::compact`] write.
 
 use core::iter::Peekable;
 
@@ -10,7 +10,8 @@ use crate::units::{BlockAddr, ClusterSize, FileOffset, Lcn};
 
 /// The bit of a NONHEAD's `delta[0]` that makes it a number of blocks (`CBLKCNT`).
 pub const BLOCK_COUNT_BIT: u16 = 0x800;
-/// The largest distance that writers store: the next bit is [`BLOCK_COUNT_BIT`]. Readers go on from there.
+/// The largest distance that records store, in lclusters: the next bit is [`BLOCK_COUNT_BIT`]. For larger
+/// distances readers continue from the record that it leads to.
 pub const MAX_DISTANCE: u16 = BLOCK_COUNT_BIT - 1;
 
 const TYPE_NONHEAD: u8 = 2;
@@ -18,7 +19,7 @@ const TYPE_NONHEAD: u8 = 2;
 /// How the extent of a HEAD lcluster is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeadKind {
-    /// Stored as it is.
+    /// Not compressed.
     Plain,
     /// With the file's first algorithm.
     Head1,
@@ -52,39 +53,39 @@ impl HeadKind {
 pub struct Head {
     /// How the extent is encoded.
     pub kind: HeadKind,
-    /// Where in the lcluster the extent starts, in bytes.
+    /// The extent's start in the lcluster, in bytes.
     pub clusterofs: u16,
-    /// First block of the pcluster. Meaningless when the extent is in the tail (inline or fragment) or
-    /// starts at the file's end; writers then say 0, where no data can be.
+    /// First block of the pcluster. Meaningless if the extent is inline, is a fragment or starts at the file's end; writers
+    /// then store 0, where no data can be.
     pub addr: BlockAddr,
     /// The extent is only a part of what the pcluster decodes to.
     pub partial_ref: bool,
 }
 
-/// The way from a NONHEAD back to its HEAD.
+/// `delta[0]` of a NONHEAD, which leads to its HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Back {
-    /// That many lclusters, to the HEAD or, when that is too far for one step, to another NONHEAD.
+pub enum Delta0 {
+    /// The distance to the HEAD in lclusters or, if that exceeds [`MAX_DISTANCE`], to another NONHEAD of the extent.
     Distance(u16),
-    /// One lcluster, and its pcluster has that many blocks; 0 only when the extent is a fragment.
-    Blocks(u16),
+    /// The number of blocks of the pcluster; 0 only if the extent is a fragment. The distance is 1.
+    BlockCount(u16),
 }
 
-impl Back {
-    /// Lclusters back to the HEAD or to a NONHEAD that knows more.
+impl Delta0 {
+    /// The distance in lclusters to the HEAD or to another NONHEAD of the extent.
     #[must_use]
     pub const fn distance(self) -> u16 {
         match self {
             Self::Distance(distance) => distance,
-            Self::Blocks(_) => 1,
+            Self::BlockCount(_) => 1,
         }
     }
 
-    /// From `delta[0]`, in a file that has big pclusters or not.
-    pub(crate) fn decode(delta: u16, lcn: Lcn, big: bool) -> Result<Self, Fault> {
+    /// Parses the stored value.
+    pub(crate) fn decode(delta: u16, lcn: Lcn, big_pclusters: bool) -> Result<Self, Fault> {
         if delta & BLOCK_COUNT_BIT != 0 {
-            return match big {
-                true if lcn.get() > 0 => Ok(Self::Blocks(delta & !BLOCK_COUNT_BIT)),
+            return match big_pclusters {
+                true if lcn.get() > 0 => Ok(Self::BlockCount(delta & !BLOCK_COUNT_BIT)),
                 true => Err(Fault::Map("the first lcluster is no HEAD")),
                 false => Err(Fault::Map("block count in a file without big pclusters")),
             };
@@ -95,27 +96,29 @@ impl Back {
         Ok(Self::Distance(delta))
     }
 
-    /// As `delta[0]`.
+    /// The stored value.
     pub(crate) fn encode(self) -> Result<u16, Fault> {
         match self {
             Self::Distance(n) if n != 0 && n & BLOCK_COUNT_BIT == 0 => Ok(n),
-            Self::Blocks(n) if n & BLOCK_COUNT_BIT == 0 => Ok(n | BLOCK_COUNT_BIT),
-            Self::Distance(n) | Self::Blocks(n) => Err(Fault::Field { field: "delta[0]", value: n.into() }),
+            Self::BlockCount(n) if n & BLOCK_COUNT_BIT == 0 => Ok(n | BLOCK_COUNT_BIT),
+            Self::Distance(n) | Self::BlockCount(n) => {
+                Err(Fault::Field { field: "delta[0]", value: n.into() })
+            }
         }
     }
 }
 
-/// What an index says of one logical cluster.
+/// The record of one logical cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lcluster {
     /// An extent starts here.
     Head(Head),
     /// The whole lcluster belongs to an extent that started earlier.
     NonHead {
-        /// Back to the start.
-        back: Back,
-        /// So many lclusters on is the next HEAD or a NONHEAD before it: at least 1.
-        forward: u16,
+        /// Leads to the extent's HEAD.
+        delta0: Delta0,
+        /// `delta[1]`: the distance in lclusters to the next HEAD or to a NONHEAD before it; at least 1.
+        delta1: u16,
     },
 }
 
@@ -130,10 +133,10 @@ impl Lcluster {
     }
 }
 
-/// One extent and its pcluster, as builders know them.
+/// One extent and its pcluster, as builders describe them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pcluster {
-    /// Where the extent starts; it runs to the next one or to the file's end.
+    /// The extent's file offset; it ends at the next one or at the file's end.
     pub start: FileOffset,
     /// How it is encoded.
     pub kind: HeadKind,
@@ -147,17 +150,17 @@ pub struct Pcluster {
 
 /// The lclusters of a file, from its pclusters in order: exactly [`ClusterSize::lclusters_for`] its size.
 ///
-/// A file that ends within an lcluster in which no extent starts gets a last HEAD that says where it
-/// ends: PLAIN, at address 0. Ends after the first error, which is one of
-/// - [`Fault::Map`]: extents that do not start at 0, do not ascend, start in one lcluster or past the end;
-/// - [`Fault::Map`]: more than one block without `big`, or with no NONHEAD to say so;
-/// - [`Fault::OutOfRange`]: more blocks than an index can say.
+/// A file that ends within an lcluster in which no extent starts gets a last HEAD, PLAIN and at address 0, that
+/// marks its end. Ends after the first error, which is one of
+/// - [`Fault::Map`]: extents that do not start at 0, do not ascend, start in the same lcluster or past the end;
+/// - [`Fault::Map`]: more than one block without `big_pclusters`, or without a NONHEAD to store the number;
+/// - [`Fault::OutOfRange`]: more blocks than an index can store.
 #[derive(Clone, Debug)]
 pub struct Lclusters<I: Iterator<Item = Pcluster>> {
     pclusters: Peekable<I>,
     size: u64,
     cluster: ClusterSize,
-    big: bool,
+    big_pclusters: bool,
     lcn: u64,
     extent: Option<Extent>,
     failed: bool,
@@ -173,17 +176,16 @@ struct Extent {
 }
 
 impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
-    /// For a file of `size` bytes; `big` says whether it has big pclusters, which also makes one-block
-    /// pclusters say how many blocks they have.
+    /// The lclusters of a file of `size` bytes. With `big_pclusters`, one-block pclusters have block counts, too.
     #[must_use]
     pub fn new(
         pclusters: impl IntoIterator<IntoIter = I>,
         size: u64,
         cluster: ClusterSize,
-        big: bool,
+        big_pclusters: bool,
     ) -> Self {
         let pclusters = pclusters.into_iter().peekable();
-        Self { pclusters, size, cluster, big, lcn: 0, extent: None, failed: false }
+        Self { pclusters, size, cluster, big_pclusters, lcn: 0, extent: None, failed: false }
     }
 
     fn lcluster(&mut self) -> Result<Lcluster, Fault> {
@@ -191,7 +193,7 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
             return Ok(self.non_head(extent));
         }
         let Some(pcluster) = self.pclusters.next() else {
-            // Only the part of an lcluster after the last extent's end is left.
+            // Only the part of the last lcluster after the last extent's end remains.
             let end = self.size & self.cluster.mask();
             return match self.extent {
                 Some(_) => Ok(Lcluster::Head(Head {
@@ -229,8 +231,8 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
             let limit = BLOCK_COUNT_BIT.into();
             return Err(Fault::OutOfRange { field: "pcluster blocks", value: blocks.into(), limit });
         }
-        if blocks > 1 && !(self.big && length > 1) {
-            return Err(Fault::Map("no room to say how many blocks a pcluster has"));
+        if blocks > 1 && !(self.big_pclusters && length > 1) {
+            return Err(Fault::Map("no lcluster to store a pcluster's number of blocks"));
         }
         self.extent = Some(Extent { head: self.lcn, end, blocks });
         Ok(Lcluster::Head(Head {
@@ -243,13 +245,13 @@ impl<I: Iterator<Item = Pcluster>> Lclusters<I> {
 
     fn non_head(&self, extent: Extent) -> Lcluster {
         let distance = self.lcn.saturating_sub(extent.head);
-        let back = if self.big && distance == 1 {
-            Back::Blocks(extent.blocks)
+        let delta0 = if self.big_pclusters && distance == 1 {
+            Delta0::BlockCount(extent.blocks)
         } else {
-            Back::Distance(u16::try_from(distance).unwrap_or(MAX_DISTANCE).min(MAX_DISTANCE))
+            Delta0::Distance(u16::try_from(distance).unwrap_or(MAX_DISTANCE).min(MAX_DISTANCE))
         };
-        let forward = extent.end.saturating_sub(self.lcn);
-        Lcluster::NonHead { back, forward: u16::try_from(forward).unwrap_or(u16::MAX) }
+        let delta1 = extent.end.saturating_sub(self.lcn);
+        Lcluster::NonHead { delta0, delta1: u16::try_from(delta1).unwrap_or(u16::MAX) }
     }
 }
 
@@ -261,7 +263,7 @@ impl<I: Iterator<Item = Pcluster>> Iterator for Lclusters<I> {
             return None;
         }
         if self.lcn >= self.cluster.lclusters_for(self.size) {
-            // An extent that is left over starts past the end.
+            // A remaining extent starts past the end.
             self.pclusters.next()?;
             self.failed = true;
             let fault = Fault::Map("extent starts past the end");
@@ -293,7 +295,7 @@ pub(crate) mod tests {
     pub(crate) struct File {
         pub(crate) block: BlockSize,
         pub(crate) cluster: ClusterSize,
-        pub(crate) big: bool,
+        pub(crate) big_pclusters: bool,
         pub(crate) size: u64,
         pub(crate) pclusters: Vec<Pcluster>,
     }
@@ -301,7 +303,9 @@ pub(crate) mod tests {
     impl File {
         pub(crate) fn lclusters(&self) -> Vec<Lcluster> {
             let pclusters = self.pclusters.iter().copied();
-            Lclusters::new(pclusters, self.size, self.cluster, self.big).collect::<Result<_>>().unwrap()
+            Lclusters::new(pclusters, self.size, self.cluster, self.big_pclusters)
+                .collect::<Result<_>>()
+                .unwrap()
         }
     }
 
@@ -311,14 +315,14 @@ pub(crate) mod tests {
         let kind = prop_oneof![Just(HeadKind::Plain), Just(HeadKind::Head1), Just(HeadKind::Head2)];
         let extents = vec((span, any::<u64>(), kind, 1u16..40), 1..80);
         (9u8..=16, 0u8..3, any::<bool>(), 0u16..3, 1u64..1 << 31, extents).prop_map(
-            |(bits, extra, big, tail, first, extents)| {
+            |(bits, extra, big_pclusters, tail, first, extents)| {
                 let block = BlockSize::from_bits(bits).unwrap();
                 let cluster = ClusterSize::new(block, extra).unwrap();
                 let max_ofs = cluster.mask().min(u16::MAX.into());
                 let (mut lcn, mut ofs, mut addr) = (0, 0, first);
                 let mut pclusters: Vec<Pcluster> = Vec::new();
                 for (span, next_ofs, kind, blocks) in extents {
-                    let blocks = if big && span > 1 { blocks } else { 1 };
+                    let blocks = if big_pclusters && span > 1 { blocks } else { 1 };
                     let start = FileOffset::new(cluster.start(Lcn::new(lcn)).unwrap().get() + ofs);
                     let at = BlockAddr::new(addr);
                     pclusters.push(Pcluster { start, kind, addr: at, blocks, partial_ref: false });
@@ -331,7 +335,7 @@ pub(crate) mod tests {
                     last.blocks = tail;
                 }
                 let size = cluster.start(Lcn::new(lcn)).unwrap().get() + ofs;
-                File { block, cluster, big, size, pclusters }
+                File { block, cluster, big_pclusters, size, pclusters }
             },
         )
     }
@@ -344,11 +348,11 @@ pub(crate) mod tests {
             let heads: Vec<usize> =
                 (0..lclusters.len()).filter(|&i| matches!(lclusters[i], Lcluster::Head(_))).collect();
             for (lcn, lcluster) in lclusters.iter().enumerate() {
-                if let Lcluster::NonHead { back, forward } = lcluster {
+                if let Lcluster::NonHead { delta0, delta1 } = lcluster {
                     let head = *heads.iter().rev().find(|&&head| head < lcn).unwrap();
                     let next = *heads.iter().find(|&&head| head > lcn).unwrap_or(&lclusters.len());
-                    prop_assert_eq!(usize::from(back.distance()), (lcn - head).min(0x7ff));
-                    prop_assert_eq!(usize::from(*forward), next - lcn);
+                    prop_assert_eq!(usize::from(delta0.distance()), (lcn - head).min(0x7ff));
+                    prop_assert_eq!(usize::from(*delta1), next - lcn);
                 }
             }
             let starts: Vec<u64> = heads
@@ -365,10 +369,10 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn any_pclusters_end(starts in vec((0u64..20000, 0u16..3000), 0..20), size in 0u64..30000, big: bool) {
+        fn any_pclusters_end(starts in vec((0u64..20000, 0u16..3000), 0..20), size in 0u64..30000, big_pclusters: bool) {
             let cluster = ClusterSize::new(BlockSize::DEFAULT, 0).unwrap();
             let pclusters = starts.into_iter().map(|(start, blocks)| pcluster(start, blocks));
-            let count = Lclusters::new(pclusters, size, cluster, big).count();
+            let count = Lclusters::new(pclusters, size, cluster, big_pclusters).count();
             prop_assert!(u64::try_from(count).unwrap() <= cluster.lclusters_for(size) + 1);
         }
     }
@@ -379,11 +383,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn refuses_what_an_index_cannot_say() {
+    fn refuses_what_an_index_cannot_store() {
         let cluster = ClusterSize::new(BlockSize::DEFAULT, 0).unwrap();
-        let ok = |size, big, list: &[(u64, u16)]| {
+        let ok = |size, big_pclusters, list: &[(u64, u16)]| {
             let list = list.iter().map(|&(start, blocks)| pcluster(start, blocks));
-            Lclusters::new(list, size, cluster, big).all(|lcluster| lcluster.is_ok())
+            Lclusters::new(list, size, cluster, big_pclusters).all(|lcluster| lcluster.is_ok())
         };
         assert!(ok(0, false, &[]));
         assert!(ok(1, false, &[(0, 1)]));

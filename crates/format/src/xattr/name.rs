@@ -1,15 +1,15 @@
 //! Names of extended attributes: prefixes, long prefixes, and the name filter. Source: FORMAT.md 4.
 //!
 //! An attribute's full name, such as `user.mime_type`, is stored as the index of a prefix and the rest.
-//! A prefix is one of the five [`NamePrefix`]es, or a [`LongPrefix`] of the image's own table: one of
-//! the five and an infix.
+//! A prefix is one of the five [`NamePrefix`]es, or a [`LongPrefix`] of the image's table, which is one of the five and an
+//! infix.
 
 use alloc::vec::Vec;
 
 use xxhash_rust::xxh32::xxh32;
 use zerocopy::little_endian::U16;
 
-use super::{NAME_MAX, check_len, pad, padding_after};
+use super::limits::{NAME_MAX, check_len, pad, padding_after};
 use crate::error::{Fault, Result, Structure};
 use crate::view::View;
 
@@ -19,7 +19,7 @@ pub const LONG_PREFIXES_MAX: usize = 128;
 const LONG_BIT: u8 = 0x80;
 const FILTER_SEED: u32 = 0x25bb_e08f;
 
-/// A prefix that the format itself knows.
+/// A prefix that the format defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NamePrefix {
     /// `user.`
@@ -64,7 +64,7 @@ impl NamePrefix {
         }
     }
 
-    /// What names with this prefix start with.
+    /// The prefix as text.
     #[must_use]
     pub const fn text(self) -> &'static [u8] {
         match self {
@@ -76,13 +76,13 @@ impl NamePrefix {
         }
     }
 
-    /// Whether the prefix is a whole name already.
+    /// Whether the prefix is a whole name.
     #[must_use]
     pub const fn is_whole_name(self) -> bool {
         matches!(self, Self::PosixAclAccess | Self::PosixAclDefault)
     }
 
-    /// Splits a full name into its prefix and the rest; `None` for names that EROFS cannot hold.
+    /// Splits a full name into its prefix and the rest; `None` for names that EROFS cannot store.
     #[must_use]
     pub fn split(name: &[u8]) -> Option<(Self, &[u8])> {
         Self::ALL.into_iter().find_map(|prefix| {
@@ -92,17 +92,17 @@ impl NamePrefix {
     }
 }
 
-/// A prefix of the image's own: a [`NamePrefix`] and an infix.
+/// A prefix that the image defines: a [`NamePrefix`] and an infix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongPrefix {
-    /// Index of the [`NamePrefix`]; one that is not known makes names unreadable, but not the image.
+    /// The index of the [`NamePrefix`]. If it is unknown, names with this prefix are unreadable, but the image is valid.
     pub base: u8,
-    /// What follows it: at most [`NAME_MAX`] bytes.
+    /// The bytes after it: at most [`NAME_MAX`].
     pub infix: Vec<u8>,
 }
 
 impl LongPrefix {
-    /// Reads a table of `count` records from `bytes`, which may run on.
+    /// Reads a table of `count` records from `bytes`; more bytes may follow.
     ///
     /// # Errors
     /// A record that is truncated or has an impossible size.
@@ -124,7 +124,7 @@ impl LongPrefix {
         Ok(table)
     }
 
-    /// Appends `table` as it stands on disk to `out`, whose end must be a multiple of 4 there.
+    /// Appends the on-disk form of `table` to `out`, whose end must be at a multiple of 4 on disk.
     ///
     /// # Errors
     /// [`Fault::OutOfRange`] for a table or an infix that is too long.
@@ -165,13 +165,13 @@ impl NameIndex {
         self.0
     }
 
-    /// The number of the long prefix that this is the index of.
+    /// The number of the long prefix; `None` for the index of a short prefix.
     #[must_use]
     pub fn long_number(self) -> Option<usize> {
         (self.0 & LONG_BIT != 0).then(|| usize::from(self.0 & !LONG_BIT))
     }
 
-    /// The short prefix and the infix that this index stands for; `None` when there is no such prefix.
+    /// The short prefix and the infix that this index stands for; `None` if there is no such prefix.
     #[must_use]
     pub fn resolve(self, table: &[LongPrefix]) -> Option<(NamePrefix, &[u8])> {
         if self.0 & LONG_BIT == 0 {
@@ -188,8 +188,8 @@ impl From<NamePrefix> for NameIndex {
     }
 }
 
-/// Splits a full name into an index and the rest, by the longest prefix that fits; `None` for names that
-/// EROFS cannot hold.
+/// Splits a full name into an index and the rest, by the longest prefix that matches; `None` for names that
+/// EROFS cannot store.
 #[must_use]
 pub fn split_name<'a>(name: &'a [u8], table: &[LongPrefix]) -> Option<(NameIndex, &'a [u8])> {
     let (prefix, rest) = NamePrefix::split(name)?;
@@ -202,7 +202,7 @@ pub fn split_name<'a>(name: &'a [u8], table: &[LongPrefix]) -> Option<(NameIndex
     Some(long.unwrap_or((prefix.into(), rest)))
 }
 
-/// A Bloom filter over an inode's attribute names, inverted: a set bit says "absent".
+/// A Bloom filter over an inode's attribute names, inverted: a set bit means that names with this hash are absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameFilter(u32);
 
@@ -228,14 +228,14 @@ impl NameFilter {
         self.with_base(prefix.index(), rest)
     }
 
-    /// Adds a name by the index of its short prefix, which may be one that is not known: see
+    /// Adds a name by the index of its short prefix, which may be unknown: see
     /// [`LongPrefix::base`].
     #[must_use]
     pub fn with_base(self, base: u8, rest: &[u8]) -> Self {
         Self(self.0 & !Self::bit(base, rest))
     }
 
-    /// Whether the name may be among those added; `false` is certain.
+    /// Whether the name may have been added; `false` is certain.
     #[must_use]
     pub fn may_contain(self, prefix: NamePrefix, rest: &[u8]) -> bool {
         self.0 & Self::bit(prefix.index(), rest) == 0

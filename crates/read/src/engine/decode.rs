@@ -3,7 +3,7 @@
 //! Decoding in place is not here: it needs the encoded bytes where the request's own memory is, see
 //! [`super::run`] and [`super::partial`].
 
-use ferofs_codec::{Extent as Decode, decode_lz4_range};
+use ferofs_codec::{Portion, decode_lz4_range};
 use ferofs_format::Algorithm;
 
 use super::super::extent::Location;
@@ -160,7 +160,7 @@ impl Request<'_> {
         wanted: Wanted,
         out: &mut [u8],
     ) -> Result<()> {
-        let extent = if wanted.to_end && cluster.exact { Decode::Whole } else { Decode::Prefix };
+        let extent = if wanted.to_end && cluster.exact { Portion::Whole } else { Portion::Prefix };
         let scratch = &self.image.engine.scratch;
         let decoded = scratch.with_decoder(|decoder| decoder.decode(cluster.algorithm, encoded, out, extent));
         decoded.map_err(|_| undecodable(cluster.at))

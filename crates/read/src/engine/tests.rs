@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use ferofs_codec::{Decoder, Extent as Decode};
+use ferofs_codec::{Decoder, Portion};
 use proptest::prelude::*;
 use proptest::strategy::Strategy;
 
@@ -222,7 +222,7 @@ fn every_extent_is_what_a_plain_decoder_gives() {
                 (usize::try_from(pos.get()).unwrap(), usize::try_from(encoded_len).unwrap());
             let mut out = vec![0; usize::try_from(extent.len).unwrap()];
             let encoded = &bytes[pos..pos + encoded_len];
-            Decoder::new().decode(algorithm, encoded, &mut out, Decode::Prefix).unwrap();
+            Decoder::new().decode(algorithm, encoded, &mut out, Portion::Prefix).unwrap();
             let start = usize::try_from(extent.start.get()).unwrap();
             assert!(out == expected[start..start + out.len()]);
         }

@@ -4,8 +4,8 @@
 //! head and on to the next.
 
 use ferofs_format::map::{
-    Back, CompactIndex, FullIndex, Head, HeadKind, IndexFormat, IndexHeader, Lcluster, MapHeader, PackPlace,
-    Tail, full,
+    CompactIndex, Delta0, FullIndex, Head, HeadKind, IndexFormat, IndexHeader, Lcluster, MapHeader,
+    PackPlace, Tail, full,
 };
 use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, FormatError, Incompat, Lcn, Structure};
 
@@ -96,8 +96,8 @@ impl<'a> IndexMap<'a> {
                 let end = self.start(Found { lcn, head })?;
                 (self.look_back(lcn, 1)?, end.get())
             }
-            Lcluster::NonHead { back, forward } => {
-                (self.look_back(lcn, back.distance())?, self.next_start(lcn, forward)?)
+            Lcluster::NonHead { delta0, delta1 } => {
+                (self.look_back(lcn, delta0.distance())?, self.next_start(lcn, delta1)?)
             }
         };
         let start = self.start(found)?;
@@ -117,17 +117,17 @@ impl<'a> IndexMap<'a> {
         let is_last = extent.end() >= self.inode.size();
         let next = cluster.lcn(FileOffset::new(extent.end())).get();
         for lcn in head + 1..self.lclusters().min(next + 1) {
-            let (back, forward) = match self.lcluster(Lcn::new(lcn))? {
-                Lcluster::NonHead { back, forward } => (back, forward),
+            let (delta0, delta1) = match self.lcluster(Lcn::new(lcn))? {
+                Lcluster::NonHead { delta0, delta1 } => (delta0, delta1),
                 Lcluster::Head(_) if lcn == next => break,
                 Lcluster::Head(_) => {
                     return Err(self.bad(Fault::Map("an extent goes on over the next one's head")));
                 }
             };
-            if lcn - head < back.distance().into() {
+            if lcn - head < delta0.distance().into() {
                 return Err(self.bad(Fault::Map("the way back leads before the extent's head")));
             }
-            if !is_last && next - lcn < forward.into() {
+            if !is_last && next - lcn < delta1.into() {
                 return Err(self.bad(Fault::Map("the way forward leads beyond the next head")));
             }
         }
@@ -142,7 +142,7 @@ impl<'a> IndexMap<'a> {
             lcn = Lcn::new(before.ok_or_else(|| self.bad(Fault::Map("extent starts before the file")))?);
             match self.lcluster(lcn)? {
                 Lcluster::Head(head) => return Ok(Found { lcn, head }),
-                Lcluster::NonHead { back, .. } => distance = back.distance(),
+                Lcluster::NonHead { delta0, .. } => distance = delta0.distance(),
             }
         }
         Err(self.bad(Fault::Map("too many lclusters back to the head")))
@@ -159,7 +159,7 @@ impl<'a> IndexMap<'a> {
             let lcn = Lcn::new(next);
             match self.lcluster(lcn)? {
                 Lcluster::Head(head) => return Ok(self.start(Found { lcn, head })?.get()),
-                Lcluster::NonHead { forward, .. } => next = next.saturating_add(forward.into()),
+                Lcluster::NonHead { delta1, .. } => next = next.saturating_add(delta1.into()),
             }
         }
         Err(self.bad(Fault::Map("too many lclusters to the next head")))
@@ -239,7 +239,7 @@ impl<'a> IndexMap<'a> {
     /// Bytes of a pcluster on blocks of its own: an lcluster's, unless the record after its HEAD has a
     /// block count.
     fn encoded_len(&mut self, found: Found) -> Result<u64> {
-        let [first, second] = self.header.big;
+        let [first, second] = self.header.big_pclusters;
         let big = if found.head.kind == HeadKind::Head2 { second } else { first };
         let next = Lcn::new(found.lcn.get().saturating_add(1));
         if !big || next.get() >= self.lclusters() {
@@ -247,7 +247,7 @@ impl<'a> IndexMap<'a> {
         }
         match self.lcluster(next)? {
             Lcluster::Head(_) => Ok(self.header.cluster.bytes64()),
-            Lcluster::NonHead { back: Back::Blocks(blocks), .. } if blocks > 0 => {
+            Lcluster::NonHead { delta0: Delta0::BlockCount(blocks), .. } if blocks > 0 => {
                 let len = u64::from(blocks) << self.image.superblock().block_size.bits();
                 if len > MAX_ENCODED {
                     return Err(self.bad(Fault::Map("pcluster is longer than 1 MiB")));

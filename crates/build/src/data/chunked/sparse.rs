@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, Entries};
+use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, FormatError};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
@@ -104,7 +104,7 @@ impl ChunkPlan {
     pub fn encode(&self, first: BlockAddr) -> std::result::Result<(u16, Vec<u8>), FormatError> {
         let fault = ferofs_format::Fault::Map("no such chunk size");
         let fault = FormatError::new(ferofs_format::Structure::ChunkIndex, fault);
-        let format = ChunkFormat::new(self.extra_bits, Entries::Addresses).ok_or(fault)?;
+        let format = ChunkFormat::new(self.extra_bits, EntryFormat::Addresses).ok_or(fault)?;
         let mut table = Vec::with_capacity(self.table_size() as usize);
         let mut runs = self.runs.iter().peekable();
         let mut addr = first.get();

@@ -1,6 +1,6 @@
 //! What is asked of the data stage: algorithms, sizes, and where the ends of files go.
 
-use ferofs_codec::{FixedOutput, Method, Params};
+use ferofs_codec::{Compressor, Method, Params};
 use ferofs_format::algorithm::{CompressionConfigs, DeflateConfig, LZMA_MAX_DICT_SIZE, Lz4Config};
 use ferofs_format::algorithm::{LzmaConfig, ZstdConfig};
 use ferofs_format::superblock::Superblock;
@@ -253,7 +253,7 @@ impl Compression {
     }
 
     /// The compressor of a method.
-    pub fn compressor(&self, method: usize) -> Result<Box<dyn FixedOutput>> {
+    pub fn compressor(&self, method: usize) -> Result<Box<dyn Compressor>> {
         let no_method = Error::Option { option: "compression", problem: "no algorithm is given" };
         let params = self.methods.get(method).ok_or(no_method)?;
         ferofs_codec::compressor(params).map_err(Error::Params)

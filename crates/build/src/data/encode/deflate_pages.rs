@@ -4,7 +4,7 @@
 //! Concerns extents that are placed to the byte (`48bit`). In whole blocks, streams end with a page or at least a block
 //! after its start.
 
-use ferofs_codec::{Algorithm, ClusterPlace, Decoder, Extent as Decode, LinuxJudge};
+use ferofs_codec::{Algorithm, ClusterPlace, Decoder, LinuxChecker, Portion};
 use ferofs_format::{BlockSize, Fault, FormatError, Structure};
 
 use crate::data::extents::list::{Extent, ExtentLog, ExtentPlace};
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct PageRule {
     block: BlockSize,
-    judge: LinuxJudge,
+    checker: LinuxChecker,
     decoder: Decoder,
 }
 
@@ -54,21 +54,21 @@ impl Placed {
 
 impl PageRule {
     pub fn new(block: BlockSize) -> Self {
-        Self { block, judge: LinuxJudge::default(), decoder: Decoder::new() }
+        Self { block, checker: LinuxChecker::default(), decoder: Decoder::new() }
     }
 
     /// How the encoded `bytes` of `extent` are placed at `pos`: a position in the image, or, from a block's start on.
     pub fn place(&mut self, extent: Extent, bytes: &[u8], pos: u64) -> Result<Placed> {
         let offset = (pos & self.block.mask()) as usize;
         let place = ClusterPlace { block: self.block.bytes(), offset };
-        match self.judge.deflate_padding(bytes, place, extent.len as usize) {
+        match self.checker.deflate_padding(bytes, place, extent.len as usize) {
             Some(0) => Ok(Placed::AsIs),
             Some(padding) => Ok(Placed::Padded(padding)),
             None => {
                 let mut content = vec![0; extent.len as usize];
                 let undecodable = |_| Error::Layout(FormatError::new(Structure::Extent, Fault::Decode));
                 self.decoder
-                    .decode(Algorithm::Deflate, bytes, &mut content, Decode::Whole)
+                    .decode(Algorithm::Deflate, bytes, &mut content, Portion::Whole)
                     .map_err(undecodable)?;
                 Ok(Placed::Stored(content))
             }

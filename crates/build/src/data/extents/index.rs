@@ -83,15 +83,15 @@ impl Form {
         let far = matches!(end, FileEnd::Fragment { offset } if u32::try_from(*offset).is_err());
         let format = match self.block.bits() {
             _ if self.index == Index::Full || log.shares() || far => IndexFormat::Full,
-            0..=12 => IndexFormat::Compact { dense: true },
-            13..=14 => IndexFormat::Compact { dense: false },
+            0..=12 => IndexFormat::Compact { compacted_2b: true },
+            13..=14 => IndexFormat::Compact { compacted_2b: false },
             _ => IndexFormat::Full,
         };
         let header = IndexHeader {
             format,
             cluster,
             algorithms: [file.algorithm; 2],
-            big: [self.big; 2],
+            big_pclusters: [self.big; 2],
             interlaced: false,
             tail: match end {
                 FileEnd::None => Tail::Blocks,

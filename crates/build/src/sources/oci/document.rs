@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use ferofs_format::Hex;
 use serde::Deserialize;
 use sha2::digest::DynDigest;
 use sha2::{Digest as _, Sha256, Sha512};
@@ -31,8 +32,7 @@ impl Digest {
 
     /// The digest that a hasher of this one's made, as text.
     pub(super) fn like(&self, bytes: &[u8]) -> String {
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}{digits}", &self.text[..self.digits])
+        format!("{}{}", &self.text[..self.digits], Hex(bytes))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was built, for people and for programs.
 
 use ferofs::build::{Activity, Summary, Timings};
+use ferofs::read::Uuid;
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -73,7 +74,7 @@ const fn name(activity: Activity) -> &'static str {
 pub(super) fn json(summary: &Summary, timings: &Timings) -> String {
     let warnings: Vec<String> = summary.warnings.iter().map(ToString::to_string).collect();
     json!({
-        "uuid": uuid(&summary.uuid),
+        "uuid": Uuid(summary.uuid).to_string(),
         "inodes": summary.inodes,
         "directories": summary.directories,
         "files": summary.files,
@@ -101,10 +102,4 @@ pub(super) fn json(summary: &Summary, timings: &Timings) -> String {
 /// The image's size in hundredths of the content's.
 fn percent(summary: &Summary) -> f64 {
     if summary.bytes_in == 0 { 100.0 } else { summary.bytes_out as f64 * 100.0 / summary.bytes_in as f64 }
-}
-
-fn uuid(bytes: &[u8; 16]) -> String {
-    let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default().concat();
-    [part(0..4), part(4..6), part(6..8), part(8..10), part(10..16)].join("-")
 }

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use ferofs::inspect::{BlockKind, FileInfo, Inspection};
-use ferofs::read::{FileType, Image};
+use ferofs::read::{FileType, Image, Uuid};
 use serde_json::{Value, json};
 
 use super::report;
+use crate::byte_size::human;
 use crate::cmd::ls::time_string;
-use crate::cmd::names::human;
 
 const TEMPLATE: &str = include_str!("page.html");
 /// Where the data goes, once.
@@ -58,7 +58,7 @@ fn data(subject: &Path, image: &Image, inspection: &Inspection) -> Value {
     let content: u64 = inspection.types.values().map(|group| group.size).fold(0, u64::saturating_add);
     let sharing = &inspection.sharing;
     let facts = [
-        ("UUID", report::uuid(superblock)),
+        ("UUID", Uuid(superblock.uuid).to_string()),
         ("Label", report::label(superblock)),
         ("Created", time_string(created)),
         ("Blocks", format!("{} of {} bytes", superblock.blocks, superblock.block_size)),

@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 
 use ferofs::inspect::{BlockKind, FileInfo, Group, Inspection, Storage};
-use ferofs::read::{Image, Superblock};
+use ferofs::read::{Image, Superblock, Uuid};
 use serde_json::{Map, Value, json};
 
+use crate::byte_size::human;
 use crate::cmd::ls::time_string;
-use crate::cmd::names::{human, shown};
+use crate::cmd::names::shown;
 
 /// Extensions that the text shows.
 const EXTENSIONS: usize = 15;
@@ -21,7 +22,7 @@ pub(super) fn write(image: &Image, inspection: &Inspection, out: &mut impl Write
     let superblock = image.superblock();
     let field =
         |out: &mut dyn Write, name: &str, value: &dyn std::fmt::Display| writeln!(out, "{name:<14}{value}");
-    field(out, "uuid", &uuid(superblock))?;
+    field(out, "uuid", &Uuid(superblock.uuid).to_string())?;
     field(out, "label", &label(superblock))?;
     let created = superblock.epoch.saturating_add(superblock.build_time.into());
     field(out, "created", &time_string(created))?;
@@ -158,7 +159,7 @@ pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
     let sharing = &inspection.sharing;
     json!({
         "superblock": {
-            "uuid": uuid(superblock),
+            "uuid": Uuid(superblock.uuid).to_string(),
             "label": label(superblock),
             "created": superblock.epoch.saturating_add(superblock.build_time.into()),
             "block_size": superblock.block_size.bytes(),
@@ -219,12 +220,6 @@ pub(super) const fn storage_name(storage: Storage) -> &'static str {
 
 pub(super) fn ratio(stored: u64, size: u64) -> String {
     if size == 0 { "-".to_owned() } else { format!("{:.1}%", stored as f64 * 100.0 / size as f64) }
-}
-
-/// The UUID in its usual form.
-pub(super) fn uuid(superblock: &Superblock) -> String {
-    let hex: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 pub(super) fn label(superblock: &Superblock) -> String {

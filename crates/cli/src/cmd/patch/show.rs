@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ferofs::patch::{Change, ChangeKind, Created, Origin, Patch, State};
+use ferofs::read::{Hex, Uuid};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
@@ -27,11 +28,11 @@ pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
             })
         };
         let mut value = json!({
-            "uuid": uuid_text(patch.uuid()),
+            "uuid": Uuid(patch.uuid()).to_string(),
             "time": patch.time(),
             "patch_bytes": patch.file_len(),
-            "base": { "state": patch.base_state(), "bytes": patch.base_size(), "digest": hex(&patch.base_digest()) },
-            "result": { "bytes": patch.result_size(), "digest": hex(&patch.result_digest()) },
+            "base": { "state": patch.base_state(), "bytes": patch.base_size(), "digest": Hex(&patch.base_digest()).to_string() },
+            "result": { "bytes": patch.result_size(), "digest": Hex(&patch.result_digest()).to_string() },
             "growth": {
                 "bytes": patch.result_size() - patch.base_size(),
                 "content": patch.content_len(),
@@ -49,9 +50,17 @@ pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
         print_line!("{}", json_text(&value))?;
         return Ok(0);
     }
-    print_line!("for image      {}, state {}", uuid_text(patch.uuid()), patch.base_state())?;
-    print_line!("base           {} bytes, digest {}", patch.base_size(), hex(&patch.base_digest()))?;
-    print_line!("result         {} bytes, digest {}", patch.result_size(), hex(&patch.result_digest()))?;
+    print_line!("for image      {}, state {}", Uuid(patch.uuid()), patch.base_state())?;
+    print_line!(
+        "base           {} bytes, digest {}",
+        patch.base_size(),
+        Hex(&patch.base_digest()).to_string()
+    )?;
+    print_line!(
+        "result         {} bytes, digest {}",
+        patch.result_size(),
+        Hex(&patch.result_digest()).to_string()
+    )?;
     print_line!("patch          {}", HumanBytes(patch.file_len()))?;
     print_line!(
         "image grows by {}: {} of content, {} of metadata",
@@ -139,13 +148,4 @@ pub(super) fn log_json(states: &[State]) -> Value {
         })
     };
     json!({ "states": states.iter().map(one).collect::<Vec<_>>() })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn uuid_text(uuid: [u8; 16]) -> String {
-    let hex = hex(&uuid);
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

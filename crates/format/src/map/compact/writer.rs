@@ -1,45 +1,45 @@
-//! Writes compact indexes as a stream: what a pack cannot say is found when it is pushed.
+//! Writes compact indexes as a stream: an lcluster that a compact index cannot store is an error when it is pushed.
 //! Source: FORMAT.md 6.5.
 
 use alloc::vec::Vec;
 
-use super::{CompactIndex, MAX_SLOTS, PackPlace, fault};
+use super::index::{CompactIndex, MAX_SLOTS, PackPlace, fault};
 use crate::error::{Fault, FormatError, Result, Structure};
-use crate::map::lcluster::{Back, Head, Lcluster, MAX_DISTANCE};
+use crate::map::lcluster::{Delta0, Head, Lcluster, MAX_DISTANCE};
 
-/// Writes a compact index, lcluster by lcluster, without looking back.
+/// Writes a compact index, lcluster by lcluster.
 ///
 /// A HEAD at address 0 has no blocks (its extent is inline, a fragment, or empty at the file's end), and
-/// all HEADs after it must be such; what is stored for them means nothing.
+/// all later HEADs must be at 0, too. The address that a reader computes for them is meaningless.
 #[derive(Clone, Debug)]
 pub struct CompactWriter {
     index: CompactIndex,
     next: u64,
-    /// The HEAD of the current extent, and the furthest lcluster that `forward` said is still in it.
+    /// The HEAD of the current extent, and the last lcluster to which a `delta1` of the extent leads.
     extent: Option<(u64, u64)>,
-    /// A HEAD at address 0 was seen.
+    /// Whether a HEAD at address 0 was pushed.
     in_tail: bool,
-    /// Base plus blocks up to the end of the last pack.
-    running: u32,
-    /// The last HEAD's blocks are not in [`Self::running`] yet: with big pclusters only.
-    open: bool,
+    /// The last pack's base plus the blocks that it counts.
+    next_base: u32,
+    /// Whether the last HEAD's blocks are not yet in [`Self::next_base`]; only with big pclusters.
+    head_uncounted: bool,
     place: Option<PackPlace>,
     filling: Filling,
 }
 
-/// The pack that a writer fills.
+/// The pack that is being written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Filling {
     records: [u16; MAX_SLOTS],
     used: usize,
-    /// What the first HEAD with an address makes the base.
+    /// The base that follows from the first HEAD with an address.
     base: Option<u32>,
-    /// Base if no HEAD has an address.
+    /// The base if no HEAD has an address.
     default_base: u32,
-    /// Blocks from the base to the next HEAD, without an open HEAD's.
+    /// Blocks from the base to the next HEAD, without those of a HEAD that is not counted yet.
     blocks: u32,
-    /// The last HEAD is in this pack and its blocks are not in [`Self::blocks`] yet.
-    open: bool,
+    /// Whether the last HEAD is in this pack and its blocks are not yet in [`Self::blocks`].
+    head_uncounted: bool,
 }
 
 impl CompactWriter {
@@ -51,34 +51,33 @@ impl CompactWriter {
             next: 0,
             extent: None,
             in_tail: false,
-            running: 0,
-            open: false,
+            next_base: 0,
+            head_uncounted: false,
             place: None,
             filling: Filling::default(),
         }
     }
 
-    /// Takes the next lcluster, and appends its pack to `out` when that is complete: after the last
-    /// lcluster too.
+    /// Adds the next lcluster. If that completes its pack, or is the file's last lcluster, appends the pack to `out`.
     ///
     /// # Errors
-    /// [`Fault::Map`] for what compact indexes cannot say: a partial reference, addresses within a pack
+    /// [`Fault::Map`] for what compact indexes cannot store: a partial reference, addresses within a pack
     /// that do not follow each other, one NONHEAD after a HEAD without the block count that big pclusters
     /// need; for distances that do not lead to the HEAD; for too many lclusters. [`Fault::OutOfRange`] for
-    /// an address beyond 32 bits or an offset outside the lcluster. The writer is of no use after that.
+    /// an address beyond 32 bits or an offset outside the lcluster. After an error the writer must not be used.
     pub fn push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<()> {
         self.try_push(lcluster, out).map_err(|fault| FormatError::new(Structure::CompactIndex, fault))
     }
 
-    /// Ends writing.
+    /// Checks that the index is complete.
     ///
     /// # Errors
-    /// [`Fault::Map`] when lclusters are missing, or a `forward` points past the end.
+    /// [`Fault::Map`] when lclusters are missing, or a `delta1` points past the end.
     pub fn finish(self) -> Result<()> {
         if self.next != self.index.lclusters {
             return Err(fault(Fault::Map("lclusters are missing")));
         }
-        self.check_forward().map_err(fault)
+        self.check_delta1().map_err(fault)
     }
 
     fn try_push(&mut self, lcluster: &Lcluster, out: &mut Vec<u8>) -> Result<(), Fault> {
@@ -91,9 +90,9 @@ impl CompactWriter {
         };
         let value = match lcluster {
             Lcluster::Head(head) => self.head(head)?,
-            Lcluster::NonHead { back, forward } => {
-                let last = self.filling.used.saturating_add(1) == usize::from(place.class.slots());
-                self.non_head(*back, *forward, last)?
+            Lcluster::NonHead { delta0, delta1 } => {
+                let last = self.filling.used.saturating_add(1) == usize::from(place.kind.slots());
+                self.non_head(*delta0, *delta1, last)?
             }
         };
         let kind = u16::from(lcluster.type_bits()).wrapping_shl(self.index.value_bits().into());
@@ -102,7 +101,7 @@ impl CompactWriter {
         }
         self.filling.used = self.filling.used.saturating_add(1);
         self.next = self.next.saturating_add(1);
-        if self.filling.used == usize::from(place.class.slots()) || self.next == self.index.lclusters {
+        if self.filling.used == usize::from(place.kind.slots()) || self.next == self.index.lclusters {
             self.emit(place, out);
         }
         Ok(())
@@ -110,16 +109,16 @@ impl CompactWriter {
 
     fn begin(&mut self, first: &Lcluster) -> Result<PackPlace, Fault> {
         let place = self.index.locate(self.next).ok_or(Fault::Overflow("i_size"))?;
-        // A block count closes the HEAD before the pack; any other start leaves it at one block.
-        let counts = matches!(first, Lcluster::NonHead { back: Back::Blocks(_), .. });
-        let default_base = self.running.wrapping_add(u32::from(self.open && !counts));
+        // A block count gives the blocks of the previous pack's last HEAD; without one it has one block.
+        let counts = matches!(first, Lcluster::NonHead { delta0: Delta0::BlockCount(_), .. });
+        let default_base = self.next_base.wrapping_add(u32::from(self.head_uncounted && !counts));
         self.filling = Filling { default_base, ..Filling::default() };
         self.place = Some(place);
         Ok(place)
     }
 
     fn head(&mut self, head: &Head) -> Result<u16, Fault> {
-        self.check_forward()?;
+        self.check_delta1()?;
         if head.partial_ref {
             return Err(Fault::Map("a compact index has no partial references"));
         }
@@ -128,10 +127,10 @@ impl CompactWriter {
             return Err(Fault::OutOfRange { field: "clusterofs", value: head.clusterofs.into(), limit });
         }
         let filling = &mut self.filling;
-        if !self.index.big || filling.open {
+        if !self.index.big_pclusters || filling.head_uncounted {
             filling.blocks = filling.blocks.wrapping_add(1);
         }
-        filling.open = self.index.big;
+        filling.head_uncounted = self.index.big_pclusters;
         let addr = head.addr.get();
         if addr != 0 {
             let addr = u32::try_from(addr).map_err(|_| Fault::OutOfRange {
@@ -149,32 +148,32 @@ impl CompactWriter {
         Ok(head.clusterofs)
     }
 
-    fn non_head(&mut self, back: Back, forward: u16, last: bool) -> Result<u16, Fault> {
+    fn non_head(&mut self, delta0: Delta0, delta1: u16, last: bool) -> Result<u16, Fault> {
         let Some((head, furthest)) = &mut self.extent else {
             return Err(Fault::Map("the first lcluster is no HEAD"));
         };
         let distance = self.next.saturating_sub(*head);
-        let fits = match back {
-            Back::Distance(n) => {
-                u64::from(n) == distance.min(MAX_DISTANCE.into()) && !(self.index.big && n == 1)
+        let fits = match delta0 {
+            Delta0::Distance(n) => {
+                u64::from(n) == distance.min(MAX_DISTANCE.into()) && !(self.index.big_pclusters && n == 1)
             }
-            Back::Blocks(n) => self.index.big && distance == 1 && (n != 0 || self.in_tail),
+            Delta0::BlockCount(n) => self.index.big_pclusters && distance == 1 && (n != 0 || self.in_tail),
         };
-        if !fits || forward == 0 {
+        if !fits || delta1 == 0 {
             return Err(Fault::Map("distances do not lead to the HEAD"));
         }
-        *furthest = (*furthest).max(self.next.saturating_add(forward.into()));
-        if let Back::Blocks(n) = back {
+        *furthest = (*furthest).max(self.next.saturating_add(delta1.into()));
+        if let Delta0::BlockCount(n) = delta0 {
             self.filling.blocks = self.filling.blocks.wrapping_add(n.into());
-            self.filling.open = false;
-            self.open = false;
+            self.filling.head_uncounted = false;
+            self.head_uncounted = false;
         } else if last {
-            return Ok(forward.min(MAX_DISTANCE));
+            return Ok(delta1.min(MAX_DISTANCE));
         }
-        back.encode()
+        delta0.encode()
     }
 
-    fn check_forward(&self) -> Result<(), Fault> {
+    fn check_delta1(&self) -> Result<(), Fault> {
         match self.extent {
             Some((_, furthest)) if furthest > self.next => {
                 Err(Fault::Map("delta[1] points past the next HEAD"))
@@ -184,13 +183,13 @@ impl CompactWriter {
     }
 
     fn emit(&mut self, place: PackPlace, out: &mut Vec<u8>) {
-        let Filling { records, base, default_base, blocks, open, .. } = self.filling;
+        let Filling { records, base, default_base, blocks, head_uncounted, .. } = self.filling;
         let base = base.unwrap_or(default_base);
         let mut pending: u64 = 0;
         let mut bits: u32 = 0;
-        for record in records.iter().take(place.class.slots().into()) {
+        for record in records.iter().take(place.kind.slots().into()) {
             pending |= u64::from(*record).wrapping_shl(bits);
-            bits = bits.saturating_add(place.class.bits().into());
+            bits = bits.saturating_add(place.kind.bits().into());
             while let Some(rest) = bits.checked_sub(u8::BITS) {
                 let [byte, ..] = pending.to_le_bytes();
                 out.push(byte);
@@ -199,8 +198,8 @@ impl CompactWriter {
             }
         }
         out.extend_from_slice(&base.to_le_bytes());
-        self.running = base.wrapping_add(blocks);
-        self.open = open;
+        self.next_base = base.wrapping_add(blocks);
+        self.head_uncounted = head_uncounted;
         self.place = None;
     }
 }
@@ -232,12 +231,12 @@ mod tests {
     use crate::units::{BlockAddr, BlockSize, BytePos, ClusterSize, Lcn};
     use proptest::prelude::*;
 
-    fn index(file: &File, dense: bool, header_end: u64) -> Result<CompactIndex> {
+    fn index(file: &File, compacted_2b: bool, header_end: u64) -> Result<CompactIndex> {
         let header = IndexHeader {
-            format: IndexFormat::Compact { dense },
+            format: IndexFormat::Compact { compacted_2b },
             cluster: file.cluster,
             algorithms: [Algorithm::Lz4; 2],
-            big: [file.big; 2],
+            big_pclusters: [file.big_pclusters; 2],
             interlaced: false,
             tail: Tail::Blocks,
         };
@@ -258,8 +257,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn says_what_was_written(file in files(), dense: bool, at in 0u64..64) {
-            let Ok(index) = index(&file, dense, at * 8) else {
+        fn reads_what_was_written(file in files(), compacted_2b: bool, at in 0u64..64) {
+            let Ok(index) = index(&file, compacted_2b, at * 8) else {
                 prop_assert!(file.cluster.bits() > 12);
                 return Ok(());
             };
@@ -276,13 +275,13 @@ mod tests {
                         }
                         prop_assert_eq!(read, head);
                     }
-                    (Lcluster::NonHead { back, forward }, Lcluster::NonHead { back: wanted, .. }) => {
-                        prop_assert_eq!(back, wanted);
-                        prop_assert!(forward > 0 && lcn + u64::from(forward) <= next_head);
+                    (Lcluster::NonHead { delta0, delta1 }, Lcluster::NonHead { delta0: wanted, .. }) => {
+                        prop_assert_eq!(delta0, wanted);
+                        prop_assert!(delta1 > 0 && lcn + u64::from(delta1) <= next_head);
                         // Only the last record of a pack, as a block count or at the limit, stops short.
                         let place = index.place(Lcn::new(lcn)).unwrap();
                         let end = place.first().get() + place.slots();
-                        let stops = lcn + u64::from(forward);
+                        let stops = lcn + u64::from(delta1);
                         prop_assert!(stops == next_head || stops == end || stops == end + 2046);
                     }
                     (read, wanted) => prop_assert_eq!(read, wanted),
@@ -291,8 +290,8 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics(file in files(), dense: bool, at: u64, lcn: u64, bytes: [u8; 32], last: bool) {
-            if let Ok(index) = index(&file, dense, at) {
+        fn garbage_never_panics(file in files(), compacted_2b: bool, at: u64, lcn: u64, bytes: [u8; 32], last: bool) {
+            if let Ok(index) = index(&file, compacted_2b, at) {
                 let lcn = Lcn::new(if last { index.lclusters() - 1 } else { lcn });
                 let place = index.place(lcn);
                 prop_assert_eq!(place.is_ok(), lcn.get() < index.lclusters());
@@ -319,14 +318,14 @@ mod tests {
         let head = (kind, any::<u16>(), 0u64..3 << 31).prop_map(|(kind, clusterofs, addr)| {
             Lcluster::Head(Head { kind, clusterofs, addr: BlockAddr::new(addr), partial_ref: false })
         });
-        let back = prop_oneof![
-            any::<u16>().prop_map(Back::Distance),
-            any::<u16>().prop_map(Back::Blocks),
-            (1u16..4).prop_map(Back::Distance)
+        let delta0 = prop_oneof![
+            any::<u16>().prop_map(Delta0::Distance),
+            any::<u16>().prop_map(Delta0::BlockCount),
+            (1u16..4).prop_map(Delta0::Distance)
         ];
         prop_oneof![
             head,
-            (back, any::<u16>()).prop_map(|(back, forward)| Lcluster::NonHead { back, forward })
+            (delta0, any::<u16>()).prop_map(|(delta0, delta1)| Lcluster::NonHead { delta0, delta1 })
         ]
     }
 
@@ -335,33 +334,33 @@ mod tests {
         Lcluster::Head(Head { kind: HeadKind::Head1, clusterofs: 0, addr, partial_ref: false })
     }
 
-    fn small(lclusters: &[Lcluster], big: bool) -> Result<Vec<u8>> {
+    fn small(lclusters: &[Lcluster], big_pclusters: bool) -> Result<Vec<u8>> {
         let block = BlockSize::DEFAULT;
         let cluster = ClusterSize::new(block, 0).unwrap();
         let size = u64::try_from(lclusters.len()).unwrap() * 4096;
-        let file = File { block, cluster, big, size, pclusters: Vec::new() };
+        let file = File { block, cluster, big_pclusters, size, pclusters: Vec::new() };
         write(index(&file, true, 0)?, lclusters)
     }
 
     #[test]
-    fn refuses_what_it_cannot_say() {
-        let back = |n, forward| Lcluster::NonHead { back: Back::Distance(n), forward };
-        let blocks = |n, forward| Lcluster::NonHead { back: Back::Blocks(n), forward };
+    fn refuses_what_it_cannot_store() {
+        let delta0 = |n, delta1| Lcluster::NonHead { delta0: Delta0::Distance(n), delta1 };
+        let blocks = |n, delta1| Lcluster::NonHead { delta0: Delta0::BlockCount(n), delta1 };
         assert!(small(&[head(9), head(10)], false).is_ok());
         assert!(small(&[head(9), head(11)], false).is_err());
         assert!(small(&[head(9), head(10), head(30), head(31)], false).is_ok());
         assert!(small(&[head(9), head(0)], false).is_ok());
         assert!(small(&[head(0), head(9)], false).is_err());
         assert!(small(&[head(1 << 32)], false).is_err());
-        assert!(small(&[head(9), back(1, 1)], false).is_ok());
-        assert!(small(&[head(9), back(1, 1)], true).is_err());
-        assert!(small(&[head(9), back(1, 2)], false).is_err());
-        assert!(small(&[head(9), back(2, 1)], false).is_err());
-        assert!(small(&[back(1, 1)], false).is_err());
+        assert!(small(&[head(9), delta0(1, 1)], false).is_ok());
+        assert!(small(&[head(9), delta0(1, 1)], true).is_err());
+        assert!(small(&[head(9), delta0(1, 2)], false).is_err());
+        assert!(small(&[head(9), delta0(2, 1)], false).is_err());
+        assert!(small(&[delta0(1, 1)], false).is_err());
         assert!(small(&[head(9), blocks(3, 1)], false).is_err());
         assert!(small(&[head(9), blocks(0, 1)], true).is_err());
         assert!(small(&[head(0), blocks(0, 1)], true).is_ok());
-        assert!(small(&[head(9), blocks(3, 2), back(2, 1), head(12)], true).is_ok());
+        assert!(small(&[head(9), blocks(3, 2), delta0(2, 1), head(12)], true).is_ok());
         assert!(small(&[head(9), blocks(3, 1), head(13), head(14)], true).is_ok());
         assert!(small(&[head(9), blocks(3, 1), head(13), head(15)], true).is_err());
         let Lcluster::Head(plain) = head(9) else { unreachable!("made as a HEAD") };
@@ -373,31 +372,31 @@ mod tests {
     fn distances_stay_at_their_limit() {
         let block = BlockSize::DEFAULT;
         let cluster = ClusterSize::new(block, 0).unwrap();
-        let file = File { block, cluster, big: false, size: 3000 * 4096, pclusters: Vec::new() };
+        let file = File { block, cluster, big_pclusters: false, size: 3000 * 4096, pclusters: Vec::new() };
         let index = index(&file, false, 0).unwrap();
         let rest = (1..3000).map(|lcn: u16| {
-            let back = Back::Distance(lcn.min(MAX_DISTANCE));
-            Lcluster::NonHead { back, forward: 3000 - lcn }
+            let delta0 = Delta0::Distance(lcn.min(MAX_DISTANCE));
+            Lcluster::NonHead { delta0, delta1: 3000 - lcn }
         });
         let bytes = write(index, &core::iter::once(head(9)).chain(rest).collect::<Vec<_>>()).unwrap();
         // The last of its pack, whose distance follows from the record before: not one more, which
         // would look like a block count.
         for lcn in [2047, 2049, 2999] {
-            let Ok(Lcluster::NonHead { back, .. }) = get(index, &bytes, lcn) else { panic!("a NONHEAD") };
-            assert_eq!(back, Back::Distance(MAX_DISTANCE));
+            let Ok(Lcluster::NonHead { delta0, .. }) = get(index, &bytes, lcn) else { panic!("a NONHEAD") };
+            assert_eq!(delta0, Delta0::Distance(MAX_DISTANCE));
         }
     }
 
     #[test]
     fn a_block_count_at_a_packs_start_counts() {
         // Packs of two: HEAD 50 ends the first one, its five blocks are said in the second.
-        let count = Lcluster::NonHead { back: Back::Blocks(5), forward: 1 };
+        let count = Lcluster::NonHead { delta0: Delta0::BlockCount(5), delta1: 1 };
         let bytes = small(&[head(49), head(50), count, head(55)], true).unwrap();
         assert_eq!(bytes[4..8], 49u32.to_le_bytes());
         assert_eq!(bytes[12..16], 50u32.to_le_bytes());
         let block = BlockSize::DEFAULT;
         let cluster = ClusterSize::new(block, 0).unwrap();
-        let file = File { block, cluster, big: true, size: 16384, pclusters: Vec::new() };
+        let file = File { block, cluster, big_pclusters: true, size: 16384, pclusters: Vec::new() };
         assert_eq!(get(index(&file, true, 0).unwrap(), &bytes, 3), Ok(head(55)));
     }
 }

@@ -1,20 +1,21 @@
-//! LZ4 decoding of a range: what precedes it rolls through a window of at most 17 pages, the range itself goes right to
-//! its output. However large the cluster, memory is the window, and nothing is copied twice.
+//! LZ4 decoding of a range ("rolling decompression" in the EROFS paper). Bytes before the range go through a ring buffer of at
+//! most 17 pages, the window; the range goes directly to the output. So memory does not depend on the cluster's size, and
+//! nothing is copied twice.
 //!
-//! LZ4 looks back 65,535 bytes at most, less where an image says so. The window is longer by what copies in steps of 32
-//! bytes overrun, so that an overrun never meets bytes that a match may still want.
+//! LZ4 matches reach back at most 65,535 bytes, or less if the superblock says so. Copies in steps of 32 bytes may write more
+//! than asked for; the window is longer by that, so that they never overwrite bytes that a match may refer to.
 
 use crate::error::DecodeError;
 
 use super::mem;
 
-/// Windows are whole pages of 4 KiB.
+/// Windows are multiples of 4 KiB pages.
 const PAGE: usize = 1 << 12;
-/// Bytes by which copies may overrun, at the window's end.
+/// Bytes at the window's end that only copies that overrun write to: they overrun by less than 32 bytes.
 const SLACK: usize = 64;
 
-/// Bytes of the window that [`decode_range`] wants where matches look back `max_distance` bytes at most: 17 pages of
-/// 4 KiB for 65,535, 3 for 8 KiB.
+/// The size in bytes of the window that [`decode_range`] needs if matches reach back at most `max_distance` bytes: 17 pages
+/// of 4 KiB for 65,535 bytes, 3 pages for 8 KiB.
 #[must_use]
 pub fn lz4_window(max_distance: u16) -> usize {
     (usize::from(max_distance) + SLACK).next_multiple_of(PAGE)
@@ -22,7 +23,7 @@ pub fn lz4_window(max_distance: u16) -> usize {
 
 const CORRUPT: DecodeError = DecodeError::Corrupt { algorithm: "lz4" };
 
-/// Decodes `src` from byte `skip` of its content on, until `out` is full.
+/// Decodes `src`, skips `skip` decoded bytes, and stops when `out` is full.
 pub(crate) fn decode_range(
     src: &[u8],
     window: &mut [u8],
@@ -32,9 +33,9 @@ pub(crate) fn decode_range(
     let wanted = out.len();
     let ring = window.len().saturating_sub(SLACK);
     if ring == 0 {
-        return Err(DecodeError::TooFar);
+        return Err(DecodeError::MatchBeyondWindow);
     }
-    let mut sink = Sink { window, ring, at: 0, left: skip, total: 0, out, len: 0 };
+    let mut writer = RangeWriter { window, ring, at: 0, to_skip: skip, total: 0, out, len: 0 };
     let mut ip = 0;
     loop {
         let token = next(src, &mut ip)?;
@@ -42,62 +43,62 @@ pub(crate) fn decode_range(
         if len > src.len() - ip {
             return Err(CORRUPT);
         }
-        sink.literals(src, ip, len);
+        writer.literals(src, ip, len);
         ip += len;
-        if sink.is_full() {
+        if writer.is_full() {
             return Ok(());
         }
         if ip == src.len() {
-            return Err(DecodeError::TooShort { algorithm: "lz4", got: sink.len, wanted });
+            return Err(DecodeError::TooShort { algorithm: "lz4", got: writer.len, wanted });
         }
         let low = next(src, &mut ip)?;
         let distance = usize::from(u16::from_le_bytes([low, next(src, &mut ip)?]));
         let len = length(src, &mut ip, token & 15)? + 4;
-        if distance == 0 || distance > sink.total {
+        if distance == 0 || distance > writer.total {
             return Err(CORRUPT);
         }
         if distance > ring {
-            return Err(DecodeError::TooFar);
+            return Err(DecodeError::MatchBeyondWindow);
         }
-        sink.repeat(distance, len);
-        if sink.is_full() {
+        writer.repeat(distance, len);
+        if writer.is_full() {
             return Ok(());
         }
     }
 }
 
-/// Where decoded bytes go: to the window while some are `left` before the range, then to `out`.
-struct Sink<'a> {
+/// The target of decoded bytes: the window for the bytes before the range, then `out`.
+struct RangeWriter<'a> {
     window: &'a mut [u8],
-    /// Where the window starts over.
+    /// The window's length without [`SLACK`]: after this many bytes writing continues at 0.
     ring: usize,
-    /// Where in the window the next byte goes; below `ring`.
+    /// The window's write position, less than `ring`.
     at: usize,
-    /// Bytes before the range that are still to come.
-    left: usize,
-    /// Bytes so far, of both kinds.
+    /// Bytes before the range that are not yet decoded.
+    to_skip: usize,
+    /// Bytes decoded so far, before and in the range.
     total: usize,
     out: &'a mut [u8],
-    /// Bytes of `out` so far.
+    /// Bytes written to `out` so far.
     len: usize,
 }
 
-impl Sink<'_> {
+impl RangeWriter<'_> {
     #[inline(always)]
     const fn is_full(&self) -> bool {
-        self.left == 0 && self.len == self.out.len()
+        self.to_skip == 0 && self.len == self.out.len()
     }
 
-    /// Whether `len` bytes come before the range, and before the window starts over: mostly.
+    /// Whether `len` bytes fit before the range and before the window's end, the usual case.
     #[inline(always)]
-    const fn is_plain(&self, len: usize) -> bool {
-        len < self.left && len < self.ring - self.at
+    const fn fits_window(&self, len: usize) -> bool {
+        len < self.to_skip && len < self.ring - self.at
     }
 
-    /// Takes `src[from..from + len]`, or as much as is wanted of it.
+    /// Writes `src[from..from + len]`, or the part of it that the range needs.
     #[inline(always)]
     fn literals(&mut self, src: &[u8], from: usize, len: usize) {
-        if !self.is_plain(len) {
+        if !self.fits_window(len) {
             return self.literals_in_parts(src, from, len);
         }
         mem::copy(self.window, self.at, src, from, len);
@@ -106,8 +107,8 @@ impl Sink<'_> {
 
     #[inline(never)]
     fn literals_in_parts(&mut self, src: &[u8], mut from: usize, mut len: usize) {
-        while self.left > 0 && len > 0 {
-            let n = len.min(self.left).min(self.ring - self.at);
+        while self.to_skip > 0 && len > 0 {
+            let n = len.min(self.to_skip).min(self.ring - self.at);
             mem::copy(self.window, self.at, src, from, n);
             self.advance(n);
             from += n;
@@ -119,10 +120,10 @@ impl Sink<'_> {
         self.total += n;
     }
 
-    /// Repeats `len` bytes from `distance` bytes back, or as many as are wanted. There are `distance` bytes.
+    /// Writes a match of `len` bytes, or the part of it that the range needs. At least `distance` bytes were decoded.
     #[inline(always)]
     fn repeat(&mut self, distance: usize, len: usize) {
-        if distance > self.at || !self.is_plain(len) {
+        if distance > self.at || !self.fits_window(len) {
             return self.repeat_in_parts(distance, len);
         }
         mem::copy_within(self.window, self.at - distance, self.at, len);
@@ -131,16 +132,16 @@ impl Sink<'_> {
 
     #[inline(never)]
     fn repeat_in_parts(&mut self, distance: usize, mut len: usize) {
-        while self.left > 0 && len > 0 {
+        while self.to_skip > 0 && len > 0 {
             let back = self.back(distance);
-            // From behind the write position to the end of the ring, or up to the write position.
-            let n = len.min(self.left).min(self.ring - self.at).min(self.ring - back);
+            // The source ends at the end of the ring or at the write position.
+            let n = len.min(self.to_skip).min(self.ring - self.at).min(self.ring - back);
             mem::copy_within(self.window, back, self.at, n);
             self.advance(n);
             len -= n;
         }
         while len > 0 && self.len < self.out.len() && distance > self.len {
-            // The match starts before the range: `distance - len` bytes of it are in the window, at most.
+            // The match starts before the range: up to `distance - self.len` bytes of it are in the window.
             let back = self.back(distance - self.len);
             let n = len.min(self.out.len() - self.len).min(distance - self.len).min(self.ring - back);
             mem::copy(self.out, self.len, self.window, back, n);
@@ -156,7 +157,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Where in the window the byte is that came `distance` bytes before its next one.
+    /// The window's position `distance` bytes before the write position.
     #[inline(always)]
     const fn back(&self, distance: usize) -> usize {
         if distance <= self.at { self.at - distance } else { self.at + self.ring - distance }
@@ -168,11 +169,12 @@ impl Sink<'_> {
         if self.at == self.ring {
             self.at = 0;
         }
-        self.left -= n;
+        self.to_skip -= n;
         self.total += n;
     }
 }
 
+/// Reads the next byte.
 #[inline(always)]
 fn next(src: &[u8], ip: &mut usize) -> Result<u8, DecodeError> {
     let byte = *src.get(*ip).ok_or(CORRUPT)?;
@@ -180,7 +182,8 @@ fn next(src: &[u8], ip: &mut usize) -> Result<u8, DecodeError> {
     Ok(byte)
 }
 
-/// A length whose first 4 bits are `nibble`. It cannot overflow: 255 for each byte of the input.
+/// Reads a length: the four bits of `nibble` and, if all are set, the bytes that add to it. The sum cannot overflow: each byte
+/// of the input adds at most 255.
 #[inline(always)]
 fn length(src: &[u8], ip: &mut usize, nibble: u8) -> Result<usize, DecodeError> {
     let mut len = usize::from(nibble);
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
     use crate::{Fit, Lz4Params, Method, Params};
 
-    /// One cluster, and what it decodes to.
+    /// One encoded cluster, and its decoded content.
     fn cluster(content: &[u8], max_distance: u16) -> (Vec<u8>, Vec<u8>) {
         let method = Method::Lz4(Lz4Params { level: 3, max_distance });
         let mut encoder =
@@ -232,7 +235,7 @@ mod tests {
             (any::<u8>(), 1usize..5000).prop_map(|(byte, len)| vec![byte; len]),
             (proptest::collection::vec(0u8..9, 1..60), 1usize..90).prop_map(|(text, n)| text.repeat(n)),
         ];
-        // Twice the same, so that matches reach back as far as they can.
+        // The same bytes twice, so that matches reach far back.
         proptest::collection::vec(piece, 1..60).prop_map(|pieces| [pieces.concat(), pieces.concat()].concat())
     }
 
@@ -240,7 +243,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn any_range_is_what_the_whole_has_there(
+        fn any_range_equals_that_part_of_the_whole(
             content in content(),
             skip: prop::sample::Index,
             len: prop::sample::Index,
@@ -259,7 +262,7 @@ mod tests {
         }
 
         #[test]
-        fn a_window_as_long_as_matches_reach_back_is_enough(
+        fn a_window_for_the_largest_distance_is_enough(
             content in content(),
             max_distance in 1024u16..9000,
             skip: prop::sample::Index,
@@ -282,8 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn matches_reach_through_a_window_that_started_over() {
-        // Three times the same 50,000 bytes of noise, as an encoder would not write them: all literals, one match.
+    fn matches_reach_back_across_the_windows_end() {
+        // Three times the same 50,000 random bytes, in one match as our encoders do not write it.
         let part = noise(50_000);
         let expected = [part.as_slice(), &part, &part, &[9; 12]].concat();
         let length = |len: usize| [vec![255; len / 255], vec![u8::try_from(len % 255).unwrap()]].concat();
@@ -299,6 +302,6 @@ mod tests {
             assert!(out == expected[skip..skip + out.len()], "{skip}");
         }
         let result = decode_range(&encoded, &mut vec![0; lz4_window(40_000)], 60_000, &mut [0; 9]);
-        assert!(matches!(result, Err(DecodeError::TooFar)), "{result:?}");
+        assert!(matches!(result, Err(DecodeError::MatchBeyondWindow)), "{result:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! How far back the matches of a cluster reach. Source: the LZ4 block format.
+//! The largest match distance in a cluster. Linux needs it announced in the superblock. Source: the LZ4 block format.
 
-/// The farthest distance of a match among the first `decoded` bytes that the cluster `src` decodes to; of what can be read
-/// of a corrupt one.
+/// The largest match distance in the first `decoded` bytes that the cluster `src` decodes to. For a corrupt cluster: in the
+/// sequences before the first invalid one.
 pub(crate) fn farthest_match(src: &[u8], decoded: usize) -> usize {
     let (mut rest, mut done, mut farthest) = (src, 0usize, 0);
     while done < decoded {
@@ -22,7 +22,7 @@ pub(crate) fn farthest_match(src: &[u8], decoded: usize) -> usize {
     farthest
 }
 
-/// A length of four bits, and what follows the largest.
+/// Reads a length: four bits and, if all are set, the bytes that add to it.
 fn length(rest: &mut &[u8], nibble: u8) -> Option<usize> {
     let mut len = usize::from(nibble);
     let mut more = nibble == 15;

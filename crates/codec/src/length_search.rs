@@ -1,0 +1,203 @@
+//! Fixed-size output from compressors with fixed-size input: [`LengthSearch`] compresses inputs of several lengths and
+//! keeps the longest one that fits into the output.
+//!
+//! The previous cluster's ratio predicts the first length. Each further length follows from a secant through the trials
+//! so far. Ratios are bytes of output per unit of estimated cost ([`cost`]), not per byte of input: the estimate knows
+//! which parts of the input compress well.
+
+mod cost;
+
+use self::cost::CostEstimate;
+use crate::error::EncodeError;
+use crate::fit::{self, Compressor, Fit};
+use crate::incompressible;
+
+/// A compressor with fixed-size input.
+pub(crate) trait FixedInput: Send {
+    /// The largest possible output for `len` bytes of input.
+    fn bound(&mut self, len: usize) -> usize;
+    /// Compresses all of `src`; `None` if `dst` is too small.
+    fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<usize>, EncodeError>;
+}
+
+/// The most trials for one cluster. After them the longest input that fitted is taken.
+const MAX_TRIALS: u32 = 7;
+/// The part of the output that clusters may leave unused on average, in 1/1024: less unused space needs more trials.
+const SLACK: usize = 2;
+
+/// A compressor with fixed-size output that runs trials of a compressor with fixed-size input.
+pub(crate) struct LengthSearch<E> {
+    inner: E,
+    window: usize,
+    history: History,
+    estimate: CostEstimate,
+    scratch: Vec<u8>,
+    trials: u64,
+    clusters: u64,
+}
+
+/// What the next cluster of a file uses of its previous clusters.
+struct History {
+    /// Output bytes per unit of estimated cost in the last cluster.
+    ratio: f64,
+    /// The ratio of the last bytes of a cluster, divided by the cluster's average ratio. It is usually below 1: the last
+    /// bytes have more data to refer to, and no header.
+    end_ratio: f64,
+    /// Bytes by which earlier clusters stayed below the allowed unused space; later clusters may leave them unused.
+    saved_slack: usize,
+    /// Whether the last cluster took its whole window.
+    took_window: bool,
+}
+
+impl History {
+    const NONE: Self = Self { ratio: 1.0 / 64.0, end_ratio: 1.0, saved_slack: 0, took_window: false };
+}
+
+/// One trial: input bytes, their estimated cost, and what they were encoded to.
+#[derive(Clone, Copy)]
+struct Trial {
+    len: usize,
+    cost: f64,
+    size: usize,
+}
+
+impl Trial {
+    fn ratio(self) -> f64 {
+        self.size as f64 / self.cost
+    }
+}
+
+impl<E: FixedInput> LengthSearch<E> {
+    /// Wraps `inner`, whose matches reach back at most `distance` bytes.
+    pub(crate) fn new(inner: E, window: usize, distance: usize) -> Self {
+        let (history, estimate) = (History::NONE, CostEstimate::new(distance));
+        Self { inner, window, history, estimate, scratch: Vec::new(), trials: 0, clusters: 0 }
+    }
+
+    /// Compresses the first `len` bytes of `src` into the scratch space.
+    fn trial(&mut self, src: &[u8], len: usize, output: usize) -> Result<Trial, EncodeError> {
+        let bound = self.inner.bound(len);
+        if self.scratch.len() < bound {
+            self.scratch.resize(bound, 0);
+        }
+        self.trials += 1;
+        let size = self.inner.compress(&src[..len], &mut self.scratch)?;
+        let size = size.ok_or(EncodeError::Library { library: "compressor", code: 0 })?;
+        // The last trial needs no estimate.
+        let cost = if len == src.len() && size <= output { 1.0 } else { self.estimate.cost(src, len) };
+        Ok(Trial { len, cost, size })
+    }
+
+    /// Finds how much of `src` fits into `dst`, and writes its encoding there. Returns the bytes taken and the bytes
+    /// produced; both are 0 if encoding does not make the input smaller.
+    fn find_length(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
+        let (output, most) = (dst.len(), src.len());
+        let allowance = output * SLACK / 1024;
+        // The space that may stay unused. Trials aim at a size within it, so that a small error still is accepted.
+        let slack = allowance + self.history.saved_slack.min(2 * allowance);
+        let aim = (output - slack * 5 / 8) as f64;
+        self.estimate.begin();
+        // If the input is little longer than the output or than the prediction, all of it may fit: then one trial is enough.
+        let mut len = most;
+        if most > 2 * output && !self.history.took_window {
+            len = self.estimate.length(src, aim / self.history.ratio).max(1);
+            if most - most / 8 <= len {
+                len = most;
+            }
+        }
+        // The longest input known to fit and the shortest known not to.
+        let (mut below, mut above): (Option<Trial>, Option<Trial>) = (None, None);
+        for turn in 1..=MAX_TRIALS {
+            let trial = self.trial(src, len, output)?;
+            if trial.size >= len && below.is_none() {
+                break;
+            }
+            let other = if trial.size <= output {
+                dst[..trial.size].copy_from_slice(&self.scratch[..trial.size]);
+                // After three trials the size is not a smooth function of the length: accept more unused space.
+                let enough = output - slack * if turn > 3 { 3 } else { 1 };
+                let last = below.replace(trial);
+                if trial.size >= enough || len == most {
+                    break;
+                }
+                above.or(last)
+            } else {
+                let last = above.replace(trial);
+                below.or(last)
+            };
+            let low = below.map_or(1, |t| t.len + 1);
+            let high = above.map_or(most, |t| t.len - 1);
+            if low > high {
+                break;
+            }
+            let ratio = self.ratio_near(trial, other, output);
+            len = self.estimate.length(src, trial.cost + (aim - trial.size as f64) / ratio).clamp(low, high);
+        }
+        if let Some(trial) = below {
+            self.history.took_window = trial.len == most;
+            if trial.len < most {
+                self.history.ratio = trial.ratio();
+                self.history.saved_slack =
+                    (self.history.saved_slack + allowance).saturating_sub(output - trial.size);
+            }
+        }
+        Ok(below.map_or((0, 0), |t| (t.len, t.size)))
+    }
+
+    /// Output bytes per unit of cost at the end of `trial`: an average of the usual end ratio and of the ratio between this
+    /// trial and the `other` one. The second one's weight grows with the distance of the two trials.
+    fn ratio_near(&mut self, trial: Trial, other: Option<Trial>, output: usize) -> f64 {
+        let usual = self.history.end_ratio;
+        let last = match other {
+            Some(other) if other.size != trial.size => {
+                let between = (trial.size as f64 - other.size as f64) / (trial.cost - other.cost);
+                let seen = (between / trial.ratio()).clamp(0.4, 2.0);
+                let apart = trial.size.abs_diff(other.size) as f64 / output as f64;
+                usual + (seen - usual) * apart / (apart + 0.01)
+            }
+            _ => usual,
+        };
+        self.history.end_ratio += (last - usual) / 4.0;
+        last * trial.ratio()
+    }
+}
+
+impl<E: FixedInput> Compressor for LengthSearch<E> {
+    fn begin(&mut self) {
+        self.history = History::NONE;
+    }
+
+    fn trials(&self) -> Option<(u64, u64)> {
+        Some((self.trials, self.clusters))
+    }
+
+    fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError> {
+        let end = fit::check(src, pos, dst, self.window)?;
+        let input = &src[pos..end];
+        if incompressible::looks_random(input, dst.len()) {
+            return Ok(Fit::Incompressible);
+        }
+        self.clusters += 1;
+        let (consumed, produced) = self.find_length(input, dst)?;
+        let smaller = fit::saves_space(consumed, produced, dst.len(), pos + consumed == src.len());
+        // A decoder would skip a leading zero as padding.
+        match smaller && dst[0] != 0 {
+            true => Ok(Fit::Encoded { consumed, produced }),
+            false => Ok(Fit::Incompressible),
+        }
+    }
+
+    fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError> {
+        fit::check(src, 0, dst, usize::MAX)?;
+        self.begin();
+        if incompressible::looks_random(src, src.len()) {
+            return Ok(Fit::Incompressible);
+        }
+        match self.inner.compress(src, dst)? {
+            Some(produced) if produced < src.len() && dst[0] != 0 => {
+                Ok(Fit::Encoded { consumed: src.len(), produced })
+            }
+            _ => Ok(Fit::Incompressible),
+        }
+    }
+}
