@@ -54,7 +54,7 @@ pub enum Error {
     #[error("{what} (limit {limit}; --work-limit raises it)")]
     Limit {
         /// What there is too much of.
-        what: crate::Limited,
+        what: Limited,
         /// The limit.
         limit: u64,
     },
@@ -87,6 +87,27 @@ impl Error {
             Self::Corrupt(corruption) | Self::Unsupported(corruption) => Some(corruption),
             _ => None,
         }
+    }
+}
+
+/// What a limit is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limited {
+    /// Reads of metadata, decoding and copying.
+    Work,
+    /// Names in directories, and other things that are kept in memory while a command runs.
+    Names,
+    /// The work of one request.
+    Request,
+}
+
+impl std::fmt::Display for Limited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Work => "the image asks for more work than its size explains",
+            Self::Names => "the image has more directory entries than its size explains",
+            Self::Request => "the image makes one request too costly",
+        })
     }
 }
 

@@ -1,23 +1,30 @@
-//! An open image: its superblock, its devices, and checked reads of its metadata.
-//!
-//! First in the read flow: everything else asks the image for bytes by [`MetadataPlace`].
+//! An open image: the interface of reading, over everything below.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 
-use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE, Lz4Config};
-use ferofs_format::device::{DEVICE_SLOT_SIZE, DeviceSlot};
-use ferofs_format::superblock::{self, Compression, Superblock};
-use ferofs_format::xattr::LongPrefix;
-use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, FileOffset, Nid, Structure};
+use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE};
+use ferofs_format::device::DeviceSlot;
+use ferofs_format::superblock::Superblock;
+use ferofs_format::xattr::{Entry, LongPrefix, NameFilter, NamePrefix};
+use ferofs_format::{BytePos, DeviceId, FileOffset, Nid, Structure};
 
-use super::budget::Budget;
-use super::cache::{BlockCache, Key};
-use super::engine::stats::Cause;
-use super::engine::{Engine, EngineOptions, PressureFile};
-use super::map::Costly;
-use super::source::{Source, Window};
-use crate::error::{Corruption, Error, Locate, Result};
+use crate::accounting::budget::Budget;
+use crate::accounting::memory::Memory;
+use crate::accounting::pressure::PressureFile;
+use crate::accounting::stats::Stats;
+use crate::content::ContentReader;
+use crate::engine::options::EngineOptions;
+use crate::engine::state::Engine;
+use crate::error::{Error, Result};
+use crate::map::Extents;
+use crate::metadata::inode::{Inode, read_inode};
+use crate::metadata::reader::ReadMetadata;
+use crate::metadata::xattr::{self, Xattr};
+use crate::numbers::to_u64;
+use crate::volume::place::MetadataPlace;
+use crate::volume::source::Source;
+use crate::volume::{Header, Volume};
 
 /// How to open an image.
 #[derive(Debug, Clone)]
@@ -52,64 +59,15 @@ impl Default for OpenOptions {
     }
 }
 
-/// Where metadata stands: at a position of the image, or in the decoded content of the metabox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetadataPlace {
-    /// In the metabox, and not on the primary device.
-    pub in_metabox: bool,
-    /// Bytes from the start of either.
-    pub pos: BytePos,
-}
-
-impl MetadataPlace {
-    /// A position on the primary device.
-    #[must_use]
-    pub const fn on_device(pos: BytePos) -> Self {
-        Self { in_metabox: false, pos }
-    }
-
-    /// `len` bytes further on.
-    pub(crate) fn offset(self, len: u64) -> Result<Self> {
-        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
-        Ok(Self { pos: self.pos.checked_add(len).ok_or_else(overflow)?, ..self })
-    }
-
-    /// The next multiple of `align`.
-    pub(crate) fn align_up(self, align: u64) -> Result<Self> {
-        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("position")).at(self.pos);
-        Ok(Self { pos: self.pos.align_up(align).ok_or_else(overflow)?, ..self })
-    }
-}
-
-/// The metabox's content in the cache of metadata: no device has this number, as only the primary one's metadata is there.
-const METABOX: u16 = u16::MAX;
-
-struct Device {
-    source: Arc<dyn Source>,
-    /// Where this device's blocks are in the unified address space; `None` if nowhere.
-    unified: Option<std::ops::Range<u64>>,
-}
-
 /// An open image. All methods take `&self` and may be called from many threads at once.
 pub struct Image {
-    superblock: Superblock,
-    configs: CompressionConfigs,
-    devices: Vec<Device>,
-    slots: Vec<DeviceSlot>,
+    pub(crate) content: ContentReader,
     prefixes: Vec<LongPrefix>,
-    cache: BlockCache,
-    /// The packed inode, read once.
-    packed: OnceLock<super::Inode>,
-    /// The metabox's inode, read once.
-    metabox: OnceLock<super::Inode>,
-    pub(super) costly: Costly,
-    pub(crate) budget: Budget,
-    pub(super) engine: Engine,
 }
 
 impl std::fmt::Debug for Image {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Image").field("superblock", &self.superblock).finish_non_exhaustive()
+        f.debug_struct("Image").field("superblock", self.superblock()).finish_non_exhaustive()
     }
 }
 
@@ -132,67 +90,38 @@ impl Image {
         extra: Vec<Box<dyn Source>>,
         options: &OpenOptions,
     ) -> Result<Self> {
-        let superblock = read_superblock(&*source, options.verify_checksum)?;
-        let configs = read_configs(&*source, &superblock)?;
-        let slots = read_device_slots(&*source, &superblock)?;
-        let source: Arc<dyn Source> = source.into();
-        let unified: Vec<_> = slots.iter().map(|slot| unified_range(slot, &superblock)).collect();
-        let extra: Vec<Arc<dyn Source>> = match extra.is_empty() {
-            true => behind(&source, &unified),
-            false => extra.into_iter().map(Arc::from).collect(),
-        };
-        if extra.len() < slots.len() {
-            return Err(Error::Option {
-                option: "device",
-                problem: "the image needs more devices than were given",
-            });
-        }
-        let mut devices = vec![Device { source, unified: None }];
-        devices.extend(extra.into_iter().zip(unified).map(|(source, unified)| Device { source, unified }));
-        // Only where it limits anything: a confined process may not ask.
-        let stored = match options.work_limit {
-            Some(_) => devices.iter().map(|device| device.source.stored()).fold(0, u64::saturating_add),
-            None => 0,
-        };
-        let block_size = superblock.block_size.bytes();
+        let header = Header::read(source, extra, options.verify_checksum)?;
+        // Only with a limit: a confined process may not ask its files.
+        let stored = options.work_limit.map_or(0, |_| header.devices.stored());
+        let superblock = &header.superblock;
         let has_shared = superblock.packed.is_some() || superblock.metabox.is_some();
         let (engine, metadata_cache) = options.engine.fitted(options.metadata_cache, has_shared);
-        let max_distance = configs.lz4.map_or(LZ4_MAX_DISTANCE, |lz4| lz4.max_distance);
-        let engine = Engine::new(&engine, block_size, max_distance, options.pressure.as_ref())?;
-        let cache = BlockCache::new(block_size, metadata_cache, Arc::clone(&engine.memory));
-        let mut image = Self {
-            superblock,
-            configs,
-            devices,
-            slots,
-            prefixes: Vec::new(),
-            cache,
-            packed: OnceLock::new(),
-            metabox: OnceLock::new(),
-            costly: Costly::default(),
-            budget: Budget::new(stored, options.work_limit, options.cancel.clone()),
-            engine,
-        };
-        image.prefixes = image.read_prefixes()?;
-        Ok(image)
+        let max_distance = header.configs.lz4.map_or(LZ4_MAX_DISTANCE, |lz4| lz4.max_distance);
+        let memory = Arc::new(Memory::new(engine.memory_limit));
+        let (block_size, pressure) = (superblock.block_size.bytes(), options.pressure.as_ref());
+        let engine = Engine::new(&engine, block_size, max_distance, pressure, Arc::clone(&memory))?;
+        let budget = Budget::new(stored, options.work_limit, options.cancel.clone());
+        let content = ContentReader::new(Volume::new(header, metadata_cache, budget, memory), engine);
+        let prefixes = content.xattr_prefixes()?;
+        Ok(Self { content, prefixes })
     }
 
     /// The superblock.
     #[must_use]
     pub const fn superblock(&self) -> &Superblock {
-        &self.superblock
+        &self.content.volume.superblock
     }
 
     /// The algorithms' configurations.
     #[must_use]
     pub const fn configs(&self) -> &CompressionConfigs {
-        &self.configs
+        &self.content.volume.configs
     }
 
     /// The table of extra devices.
     #[must_use]
     pub fn device_slots(&self) -> &[DeviceSlot] {
-        &self.slots
+        &self.content.volume.slots
     }
 
     /// The long xattr name prefixes.
@@ -204,59 +133,17 @@ impl Image {
     /// Size in bytes of a device, or `None` when there is no such device.
     #[must_use]
     pub fn device_size(&self, device: DeviceId) -> Option<u64> {
-        Some(self.devices.get(usize::from(device.get()))?.source.size())
-    }
-
-    /// Where inode `nid` starts.
-    pub(super) fn inode_place(&self, nid: Nid) -> Result<MetadataPlace> {
-        let overflow = || Corruption::new(Structure::Inode, Fault::Overflow("nid")).of(nid);
-        let base = if nid.in_metabox() {
-            if self.superblock.metabox.is_none() {
-                let fault = Fault::FeatureNotSet("METABOX");
-                return Err(Corruption::new(Structure::Inode, fault).of(nid).into());
-            }
-            BytePos::new(0)
-        } else {
-            self.superblock.inode_base().ok_or_else(overflow)?
-        };
-        let pos = nid.to_pos(base).ok_or_else(overflow)?;
-        Ok(MetadataPlace { in_metabox: nid.in_metabox(), pos })
+        self.content.volume.devices.size(device)
     }
 
     /// Fills `buf` with metadata, which belongs to a `structure`.
     pub fn read_metadata(&self, place: MetadataPlace, structure: Structure, buf: &mut [u8]) -> Result<()> {
-        let device = if place.in_metabox {
-            self.check_metabox_bounds(place.pos, buf.len())?;
-            METABOX
-        } else {
-            self.check_bounds(place.pos, buf.len(), structure)?;
-            0
-        };
-        self.budget.charge_bytes(to_u64(buf.len()))?;
-        let block_size = self.superblock.block_size;
-        let (mut pos, mut rest) = (place.pos, buf);
-        while !rest.is_empty() {
-            let block = pos.block(block_size);
-            let skip = usize::try_from(pos.in_block(block_size)).unwrap_or(usize::MAX);
-            let len = rest.len().min(block_size.bytes() - skip);
-            let (head, tail) = std::mem::take(&mut rest).split_at_mut(len);
-            self.cache.with_block(
-                Key { device, block: block.get() },
-                |bytes| match place.in_metabox {
-                    true => self.load_metabox_block(block, bytes),
-                    false => self.load_block(block, bytes),
-                },
-                |bytes| head.copy_from_slice(&bytes[skip..skip + len]),
-            )?;
-            rest = tail;
-            pos = pos.checked_add(to_u64(len)).unwrap_or(pos);
-        }
-        Ok(())
+        self.content.read_metadata(place, structure, buf)
     }
 
     /// Where on the primary device the next stored byte is, at or after `pos`, as far as its source knows.
     pub fn next_stored(&self, pos: BytePos) -> BytePos {
-        BytePos::new(self.primary().next_stored(pos.get()))
+        BytePos::new(self.content.volume.devices.primary().next_stored(pos.get()))
     }
 
     /// Fills `buf` from a device without any caching; `device` 0 is the unified address space.
@@ -267,45 +154,20 @@ impl Image {
         structure: Structure,
         buf: &mut [u8],
     ) -> Result<()> {
-        self.budget.charge_bytes(to_u64(buf.len()))?;
-        let (source, pos) = self.source_of(device, pos, structure, buf.len())?;
+        self.content.volume.budget.charge_bytes(to_u64(buf.len()))?;
+        let (source, pos) = self.content.volume.source_of(device, pos, structure, buf.len())?;
         source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
     }
 
-    /// What holds `len` bytes at `pos`, and where.
-    pub(super) fn source_of(
-        &self,
-        device: DeviceId,
-        pos: BytePos,
-        structure: Structure,
-        len: usize,
-    ) -> Result<(&dyn Source, BytePos)> {
-        self.charge_devices()?;
-        let (source, pos) = self.locate(device, pos).ok_or_else(|| {
-            let limit = to_u64(self.devices.len());
-            let fault = Fault::OutOfRange { field: "device", value: device.get().into(), limit };
-            Corruption::new(structure, fault)
-        })?;
-        check_source_bounds(source, pos, len, structure)?;
-        Ok((source, pos))
-    }
-
-    /// Says that a range of a device will be read soon.
-    pub(super) fn will_need(&self, device: DeviceId, pos: BytePos, len: u64) {
-        if let Some((source, pos)) = self.locate(device, pos) {
-            source.will_need(pos.get(), len);
-        }
-    }
-
-    /// The work that reading this image may still take. Those who work on what the image says charge to it.
+    /// The work that reading this image may still take. Code that works on what the image says charges to it.
     #[must_use]
     pub const fn budget(&self) -> &Budget {
-        &self.budget
+        &self.content.volume.budget
     }
 
     /// Counts the work of finding a device, of which there may be 65,535.
     pub fn charge_devices(&self) -> Result<()> {
-        self.budget.charge(to_u64(self.devices.len() / 32))
+        self.content.volume.charge_devices()
     }
 
     /// Counts bytes that the caller makes of the image, such as the paths of its names, as work that the image causes.
@@ -313,212 +175,126 @@ impl Image {
     /// # Errors
     /// [`Error::Limit`].
     pub fn count_made(&self, bytes: usize) -> Result<()> {
-        self.budget.charge_bytes(to_u64(bytes))
-    }
-
-    fn locate(&self, device: DeviceId, pos: BytePos) -> Option<(&dyn Source, BytePos)> {
-        if device.get() == 0 {
-            for extra in &self.devices {
-                if let Some(range) = extra.unified.as_ref().filter(|range| range.contains(&pos.get())) {
-                    return Some((&*extra.source, BytePos::new(pos.get() - range.start)));
-                }
-            }
-        }
-        let device = self.devices.get(usize::from(device.get()))?;
-        Some((&*device.source, pos))
+        self.budget().charge_bytes(to_u64(bytes))
     }
 
     /// Whether both are opened from the same files.
     #[must_use]
     pub fn is_same_image(&self, other: &Self) -> bool {
-        let identities = |image: &Self| -> Option<Vec<_>> {
-            image.devices.iter().map(|device| device.source.identity()).collect()
-        };
-        identities(self).is_some_and(|own| identities(other) == Some(own))
+        self.content.volume.devices.are_same(&other.content.volume.devices)
     }
 
     /// The device that holds `pos`, and where there; device 0 is the unified address space.
     pub fn physical(&self, device: DeviceId, pos: BytePos) -> Option<(DeviceId, BytePos)> {
-        if device.get() == 0 {
-            for (number, extra) in (0u16..).zip(&self.devices) {
-                if let Some(range) = extra.unified.as_ref().filter(|range| range.contains(&pos.get())) {
-                    return Some((DeviceId::new(number), BytePos::new(pos.get() - range.start)));
-                }
-            }
-        }
-        self.devices.get(usize::from(device.get())).map(|_| (device, pos))
+        self.content.volume.devices.physical(device, pos)
     }
 
     /// Whether `len` bytes at `pos` lie within a device.
     #[must_use]
     pub fn has_range(&self, device: DeviceId, pos: BytePos, len: u64) -> bool {
-        self.locate(device, pos)
-            .is_some_and(|(source, pos)| pos.get().checked_add(len).is_some_and(|end| end <= source.size()))
+        self.content.volume.has_range(device, pos, len)
     }
 
-    fn check_bounds(&self, pos: BytePos, len: usize, structure: Structure) -> Result<()> {
-        check_source_bounds(self.primary(), pos, len, structure)
-    }
-
-    fn primary(&self) -> &dyn Source {
-        &*self.devices[0].source
-    }
-
-    /// Reads one block; a last block that the device cuts short is padded with zeroes.
-    fn load_block(&self, block: BlockAddr, buf: &mut [u8]) -> Result<()> {
-        let start = block.get() << self.superblock.block_size.bits();
-        let have = self.primary().size().saturating_sub(start);
-        let len = usize::try_from(have).unwrap_or(usize::MAX).min(buf.len());
-        let (head, tail) = buf.split_at_mut(len);
-        tail.fill(0);
-        self.engine.counters.io(Cause::Metadata, head.len());
-        self.primary().read_exact_at(start, head).map_err(|e| Error::io_unnamed("read image", e))
-    }
-
-    fn metabox(&self) -> Result<&super::Inode> {
-        if let Some(metabox) = self.metabox.get() {
-            return Ok(metabox);
-        }
-        let no_metabox = || Corruption::new(Structure::Metabox, Fault::FeatureNotSet("METABOX"));
-        let metabox = self.inode(self.superblock.metabox.ok_or_else(no_metabox)?)?;
-        Ok(self.metabox.get_or_init(|| metabox))
-    }
-
-    fn check_metabox_bounds(&self, pos: BytePos, len: usize) -> Result<()> {
-        let limit = self.metabox()?.size();
-        if pos.get().checked_add(to_u64(len)).is_some_and(|end| end <= limit) {
-            return Ok(());
-        }
-        let fault = Fault::OutOfRange { field: "position", value: pos.get(), limit };
-        Err(Corruption::new(Structure::Metabox, fault).into())
-    }
-
-    /// Reads one block of the metabox's content; what its end cuts short is padded with zeroes.
-    fn load_metabox_block(&self, block: BlockAddr, buf: &mut [u8]) -> Result<()> {
-        let start = FileOffset::new(block.get() << self.superblock.block_size.bits());
-        let len = self.read_at(self.metabox()?, start, buf)?;
-        buf[len..].fill(0);
-        Ok(())
-    }
-
-    /// Runs one request of a server: it ends, with an error, after about half a second's work, so that no image can keep a
-    /// server's threads from others.
+    /// Runs one request of a server: it ends, with an error, after about half a second's work, so that no image can
+    /// keep a server's threads from others.
     pub fn request<T>(request: impl FnOnce() -> T) -> T {
         Budget::request(request)
     }
 
-    /// Fills `buf` from the packed inode's content.
-    pub(super) fn read_fragment(&self, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
-        let packed = match self.packed.get() {
-            Some(packed) => packed,
-            None => {
-                let fault = Fault::FeatureNotSet("FRAGMENTS");
-                let no_packed = || Corruption::new(Structure::PackedInode, fault);
-                let packed = self.inode(self.superblock.packed.ok_or_else(no_packed)?)?;
-                self.packed.get_or_init(|| packed)
+    /// Counters of all reads so far, and the memory held.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.content.stats()
+    }
+
+    /// Reads inode `nid`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when there is no sound inode.
+    pub fn inode(&self, nid: Nid) -> Result<Inode> {
+        read_inode(&self.content, nid)
+    }
+
+    /// Reads the root directory's inode.
+    ///
+    /// # Errors
+    /// As [`Self::inode`].
+    pub fn root(&self) -> Result<Inode> {
+        self.inode(self.superblock().root)
+    }
+
+    /// All extended attributes of `inode`, in stored order.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
+        let mut all = Vec::new();
+        self.walk_xattrs(inode, |entry, _| {
+            // A prefix that this program does not know makes one name unreadable, but not the inode.
+            if let Some(name) = entry.full_name(self.xattr_prefixes()) {
+                all.push(Xattr { name, value: entry.value.to_vec() });
             }
-        };
-        self.read_exact(packed, BytePos::new(offset.get()), Structure::PackedInode, buf)
+        })?;
+        Ok(all)
     }
 
-    /// Fills `buf` from the decoded content of an inode that holds structures: the packed inode, the
-    /// metabox.
-    pub(super) fn read_exact(
+    /// The value of the extended attribute called `name`, if `inode` has it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Some((prefix, rest)) = NamePrefix::split(name) else { return Ok(None) };
+        let mut found = None;
+        self.walk_xattrs(inode, |entry, _| {
+            if found.is_none() && entry.is_named(prefix, rest, self.xattr_prefixes()) {
+                found = Some(entry.value.to_vec());
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Shows each entry, and where it is if it is shared; returns the name filter.
+    pub fn walk_xattrs(
         &self,
-        holder: &super::Inode,
-        pos: BytePos,
-        structure: Structure,
-        buf: &mut [u8],
-    ) -> Result<()> {
-        let read = self.read_at(holder, FileOffset::new(pos.get()), buf)?;
-        if read == buf.len() {
-            return Ok(());
-        }
-        let fault = Fault::OutOfRange { field: "position", value: pos.get(), limit: holder.size() };
-        Err(Corruption::new(structure, fault).into())
+        inode: &Inode,
+        each: impl FnMut(&Entry<'_>, Option<MetadataPlace>),
+    ) -> Result<NameFilter> {
+        xattr::walk(&self.content, inode, each)
     }
-}
 
-fn read_superblock(source: &dyn Source, verify: bool) -> Result<Superblock> {
-    let offset = BytePos::new(to_u64(superblock::OFFSET));
-    let mut bytes = vec![0; superblock::SIZE + 255 * superblock::EXT_SLOT_SIZE];
-    let have = read_up_to(source, offset, &mut bytes)?;
-    let sb = Superblock::parse(&bytes[..have]).located_at(offset)?;
-    if verify && sb.compat.contains(Compat::SB_CHKSUM) {
-        bytes.resize(sb.checksum_len(), 0);
-        let have = read_up_to(source, offset, &mut bytes)?;
-        sb.verify_checksum(&bytes[..have]).located_at(offset)?;
+    /// Reads `inode`'s content from `offset` on into `buf`; returns how many bytes that gave, which are fewer than
+    /// asked only at the content's end.
+    ///
+    /// Any inode with content may be read: a directory's content is its blocks, a symbolic link's its target.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the content is damaged where it is read, [`Error::Io`].
+    pub fn read_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+        self.content.read_at(inode, offset, buf)
     }
-    Ok(sb)
-}
 
-fn read_configs(source: &dyn Source, sb: &Superblock) -> Result<CompressionConfigs> {
-    let Compression::Configured { available } = sb.compression else {
-        let Compression::Lz4Only { max_distance } = sb.compression else { return Ok(Default::default()) };
-        let max_distance = match max_distance {
-            0 => LZ4_MAX_DISTANCE,
-            distance => distance,
-        };
-        let lz4 = Lz4Config { max_distance, max_pcluster_blocks: 1 };
-        return Ok(CompressionConfigs { lz4: Some(lz4), ..Default::default() });
-    };
-    let pos = BytePos::new(to_u64(superblock::OFFSET + sb.size()));
-    // Four records of at most 64 KiB; real ones have 14 bytes.
-    let mut bytes = vec![0; 4 * (2 + 14)];
-    let have = read_up_to(source, pos, &mut bytes)?;
-    CompressionConfigs::parse(available, &bytes[..have]).located_at(pos)
-}
-
-fn read_device_slots(source: &dyn Source, sb: &Superblock) -> Result<Vec<DeviceSlot>> {
-    let mut slots = Vec::new();
-    let mut at = sb.device_table;
-    for _ in 0..sb.extra_devices {
-        let mut bytes = [0; DEVICE_SLOT_SIZE];
-        check_source_bounds(source, at, bytes.len(), Structure::DeviceTable)?;
-        source.read_exact_at(at.get(), &mut bytes).map_err(|e| Error::io_unnamed("read image", e))?;
-        slots.push(DeviceSlot::parse(&bytes, sb.incompat).located_at(at)?);
-        let overflow = || Corruption::new(Structure::DeviceTable, Fault::Overflow("devt_slotoff"));
-        at = at.checked_add(to_u64(bytes.len())).ok_or_else(overflow)?;
+    /// Reads as [`Self::read_at`] does, but ends before a pcluster that `buf` cannot take whole, unless it starts with
+    /// that one. A caller that reads on from there has nothing decoded twice.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn read_whole_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+        self.content.read_whole_at(inode, offset, buf)
     }
-    Ok(slots)
-}
 
-fn unified_range(slot: &DeviceSlot, sb: &Superblock) -> Option<std::ops::Range<u64>> {
-    let start = slot.start?.to_pos(sb.block_size)?.get();
-    let len = BlockAddr::new(slot.blocks).to_pos(sb.block_size)?.get();
-    Some(start..start.checked_add(len)?)
-}
-
-/// The extra devices of an image that they stand behind, in one file, as its address space has them.
-fn behind(image: &Arc<dyn Source>, unified: &[Option<std::ops::Range<u64>>]) -> Vec<Arc<dyn Source>> {
-    let windows = unified.iter().map_while(|range| {
-        // The last block may be cut short.
-        let range = range.as_ref().filter(|range| range.start < image.size() || range.is_empty())?;
-        let len = range.end.min(image.size()).saturating_sub(range.start);
-        let window = Window { whole: Arc::clone(image), start: range.start, len };
-        Some(Arc::new(window) as Arc<dyn Source>)
-    });
-    windows.collect()
-}
-
-fn check_source_bounds(source: &dyn Source, pos: BytePos, len: usize, structure: Structure) -> Result<()> {
-    let limit = source.size();
-    if pos.get().checked_add(to_u64(len)).is_some_and(|end| end <= limit) {
-        return Ok(());
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a target that no system could have, or damaged content.
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        self.content.read_link(inode)
     }
-    let fault = Fault::OutOfRange { field: "position", value: pos.get(), limit };
-    Err(Corruption::new(structure, fault).at(pos).into())
-}
 
-/// Reads as much of `buf` as the source has; says how much that is.
-fn read_up_to(source: &dyn Source, pos: BytePos, buf: &mut [u8]) -> Result<usize> {
-    let have = usize::try_from(source.size().saturating_sub(pos.get())).unwrap_or(usize::MAX);
-    let len = have.min(buf.len());
-    source.read_exact_at(pos.get(), &mut buf[..len]).map_err(|e| Error::io_unnamed("read image", e))?;
-    Ok(len)
-}
-
-pub(super) fn to_u64(len: usize) -> u64 {
-    // No platform has lengths beyond 64 bits.
-    u64::try_from(len).unwrap_or(u64::MAX)
+    /// The plan of `inode`'s content from `offset` on, without reading any data.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the map's header is damaged; an item that fails ends the plan.
+    pub fn extents<'a>(&'a self, inode: &'a Inode, offset: FileOffset) -> Result<Extents<'a>> {
+        Extents::open(&self.content, inode, offset)
+    }
 }

@@ -87,36 +87,41 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod claim;
 pub mod error;
 pub mod escape;
-pub mod walk;
 
-mod budget;
-mod cache;
-mod dir;
+mod accounting;
+mod content;
 mod engine;
-mod extent;
-mod file;
 mod image;
-mod inode;
 mod map;
-mod source;
-mod xattr;
+mod metadata;
+mod numbers;
+mod profile;
+mod tree;
+mod volume;
 
-pub use budget::{Budget, Limited};
-pub use dir::{DirCookie, DirEntry, ReadDir};
-pub use engine::{
-    BOOKKEEPING, EngineOptions, HotRange, Io, LowMemory, Pinned, Policy, PressureFile, Profile, ProfileError,
-    Recording, Stats, Strategy,
-};
-pub use error::{Corruption, Error, Result};
-pub use extent::{Extent, ExtentData, Location};
+#[cfg(test)]
+mod tests;
+
+pub use accounting::budget::Budget;
+pub use accounting::pressure::{LowMemory, PressureFile};
+pub use accounting::stats::{Io, Stats};
+pub use content::BOOKKEEPING;
+pub use engine::options::{EngineOptions, Policy, Strategy};
+pub use error::{Corruption, Error, Limited, Result};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::{Compression, Superblock};
 pub use ferofs_format::{Algorithm, Compat, DeviceId, FileOffset, Hex, Incompat, Nid, ParseUuidError, Uuid};
-pub use file::Extents;
-pub use image::{Image, MetadataPlace, OpenOptions};
-pub use inode::Inode;
-pub use source::{FileSource, Source};
-pub use xattr::Xattr;
+pub use image::{Image, OpenOptions};
+pub use map::Extents;
+pub use metadata::extent::{Extent, ExtentData, Location};
+pub use metadata::inode::Inode;
+pub use metadata::xattr::Xattr;
+pub use profile::pin::Pinned;
+pub use profile::recording::Recording;
+pub use profile::text::{HotRange, Profile, ProfileError};
+pub use tree::dir::{DirCookie, DirEntry, ReadDir};
+pub use tree::{claim, walk};
+pub use volume::place::MetadataPlace;
+pub use volume::source::{FileSource, Source};

@@ -4,7 +4,6 @@
 //! extent to extent costs little.
 
 mod chunk;
-mod costly;
 mod flat;
 mod index;
 mod records;
@@ -13,21 +12,16 @@ use ferofs_format::inode::Place as InodePlace;
 use ferofs_format::map::{MapHeader, header};
 use ferofs_format::{Fault, FileOffset, Incompat, Structure};
 
-use super::extent::{Extent, ExtentData};
-use super::image::{Image, MetadataPlace, to_u64};
-use super::inode::Inode;
-use crate::error::{Corruption, Locate, Result};
-
-pub(super) use costly::Costly;
-
-/// Linux's limit on a pcluster, encoded. Source: FORMAT.md 6.1.
-const MAX_ENCODED: u64 = 1 << 20;
-/// Linux's limit on a pcluster, decoded.
-const MAX_DECODED: u64 = 12 << 20;
+use crate::error::{Corruption, Locate, OfInode, Result};
+use crate::metadata::extent::{Extent, ExtentData};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::ReadMetadata;
+use crate::numbers::to_u64;
+use crate::volume::place::MetadataPlace;
 
 /// A file's map, by layout.
 #[derive(Debug)]
-pub(super) enum FileMap<'a> {
+pub(crate) enum FileMap<'a> {
     Flat(flat::FlatMap<'a>),
     Chunks(chunk::ChunkMap<'a>),
     Index(index::IndexMap<'a>),
@@ -38,44 +32,48 @@ pub(super) enum FileMap<'a> {
 
 impl<'a> FileMap<'a> {
     /// Reads what the map of `inode` starts with.
-    pub(super) fn open(image: &'a Image, inode: &'a Inode) -> Result<Self> {
+    pub(crate) fn open(metadata: &'a dyn ReadMetadata, inode: &'a Inode) -> Result<Self> {
         match inode.disk.place {
-            InodePlace::Chunked { format } => Ok(Self::Chunks(chunk::ChunkMap::open(image, inode, format)?)),
-            InodePlace::Compressed { .. } => Self::open_compressed(image, inode),
-            _ => Ok(Self::Flat(flat::FlatMap::new(image, inode))),
+            InodePlace::Chunked { format } => {
+                Ok(Self::Chunks(chunk::ChunkMap::open(metadata, inode, format)?))
+            }
+            InodePlace::Compressed { .. } => Self::open_compressed(metadata, inode),
+            _ => Ok(Self::Flat(flat::FlatMap::new(metadata, inode))),
         }
     }
 
     /// The map in `map`, opened at its first use.
-    pub(super) fn opened<'m>(
+    pub(crate) fn opened<'m>(
         map: &'m mut Option<Self>,
-        image: &'a Image,
+        metadata: &'a dyn ReadMetadata,
         inode: &'a Inode,
     ) -> Result<&'m mut Self> {
         match map {
             Some(map) => Ok(map),
-            None => Ok(map.insert(Self::open(image, inode)?)),
+            None => Ok(map.insert(Self::open(metadata, inode)?)),
         }
     }
 
-    fn open_compressed(image: &'a Image, inode: &'a Inode) -> Result<Self> {
+    fn open_compressed(metadata: &'a dyn ReadMetadata, inode: &'a Inode) -> Result<Self> {
         let place = inode.end()?.align_up(8)?;
         let mut bytes = [0; header::HEADER_SIZE];
-        image.read_metadata(place, Structure::MapHeader, &mut bytes)?;
-        let header = MapHeader::parse(&bytes, inode.disk.layout, image.superblock().block_size);
+        metadata.read_metadata(place, Structure::MapHeader, &mut bytes)?;
+        let header = MapHeader::parse(&bytes, inode.disk.layout, metadata.volume().superblock.block_size);
         let end = place.offset(to_u64(bytes.len()))?;
         Ok(match header.located_at(place.pos)? {
             MapHeader::WholeFragment { offset } => {
                 let data = ExtentData::Fragment { offset: FileOffset::new(offset) };
                 Self::Fragment(Extent { start: FileOffset::new(0), len: inode.size(), data }, end)
             }
-            MapHeader::Index(header) => Self::Index(index::IndexMap::open(image, inode, header, end)?),
-            MapHeader::Extents(header) => Self::Records(records::RecordMap::open(image, inode, header, end)?),
+            MapHeader::Index(header) => Self::Index(index::IndexMap::open(metadata, inode, header, end)?),
+            MapHeader::Extents(header) => {
+                Self::Records(records::RecordMap::open(metadata, inode, header, end)?)
+            }
         })
     }
 
     /// The extent that covers `offset`, which is below the file's size.
-    pub(super) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+    pub(crate) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
         let extent = match self {
             Self::Flat(map) => map.extent_at(offset)?,
             Self::Chunks(map) => map.extent_at(offset)?,
@@ -91,7 +89,7 @@ impl<'a> FileMap<'a> {
     }
 
     /// Fails unless a look-up from anywhere in `extent`, which was found from its start, finds the same.
-    pub(super) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
+    pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         match self {
             Self::Index(map) => map.check_steps(extent),
             // Nothing is looked up in steps.
@@ -100,7 +98,7 @@ impl<'a> FileMap<'a> {
     }
 
     /// Where the inode's metadata ends: its map, and what is stored right after that.
-    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+    pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
         match self {
             Self::Flat(map) => map.metadata_end(),
             Self::Chunks(map) => map.metadata_end(),
@@ -111,7 +109,7 @@ impl<'a> FileMap<'a> {
     }
 
     /// Features that the superblock must announce for such a map.
-    pub(super) fn features(&self) -> Incompat {
+    pub(crate) fn features(&self) -> Incompat {
         match self {
             Self::Flat(_) => Incompat::empty(),
             Self::Chunks(_) => Incompat::CHUNKED_FILE,
@@ -119,5 +117,57 @@ impl<'a> FileMap<'a> {
             Self::Records(map) => map.features(),
             Self::Fragment(..) => Incompat::FRAGMENTS,
         }
+    }
+}
+
+/// Iterates over the plan of a file's content.
+#[derive(Debug)]
+pub struct Extents<'a> {
+    map: FileMap<'a>,
+    inode: &'a Inode,
+    next: FileOffset,
+}
+
+impl<'a> Extents<'a> {
+    /// The plan of `inode`'s content from `offset` on.
+    pub(crate) fn open(metadata: &'a dyn ReadMetadata, inode: &'a Inode, offset: FileOffset) -> Result<Self> {
+        let map = FileMap::open(metadata, inode).of_inode(inode.nid)?;
+        Ok(Self { map, inode, next: offset })
+    }
+
+    /// Where the inode's metadata ends: its map, and what is stored right after that.
+    pub fn metadata_end(&self) -> Result<MetadataPlace> {
+        self.map.metadata_end().of_inode(self.inode.nid)
+    }
+
+    /// Fails unless a look-up from anywhere in `extent`, which this gave, finds the same.
+    pub fn check_steps(&mut self, extent: &Extent) -> Result<()> {
+        self.map.check_steps(extent).of_inode(self.inode.nid)
+    }
+
+    /// Whether they are encoded extents, placed to the byte.
+    pub const fn are_records(&self) -> bool {
+        matches!(self.map, FileMap::Records(_))
+    }
+
+    /// Features that the superblock must announce for such a map.
+    pub fn features(&self) -> Incompat {
+        self.map.features()
+    }
+}
+
+impl Iterator for Extents<'_> {
+    type Item = Result<Extent>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next.get() >= self.inode.content_len() {
+            return None;
+        }
+        let extent = self.map.extent_at(self.next).of_inode(self.inode.nid);
+        self.next = match &extent {
+            Ok(extent) => FileOffset::new(extent.end()),
+            Err(_) => FileOffset::new(u64::MAX),
+        };
+        Some(extent)
     }
 }

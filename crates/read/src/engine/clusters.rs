@@ -8,9 +8,9 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::super::extent::Location;
-use super::memory::Memory;
-use super::stats::{Counter, Counters};
+use crate::accounting::memory::Memory;
+use crate::accounting::stats::{Counter, Counters};
+use crate::metadata::extent::Location;
 
 /// Clusters that are remembered although they were not kept.
 const GLANCES: usize = 32;

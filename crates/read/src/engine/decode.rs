@@ -6,12 +6,12 @@
 use ferofs_codec::{Portion, decode_lz4_range};
 use ferofs_format::Algorithm;
 
-use super::super::extent::Location;
 use super::options::{Policy, Strategy};
 use super::pool::PAGE;
-use super::stats::Counter;
-use super::{Request, undecodable};
+use super::request::{Request, undecodable};
+use crate::accounting::stats::Counter;
 use crate::error::Result;
+use crate::metadata::extent::Location;
 
 /// What a buffer holds at most, where a policy says so.
 const BUFFER: usize = 4 * PAGE;
@@ -20,7 +20,7 @@ const LONG: usize = 17 * PAGE;
 
 /// A cluster to decode.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     pub algorithm: Algorithm,
     pub at: Location,
     /// Bytes of the pcluster.
@@ -31,7 +31,7 @@ pub(super) struct Cluster {
 
 /// The range wanted of a cluster.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Bytes that precede it.
     pub skip: usize,
     /// It reaches the cluster's end.
@@ -40,12 +40,12 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// All of the cluster.
-    pub(super) const WHOLE: Self = Self { skip: 0, to_end: true };
+    pub(crate) const WHOLE: Self = Self { skip: 0, to_end: true };
 }
 
 impl Policy {
     /// Whether `len` bytes, all of a cluster, are to be decoded in place if they can be.
-    pub(super) const fn in_place(self, len: usize) -> bool {
+    pub(crate) const fn in_place(self, len: usize) -> bool {
         match self {
             Self::Auto | Self::Always(Strategy::InPlace) => true,
             Self::Paper => len > PAGE,
@@ -85,14 +85,14 @@ impl Policy {
 
 impl Request<'_> {
     /// Fills `out` with the range wanted of `cluster`, whose encoded bytes are `encoded`.
-    pub(super) fn decode(
+    pub(crate) fn decode(
         &self,
         cluster: &Cluster,
         encoded: &[u8],
         wanted: Wanted,
         out: &mut [u8],
     ) -> Result<()> {
-        let engine = &self.image.engine;
+        let engine = self.engine;
         let (skip, end) = (wanted.skip, wanted.skip + out.len());
         let long = (cluster.algorithm == Algorithm::Lz4).then(|| self.long());
         match engine.policy.choose(long, skip, out.len()) {
@@ -118,7 +118,7 @@ impl Request<'_> {
     /// Bytes that LZ4 better decodes to a buffer than through a window, which takes more than twice the time: up to four
     /// times the pool, unless memory is short.
     fn long(&self) -> usize {
-        let engine = &self.image.engine;
+        let engine = self.engine;
         if engine.pressure.is_short() {
             LONG
         } else {
@@ -161,25 +161,9 @@ impl Request<'_> {
         out: &mut [u8],
     ) -> Result<()> {
         let extent = if wanted.to_end && cluster.exact { Portion::Whole } else { Portion::Prefix };
-        let scratch = &self.image.engine.scratch;
+        let scratch = &self.engine.scratch;
         let decoded = scratch.with_decoder(|decoder| decoder.decode(cluster.algorithm, encoded, out, extent));
         decoded.map_err(|_| undecodable(cluster.at))
-    }
-
-    /// Copies decoded bytes to where they are wanted.
-    pub(super) fn copy(&self, from: &[u8], to: &mut [u8]) {
-        self.image.engine.counters.add_len(Counter::CopiedBytes, to.len());
-        to.copy_from_slice(from);
-    }
-
-    /// Counts a cluster of which `len` bytes are decoded.
-    pub(super) fn count(&self, strategy: Counter, len: usize) {
-        let counters = &self.image.engine.counters;
-        counters.add(strategy, 1);
-        counters.add_len(Counter::DecodedBytes, len);
-        if self.shared {
-            counters.add_len(Counter::PackedDecodedBytes, len);
-        }
     }
 }
 

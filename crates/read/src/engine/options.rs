@@ -1,5 +1,7 @@
 //! How much memory the engine may hold, and how it decodes.
 
+use crate::accounting::pressure::LowMemory;
+
 /// How a cluster is decoded. All give the same bytes. Where one cannot be, the engine takes the next that can:
 /// see [`Policy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +35,6 @@ pub enum Policy {
     Always(Strategy),
 }
 
-/// When memory counts as short: then no data is cached, and buffers go back at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LowMemory {
-    /// Never.
-    #[default]
-    Never,
-    /// While Linux tells of memory pressure (PSI), of this process's cgroup or of the system.
-    Auto,
-    /// Always.
-    Always,
-}
-
 /// Bytes of metadata blocks that are cached where memory is always short.
 const LOW_METADATA: usize = 64 << 10;
 
@@ -69,7 +59,7 @@ pub struct EngineOptions {
     pub low_memory: LowMemory,
     /// Which strategy decodes a cluster. Default: what measures best.
     pub policy: Policy,
-    /// Count which ranges are read, for [`Image::profile`](super::super::Image::profile). Default: no.
+    /// Count which ranges are read, for [`Image::profile`](crate::Image::profile). Default: no.
     pub record: bool,
 }
 

@@ -7,23 +7,23 @@
 use ferofs_codec::{decode_lz4_in_place, strip_padding};
 use ferofs_format::Algorithm;
 
-use super::super::cache::{BlockCache, Key};
-use super::super::extent::{Extent, ExtentData, Location};
-use super::super::image::to_u64;
 use super::clusters::{Claim, Found};
 use super::decode::{Cluster, Wanted};
 use super::pattern::Pattern;
+use super::request::{Request, undecodable};
 use super::run::in_place_margin;
-use super::stats::{Cause, Counter};
-use super::{Request, undecodable};
+use crate::accounting::stats::{Cause, Counter};
 use crate::error::Result;
+use crate::metadata::extent::{Extent, ExtentData, Location};
+use crate::numbers::to_u64;
+use crate::volume::block_cache::{BlockCache, Key};
 
 /// Larger requests bring enough by themselves.
 const SMALL_REQUEST: usize = 64 << 10;
 
 impl Request<'_> {
     /// Fills `buf` with what follows the first `skip` bytes of an encoded extent.
-    pub(super) fn read_partial(&self, extent: &Extent, skip: u64, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_partial(&self, extent: &Extent, skip: u64, buf: &mut [u8]) -> Result<()> {
         let ExtentData::Encoded { algorithm, at, encoded_len, partial } = extent.data else { return Ok(()) };
         let encoded_len = usize::try_from(encoded_len).unwrap_or(usize::MAX);
         let cluster = Cluster { algorithm, at, encoded_len, exact: self.exact(partial) };
@@ -38,9 +38,9 @@ impl Request<'_> {
             self.fetch(&cluster, &mut encoded, true)?;
             return self.decode(&cluster, &encoded, wanted, buf);
         }
-        let engine = &self.image.engine;
+        let engine = self.engine;
         let cache = if self.shared { &engine.packed } else { &engine.tails };
-        match cache.find(at, skip + buf.len(), &engine.counters) {
+        match cache.find(at, skip + buf.len(), &self.volume.counters) {
             Found::Decoded(bytes) => {
                 self.copy(&bytes[skip..skip + buf.len()], buf);
                 Ok(())
@@ -73,7 +73,7 @@ impl Request<'_> {
     ) -> Result<()> {
         self.charge_decoding(cluster.algorithm, cluster.encoded_len, len)?;
         let lz4 = cluster.algorithm == Algorithm::Lz4;
-        if lz4 && is_whole && cluster.exact && self.image.engine.policy.in_place(len) {
+        if lz4 && is_whole && cluster.exact && self.engine.policy.in_place(len) {
             // With the margin after it, any LZ4 cluster decodes where its encoded bytes end.
             let room = len.max(cluster.encoded_len) + in_place_margin(cluster.encoded_len);
             let out = claim.buffer(room);
@@ -119,9 +119,8 @@ impl Request<'_> {
 
     /// Gets the encoded bytes, from the cache or with one read, and may `keep` them.
     fn fetch(&self, cluster: &Cluster, encoded: &mut [u8], keep: bool) -> Result<()> {
-        let image = self.image;
-        let block_size = image.superblock().block_size;
-        let cache = image.engine.encoded.as_ref().filter(|_| !image.engine.pressure.is_short());
+        let block_size = self.volume.superblock.block_size;
+        let cache = self.engine.encoded.as_ref().filter(|_| !self.engine.pressure.is_short());
         let (Some(cache), Location::Device(device, pos)) = (cache, cluster.at) else {
             return self.read_counted(cluster.at, 0, encoded, Cause::Partial);
         };
@@ -133,12 +132,12 @@ impl Request<'_> {
         let first = Key { device: device.get(), block: pos.block(block_size).get() };
         let mut blocks = encoded.chunks_exact_mut(block_size.bytes()).enumerate();
         if blocks.all(|(number, block)| cache.get(first.after(number), block)) {
-            image.engine.counters.add(Counter::EncodedHits, 1);
+            self.volume.counters.add(Counter::EncodedHits, 1);
             return Ok(());
         }
         let ahead = self.ahead() & !(block_size.bytes() - 1);
         let with_ahead = to_u64(cluster.encoded_len + ahead);
-        if ahead > 0 && ahead <= cache.budget() / 2 && image.has_range(device, pos, with_ahead) {
+        if ahead > 0 && ahead <= cache.budget() / 2 && self.volume.has_range(device, pos, with_ahead) {
             return self.fetch_ahead(cluster, encoded, ahead, cache, first);
         }
         self.read_counted(cluster.at, 0, encoded, Cause::Partial)?;
@@ -157,7 +156,7 @@ impl Request<'_> {
         cache: &BlockCache,
         first: Key,
     ) -> Result<()> {
-        let block_size = self.image.superblock().block_size.bytes();
+        let block_size = self.volume.superblock.block_size.bytes();
         let mut all = self.buffer(encoded.len() + ahead);
         self.read_counted(cluster.at, 0, &mut all, Cause::Ahead)?;
         let (own, next) = all.split_at(encoded.len());

@@ -17,7 +17,7 @@ const AHEAD: std::ops::RangeInclusive<usize> = 8 << 10..=64 << 10;
 
 /// How a file is being read, as far as its last requests tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pattern {
+pub(crate) enum Pattern {
     /// From front to back; `ahead` bytes more may be read at once.
     Sequential {
         /// Grows while the reader goes on.
@@ -38,7 +38,7 @@ pub(super) enum Pattern {
 
 /// The last request on each file; files share places, which costs a guess at worst.
 #[derive(Debug)]
-pub(super) struct Patterns([Mutex<Track>; FILES]);
+pub(crate) struct Patterns([Mutex<Track>; FILES]);
 
 #[derive(Clone, Copy, Debug)]
 struct Track {
@@ -70,7 +70,7 @@ impl Default for Patterns {
 
 impl Patterns {
     /// Notes a request, and says what it is a part of. The start of a file is the start of a sequence.
-    pub(super) fn note(&self, nid: Nid, offset: FileOffset, len: u64) -> Pattern {
+    pub(crate) fn note(&self, nid: Nid, offset: FileOffset, len: u64) -> Pattern {
         // Whoever finds another thread here does without a guess.
         let Ok(mut track) = self.track(nid).try_lock() else { return Pattern::Random };
         let start = offset.get();
@@ -107,7 +107,7 @@ impl Patterns {
     }
 
     /// Notes that a request on the file, a strided one, had to wait for the medium.
-    pub(super) fn waited(&self, nid: Nid) {
+    pub(crate) fn waited(&self, nid: Nid) {
         let Ok(mut track) = self.track(nid).try_lock() else { return };
         if track.nid == nid {
             if track.telling == 0 {

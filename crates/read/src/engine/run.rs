@@ -8,12 +8,13 @@
 use ferofs_codec::{decode_lz4_in_place, strip_padding};
 use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
 
-use super::super::extent::{Extent, ExtentData, Location};
-use super::super::image::{Image, to_u64};
 use super::decode::{Cluster, Wanted};
-use super::stats::{Cause, Counter};
-use super::{Request, undecodable};
+use super::request::{Request, undecodable};
+use crate::accounting::stats::{Cause, Counter};
 use crate::error::Result;
+use crate::metadata::extent::{Extent, ExtentData, Location};
+use crate::numbers::to_u64;
+use crate::volume::Volume;
 
 /// Extents of a run at most: their records are all the memory that a run needs.
 const MAX: usize = 128;
@@ -21,7 +22,7 @@ const MAX: usize = 128;
 const MAX_MOVED: usize = 64 << 10;
 
 /// Bytes of the record of an extent in flight.
-pub(super) const PIECE_SIZE: usize = size_of::<Option<Piece>>();
+pub(crate) const PIECE_SIZE: usize = size_of::<Option<Piece>>();
 
 /// An extent in flight.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +36,7 @@ struct Piece {
 
 /// A run being gathered.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(crate) struct Run {
     pieces: [Option<Piece>; MAX],
     count: usize,
     start: FileOffset,
@@ -51,12 +52,12 @@ pub(super) struct Run {
 
 impl Run {
     /// The run that starts with `extent`, if the request of `wanted` bytes from `offset` on wants all of it.
-    pub(super) fn start(image: &Image, extent: &Extent, offset: FileOffset, wanted: usize) -> Option<Self> {
+    pub(crate) fn start(volume: &Volume, extent: &Extent, offset: FileOffset, wanted: usize) -> Option<Self> {
         let (device, pos, piece) = piece(extent)?;
         if extent.start != offset || to_usize(piece.len) > wanted {
             return None;
         }
-        let joins = image.device_slots().is_empty();
+        let joins = volume.slots.is_empty();
         let mut run = Self {
             pieces: [None; MAX],
             count: 0,
@@ -73,12 +74,12 @@ impl Run {
     }
 
     /// Whether another extent may fit.
-    pub(super) fn wants_more(&self) -> bool {
+    pub(crate) fn wants_more(&self) -> bool {
         self.joins && self.count < MAX && self.decoded_len < self.wanted
     }
 
     /// Takes `extent`, which follows, if it belongs here.
-    pub(super) fn extend(&mut self, extent: &Extent) -> bool {
+    pub(crate) fn extend(&mut self, extent: &Extent) -> bool {
         let Some((device, pos, piece)) = piece(extent) else { return false };
         let fits = to_usize(piece.len) <= self.wanted - self.decoded_len;
         let adjacent = device == self.device && self.pos.checked_add(to_u64(self.encoded_len)) == Some(pos);
@@ -97,12 +98,12 @@ impl Run {
     }
 
     /// Where in the file the run ends.
-    pub(super) fn end(&self) -> FileOffset {
+    pub(crate) fn end(&self) -> FileOffset {
         FileOffset::new(self.start.get() + to_u64(self.decoded_len))
     }
 
     /// Bytes that the run decodes to.
-    pub(super) const fn decoded_len(&self) -> usize {
+    pub(crate) const fn decoded_len(&self) -> usize {
         self.decoded_len
     }
 }
@@ -128,7 +129,7 @@ fn piece(extent: &Extent) -> Option<(DeviceId, BytePos, Piece)> {
 
 impl Request<'_> {
     /// Reads and decodes `run` into the start of `buf`, which may be longer.
-    pub(super) fn read_run(&self, run: &Run, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_run(&self, run: &Run, buf: &mut [u8]) -> Result<()> {
         let last = run.count.checked_sub(1).and_then(|last| run.pieces[last]);
         let margin = last.map_or(0, |piece| in_place_margin(to_usize(piece.encoded_len)));
         let end = buf.len().min(run.decoded_len + margin);
@@ -156,10 +157,10 @@ impl Request<'_> {
     fn decode_piece(&self, piece: &Piece, buf: &mut [u8], len: usize, at: Location) -> Result<()> {
         let encoded_len = to_usize(piece.encoded_len);
         let start = buf.len() - encoded_len;
-        let engine = &self.image.engine;
+        let counters = &self.volume.counters;
         let Some(algorithm) = piece.algorithm else {
             if start > 0 {
-                engine.counters.add_len(Counter::CopiedBytes, len);
+                counters.add_len(Counter::CopiedBytes, len);
                 buf.copy_within(start..start + len, 0);
             }
             return Ok(());
@@ -168,12 +169,12 @@ impl Request<'_> {
         let exact = self.exact(piece.partial);
         let encoded = buf.len() - strip_padding(&buf[start..]).len()..buf.len();
         let has_room = exact && buf.len() - len >= in_place_margin(encoded.len());
-        if algorithm == Algorithm::Lz4 && has_room && engine.policy.in_place(len) {
+        if algorithm == Algorithm::Lz4 && has_room && self.engine.policy.in_place(len) {
             self.count(Counter::InPlace, len);
             return decode_lz4_in_place(buf, encoded, len).map(drop).map_err(|_| undecodable(at));
         }
         let mut moved = self.buffer(encoded.len());
-        engine.counters.add(Counter::Moved, 1);
+        counters.add(Counter::Moved, 1);
         self.copy(&buf[encoded], &mut moved);
         let cluster = Cluster { algorithm, at, encoded_len, exact };
         self.decode(&cluster, &moved, Wanted::WHOLE, &mut buf[..len])
@@ -182,7 +183,7 @@ impl Request<'_> {
 
 /// By how many bytes the end of LZ4's output must trail the end of its input, for any input of `encoded_len` bytes.
 /// Source: lz4.h, "in-place decompression".
-pub(super) const fn in_place_margin(encoded_len: usize) -> usize {
+pub(crate) const fn in_place_margin(encoded_len: usize) -> usize {
     (encoded_len >> 8) + 32
 }
 

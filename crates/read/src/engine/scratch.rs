@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_codec::Decoder;
 
-use super::memory::Memory;
 use super::pool::{Mapped, Pages, Pool};
-use super::stats::{Counter, Counters};
+use crate::accounting::memory::Memory;
+use crate::accounting::stats::{Counter, Counters};
 
 /// Heap buffers that are kept for the next who needs one, in bytes.
 const SPARE: usize = 512 << 10;
@@ -29,16 +29,16 @@ pub(crate) enum Buffer<'a> {
 }
 
 impl Scratch {
-    pub(super) fn new(pool: Pool) -> Self {
+    pub(crate) fn new(pool: Pool) -> Self {
         Self { pool, spare: Mutex::default(), decoders: Mutex::default() }
     }
 
-    pub(super) const fn pool(&self) -> &Pool {
+    pub(crate) const fn pool(&self) -> &Pool {
         &self.pool
     }
 
     /// A buffer of `len` bytes; one that is from the heap is kept afterwards if `keep`.
-    pub(super) fn buffer<'a>(
+    pub(crate) fn buffer<'a>(
         &'a self,
         len: usize,
         memory: &'a Memory,
@@ -65,12 +65,12 @@ impl Scratch {
     }
 
     /// Scattered pages of the pool as a buffer of `len` bytes, if there are enough.
-    pub(super) fn mapped(&self, len: usize) -> Option<Buffer<'_>> {
+    pub(crate) fn mapped(&self, len: usize) -> Option<Buffer<'_>> {
         self.pool.map(len).map(Buffer::Mapped)
     }
 
     /// Runs `work` with a decoder.
-    pub(super) fn with_decoder<T>(&self, work: impl FnOnce(&mut Decoder) -> T) -> T {
+    pub(crate) fn with_decoder<T>(&self, work: impl FnOnce(&mut Decoder) -> T) -> T {
         let idle = lock(&self.decoders).pop();
         let mut decoder = idle.unwrap_or_default();
         let result = work(&mut decoder);
@@ -79,7 +79,7 @@ impl Scratch {
     }
 
     /// Gives back what is kept for later.
-    pub(super) fn shrink(&self, memory: &Memory) {
+    pub(crate) fn shrink(&self, memory: &Memory) {
         for bytes in lock(&self.spare).drain(..) {
             memory.give(bytes.capacity());
         }

@@ -3,37 +3,39 @@
 use ferofs_format::map::{ChunkFormat, ChunkIndex};
 use ferofs_format::{Fault, FileOffset, Structure};
 
-use super::super::extent::{Extent, ExtentData, Location};
-use super::super::image::{Image, MetadataPlace, to_u64};
-use super::super::inode::Inode;
 use crate::error::{Corruption, Locate, Result};
+use crate::metadata::extent::{Extent, ExtentData, Location};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::ReadMetadata;
+use crate::numbers::to_u64;
+use crate::volume::place::MetadataPlace;
 
 #[derive(Debug)]
 pub(crate) struct ChunkMap<'a> {
-    image: &'a Image,
+    metadata: &'a dyn ReadMetadata,
     inode: &'a Inode,
     index: ChunkIndex,
     in_metabox: bool,
 }
 
 impl<'a> ChunkMap<'a> {
-    pub(super) fn open(image: &'a Image, inode: &'a Inode, format: u16) -> Result<Self> {
+    pub(crate) fn open(metadata: &'a dyn ReadMetadata, inode: &'a Inode, format: u16) -> Result<Self> {
         let end = inode.end()?;
-        let block_size = image.superblock().block_size;
+        let block_size = metadata.volume().superblock.block_size;
         let open = || ChunkIndex::new(end.pos, inode.size(), ChunkFormat::parse(format)?, block_size);
         let index = open().located_at(end.pos)?;
-        Ok(Self { image, inode, index, in_metabox: end.in_metabox })
+        Ok(Self { metadata, inode, index, in_metabox: end.in_metabox })
     }
 
-    pub(super) fn extent_at(&self, offset: FileOffset) -> Result<Extent> {
-        let block_size = self.image.superblock().block_size;
+    pub(crate) fn extent_at(&self, offset: FileOffset) -> Result<Extent> {
+        let block_size = self.metadata.volume().superblock.block_size;
         let chunk_size = self.index.format().chunk_size(block_size);
         let number = self.index.chunk(offset);
         let pos = self.index.pos(number).located_at(self.index.start())?;
         let mut bytes = [0; 8];
         let bytes = &mut bytes[..self.index.format().entry_size()];
         let place = MetadataPlace { in_metabox: self.in_metabox, pos };
-        self.image.read_metadata(place, Structure::ChunkIndex, bytes)?;
+        self.metadata.read_metadata(place, Structure::ChunkIndex, bytes)?;
         // The chunk holds `offset`, so its start does not overflow.
         let start = FileOffset::new(number * chunk_size);
         let len = (self.inode.size() - start.get()).min(chunk_size);
@@ -45,7 +47,7 @@ impl<'a> ChunkMap<'a> {
         Ok(Extent { start, len, data: ExtentData::Stored { at } })
     }
 
-    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+    pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
         let start = MetadataPlace { in_metabox: self.in_metabox, pos: self.index.start() };
         start.offset(self.index.count().saturating_mul(to_u64(self.index.format().entry_size())))
     }

@@ -3,25 +3,26 @@
 use ferofs_format::inode::{DataLayout, Place as InodePlace};
 use ferofs_format::{DeviceId, Fault, FileOffset, Structure};
 
-use super::super::extent::{Extent, ExtentData, Location};
-use super::super::image::{Image, MetadataPlace};
-use super::super::inode::Inode;
 use crate::error::{Corruption, Result};
+use crate::metadata::extent::{Extent, ExtentData, Location};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::ReadMetadata;
+use crate::volume::place::MetadataPlace;
 
 #[derive(Debug)]
 pub(crate) struct FlatMap<'a> {
-    image: &'a Image,
+    metadata: &'a dyn ReadMetadata,
     inode: &'a Inode,
 }
 
 impl<'a> FlatMap<'a> {
-    pub(super) fn new(image: &'a Image, inode: &'a Inode) -> Self {
-        Self { image, inode }
+    pub(crate) fn new(metadata: &'a dyn ReadMetadata, inode: &'a Inode) -> Self {
+        Self { metadata, inode }
     }
 
-    pub(super) fn extent_at(&self, offset: FileOffset) -> Result<Extent> {
+    pub(crate) fn extent_at(&self, offset: FileOffset) -> Result<Extent> {
         let size = self.inode.size();
-        let block_size = self.image.superblock().block_size;
+        let block_size = self.metadata.volume().superblock.block_size;
         let tail_len = match self.inode.disk.layout {
             DataLayout::FlatInline => size & block_size.mask(),
             _ => 0,
@@ -44,7 +45,7 @@ impl<'a> FlatMap<'a> {
     /// The inline tail, which stays within the block where it starts.
     fn tail(&self, start: u64, len: u64) -> Result<Extent> {
         let place = self.inode.end()?;
-        let block_size = self.image.superblock().block_size;
+        let block_size = self.metadata.volume().superblock.block_size;
         if place.pos.in_block(block_size) + len > block_size.bytes64() {
             let fault = Fault::Map("inline data crosses a block's end");
             return Err(Corruption::new(Structure::InlineData, fault).at(place.pos).into());
@@ -53,11 +54,11 @@ impl<'a> FlatMap<'a> {
         Ok(Extent { start: FileOffset::new(start), len, data })
     }
 
-    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+    pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
         let end = self.inode.end()?;
         match self.inode.disk.layout {
             DataLayout::FlatInline => {
-                end.offset(self.inode.content_len() & self.image.superblock().block_size.mask())
+                end.offset(self.inode.content_len() & self.metadata.volume().superblock.block_size.mask())
             }
             _ => Ok(end),
         }

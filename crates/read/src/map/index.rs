@@ -9,12 +9,12 @@ use ferofs_format::map::{
 };
 use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, FormatError, Incompat, Lcn, Structure};
 
-use super::super::extent::{Extent, ExtentData, Location};
-use super::super::image::{Image, MetadataPlace};
-use super::super::inode::Inode;
-use super::costly::MANY;
-use super::{MAX_DECODED, MAX_ENCODED};
 use crate::error::{Corruption, Error, Locate, Result};
+use crate::metadata::extent::{Extent, ExtentData, Location, MAX_DECODED, MAX_ENCODED};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::ReadMetadata;
+use crate::metadata::slow_lookups::MANY;
+use crate::volume::place::MetadataPlace;
 
 /// No sound index needs more steps to the head or to the next one: 12 MiB of 512-byte lclusters are
 /// 24,576, and fragments, which may be longer, take 2,047 at a step.
@@ -24,7 +24,7 @@ const PACK_MAX: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct IndexMap<'a> {
-    image: &'a Image,
+    metadata: &'a dyn ReadMetadata,
     inode: &'a Inode,
     header: IndexHeader,
     records: Records,
@@ -52,8 +52,8 @@ struct Found {
 
 impl<'a> IndexMap<'a> {
     /// The index whose header ends at `header_end`.
-    pub(super) fn open(
-        image: &'a Image,
+    pub(crate) fn open(
+        metadata: &'a dyn ReadMetadata,
         inode: &'a Inode,
         header: IndexHeader,
         header_end: MetadataPlace,
@@ -62,23 +62,23 @@ impl<'a> IndexMap<'a> {
         let records = match header.format {
             IndexFormat::Full => Records::Full(FullIndex::new(pos, inode.size(), &header).located_at(pos)?),
             IndexFormat::Compact { .. } => {
-                let block_size = image.superblock().block_size;
+                let block_size = metadata.volume().superblock.block_size;
                 let index = CompactIndex::new(pos, inode.size(), block_size, &header).located_at(pos)?;
                 Records::Compact { index, pack: None }
             }
         };
-        Ok(Self { image, inode, header, records, in_metabox: header_end.in_metabox, steps: 0 })
+        Ok(Self { metadata, inode, header, records, in_metabox: header_end.in_metabox, steps: 0 })
     }
 
-    pub(super) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
-        let costly = &self.image.costly;
-        if let Some(extent) = costly.extent(self.inode.nid(), offset) {
+    pub(crate) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+        let lookups = self.metadata.slow_lookups();
+        if let Some(extent) = lookups.extent(self.inode.nid(), offset) {
             return Ok(extent);
         }
         self.steps = 0;
         let extent = self.look_up(offset)?;
         if self.steps > MANY {
-            costly.remember_extent(self.inode.nid(), extent);
+            lookups.remember_extent(self.inode.nid(), extent);
         }
         Ok(extent)
     }
@@ -110,7 +110,7 @@ impl<'a> IndexMap<'a> {
     }
 
     /// Fails unless a look-up from any lcluster of `extent`, which was found from its start, finds the same.
-    pub(super) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
+    pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         let cluster = self.header.cluster;
         let head = cluster.lcn(extent.start).get();
         // Behind the last extent there may be a head, of nothing.
@@ -188,7 +188,7 @@ impl<'a> IndexMap<'a> {
             }
             _ => {}
         }
-        let block_size = self.image.superblock().block_size;
+        let block_size = self.metadata.volume().superblock.block_size;
         let pos = head.addr.to_pos(block_size).ok_or_else(|| self.bad(Fault::Overflow("blkaddr")))?;
         let encoded_len = self.encoded_len(found)?;
         let at = Location::Device(DeviceId::new(0), pos);
@@ -210,10 +210,10 @@ impl<'a> IndexMap<'a> {
                 if len > encoded_len {
                     return Err(self.bad(Fault::Map("stored extent is longer than its pcluster")));
                 }
-                let in_block = start.get() & self.image.superblock().block_size.mask();
+                let in_block = start.get() & self.metadata.volume().superblock.block_size.mask();
                 // Rotation moves nothing when the extent starts with a block of the file.
                 return Ok(match interlaced && in_block != 0 {
-                    true if len > self.image.superblock().block_size.bytes64() => {
+                    true if len > self.metadata.volume().superblock.block_size.bytes64() => {
                         return Err(self.bad(Fault::Map("rotated extent is longer than a block")));
                     }
                     true => ExtentData::Interlaced { at },
@@ -223,7 +223,7 @@ impl<'a> IndexMap<'a> {
             HeadKind::Head1 => first,
             HeadKind::Head2 => second,
         };
-        if !self.image.configs().contains(algorithm) {
+        if !self.metadata.volume().configs.contains(algorithm) {
             return Err(self.bad(Fault::FeatureNotSet(algorithm.name())));
         }
         if len > MAX_DECODED {
@@ -248,7 +248,7 @@ impl<'a> IndexMap<'a> {
         match self.lcluster(next)? {
             Lcluster::Head(_) => Ok(self.header.cluster.bytes64()),
             Lcluster::NonHead { delta0: Delta0::BlockCount(blocks), .. } if blocks > 0 => {
-                let len = u64::from(blocks) << self.image.superblock().block_size.bits();
+                let len = u64::from(blocks) << self.metadata.volume().superblock.block_size.bits();
                 if len > MAX_ENCODED {
                     return Err(self.bad(Fault::Map("pcluster is longer than 1 MiB")));
                 }
@@ -264,7 +264,7 @@ impl<'a> IndexMap<'a> {
             Records::Full(index) => index.end(),
             Records::Compact { index, .. } => index.end(),
         };
-        let block_size = self.image.superblock().block_size;
+        let block_size = self.metadata.volume().superblock.block_size;
         if pos.in_block(block_size) + u64::from(size) > block_size.bytes64() {
             let fault = Fault::Map("inline data crosses a block's end");
             return Err(Corruption::new(Structure::InlineData, fault).at(pos).into());
@@ -280,12 +280,16 @@ impl<'a> IndexMap<'a> {
     }
 
     fn lcluster(&mut self, lcn: Lcn) -> Result<Lcluster> {
-        let (image, in_metabox, start) = (self.image, self.in_metabox, self.index_start());
+        let (metadata, in_metabox, start) = (self.metadata, self.in_metabox, self.index_start());
         match &mut self.records {
             Records::Full(index) => {
                 let pos = index.pos(lcn).located_at(start)?;
                 let mut bytes = [0; full::RECORD_SIZE];
-                image.read_metadata(MetadataPlace { in_metabox, pos }, Structure::FullIndex, &mut bytes)?;
+                metadata.read_metadata(
+                    MetadataPlace { in_metabox, pos },
+                    Structure::FullIndex,
+                    &mut bytes,
+                )?;
                 index.decode(lcn, &bytes).located_at(pos)
             }
             Records::Compact { index, pack } => {
@@ -295,7 +299,7 @@ impl<'a> IndexMap<'a> {
                     _ => {
                         let mut bytes = [0; PACK_MAX];
                         let at = MetadataPlace { in_metabox, pos: place.pos() };
-                        image.read_metadata(at, Structure::CompactIndex, &mut bytes[..place.size()])?;
+                        metadata.read_metadata(at, Structure::CompactIndex, &mut bytes[..place.size()])?;
                         &mut pack.insert((place, bytes)).1
                     }
                 };
@@ -324,7 +328,7 @@ impl<'a> IndexMap<'a> {
         Corruption::new(structure, fault).at(self.index_start()).into()
     }
 
-    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+    pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
         let end = match &self.records {
             Records::Full(index) => index.end(),
             Records::Compact { index, .. } => index.end(),
@@ -335,7 +339,7 @@ impl<'a> IndexMap<'a> {
         }
     }
 
-    pub(super) fn features(&self) -> Incompat {
+    pub(crate) fn features(&self) -> Incompat {
         MapHeader::Index(self.header).features()
     }
 }

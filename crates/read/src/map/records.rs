@@ -5,19 +5,19 @@ use ferofs_format::map::{
 };
 use ferofs_format::{BytePos, DeviceId, Fault, FileOffset, Incompat, Structure};
 
-use super::super::extent::{Extent, ExtentData, Location};
-use super::super::image::{Image, MetadataPlace};
-use super::super::inode::Inode;
-use super::costly::MANY;
-use super::{MAX_DECODED, MAX_ENCODED};
 use crate::error::{Corruption, Error, Locate, Result};
+use crate::metadata::extent::{Extent, ExtentData, Location, MAX_DECODED, MAX_ENCODED};
+use crate::metadata::inode::Inode;
+use crate::metadata::reader::ReadMetadata;
+use crate::metadata::slow_lookups::MANY;
+use crate::volume::place::MetadataPlace;
 
 /// Bytes of records that are summed up at once.
 const SUM_BYTES: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct RecordMap<'a> {
-    image: &'a Image,
+    metadata: &'a dyn ReadMetadata,
     inode: &'a Inode,
     header: ExtentsHeader,
     index: ExtentIndex,
@@ -28,8 +28,8 @@ pub(crate) struct RecordMap<'a> {
 
 impl<'a> RecordMap<'a> {
     /// The records whose header ends at `header_end`.
-    pub(super) fn open(
-        image: &'a Image,
+    pub(crate) fn open(
+        metadata: &'a dyn ReadMetadata,
         inode: &'a Inode,
         header: ExtentsHeader,
         header_end: MetadataPlace,
@@ -37,14 +37,14 @@ impl<'a> RecordMap<'a> {
         let pos = header_end.pos;
         let index = ExtentIndex::new(pos, inode.size(), &header).located_at(pos)?;
         let in_metabox = header_end.in_metabox;
-        let map = Self { image, inode, header, index, in_metabox, known: None };
+        let map = Self { metadata, inode, header, index, in_metabox, known: None };
         if index.count() == 0 {
             return Err(map.bad(Fault::Map("no extents")));
         }
         Ok(map)
     }
 
-    pub(super) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+    pub(crate) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
         let size = self.inode.size();
         let (number, record, end) = match self.header.records {
             Records::Regular { unit, with_start } => {
@@ -88,7 +88,7 @@ impl<'a> RecordMap<'a> {
             if len > encoded_len {
                 return Err(self.bad(Fault::Map("stored extent is longer than its data")));
             }
-            let block_size = self.image.superblock().block_size;
+            let block_size = self.metadata.volume().superblock.block_size;
             let in_block = record.lstart.get() & block_size.mask();
             // Only whole blocks are rotated.
             let rotated = self.header.interlaced
@@ -97,7 +97,7 @@ impl<'a> RecordMap<'a> {
                 && encoded_len == block_size.bytes64();
             return Ok(if rotated { ExtentData::Interlaced { at } } else { ExtentData::Stored { at } });
         };
-        if !self.image.configs().contains(algorithm) {
+        if !self.metadata.volume().configs.contains(algorithm) {
             return Err(self.bad(Fault::FeatureNotSet(algorithm.name())));
         }
         if encoded_len > MAX_ENCODED || len > MAX_DECODED {
@@ -111,13 +111,13 @@ impl<'a> RecordMap<'a> {
         let mut bytes = [0; 32];
         let bytes = &mut bytes[..self.size().bytes()];
         let place = MetadataPlace { in_metabox: self.in_metabox, pos };
-        self.image.read_metadata(place, Structure::EncodedExtent, bytes)?;
+        self.metadata.read_metadata(place, Structure::EncodedExtent, bytes)?;
         ExtentRecord::parse(bytes, self.size()).located_at(pos)
     }
 
     /// Record `number` of those whose data is consecutive: sums up the lengths before it.
     fn consecutive(&mut self, number: u64) -> Result<ExtentRecord> {
-        let remembered = || self.image.costly.sum(self.inode.nid(), number);
+        let remembered = || self.metadata.slow_lookups().sum(self.inode.nid(), number);
         let known = self.known.filter(|(known, _)| *known <= number).or_else(remembered);
         let (mut at, mut pstart) = match known {
             Some(known) => known,
@@ -129,7 +129,7 @@ impl<'a> RecordMap<'a> {
             let count = usize::try_from(number - at).unwrap_or(usize::MAX).min(SUM_BYTES / 4);
             let pos = self.index.pos(at).located_at(self.index.start())?;
             let place = MetadataPlace { in_metabox: self.in_metabox, pos };
-            self.image.read_metadata(place, Structure::EncodedExtent, &mut bytes[..count * 4])?;
+            self.metadata.read_metadata(place, Structure::EncodedExtent, &mut bytes[..count * 4])?;
             for record in bytes[..count * 4].chunks_exact(4) {
                 let record = ExtentRecord::parse(record, self.size()).located_at(pos)?;
                 if let Encoding::Data { len, .. } = record.encoding().located_at(self.index.start())? {
@@ -141,7 +141,7 @@ impl<'a> RecordMap<'a> {
         }
         self.known = Some((number, pstart));
         if is_far {
-            self.image.costly.remember_sum(self.inode.nid(), number, pstart);
+            self.metadata.slow_lookups().remember_sum(self.inode.nid(), number, pstart);
         }
         Ok(ExtentRecord { pstart, ..self.record(number)? })
     }
@@ -149,7 +149,7 @@ impl<'a> RecordMap<'a> {
     fn leading_start(&self) -> Result<BytePos> {
         let mut bytes = [0; 8];
         let place = MetadataPlace { in_metabox: self.in_metabox, pos: self.index.start() };
-        self.image.read_metadata(place, Structure::EncodedExtent, &mut bytes)?;
+        self.metadata.read_metadata(place, Structure::EncodedExtent, &mut bytes)?;
         Ok(BytePos::new(u64::from_le_bytes(bytes)))
     }
 
@@ -161,12 +161,12 @@ impl<'a> RecordMap<'a> {
         Corruption::new(Structure::EncodedExtent, fault).at(self.index.start()).into()
     }
 
-    pub(super) fn metadata_end(&self) -> Result<MetadataPlace> {
+    pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
         let start = MetadataPlace { in_metabox: self.in_metabox, pos: self.index.start() };
         start.offset(self.index.size())
     }
 
-    pub(super) fn features(&self) -> Incompat {
+    pub(crate) fn features(&self) -> Incompat {
         MapHeader::Extents(self.header).features()
     }
 }

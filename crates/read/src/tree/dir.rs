@@ -1,19 +1,14 @@
-//! Directories: listing, looking up a name, following a path.
+//! Directories: listing, and looking up a name.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
 use ferofs_format::dirent::{DirBlock, Side};
 use ferofs_format::inode::FileType;
 use ferofs_format::{FileOffset, FormatError, Nid};
 
-use super::image::Image;
-use super::inode::Inode;
 use crate::error::{Error, OfInode, Result};
-
-/// As many symbolic links as Linux follows in one lookup.
-const MAX_LINKS: u32 = 40;
+use crate::image::Image;
+use crate::metadata::inode::Inode;
 
 /// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +28,7 @@ impl Image {
     /// [`Error::NotADirectory`]; each item fails by itself when its block is damaged.
     pub fn read_dir<'a>(&'a self, dir: &'a Inode) -> Result<ReadDir<'a>> {
         // What a command keeps of a directory is more than of a name.
-        self.budget.charge_names(2)?;
+        self.budget().charge_names(2)?;
         self.read_dir_from(dir, DirCookie::default())
     }
 
@@ -77,45 +72,6 @@ impl Image {
             }
         }
         Ok(None)
-    }
-
-    /// Follows `path` from the root, through symbolic links but for a last one when `follow` is false.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::TooManyLinks`], [`Error::Corrupt`].
-    pub fn resolve(&self, path: &Path, follow: bool) -> Result<Inode> {
-        let mut pending: Vec<PathBuf> = components_reversed(path);
-        let mut parents: Vec<Inode> = Vec::new();
-        let mut here = self.root()?;
-        let mut links = 0;
-        while let Some(name) = pending.pop() {
-            if name.as_os_str() == ".." {
-                here = parents.pop().unwrap_or(here);
-                continue;
-            }
-            if !here.is_dir() {
-                return Err(Error::NotADirectory(path.to_owned()));
-            }
-            let Some(entry) = self.lookup(&here, name.as_os_str().as_bytes())? else {
-                return Err(Error::NotFound(path.to_owned()));
-            };
-            let inode = self.inode(entry.nid)?;
-            if inode.file_type() != FileType::Symlink || (pending.is_empty() && !follow) {
-                parents.push(std::mem::replace(&mut here, inode));
-                continue;
-            }
-            links += 1;
-            if links > MAX_LINKS {
-                return Err(Error::TooManyLinks(path.to_owned()));
-            }
-            let target = PathBuf::from(std::ffi::OsString::from_vec(self.read_link(&inode)?));
-            if target.is_absolute() {
-                parents.clear();
-                here = self.root()?;
-            }
-            pending.extend(components_reversed(&target));
-        }
-        Ok(here)
     }
 
     /// Reads block `index` of `dir` into `bytes`; the last one is as short as the directory says.
@@ -183,7 +139,7 @@ impl ReadDir<'_> {
                 let entry =
                     DirEntry { name: entry.name.to_vec(), nid: entry.nid, file_type: entry.file_type };
                 self.cookie.entry += 1;
-                self.image.budget.charge_names(1)?;
+                self.image.budget().charge_names(1)?;
                 return Ok(Some(entry));
             }
             self.cookie = DirCookie { block: self.cookie.block + 1, entry: 0 };
@@ -216,16 +172,4 @@ fn in_dir<T>(result: Result<T, FormatError>, dir: &Inode) -> Result<T> {
 
 fn nid_path(nid: Nid) -> PathBuf {
     PathBuf::from(nid.to_string())
-}
-
-/// The components to walk, the first one last.
-fn components_reversed(path: &Path) -> Vec<PathBuf> {
-    let walk = |component: Component<'_>| match component {
-        Component::Normal(name) => Some(PathBuf::from(name)),
-        Component::ParentDir => Some(PathBuf::from(OsStr::new(".."))),
-        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
-    };
-    let mut names: Vec<PathBuf> = path.components().filter_map(walk).collect();
-    names.reverse();
-    names
 }

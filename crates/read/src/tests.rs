@@ -8,9 +8,12 @@ use ferofs_codec::{Decoder, Portion};
 use proptest::prelude::*;
 use proptest::strategy::Strategy;
 
-use super::super::{FileSource, Inode, OpenOptions};
-use super::options::Strategy as Plan;
+use super::Strategy as Plan;
 use super::*;
+use super::{FileSource, Inode, OpenOptions};
+use crate::content::nested;
+use crate::error::Result;
+use crate::numbers::to_u64;
 use ferofs_build::{self as build, Compression};
 
 /// Text that compresses, noise that does not, and zeroes.
@@ -281,7 +284,7 @@ fn short_memory_is_given_back() {
     let (image, inode) = open(&images()[0], EngineOptions::default());
     read_through(&image, &inode, 4096);
     let before = image.stats();
-    image.engine.shrink();
+    image.content.engine.shrink(&image.content.volume.counters);
     let after = image.stats();
     assert!(after.held_bytes < before.held_bytes, "{before:?} {after:?}");
     assert_eq!(after.low_memory_entries, 1);
@@ -332,7 +335,7 @@ fn what_is_read_most_is_pinned() {
 fn one_decodes_for_all_who_come_meanwhile() {
     /// Makes readers of one cluster meet: no read ends before `parties` have come or some time has passed.
     struct Slow(Vec<u8>, std::sync::atomic::AtomicBool);
-    impl super::super::Source for Slow {
+    impl super::Source for Slow {
         fn size(&self) -> u64 {
             self.0.size()
         }
@@ -345,7 +348,7 @@ fn one_decodes_for_all_who_come_meanwhile() {
     }
     let slow = std::sync::Arc::new(Slow(images()[0].clone(), false.into()));
     struct Shared(std::sync::Arc<Slow>);
-    impl super::super::Source for Shared {
+    impl super::Source for Shared {
         fn size(&self) -> u64 {
             self.0.size()
         }

@@ -182,10 +182,10 @@ impl Source for FileSource {
 
 /// A part of another source.
 #[derive(Clone)]
-pub(super) struct Window {
-    pub(super) whole: Arc<dyn Source>,
-    pub(super) start: u64,
-    pub(super) len: u64,
+pub(crate) struct Window {
+    pub(crate) whole: Arc<dyn Source>,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
 }
 
 impl Window {

@@ -4,7 +4,12 @@
 
 use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
 
-use super::image::MetadataPlace;
+use crate::volume::place::MetadataPlace;
+
+/// Linux's limit on a pcluster, encoded. Source: FORMAT.md 6.1.
+pub(crate) const MAX_ENCODED: u64 = 1 << 20;
+/// Linux's limit on a pcluster, decoded.
+pub(crate) const MAX_DECODED: u64 = 12 << 20;
 
 /// A range of a file's decoded content that is stored in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

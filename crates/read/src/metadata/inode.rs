@@ -4,44 +4,37 @@ use ferofs_format::inode::{self, DataLayout, FileType, Timestamp};
 use ferofs_format::xattr;
 use ferofs_format::{Nid, Structure};
 
-use super::image::{Image, MetadataPlace, to_u64};
+use super::reader::ReadMetadata;
 use crate::error::{Locate, OfInode, Result};
+use crate::numbers::to_u64;
+use crate::volume::place::MetadataPlace;
 
 /// An inode, and where it stands.
 #[derive(Clone, Debug)]
 pub struct Inode {
-    pub(super) nid: Nid,
-    pub(super) place: MetadataPlace,
-    pub(super) disk: inode::Inode,
+    pub(crate) nid: Nid,
+    pub(crate) place: MetadataPlace,
+    pub(crate) disk: inode::Inode,
 }
 
-impl Image {
-    /// Reads inode `nid`.
-    ///
-    /// # Errors
-    /// [`crate::Error::Corrupt`] when there is no sound inode.
-    pub fn inode(&self, nid: Nid) -> Result<Inode> {
-        let place = self.inode_place(nid)?;
-        let read = || {
-            let mut bytes = [0; inode::EXTENDED_SIZE];
-            self.read_metadata(place, Structure::Inode, &mut bytes[..inode::COMPACT_SIZE])?;
-            // Bit 0 of the first byte tells the version; the longer form may not fit at the image's end.
-            if bytes[0] & 1 != 0 {
-                self.read_metadata(place, Structure::Inode, &mut bytes)?;
-            }
-            let disk = inode::Inode::parse(&bytes, self.superblock()).located_at(place.pos)?;
-            Ok(Inode { nid, place, disk })
-        };
-        read().of_inode(nid)
-    }
-
-    /// Reads the root directory's inode.
-    ///
-    /// # Errors
-    /// As [`Self::inode`].
-    pub fn root(&self) -> Result<Inode> {
-        self.inode(self.superblock().root)
-    }
+/// Reads inode `nid`.
+///
+/// # Errors
+/// [`crate::Error::Corrupt`] when there is no sound inode.
+pub(crate) fn read_inode(metadata: &dyn ReadMetadata, nid: Nid) -> Result<Inode> {
+    let volume = metadata.volume();
+    let place = volume.inode_place(nid)?;
+    let read = || {
+        let mut bytes = [0; inode::EXTENDED_SIZE];
+        metadata.read_metadata(place, Structure::Inode, &mut bytes[..inode::COMPACT_SIZE])?;
+        // Bit 0 of the first byte tells the version; the longer form may not fit at the image's end.
+        if bytes[0] & 1 != 0 {
+            metadata.read_metadata(place, Structure::Inode, &mut bytes)?;
+        }
+        let disk = inode::Inode::parse(&bytes, &volume.superblock).located_at(place.pos)?;
+        Ok(Inode { nid, place, disk })
+    };
+    read().of_inode(nid)
 }
 
 impl Inode {
@@ -76,7 +69,7 @@ impl Inode {
     }
 
     /// Bytes that can be read: none of devices, fifos and sockets, whatever their size says.
-    pub(super) const fn content_len(&self) -> u64 {
+    pub(crate) const fn content_len(&self) -> u64 {
         if self.disk.file_type.has_data() { self.disk.size } else { 0 }
     }
 
@@ -105,7 +98,7 @@ impl Inode {
     }
 
     /// Where the xattr region starts, and its length in bytes, which may be 0.
-    pub(super) fn xattr_region(&self) -> Result<(MetadataPlace, usize)> {
+    pub(crate) fn xattr_region(&self) -> Result<(MetadataPlace, usize)> {
         let start = self.place.offset(to_u64(self.disk.version.size()))?;
         Ok((start, xattr::region_size(self.disk.xattr_icount)))
     }

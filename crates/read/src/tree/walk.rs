@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use ferofs_format::Nid;
 
 use crate::error::Result;
-use crate::{DirCookie, Image, Inode};
+use crate::image::Image;
+use crate::metadata::inode::Inode;
+use crate::tree::dir::DirCookie;
 
 /// A name on the way.
 #[derive(Debug)]
@@ -76,7 +78,7 @@ impl<'a> Walk<'a> {
     fn walked(&mut self, path: PathBuf, parent: usize, name: &[u8], nid: Nid) -> (Walked, Option<usize>) {
         // The paths of a deep tree are long.
         let bytes = u64::try_from(path.as_os_str().len()).unwrap_or(u64::MAX);
-        let inode = self.image.budget.charge_bytes(bytes).and_then(|()| self.image.inode(nid));
+        let inode = self.image.budget().charge_bytes(bytes).and_then(|()| self.image.inode(nid));
         let first = self.seen.insert(nid);
         let is_dir = inode.as_ref().is_ok_and(Inode::is_dir);
         let entered = (first && is_dir).then(|| {
@@ -103,7 +105,7 @@ impl<'a> Walk<'a> {
         let path = self.path(dir);
         let bytes = u64::try_from(path.as_os_str().len()).unwrap_or(u64::MAX);
         let opened = || {
-            self.image.budget.charge_bytes(bytes)?;
+            self.image.budget().charge_bytes(bytes)?;
             let inode = self.image.inode(nid)?;
             // Counts the directory.
             self.image.read_dir(&inode).map(drop)?;

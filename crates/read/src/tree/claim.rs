@@ -5,7 +5,8 @@
 use ferofs_format::{Algorithm, BytePos, DeviceId, Fault, Structure};
 
 use crate::error::{Corruption, Result};
-use crate::{Extent, ExtentData, Image, Location};
+use crate::image::Image;
+use crate::metadata::extent::{Extent, ExtentData, Location};
 
 /// Bytes of a device, not of the unified address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,16 +7,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::options::LowMemory;
-
 /// Pressure is looked up at most so often.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Memory is short when some task waited for it this share of the last ten seconds, in percent.
 const SHORT: f64 = 10.0;
 
+/// When memory counts as short: then no data is cached, and buffers go back at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LowMemory {
+    /// Never.
+    #[default]
+    Never,
+    /// While Linux tells of memory pressure (PSI), of this process's cgroup or of the system.
+    Auto,
+    /// Always.
+    Always,
+}
+
 /// The state of memory.
 #[derive(Debug)]
-pub(super) struct Pressure {
+pub(crate) struct Pressure {
     short: AtomicBool,
     /// The kernel's file, kept open: a confined process opens nothing.
     file: Option<PressureFile>,
@@ -27,7 +37,7 @@ pub(super) struct Pressure {
 
 impl Pressure {
     /// Reads `file`, or what this process can open now, if pressure is to be watched.
-    pub(super) fn new(low_memory: LowMemory, file: Option<&PressureFile>) -> Self {
+    pub(crate) fn new(low_memory: LowMemory, file: Option<&PressureFile>) -> Self {
         let auto = low_memory == LowMemory::Auto;
         let file = auto.then(|| file.cloned().or_else(PressureFile::open)).flatten();
         let short = AtomicBool::new(low_memory == LowMemory::Always);
@@ -35,12 +45,12 @@ impl Pressure {
     }
 
     /// Whether memory is short.
-    pub(super) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.short.load(Relaxed)
     }
 
     /// Looks again if it is time to; true when memory has just become short.
-    pub(super) fn became_short(&self) -> bool {
+    pub(crate) fn became_short(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let next = self.next.load(Relaxed);

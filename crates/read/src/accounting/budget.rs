@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Limited, Result};
 
 /// Work without regard to the image's size, in units of about 100 ns: three seconds. No sound image of less than a
 /// megabyte needs a tenth of it.
@@ -42,27 +42,6 @@ thread_local! {
     static IN_REQUEST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a limit is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limited {
-    /// Reads of metadata, decoding and copying.
-    Work,
-    /// Names in directories, and other things that are kept in memory while a command runs.
-    Names,
-    /// The work of one request.
-    Request,
-}
-
-impl std::fmt::Display for Limited {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Work => "the image asks for more work than its size explains",
-            Self::Names => "the image has more directory entries than its size explains",
-            Self::Request => "the image makes one request too costly",
-        })
-    }
-}
-
 /// The budget of one open image.
 #[derive(Debug)]
 pub struct Budget {
@@ -78,7 +57,7 @@ pub struct Budget {
 
 impl Budget {
     /// `factor` times what an image of so many bytes may need; no limit without a factor.
-    pub(super) fn new(bytes: u64, factor: Option<u32>, cancel: Option<Arc<AtomicBool>>) -> Self {
+    pub(crate) fn new(bytes: u64, factor: Option<u32>, cancel: Option<Arc<AtomicBool>>) -> Self {
         let times = |amount: u64| factor.map_or(u64::MAX, |factor| amount.saturating_mul(factor.into()));
         Self {
             work: AtomicU64::new(0),
@@ -154,7 +133,7 @@ impl Budget {
     }
 
     /// Runs one request of a server, which has a bound of its own.
-    pub(super) fn request<T>(request: impl FnOnce() -> T) -> T {
+    pub(crate) fn request<T>(request: impl FnOnce() -> T) -> T {
         /// Also when a request panics, the next one gets its credit.
         struct Restore(u64, bool);
         impl Drop for Restore {

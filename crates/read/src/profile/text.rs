@@ -3,34 +3,13 @@
 //! An image that was opened to record counts reads by file and range of 64 KiB. A profile names files by path, so that
 //! it fits other images of the same tree, and serves a builder as well as [`Image::pin`].
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use ferofs_format::{FileOffset, Nid};
-
-use super::super::image::{Image, to_u64};
-use crate::error::Result;
 
 /// The first line of a profile, whose number is the version of its form.
 const HEADER: &str = "# ferofs access profile 1";
-/// log2 of the bytes of a range.
-const RANGE_BITS: u32 = 16;
-/// Ranges that are counted; further ones are not, so that memory is bounded: 64 GiB of content.
-const MAX_RANGES: usize = 1 << 20;
-
-/// Counts reads.
-#[derive(Debug, Default)]
-pub(crate) struct Recorder {
-    reads: Mutex<HashMap<(Nid, u64), u64>>,
-}
-
-/// What an image that was opened to record has counted; goes on counting while the image is read.
-#[derive(Clone, Debug)]
-pub struct Recording(pub(super) Arc<Recorder>);
 
 /// A range of a file, and how often it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,86 +61,6 @@ pub enum ProfileError {
     Line(usize),
 }
 
-impl Recorder {
-    /// Counts a read of `len` bytes.
-    pub(crate) fn note(&self, nid: Nid, offset: FileOffset, len: usize) {
-        let first = offset.get() >> RANGE_BITS;
-        let last = offset.get().saturating_add(to_u64(len).saturating_sub(1)) >> RANGE_BITS;
-        let mut reads = self.lock();
-        for range in first..=last {
-            if let Some(count) = reads.get_mut(&(nid, range)) {
-                *count += 1;
-            } else if reads.len() < MAX_RANGES {
-                reads.insert((nid, range), 1);
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Nid, u64), u64>> {
-        // A panic cannot leave the map half changed.
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Image {
-    /// What was read of each file since the image was opened with
-    /// [`EngineOptions::record`](super::EngineOptions::record); empty without that.
-    ///
-    /// # Errors
-    /// As [`Recording::profile`].
-    pub fn profile(&self) -> Result<Profile> {
-        self.recording().map_or_else(|| Ok(Profile::default()), |recording| recording.profile(self))
-    }
-
-    /// The counts of this image, for who gives the image away; `None` if it was not opened to record.
-    #[must_use]
-    pub fn recording(&self) -> Option<Recording> {
-        self.engine.recorder.clone().map(Recording)
-    }
-}
-
-impl Recording {
-    /// The counts so far, with the files' paths in `image`: the one that was recorded, or the same opened again. Looks
-    /// for the files in the whole tree.
-    ///
-    /// # Errors
-    /// [`crate::Error::Corrupt`] for a root that is none; what else cannot be listed is left out.
-    pub fn profile(&self, image: &Image) -> Result<Profile> {
-        let reads = self.0.lock().clone();
-        let mut wanted: HashMap<Nid, Vec<(u64, u64)>> = HashMap::new();
-        for ((nid, range), count) in reads {
-            wanted.entry(nid).or_default().push((range, count));
-        }
-        let mut profile = Profile::default();
-        let mut dirs = vec![(image.root()?.nid(), PathBuf::from("/"))];
-        let mut seen = std::collections::HashSet::new();
-        while let Some((nid, path)) = dirs.pop().filter(|_| !wanted.is_empty()) {
-            let Ok(dir) = image.inode(nid) else { continue };
-            // Images may lie: a directory is listed once.
-            if !seen.insert(nid) {
-                continue;
-            }
-            let Ok(entries) = image.read_dir(&dir) else { continue };
-            for entry in entries.flatten().filter(|entry| entry.name != b"." && entry.name != b"..") {
-                let path = path.join(OsStr::from_bytes(&entry.name));
-                let ranges = wanted.remove(&entry.nid).unwrap_or_default();
-                let Ok(inode) = image.inode(entry.nid) else { continue };
-                if inode.is_dir() {
-                    dirs.push((entry.nid, path));
-                    continue;
-                }
-                profile.ranges.extend(ranges.into_iter().map(|(range, reads)| {
-                    let start = range << RANGE_BITS;
-                    let len = inode.size().saturating_sub(start).min(1 << RANGE_BITS);
-                    HotRange { reads, start, len, path: path.clone() }
-                }));
-            }
-        }
-        profile.sort();
-        Ok(profile)
-    }
-}
-
 impl Profile {
     /// Reads a profile.
     ///
@@ -208,7 +107,7 @@ impl Profile {
     }
 
     /// The most read first; the same order for the same ranges.
-    fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         self.ranges
             .sort_by(|a, b| b.reads.cmp(&a.reads).then_with(|| (&a.path, a.start).cmp(&(&b.path, b.start))));
     }
@@ -270,15 +169,5 @@ mod tests {
         for line in ["1 2 3", "1 2 x /a", "-1 2 3 /a", "1 2 3 ", "1 2 3 /a\\x"] {
             assert!(error(format!("{HEADER}\n\n{line}\n")).contains("line 3"), "{line}");
         }
-    }
-
-    #[test]
-    fn reads_are_counted_by_range() {
-        let recorder = Recorder::default();
-        let nid = Nid::new(5);
-        recorder.note(nid, FileOffset::new(65_530), 10);
-        recorder.note(nid, FileOffset::new(65_536), 10);
-        let reads = recorder.lock();
-        assert_eq!((reads[&(nid, 0)], reads[&(nid, 1)]), (1, 2));
     }
 }

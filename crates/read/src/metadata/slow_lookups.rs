@@ -9,16 +9,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_format::{BytePos, FileOffset, Nid};
 
-use super::super::extent::Extent;
+use super::extent::Extent;
 
 /// Steps from which on a look-up is remembered: sound indexes hardly ever need as many.
-pub(super) const MANY: u32 = 64;
+pub(crate) const MANY: u32 = 64;
 /// Look-ups that are remembered: more than threads read files at the same time.
 const KEPT: usize = 64;
 
-/// Costly look-ups of one image.
+/// Slow look-ups of one image.
 #[derive(Debug, Default)]
-pub(in super::super) struct Costly {
+pub(crate) struct SlowLookups {
     /// Whether there are any: most images have none, and need no lock.
     any: AtomicBool,
     kept: Mutex<Kept>,
@@ -31,25 +31,25 @@ struct Kept {
     sums: VecDeque<(Nid, u64, BytePos)>,
 }
 
-impl Costly {
+impl SlowLookups {
     /// The extent of `nid` that covers `offset`, if it is remembered.
-    pub(super) fn extent(&self, nid: Nid, offset: FileOffset) -> Option<Extent> {
+    pub(crate) fn extent(&self, nid: Nid, offset: FileOffset) -> Option<Extent> {
         let extents = &self.lock()?.extents;
         extents.iter().find(|(of, extent)| *of == nid && extent.contains(offset)).map(|(_, extent)| *extent)
     }
 
-    pub(super) fn remember_extent(&self, nid: Nid, extent: Extent) {
+    pub(crate) fn remember_extent(&self, nid: Nid, extent: Extent) {
         self.remember(|kept| push(&mut kept.extents, (nid, extent)));
     }
 
     /// The last record of `nid` up to `number` that is remembered, and where its data starts.
-    pub(super) fn sum(&self, nid: Nid, number: u64) -> Option<(u64, BytePos)> {
+    pub(crate) fn sum(&self, nid: Nid, number: u64) -> Option<(u64, BytePos)> {
         let sums = &self.lock()?.sums;
         let before = sums.iter().filter(|(of, at, _)| *of == nid && *at <= number);
         before.max_by_key(|(_, at, _)| *at).map(|(_, at, pos)| (*at, *pos))
     }
 
-    pub(super) fn remember_sum(&self, nid: Nid, number: u64, pos: BytePos) {
+    pub(crate) fn remember_sum(&self, nid: Nid, number: u64, pos: BytePos) {
         self.remember(|kept| push(&mut kept.sums, (nid, number, pos)));
     }
 

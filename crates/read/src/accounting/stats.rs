@@ -152,7 +152,7 @@ impl Counters {
     }
 
     /// Counts bytes.
-    pub(super) fn add_len(&self, counter: Counter, len: usize) {
+    pub(crate) fn add_len(&self, counter: Counter, len: usize) {
         self.add(counter, u64::try_from(len).unwrap_or(u64::MAX));
     }
 
@@ -171,13 +171,13 @@ impl Counters {
     }
 
     /// Counts a wait that began at `start`.
-    pub(super) fn stalled(&self, start: std::time::Instant) {
+    pub(crate) fn stalled(&self, start: std::time::Instant) {
         self.add(Counter::Stalls, 1);
         self.add(Counter::StalledNanoseconds, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// The sums so far, without what only the engine knows.
-    pub(super) fn snapshot(&self) -> Stats {
+    pub(crate) fn snapshot(&self) -> Stats {
         let sum = |counter: Counter| {
             self.shards.iter().map(|shard| shard.0[counter as usize].load(Relaxed)).sum::<u64>()
         };

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::engine::memory::Memory;
+use crate::accounting::memory::Memory;
 
 /// Shards at most: no more than there are blocks.
 const SHARDS: usize = 16;

@@ -1,0 +1,385 @@
+//! A file's content: maps an inode's extents, and has the engine read and decode them into the caller's buffer.
+//!
+//! Maps and engine meet here. The metabox and the packed inode are files themselves, so that reading metadata or a
+//! fragment can start another request, up to [`MAX_DEPTH`] deep.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use ferofs_format::inode::FileType;
+use ferofs_format::xattr::LongPrefix;
+use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, FileOffset, Structure};
+
+use crate::accounting::stats::{Cause, Counter, Stats};
+use crate::engine::pattern::Pattern;
+use crate::engine::request::Request;
+use crate::engine::run::{PIECE_SIZE, Run};
+use crate::engine::state::Engine;
+use crate::error::{Corruption, OfInode, Result};
+use crate::map::FileMap;
+use crate::metadata::extent::{Extent, ExtentData, Location};
+use crate::metadata::inode::{Inode, read_inode};
+use crate::metadata::reader::ReadMetadata;
+use crate::metadata::slow_lookups::SlowLookups;
+use crate::metadata::xattr;
+use crate::numbers::to_u64;
+use crate::volume::Volume;
+use crate::volume::place::MetadataPlace;
+
+/// Linux's limit on the target of a symbolic link, without its NUL.
+const MAX_LINK: u64 = 4095;
+/// A file leads to the packed inode, and that to the metabox; sound images go no deeper.
+const MAX_DEPTH: u32 = 4;
+
+/// Bytes of bookkeeping for each extent in flight, and for each request with all that it can gather at once. They are
+/// on the stack, and the same however large a cluster is.
+pub const BOOKKEEPING: (usize, usize) =
+    (PIECE_SIZE, size_of::<Run>() + size_of::<Request<'static>>() + size_of::<FileMap<'static>>());
+
+/// Reads metadata and content of one image.
+pub(crate) struct ContentReader {
+    pub volume: Volume,
+    pub engine: Engine,
+    slow_lookups: SlowLookups,
+    /// The packed inode, read once.
+    packed: OnceLock<Inode>,
+    /// The metabox's inode, read once.
+    metabox: OnceLock<Inode>,
+}
+
+impl std::fmt::Debug for ContentReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ContentReader").field("superblock", &self.volume.superblock).finish_non_exhaustive()
+    }
+}
+
+impl ReadMetadata for ContentReader {
+    fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    fn read_metadata(&self, place: MetadataPlace, structure: Structure, buf: &mut [u8]) -> Result<()> {
+        if place.in_metabox {
+            self.check_metabox_bounds(place.pos, buf.len())?;
+            self.volume.read_metabox(place.pos, buf, |block, bytes| self.load_metabox_block(block, bytes))
+        } else {
+            self.volume.read_primary(place.pos, structure, buf)
+        }
+    }
+
+    fn slow_lookups(&self) -> &SlowLookups {
+        &self.slow_lookups
+    }
+}
+
+/// Where a request may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// At its buffer's end.
+    Buffer,
+    /// Before an encoded extent that its buffer has no room for.
+    Extent,
+}
+
+/// Whether a request for the next `room` bytes wants all of `extent`, or loses nothing by taking a part.
+fn is_whole(extent: &Extent, room: usize) -> bool {
+    !matches!(extent.data, ExtentData::Encoded { .. }) || extent.len <= to_u64(room)
+}
+
+impl ContentReader {
+    pub(crate) fn new(volume: Volume, engine: Engine) -> Self {
+        let (slow_lookups, packed, metabox) = (SlowLookups::default(), OnceLock::new(), OnceLock::new());
+        Self { volume, engine, slow_lookups, packed, metabox }
+    }
+
+    /// Counters of all reads so far, and the memory held.
+    pub(crate) fn stats(&self) -> Stats {
+        let (engine, volume) = (&self.engine, &self.volume);
+        let pool = engine.scratch.pool();
+        Stats {
+            pool_bytes: to_u64(pool.len()),
+            pool_peak: to_u64(pool.peak()),
+            low_memory: engine.pressure.is_short(),
+            held_bytes: to_u64(volume.memory.held()),
+            held_peak: to_u64(volume.memory.peak()),
+            ..volume.counters.snapshot()
+        }
+    }
+
+    /// Reads `inode`'s content from `offset` on into `buf`; says how many bytes that gave, which are
+    /// fewer than asked only at the content's end.
+    ///
+    /// Any inode with content may be read: a directory's content is its blocks, a symbolic link's its
+    /// target.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] when the content is damaged where it is read, [`crate::Error::Io`].
+    pub(crate) fn read_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+        let rest = usize::try_from(inode.content_len().saturating_sub(offset.get())).unwrap_or(usize::MAX);
+        let len = rest.min(buf.len());
+        if len > 0 {
+            if let Some(recorder) = &self.engine.recorder {
+                recorder.note(inode.nid, offset, len);
+            }
+            self.fill(inode, offset, &mut buf[..len], End::Buffer).of_inode(inode.nid)?;
+        }
+        Ok(len)
+    }
+
+    /// Reads as [`Self::read_at`] does, but ends before a pcluster that `buf` cannot take whole, unless it
+    /// starts with that one: who reads on from there has nothing decoded twice.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub(crate) fn read_whole_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+        let rest = usize::try_from(inode.content_len().saturating_sub(offset.get())).unwrap_or(usize::MAX);
+        let len = rest.min(buf.len());
+        if len == 0 {
+            return Ok(0);
+        }
+        self.fill(inode, offset, &mut buf[..len], End::Extent).of_inode(inode.nid)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] for a target that no system could have, or damaged content.
+    pub(crate) fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        let size = inode.size();
+        if inode.file_type() != FileType::Symlink || size == 0 || size > MAX_LINK {
+            let fault = Fault::Field { field: "i_size of a symbolic link", value: size };
+            return Err(Corruption::new(Structure::Inode, fault).at(inode.place.pos).of(inode.nid).into());
+        }
+        let mut target = vec![0; usize::try_from(size).unwrap_or(0)];
+        self.read_at(inode, FileOffset::new(0), &mut target)?;
+        if target.contains(&0) {
+            return Err(Corruption::new(Structure::Inode, Fault::Name).of(inode.nid).into());
+        }
+        Ok(target)
+    }
+
+    fn metabox(&self) -> Result<&Inode> {
+        if let Some(metabox) = self.metabox.get() {
+            return Ok(metabox);
+        }
+        let no_metabox = || Corruption::new(Structure::Metabox, Fault::FeatureNotSet("METABOX"));
+        let metabox = read_inode(self, self.volume.superblock.metabox.ok_or_else(no_metabox)?)?;
+        Ok(self.metabox.get_or_init(|| metabox))
+    }
+
+    fn check_metabox_bounds(&self, pos: BytePos, len: usize) -> Result<()> {
+        let limit = self.metabox()?.size();
+        if pos.get().checked_add(to_u64(len)).is_some_and(|end| end <= limit) {
+            return Ok(());
+        }
+        let fault = Fault::OutOfRange { field: "position", value: pos.get(), limit };
+        Err(Corruption::new(Structure::Metabox, fault).into())
+    }
+
+    /// Reads one block of the metabox's content; what its end cuts short is padded with zeroes.
+    fn load_metabox_block(&self, block: BlockAddr, buf: &mut [u8]) -> Result<()> {
+        let start = FileOffset::new(block.get() << self.volume.superblock.block_size.bits());
+        let len = self.read_at(self.metabox()?, start, buf)?;
+        buf[len..].fill(0);
+        Ok(())
+    }
+
+    /// Fills `buf` from the packed inode's content.
+    fn read_fragment(&self, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
+        let packed = match self.packed.get() {
+            Some(packed) => packed,
+            None => {
+                let fault = Fault::FeatureNotSet("FRAGMENTS");
+                let no_packed = || Corruption::new(Structure::PackedInode, fault);
+                let packed = read_inode(self, self.volume.superblock.packed.ok_or_else(no_packed)?)?;
+                self.packed.get_or_init(|| packed)
+            }
+        };
+        self.read_exact(packed, BytePos::new(offset.get()), Structure::PackedInode, buf)
+    }
+
+    /// Fills `buf` from the decoded content of an inode that holds structures: the packed inode, the
+    /// metabox.
+    fn read_exact(&self, holder: &Inode, pos: BytePos, structure: Structure, buf: &mut [u8]) -> Result<()> {
+        let read = self.read_at(holder, FileOffset::new(pos.get()), buf)?;
+        if read == buf.len() {
+            return Ok(());
+        }
+        let fault = Fault::OutOfRange { field: "position", value: pos.get(), limit: holder.size() };
+        Err(Corruption::new(structure, fault).into())
+    }
+
+    /// Reads the table of long xattr name prefixes, which is in the packed inode or the metabox unless it is plain.
+    pub(crate) fn xattr_prefixes(&self) -> Result<Vec<LongPrefix>> {
+        let superblock = &self.volume.superblock;
+        let plain = superblock.compat.contains(Compat::PLAIN_XATTR_PFX);
+        let Some(table) = superblock.xattr_prefixes else { return Ok(Vec::new()) };
+        let holder = if plain { None } else { superblock.packed.or(superblock.metabox) };
+        let holder = holder.map(|nid| read_inode(self, nid)).transpose()?;
+        xattr::read_prefixes(table, |at, buf| match &holder {
+            Some(inode) => self.read_exact(inode, at, Structure::XattrPrefix, buf),
+            None => self.read_metadata(MetadataPlace::on_device(at), Structure::XattrPrefix, buf),
+        })
+    }
+
+    /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has; says how much it filled.
+    fn fill(&self, inode: &Inode, mut offset: FileOffset, mut buf: &mut [u8], end: End) -> Result<usize> {
+        let (volume, engine) = (&self.volume, &self.engine);
+        volume.budget.charge_bytes(to_u64(buf.len()))?;
+        volume.counters.add(Counter::Requests, 1);
+        volume.counters.add(Counter::RequestedBytes, to_u64(buf.len()));
+        if engine.pressure.became_short() {
+            engine.shrink(&volume.counters);
+        }
+        let stop = offset.get().saturating_add(to_u64(buf.len()));
+        let request = Request {
+            volume,
+            engine,
+            metadata: self,
+            pattern: engine.patterns.note(inode.nid(), offset, to_u64(buf.len())),
+            shared: [volume.superblock.packed, volume.superblock.metabox].contains(&Some(inode.nid())),
+            len: buf.len(),
+            left: usize::try_from(inode.size().saturating_sub(stop)).unwrap_or(usize::MAX),
+            waited: Cell::new(false),
+        };
+        let work = || {
+            let mut map = None;
+            let mut filled = 0;
+            while !buf.is_empty() {
+                if end == End::Extent && filled > 0 {
+                    let extent = FileMap::opened(&mut map, self, inode)?.extent_at(offset)?;
+                    if !is_whole(&extent, buf.len()) {
+                        break;
+                    }
+                }
+                let len = match engine.pinned_ranges.get(inode.nid(), offset) {
+                    Some(pinned) => copy_pinned(&request, pinned, buf),
+                    None => self.step(&request, FileMap::opened(&mut map, self, inode)?, offset, buf)?,
+                };
+                offset = FileOffset::new(offset.get() + to_u64(len));
+                buf = &mut std::mem::take(&mut buf)[len..];
+                filled += len;
+            }
+            if let (Pattern::Strided { next, step, count }, Some(map)) = (request.pattern, &mut map) {
+                for number in 0..count {
+                    hint(&request, map, next.get().saturating_add(step.saturating_mul(number)), inode.size());
+                }
+                if request.waited.get() {
+                    engine.patterns.waited(inode.nid());
+                }
+            }
+            Ok(filled)
+        };
+        nested(work)
+    }
+
+    /// Fills a prefix of `buf`; says how long that is, at least 1.
+    fn step(
+        &self,
+        request: &Request<'_>,
+        map: &mut FileMap<'_>,
+        offset: FileOffset,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let extent = map.extent_at(offset)?;
+        if let Some(mut run) = Run::start(&self.volume, &extent, offset, buf.len()) {
+            while run.wants_more() && run.extend(&map.extent_at(run.end())?) {}
+            request.read_run(&run, buf)?;
+            return Ok(run.decoded_len());
+        }
+        let have = usize::try_from(extent.end() - offset.get()).unwrap_or(usize::MAX);
+        let len = have.min(buf.len());
+        self.read_extent(request, &extent, offset, &mut buf[..len])?;
+        Ok(len)
+    }
+
+    /// Fills `buf` with the part of `extent` that starts at `offset`.
+    fn read_extent(
+        &self,
+        request: &Request<'_>,
+        extent: &Extent,
+        offset: FileOffset,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let skip = offset.get() - extent.start.get();
+        match extent.data {
+            ExtentData::Hole => {
+                buf.fill(0);
+                Ok(())
+            }
+            ExtentData::Stored { at } => request.read_counted(at, skip, buf, Cause::Stored),
+            ExtentData::Interlaced { at } => read_interlaced(request, at, offset, buf),
+            ExtentData::Fragment { offset } => {
+                let overflow = || Corruption::new(Structure::PackedInode, Fault::Overflow("h_fragmentoff"));
+                self.read_fragment(offset.checked_add(skip).ok_or_else(overflow)?, buf)
+            }
+            ExtentData::Encoded { .. } => request.read_partial(extent, skip, buf),
+        }
+    }
+}
+
+/// Fills a prefix of `buf` from what is `pinned`; says how long that is.
+fn copy_pinned(request: &Request<'_>, pinned: &[u8], buf: &mut [u8]) -> usize {
+    let len = pinned.len().min(buf.len());
+    request.volume.counters.add(Counter::PinnedHits, 1);
+    request.volume.counters.add_len(Counter::PinnedBytes, len);
+    request.copy(&pinned[..len], &mut buf[..len]);
+    len
+}
+
+/// Tells the system what a strided reader's request at `next` will want: just that, so that nothing is read for
+/// nothing but at the stride's end.
+fn hint(request: &Request<'_>, map: &mut FileMap<'_>, next: u64, size: u64) {
+    let end = next.saturating_add(to_u64(request.len)).min(size);
+    let tell = |(device, pos, len): (DeviceId, BytePos, u64)| {
+        request.volume.counters.io(Cause::Hint, usize::try_from(len).unwrap_or(usize::MAX));
+        request.volume.will_need(device, pos, len);
+    };
+    let mut at = next;
+    let mut adjacent: Option<(DeviceId, BytePos, u64)> = None;
+    while at < end {
+        // What cannot be mapped is an error when it is read.
+        let Ok(extent) = map.extent_at(FileOffset::new(at)) else { break };
+        at = extent.end();
+        let ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } = extent.data else {
+            continue;
+        };
+        adjacent = match adjacent {
+            Some((before, start, len)) if before == device && start.checked_add(len) == Some(pos) => {
+                Some((device, start, len.saturating_add(encoded_len)))
+            }
+            before => {
+                before.into_iter().for_each(tell);
+                Some((device, pos, encoded_len))
+            }
+        };
+    }
+    adjacent.into_iter().for_each(tell);
+}
+
+/// Reads from a rotated block: byte `o` of the file is at `o` modulo the block size. An extent of
+/// this kind never leaves its block, see [`FileMap`].
+fn read_interlaced(request: &Request<'_>, at: Location, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
+    let block_size = request.volume.superblock.block_size;
+    let start = offset.get() & block_size.mask();
+    let room = usize::try_from(block_size.bytes64() - start).unwrap_or(usize::MAX);
+    let (head, wrapped) = buf.split_at_mut(room.min(buf.len()));
+    request.read_counted(at, start, head, Cause::Stored)?;
+    if wrapped.is_empty() {
+        return Ok(());
+    }
+    request.read_counted(at, 0, wrapped, Cause::Stored)
+}
+
+/// Runs a request, unless requests have led to requests for so long that files must lie within each other.
+pub(crate) fn nested<T>(request: impl FnOnce() -> Result<T>) -> Result<T> {
+    thread_local!(static DEPTH: Cell<u32> = const { Cell::new(0) });
+    let depth = DEPTH.get();
+    if depth == MAX_DEPTH {
+        return Err(Corruption::new(Structure::Extent, Fault::Map("content lies within itself")).into());
+    }
+    DEPTH.set(depth + 1);
+    let result = request();
+    DEPTH.set(depth);
+    result
+}

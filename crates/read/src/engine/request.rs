@@ -1,0 +1,108 @@
+//! One request for a range of a file, and the reads that it makes of the medium.
+
+use std::cell::Cell;
+
+use ferofs_format::{Algorithm, Fault, Incompat, Structure};
+
+use super::pattern::Pattern;
+use super::scratch::Buffer;
+use super::state::Engine;
+use crate::accounting::stats::{Cause, Counter};
+use crate::error::{Corruption, Error, Result};
+use crate::metadata::extent::Location;
+use crate::metadata::reader::ReadMetadata;
+use crate::numbers::to_u64;
+use crate::volume::Volume;
+
+/// One request on its way.
+pub(crate) struct Request<'a> {
+    pub volume: &'a Volume,
+    pub engine: &'a Engine,
+    /// For data that is stored among the metadata.
+    pub metadata: &'a dyn ReadMetadata,
+    pub pattern: Pattern,
+    /// The file is the packed inode or the metabox, of which others will want the same clusters.
+    pub shared: bool,
+    /// Bytes that it asks for.
+    pub len: usize,
+    /// Bytes of the file after it.
+    pub left: usize,
+    /// Whether a read of its clusters had to wait for the medium, as far as is known.
+    pub waited: Cell<bool>,
+}
+
+impl Request<'_> {
+    pub(crate) const fn is_sequential(&self) -> bool {
+        matches!(self.pattern, Pattern::Sequential { .. })
+    }
+
+    /// Reads data, counted for `cause`.
+    pub(crate) fn read_counted(&self, at: Location, skip: u64, buf: &mut [u8], cause: Cause) -> Result<()> {
+        match at {
+            Location::Metadata(place) => {
+                self.metadata.read_metadata(place.offset(skip)?, Structure::InlineData, buf)
+            }
+            Location::Device(device, pos) => {
+                let overflow = || Corruption::new(Structure::Extent, Fault::Overflow("position")).at(pos);
+                let pos = pos.checked_add(skip).ok_or_else(overflow)?;
+                self.volume.counters.io(cause, buf.len());
+                let (source, pos) = self.volume.source_of(device, pos, Structure::Extent, buf.len())?;
+                let read = match self.pattern {
+                    Pattern::Sequential { .. } => source.read_exact_at(pos.get(), buf),
+                    Pattern::Strided { .. } if source.read_at_hand(pos.get(), buf) => Ok(()),
+                    Pattern::Strided { .. } | Pattern::Random => {
+                        self.waited.set(true);
+                        source.read_sparse_at(pos.get(), buf)
+                    }
+                };
+                read.map_err(|e| Error::io_unnamed("read image", e))
+            }
+        }
+    }
+
+    /// Counts the work of decoding so many bytes into `len`. LZMA takes about 25 ns for an encoded byte, the others at most
+    /// a quarter of that.
+    pub(crate) fn charge_decoding(&self, algorithm: Algorithm, encoded_len: usize, len: usize) -> Result<()> {
+        let encoded = to_u64(encoded_len) / if algorithm == Algorithm::Lzma { 4 } else { 16 };
+        self.volume.budget.charge(encoded)?;
+        self.volume.budget.charge_bytes(to_u64(len))
+    }
+
+    /// A buffer to borrow.
+    pub(crate) fn buffer(&self, len: usize) -> Buffer<'_> {
+        let engine = self.engine;
+        engine.scratch.buffer(len, &self.volume.memory, &self.volume.counters, !engine.pressure.is_short())
+    }
+
+    /// Copies decoded bytes to where they are wanted.
+    pub(crate) fn copy(&self, from: &[u8], to: &mut [u8]) {
+        self.volume.counters.add_len(Counter::CopiedBytes, to.len());
+        to.copy_from_slice(from);
+    }
+
+    /// Counts a cluster of which `len` bytes are decoded.
+    pub(crate) fn count(&self, strategy: Counter, len: usize) {
+        let counters = &self.volume.counters;
+        counters.add(strategy, 1);
+        counters.add_len(Counter::DecodedBytes, len);
+        if self.shared {
+            counters.add_len(Counter::PackedDecodedBytes, len);
+        }
+    }
+
+    /// Whether a cluster that is wanted to its end must end there. Not before Linux 5.4's right alignment, where
+    /// what follows the encoded bytes is not told apart from them.
+    pub(crate) fn exact(&self, partial: bool) -> bool {
+        !partial && self.volume.superblock.incompat.contains(Incompat::LZ4_0PADDING)
+    }
+}
+
+/// The error of a cluster at `at` that does not decode.
+pub(crate) fn undecodable(at: Location) -> Error {
+    let corruption = Corruption::new(Structure::Extent, Fault::Decode);
+    match at {
+        Location::Device(_, pos) => corruption.at(pos),
+        Location::Metadata(place) => corruption.at(place.pos),
+    }
+    .into()
+}

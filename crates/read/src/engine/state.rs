@@ -1,0 +1,81 @@
+//! What the requests of one image share: caches, buffers, and what is known of its readers.
+
+use std::sync::Arc;
+
+use super::clusters::Clusters;
+use super::options::{EngineOptions, Policy};
+use super::pattern::Patterns;
+use super::pinned::PinnedRanges;
+use super::pool::Pool;
+use super::recorder::Recorder;
+use super::scratch::Scratch;
+use crate::accounting::memory::Memory;
+use crate::accounting::pressure::{Pressure, PressureFile};
+use crate::accounting::stats::{Counter, Counters};
+use crate::error::{Error, Result};
+use crate::volume::block_cache::BlockCache;
+
+/// The smallest buffers of decoded clusters: most of LZ4's clusters of one block fit, so that one serves for the next.
+const LEAST_TAIL: usize = 32 << 10;
+const LEAST_PACKED: usize = 4 << 10;
+
+/// What an image's reads share.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub policy: Policy,
+    memory: Arc<Memory>,
+    /// Bytes of the window that LZ4 rolls through.
+    pub lz4_window: usize,
+    pub scratch: Scratch,
+    pub pressure: Pressure,
+    pub patterns: Patterns,
+    /// Encoded blocks of clusters that were wanted in part; `None` where memory is short.
+    pub encoded: Option<BlockCache>,
+    /// Decoded clusters of which a sequential reader wants the rest next.
+    pub tails: Clusters,
+    /// Decoded clusters of the packed inode.
+    pub packed: Clusters,
+    pub recorder: Option<Arc<Recorder>>,
+    pub pinned_ranges: PinnedRanges,
+}
+
+impl Engine {
+    /// An engine with budgets that have been fitted to the limit, for an image of such blocks, where LZ4 looks back so far.
+    pub(crate) fn new(
+        options: &EngineOptions,
+        block_size: usize,
+        max_distance: u16,
+        pressure: Option<&PressureFile>,
+        memory: Arc<Memory>,
+    ) -> Result<Self> {
+        let pool = Pool::new(options.pool).map_err(|e| Error::io_unnamed("allocate the page pool", e))?;
+        memory.take(pool.len());
+        let clusters =
+            |budget, least| Clusters::new(budget, least, options.memory_limit.is_none(), Arc::clone(&memory));
+        let encoded = options.encoded_cache;
+        Ok(Self {
+            policy: options.policy,
+            lz4_window: ferofs_codec::lz4_window(max_distance),
+            scratch: Scratch::new(pool),
+            pressure: Pressure::new(options.low_memory, pressure),
+            patterns: Patterns::default(),
+            encoded: (encoded > 0).then(|| BlockCache::new(block_size, encoded, Arc::clone(&memory))),
+            tails: clusters(options.tail_cache, LEAST_TAIL.min(options.tail_cache / 4)),
+            packed: clusters(options.packed_cache, LEAST_PACKED),
+            recorder: options.record.then(Arc::default),
+            pinned_ranges: PinnedRanges::default(),
+            memory,
+        })
+    }
+
+    /// Gives back what is kept in case that it is wanted again.
+    pub(crate) fn shrink(&self, counters: &Counters) {
+        counters.add(Counter::LowMemoryEntries, 1);
+        if let Some(encoded) = &self.encoded {
+            encoded.clear();
+        }
+        self.tails.shrink();
+        self.packed.shrink();
+        self.scratch.shrink(&self.memory);
+    }
+}

@@ -1,0 +1,77 @@
+//! From counted reads to a profile, which names files by their paths.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ferofs_format::Nid;
+
+use super::text::{HotRange, Profile};
+use crate::engine::recorder::{RANGE_BITS, Recorder};
+use crate::error::Result;
+use crate::image::Image;
+
+/// What an image that was opened to record has counted; goes on counting while the image is read.
+#[derive(Clone, Debug)]
+pub struct Recording(Arc<Recorder>);
+
+impl Image {
+    /// What was read of each file since the image was opened with
+    /// [`EngineOptions::record`](crate::EngineOptions::record); empty without that.
+    ///
+    /// # Errors
+    /// As [`Recording::profile`].
+    pub fn profile(&self) -> Result<Profile> {
+        self.recording().map_or_else(|| Ok(Profile::default()), |recording| recording.profile(self))
+    }
+
+    /// The counts of this image, for who gives the image away; `None` if it was not opened to record.
+    #[must_use]
+    pub fn recording(&self) -> Option<Recording> {
+        self.content.engine.recorder.clone().map(Recording)
+    }
+}
+
+impl Recording {
+    /// The counts so far, with the files' paths in `image`: the one that was recorded, or the same opened again. Looks
+    /// for the files in the whole tree.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] for a root that is none; what else cannot be listed is left out.
+    pub fn profile(&self, image: &Image) -> Result<Profile> {
+        let reads = self.0.lock().clone();
+        let mut wanted: HashMap<Nid, Vec<(u64, u64)>> = HashMap::new();
+        for ((nid, range), count) in reads {
+            wanted.entry(nid).or_default().push((range, count));
+        }
+        let mut profile = Profile::default();
+        let mut dirs = vec![(image.root()?.nid(), PathBuf::from("/"))];
+        let mut seen = std::collections::HashSet::new();
+        while let Some((nid, path)) = dirs.pop().filter(|_| !wanted.is_empty()) {
+            let Ok(dir) = image.inode(nid) else { continue };
+            // Images may lie: a directory is listed once.
+            if !seen.insert(nid) {
+                continue;
+            }
+            let Ok(entries) = image.read_dir(&dir) else { continue };
+            for entry in entries.flatten().filter(|entry| entry.name != b"." && entry.name != b"..") {
+                let path = path.join(OsStr::from_bytes(&entry.name));
+                let ranges = wanted.remove(&entry.nid).unwrap_or_default();
+                let Ok(inode) = image.inode(entry.nid) else { continue };
+                if inode.is_dir() {
+                    dirs.push((entry.nid, path));
+                    continue;
+                }
+                profile.ranges.extend(ranges.into_iter().map(|(range, reads)| {
+                    let start = range << RANGE_BITS;
+                    let len = inode.size().saturating_sub(start).min(1 << RANGE_BITS);
+                    HotRange { reads, start, len, path: path.clone() }
+                }));
+            }
+        }
+        profile.sort();
+        Ok(profile)
+    }
+}

@@ -1,0 +1,67 @@
+//! Paths: from the root to an inode, through symbolic links.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use ferofs_format::inode::FileType;
+
+use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::metadata::inode::Inode;
+
+/// Symbolic links that one look-up follows, as in Linux. A path with more is an error, as the links may form a circle.
+const MAX_LINKS: u32 = 40;
+
+impl Image {
+    /// Follows `path` from the root, through symbolic links but for a last one when `follow` is false.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::TooManyLinks`], [`Error::Corrupt`].
+    pub fn resolve(&self, path: &Path, follow: bool) -> Result<Inode> {
+        let mut pending: Vec<PathBuf> = components_reversed(path);
+        let mut parents: Vec<Inode> = Vec::new();
+        let mut here = self.root()?;
+        let mut links = 0;
+        while let Some(name) = pending.pop() {
+            if name.as_os_str() == ".." {
+                here = parents.pop().unwrap_or(here);
+                continue;
+            }
+            if !here.is_dir() {
+                return Err(Error::NotADirectory(path.to_owned()));
+            }
+            let Some(entry) = self.lookup(&here, name.as_os_str().as_bytes())? else {
+                return Err(Error::NotFound(path.to_owned()));
+            };
+            let inode = self.inode(entry.nid)?;
+            if inode.file_type() != FileType::Symlink || (pending.is_empty() && !follow) {
+                parents.push(std::mem::replace(&mut here, inode));
+                continue;
+            }
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Error::TooManyLinks(path.to_owned()));
+            }
+            let target = PathBuf::from(OsString::from_vec(self.read_link(&inode)?));
+            if target.is_absolute() {
+                parents.clear();
+                here = self.root()?;
+            }
+            pending.extend(components_reversed(&target));
+        }
+        Ok(here)
+    }
+}
+
+/// The components to walk, the first one last.
+fn components_reversed(path: &Path) -> Vec<PathBuf> {
+    let walk = |component: Component<'_>| match component {
+        Component::Normal(name) => Some(PathBuf::from(name)),
+        Component::ParentDir => Some(PathBuf::from(OsStr::new(".."))),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+    };
+    let mut names: Vec<PathBuf> = path.components().filter_map(walk).collect();
+    names.reverse();
+    names
+}
