@@ -6,4 +6,5 @@
 pub(crate) mod budget;
 pub(crate) mod memory;
 pub(crate) mod pressure;
+pub(crate) mod recorder;
 pub(crate) mod stats;

@@ -4,18 +4,18 @@
 //! into the tail of the very range that they will fill, where LZ4 clusters are decoded in place ([`run`]). A cluster
 //! that is wanted in part goes through the cache of encoded blocks ([`partial`]), by one of several strategies
 //! ([`decode`]), as far as wanted, or whole where the rest will be asked for next ([`clusters`]). Buffers come from a
-//! pool that is set aside ([`pool`], [`scratch`]); all memory is accounted for and given back when it is short. The
+//! pool that is set aside ([`buffer_pool`], [`scratch`]); all memory is accounted for and given back when it is short. The
 //! thread that took a request does all of its work. The flow through these files: [`state`] -> [`request`] ->
 //! [`decode`] -> [`run`], [`partial`].
 
+pub(crate) mod buffer_pool;
 pub(crate) mod clusters;
+pub(crate) mod comparison;
 pub(crate) mod decode;
 pub(crate) mod options;
 pub(crate) mod partial;
 pub(crate) mod pattern;
 pub(crate) mod pinned;
-pub(crate) mod pool;
-pub(crate) mod recorder;
 pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod scratch;

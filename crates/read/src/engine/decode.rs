@@ -6,15 +6,13 @@
 use ferofs_codec::{Portion, decode_lz4_range};
 use ferofs_format::Algorithm;
 
-use super::options::{Policy, Strategy};
-use super::pool::PAGE;
+use super::buffer_pool::PAGE;
+use super::comparison::policy::Strategy;
 use super::request::{Request, undecodable};
 use crate::accounting::stats::Counter;
 use crate::error::Result;
 use crate::metadata::extent::Location;
 
-/// What a buffer holds at most, where a policy says so.
-const BUFFER: usize = 4 * PAGE;
 /// What a buffer holds at most where LZ4 can roll and memory is short: the longest window.
 const LONG: usize = 17 * PAGE;
 
@@ -41,46 +39,6 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// All of the cluster.
     pub(crate) const WHOLE: Self = Self { skip: 0, to_end: true };
-}
-
-impl Policy {
-    /// Whether `len` bytes, all of a cluster, are to be decoded in place if they can be.
-    pub(crate) const fn in_place(self, len: usize) -> bool {
-        match self {
-            Self::Auto | Self::Always(Strategy::InPlace) => true,
-            Self::Paper => len > PAGE,
-            Self::Commercial | Self::Always(_) => false,
-        }
-    }
-
-    /// The strategy for `len` bytes after `skip` others, which are not decoded in place. LZ4 can roll, and better does beyond
-    /// `long` bytes.
-    const fn choose(self, long: Option<usize>, skip: usize, len: usize) -> Strategy {
-        let end = skip + len;
-        let chosen = match self {
-            Self::Auto => Self::measured(long, skip, end),
-            Self::Paper if len <= PAGE && end <= BUFFER => Strategy::Buffer,
-            Self::Paper if long.is_some() => Strategy::Rolling,
-            Self::Commercial if end < BUFFER => Strategy::Buffer,
-            Self::Paper | Self::Commercial => Strategy::Vmap,
-            Self::Always(strategy) => strategy,
-        };
-        let cannot = match chosen {
-            Strategy::InPlace => true,
-            Strategy::Rolling => long.is_none(),
-            Strategy::Direct => skip > 0,
-            Strategy::Vmap | Strategy::Buffer => false,
-        };
-        if cannot { Self::measured(long, skip, end) } else { chosen }
-    }
-
-    const fn measured(long: Option<usize>, skip: usize, end: usize) -> Strategy {
-        match (skip, long) {
-            (0, _) => Strategy::Direct,
-            (_, Some(long)) if end > long => Strategy::Rolling,
-            _ => Strategy::Buffer,
-        }
-    }
 }
 
 impl Request<'_> {
@@ -164,32 +122,5 @@ impl Request<'_> {
         let scratch = &self.engine.scratch;
         let decoded = scratch.with_decoder(|decoder| decoder.decode(cluster.algorithm, encoded, out, extent));
         decoded.map_err(|_| undecodable(cluster.at))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn policies_choose_as_they_say() {
-        use Strategy::{Buffer, Direct, Rolling, Vmap};
-        let page = |n: usize| n * PAGE;
-        let lz4 = Some(page(17));
-        assert_eq!(Policy::Paper.choose(lz4, page(2), page(1)), Buffer);
-        assert_eq!(Policy::Paper.choose(lz4, page(4), page(1)), Rolling, "the buffer has four pages");
-        assert_eq!(Policy::Paper.choose(lz4, 0, page(2)), Rolling);
-        assert_eq!(Policy::Paper.choose(None, 0, page(2)), Vmap);
-        assert_eq!(Policy::Commercial.choose(lz4, page(2), page(1)), Buffer);
-        assert_eq!(Policy::Commercial.choose(lz4, page(3), page(1)), Vmap);
-        assert_eq!(Policy::Auto.choose(lz4, 0, page(9)), Direct);
-        assert_eq!(Policy::Auto.choose(lz4, page(1), page(1)), Buffer);
-        assert_eq!(Policy::Auto.choose(lz4, page(40), page(1)), Rolling);
-        assert_eq!(Policy::Auto.choose(Some(page(48)), page(40), page(1)), Buffer);
-        assert_eq!(Policy::Auto.choose(None, page(40), page(1)), Buffer);
-        assert_eq!(Policy::Always(Rolling).choose(None, 0, page(1)), Direct);
-        assert_eq!(Policy::Always(Direct).choose(lz4, 1, page(1)), Buffer);
-        assert!(Policy::Paper.in_place(page(2)) && !Policy::Paper.in_place(page(1)));
-        assert!(Policy::Auto.in_place(1) && !Policy::Commercial.in_place(page(9)));
     }
 }

@@ -1,39 +1,7 @@
 //! How much memory the engine may hold, and how it decodes.
 
+use super::comparison::policy::Policy;
 use crate::accounting::pressure::LowMemory;
-
-/// How a cluster is decoded. All give the same bytes. Where one cannot be, the engine takes the next that can:
-/// see [`Policy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// Where its encoded bytes were read to: at the end of the memory that it fills. LZ4 alone, whole clusters, and
-    /// only where output cannot overtake input.
-    InPlace,
-    /// What precedes the range wanted goes through a window of at most 17 pages, however long it is; the range goes right
-    /// to the request. LZ4 alone.
-    Rolling,
-    /// Into pages of the pool, scattered and mapped side by side, and copied from there.
-    Vmap,
-    /// Into a buffer, and copied from there.
-    Buffer,
-    /// Right into the request, from the cluster's start on; nothing may precede the range wanted.
-    Direct,
-}
-
-/// Which strategy a cluster gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// What measures best: in place; else directly; else from a buffer, or rolling where that would be long.
-    #[default]
-    Auto,
-    /// As the EROFS paper has it (USENIX ATC 2019, section 4): a buffer if at most a page is wanted; else in place;
-    /// else rolling; else vmap.
-    Paper,
-    /// As in the phones that the paper was tried on: a buffer below four pages, else vmap.
-    Commercial,
-    /// Always one, where it can be; else as [`Policy::Auto`] without decoding in place.
-    Always(Strategy),
-}
 
 /// Bytes of metadata blocks that are cached where memory is always short.
 const LOW_METADATA: usize = 64 << 10;
@@ -41,7 +9,7 @@ const LOW_METADATA: usize = 64 << 10;
 /// Budgets of the engine, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// The page pool that buffers come from, allocated when the image is opened. Default: 256 KiB.
+    /// Bytes set aside for buffers, which stay allocated between requests. Default: 256 KiB.
     pub pool: usize,
     /// Encoded blocks of clusters that were wanted in part. Default: 128 KiB.
     pub encoded_cache: usize,

@@ -1,11 +1,14 @@
-//! What requests borrow while they decode: buffers from the page pool, or else from the heap, and decoders' state.
+//! What requests borrow while they decode: buffers from the pool, or else from the heap, and decoders' state.
 
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_codec::Decoder;
 
-use super::pool::{Mapped, Pages, Pool};
+use super::buffer_pool::{BufferPool, PooledBuffer};
+use super::comparison::policy::Policy;
+use super::comparison::vmap::{Mapped, PagePool, Pages};
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
 
@@ -20,10 +23,56 @@ pub(crate) struct Scratch {
     decoders: Mutex<Vec<Decoder>>,
 }
 
-/// Memory that a request uses for a while. What it holds is anything.
+/// Buffers that are set aside.
+#[derive(Debug)]
+pub(crate) enum Pool {
+    /// For the default policy.
+    Buffers(BufferPool),
+    /// For the policies that ferofs is compared with.
+    Pages(PagePool),
+}
+
+impl Pool {
+    /// A pool of at most `len` bytes, as `policy` needs it.
+    ///
+    /// # Errors
+    /// When the system has no memory for pages.
+    pub(crate) fn new(len: usize, policy: Policy) -> io::Result<Self> {
+        Ok(match policy {
+            Policy::Auto => Self::Buffers(BufferPool::new(len)),
+            Policy::Paper | Policy::Commercial | Policy::Always(_) => Self::Pages(PagePool::new(len)?),
+        })
+    }
+
+    /// Bytes of the pool.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Buffers(pool) => pool.len(),
+            Self::Pages(pool) => pool.len(),
+        }
+    }
+
+    /// The most bytes that were in use at once.
+    pub(crate) fn peak(&self) -> usize {
+        match self {
+            Self::Buffers(pool) => pool.peak(),
+            Self::Pages(pool) => pool.peak(),
+        }
+    }
+
+    fn take(&self, len: usize) -> Option<Buffer<'_>> {
+        match self {
+            Self::Buffers(pool) => pool.take(len).map(Buffer::Pooled),
+            Self::Pages(pool) => pool.take(len).map(Buffer::Pages),
+        }
+    }
+}
+
+/// Memory that a request uses for a while, with any content.
 #[derive(Debug)]
 pub(crate) enum Buffer<'a> {
-    Pool(Pages<'a>),
+    Pooled(PooledBuffer<'a>),
+    Pages(Pages<'a>),
     Mapped(Mapped<'a>),
     Heap { bytes: Vec<u8>, scratch: &'a Scratch, memory: &'a Memory, keep: bool },
 }
@@ -45,8 +94,8 @@ impl Scratch {
         counters: &Counters,
         keep: bool,
     ) -> Buffer<'a> {
-        if let Some(pages) = self.pool.take(len) {
-            return Buffer::Pool(pages);
+        if let Some(buffer) = self.pool.take(len) {
+            return buffer;
         }
         counters.add(Counter::PoolMisses, 1);
         let spare = {
@@ -66,7 +115,10 @@ impl Scratch {
 
     /// Scattered pages of the pool as a buffer of `len` bytes, if there are enough.
     pub(crate) fn mapped(&self, len: usize) -> Option<Buffer<'_>> {
-        self.pool.map(len).map(Buffer::Mapped)
+        match &self.pool {
+            Pool::Buffers(_) => None,
+            Pool::Pages(pool) => pool.map(len).map(Buffer::Mapped),
+        }
     }
 
     /// Runs `work` with a decoder.
@@ -97,7 +149,8 @@ impl Deref for Buffer<'_> {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Pool(pages) => pages,
+            Self::Pooled(buffer) => buffer,
+            Self::Pages(pages) => pages,
             Self::Mapped(mapped) => mapped,
             Self::Heap { bytes, .. } => bytes,
         }
@@ -107,7 +160,8 @@ impl Deref for Buffer<'_> {
 impl DerefMut for Buffer<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
-            Self::Pool(pages) => pages,
+            Self::Pooled(buffer) => buffer,
+            Self::Pages(pages) => pages,
             Self::Mapped(mapped) => mapped,
             Self::Heap { bytes, .. } => bytes,
         }
@@ -130,15 +184,15 @@ impl Drop for Buffer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pool::PAGE;
+    use super::super::buffer_pool::PAGE;
     use super::*;
 
     #[test]
     fn the_heap_helps_out_and_serves_again() {
-        let (scratch, memory) = (Scratch::new(Pool::new(PAGE).unwrap()), Memory::new(None));
+        let (scratch, memory) = (Scratch::new(Pool::new(PAGE, Policy::Auto).unwrap()), Memory::new(None));
         let counters = Counters::default();
         let first = scratch.buffer(100, &memory, &counters, true);
-        assert!(matches!(first, Buffer::Pool(_)));
+        assert!(matches!(first, Buffer::Pooled(_)));
         let second = scratch.buffer(100_000, &memory, &counters, true);
         assert!(matches!(second, Buffer::Heap { .. }) && second.len() == 100_000);
         drop(second);

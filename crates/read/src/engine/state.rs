@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::clusters::Clusters;
-use super::options::{EngineOptions, Policy};
+use super::comparison::policy::Policy;
+use super::options::EngineOptions;
 use super::pattern::Patterns;
 use super::pinned::PinnedRanges;
-use super::pool::Pool;
-use super::recorder::Recorder;
-use super::scratch::Scratch;
+use super::scratch::{Pool, Scratch};
 use crate::accounting::memory::Memory;
 use crate::accounting::pressure::{Pressure, PressureFile};
+use crate::accounting::recorder::Recorder;
 use crate::accounting::stats::{Counter, Counters};
 use crate::error::{Error, Result};
 use crate::volume::block_cache::BlockCache;
@@ -48,7 +48,8 @@ impl Engine {
         pressure: Option<&PressureFile>,
         memory: Arc<Memory>,
     ) -> Result<Self> {
-        let pool = Pool::new(options.pool).map_err(|e| Error::io_unnamed("allocate the page pool", e))?;
+        let pool = Pool::new(options.pool, options.policy)
+            .map_err(|e| Error::io_unnamed("allocate the page pool", e))?;
         memory.take(pool.len());
         let clusters =
             |budget, least| Clusters::new(budget, least, options.memory_limit.is_none(), Arc::clone(&memory));

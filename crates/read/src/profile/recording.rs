@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ferofs_format::Nid;
 
 use super::text::{HotRange, Profile};
-use crate::engine::recorder::{RANGE_BITS, Recorder};
+use crate::accounting::recorder::{RANGE_BITS, Recorder};
 use crate::error::Result;
 use crate::image::Image;
 

@@ -1,8 +1,8 @@
-//! The page pool: memory set aside when the image is opened, which requests borrow while they decode.
+//! The paper's pool of pages: memory that is allocated when the image is opened, which requests borrow while they decode.
 //!
 //! A buffer is a run of adjacent pages. Where no run is long enough, free pages from anywhere can be mapped side by
 //! side into a range of addresses of their own (vmap): the pool is a file in memory, whose pages can be mapped again.
-//! What the pool has no room for comes from the heap, see [`super::scratch`].
+//! Buffers that do not fit the pool come from the heap, see [`super::super::scratch`].
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -15,12 +15,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Bytes of a page of the pool; the system's, where that is larger.
-pub(crate) const PAGE: usize = 4096;
+use super::super::buffer_pool::PAGE;
 
 /// The pool.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct PagePool {
     start: NonNull<u8>,
     page: usize,
     /// The file that the pages belong to; `None` where the system has no such files, or the pool is empty.
@@ -37,14 +36,14 @@ struct State {
 }
 
 // SAFETY: the pool owns its mapping, which any thread may use; `state` says who has which page.
-unsafe impl Send for Pool {}
+unsafe impl Send for PagePool {}
 // SAFETY: as above: pages are handed out under a lock, to one holder each.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for PagePool {}
 
 /// Adjacent pages, borrowed.
 #[derive(Debug)]
 pub(crate) struct Pages<'a> {
-    pool: &'a Pool,
+    pool: &'a PagePool,
     pages: Range<usize>,
     len: usize,
 }
@@ -52,7 +51,7 @@ pub(crate) struct Pages<'a> {
 /// Pages from anywhere in the pool, mapped side by side.
 #[derive(Debug)]
 pub(crate) struct Mapped<'a> {
-    pool: &'a Pool,
+    pool: &'a PagePool,
     start: NonNull<u8>,
     /// Bytes of address space.
     room: usize,
@@ -60,7 +59,7 @@ pub(crate) struct Mapped<'a> {
     pages: Vec<Range<usize>>,
 }
 
-impl Pool {
+impl PagePool {
     /// A pool of at most `len` bytes. Its pages are there from the beginning.
     ///
     /// # Errors
@@ -179,7 +178,7 @@ impl State {
     }
 }
 
-impl Drop for Pool {
+impl Drop for PagePool {
     fn drop(&mut self) {
         let len = self.len();
         if len > 0 {
@@ -224,7 +223,7 @@ impl Deref for Mapped<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: all of the range is mapped to pages that are this holder's alone, until it drops: `Pool::map` gives
+        // SAFETY: all of the range is mapped to pages that are this holder's alone, until it drops: `PagePool::map` gives
         // it out only then. Nobody reaches the pages through the pool's own mapping meanwhile.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
@@ -254,7 +253,7 @@ mod tests {
 
     #[test]
     fn buffers_are_apart_and_come_back() {
-        let pool = Pool::new(8 * PAGE + 100).unwrap();
+        let pool = PagePool::new(8 * PAGE + 100).unwrap();
         let page = pool.page;
         let count = pool.len() / page;
         let mut all: Vec<_> = (0..count).map(|_| pool.take(page - 1).unwrap()).collect();
@@ -272,7 +271,7 @@ mod tests {
 
     #[test]
     fn scattered_pages_become_one_range() {
-        let pool = Pool::new(8 * PAGE).unwrap();
+        let pool = PagePool::new(8 * PAGE).unwrap();
         let page = pool.page;
         let count = pool.len() / page;
         if count < 8 {
@@ -297,7 +296,7 @@ mod tests {
 
     #[test]
     fn an_empty_pool_has_nothing() {
-        let pool = Pool::new(10).unwrap();
+        let pool = PagePool::new(10).unwrap();
         assert!(pool.take(1).is_none() && pool.map(1).is_none() && pool.len() == 0);
     }
 }
