@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ferofs_read::Error;
-use ferofs_read::{DataLayout, DirCookie, DirEntry, ExtentData, FileOffset, Image, Inode};
+use ferofs_read::access::page_reads::Ahead;
+use ferofs_read::{DataLayout, DirCookie, DirEntry, Error, ExtentData, File, FileOffset, Image, Inode};
 use fuser::{
     Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen,
@@ -19,7 +19,6 @@ use fuser::{
 use crate::attr::{Numbers, attributes, errno, kind};
 use crate::complaints::Complaints;
 use crate::neighbours::{Neighbours, Plan};
-use crate::pattern::Ahead;
 use crate::stats::{self, Counters};
 
 /// As good as for ever: an image does not change.
@@ -98,35 +97,33 @@ impl ImageFilesystem {
     /// Reads what is asked, or `around` it: where the bytes start in the file, and how many there are.
     fn read_into(
         &self,
-        inode: &Inode,
+        file: &mut File<'_>,
         ino: INodeNo,
         wanted: &Range<u64>,
         around: Option<&Range<u64>>,
         buffer: &mut Vec<u8>,
     ) -> Result<Range<u64>, Errno> {
-        let image = self.image()?;
         if let Some(wide) = around {
             let bytes = prepare(buffer, wide.end - wide.start);
             // Damage outside of what is asked is not this read's concern.
-            if image.read_at(inode, FileOffset::new(wide.start), bytes).is_ok_and(|n| n == bytes.len()) {
+            if file.read_at(FileOffset::new(wide.start), bytes).is_ok_and(|n| n == bytes.len()) {
                 return Ok(wide.clone());
             }
         }
         let bytes = prepare(buffer, wanted.end - wanted.start);
-        let len = self.told(ino, image.read_at(inode, FileOffset::new(wanted.start), bytes))?;
+        let len = self.told(ino, file.read_at(FileOffset::new(wanted.start), bytes))?;
         Ok(wanted.start..wanted.start + len as u64)
     }
 
     /// Gives the kernel what the next steps of a stride will want, before it has the answer to this one, which `buffer` starts with.
     fn give_ahead(
         &self,
-        inode: &Inode,
+        file: &mut File<'_>,
         ino: INodeNo,
         wanted: &Range<u64>,
         ahead: Ahead,
         buffer: &mut Vec<u8>,
     ) {
-        let Ok(image) = self.image() else { return };
         let Some(store) = self.neighbours.start_ahead(&self.counters) else { return };
         let len = wanted.end - wanted.start;
         let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
@@ -134,14 +131,14 @@ impl ImageFilesystem {
         let mut at = wanted.start.saturating_add(ahead.step);
         // Damage there is the concern of who reads it.
         while count < ahead.count
-            && at.saturating_add(len) <= inode.size()
-            && image.read_at(inode, FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
+            && at.saturating_add(len) <= file.inode().size()
+            && file.read_at(FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
             && store.store(ino, at, bytes)
         {
             count += 1;
             at = at.saturating_add(ahead.step);
         }
-        self.neighbours.stored_ahead(inode, wanted.start, Ahead { count, ..ahead });
+        self.neighbours.stored_ahead(file.inode(), wanted.start, Ahead { count, ..ahead });
     }
 
     /// The next hole or data at or after `offset`, as lseek(2) wants it.
@@ -342,16 +339,17 @@ impl Filesystem for ImageFilesystem {
                 let inode = self.inode(ino)?;
                 let end = offset.saturating_add(size.min(2 * MAX_READ).into()).min(inode.size());
                 let wanted = offset.min(end)..end;
+                let mut file = self.image()?.file(&inode);
                 let plan = match wanted.is_empty() {
                     true => Plan::Wanted,
-                    false => self.neighbours.plan(self.image()?, &inode, &wanted),
+                    false => self.neighbours.plan(&mut file, &wanted),
                 };
                 let around = if let Plan::Around(around) = &plan { Some(around) } else { None };
-                let got = self.read_into(&inode, ino, &wanted, around, buffer)?;
+                let got = self.read_into(&mut file, ino, &wanted, around, buffer)?;
                 if let Plan::Ahead(ahead) = plan
                     && got == wanted
                 {
-                    self.give_ahead(&inode, ino, &wanted, ahead, buffer);
+                    self.give_ahead(&mut file, ino, &wanted, ahead, buffer);
                 }
                 Ok((wanted, got))
             };

@@ -20,7 +20,6 @@ mod attr;
 mod complaints;
 mod filesystem;
 mod neighbours;
-mod pattern;
 mod sandbox;
 mod session;
 mod stats;

@@ -1,38 +1,42 @@
-//! Gives the kernel's page cache more than a read asked for, where that spares requests.
+//! Stores more pages in the kernel's page cache than a read asked for, where that saves requests.
 //!
-//! The kernel asks for single pages where it sees no sequence. What else they bring is stored into its page cache
+//! The kernel asks for single pages where it sees no sequence. The server stores pages around them in its page cache
 //! (`FUSE_NOTIFY_STORE`), so that reading all of a file at random decodes each cluster about once:
 //!
-//! - here and there: the other whole pages of the clusters that had to be decoded anyway;
-//! - all over a region (see [`crate::pattern`]): a whole window, decoded in one go;
-//! - in strides: what the next steps will want, before the read is answered, so that they need not ask for it;
-//! - where memory is too short for the kernel to keep it: none.
+//! - for a random read: the other whole pages of the clusters that had to be decoded anyway;
+//! - for a random read in a region that is read all over: a whole window, decoded in one go;
+//! - for a stride: the pages of its next steps, stored before the read is answered, so that the kernel need not ask for them;
+//! - when the kernel evicts stored pages before they are read: none.
 //!
-//! What is stored is bounded, and only small reads bring more: large ones are sequential, and the kernel already reads
-//! ahead of them.
+//! [`ferofs_read::access`] classifies the reads.
+//!
+//! The stored bytes of a read are bounded. Only small reads are classified: large ones are sequential, and the kernel
+//! already reads ahead of them.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ferofs_read::{Extent, ExtentData, FileOffset, Image, Inode};
+use ferofs_read::access::page_reads::{Ahead, Pattern, Patterns};
+use ferofs_read::{Extent, ExtentData, File, FileOffset, Inode};
 use fuser::{INodeNo, Notifier};
 
-use crate::pattern::{Ahead, Pattern, Patterns};
 use crate::stats::Counters;
 
-/// Reads above this size bring nothing more.
+/// Bytes of the largest read around which pages are stored. Larger reads are those of the kernel's own read-ahead.
 const SMALL_READ: u64 = 16 << 10;
-/// At most so many bytes before the read, and as many after it, of the clusters that it touches.
+/// Bytes at most that are stored before a read, and as many after it, of the clusters that it touches. It bounds the
+/// time of a request in clusters of megabytes.
 const REACH: u64 = 128 << 10;
-/// Extents that a small read may touch; a map with shorter ones is not worth following.
+/// Extents at most that are looked up for a small read. A read over more of them gets no pages around it.
 const MAX_EXTENTS: usize = 16;
-/// The window of a region that is read all over. Clusters at its ends are decoded by its neighbours too, so that it is
-/// several times larger where clusters are large.
+/// Bytes at least of the window that is stored of a region that is read all over.
 const MIN_WINDOW: u64 = 128 << 10;
+/// Clusters at least in a window: clusters at its ends are decoded for the next windows, too, which costs a quarter or
+/// less.
 const WINDOW_CLUSTERS: u64 = 4;
 
-/// The way into the kernel's page cache.
+/// Decides what to store in the kernel's page cache, and stores it.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     page_size: u64,
@@ -48,17 +52,17 @@ pub(crate) struct Neighbours {
     is_ahead: AtomicBool,
 }
 
-/// What a small read is to bring.
+/// What to read for a small read.
 pub(crate) enum Plan {
-    /// What is asked for, and no more.
+    /// The wanted range alone.
     Wanted,
-    /// All of this instead, which what is asked for is within.
+    /// This range, which contains the wanted one.
     Around(Range<u64>),
-    /// The same at the next steps of a stride.
+    /// The wanted range, and as many bytes at the next steps of a stride.
     Ahead(Ahead),
 }
 
-/// The right to store.
+/// The permission to store; returned when dropped.
 pub(crate) struct Store<'a> {
     neighbours: &'a Neighbours,
     notifier: &'a Notifier,
@@ -67,26 +71,26 @@ pub(crate) struct Store<'a> {
 }
 
 impl Neighbours {
-    /// For so many threads that answer; no window is larger than `max_window` bytes.
+    /// For `threads` that answer requests; no window is larger than `max_window` bytes.
     pub(crate) fn new(threads: usize, max_window: u64) -> Self {
         Self {
             page_size: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
             max_window: max_window.max(MIN_WINDOW),
-            patterns: Patterns::new(),
+            patterns: Patterns::default(),
             notifier: OnceLock::new(),
             permits: AtomicUsize::new(threads.saturating_sub(1)),
             is_ahead: AtomicBool::new(false),
         }
     }
 
-    /// From now on there is a kernel to store into.
+    /// From now on, pages are stored through `notifier`.
     pub(crate) fn connect(&self, notifier: Notifier) {
-        // There is one session only; a second one would find the first one's way.
+        // There is one session only; a second one would keep the first one's notifier.
         let _ = self.notifier.set(notifier);
     }
 
-    /// What to read beside `wanted`, which is not empty and within the file.
-    pub(crate) fn plan(&self, image: &Image, inode: &Inode, wanted: &Range<u64>) -> Plan {
+    /// What to read for `wanted`, which is not empty and within the file.
+    pub(crate) fn plan(&self, file: &mut File<'_>, wanted: &Range<u64>) -> Plan {
         // Reads without the page cache start anywhere; a file's start is mostly the start of a sequence.
         if wanted.end.saturating_sub(wanted.start) > SMALL_READ
             || wanted.start == 0
@@ -96,68 +100,69 @@ impl Neighbours {
         {
             return Plan::Wanted;
         }
-        match self.patterns.note(inode.nid(), wanted.start) {
-            Pattern::Stride(None) | Pattern::Vain => Plan::Wanted,
+        let nid = file.inode().nid();
+        match self.patterns.note(nid, wanted.start) {
+            Pattern::Stride(None) | Pattern::Thrashing => Plan::Wanted,
             Pattern::Stride(Some(ahead)) => Plan::Ahead(ahead),
-            Pattern::Random { dense } => {
-                let around = self.around(image, inode, wanted, dense);
-                self.patterns.given(inode.nid(), around.as_ref().unwrap_or(wanted));
+            Pattern::Random { mostly_read } => {
+                let around = self.around(file, wanted, mostly_read);
+                self.patterns.stored(nid, around.as_ref().unwrap_or(wanted));
                 around.map_or(Plan::Wanted, Plan::Around)
             }
         }
     }
 
-    fn around(&self, image: &Image, inode: &Inode, wanted: &Range<u64>, dense: bool) -> Option<Range<u64>> {
-        let mut extents = image.extents(inode, FileOffset::new(wanted.start)).ok()?;
-        let first = extents.next()?.ok()?;
-        if dense {
-            return Some(dense_window(first.len, wanted, inode.size(), self.max_window));
+    fn around(&self, file: &mut File<'_>, wanted: &Range<u64>, mostly_read: bool) -> Option<Range<u64>> {
+        let size = file.inode().size();
+        let first = file.extent_at(FileOffset::new(wanted.start)).ok()??;
+        if mostly_read {
+            return Some(aligned_window(first.len, wanted, size, self.max_window));
         }
         let mut last = first;
         for _ in 1..MAX_EXTENTS {
             if last.end() >= wanted.end {
                 break;
             }
-            last = extents.next()?.ok()?;
+            last = file.extent_at(FileOffset::new(last.end())).ok()??;
         }
-        window(&first, &last, wanted, inode.size(), self.page_size)
+        window(&first, &last, wanted, size, self.page_size)
     }
 
-    /// The right to store, if it is free.
+    /// The permission to store, unless too many threads have one.
     pub(crate) fn start<'a>(&'a self, counters: &'a Counters) -> Option<Store<'a>> {
         let notifier = self.notifier.get()?;
         self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| n.checked_sub(1)).ok()?;
         Some(Store { neighbours: self, notifier, counters, is_ahead: false })
     }
 
-    /// The right to store before the answer, if it is free.
+    /// The permission to store before the answer, unless another thread has it.
     pub(crate) fn start_ahead<'a>(&'a self, counters: &'a Counters) -> Option<Store<'a>> {
         let mut store = self.start(counters)?;
         store.is_ahead = !self.is_ahead.swap(true, Ordering::Acquire);
         store.is_ahead.then_some(store)
     }
 
-    /// Notes that so many steps ahead of the read at `offset` were stored.
+    /// Records that these steps ahead of the read at `offset` were stored.
     pub(crate) fn stored_ahead(&self, inode: &Inode, offset: u64, ahead: Ahead) {
-        self.patterns.given_ahead(inode.nid(), offset, ahead);
+        self.patterns.stored_ahead(inode.nid(), offset, ahead);
     }
 }
 
 impl Store<'_> {
-    /// Stores `bytes`, which start at `start`; says whether the kernel took them.
+    /// Stores `bytes`, which start at `start`; returns whether the kernel took them.
     pub(crate) fn store(&self, ino: INodeNo, start: u64, bytes: &[u8]) -> bool {
-        // Old kernels cannot, and memory may be short: then the pages are read when they are wanted.
-        let taken = self.notifier.store(ino, start, bytes).is_ok();
-        if taken {
+        // Old kernels have no such call, and memory may be short: then the kernel asks for the pages when they are read.
+        let stored = self.notifier.store(ino, start, bytes).is_ok();
+        if stored {
             self.counters.stored(bytes.len());
         }
-        taken
+        stored
     }
 
-    /// Stores the pages of `bytes`, which start at `start`, but for those of `wanted` at an end, which were answered.
+    /// Stores the pages of `bytes`, which start at `start`, without those of `wanted` at either end, which the answer had.
     pub(crate) fn store_around(&self, ino: INodeNo, start: u64, bytes: &[u8], wanted: &Range<u64>) {
         let end = start.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-        // In their midst they are stored once more: a second call costs more than their copy.
+        // Wanted pages in the middle are stored again: a second call costs more than their copy.
         let from = if wanted.start == start { wanted.end } else { start };
         let to = if wanted.end >= end { wanted.start.max(from) } else { end };
         let split =
@@ -179,7 +184,7 @@ impl Drop for Store<'_> {
 }
 
 /// The aligned window around `wanted`, where extents have about `extent` bytes.
-fn dense_window(extent: u64, wanted: &Range<u64>, size: u64, max: u64) -> Range<u64> {
+fn aligned_window(extent: u64, wanted: &Range<u64>, size: u64, max: u64) -> Range<u64> {
     let len = extent.saturating_mul(WINDOW_CLUSTERS).checked_next_power_of_two().unwrap_or(max);
     let len = len.clamp(MIN_WINDOW, max);
     let start = wanted.start - wanted.start % len;
@@ -244,11 +249,11 @@ mod tests {
 
     #[test]
     fn windows_are_aligned_and_bounded() {
-        let window = |extent, start: u64| dense_window(extent, &(start..start + 4096), SIZE * 100, 1 << 20);
+        let window = |extent, start: u64| aligned_window(extent, &(start..start + 4096), SIZE * 100, 1 << 20);
         assert_eq!(window(12_000, 200_704), 131_072..262_144);
         assert_eq!(window(100_000, 600_000), 524_288..1_048_576);
         assert_eq!(window(u64::MAX, 1_200_000), 1_048_576..2_097_152);
-        assert_eq!(dense_window(4096, &(98_304..SIZE), SIZE, 1 << 20), 0..SIZE);
+        assert_eq!(aligned_window(4096, &(98_304..SIZE), SIZE, 1 << 20), 0..SIZE);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use ferofs_format::inode::FileType;
 use ferofs_format::xattr::LongPrefix;
 use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, FileOffset, Structure};
 
+use crate::access::requests::Pattern;
 use crate::accounting::stats::{Cause, Counter, Stats};
-use crate::engine::pattern::Pattern;
 use crate::engine::request::Request;
 use crate::engine::run::{PIECE_SIZE, Run};
 use crate::engine::state::Engine;
@@ -72,6 +72,56 @@ impl ReadMetadata for ContentReader {
     }
 }
 
+/// A file during a server's request, which looks at its extents and reads it more than once: the map is opened once.
+#[derive(Debug)]
+pub struct File<'a> {
+    content: &'a ContentReader,
+    inode: &'a Inode,
+    /// Opened at its first use.
+    map: Option<FileMap<'a>>,
+}
+
+impl<'a> File<'a> {
+    pub(crate) const fn new(content: &'a ContentReader, inode: &'a Inode) -> Self {
+        Self { content, inode, map: None }
+    }
+
+    /// Its inode.
+    #[must_use]
+    pub const fn inode(&self) -> &'a Inode {
+        self.inode
+    }
+
+    /// The extent that covers `offset`; `None` at the content's end and after it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] when the map is damaged.
+    pub fn extent_at(&mut self, offset: FileOffset) -> Result<Option<Extent>> {
+        if offset.get() >= self.inode.content_len() {
+            return Ok(None);
+        }
+        let map = FileMap::opened(&mut self.map, self.content, self.inode);
+        map.and_then(|map| map.extent_at(offset)).of_inode(self.inode.nid).map(Some)
+    }
+
+    /// Reads as [`crate::Image::read_at`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_at(&mut self, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
+        let Self { content, inode, map } = self;
+        let rest = usize::try_from(inode.content_len().saturating_sub(offset.get())).unwrap_or(usize::MAX);
+        let len = rest.min(buf.len());
+        if len > 0 {
+            if let Some(recorder) = &content.engine.recorder {
+                recorder.note(inode.nid, offset, len);
+            }
+            content.fill(inode, map, offset, &mut buf[..len], End::Buffer).of_inode(inode.nid)?;
+        }
+        Ok(len)
+    }
+}
+
 /// Where a request may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -115,15 +165,7 @@ impl ContentReader {
     /// # Errors
     /// [`crate::Error::Corrupt`] when the content is damaged where it is read, [`crate::Error::Io`].
     pub(crate) fn read_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
-        let rest = usize::try_from(inode.content_len().saturating_sub(offset.get())).unwrap_or(usize::MAX);
-        let len = rest.min(buf.len());
-        if len > 0 {
-            if let Some(recorder) = &self.engine.recorder {
-                recorder.note(inode.nid, offset, len);
-            }
-            self.fill(inode, offset, &mut buf[..len], End::Buffer).of_inode(inode.nid)?;
-        }
-        Ok(len)
+        File::new(self, inode).read_at(offset, buf)
     }
 
     /// Reads as [`Self::read_at`] does, but ends before a pcluster that `buf` cannot take whole, unless it
@@ -137,7 +179,7 @@ impl ContentReader {
         if len == 0 {
             return Ok(0);
         }
-        self.fill(inode, offset, &mut buf[..len], End::Extent).of_inode(inode.nid)
+        self.fill(inode, &mut None, offset, &mut buf[..len], End::Extent).of_inode(inode.nid)
     }
 
     /// The target of a symbolic link.
@@ -223,7 +265,14 @@ impl ContentReader {
     }
 
     /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has; says how much it filled.
-    fn fill(&self, inode: &Inode, mut offset: FileOffset, mut buf: &mut [u8], end: End) -> Result<usize> {
+    fn fill<'a>(
+        &'a self,
+        inode: &'a Inode,
+        map: &mut Option<FileMap<'a>>,
+        mut offset: FileOffset,
+        mut buf: &mut [u8],
+        end: End,
+    ) -> Result<usize> {
         let (volume, engine) = (&self.volume, &self.engine);
         volume.budget.charge_bytes(to_u64(buf.len()))?;
         volume.counters.add(Counter::Requests, 1);
@@ -243,24 +292,23 @@ impl ContentReader {
             waited: Cell::new(false),
         };
         let work = || {
-            let mut map = None;
             let mut filled = 0;
             while !buf.is_empty() {
                 if end == End::Extent && filled > 0 {
-                    let extent = FileMap::opened(&mut map, self, inode)?.extent_at(offset)?;
+                    let extent = FileMap::opened(map, self, inode)?.extent_at(offset)?;
                     if !is_whole(&extent, buf.len()) {
                         break;
                     }
                 }
                 let len = match engine.pinned_ranges.get(inode.nid(), offset) {
                     Some(pinned) => copy_pinned(&request, pinned, buf),
-                    None => self.step(&request, FileMap::opened(&mut map, self, inode)?, offset, buf)?,
+                    None => self.step(&request, FileMap::opened(map, self, inode)?, offset, buf)?,
                 };
                 offset = FileOffset::new(offset.get() + to_u64(len));
                 buf = &mut std::mem::take(&mut buf)[len..];
                 filled += len;
             }
-            if let (Pattern::Strided { next, step, count }, Some(map)) = (request.pattern, &mut map) {
+            if let (Pattern::Strided { next, step, count }, Some(map)) = (request.pattern, map) {
                 for number in 0..count {
                     hint(&request, map, next.get().saturating_add(step.saturating_mul(number)), inode.size());
                 }

@@ -14,7 +14,6 @@ pub(crate) mod comparison;
 pub(crate) mod decode;
 pub(crate) mod options;
 pub(crate) mod partial;
-pub(crate) mod pattern;
 pub(crate) mod pinned;
 pub(crate) mod request;
 pub(crate) mod run;

@@ -13,7 +13,7 @@ use crate::accounting::budget::Budget;
 use crate::accounting::memory::Memory;
 use crate::accounting::pressure::PressureFile;
 use crate::accounting::stats::Stats;
-use crate::content::ContentReader;
+use crate::content::{ContentReader, File};
 use crate::engine::options::EngineOptions;
 use crate::engine::state::Engine;
 use crate::error::{Error, Result};
@@ -280,6 +280,12 @@ impl Image {
     /// As [`Self::read_at`].
     pub fn read_whole_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
         self.content.read_whole_at(inode, offset, buf)
+    }
+
+    /// `inode`'s content for several steps of one request, which share its map.
+    #[must_use]
+    pub const fn file<'a>(&'a self, inode: &'a Inode) -> File<'a> {
+        File::new(&self.content, inode)
     }
 
     /// The target of a symbolic link.

@@ -87,6 +87,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod access;
 pub mod error;
 pub mod escape;
 
@@ -107,7 +108,7 @@ mod tests;
 pub use accounting::budget::Budget;
 pub use accounting::pressure::{LowMemory, PressureFile};
 pub use accounting::stats::{Io, Stats};
-pub use content::BOOKKEEPING;
+pub use content::{BOOKKEEPING, File};
 pub use engine::comparison::policy::{Policy, Strategy};
 pub use engine::options::EngineOptions;
 pub use error::{Corruption, Error, Limited, Result};

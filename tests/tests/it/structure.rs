@@ -16,7 +16,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
         &[
             &["escape", "numbers"],
             &["error"],
-            &["accounting"],
+            &["accounting", "access"],
             &["volume"],
             &["metadata"],
             &["map", "engine"],
@@ -30,7 +30,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "fuse",
         &[
-            &["attr", "complaints", "pattern", "sandbox", "stats"],
+            &["attr", "complaints", "sandbox", "stats"],
             &["neighbours"],
             &["filesystem"],
             &["session"],

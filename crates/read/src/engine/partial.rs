@@ -9,9 +9,9 @@ use ferofs_format::Algorithm;
 
 use super::clusters::{Claim, Found};
 use super::decode::{Cluster, Wanted};
-use super::pattern::Pattern;
 use super::request::{Request, undecodable};
 use super::run::in_place_margin;
+use crate::access::requests::Pattern;
 use crate::accounting::stats::{Cause, Counter};
 use crate::error::Result;
 use crate::metadata::extent::{Extent, ExtentData, Location};

@@ -4,9 +4,9 @@ use std::cell::Cell;
 
 use ferofs_format::{Algorithm, Fault, Incompat, Structure};
 
-use super::pattern::Pattern;
 use super::scratch::Buffer;
 use super::state::Engine;
+use crate::access::requests::Pattern;
 use crate::accounting::stats::{Cause, Counter};
 use crate::error::{Corruption, Error, Result};
 use crate::metadata::extent::Location;
