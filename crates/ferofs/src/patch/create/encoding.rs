@@ -1,4 +1,4 @@
-//! How an image was encoded, as far as it shows: what is appended is encoded alike.
+//! Finds out how an image was encoded, so that appended content is encoded in the same way.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use crate::Result;
 use ferofs_build::{Compression, Fragments, Index, PCLUSTER_MAX, Params};
 use ferofs_read::{ExtentData, Image};
 
-/// Files that are looked at...
+/// Files whose extents are counted: enough to see the most frequent algorithm and the largest pcluster.
 const FILES: usize = 2000;
-/// ...and extents of each.
+/// Extents that are counted of each file.
 const EXTENTS: usize = 64;
 
-/// What `image`, whose inodes are in `survey`, was built with; `None`: its content is stored.
-pub(crate) fn like(image: &Image, survey: &Survey) -> Result<Option<Compression>> {
+/// The compression settings of `image`, whose inodes are in `survey`; `None`: its content is stored.
+pub(crate) fn of_image(image: &Image, survey: &Survey) -> Result<Option<Compression>> {
     let block = image.superblock().block_size;
     let mut algorithms: HashMap<u8, u64> = HashMap::new();
     let (mut largest, mut by_extents) = (0, false);
@@ -41,7 +41,7 @@ pub(crate) fn like(image: &Image, survey: &Survey) -> Result<Option<Compression>
     let Some(algorithm) = most.and_then(|(id, _)| Algorithm::from_id(id)) else { return Ok(None) };
     let mut params = Params::new(algorithm, None).map_err(ferofs_build::Error::Params)?;
     let configs = image.configs();
-    // What readers were told to set aside is enough.
+    // New content must be decodable with the memory that readers reserve for the old image.
     match &mut params.method {
         Method::Lz4(lz4) => {
             lz4.max_distance = configs.lz4.map_or(lz4.max_distance, |config| config.max_distance);
@@ -65,8 +65,8 @@ pub(crate) fn like(image: &Image, survey: &Survey) -> Result<Option<Compression>
     if by_extents {
         compression.index = Index::Extents;
     }
-    // A kernel that knows fragments knows what came before them. New tails are not put in fragments: there is one packed
-    // inode, and it stays what it is.
+    // A kernel that knows fragments knows the older ZTAILPACKING. New tails do not become fragments: an image has one packed
+    // inode, and the patch does not change it.
     compression.inline_tails = !by_extents
         && (has(Incompat::ZTAILPACKING) || has(Incompat::FRAGMENTS) && image.superblock().packed.is_some());
     compression.fragments = Fragments::None;

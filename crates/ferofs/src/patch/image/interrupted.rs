@@ -1,9 +1,9 @@
-//! The note that a change of an image has begun, and what an interrupted change left behind.
+//! Finds what an interrupted change left in an image, by the note that each change writes first.
 //!
-//! A change first writes one sector at the image's end: the note. It says which bytes the change may write: from there to its
-//! own end, and a root inode in free slots. Only when all other bytes are durable, the note is replaced by the bytes that
-//! belong there; then the superblock's sector is written. So at any moment either the note is there, or the change's
-//! record is complete (see [`super::history`]): both tell that the bytes are ours and what they replaced.
+//! A change first writes one sector at the image's end, the note: the ranges that the change will write, which are appended
+//! bytes and perhaps a root inode in free slots. When all other bytes are durable, the change replaces the note by the bytes
+//! that belong there, and then writes the superblock's sector. So until the change is complete either the note or the
+//! complete record (see [`super::history`]) shows which bytes it wrote. Layout: docs/PATCH.md.
 
 use std::io;
 use std::ops::Range;
@@ -11,19 +11,18 @@ use std::ops::Range;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::file::ROOT_MAX;
 use super::history::{RECORD, Record};
-use super::sector::{Front, SECTOR, Sector};
+use super::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use crate::{Error, Result};
 use ferofs_read::Source;
 
 const MAGIC: [u8; 8] = *b"ferobegn";
 const VERSION: u32 = 1;
-/// Bytes that are read at once when the bytes behind an image are searched.
-const AT_ONCE: usize = 1 << 20;
-/// Bytes behind an image that are searched for a complete record, if no note tells where it is. An interrupted change that
-/// is longer and has lost its note is not recognised: then `--grow-over` is needed.
-const SEARCHED: u64 = 4 << 30;
+/// Bytes that are read at once when the bytes after an image are searched.
+const BUFFER: usize = 1 << 20;
+/// Bytes after an image that are searched for a complete record if there is no note. A longer interrupted change is not
+/// recognised then: the next change needs `--grow-over`.
+const SEARCH_MAX: u64 = 4 << 30;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -43,19 +42,19 @@ struct RawNote {
 
 const _: () = assert!(size_of::<RawNote>() == SECTOR);
 
-/// What a change writes besides the superblock's sector, or what an interrupted one may have written.
+/// The ranges that a change writes besides the superblock's sector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    /// What is appended: it starts at the image's end.
+pub(crate) struct WrittenRanges {
+    /// The appended bytes, from the image's end on.
     pub(crate) appended: Range<u64>,
-    /// The root's inode in slots that were zero, if it goes there.
+    /// The root's inode, if it goes into free slots. These were zero before.
     pub(crate) root: Option<Range<u64>>,
-    /// Bytes of the medium before.
-    pub(crate) size: u64,
+    /// Bytes of the medium before the change.
+    pub(crate) medium_size: u64,
 }
 
-impl Extent {
-    /// The note's bytes, on an image whose superblock is in `sector`.
+impl WrittenRanges {
+    /// The note for an image whose superblock is in `sector`.
     pub(crate) fn to_note(&self, sector: &Sector) -> Sector {
         let root = self.root.clone().unwrap_or_default();
         let mut raw = RawNote {
@@ -65,7 +64,7 @@ impl Extent {
             root_pos: root.start.into(),
             start: self.appended.start.into(),
             end: self.appended.end.into(),
-            size: self.size.into(),
+            size: self.medium_size.into(),
             base: *blake3::hash(sector).as_bytes(),
             reserved: [0; 400],
             checksum: [0; 32],
@@ -88,28 +87,28 @@ impl Extent {
         }
         let end = raw.end.get().max(start);
         let root = root_range(raw.root_pos.get(), raw.root_len.get(), start);
-        Ok(Some(Self { appended: start..end, root, size: raw.size.get() }))
+        Ok(Some(Self { appended: start..end, root, medium_size: raw.size.get() }))
     }
 
-    /// What an interrupted change left on the image in `source`, if there is one.
-    pub(crate) fn left_on(source: &dyn Source, front: &Front) -> Result<Option<Self>> {
-        let (start, sector) = (front.size(), front.sector());
+    /// The ranges that an interrupted change of the image in `source` may have written, if there was one.
+    pub(crate) fn find_interrupted(source: &dyn Source, area: &SuperblockArea) -> Result<Option<Self>> {
+        let (start, sector) = (area.size(), area.sector());
         if let Some(noted) = Self::read_note(source, start, &sector)? {
             return Ok(Some(noted));
         }
         let size = source.size();
-        // Changes do not begin with so many zeroes: most devices need not be read to their end.
-        if first_used(source, start..start.saturating_add(AT_ONCE as u64))?.is_none() {
+        // No change begins with this many zeroes. So a device that is zero after the image is not read to its end.
+        if first_nonzero(source, start..start.saturating_add(BUFFER as u64))?.is_none() {
             return Ok(None);
         }
-        let block = front.superblock().block_size.bytes64();
-        let searched = start..size.min(start.saturating_add(SEARCHED));
+        let block = area.superblock().block_size.bytes64();
+        let searched = start..size.min(start.saturating_add(SEARCH_MAX));
         let mut at = start;
-        let mut buffer = vec![0; AT_ONCE + RECORD as usize];
+        let mut buffer = vec![0; BUFFER + RECORD as usize];
         while at < searched.end {
             let len = (searched.end - at).min(buffer.len() as u64) as usize;
             source.read_exact_at(at, &mut buffer[..len]).map_err(unreadable)?;
-            for place in (0..len.min(AT_ONCE)).step_by(SECTOR) {
+            for place in (0..len.min(BUFFER)).step_by(SECTOR) {
                 let end = at + place as u64 + RECORD;
                 if !Record::may_start(&buffer[place..len]) || !end.is_multiple_of(block) {
                     continue;
@@ -117,22 +116,21 @@ impl Extent {
                 let Some(record) = Record::read(source, end)? else { continue };
                 if record.start == start && record.before == sector {
                     let root = root_range(record.root.0, record.root.1, start);
-                    // A file ends with the record, unless it was longer.
+                    // A file that ends with the record was grown by the change; a longer one was not.
                     let size = if size == end { start } else { size };
-                    return Ok(Some(Self { appended: start..end, root, size }));
+                    return Ok(Some(Self { appended: start..end, root, medium_size: size }));
                 }
             }
-            at += AT_ONCE as u64;
+            at += BUFFER as u64;
         }
         Ok(None)
     }
 }
 
-/// Where a root inode of the free slots is, if that is within the image.
+/// The range of a root inode in free slots, if it is within the image.
 fn root_range(pos: u64, len: u32, image_end: u64) -> Option<Range<u64>> {
     let end = pos.checked_add(len.into()).filter(|end| *end <= image_end)?;
-    (len > 0 && len as usize <= ROOT_MAX && pos >= super::sector::SECTOR_POS + SECTOR as u64)
-        .then_some(pos..end)
+    (len > 0 && len as usize <= ROOT_MAX && pos >= SECTOR_POS + SECTOR as u64).then_some(pos..end)
 }
 
 fn checksum(raw: &RawNote) -> [u8; 32] {
@@ -144,13 +142,13 @@ fn unreadable(error: io::Error) -> Error {
     Error::io_unnamed("read the image", error)
 }
 
-/// The position of the first byte in `range` that is not zero; bytes past the medium's end count as zero.
-pub(crate) fn first_used(source: &dyn Source, range: Range<u64>) -> Result<Option<u64>> {
+/// The position of the first byte in `range` that is not zero; bytes past the end of `source` count as zero.
+pub(crate) fn first_nonzero(source: &dyn Source, range: Range<u64>) -> Result<Option<u64>> {
     let end = range.end.min(source.size());
-    let mut buffer = vec![0; AT_ONCE.min(end.saturating_sub(range.start) as usize)];
+    let mut buffer = vec![0; BUFFER.min(end.saturating_sub(range.start) as usize)];
     let mut at = range.start;
     while at < end {
-        let len = (end - at).min(AT_ONCE as u64) as usize;
+        let len = (end - at).min(BUFFER as u64) as usize;
         source.read_exact_at(at, &mut buffer[..len]).map_err(unreadable)?;
         if let Some(used) = buffer[..len].iter().position(|byte| *byte != 0) {
             return Ok(Some(at + used as u64));
@@ -160,20 +158,20 @@ pub(crate) fn first_used(source: &dyn Source, range: Range<u64>) -> Result<Optio
     Ok(None)
 }
 
-/// An image as it was before an interrupted change: slots that this change may have written read as zeroes.
-pub(crate) struct Clean<S> {
+/// An image as it was before an interrupted change: the slots that the change may have written read as zeroes.
+pub(crate) struct MaskedSource<S> {
     source: S,
     zeroes: Vec<Range<u64>>,
 }
 
-impl<S: Source> Clean<S> {
-    /// The image in `source`, whose front is `front`.
-    pub(crate) fn new(source: S, front: &Front) -> Result<Self> {
-        let left = Extent::left_on(&source, front)?;
-        Ok(Self { source, zeroes: left.and_then(|left| left.root).into_iter().collect() })
+impl<S: Source> MaskedSource<S> {
+    /// The image in `source`, whose superblock is `area`.
+    pub(crate) fn new(source: S, area: &SuperblockArea) -> Result<Self> {
+        let interrupted = WrittenRanges::find_interrupted(&source, area)?;
+        Ok(Self { source, zeroes: interrupted.and_then(|ranges| ranges.root).into_iter().collect() })
     }
 
-    /// The same with zeroes at `range`, too.
+    /// Reads zeroes at `range`, too.
     #[must_use]
     pub(crate) fn and_zeroes(mut self, range: Range<u64>) -> Self {
         self.zeroes.push(range);
@@ -190,7 +188,7 @@ impl<S: Source> Clean<S> {
     }
 }
 
-impl<S: Source> Source for Clean<S> {
+impl<S: Source> Source for MaskedSource<S> {
     fn size(&self) -> u64 {
         self.source.size()
     }
@@ -235,24 +233,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_are_read_back_for_their_image_alone() {
-        let extent = Extent { appended: 4096..20480, root: Some(2048..2112), size: 4096 };
+    fn a_note_is_read_for_its_own_image_only() {
+        let ranges = WrittenRanges { appended: 4096..20480, root: Some(2048..2112), medium_size: 4096 };
         let mut medium = vec![0; 4096];
-        medium.extend(extent.to_note(&[7; SECTOR]));
-        assert_eq!(Extent::read_note(&medium, 4096, &[7; SECTOR]).unwrap(), Some(extent));
-        assert_eq!(Extent::read_note(&medium, 4096, &[8; SECTOR]).unwrap(), None);
-        assert_eq!(first_used(&medium, 0..1 << 40).unwrap(), Some(4096));
-        assert_eq!(first_used(&medium, 0..4096).unwrap(), None);
+        medium.extend(ranges.to_note(&[7; SECTOR]));
+        assert_eq!(WrittenRanges::read_note(&medium, 4096, &[7; SECTOR]).unwrap(), Some(ranges));
+        assert_eq!(WrittenRanges::read_note(&medium, 4096, &[8; SECTOR]).unwrap(), None);
+        assert_eq!(first_nonzero(&medium, 0..1 << 40).unwrap(), Some(4096));
+        assert_eq!(first_nonzero(&medium, 0..4096).unwrap(), None);
         medium[4300] ^= 1;
-        assert_eq!(Extent::read_note(&medium, 4096, &[7; SECTOR]).unwrap(), None);
+        assert_eq!(WrittenRanges::read_note(&medium, 4096, &[7; SECTOR]).unwrap(), None);
     }
 
     #[test]
     fn slots_of_an_interrupted_change_read_as_zeroes() {
-        let clean = Clean { source: vec![1; 100], zeroes: vec![10..20, 90..100] };
+        let masked = MaskedSource { source: vec![1; 100], zeroes: vec![10..20, 90..100] };
         for start in 0..100usize {
             let mut buf = vec![0; 100 - start];
-            clean.read_exact_at(start as u64, &mut buf).unwrap();
+            masked.read_exact_at(start as u64, &mut buf).unwrap();
             let expected = |at: usize| u8::from(!(10..20).contains(&at) && at < 90);
             assert!(buf.iter().enumerate().all(|(n, byte)| *byte == expected(start + n)), "{start}");
         }

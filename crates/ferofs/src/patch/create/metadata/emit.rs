@@ -1,4 +1,4 @@
-//! New metadata: inodes that changed, their directories, up to the root. Everything else stays where it is.
+//! Writes new inodes: of files that changed, and of all directories above them. All other inodes stay where they are.
 //! Source: FORMAT.md 2, 3, 5.
 
 use ferofs_format::inode::{DataLayout, FileType, Inode, Place};
@@ -7,7 +7,7 @@ use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat, Nid};
 
-use super::dirs::{self, BlockDir};
+use super::directory::{self, DirectoryBlocks};
 use super::root::RootPlace;
 use crate::Result;
 use ferofs_build::Options;
@@ -20,7 +20,7 @@ use ferofs_build::tree::inode_sizes::{self, Heads};
 use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::tree::{Kind, NodeId, Tree};
 
-/// All that new metadata is made from.
+/// What new metadata is made from.
 pub(crate) struct NewMetadata<'a> {
     pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
@@ -28,71 +28,72 @@ pub(crate) struct NewMetadata<'a> {
     pub(crate) xattrs: &'a XattrPlan,
     pub(crate) contents: &'a [Content],
     pub(crate) spill: &'a mut Spill,
-    /// Inodes that stay, by node.
+    /// Inodes of the old image that stay, by node.
     pub(crate) kept: &'a [Option<Nid>],
-    /// Large directories, by node, sorted.
-    pub(crate) block_dirs: &'a [(NodeId, BlockDir)],
+    /// Large directories that keep old blocks, sorted by node.
+    pub(crate) block_dirs: &'a [(NodeId, DirectoryBlocks)],
     pub(crate) root: RootPlace,
-    /// The first number for old `stat` that is free.
+    /// The first free inode number of those that `stat` shows.
     pub(crate) first_ino: u32,
 }
 
-/// What was written.
+/// Where the new metadata is.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct WrittenMetadata {
     pub(crate) root: Nid,
-    /// Numbers of all inodes, by node.
+    /// The nid of each node.
     pub(crate) nids: Vec<Nid>,
-    /// The root's inode, if it goes into free slots of the base.
+    /// Position and bytes of the root's inode, if it goes into free slots of the base.
     pub(crate) free_root: Option<(u64, Vec<u8>)>,
     pub(crate) features: Incompat,
-    /// Bytes of metadata for each node.
+    /// Bytes of new metadata, by node.
     pub(crate) costs: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Item {
     Inode(NodeId),
     Blocks(NodeId),
 }
 
-/// Where everything is.
-struct Places {
-    /// Numbers of inodes, by node.
+/// The positions of all new metadata.
+struct Layout {
+    /// The nid of each node.
     nids: Vec<Nid>,
-    /// Bytes from the base on, sorted.
-    items: Vec<(u64, What)>,
-    /// First blocks of directories' content, by node; sorted.
+    /// Offsets from the start of the new metadata, sorted.
+    items: Vec<(u64, Item)>,
+    /// The first new block of each directory or symbolic link that has any, sorted by node.
     blocks: Vec<(NodeId, BlockAddr)>,
     total_blocks: u64,
 }
 
 impl NewMetadata<'_> {
-    /// Appends the metadata to `output`; `first` is where that began.
+    /// Appends the metadata to `output`. `first` is the position of the first appended byte.
     pub(crate) fn emit(
         &mut self,
         superblock: &Superblock,
         first: u64,
         output: &mut Output,
-    ) -> Result<Written> {
+    ) -> Result<WrittenMetadata> {
         let block = superblock.block_size;
         let base = output.position().next_multiple_of(block.bytes64());
         output.pad_to(base)?;
-        let mut written = Written { costs: vec![0; self.tree.nodes.len()], ..Written::default() };
+        let mut written =
+            WrittenMetadata { costs: vec![0; self.tree.nodes.len()], ..WrittenMetadata::default() };
         let places = self.plan(superblock, base, first, &mut written);
         written.root = places.nids[NodeId::ROOT.index()];
         let data_end = base + places.total_blocks * block.bytes64();
         let mut bytes = Vec::new();
-        for (pos, what) in &places.items {
+        for (pos, item) in &places.items {
             self.options.check_cancelled()?;
             output.pad_to(base + pos)?;
             bytes.clear();
-            match what {
-                What::Inode(node) => {
+            match item {
+                Item::Inode(node) => {
                     let place = InodePlace { pos: base + pos, data_end };
                     self.write_inode(*node, &places, superblock, place, &mut bytes)?;
                 }
-                What::Blocks(node) => self.write_blocks(*node, &places, block, &mut bytes)?,
+                Item::Blocks(node) => self.write_blocks(*node, &places, block, &mut bytes)?,
             }
             output.append(&bytes)?;
         }
@@ -111,24 +112,24 @@ impl NewMetadata<'_> {
         Ok(written)
     }
 
-    fn block_dir(&self, id: NodeId) -> Option<&BlockDir> {
+    fn block_dir(&self, id: NodeId) -> Option<&DirectoryBlocks> {
         let index = self.block_dirs.binary_search_by_key(&id, |(node, _)| *node).ok()?;
         Some(&self.block_dirs[index].1)
     }
 
-    /// How many of the last bytes of `size` follow `id`, of those that are no regular file's.
+    /// The length of the inline tail of a directory or symbolic link of `size` bytes.
     fn tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
-        let alone = id == NodeId::ROOT && matches!(self.root, RootPlace::Free(_));
-        if alone { 0 } else { self.heads.inline_tail(id, size, block) }
+        let in_free_slots = id == NodeId::ROOT && matches!(self.root, RootPlace::Free(_));
+        if in_free_slots { 0 } else { self.heads.inline_tail(id, size, block) }
     }
 
-    fn plan(&self, superblock: &Superblock, base: u64, first: u64, written: &mut Written) -> Places {
+    fn plan(&self, superblock: &Superblock, base: u64, first: u64, written: &mut WrittenMetadata) -> Layout {
         let block = superblock.block_size;
-        // Metadata starts after the slots that inodes are counted from.
+        // Appended metadata is always after the position that nids count from.
         let slots = superblock.inode_base().map_or(0, ferofs_format::BytePos::get);
         let nid = |pos: u64| Nid::new((pos - slots) / SLOT_SIZE);
         let mut packer = Packer::new(block, 0);
-        let mut places = Places {
+        let mut places = Layout {
             nids: self.kept.iter().map(|kept| kept.unwrap_or_default()).collect(),
             items: Vec::new(),
             blocks: Vec::new(),
@@ -141,7 +142,7 @@ impl NewMetadata<'_> {
                     (dir.blocks.len() * TABLE_ENTRY, new as u64)
                 }
                 (Content::None | Content::Skipped, None) => {
-                    let size = self.own_size(id, block);
+                    let size = self.metadata_content_size(id, block);
                     let tail = self.tail(id, size, block);
                     (tail, block.blocks_for(size - tail as u64))
                 }
@@ -160,13 +161,13 @@ impl NewMetadata<'_> {
                 None => {
                     let pos = packer.place(len, self.contents[id.index()].inline_len());
                     places.nids[id.index()] = nid(base + pos);
-                    places.items.push((pos, What::Inode(id)));
+                    places.items.push((pos, Item::Inode(id)));
                 }
             }
             if blocks > 0 {
                 let start = packer.place_blocks(blocks);
                 places.blocks.push((id, BlockAddr::new((base >> block.bits()) + start)));
-                places.items.push((start * block.bytes64(), What::Blocks(id)));
+                places.items.push((start * block.bytes64(), Item::Blocks(id)));
             }
         }
         places.items.sort_unstable();
@@ -177,23 +178,29 @@ impl NewMetadata<'_> {
         places
     }
 
-    /// Bytes of content that lives in the metadata: directories and symbolic links.
-    fn own_size(&self, id: NodeId, block: BlockSize) -> u64 {
+    /// Bytes of a directory or symbolic link.
+    fn metadata_content_size(&self, id: NodeId, block: BlockSize) -> u64 {
         match self.tree.node(id).kind {
-            Kind::Directory(_) => dirs::pack(&dirs::entries(self.tree, id), block).1,
+            Kind::Directory(_) => directory::pack(&directory::entries(self.tree, id), block).1,
             Kind::Symlink(target) => self.tree.text(target).len() as u64,
             _ => 0,
         }
     }
 
-    fn write_own(&self, id: NodeId, places: &Places, block: BlockSize, out: &mut Vec<u8>) -> Result<()> {
+    fn write_metadata_content(
+        &self,
+        id: NodeId,
+        places: &Layout,
+        block: BlockSize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         match self.tree.node(id).kind {
             Kind::Directory(_) => {
-                let entries = dirs::entries(self.tree, id);
+                let entries = directory::entries(self.tree, id);
                 let start = out.len();
-                for row in dirs::pack(&entries, block).0 {
+                for row in directory::pack(&entries, block).0 {
                     out.resize(start + (out.len() - start).next_multiple_of(block.bytes()), 0);
-                    dirs::write(self.tree, id, &entries[row], |node| places.nids[node.index()], out)?;
+                    directory::write(self.tree, id, &entries[row], |node| places.nids[node.index()], out)?;
                 }
                 Ok(())
             }
@@ -205,17 +212,17 @@ impl NewMetadata<'_> {
         }
     }
 
-    fn write_blocks(&self, id: NodeId, places: &Places, block: BlockSize, out: &mut Vec<u8>) -> Result<()> {
+    fn write_blocks(&self, id: NodeId, places: &Layout, block: BlockSize, out: &mut Vec<u8>) -> Result<()> {
         if let Some(dir) = self.block_dir(id) {
-            let entries = dirs::entries(self.tree, id);
+            let entries = directory::entries(self.tree, id);
             for new in dir.blocks.iter().filter(|block| block.kept.is_none()) {
                 let nid = |node: NodeId| places.nids[node.index()];
-                dirs::write(self.tree, id, &entries[new.entries.clone()], nid, out)?;
+                directory::write(self.tree, id, &entries[new.entries.clone()], nid, out)?;
                 out.resize(out.len().next_multiple_of(block.bytes()), 0);
             }
             return Ok(());
         }
-        self.write_own(id, places, block, out)?;
+        self.write_metadata_content(id, places, block, out)?;
         let tail = self.tail(id, out.len() as u64, block);
         out.truncate(out.len() - tail);
         Ok(())
@@ -224,7 +231,7 @@ impl NewMetadata<'_> {
     fn write_inode(
         &mut self,
         id: NodeId,
-        places: &Places,
+        places: &Layout,
         superblock: &Superblock,
         place: InodePlace,
         out: &mut Vec<u8>,
@@ -234,10 +241,10 @@ impl NewMetadata<'_> {
         let mut own = Vec::new();
         let mut after = None;
         match &self.contents[id.index()] {
-            _ if self.block_dir(id).is_some() => self.settle_blocks(id, places, &mut own, &mut inode)?,
+            _ if self.block_dir(id).is_some() => self.finish_block_dir(id, places, &mut own, &mut inode)?,
             Content::None | Content::Skipped => {
-                self.write_own(id, places, superblock.block_size, &mut own)?;
-                self.settle_own(id, places, superblock.block_size, &mut own, &mut inode);
+                self.write_metadata_content(id, places, superblock.block_size, &mut own)?;
+                self.finish_flat(id, places, superblock.block_size, &mut own, &mut inode);
             }
             content => after = content.settle(&mut inode),
         }
@@ -250,11 +257,11 @@ impl NewMetadata<'_> {
         Ok(self_check::named(place.check(&inode, out, superblock), || self.tree.display_path(id))?)
     }
 
-    /// Leaves in `own` only what follows the inode.
-    fn settle_own(
+    /// Keeps only the inline tail in `own`, and puts the data layout into `inode`.
+    fn finish_flat(
         &self,
         id: NodeId,
-        places: &Places,
+        places: &Layout,
         block: BlockSize,
         own: &mut Vec<u8>,
         inode: &mut Inode,
@@ -272,11 +279,11 @@ impl NewMetadata<'_> {
         }
     }
 
-    /// Puts the table of a large directory's blocks into `table`.
-    fn settle_blocks(
+    /// Writes the chunk table of a large directory to `table`, and puts the data layout into `inode`.
+    fn finish_block_dir(
         &self,
         id: NodeId,
-        places: &Places,
+        places: &Layout,
         table: &mut Vec<u8>,
         inode: &mut Inode,
     ) -> Result<()> {
@@ -300,10 +307,10 @@ impl NewMetadata<'_> {
     }
 }
 
-/// Bytes of an entry in the table of a directory's blocks.
+/// Bytes of an entry in a directory's chunk table.
 const TABLE_ENTRY: usize = 4;
 
-fn first_block(places: &Places, id: NodeId) -> BlockAddr {
+fn first_block(places: &Layout, id: NodeId) -> BlockAddr {
     let index = places.blocks.binary_search_by_key(&id, |(node, _)| *node);
     index.map_or(BlockAddr::new(0), |index| places.blocks[index].1)
 }

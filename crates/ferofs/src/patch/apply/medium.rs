@@ -1,40 +1,38 @@
-//! What an image is changed on: a file, or a block device.
+//! The file or block device that an image is changed on.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use super::PatchFault;
+use crate::patch::fault::PatchFault;
 use crate::{Error, Result};
 use ferofs_read::{FileSource, Source};
 
-/// What an image is changed on. A [`Source`] that is written, too.
-///
-/// Bytes past the end of the image, as its superblock tells that, may be anything.
+/// A [`Source`] that can also be written: an image is changed on it. It may be longer than the image.
 pub trait Medium: Source {
-    /// Makes sure that the first `end` bytes can be written, growing the medium if need be.
+    /// Reserves space, so that the first `end` bytes can be written; grows the medium if needed.
     ///
     /// # Errors
-    /// `StorageFull` when there is no room, and whatever the medium reports.
+    /// `StorageFull` when there is no space, and all errors of the medium.
     fn reserve(&self, end: u64) -> io::Result<()>;
 
-    /// Cuts the medium off after `size` bytes, if its size can change.
+    /// Truncates the medium to `size` bytes, if its size can change.
     ///
     /// # Errors
-    /// Whatever the medium reports.
+    /// All errors of the medium.
     fn release(&self, size: u64) -> io::Result<()>;
 
     /// Writes `bytes` at `pos`.
     ///
     /// # Errors
-    /// Whatever the medium reports.
+    /// All errors of the medium.
     fn write_all_at(&self, pos: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all that was written durable.
+    /// Makes all written bytes durable.
     ///
     /// # Errors
-    /// Whatever the medium reports.
+    /// All errors of the medium.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -46,16 +44,16 @@ pub struct FileMedium {
 }
 
 impl FileMedium {
-    /// Opens `path` for changing, and keeps others of our kind from doing so.
+    /// Opens `path` for reading and writing, and locks it against other processes that do the same.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`PatchFault::Busy`].
+    /// [`Error::Io`]; [`PatchFault::Busy`] when another process has the lock.
     pub fn open(path: &Path) -> Result<Self> {
         let open = |e| Error::io("open", path, e);
         let file = File::options().read(true).write(true).open(path).map_err(open)?;
         let is_device = file.metadata().map_err(open)?.file_type().is_block_device();
         use rustix::fs::FlockOperation;
-        // File systems without locks have no other writers to fear than before.
+        // Other errors mean that the file system has no locks: the image can be changed without one.
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             == Err(rustix::io::Errno::WOULDBLOCK)
         {
@@ -64,7 +62,6 @@ impl FileMedium {
         Ok(Self { file, is_device })
     }
 
-    /// For reading alone.
     fn reader(&self) -> io::Result<FileSource> {
         FileSource::new(self.file.try_clone()?, 0)
     }
@@ -99,7 +96,7 @@ impl Medium for FileMedium {
         }
         use rustix::fs::FallocateFlags;
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), size, end - size) {
-            // File systems that cannot reserve may run full later, which is as safe.
+            // Without reservation the file system may become full later: the change is undone then.
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             result => Ok(result?),
         }

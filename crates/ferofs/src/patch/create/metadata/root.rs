@@ -1,8 +1,8 @@
-//! A place for another root directory's inode.
+//! Finds a position for the new root directory's inode.
 //!
-//! The superblock has 16 bits for the root's number, so it stands within the first 2 MiB of the metadata, unless the
-//! image has `48BIT`. What is appended is usually further on. Slots within that range that no state of the image uses
-//! are free for it: builders leave some, and each patch that is near enough leaves many. Source: FORMAT.md 1, 2.
+//! The superblock has 16 bits for the root's nid, so the root is within the first 2 MiB of the metadata unless the image has
+//! `48BIT`. Appended metadata is usually beyond that. The root then goes into slots within these 2 MiB that no state of the
+//! image uses: builders leave some unused. Source: FORMAT.md 1, 2.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,31 +10,34 @@ use std::sync::Arc;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BytePos, DeviceId, FileOffset, Incompat, Nid};
 
-use super::PatchFault;
-use super::history::History;
-use super::overlay::Overlay;
-use super::sector::{Front, covered_end};
-use super::survey::Survey;
 use crate::error::{Error, Result};
+use crate::patch::create::survey::Survey;
+use crate::patch::fault::PatchFault;
+use crate::patch::image::history::History;
+use crate::patch::image::overlay::Overlay;
+use crate::patch::image::sector::{SuperblockArea, covered_end};
 use ferofs_read::claim::Claim;
 use ferofs_read::walk::Walk;
 use ferofs_read::{Image, Inode, Source};
 
-/// Numbers that the superblock's field can hold.
+/// Nids that the superblock's 16-bit field can hold.
 const NIDS: u64 = 1 << 16;
 
 /// Where the root goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RootPlace {
-    /// With the other metadata.
+    /// Among the other metadata.
     Anywhere,
-    /// In a block of its own, the first that is appended.
+    /// In the first appended block, alone.
     First,
-    /// At this position, in slots of the base that are free.
+    /// At this position, in unused slots of the base.
     Free(u64),
 }
 
-/// Finds a place for `len` bytes: the root's inode and its attributes. `end` is the image's.
+/// Finds a position for the root's inode, which has `len` bytes with its attributes. `end` is the size of the old image.
+///
+/// # Errors
+/// [`PatchFault::NoRootSlot`].
 pub(crate) fn find(
     old: &Image,
     base: &Arc<dyn Source>,
@@ -55,60 +58,60 @@ pub(crate) fn find(
     if end < limit {
         return Ok(RootPlace::First);
     }
-    let mut window = Window { start, taken: vec![false; NIDS as usize] };
-    // No inode has number 0: old kernels take it for a deleted one.
-    window.take(start, SLOT_SIZE);
-    // The first KiB may be a boot loader's, and the checksum covers what follows.
-    window.take(0, covered_end(superblock));
+    let mut slots = SlotMap { start, taken: vec![false; NIDS as usize] };
+    // Nid 0 is never used: old kernels take it for a deleted inode.
+    slots.take(start, SLOT_SIZE);
+    // The first KiB may hold a boot loader, and the superblock's checksum covers the bytes after it.
+    slots.take(0, covered_end(superblock));
     let mut seen = HashSet::new();
-    window.take_all(old, &mut seen)?;
+    slots.take_all(old, &mut seen)?;
     for sector in history.earlier_sectors() {
-        let state = Overlay::state(Arc::clone(base), sector);
-        window.take_all(&Image::open(state)?, &mut seen)?;
+        let state = Overlay::with_sector(Arc::clone(base), sector);
+        slots.take_all(&Image::open(state)?, &mut seen)?;
     }
     let mut bytes = vec![0; (limit - start) as usize];
     base.read_exact_at(start, &mut bytes).map_err(|e| Error::io_unnamed("read the image", e))?;
     for (number, slot) in bytes.chunks(SLOT_SIZE as usize).enumerate() {
         if slot.iter().any(|byte| *byte != 0) {
-            window.take(start + number as u64 * SLOT_SIZE, SLOT_SIZE);
+            slots.take(start + number as u64 * SLOT_SIZE, SLOT_SIZE);
         }
     }
-    let found = window.room(len.div_ceil(SLOT_SIZE), superblock.block_size.bytes64());
+    let found = slots.find_free(len.div_ceil(SLOT_SIZE), superblock.block_size.bytes64());
     found.map(RootPlace::Free).ok_or(no_slot)
 }
 
-/// Whether the image may get `48BIT`, so that its root can be anywhere: every file must read as before. One bit of a full
-/// index' header has another meaning then.
-pub(crate) fn can_be_wide(
+/// Whether the image can get `48BIT`, so that its root can be anywhere. That changes the meaning of one bit in the map header of
+/// compressed files, so each file must still be read in the same way.
+pub(crate) fn can_be_48bit(
     old: &Image,
     base: &Arc<dyn Source>,
-    front: &Front,
+    area: &SuperblockArea,
     survey: &Survey,
 ) -> Result<bool> {
-    let mut superblock = front.superblock().clone();
+    let mut superblock = area.superblock().clone();
     superblock.incompat |= Incompat::BIT48;
-    let sector = front.rewrite(&superblock, None)?;
-    let wide = Image::open(Overlay::state(Arc::clone(base), &sector))?;
+    let sector = area.rewrite(&superblock, None)?;
+    let with_48bit = Image::open(Overlay::with_sector(Arc::clone(base), &sector))?;
     let are_records = |image: &Image, nid| -> Result<Option<bool>> {
         let inode = image.inode(nid)?;
         let is_compressed = inode.layout().is_compressed();
         Ok(is_compressed.then_some(image.extents(&inode, FileOffset::new(0))?.are_records()))
     };
     for nid in survey.files.iter().map(|file| file.nid).chain(old.superblock().packed) {
-        if are_records(old, nid)? != are_records(&wide, nid).unwrap_or(Some(true)) {
+        if are_records(old, nid)? != are_records(&with_48bit, nid).unwrap_or(Some(true)) {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// The slots that the root can be in.
-struct Window {
+/// The slots that the root can be in, and which of them are in use.
+struct SlotMap {
     start: u64,
     taken: Vec<bool>,
 }
 
-impl Window {
+impl SlotMap {
     fn take(&mut self, pos: u64, len: u64) {
         let first = pos.saturating_sub(self.start) / SLOT_SIZE;
         let end = pos.saturating_add(len).saturating_sub(self.start).div_ceil(SLOT_SIZE);
@@ -119,7 +122,7 @@ impl Window {
         }
     }
 
-    /// Takes what every inode of a state uses, but for those in `seen`.
+    /// Marks the slots that the inodes of one state use, and adds the inodes to `seen`.
     fn take_all(&mut self, image: &Image, seen: &mut HashSet<Nid>) -> Result<()> {
         let superblock = image.superblock();
         for nid in superblock.packed.into_iter().chain(superblock.metabox) {
@@ -148,7 +151,7 @@ impl Window {
             {
                 let (from, to) = (claim.start.get(), claim.end());
                 if !own.contains(&from) {
-                    // Content has its blocks to itself: a decoder may read all of them.
+                    // A decoder may read whole blocks of content.
                     let from = from / block * block;
                     self.take(from, to.next_multiple_of(block) - from);
                 }
@@ -164,8 +167,8 @@ impl Window {
         Ok(())
     }
 
-    /// Where so many slots are free, within a block.
-    fn room(&self, slots: u64, block: u64) -> Option<u64> {
+    /// The position of the first `slots` free slots within one block.
+    fn find_free(&self, slots: u64, block: u64) -> Option<u64> {
         let fits = |first: usize| {
             let free = self.taken.get(first..first.checked_add(slots as usize)?)?;
             let pos = self.start + first as u64 * SLOT_SIZE;

@@ -1,57 +1,58 @@
-//! Restoring a superblock whose sector was torn or lost, from the records of the image's history.
+//! Restores a superblock whose sector is damaged, from the records of the image's history.
 //!
-//! A record holds the sector before and after its change. A change writes the sector only after its record is durable and
-//! its note is gone (see [`super::journal`]), so the last record tells what the sector was to become.
+//! A record holds the sector before and after its change. A change writes the sector only after its record is durable and its
+//! note is replaced (see [`interrupted`](crate::patch::image::interrupted)), so the last record has the sector that was to be
+//! written.
 
 use ferofs_format::Compat;
 
-use super::PatchFault;
 use super::commit::{recover, switch};
-use super::history::{RECORD, Record};
-use super::journal::Extent;
 use super::medium::Medium;
-use super::sector::{Front, SECTOR, SECTOR_POS, Sector};
+use crate::patch::fault::PatchFault;
+use crate::patch::image::history::{RECORD, Record};
+use crate::patch::image::interrupted::WrittenRanges;
+use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use crate::{Error, Result};
 use ferofs_read::Source;
 
 /// Bytes that are read at once.
-const AT_ONCE: u64 = 1 << 20;
-/// Where a superblock has its magic number and its UUID.
+const BUFFER: u64 = 1 << 20;
+/// The superblock's fields for its magic number and its UUID.
 const MAGIC: std::ops::Range<usize> = 0..4;
 const UUID: std::ops::Range<usize> = 0x30..0x40;
 
-/// What was wrong with an image, and is not any more.
+/// What [`repair`] repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repaired {
     /// Nothing.
     Nothing,
-    /// An interrupted change had left bytes in free slots or behind the image.
-    Remains,
-    /// The superblock was damaged. The image is in the state of this number.
+    /// Bytes that an interrupted change left in free slots or after the image: they were removed.
+    Leftovers,
+    /// The superblock. The image is in the state of this number now.
     Superblock(u64),
 }
 
-/// Repairs the superblock of the image on `medium`, and removes what an interrupted change left.
+/// Restores the superblock of the image on `medium` if it is damaged, and removes what an interrupted change left.
 ///
 /// # Errors
 /// [`PatchFault::NoRecord`] when the superblock is damaged and no record fits the image; [`Error::Io`].
 pub fn repair<M: Medium>(medium: &M) -> Result<Repaired> {
-    let front = Front::read(medium);
-    let is_sealed = front.as_ref().is_ok_and(|front| front.superblock().compat.contains(Compat::SB_CHKSUM));
-    let state = if is_sealed { None } else { restore(medium, front.is_ok())? };
-    let recovered = recover(medium, &Front::read(medium)?)?;
+    let area = SuperblockArea::read(medium);
+    let is_sealed = area.as_ref().is_ok_and(|area| area.superblock().compat.contains(Compat::SB_CHKSUM));
+    let state = if is_sealed { None } else { restore(medium, area.is_ok())? };
+    let recovered = recover(medium, &SuperblockArea::read(medium)?)?;
     Ok(match state {
         Some(state) => Repaired::Superblock(state),
-        None if recovered => Repaired::Remains,
+        None if recovered => Repaired::Leftovers,
         None => Repaired::Nothing,
     })
 }
 
-/// Writes the sector that the last record tells of, and gives its state's number. `is_valid`: the sector can be read as a
-/// superblock, but has no checksum.
+/// Writes the sector that the last record holds, and returns its state's number. `is_valid`: the sector parses as a superblock,
+/// but has no checksum that would show whether it is damaged.
 fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
     let mut found = [0; SECTOR];
-    // A sector that cannot be read is as good as one of zeroes.
+    // A sector that cannot be read counts as zeroes.
     let _ = medium.read_exact_at(SECTOR_POS, &mut found);
     let mut end = medium.size();
     while let Some(record) = last_record(medium, end)? {
@@ -71,26 +72,26 @@ fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
     if is_valid { Ok(None) } else { Err(Error::Patch(PatchFault::NoRecord)) }
 }
 
-/// The sector that `record` says is current, and its state's number, if it fits the image.
+/// The sector that is current according to `record`, and its state's number, if the sector fits the image.
 fn target(source: &dyn Source, record: &Record) -> Result<Option<(Sector, u64)>> {
     let before = (record.before, record.start, record.number.saturating_sub(1));
     let after = (record.after, record.end, record.number);
-    // While the note is there, the change was not to become current.
-    let is_noted = Extent::read_note(source, record.start, &record.before)?.is_some();
+    // While the note exists, the change's superblock cannot have been written.
+    let is_noted = WrittenRanges::read_note(source, record.start, &record.before)?.is_some();
     let candidates = if is_noted { vec![before] } else { vec![after, before] };
     let fits = |(sector, size, _): &(Sector, u64, u64)| {
-        Front::with(source, sector).is_ok_and(|front| front.size() == *size)
+        SuperblockArea::with(source, sector).is_ok_and(|area| area.size() == *size)
     };
     Ok(candidates.into_iter().find(fits).map(|(sector, _, number)| (sector, number)))
 }
 
-/// The last record that ends at `end` or before it.
+/// The last record that ends at or before `end`.
 fn last_record(source: &dyn Source, end: u64) -> Result<Option<Record>> {
     let sector = SECTOR as u64;
     let mut high = end / sector * sector;
     let mut buffer = Vec::new();
     while high > SECTOR_POS {
-        let low = high.saturating_sub(AT_ONCE).max(SECTOR_POS);
+        let low = high.saturating_sub(BUFFER).max(SECTOR_POS);
         buffer.resize((high - low) as usize, 0);
         source.read_exact_at(low, &mut buffer).map_err(|e| Error::io_unnamed("read the image", e))?;
         for (number, bytes) in buffer.chunks(SECTOR).enumerate().rev() {

@@ -1,4 +1,4 @@
-//! What the old image consists of: its inodes, once each, and attributes that they share.
+//! Lists the old image's inodes, each once, and its shared attributes.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -6,22 +6,22 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::FileType;
 use ferofs_format::xattr::UNIT;
-use ferofs_format::{BlockSize, Compat, Nid};
+use ferofs_format::{Compat, Nid};
 
 use crate::Result;
 use ferofs_build::Options;
 use ferofs_read::Image;
 use ferofs_read::walk::Walk;
 
-/// An inode of the old image, by one of its names.
+/// An inode of the old image, with its first path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OldFile {
     pub(crate) nid: Nid,
     pub(crate) file_type: FileType,
     pub(crate) size: u64,
-    /// Of its first name, without directories.
+    /// The [hash](name_hash) of its name, without directories.
     pub(crate) name: u64,
-    /// The directory of that name.
+    /// The directory of that path.
     pub(crate) parent: Nid,
 }
 
@@ -29,16 +29,16 @@ pub(crate) struct OldFile {
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) files: Vec<OldFile>,
-    /// Attributes that stand in the shared area, as stored, with their numbers.
+    /// The entries of the shared attribute area as stored, with their ids.
     pub(crate) shared: HashMap<Vec<u8>, u32>,
-    /// The largest number for old `stat`.
+    /// The largest inode number that `stat` shows.
     pub(crate) ino: u32,
-    /// Whether a file is compressed.
+    /// Whether any file is compressed.
     pub(crate) is_compressed: bool,
 }
 
 impl Survey {
-    /// Walks all of `image`.
+    /// Walks the whole tree of `image`.
     pub(crate) fn new(image: &Image, options: &Options) -> Result<Self> {
         let mut survey = Self::default();
         let in_metabox = image.superblock().compat.contains(Compat::SHARED_EA_IN_METABOX);
@@ -84,27 +84,9 @@ impl Survey {
     }
 }
 
-/// What names are compared by.
+/// A 64-bit hash of a name, to compare names without keeping them.
 pub(crate) fn name_hash(name: &[u8]) -> u64 {
     let hash = blake3::hash(name);
     let (first, _) = hash.as_bytes().split_at(8);
     first.iter().fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
-}
-
-/// Ranges of the image's bytes, merged where no more than `gap` bytes lie between them.
-pub(crate) fn merge(ranges: &mut Vec<(u64, u64)>, gap: u64) {
-    ranges.sort_unstable();
-    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
-    for (start, end) in ranges.drain(..) {
-        match merged.last_mut() {
-            Some(last) if start <= last.1.saturating_add(gap) => last.1 = last.1.max(end),
-            _ => merged.push((start, end)),
-        }
-    }
-    *ranges = merged;
-}
-
-/// Whether `pos` is where a block starts.
-pub(crate) const fn is_block_start(pos: u64, block: BlockSize) -> bool {
-    pos & block.mask() == 0
 }

@@ -1,4 +1,4 @@
-//! Files that are stored as they are, of which a part has changed: as chunks, of which most are old blocks.
+//! Uncompressed files that changed in part: a chunk table refers to the old blocks, and only changed blocks are written.
 //! Source: FORMAT.md 5.
 
 use std::collections::HashMap;
@@ -7,7 +7,6 @@ use ferofs_format::inode::Place;
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, DeviceId, FileOffset};
 
-use super::survey::is_block_start;
 use crate::Result;
 use ferofs_build::data::Content;
 use ferofs_build::output::Output;
@@ -16,16 +15,16 @@ use ferofs_build::sources::content::Reader;
 use ferofs_build::tree::NodeId;
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
-/// Bytes read at once.
-const PIECE: usize = 1 << 20;
-/// Chunks are at most this many blocks, as a power of two.
+/// Bytes that are read at once.
+const BUFFER: usize = 1 << 20;
+/// Blocks per chunk at most, as a power of two. Larger chunks make the table little shorter, and each change costs a chunk.
 const EXTRA_BITS_MAX: u8 = 6;
-/// At least one block of so many must be an old one.
-const WORTH: u64 = 8;
+/// At least one block in this number must be an old one. With fewer, the builder encodes the file instead.
+const REUSED_ONE_IN: u64 = 8;
 
-/// Stores the content of `node`, of `size` bytes, with as many blocks of `inode` as it has in common with it; `None`,
-/// and nothing stored, when these are too few.
-pub(crate) fn store(
+/// Stores the content of `node`, of `size` bytes, and reuses the blocks that it has in common with `inode`. Returns `None`
+/// and writes nothing when these are too few.
+pub(super) fn store(
     old: &Image,
     inode: &Inode,
     node: NodeId,
@@ -48,7 +47,7 @@ pub(crate) fn store(
         Ok(())
     })?;
     let reused = found.iter().flatten().count() as u64;
-    if reused * WORTH < found.len() as u64 {
+    if reused * REUSED_ONE_IN < found.len() as u64 {
         return Ok(None);
     }
     let extra_bits = (0..=EXTRA_BITS_MAX).min_by_key(|bits| cost(&found, *bits, block.bytes64()));
@@ -78,19 +77,20 @@ pub(crate) fn store(
     Ok(Some(Content::Chunked { format: format.raw(), table: spill.push(&table)? }))
 }
 
-/// Bytes that chunks of so many blocks would take.
+/// Bytes of the table and of new blocks with chunks of 2^`extra_bits` blocks.
 fn cost(found: &[Option<u64>], extra_bits: u8, block: u64) -> u64 {
     let chunks = found.chunks(1 << extra_bits);
     chunks.map(|chunk| 4 + if consecutive(chunk).is_some() { 0 } else { chunk.len() as u64 * block }).sum()
 }
 
-/// Where blocks start, if they follow each other.
+/// The first block's address, if each block follows the one before.
 fn consecutive(blocks: &[Option<u64>]) -> Option<u64> {
     let first = (*blocks.first()?)?;
     let follows = |(n, block): (u64, &Option<u64>)| *block == first.checked_add(n);
     (0..).zip(blocks).all(follows).then_some(first)
 }
 
+/// The first half of a BLAKE3 hash: blocks with the same digest are taken as equal.
 type Digest = [u8; 16];
 
 fn digest(bytes: &[u8]) -> Digest {
@@ -99,22 +99,22 @@ fn digest(bytes: &[u8]) -> Digest {
     digest
 }
 
-/// The whole blocks of an old file: in order, up to the first that is not one, and by content.
-#[allow(clippy::type_complexity, reason = "two views of the same, both used once")]
+/// The whole blocks of an old file, by their order in the file and by content.
+#[allow(clippy::type_complexity, reason = "two indexes of the same blocks, both used once")]
 fn old_blocks(old: &Image, inode: &Inode) -> Result<(Vec<(u64, Digest)>, HashMap<Digest, u64>)> {
     let block = old.superblock().block_size;
     let (mut by_place, mut by_digest) = (Vec::new(), HashMap::new());
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; BUFFER];
     for extent in old.extents(inode, FileOffset::new(0))? {
         let extent = extent?;
         let ExtentData::Stored { at: Location::Device(device, at) } = extent.data else { continue };
-        if device != DeviceId::new(0) || !is_block_start(at.get(), block) {
+        if device != DeviceId::new(0) || at.in_block(block) != 0 {
             continue;
         }
         let whole = extent.len & !block.mask();
         let mut done = 0;
         while done < whole {
-            let len = (whole - done).min(PIECE as u64) as usize;
+            let len = (whole - done).min(BUFFER as u64) as usize;
             let offset = FileOffset::new(extent.start.get() + done);
             old.read_at(inode, offset, &mut buffer[..len])?;
             for (n, bytes) in (0..).zip(buffer[..len].chunks(block.bytes())) {
@@ -129,7 +129,7 @@ fn old_blocks(old: &Image, inode: &Inode) -> Result<(Vec<(u64, Digest)>, HashMap
     Ok((by_place, by_digest))
 }
 
-/// Shows the blocks of a new file, the last one filled with zeroes.
+/// Calls `each` for each block of a new file; the last one is filled up with zeroes.
 fn each_block(
     reader: &mut Reader<'_>,
     node: NodeId,
@@ -137,10 +137,10 @@ fn each_block(
     block: usize,
     mut each: impl FnMut(usize, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; BUFFER];
     let (mut at, mut number) = (0, 0);
     while at < size {
-        let len = (size - at).min(PIECE as u64) as usize;
+        let len = (size - at).min(BUFFER as u64) as usize;
         reader.read(node, at, &mut buffer[..len])?;
         let padded = len.next_multiple_of(block);
         buffer[len..padded].fill(0);

@@ -1,15 +1,15 @@
-//! An image's history: a record at the end of everything that was appended.
+//! An image's history: each patch and each rollback ends with a record of what it changed.
 //!
-//! The superblock says how large the image is, so its last bytes are the newest record's, which tells where the one
-//! before it is. The kernel looks at none of them. A record holds the superblock's sector as it was and as it became, so
-//! that each state can be made current again. Records are only ever added: going back is a state of its own.
+//! The superblock has the image's size, and the last bytes of the image are the newest record, which has the position of the
+//! one before. The kernel ignores records. A record holds the superblock's sector before and after the change, so that each
+//! state can be restored. Records are never removed: a rollback appends one, too. Layout: docs/PATCH.md.
 
 use ferofs_format::superblock::Superblock;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::digest::Digest;
-use super::sector::{Front, SECTOR, Sector};
+use super::sector::{SECTOR, Sector, SuperblockArea};
 use crate::{Error, Result};
 use ferofs_read::Source;
 
@@ -42,56 +42,56 @@ struct RawRecord {
 
 const _: () = assert!(core::mem::size_of::<RawRecord>() == RECORD as usize);
 
-/// How a state came about.
+/// What made a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It is what was built.
+    /// The image was built.
     Built,
-    /// By a patch.
+    /// A patch was applied.
     Patch,
-    /// By going back to the state of this number.
+    /// A rollback to the state of this number.
     Rollback(u64),
 }
 
-/// A state that an image is in, or was.
+/// The current state of an image, or an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// 0 for what was built.
+    /// 0 for the image as built.
     pub number: u64,
-    /// How it came about.
+    /// What made it.
     pub origin: Origin,
-    /// When, in seconds since 1970: of a patch, when that was made. `None` for what was built.
+    /// When the patch was made or the rollback done, in seconds since 1970. `None` for the image as built.
     pub time: Option<i64>,
-    /// Where the bytes that were appended for it start.
+    /// The position of the first byte that was appended for it.
     pub start: u64,
-    /// Bytes of the image.
+    /// Bytes of the image in this state.
     pub end: u64,
     /// Inodes of its tree.
     pub inodes: u64,
-    /// The state that the image is in.
+    /// Whether the image is in this state now.
     pub current: bool,
 }
 
-/// A record, checked.
+/// A checked record.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) origin: Origin,
     pub(crate) number: u64,
     pub(crate) time: i64,
-    /// Where what was appended starts.
+    /// The position of the first appended byte.
     pub(crate) start: u64,
-    /// Where it ends, with the record.
+    /// The end of the appended bytes, the record included.
     pub(crate) end: u64,
-    /// The end of the record before; 0: there is none.
+    /// The end of the record before this one; 0: there is none.
     pub(crate) previous: u64,
     pub(crate) before: Sector,
     pub(crate) after: Sector,
-    /// Where the root's inode went if that was in free slots, and its bytes.
+    /// Position and length of the root's inode, if that went into free slots; otherwise zeroes.
     pub(crate) root: (u64, u32),
 }
 
 impl Record {
-    /// Whether `bytes` may be the start of a record.
+    /// Whether `bytes` can be the start of a record.
     pub(crate) fn may_start(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC)
     }
@@ -165,12 +165,12 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Reads the history of the image whose front is `front`.
-    pub(crate) fn read(source: &dyn Source, front: &Front) -> Result<Self> {
+    /// Reads the records of the image whose superblock is `area`.
+    pub(crate) fn read(source: &dyn Source, area: &SuperblockArea) -> Result<Self> {
         let mut records: Vec<Record> = Vec::new();
-        let mut end = front.size();
+        let mut end = area.size();
         while let Some(record) = Record::read(source, end)? {
-            // Ends descend, so there is one.
+            // Positions decrease, so the loop ends.
             if records.last().is_some_and(|later| record.number.checked_add(1) != Some(later.number)) {
                 break;
             }
@@ -184,12 +184,12 @@ impl History {
         Ok(Self { records })
     }
 
-    /// The number of the state that the image is in.
+    /// The number of the current state.
     pub(crate) fn current(&self) -> u64 {
         self.records.last().map_or(0, |record| record.number)
     }
 
-    /// Where the last record ends; 0 without any.
+    /// The end of the last record; 0 if there is none.
     pub(crate) fn end(&self) -> u64 {
         self.records.last().map_or(0, |record| record.end)
     }
@@ -203,13 +203,13 @@ impl History {
         self.records.iter().find(|record| record.number == number).map(|record| &record.after)
     }
 
-    /// Every state's sector, the current one's left out.
+    /// The superblock's sectors of all states but the current one.
     pub(crate) fn earlier_sectors(&self) -> impl Iterator<Item = &Sector> {
         self.records.iter().map(|record| &record.before)
     }
 
-    /// What a person wants to know of it.
-    pub(crate) fn states(&self, front: &Front) -> Vec<State> {
+    /// All states, the first one first.
+    pub(crate) fn states(&self, area: &SuperblockArea) -> Vec<State> {
         let inodes = |sector: &Sector| Superblock::parse(sector).map_or(0, |superblock| superblock.inodes);
         let mut states = Vec::new();
         match self.records.first() {
@@ -218,8 +218,8 @@ impl History {
                 origin: Origin::Built,
                 time: None,
                 start: 0,
-                end: front.size(),
-                inodes: front.superblock().inodes,
+                end: area.size(),
+                inodes: area.superblock().inodes,
                 current: true,
             }),
             Some(first) => states.push(State {
@@ -244,4 +244,13 @@ impl History {
         }));
         states
     }
+}
+
+/// The states of the image in `source`, the first one first.
+///
+/// # Errors
+/// [`Error::Read`] if this is no image, [`Error::Io`].
+pub fn log(source: &dyn Source) -> Result<Vec<State>> {
+    let area = SuperblockArea::read(source)?;
+    Ok(History::read(source, &area)?.states(&area))
 }

@@ -1,6 +1,6 @@
-//! Digests of whole images: BLAKE3 of each MiB, and BLAKE3 of all those.
+//! Digests of whole images: BLAKE3 of each MiB, and BLAKE3 of these digests.
 //!
-//! Pieces are hashed on all processors, and what a patch leaves alone need not be hashed again.
+//! So all processors hash at the same time, and parts that a patch does not change are not hashed again.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -8,28 +8,28 @@ use crate::{Error, Result};
 use ferofs_read::Source;
 use ferofs_threads as threads;
 
-/// Bytes of a piece. It shows in the digest.
-const PIECE: u64 = 1 << 20;
+/// Bytes of a part. Another size gives other digests, so it is part of the file format.
+const PART: u64 = 1 << 20;
 
-/// A digest.
+/// A BLAKE3 hash.
 pub(crate) type Digest = [u8; 32];
 
-/// The digests of an image's pieces.
+/// The digests of an image's parts.
 #[derive(Clone, Debug)]
-pub(crate) struct Pieces {
+pub(crate) struct PartDigests {
     size: u64,
-    pieces: Vec<Digest>,
+    parts: Vec<Digest>,
 }
 
-impl Pieces {
-    /// Hashes the first `size` bytes of `source`; what it does not have counts as zeroes.
+impl PartDigests {
+    /// Hashes the first `size` bytes of `source`; bytes past its end count as zeroes.
     pub(crate) fn of(source: &dyn Source, size: u64, cancel: &AtomicBool) -> Result<Self> {
-        let count = usize::try_from(size.div_ceil(PIECE)).unwrap_or(usize::MAX);
-        let pieces = hash(source, size, &(0..count).collect::<Vec<_>>(), cancel)?;
-        Ok(Self { size, pieces })
+        let count = usize::try_from(size.div_ceil(PART)).unwrap_or(usize::MAX);
+        let parts = hash(source, size, &(0..count).collect::<Vec<_>>(), cancel)?;
+        Ok(Self { size, parts })
     }
 
-    /// The digests after `source` became another one of `size` bytes, all of whose changes touch `changed`.
+    /// The digests of `source`, of `size` bytes, which differs from the image hashed before only in the ranges `changed`.
     pub(crate) fn changed(
         &self,
         source: &dyn Source,
@@ -37,33 +37,33 @@ impl Pieces {
         changed: &[std::ops::Range<u64>],
         cancel: &AtomicBool,
     ) -> Result<Self> {
-        let count = usize::try_from(size.div_ceil(PIECE)).unwrap_or(usize::MAX);
-        let kept = self.pieces.len().min(count);
-        // The last piece may have become longer.
+        let count = usize::try_from(size.div_ceil(PART)).unwrap_or(usize::MAX);
+        let kept = self.parts.len().min(count);
+        // The last part may have become longer.
         let first_new = if self.size == size { kept } else { kept.saturating_sub(1) };
-        let touched = |piece: usize| {
-            let start = (piece as u64).saturating_mul(PIECE);
-            changed.iter().any(|range| range.start < start.saturating_add(PIECE) && start < range.end)
+        let touched = |part: usize| {
+            let start = (part as u64).saturating_mul(PART);
+            changed.iter().any(|range| range.start < start.saturating_add(PART) && start < range.end)
         };
         let wanted: Vec<usize> =
-            (0..first_new).filter(|piece| touched(*piece)).chain(first_new..count).collect();
+            (0..first_new).filter(|part| touched(*part)).chain(first_new..count).collect();
         let hashed = hash(source, size, &wanted, cancel)?;
-        let mut pieces = self.pieces.clone();
-        pieces.resize(count, [0; 32]);
-        for (piece, digest) in wanted.into_iter().zip(hashed) {
-            if let Some(slot) = pieces.get_mut(piece) {
+        let mut parts = self.parts.clone();
+        parts.resize(count, [0; 32]);
+        for (part, digest) in wanted.into_iter().zip(hashed) {
+            if let Some(slot) = parts.get_mut(part) {
                 *slot = digest;
             }
         }
-        Ok(Self { size, pieces })
+        Ok(Self { size, parts })
     }
 
     /// The image's digest.
     pub(crate) fn digest(&self) -> Digest {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.size.to_le_bytes());
-        for piece in &self.pieces {
-            hasher.update(piece);
+        for part in &self.parts {
+            hasher.update(part);
         }
         *hasher.finalize().as_bytes()
     }
@@ -74,16 +74,16 @@ fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &AtomicBool) -
     let next = AtomicUsize::new(0);
     let have = source.size();
     let work = || {
-        let mut buffer = vec![0; PIECE as usize];
+        let mut buffer = vec![0; PART as usize];
         let mut done = Vec::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(piece) = wanted.get(number) else { return Ok(done) };
+            let Some(part) = wanted.get(number) else { return Ok(done) };
             if cancel.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            let start = (*piece as u64).saturating_mul(PIECE);
-            let len = size.saturating_sub(start).min(PIECE) as usize;
+            let start = (*part as u64).saturating_mul(PART);
+            let len = size.saturating_sub(start).min(PART) as usize;
             let present = have.saturating_sub(start).min(len as u64) as usize;
             buffer[present..].fill(0);
             if present > 0 {
@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_follow_changes() {
+    fn only_changed_parts_are_hashed_again() {
         let cancel = AtomicBool::new(false);
         let mut image = vec![7u8; (3 << 20) + 5];
-        let before = Pieces::of(&image, image.len() as u64, &cancel).unwrap();
+        let before = PartDigests::of(&image, image.len() as u64, &cancel).unwrap();
         image[2_000_000] = 8;
         image.resize((4 << 20) + 100, 9);
         let size = image.len() as u64;
-        let fresh = Pieces::of(&image, size, &cancel).unwrap();
+        let fresh = PartDigests::of(&image, size, &cancel).unwrap();
         let followed = before.changed(&image, size, &[0..1, 2_000_000..2_000_001], &cancel).unwrap();
         assert_eq!(followed.digest(), fresh.digest());
         assert_ne!(before.digest(), fresh.digest());

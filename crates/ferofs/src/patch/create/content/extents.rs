@@ -1,50 +1,41 @@
-//! What the old image's content is good for in the new tree: whole maps that are copied, extents that stay where they are,
-//! and extents that are found again elsewhere.
+//! Extents of the old image that new content reuses: at the same offset of a changed file, or found by fingerprint in files
+//! that the new tree no longer has.
 
-use ferofs_format::inode::{DataLayout, Place};
-use ferofs_format::map::header::HEADER_SIZE;
-use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
-use super::survey::is_block_start;
 use crate::Result;
 use ferofs_build::Options;
-use ferofs_build::data::Content;
 use ferofs_build::data::base_image::Base;
 use ferofs_build::data::chunked::sparse::Ranges;
 use ferofs_build::data::encode::compression::{Compression, Index};
 use ferofs_build::data::encode::dedupe::{Known, Match, Stored, stamp};
 use ferofs_build::data::worker::SEGMENT;
-use ferofs_build::output::spill::Spill;
 use ferofs_build::tree::NodeId;
 use ferofs_read::{Extent, ExtentData, Image, Inode, Location};
 
-/// Bytes of an index, or of a table, that is copied at most; longer ones are made anew.
-const COPY_MAX: u64 = 1 << 30;
-
-/// The old image, as the data stage sees it.
-pub(crate) struct Reuse<'a> {
-    pub(crate) old: &'a Image,
-    /// Nodes that need no content.
-    pub(crate) settled: Vec<bool>,
-    /// The inodes that nodes' content comes from.
-    pub(crate) from: Vec<Option<Nid>>,
-    pub(crate) compression: Option<&'a Compression>,
-    /// Bytes of the new tree per node.
-    pub(crate) sizes: Vec<u64>,
+/// The old image for the builder's data stage.
+pub(super) struct OldExtents<'a> {
+    pub(super) old: &'a Image,
+    /// Nodes whose content has its place already.
+    pub(super) placed: Vec<bool>,
+    /// The old inode that a node's content is a changed version of.
+    pub(super) from: Vec<Option<Nid>>,
+    pub(super) compression: Option<&'a Compression>,
+    /// File sizes in the new tree, by node.
+    pub(super) sizes: Vec<u64>,
 }
 
-impl Reuse<'_> {
+impl OldExtents<'_> {
     fn block(&self) -> BlockSize {
         self.old.superblock().block_size
     }
 
-    /// How a new index would refer to an old extent; `None` if it cannot.
+    /// How a new index refers to an old extent; `None` if it cannot.
     fn stored(&self, extent: &Extent, method: usize) -> Option<Stored> {
         stored(extent, self.compression?, method, self.block())
     }
 
-    fn source(&self, node: NodeId) -> ferofs_read::Result<Option<Inode>> {
+    fn old_inode(&self, node: NodeId) -> ferofs_read::Result<Option<Inode>> {
         self.from[node.index()].map(|nid| self.old.inode(nid)).transpose()
     }
 }
@@ -65,17 +56,17 @@ fn stored(extent: &Extent, compression: &Compression, method: usize, block: Bloc
     let fits = |algorithm: Algorithm| {
         compression.methods.get(method).is_some_and(|method| method.algorithm() == algorithm)
     };
-    // Stored extents of flat files are longer than an index can say.
+    // An index cannot describe the long stored extents of flat files.
     let short = size <= SEGMENT / 4 && (algorithm.is_some() || size <= block.bytes64() || !in_blocks);
-    let placed = !in_blocks || is_block_start(at.get(), block) && is_block_start(size, block);
+    let placed = !in_blocks || at.in_block(block) == 0 && size & block.mask() == 0;
     let indexed = size <= block.bytes64() || compression.is_big(block) || !in_blocks;
     let usable = device == DeviceId::new(0) && short && placed && indexed && algorithm.is_none_or(fits);
     usable.then_some(Stored { at, size, encoded: algorithm.is_some(), method, partial })
 }
 
-impl Base for Reuse<'_> {
+impl Base for OldExtents<'_> {
     fn has(&self, node: NodeId) -> bool {
-        self.settled[node.index()]
+        self.placed[node.index()]
     }
 
     fn matches(
@@ -86,7 +77,7 @@ impl Base for Reuse<'_> {
         method: usize,
     ) -> ferofs_build::Result<Vec<Match>> {
         let mut matches = Vec::new();
-        let Some(inode) = self.source(node)? else { return Ok(matches) };
+        let Some(inode) = self.old_inode(node)? else { return Ok(matches) };
         if !inode.layout().is_compressed() || offset >= inode.size() {
             return Ok(matches);
         }
@@ -109,7 +100,7 @@ impl Base for Reuse<'_> {
     }
 
     fn cuts(&self, node: NodeId) -> Option<Ranges> {
-        let inode = self.source(node).ok()??;
+        let inode = self.old_inode(node).ok()??;
         let size = self.sizes[node.index()];
         if !inode.layout().is_compressed() {
             return None;
@@ -132,8 +123,8 @@ impl Base for Reuse<'_> {
     }
 }
 
-/// Extents of old `files`, to be found again at any place.
-pub(crate) fn known(
+/// An index of the extents of old `files` by fingerprint, for deduplication.
+pub(super) fn index(
     options: &Options,
     old: &Image,
     files: &[Nid],
@@ -162,73 +153,4 @@ pub(crate) fn known(
         known.insert_before(stamp, stored);
     }
     Ok(known)
-}
-
-/// The content of old `inode` for a new inode of `head_len` bytes with its attributes; `None` when what followed the old
-/// inode cannot follow the new one.
-pub(crate) fn copy(
-    old: &Image,
-    inode: &Inode,
-    head_len: usize,
-    spill: &mut Spill,
-) -> Result<Option<Content>> {
-    let block = old.superblock().block_size;
-    let extents = old.extents(inode, FileOffset::new(0))?;
-    let (start, end) = (inode.end()?, extents.metadata_end()?);
-    if start.in_metabox {
-        return Ok(None);
-    }
-    let len = end.pos.get().saturating_sub(start.pos.get());
-    if len > COPY_MAX {
-        return Ok(None);
-    }
-    let mut after = vec![0; len as usize];
-    old.read_metadata(start, ferofs_format::Structure::MapHeader, &mut after)?;
-    let old_head = start.pos.get() - inode.place().pos.get();
-    let fits_in_block = head_len as u64 + len <= block.bytes64();
-    Ok(match (inode.layout(), inode.on_disk().place) {
-        (DataLayout::FlatPlain, Place::Blocks(start)) => Some(Content::Flat { start, tail: None }),
-        (DataLayout::FlatInline, Place::Blocks(start)) if after.is_empty() => {
-            Some(Content::Flat { start, tail: None })
-        }
-        (DataLayout::FlatInline, Place::Blocks(start)) if fits_in_block => {
-            Some(Content::Flat { start, tail: Some(spill.push(&after)?) })
-        }
-        (DataLayout::ChunkBased, Place::Chunked { format }) => {
-            // Tables are aligned to their entries.
-            let entry =
-                ferofs_format::map::ChunkFormat::parse(format).map_or(8, |format| format.entry_size());
-            let skip = (old_head as usize).next_multiple_of(entry) - old_head as usize;
-            let mut table = vec![0; head_len.next_multiple_of(entry) - head_len];
-            table.extend_from_slice(after.get(skip..).unwrap_or_default());
-            Some(Content::Chunked { format, table: spill.push(&table)? })
-        }
-        (layout, Place::Compressed { blocks }) => {
-            let skip = (old_head as usize).next_multiple_of(8) - old_head as usize;
-            // Packs of an index depend on where they stand, to 32 bytes; a lone header does not.
-            let same_place = old_head % SLOT_SIZE == head_len as u64 % SLOT_SIZE;
-            let is_header = after.len() == skip + HEADER_SIZE;
-            let is_free = same_place && (fits_in_block || !has_inline_end(old, inode)?);
-            if !is_header && !is_free {
-                return Ok(None);
-            }
-            let mut index = vec![0; head_len.next_multiple_of(8) - head_len];
-            index.extend_from_slice(after.get(skip..).unwrap_or_default());
-            // An inline end fits into a block together with its inode, as was just found.
-            Some(Content::Compressed { layout, blocks, index: spill.push(&index)?, inline: 0 })
-        }
-        _ => None,
-    })
-}
-
-/// Whether the file's last extent follows its index.
-fn has_inline_end(old: &Image, inode: &Inode) -> Result<bool> {
-    let Some(last) = inode.size().checked_sub(1) else { return Ok(false) };
-    let extent = old.extents(inode, FileOffset::new(last))?.next().transpose()?;
-    Ok(extent.is_some_and(|extent| match extent.data {
-        ExtentData::Stored { at } | ExtentData::Interlaced { at } | ExtentData::Encoded { at, .. } => {
-            matches!(at, Location::Metadata(_))
-        }
-        ExtentData::Hole | ExtentData::Fragment { .. } => false,
-    }))
 }

@@ -1,34 +1,37 @@
-//! The sector that holds the superblock: the only bytes of an image that a patch overwrites while they are in use.
+//! The sector with the superblock: the only bytes in use that a patch overwrites, so that one write switches the image from
+//! the old state to the new one.
 //! Source: FORMAT.md 1.
 
 use ferofs_format::Compat;
 use ferofs_format::superblock::{self, Superblock};
 
-use super::PatchFault;
+use crate::patch::fault::PatchFault;
 use crate::{Error, Result};
 use ferofs_read::Source;
 use ferofs_read::error::Locate;
 
-/// What disks write as a whole, or not at all.
+/// Bytes that disks write as a whole or not at all.
 pub(crate) const SECTOR: usize = 512;
-/// Where the sector is.
+/// The position of the superblock's sector.
 pub(crate) const SECTOR_POS: u64 = superblock::OFFSET as u64;
-/// The root's number, when that has 16 bits, and what stands there when it has more.
-const ROOT_OR_BLOCKS: std::ops::Range<usize> = 0x0e..0x10;
-/// The root's number with more bits. An image with `48BIT` may have zeroes here, and its root in the field of 16 bits.
-const WIDE_ROOT: std::ops::Range<usize> = 0x70..0x78;
+/// Bytes of a root inode with its attributes at most, if it goes into free slots of the base.
+pub(crate) const ROOT_MAX: usize = 4096;
+/// The field of the root's 16-bit nid; with `48BIT` it holds the upper bits of the block count.
+const ROOT_16: std::ops::Range<usize> = 0x0e..0x10;
+/// The field of the root's 64-bit nid. In an image with `48BIT` it may be zero; then the root is in the 16-bit field.
+const ROOT_64: std::ops::Range<usize> = 0x70..0x78;
 
-/// The sector's bytes.
+/// The bytes of a sector.
 pub(crate) type Sector = [u8; SECTOR];
 
-/// An image's front, as far as the superblock's checksum covers it.
+/// The parsed superblock, and the bytes that its checksum covers (at least its sector).
 #[derive(Clone, Debug)]
-pub(crate) struct Front {
+pub(crate) struct SuperblockArea {
     covered: Vec<u8>,
     superblock: Superblock,
 }
 
-impl Front {
+impl SuperblockArea {
     /// Reads and checks the superblock of `source`.
     pub(crate) fn read(source: &dyn Source) -> Result<Self> {
         let mut sector = [0; SECTOR];
@@ -36,7 +39,7 @@ impl Front {
         Self::with(source, &sector)
     }
 
-    /// The front of `source` as if its superblock's sector were `sector`, checked.
+    /// Checks `source` with `sector` in place of its superblock's sector.
     pub(crate) fn with(source: &dyn Source, sector: &Sector) -> Result<Self> {
         let pos = ferofs_format::BytePos::new(SECTOR_POS);
         let superblock = Superblock::parse(sector).located_at(pos)?;
@@ -53,31 +56,31 @@ impl Front {
         Ok(Self { covered, superblock })
     }
 
-    /// What it says.
+    /// The parsed superblock.
     pub(crate) const fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// The sector as it is.
+    /// The superblock's sector.
     pub(crate) fn sector(&self) -> Sector {
         let mut sector = [0; SECTOR];
         sector.copy_from_slice(&self.covered[..SECTOR]);
         sector
     }
 
-    /// Bytes of the image.
+    /// Bytes of the image, by the superblock's block count.
     pub(crate) fn size(&self) -> u64 {
         self.superblock.blocks.saturating_mul(self.superblock.block_size.bytes64())
     }
 
-    /// The sector with a new superblock and, if they change, new `configs` after it. Bytes that this program knows
-    /// nothing of stay.
+    /// The sector with the superblock `new` and, if they change, `configs` after it. Only fields that differ are written, so
+    /// that fields unknown to this program keep their values.
     pub(crate) fn rewrite(&self, new: &Superblock, configs: Option<&[u8]>) -> Result<Sector> {
         let mut sector = self.sector();
         let (before, after) = (bytes(&self.superblock)?, bytes(new)?);
-        let is_wide = new.incompat.contains(ferofs_format::Incompat::BIT48);
+        let is_48bit = new.incompat.contains(ferofs_format::Incompat::BIT48);
         for (at, (old, new)) in before.iter().zip(&after).enumerate() {
-            if (old != new || is_wide && (ROOT_OR_BLOCKS.contains(&at) || WIDE_ROOT.contains(&at)))
+            if (old != new || is_48bit && (ROOT_16.contains(&at) || ROOT_64.contains(&at)))
                 && let Some(byte) = sector.get_mut(at)
             {
                 *byte = *new;
@@ -86,25 +89,26 @@ impl Front {
         if let Some(configs) = configs {
             let start = new.size();
             let end = start.checked_add(configs.len()).filter(|end| *end <= SECTOR);
-            let place = end.and_then(|end| sector.get_mut(start..end));
-            place.ok_or(Error::Patch(PatchFault::NoConfigRoom))?.copy_from_slice(configs);
+            let space = end.and_then(|end| sector.get_mut(start..end));
+            space.ok_or(Error::Patch(PatchFault::NoConfigSpace))?.copy_from_slice(configs);
         }
-        Ok(self.seal(sector, new.compat.contains(Compat::SB_CHKSUM)))
+        Ok(self.with_checksum(sector, new.compat.contains(Compat::SB_CHKSUM)))
     }
 
-    /// `sector`, of this image, for an image of `size` bytes.
+    /// `sector`, one of this image, with the block count for `size` bytes.
     pub(crate) fn resize(&self, sector: &Sector, size: u64) -> Result<Sector> {
         let pos = ferofs_format::BytePos::new(SECTOR_POS);
         let mut covered = self.covered.clone();
         covered[..SECTOR].copy_from_slice(sector);
         let superblock = Superblock::parse(sector).located_at(pos)?;
-        let front = Self { covered, superblock };
-        let mut new = front.superblock.clone();
+        let area = Self { covered, superblock };
+        let mut new = area.superblock.clone();
         new.blocks = new.block_size.blocks_for(size);
-        front.rewrite(&new, None)
+        area.rewrite(&new, None)
     }
 
-    fn seal(&self, mut sector: Sector, checksum: bool) -> Sector {
+    /// Writes the checksum into `sector`, if the image has one.
+    fn with_checksum(&self, mut sector: Sector, checksum: bool) -> Sector {
         if checksum {
             let mut covered = self.covered.clone();
             covered[..SECTOR].copy_from_slice(&sector);
@@ -115,23 +119,23 @@ impl Front {
         sector
     }
 
-    /// Whether the bytes where new configurations of `len` bytes would stand are free, or old configurations of
-    /// `old_len` bytes.
-    pub(crate) fn has_config_room(&self, old_len: usize, len: usize) -> bool {
+    /// Whether `len` bytes of configurations fit after the superblock, where there are `old_len` bytes of them now.
+    pub(crate) fn has_config_space(&self, old_len: usize, len: usize) -> bool {
         let start = self.superblock.size();
         let Some(end) = start.checked_add(len).filter(|end| *end <= SECTOR) else { return false };
         let tables = [
             (self.superblock.extra_devices > 0).then_some(self.superblock.device_table),
             self.superblock.xattr_prefixes.map(|table| table.start),
         ];
-        let taken = |pos: ferofs_format::BytePos| pos.get() < SECTOR_POS.saturating_add(end as u64);
-        let own = start.saturating_add(old_len).min(end);
-        !tables.into_iter().flatten().any(taken) && self.covered[own..end].iter().all(|byte| *byte == 0)
+        let is_within = |pos: ferofs_format::BytePos| pos.get() < SECTOR_POS.saturating_add(end as u64);
+        let old_end = start.saturating_add(old_len).min(end);
+        !tables.into_iter().flatten().any(is_within)
+            && self.covered[old_end..end].iter().all(|byte| *byte == 0)
     }
 }
 
-/// Where the bytes end that the superblock's checksum covers, and its sector. No patch changes others of them: the old
-/// image's checksum would be wrong before the sector is replaced.
+/// The end of the superblock's sector and of the bytes that its checksum covers. A patch changes nothing before this position
+/// but the sector itself: otherwise the old superblock's checksum would be wrong until the sector is replaced.
 pub(crate) fn covered_end(superblock: &Superblock) -> u64 {
     SECTOR_POS + superblock.checksum_len().max(SECTOR) as u64
 }

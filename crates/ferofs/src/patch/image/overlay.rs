@@ -1,4 +1,4 @@
-//! An image with a patch laid over it, in memory or wherever the new bytes are: the base is read, and never written.
+//! A patched image that is put together while it is read: the base is not changed.
 
 use std::io;
 use std::sync::Arc;
@@ -6,33 +6,33 @@ use std::sync::Arc;
 use super::sector::{SECTOR_POS, Sector};
 use ferofs_read::Source;
 
-/// A base, what is appended to it, and the few bytes that change within it.
+/// A base image, the bytes appended to it, and the ranges that are replaced within it.
 pub(crate) struct Overlay {
     base: Arc<dyn Source>,
     /// Bytes of the base.
     base_size: u64,
-    /// What follows these.
+    /// The appended bytes.
     region: Box<dyn Source>,
-    /// Position and bytes.
-    writes: Vec<(u64, Vec<u8>)>,
+    /// Positions and bytes of replaced ranges; a later one wins.
+    replaced: Vec<(u64, Vec<u8>)>,
 }
 
 impl Overlay {
     pub(crate) fn new(base: Arc<dyn Source>, base_size: u64, region: Box<dyn Source>) -> Self {
-        Self { base, base_size, region, writes: Vec::new() }
+        Self { base, base_size, region, replaced: Vec::new() }
     }
 
-    /// Lays `bytes` over those at `pos`.
+    /// Replaces the bytes at `pos` by `bytes`.
     #[must_use]
     pub(crate) fn with(mut self, pos: u64, bytes: &[u8]) -> Self {
         if !bytes.is_empty() {
-            self.writes.push((pos, bytes.to_vec()));
+            self.replaced.push((pos, bytes.to_vec()));
         }
         self
     }
 
-    /// The image in another state: with another superblock, and nothing appended.
-    pub(crate) fn state(base: Arc<dyn Source>, sector: &Sector) -> Self {
+    /// The image with another superblock, as it is in another state of its history.
+    pub(crate) fn with_sector(base: Arc<dyn Source>, sector: &Sector) -> Self {
         let size = base.size();
         Self::new(base, size, Box::new(Vec::new())).with(SECTOR_POS, sector)
     }
@@ -52,7 +52,7 @@ impl Source for Overlay {
             return pos;
         }
         let written = self
-            .writes
+            .replaced
             .iter()
             .filter(|(at, bytes)| at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX)) > pos);
         let first = written.map(|(at, _)| pos.max(*at)).min().unwrap_or(u64::MAX);
@@ -66,11 +66,10 @@ impl Source for Overlay {
         let from_base = self.base_size.saturating_sub(pos).min(wanted);
         let (low, high) = buf.split_at_mut(usize::try_from(from_base).unwrap_or(usize::MAX));
         if !low.is_empty() {
-            // An image's last block may be cut short.
+            // The last block of a base may be incomplete.
             let have = self.base.size().saturating_sub(pos).min(from_base);
             let (present, missing) = low.split_at_mut(usize::try_from(have).unwrap_or(usize::MAX));
             missing.fill(0);
-            // Past its end, there is nothing that could be asked for.
             if !present.is_empty() {
                 self.base.read_exact_at(pos, present)?;
             }
@@ -78,7 +77,7 @@ impl Source for Overlay {
         if !high.is_empty() {
             self.region.read_exact_at(pos.saturating_sub(self.base_size), high)?;
         }
-        for (at, bytes) in &self.writes {
+        for (at, bytes) in &self.replaced {
             let write_end = at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
             let (from, to) = (pos.max(*at), end.min(write_end));
             let (Some(len), Some(skip), Some(offset)) =

@@ -1,5 +1,5 @@
-//! New directories: packed as always, or, when a large one has changed a little, in the blocks that it had, of which most
-//! stay where they are. Source: FORMAT.md 3, 5.
+//! Packs new directories. A large directory that changed a little keeps its old blocks, and only changed ones are written.
+//! Source: FORMAT.md 3, 5.
 
 use ferofs_format::dirent::{DirBlock, DirPacker, Dirent, write_block};
 use ferofs_format::inode::Place;
@@ -11,27 +11,27 @@ use ferofs_build::metadata::self_check;
 use ferofs_build::tree::{Kind, NodeId, Tree};
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
-/// Old directories of fewer blocks are written as a whole.
+/// Old directories with fewer blocks are written as a whole: a chunk table would save little.
 const LARGE: u64 = 4;
 
-/// A directory in blocks.
+/// A directory stored as chunks of one block.
 #[derive(Debug)]
-pub(crate) struct BlockDir {
-    pub(crate) blocks: Vec<NewBlock>,
+pub(crate) struct DirectoryBlocks {
+    pub(crate) blocks: Vec<DirectoryBlock>,
     /// Bytes of the directory.
     pub(crate) size: u64,
 }
 
 /// A block of a directory.
 #[derive(Debug)]
-pub(crate) struct NewBlock {
-    /// Its entries, of [`entries`].
+pub(crate) struct DirectoryBlock {
+    /// Its range of [`entries`].
     pub(crate) entries: std::ops::Range<usize>,
-    /// Where it is already.
+    /// The old block, if that stays.
     pub(crate) kept: Option<BlockAddr>,
 }
 
-/// The names of directory `id`, sorted, with `.` and `..`.
+/// The entries of directory `id` with `.` and `..`, sorted by name.
 pub(crate) fn entries(tree: &Tree, id: NodeId) -> Vec<(&[u8], NodeId)> {
     let node = tree.node(id);
     let own = match node.kind {
@@ -44,7 +44,7 @@ pub(crate) fn entries(tree: &Tree, id: NodeId) -> Vec<(&[u8], NodeId)> {
     all
 }
 
-/// Appends a block of directory `id` with `row`.
+/// Appends a block of directory `id` with the entries `row`.
 pub(crate) fn write(
     tree: &Tree,
     id: NodeId,
@@ -64,7 +64,7 @@ pub(crate) fn write(
     Ok(self_check::named(self_check::check_dir_block(&out[start..], &dirents), || tree.display_path(id))?)
 }
 
-/// Cuts `entries` as [`DirPacker`] does.
+/// Divides `entries` among blocks; also returns the directory's size.
 pub(crate) fn pack(entries: &[(&[u8], NodeId)], block: BlockSize) -> (Vec<std::ops::Range<usize>>, u64) {
     let mut packer = DirPacker::new(block);
     let mut blocks: Vec<std::ops::Range<usize>> = Vec::new();
@@ -81,15 +81,15 @@ pub(crate) fn pack(entries: &[(&[u8], NodeId)], block: BlockSize) -> (Vec<std::o
     (blocks, packer.size())
 }
 
-/// The new form of what was the large directory `inode`: `None` when nothing of it can stay. `kept` tells the number of
-/// a node that stays what it is.
-pub(crate) fn on_old_blocks(
+/// Lays out directory `id` in the blocks of the old directory `inode`; `None` when too few of these can stay. `kept` gives the
+/// nid of a node that keeps its old inode.
+pub(crate) fn in_old_blocks(
     old: &Image,
     inode: &Inode,
     tree: &Tree,
     id: NodeId,
     kept: impl Fn(NodeId) -> Option<Nid>,
-) -> Result<Option<BlockDir>> {
+) -> Result<Option<DirectoryBlocks>> {
     let block = old.superblock().block_size;
     let is_plain = matches!(inode.on_disk().place, Place::Blocks(_) | Place::Chunked { .. });
     if !inode.is_dir() || !is_plain || inode.size() < LARGE * block.bytes64() {
@@ -100,7 +100,7 @@ pub(crate) fn on_old_blocks(
     let mut blocks = Vec::new();
     let (mut start, mut reused) = (0, 0);
     for (number, (_, addr)) in old_blocks.iter().enumerate() {
-        // Up to the name that the next block begins with.
+        // The entries up to the first name of the next old block.
         let end = match old_blocks.get(number + 1) {
             Some((next, _)) => start + entries[start..].partition_point(|(name, _)| *name < next.as_slice()),
             None => entries.len(),
@@ -115,7 +115,7 @@ pub(crate) fn on_old_blocks(
         blocks.extend(
             parts
                 .into_iter()
-                .map(|part| NewBlock { entries: start + part.start..start + part.end, kept: stays }),
+                .map(|part| DirectoryBlock { entries: start + part.start..start + part.end, kept: stays }),
         );
         start = end;
     }
@@ -128,10 +128,10 @@ pub(crate) fn on_old_blocks(
         .map(|(name, _)| name.len() + ferofs_format::dirent::DIRENT_SIZE)
         .sum();
     let size = (blocks.len() as u64 - 1) * block.bytes64() + used as u64;
-    Ok(Some(BlockDir { blocks, size }))
+    Ok(Some(DirectoryBlocks { blocks, size }))
 }
 
-/// The first name of each block, and where it is if it is a block of its own on the device.
+/// The first name of each block, and the block's address if it is a whole block of the primary device.
 fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAddr>)>> {
     let block = old.superblock().block_size;
     let mut blocks = Vec::new();
@@ -154,7 +154,7 @@ fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAd
     Ok(blocks)
 }
 
-/// Whether the block at `addr` is what `group` would be written as.
+/// Whether the block at `addr` holds exactly the entries `group`.
 fn is_same(
     old: &Image,
     (tree, id): (&Tree, NodeId),
