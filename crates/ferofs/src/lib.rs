@@ -23,7 +23,7 @@ pub mod error;
 pub mod extract;
 pub mod inspect;
 pub mod patch;
-mod sparse;
+mod range_marks;
 
 pub use error::{AfterFailure, Corruption, Error, Result};
 pub use ferofs_build::NewFile;

@@ -1,4 +1,4 @@
-//! Workers: each makes the files of its jobs, one after the other, with buffers and a directory that it keeps.
+//! The workers: each creates the files of its jobs, one after the other, and reuses its buffer and its open directory.
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -12,14 +12,15 @@ use crossbeam_channel::Receiver;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::beneath::open_path;
 use super::content::Content;
+use super::extraction::Extraction;
+use super::options::Existing;
 use super::schedule::{Item, Job, Large, boundary};
-use super::{Existing, Extraction};
+use super::target::open_path;
 use crate::error::{Error, Result};
 use ferofs_read::{FileType, Inode, Place, Rdev};
 
-/// A thread that makes files.
+/// A worker's context.
 pub(super) struct Worker<'a, 'b> {
     job: &'a Extraction<'b>,
     content: Content,
@@ -38,7 +39,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             match job {
                 Job::Batch(items) => {
                     for item in items {
-                        if self.cancelled() {
+                        if self.is_stopped() {
                             break;
                         }
                         let made = self.make(&item);
@@ -46,10 +47,10 @@ impl<'a, 'b> Worker<'a, 'b> {
                     }
                 }
                 Job::Piece(large, range) => {
-                    if !self.cancelled() {
+                    if !self.is_stopped() {
                         self.make_piece(&large, range);
                     }
-                    if large.is_last() {
+                    if large.finish_part() {
                         self.complete(&large);
                     }
                 }
@@ -57,13 +58,13 @@ impl<'a, 'b> Worker<'a, 'b> {
         }
     }
 
-    /// Completes a file whose pieces are all there.
+    /// Completes a file after its last piece: sets its size and attributes.
     pub(super) fn complete(&mut self, large: &Large) {
-        if self.cancelled() {
+        if self.is_stopped() {
             return;
         }
         let (item, path) = (&large.item, large.item.path());
-        // A file of nothing but holes had no piece that made it.
+        // A file that is one hole has no piece, so no worker created it yet.
         let made = match self.open_large(large) {
             Ok(Some(file)) if !large.failed.load(Ordering::Acquire) => {
                 let size = rustix::fs::ftruncate(file, item.file.inode.size());
@@ -71,7 +72,7 @@ impl<'a, 'b> Worker<'a, 'b> {
                 done.and_then(|()| self.job.set_metadata(file.as_fd(), &item.file.inode, &path))
                     .map(|()| true)
             }
-            // That it failed was reported.
+            // The failure was reported already.
             Ok(Some(_)) => return,
             Ok(None) if large.failed.load(Ordering::Acquire) => return,
             Ok(None) => Ok(false),
@@ -80,7 +81,7 @@ impl<'a, 'b> Worker<'a, 'b> {
         self.job.count(&path, made);
     }
 
-    /// Makes a file; false if it is there already.
+    /// Creates a file; false if an existing one stays.
     fn make(&mut self, item: &Item) -> Result<bool> {
         self.job.charge_name(&item.dir)?;
         let dir = self.dir(item)?;
@@ -100,8 +101,9 @@ impl<'a, 'b> Worker<'a, 'b> {
             }
             FileType::Symlink => {
                 let target = self.job.image.read_link(inode)?;
-                let made =
-                    self.anew(&dir, item, || rustix::fs::symlinkat(OsStr::from_bytes(&target), &*dir, name))?;
+                let made = self.replace_existing(&dir, item, || {
+                    rustix::fs::symlinkat(OsStr::from_bytes(&target), &*dir, name)
+                })?;
                 if made.is_none() {
                     return Ok(false);
                 }
@@ -110,7 +112,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             special => {
                 let mode = Mode::RUSR | Mode::WUSR;
                 let make = || rustix::fs::mknodat(&*dir, name, kind(special), mode, device(inode));
-                if self.anew(&dir, item, make)?.is_none() {
+                if self.replace_existing(&dir, item, make)?.is_none() {
                     return Ok(false);
                 }
             }
@@ -124,8 +126,7 @@ impl<'a, 'b> Worker<'a, 'b> {
         let (inode, path) = (&item.file.inode, item.path());
         let file = open_path(dir, &item.file.name).map_err(|e| Error::io("open", &path, e))?;
         let stat = rustix::fs::fstat(&file).map_err(|e| Error::io("open", &path, e))?;
-        // These files are made by name: by now another process may have put something else there. What was just made
-        // has one name.
+        // These files are created by name, so another process may have replaced it since. The new file has one name.
         if rustix::fs::FileType::from_raw_mode(stat.st_mode) != kind(inode.file_type()) || stat.st_nlink > 1 {
             return Err(Error::io("open", &path, std::io::Error::other("replaced by another process")));
         }
@@ -150,7 +151,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             self.content.write(image, inode, file, range, &path).map(drop)
         });
         if let Err(error) = written {
-            // The first who fails says so for all.
+            // Only the first failing piece of a file is reported.
             if !large.failed.swap(true, Ordering::AcqRel) {
                 self.job.report(&path(), Err(error));
             }
@@ -173,12 +174,12 @@ impl<'a, 'b> Worker<'a, 'b> {
         failed.map_or(Ok(made.as_ref()), Err)
     }
 
-    /// A new regular file; nothing if there is one that is to stay.
+    /// Creates a regular file; `None` if an existing one stays.
     fn create(&self, dir: &OwnedFd, item: &Item) -> Result<Option<OwnedFd>> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let open = || rustix::fs::openat(dir, item.file.name.as_os_str(), flags, mode);
-        let made = self.anew(dir, item, || rustix::io::retry_on_intr(open))?;
+        let made = self.replace_existing(dir, item, || rustix::io::retry_on_intr(open))?;
         if let Some(file) = &made
             && item.file.inode.on_disk().nlink > 1
         {
@@ -188,8 +189,8 @@ impl<'a, 'b> Worker<'a, 'b> {
         Ok(made)
     }
 
-    /// Does `make`, once what stands in its way is gone; nothing if that is to stay.
-    fn anew<T>(
+    /// Calls `make`, after removing an existing file if the options say so; `None` if the existing file stays.
+    fn replace_existing<T>(
         &self,
         dir: &OwnedFd,
         item: &Item,
@@ -227,12 +228,12 @@ impl<'a, 'b> Worker<'a, 'b> {
         }
     }
 
-    fn cancelled(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.job.is_stopped()
     }
 }
 
-/// Whether a file looks like `inode` was extracted to it: type, size, and time of modification, which is set last.
+/// Whether a file has the type, size and modification time of `inode`. The time is set last, so an incomplete file differs.
 fn is_same(stat: &Stat, inode: &Inode) -> bool {
     let file_type = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     let has_size = matches!(inode.file_type(), FileType::Regular | FileType::Symlink);

@@ -1,4 +1,4 @@
-//! The target directory: opening what is below it, through no symbolic link, however long the path.
+//! The target directory: opens files below it, never through a symbolic link, also if a path is longer than `PATH_MAX`.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::Existing;
+use super::options::Existing;
 use crate::error::{Error, Result};
 
-/// A piece of a path that one system call takes, with some room.
-const PATH_PIECE: usize = 4000;
+/// Bytes of a path that are passed to one system call: less than Linux's limit of 4096. Longer paths take several calls.
+const PATH_PART: usize = 4000;
 
-/// The directory that nothing is written outside of.
+/// The directory that all extracted files are in.
 #[derive(Debug)]
 pub(super) struct Target {
     root: OwnedFd,
 }
 
 impl Target {
-    /// Opens the target, and makes it if it does not exist.
+    /// Opens the target, and creates it if it does not exist.
     pub(super) fn create(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(|e| Error::io("create", path, e))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -33,20 +33,20 @@ impl Target {
     pub(super) fn open_dir(&self, path: &Path) -> Result<OwnedFd> {
         let open = || -> Result<OwnedFd, Errno> {
             let mut dir: Option<OwnedFd> = None;
-            let mut piece = PathBuf::from(".");
+            let mut part = PathBuf::from(".");
             for component in path.components() {
-                if piece.as_os_str().len() + component.as_os_str().len() >= PATH_PIECE {
-                    dir = Some(open_beneath(dir.as_ref().unwrap_or(&self.root), &piece)?);
-                    piece = PathBuf::from(".");
+                if part.as_os_str().len() + component.as_os_str().len() >= PATH_PART {
+                    dir = Some(open_beneath(dir.as_ref().unwrap_or(&self.root), &part)?);
+                    part = PathBuf::from(".");
                 }
-                piece.push(component);
+                part.push(component);
             }
-            open_beneath(dir.as_ref().unwrap_or(&self.root), &piece)
+            open_beneath(dir.as_ref().unwrap_or(&self.root), &part)
         };
         open().map_err(|e| Error::io("open", path, e))
     }
 
-    /// Makes the directory `name` in `dir`; one that exists is taken as it is.
+    /// Creates the directory `name` in `dir`, unless it exists.
     pub(super) fn make_dir(&self, dir: &OwnedFd, name: &OsStr, path: &Path) -> Result<()> {
         match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
             Ok(()) => Ok(()),
@@ -56,16 +56,16 @@ impl Target {
         .map_err(|e| Error::io("create", path, e))
     }
 
-    /// Gives the file `first` the further name `path`; false if it has that name already, and is to keep it.
+    /// Links the file `first` to the name `path`; false if they are the same file already.
     ///
-    /// `is_ours` says whether a file is what was extracted as `first`: something else may have this name, because it
-    /// was there before and was not replaced, or because another process put it there.
+    /// `is_extracted` says whether a file is the one that was extracted as `first`. Another file can have this name: one that
+    /// existed before and was not replaced, or one that another process created.
     pub(super) fn link(
         &self,
         first: &Path,
         path: &Path,
         existing: Existing,
-        is_ours: impl FnOnce(FileId) -> bool,
+        is_extracted: impl FnOnce(FileId) -> bool,
     ) -> Result<bool> {
         let dir_of = |path: &Path| self.open_dir(path.parent().unwrap_or(Path::new("")));
         let (from, to) = (dir_of(first)?, dir_of(path)?);
@@ -73,10 +73,10 @@ impl Target {
         let failed = |e| Error::io("link", path, e);
         let file = open_path(&from, old).map_err(failed)?;
         let id = FileId::of(&rustix::fs::fstat(&file).map_err(failed)?);
-        if !is_ours(id) {
+        if !is_extracted(id) {
             return Err(Error::io("link", path, std::io::Error::other("its first name was not extracted")));
         }
-        // The descriptor, and not the name, which may lead to another file by now.
+        // By descriptor: the name may lead to another file by now.
         let file = by_descriptor(file.as_fd());
         let link = || rustix::fs::linkat(rustix::fs::CWD, &file, &to, new, AtFlags::SYMLINK_FOLLOW);
         match link() {
@@ -92,7 +92,7 @@ impl Target {
     }
 }
 
-/// Which file it is, whatever its name.
+/// The identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FileId {
     device: u64,
@@ -105,14 +105,14 @@ impl FileId {
     }
 }
 
-/// Opens what `name` is, and not what it leads to, for its attributes only.
+/// Opens `name` for its attributes only, without following a symbolic link.
 pub(super) fn open_path(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
-/// A path that leads to the open file itself, even if that is a symbolic link: for the system calls that take no
-/// descriptor made by [`open_path`].
+/// A path to the open file itself, even if that is a symbolic link, for system calls that do not accept a descriptor of
+/// [`open_path`].
 pub(super) fn by_descriptor(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
@@ -122,7 +122,7 @@ fn open_beneath(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     loop {
         match rustix::fs::openat2(dir.as_fd(), path, flags, Mode::empty(), resolve) {
-            // The kernel could not rule out a race with a rename, and asks to try again; or a signal came.
+            // The kernel could not exclude a race with a rename, or a signal arrived: try again.
             Err(Errno::AGAIN | Errno::INTR) => {}
             result => return result,
         }

@@ -1,11 +1,11 @@
-//! The superblock's own structures: the image's size, its devices, and where they stand.
+//! Checks the superblock: the sizes of the image and its devices, the settings of algorithms, and its tables.
 
 use ferofs_codec::MAX_ENCODED;
 use ferofs_format::device::DEVICE_SLOT_SIZE;
 use ferofs_format::superblock::Compression;
 use ferofs_format::{BytePos, Compat, DeviceId, Fault, Structure, superblock};
 
-use super::Checker;
+use super::checker::Checker;
 use ferofs_read::error::Corruption;
 
 /// Bytes of the smallest MicroLZMA dictionary that Linux mounts.
@@ -14,18 +14,18 @@ const LZMA_DICT_MIN: u64 = 4096;
 const ZSTD_WINDOW_LOG_MAX: u64 = 20;
 
 impl Checker<'_> {
-    /// Looks at what the superblock says of the image as a whole, and claims its structures.
-    pub(super) fn superblock(&self) {
+    /// Checks the superblock, and adds its structures to the used space.
+    pub(super) fn check_superblock(&self) {
         let superblock = self.image.superblock();
-        self.size(DeviceId::new(0), "blocks", superblock.blocks, Structure::Superblock);
+        self.check_size(DeviceId::new(0), "blocks", superblock.blocks, Structure::Superblock);
         let primary = 0..superblock.blocks;
         let mut ranges = vec![primary];
         for (number, slot) in (1u16..).zip(self.image.device_slots()) {
-            self.size(DeviceId::new(number), "device blocks", slot.blocks, Structure::DeviceTable);
+            self.check_size(DeviceId::new(number), "device blocks", slot.blocks, Structure::DeviceTable);
             if let Some(start) = slot.start {
                 let range = start.get()..start.get().saturating_add(slot.blocks);
                 if ranges.iter().any(|other| other.start < range.end && range.start < other.end) {
-                    self.find_of_image(Corruption::new(
+                    self.report_image(Corruption::new(
                         Structure::DeviceTable,
                         Fault::Overlap("another device"),
                     ));
@@ -35,29 +35,29 @@ impl Checker<'_> {
         }
         if superblock.fixed_nsec >= 1_000_000_000 {
             let fault = Fault::Field { field: "fixed_nsec", value: superblock.fixed_nsec.into() };
-            self.find_of_image(Corruption::new(Structure::Superblock, fault));
+            self.report_image(Corruption::new(Structure::Superblock, fault));
         }
-        self.configs();
+        self.check_configs();
         let to_u64 = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
-        let mut claims = self.claims();
+        let mut used = self.used_space();
         let configs = match superblock.compression {
             Compression::Configured { .. } => self.image.configs().to_bytes().len(),
             Compression::Lz4Only { .. } => 0,
         };
-        claims.system(to_u64(superblock::OFFSET), to_u64(superblock.size() + configs));
+        used.add_system(to_u64(superblock::OFFSET), to_u64(superblock.size() + configs));
         let slots = to_u64(self.image.device_slots().len() * DEVICE_SLOT_SIZE);
-        claims.system(superblock.device_table.get(), slots);
+        used.add_system(superblock.device_table.get(), slots);
         let plain = superblock.compat.contains(Compat::PLAIN_XATTR_PFX)
             || superblock.packed.is_none() && superblock.metabox.is_none();
         if let (Some(table), true) = (superblock.xattr_prefixes, plain) {
             let size = |infix: &Vec<u8>| (infix.len() + 3).next_multiple_of(4);
             let len = self.image.xattr_prefixes().iter().map(|prefix| size(&prefix.infix)).sum();
-            claims.system(table.start.get(), to_u64(len));
+            used.add_system(table.start.get(), to_u64(len));
         }
     }
 
-    /// Linux mounts no image whose algorithms ask for more than it has.
-    fn configs(&self) {
+    /// Checks the settings of algorithms: Linux does not mount an image whose settings are outside of its limits.
+    fn check_configs(&self) {
         let configs = self.image.configs();
         let block = self.image.superblock().block_size;
         let pcluster_blocks = u64::try_from(MAX_ENCODED).unwrap_or(u64::MAX) / block.bytes64();
@@ -72,19 +72,19 @@ impl Checker<'_> {
         for (field, value) in bad {
             let Some(value) = value else { continue };
             let fault = Fault::Field { field, value };
-            self.find_of_image(Corruption::new(Structure::CompressionConfig, fault));
+            self.report_image(Corruption::new(Structure::CompressionConfig, fault));
         }
     }
 
-    /// A device must have the blocks that are claimed of it.
-    fn size(&self, device: DeviceId, field: &'static str, blocks: u64, structure: Structure) {
+    /// Checks that a device is at least as long as the image says.
+    fn check_size(&self, device: DeviceId, field: &'static str, blocks: u64, structure: Structure) {
         let block_size = self.image.superblock().block_size;
         let size = blocks.checked_mul(block_size.bytes64());
         let have = self.image.device_size(device).unwrap_or(0);
         if size.is_none_or(|size| size > have) {
             let limit = (have / block_size.bytes64()).saturating_add(1);
             let fault = Fault::OutOfRange { field, value: blocks, limit };
-            self.find_of_image(Corruption::new(structure, fault).at(BytePos::new(1024)));
+            self.report_image(Corruption::new(structure, fault).at(BytePos::new(1024)));
         }
     }
 }

@@ -1,20 +1,20 @@
-//! What a check has found so far, within bounds: a hostile image can break rules more often than anyone reads.
+//! Collects the findings of all threads, up to limits: a hostile image can break rules any number of times.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Finding, Report};
+use super::report::{Finding, Report};
 use ferofs_read::Extent;
 use ferofs_read::error::{Corruption, Error, Result};
 
-/// Findings of one file that are listed.
+/// Listed findings per file. More are only counted.
 const PER_FILE: usize = 16;
-/// Bytes of all findings that are listed.
+/// Bytes of all listed findings. More are only counted.
 const BUDGET: usize = 16 << 20;
 
-/// Findings of many threads.
+/// The findings so far.
 #[derive(Debug, Default)]
-pub(super) struct Found(Mutex<State>);
+pub(super) struct Findings(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -24,9 +24,9 @@ struct State {
     failure: Option<Error>,
 }
 
-impl Found {
-    /// Takes down a broken rule.
-    pub(super) fn find(
+impl Findings {
+    /// Adds a broken rule.
+    pub(super) fn add(
         &self,
         path: impl FnOnce() -> PathBuf,
         corruption: Corruption,
@@ -43,7 +43,7 @@ impl Found {
         state.findings.push(Finding { path, corruption, content, also: None });
     }
 
-    /// Takes down a finding as it is.
+    /// Adds a finding.
     pub(super) fn push(&self, finding: Finding) {
         let mut state = self.lock();
         if state.bytes > BUDGET {
@@ -55,8 +55,8 @@ impl Found {
         state.findings.push(finding);
     }
 
-    /// Takes down what is wrong with the image; ends the check when it cannot be read.
-    pub(super) fn note<T>(
+    /// The value of `result`. A broken rule becomes a finding; any other error ends the check.
+    pub(super) fn value_of<T>(
         &self,
         path: impl FnOnce() -> PathBuf,
         extent: Option<&Extent>,
@@ -65,7 +65,7 @@ impl Found {
         match result {
             Ok(value) => Some(value),
             Err(Error::Corrupt(corruption) | Error::Unsupported(corruption)) => {
-                self.find(path, corruption, extent);
+                self.add(path, corruption, extent);
                 None
             }
             Err(error) => {
@@ -75,14 +75,14 @@ impl Found {
         }
     }
 
-    /// Whether the image cannot be read, so that going on makes no sense.
+    /// Whether an error ended the check.
     pub(super) fn has_failed(&self) -> bool {
         self.lock().failure.is_some()
     }
 
-    /// Ends the check: sorts what was found, and leaves out what nobody needs. The result is the error that stopped the
+    /// Sorts the findings, applies the limit per file, and puts them into `report`. The result is the error that ended the
     /// check, if there is one.
-    pub(super) fn report(self, report: Report) -> (Report, Result<()>) {
+    pub(super) fn into_report(self, report: Report) -> (Report, Result<()>) {
         let State { mut findings, mut unlisted, failure, .. } =
             self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         findings.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.key().cmp(&b.key())));
@@ -102,7 +102,7 @@ impl Found {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change is whole before the lock goes.
+        // No thread panics in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
