@@ -1,9 +1,12 @@
 //! The error of this crate's operations. It wraps those of reading and building.
 
+mod patch;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::patch::PatchFault;
 pub use ferofs_read::Corruption;
 use ferofs_read::escape::Escaped;
 
@@ -51,18 +54,18 @@ pub enum Error {
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason why it is invalid.
         problem: String,
     },
     /// A patch, or an image's history, cannot be used.
     #[error(transparent)]
-    Patch(#[from] crate::patch::PatchFault),
+    Patch(#[from] PatchFault),
     /// A change of an image failed after its first write.
     #[error("{cause}; {image}")]
     Unfinished {
         /// Why it failed.
         cause: Box<Error>,
-        /// What the image is like now.
+        /// The state of the image now.
         image: AfterFailure,
     },
     /// The operation was cancelled.
@@ -70,7 +73,7 @@ pub enum Error {
     Interrupted,
 }
 
-/// What an image is like after a change that failed.
+/// The state of an image after a change that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AfterFailure {

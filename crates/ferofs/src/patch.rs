@@ -42,7 +42,6 @@
 mod add;
 mod apply;
 mod create;
-mod fault;
 mod format;
 mod image;
 mod squash;
@@ -55,11 +54,11 @@ pub use self::apply::rollback::rollback;
 pub use self::apply::{apply, overlay};
 pub use self::create::create;
 pub use self::create::options::{CreateOptions, Created, Encoding};
-pub use self::fault::PatchFault;
 pub use self::format::change::{Change, ChangeKind};
 pub use self::format::reader::Patch;
 pub use self::image::history::{Origin, State, log};
 pub use self::squash::{squash, squash_options};
+pub use crate::error::PatchFault;
 
 #[cfg(test)]
 mod tests;

@@ -50,7 +50,7 @@ pub(super) struct UsedSpace {
     deduplicated: usize,
 }
 
-/// Where positions are counted.
+/// A device or the metabox, each with its own positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum AddressSpace {
     Device(u16),

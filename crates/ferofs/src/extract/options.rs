@@ -69,7 +69,7 @@ pub struct Progress {
     pub failures: AtomicU64,
 }
 
-/// What was extracted.
+/// The counters at the end of an extraction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Names that were created.

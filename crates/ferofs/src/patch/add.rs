@@ -7,8 +7,8 @@ use super::apply::commit::TrailingData;
 use super::apply::medium::FileMedium;
 use super::create::append_patch;
 use super::create::options::{CreateOptions, Created};
-use super::fault::PatchFault;
 use super::format::reader::Patch;
+use crate::error::PatchFault;
 use crate::{Error, Result};
 use ferofs_build::output::{Output, file_id};
 

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
 use self::medium::Medium;
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::patch::format::header::Header;
 use crate::patch::format::reader::Patch;
 use crate::patch::image::digest::PartDigests;

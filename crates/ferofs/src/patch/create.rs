@@ -42,7 +42,7 @@ use self::decide::files::ReuseDecisions;
 use self::options::{CreateOptions, Created, Encoding};
 use self::region::Region;
 use self::survey::Survey;
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::patch::format::header::Header;
 use crate::patch::format::writer;
 use crate::patch::image::digest::PartDigests;

@@ -1,5 +1,5 @@
-//! What patches need to know of an image: its superblock's sector, its history, its digest, and what an interrupted change left
-//! in it.
+//! The parts of an image that creating and applying a patch both need: the superblock's sector, the history, digests, patched
+//! images in memory, and interrupted changes.
 
 pub(crate) mod digest;
 pub(crate) mod history;

@@ -4,8 +4,8 @@
 use std::io;
 
 use super::medium::Medium;
+use crate::error::PatchFault;
 use crate::error::{AfterFailure, Error, Result};
-use crate::patch::fault::PatchFault;
 use crate::patch::image::interrupted::{WrittenRanges, first_nonzero};
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use ferofs_read::Source;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::{Error, Result};
 use ferofs_read::{FileSource, Source};
 

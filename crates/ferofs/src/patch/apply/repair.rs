@@ -8,7 +8,7 @@ use ferofs_format::Compat;
 
 use super::commit::{recover, switch};
 use super::medium::Medium;
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::patch::image::history::{RECORD, Record};
 use crate::patch::image::interrupted::WrittenRanges;
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};

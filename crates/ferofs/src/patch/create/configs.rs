@@ -6,7 +6,7 @@ use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE, Lz4Config};
 use ferofs_format::superblock::{self, Superblock};
 
 use super::context::CreateContext;
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::{Error, Result};
 
 /// Adds the algorithms of new content to `superblock`. Returns the configurations that follow it, if they change.

@@ -23,7 +23,7 @@ use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
 use crate::Result;
 
-/// Where content is written, and the sizes of inodes that it is written for.
+/// Writes the content of new inodes to `output`, and the bytes that follow inodes to `spill`.
 pub(crate) struct ContentWriter<'a> {
     pub(crate) context: &'a CreateContext<'a>,
     /// Inodes of the old image that stay, by node: their content needs no work.

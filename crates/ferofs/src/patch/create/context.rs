@@ -1,4 +1,4 @@
-//! What the steps of [`create`](super::create) read and none of them changes.
+//! The inputs of all steps of [`create`](super::create). No step changes them.
 
 use std::sync::Arc;
 

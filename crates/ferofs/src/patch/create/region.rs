@@ -23,7 +23,7 @@ use super::metadata::emit::NewMetadata;
 use super::metadata::root::{self, RootPlace};
 use super::similar::SimilarRanges;
 use super::{changes, configs, similar};
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::patch::format::change::Change;
 use crate::patch::image::history::{Origin, RECORD, Record};
 use crate::patch::image::overlay::Overlay;

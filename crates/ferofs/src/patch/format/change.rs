@@ -5,7 +5,7 @@ use std::io::Read;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::{Error, Result};
 
 /// Bytes of the decoded list at most: it is held in memory. Patches with a longer list are refused.

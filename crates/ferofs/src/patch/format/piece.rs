@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use ferofs_read::Source;
 
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::{Error, Result};
 
 /// Bytes of a decoded piece at most. Smaller pieces find fewer repetitions; larger ones need more memory per worker.

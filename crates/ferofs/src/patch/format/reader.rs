@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use super::change::{self, CHANGES_MAX, Change};
 use super::header::{Header, MAGIC, RawHeader, RawPiece, RawReference, VERSION};
 use super::piece::{PIECE_MAX, decode, read_reference};
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::patch::image::digest::Digest;
 use crate::patch::image::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, covered_end};
 use crate::{Error, Result};

@@ -5,7 +5,7 @@
 use ferofs_format::Compat;
 use ferofs_format::superblock::{self, Superblock};
 
-use crate::patch::fault::PatchFault;
+use crate::error::PatchFault;
 use crate::{Error, Result};
 use ferofs_read::Source;
 use ferofs_read::error::Locate;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BytePos, DeviceId, FileOffset, Incompat, Nid};
 
+use crate::error::PatchFault;
 use crate::error::{Error, Result};
 use crate::patch::create::survey::Survey;
-use crate::patch::fault::PatchFault;
 use crate::patch::image::history::History;
 use crate::patch::image::overlay::Overlay;
 use crate::patch::image::sector::{SuperblockArea, covered_end};
