@@ -1,9 +1,10 @@
-//! Diff: two trees, each an image or a directory, held against each other.
+//! Compares two trees, each of an image or a directory.
 //!
-//! Both are walked at once, in the order of names, a directory at a time: memory follows the largest directory. Content
-//! is read last, and only where nothing cheaper tells: not when sizes differ, nor when both sides are the same image
-//! and the extents are the same.
+//! Both trees are walked together, in the order of names, one directory at a time, so that memory depends on the largest
+//! directory. Content is read last, and only if needed: not if the sizes differ, and not if both trees are of the same image and
+//! the extents are the same.
 
+mod change;
 mod content;
 mod side;
 
@@ -11,109 +12,19 @@ use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::error::{Error, Result};
-use ferofs_read::{FileType, Rdev, Timestamp};
+use crate::error::Result;
+use ferofs_read::FileType;
 
+pub use change::{Change, ChangeKind, Changed, Event, Options, Stat};
 pub use side::Side;
 use side::{Node, Tree};
 
-/// What to compare. By default: everything.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Options {
-    pub content: bool,
-    pub mode: bool,
-    pub owner: bool,
-    pub times: bool,
-    pub xattrs: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { content: true, mode: true, owner: true, times: true, xattrs: true }
-    }
-}
-
-/// What the walk came upon.
-#[derive(Debug)]
-pub enum Event {
-    /// A difference.
-    Change(Change),
-    /// Something that could not be compared; the rest still is.
-    Failed {
-        /// The path within the trees.
-        path: PathBuf,
-        /// The reason.
-        error: Error,
-    },
-}
-
-/// A difference.
-#[derive(Debug)]
-pub struct Change {
-    /// The path within the trees; empty for their roots.
-    pub path: PathBuf,
-    /// What differs.
-    pub kind: ChangeKind,
-}
-
-/// What differs.
-#[derive(Debug)]
-pub enum ChangeKind {
-    /// Only the second tree has it.
-    Added(Stat),
-    /// Only the first tree has it.
-    Removed(Stat),
-    /// Both have it.
-    Changed(Changed),
-}
-
-/// What a file is, beside its content and attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in stat(2)")]
-pub struct Stat {
-    pub file_type: FileType,
-    pub permissions: u16,
-    pub uid: u32,
-    pub gid: u32,
-    /// Bytes of content; 0 for what has none.
-    pub size: u64,
-    pub mtime: Timestamp,
-    pub rdev: Rdev,
-}
-
-/// How a file differs.
-#[derive(Debug)]
-pub struct Changed {
-    /// Both sides as they are.
-    pub stat: [Stat; 2],
-    /// The type differs; then nothing else was compared.
-    pub file_type: bool,
-    /// The content of a regular file, the target of a symbolic link, or the number of a device differs.
-    pub content: bool,
-    /// Permissions differ.
-    pub mode: bool,
-    /// User or group differ.
-    pub owner: bool,
-    /// Modification times differ.
-    pub mtime: bool,
-    /// Names of attributes that are not the same on both sides.
-    pub xattrs: Vec<Vec<u8>>,
-}
-
-impl Changed {
-    fn is_same(&self) -> bool {
-        let Self { file_type, content, mode, owner, mtime, xattrs, .. } = self;
-        !(*file_type || *content || *mode || *owner || *mtime) && xattrs.is_empty()
-    }
-}
-
-/// Compares `first` with `second`, and shows `each` event, in the order of paths, until it breaks.
+/// Compares `first` with `second`, and calls `each` for each event, in the order of paths, until it breaks.
 ///
 /// # Errors
-/// What opening the roots reports, [`Error::Limit`]. Other failures are events.
+/// Errors of opening the roots, and those that [end all work](crate::Error::ends_all). Others are events.
 pub fn diff(
     first: &Side,
     second: &Side,
@@ -123,8 +34,8 @@ pub fn diff(
     let trees = [Tree::new(first), Tree::new(second)];
     let mut walk = Diff { same_image: first.is_same_image(second), options, trees };
     let [first, second] = [walk.trees[0].root()?, walk.trees[1].root()?];
-    // The directories on the way down, each with the length of its path and its entries that are still to be compared.
-    // The path is kept once: those of a deep tree are far longer than its image.
+    // The directories from the root to the current one, each with the length of its path and its remaining entries. The path is
+    // stored once: the paths of a deep tree can be far longer than its image.
     let mut path: Vec<u8> = Vec::new();
     let mut open = vec![(0, vec![(OsString::new(), Some(first), Some(second))].into_iter())];
     while let Some((len, entries)) = open.last_mut() {
@@ -146,8 +57,8 @@ pub fn diff(
         if ended {
             break;
         }
-        match walk.below(path.len(), first, second) {
-            Ok(below) => open.push((path.len(), below.into_iter())),
+        match walk.entries(path.len(), first, second) {
+            Ok(entries) => open.push((path.len(), entries.into_iter())),
             Err(error) if error.ends_all() => return Err(error),
             Err(error) => {
                 if each(Event::Failed { path: here.to_owned(), error }).is_break() {
@@ -165,8 +76,8 @@ struct Diff<'a> {
     options: &'a Options,
 }
 
-/// A name, and what it is on both sides.
-type Pair = (OsString, Option<Node>, Option<Node>);
+/// A name, and its file in both trees.
+type Entry = (OsString, Option<Node>, Option<Node>);
 
 impl Diff<'_> {
     fn compare(&self, path: &Path, first: Option<&Node>, second: Option<&Node>) -> Option<Event> {
@@ -203,7 +114,7 @@ impl Diff<'_> {
         };
         if !changed.file_type {
             let options = self.options;
-            // Linux gives no symbolic link permissions of its own.
+            // Linux ignores the permissions of symbolic links.
             changed.mode = options.mode && a.permissions != b.permissions && a.file_type != FileType::Symlink;
             changed.owner = options.owner && (a.uid, a.gid) != (b.uid, b.gid);
             changed.mtime = options.times && a.mtime != b.mtime;
@@ -232,13 +143,13 @@ impl Diff<'_> {
         }
     }
 
-    /// Whether both are one inode of one image: then all is the same, and all below.
+    /// Whether both are the same inode of the same image: then nothing differs, also below it.
     fn is_same_inode(&self, first: &Node, second: &Node) -> bool {
         self.same_image && first.nid().is_some() && first.nid() == second.nid()
     }
 
-    /// The entries below both nodes, in the order of names.
-    fn below(&mut self, path_len: usize, first: Option<Node>, second: Option<Node>) -> Result<Vec<Pair>> {
+    /// The entries of both directories, in the order of names.
+    fn entries(&mut self, path_len: usize, first: Option<Node>, second: Option<Node>) -> Result<Vec<Entry>> {
         if let (Some(first), Some(second)) = (&first, &second)
             && self.is_same_inode(first, second)
         {
@@ -251,10 +162,10 @@ impl Diff<'_> {
         };
         let mut left = list(left, first)?.into_iter().peekable();
         let mut right = list(right, second)?.into_iter().peekable();
-        let mut pairs = Vec::new();
+        let mut entries = Vec::new();
         loop {
             let order = match (left.peek(), right.peek()) {
-                (None, None) => return Ok(pairs),
+                (None, None) => return Ok(entries),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (Some((a, _)), Some((b, _))) => a.cmp(b),
@@ -262,14 +173,14 @@ impl Diff<'_> {
             let a = if order.is_le() { left.next() } else { None };
             let b = if order.is_ge() { right.next() } else { None };
             let Some(name) = a.as_ref().or(b.as_ref()).map(|(name, _)| name.clone()) else {
-                return Ok(pairs);
+                return Ok(entries);
             };
-            pairs.push((name, a.map(|(_, node)| node), b.map(|(_, node)| node)));
+            entries.push((name, a.map(|(_, node)| node), b.map(|(_, node)| node)));
         }
     }
 }
 
-/// The names that do not have the same value on both sides, which are sorted.
+/// The names whose values differ, or that only one list has. Both lists are sorted.
 fn differing(first: &[(Vec<u8>, Vec<u8>)], second: &[(Vec<u8>, Vec<u8>)]) -> Vec<Vec<u8>> {
     let only = |here: &[(Vec<u8>, Vec<u8>)], there: &[(Vec<u8>, Vec<u8>)]| -> Vec<Vec<u8>> {
         here.iter().filter(|pair| there.binary_search(pair).is_err()).map(|(name, _)| name.clone()).collect()

@@ -1,9 +1,12 @@
-//! The error of this crate's operations, over those of reading and building.
+//! The error of this crate's operations. It wraps those of reading and building.
+
+mod patch;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::patch::PatchFault;
 pub use ferofs_read::Corruption;
 use ferofs_read::escape::Escaped;
 
@@ -14,14 +17,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused something.
+    /// An operation of the operating system failed.
     #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
     Io {
-        /// What was tried, as a verb: "open", "read".
+        /// The operation, as a verb: "open", "read".
         action: &'static str,
         /// The file concerned, if it has a name.
         path: Option<PathBuf>,
-        /// The reason.
+        /// The system's error.
         source: io::Error,
     },
     /// An image could not be read.
@@ -37,33 +40,33 @@ pub enum Error {
         path: PathBuf,
         /// The attribute.
         name: String,
-        /// The reason.
+        /// The system's error.
         source: io::Error,
     },
     /// A source file changed while it was read.
     #[error("{}: changed while being read", Escaped::path(.0))]
     SourceChanged(PathBuf),
-    /// A socket, which a tar archive cannot hold.
+    /// A socket: tar has no type for it.
     #[error("{}: a socket is left out of the archive", Escaped::path(.0))]
     SocketInTar(PathBuf),
-    /// A glob pattern that is none.
+    /// A glob pattern is invalid.
     #[error("pattern {pattern}: {problem}")]
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason why it is invalid.
         problem: String,
     },
     /// A patch, or an image's history, cannot be used.
     #[error(transparent)]
-    Patch(#[from] crate::patch::PatchFault),
-    /// Changing an image failed after its first write.
-    #[error("{cause}; {left}")]
+    Patch(#[from] PatchFault),
+    /// A change of an image failed after its first write.
+    #[error("{cause}; {image}")]
     Unfinished {
         /// Why it failed.
         cause: Box<Error>,
-        /// The state of the image.
-        left: Left,
+        /// The state of the image now.
+        image: AfterFailure,
     },
     /// The operation was cancelled.
     #[error("interrupted")]
@@ -73,22 +76,22 @@ pub enum Error {
 /// The state of an image after a change that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Left {
-    /// What was written was taken back.
+pub enum AfterFailure {
+    /// All writes were undone.
     #[error("the image is as before")]
-    AsBefore,
-    /// The superblock is the old one; bytes that were written could not be taken back.
+    Unchanged,
+    /// The superblock is the old one, but other writes could not be undone.
     #[error(
         "the image shows the old tree; bytes that it does not use were written and could not be restored: the next change \
          of the image, or `ferofs patch repair`, removes them"
     )]
-    Remains,
-    /// The superblock's sector could not be written, and the old one could not be written back.
+    Leftovers,
+    /// Writing the superblock's sector failed, and writing the old one back failed, too.
     #[error(
         "the superblock may be the old one, the new one, or damaged: `ferofs patch log` shows the image's state, and \
          `ferofs patch repair` restores a damaged superblock"
     )]
-    EitherSuperblock,
+    UncertainSuperblock,
 }
 
 impl Error {
@@ -102,12 +105,12 @@ impl Error {
         Self::Io { action, path: None, source: source.into() }
     }
 
-    /// The same failure, of a change that left an image in the state `left`.
-    pub(crate) fn unfinished(self, left: Left) -> Self {
-        Self::Unfinished { cause: Box::new(self), left }
+    /// This failure of a change, with the state of the image after it.
+    pub(crate) fn unfinished(self, image: AfterFailure) -> Self {
+        Self::Unfinished { cause: Box::new(self), image }
     }
 
-    /// Whether all further work on the image fails in the same way: it was cancelled, or a limit is reached.
+    /// Whether all further work on the image fails in the same way: it was cancelled, or a limit was reached.
     #[must_use]
     pub const fn ends_all(&self) -> bool {
         match self {
@@ -117,7 +120,7 @@ impl Error {
         }
     }
 
-    /// The broken rule, when the image is to blame.
+    /// The broken rule of the format, if the image is the cause.
     #[must_use]
     pub const fn corruption(&self) -> Option<&Corruption> {
         match self {
@@ -127,7 +130,7 @@ impl Error {
     }
 }
 
-/// I/O failures and interruptions stay what they are, whoever reports them: callers need to look in one place only.
+/// I/O errors and interruptions of all crates become the same variants here, so that callers match one.
 impl From<ferofs_read::Error> for Error {
     fn from(error: ferofs_read::Error) -> Self {
         match error {

@@ -1,134 +1,62 @@
-//! Extract: an image's tree, made anew below a directory.
+//! Extracts an image's tree to a directory, or as a tar stream.
 //!
-//! One thread walks the image ([`walk`]), makes directories, and hands out the rest in an order that decodes nothing
-//! twice ([`schedule`]); workers make files ([`make`]), many at a time, and the pieces of large ones. Further names
-//! of a file, and then the attributes of directories, come last, as writing into a directory changes its time.
-//! Everything is opened beneath the target, through no symbolic link, whatever the image's names say.
+//! One thread walks the image ([`walk`]), creates directories, and gives files to the workers in an order in which nothing is
+//! decoded twice ([`schedule`]). Workers create files in batches, and large files in pieces ([`worker`]). Hard links come after
+//! all files, and the attributes of directories last, as creating a file changes its directory's time. All files are opened
+//! below the target and never through a symbolic link, whatever names the image has ([`target`]).
 
-mod beneath;
 mod content;
+mod extraction;
 mod inventory;
-mod make;
 mod metadata;
+mod options;
 mod schedule;
 mod select;
-pub(crate) mod tar;
+mod tar;
+mod target;
 mod walk;
+mod worker;
 
-use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crossbeam_channel::bounded;
 
 use crate::error::{Error, Result};
-use beneath::{FileId, Target};
+use extraction::Extraction;
 use ferofs_read::{Image, Inode, Nid};
 use ferofs_threads::{catch, pass_on, start};
-use make::Worker;
 use schedule::{Item, Schedule};
+use target::Target;
 use walk::{DirId, File, Name, Step, Walk};
+use worker::Worker;
 
 pub use inventory::{Entry, inventory};
+pub use options::{Existing, OnError, Options, Progress, Summary};
 pub use select::Selection;
 pub use tar::write_tar;
 
-/// Jobs that may wait for a worker.
+/// Jobs that wait for a worker at most. The walk waits when the queue is full, so that memory does not grow with the image.
 const QUEUE: usize = 64;
 
-/// What to extract, and how.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Threads that decode and write; `None`: one for each processor.
-    pub workers: Option<NonZeroUsize>,
-    /// Which names. Default: all.
-    pub select: Selection,
-    /// What becomes of files that exist. Default: they stay, and are reported.
-    pub existing: Existing,
-    /// Keep owners. Default: as root. Without them, setuid and setgid bits and capabilities are left out, too, as they
-    /// would give others the rights of who extracts.
-    pub owners: bool,
-    /// Keep permissions, and ACLs among the extended attributes. Default: yes.
-    pub permissions: bool,
-    /// Keep extended attributes. Default: yes.
-    pub xattrs: bool,
-    /// Told of what is done; read by another thread.
-    pub progress: Arc<Progress>,
-    /// Set by another thread, ends the extraction with [`Error::Interrupted`].
-    pub cancel: Arc<AtomicBool>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            workers: None,
-            select: Selection::default(),
-            existing: Existing::default(),
-            owners: rustix::process::geteuid().is_root(),
-            permissions: true,
-            xattrs: true,
-            progress: Arc::default(),
-            cancel: Arc::default(),
-        }
-    }
-}
-
-/// What becomes of a file that stands where one is to be made. A directory always stays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Existing {
-    /// It stays, and is reported as a failure.
-    #[default]
-    Refuse,
-    /// It is replaced.
-    Replace,
-    /// It stays if its type, size and time of modification are those of the image's, else it is replaced.
-    SkipSame,
-}
-
-/// How far an extraction is.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Names that were made.
-    pub names: AtomicU64,
-    /// Names that were there already.
-    pub skipped: AtomicU64,
-    /// Bytes of regular files' content, with holes.
-    pub bytes: AtomicU64,
-    /// Names that could not be made, or not as they should be.
-    pub failures: AtomicU64,
-}
-
-/// What was extracted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Names that were made.
-    pub names: u64,
-    /// Names that were there already.
-    pub skipped: u64,
-    /// Bytes of regular files' content, with holes.
-    pub bytes: u64,
-    /// Names that could not be made, or not as they should be.
-    pub failures: u64,
-}
-
-/// Told of each file that fails, with its path in the image.
-pub type Complain<'a> = &'a (dyn Fn(&Path, &Error) + Sync);
-
-/// Extracts `from` to `target`: a directory with all below it, made if need be; or a single file of that name.
+/// Extracts `from` to `target`. If `from` is a directory, `target` is one, and is created if needed; otherwise it is the name of
+/// the new file.
 ///
-/// `complain` is told of each file that fails; the others go on. A file whose content fails keeps what came before.
+/// A file that fails is passed to `on_error`, and the others are still extracted. A file whose content cannot be read keeps the
+/// bytes before the error.
 ///
 /// # Errors
-/// [`Error::Io`] for the target itself or when the system gives no thread, [`Error::Interrupted`], [`Error::Limit`].
+/// [`Error::Io`] for the target itself or when no thread can be started, [`Error::Interrupted`], and
+/// [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
 pub fn extract(
     image: &Image,
     from: &Inode,
     target: &Path,
     options: &Options,
-    complain: Complain<'_>,
+    on_error: OnError<'_>,
 ) -> Result<Summary> {
     let (dir, file) = match target.file_name() {
         Some(name) if !from.is_dir() => (target.parent().unwrap_or(Path::new("")), Some(name)),
@@ -139,18 +67,20 @@ pub fn extract(
     let mut job = Extraction {
         image,
         options,
-        complain,
+        on_error,
         target: Target::create(dir)?,
         umask: metadata::umask(),
         stopped: OnceLock::new(),
-        foreign_xattrs: AtomicBool::new(false),
+        reported_xattr: AtomicBool::new(false),
         made: Mutex::default(),
-        broken: AtomicBool::new(false),
+        panicked: AtomicBool::new(false),
     };
     match file {
         Some(name) => {
             let file = File { name: name.to_owned(), inode: from.clone(), first: None };
-            job.with_workers(|schedule| job.hand_out(schedule, Item { dir: Path::new("").into(), file }))?;
+            job.with_workers(|schedule| {
+                job.schedule_file(schedule, Item { dir: Path::new("").into(), file })
+            })?;
         }
         None => job.run(from)?,
     }
@@ -163,44 +93,16 @@ pub fn extract(
     Ok(options.progress.summary())
 }
 
-impl Progress {
-    fn summary(&self) -> Summary {
-        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        Summary {
-            names: get(&self.names),
-            skipped: get(&self.skipped),
-            bytes: get(&self.bytes),
-            failures: get(&self.failures),
-        }
-    }
-}
-
-/// What the threads of an extraction share.
-struct Extraction<'a> {
-    image: &'a Image,
-    options: &'a Options,
-    complain: Complain<'a>,
-    target: Target,
-    umask: u16,
-    /// Why nothing more is to be made: a limit was reached.
-    stopped: OnceLock<Error>,
-    foreign_xattrs: AtomicBool,
-    /// What inodes of several names became.
-    made: Mutex<HashSet<(Nid, FileId)>>,
-    /// A thread panicked: the others stop.
-    broken: AtomicBool,
-}
-
-/// What waits until everything else is there.
+/// What is done after all files are written.
 #[derive(Default)]
-struct Waiting {
-    /// The further names of inodes.
+struct Deferred {
+    /// Hard links.
     links: Vec<Link>,
-    /// Directories that were made, parents first.
+    /// Created directories, parents first: their attributes are set last.
     dirs: Vec<DirId>,
 }
 
-/// A further name of an inode.
+/// Another name of an inode.
 struct Link {
     name: Name,
     nid: Nid,
@@ -209,38 +111,24 @@ struct Link {
 }
 
 impl Extraction<'_> {
-    /// Remembers which file an inode of several names became, so that its further names lead to no other.
-    fn remember(&self, inode: &Inode, stat: &rustix::fs::Stat) {
-        if inode.on_disk().nlink > 1 {
-            // A thread that panicked with the lock left the set as it was.
-            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-            made.insert((inode.nid(), FileId::of(stat)));
-        }
-    }
-
-    /// Whether this file is what the inode became.
-    fn is_made(&self, nid: Nid, file: FileId) -> bool {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&(nid, file))
-    }
-
     fn run(&self, from: &Inode) -> Result<()> {
         let mut walk = Walk::new(self.image, from, &self.options.select);
-        let mut waiting = Waiting::default();
-        self.with_workers(|schedule| self.walk(&mut walk, schedule, &mut waiting))?;
-        self.finish(&walk, &waiting);
+        let mut deferred = Deferred::default();
+        self.with_workers(|schedule| self.walk(&mut walk, schedule, &mut deferred))?;
+        self.finish(&walk, &deferred);
         Ok(())
     }
 
-    /// Lets workers do what `feed` hands out. A panic of one goes on in this thread.
+    /// Runs workers for the jobs that `feed` gives to the schedule. A worker's panic continues in this thread.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system gives no thread.
+    /// [`Error::Io`] when no thread can be started.
     fn with_workers(&self, feed: impl FnOnce(&mut Schedule<'_>)) -> Result<()> {
         let workers = self.options.workers.or_else(|| std::thread::available_parallelism().ok());
         let (sender, receiver) = bounded(QUEUE);
         let serve = |receiver| {
             let served = catch(|| Worker::new(self).serve(receiver));
-            self.broken.fetch_or(served.is_err(), Ordering::Relaxed);
+            self.panicked.fetch_or(served.is_err(), Ordering::Relaxed);
             served
         };
         std::thread::scope(|scope| {
@@ -258,8 +146,8 @@ impl Extraction<'_> {
         })
     }
 
-    fn walk(&self, walk: &mut Walk<'_>, schedule: &mut Schedule<'_>, waiting: &mut Waiting) {
-        // The directory in which the last one was made, open: the next one is often beside it.
+    fn walk(&self, walk: &mut Walk<'_>, schedule: &mut Schedule<'_>, deferred: &mut Deferred) {
+        // The parent of the last directory, kept open: the next directory often has the same one.
         let mut last: Option<(PathBuf, OwnedFd)> = None;
         let mut here: Arc<Path> = Path::new("").into();
         while let Some(step) = walk.next() {
@@ -273,7 +161,7 @@ impl Extraction<'_> {
                         self.report(&here, Err(error));
                         walk.prune();
                     } else {
-                        waiting.dirs.push(dir);
+                        deferred.dirs.push(dir);
                     }
                 }
                 Step::Files(dir, files) => {
@@ -281,9 +169,9 @@ impl Extraction<'_> {
                         match file.first {
                             Some(first) => {
                                 let (name, nid) = (Name { dir, name: file.name }, file.inode.nid());
-                                waiting.links.push(Link { name, nid, first });
+                                deferred.links.push(Link { name, nid, first });
                             }
-                            None => self.hand_out(schedule, Item { dir: Arc::clone(&here), file }),
+                            None => self.schedule_file(schedule, Item { dir: Arc::clone(&here), file }),
                         }
                     }
                 }
@@ -292,7 +180,7 @@ impl Extraction<'_> {
         }
     }
 
-    fn hand_out(&self, schedule: &mut Schedule<'_>, item: Item) {
+    fn schedule_file(&self, schedule: &mut Schedule<'_>, item: Item) {
         if let Some(large) = schedule.add(item) {
             Worker::new(self).complete(&large);
         }
@@ -313,8 +201,8 @@ impl Extraction<'_> {
         Ok(())
     }
 
-    fn finish(&self, walk: &Walk<'_>, waiting: &Waiting) {
-        for Link { name, nid, first } in &waiting.links {
+    fn finish(&self, walk: &Walk<'_>, deferred: &Deferred) {
+        for Link { name, nid, first } in &deferred.links {
             if self.is_stopped() {
                 return;
             }
@@ -324,7 +212,7 @@ impl Extraction<'_> {
             });
             self.count(&path, linked);
         }
-        for dir in waiting.dirs.iter().rev() {
+        for dir in deferred.dirs.iter().rev() {
             if self.is_stopped() {
                 return;
             }
@@ -332,40 +220,6 @@ impl Extraction<'_> {
             let set = self.target.open_dir(&path);
             let set = set.and_then(|fd| self.set_metadata(fd.as_fd(), walk.inode(*dir), &path));
             self.report(&path, set);
-        }
-    }
-
-    /// Counts a name that was made, or was there, or failed.
-    fn count(&self, path: &Path, made: Result<bool>) {
-        let progress = &self.options.progress;
-        match made {
-            Ok(true) => drop(progress.names.fetch_add(1, Ordering::Relaxed)),
-            Ok(false) => drop(progress.skipped.fetch_add(1, Ordering::Relaxed)),
-            Err(error) => self.report(path, Err(error)),
-        }
-    }
-
-    /// Whether nothing more is to be made.
-    fn is_stopped(&self) -> bool {
-        let broken = self.broken.load(Ordering::Relaxed);
-        broken || self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
-    }
-
-    /// Counts the work of making a name whose directory's path is `dir`: about 10 us, and 0.1 us for each step down.
-    fn charge_name(&self, dir: &Path) -> Result<()> {
-        let steps = u64::try_from(dir.as_os_str().len() / 64).unwrap_or(u64::MAX);
-        Ok(self.image.budget().charge(steps.saturating_add(100))?)
-    }
-
-    fn report(&self, path: &Path, result: Result<()>) {
-        if let Err(error) = result {
-            if error.ends_all() {
-                // That is told once, and not for each file.
-                let _ = self.stopped.set(error);
-                return;
-            }
-            self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
-            (self.complain)(path, &error);
         }
     }
 }

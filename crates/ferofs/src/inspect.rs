@@ -1,7 +1,7 @@
-//! Inspect: what an image consists of, by one walk over its tree and its maps. No content is read, but for blocks that
-//! nothing refers to, which may hold zeroes or something else.
+//! Shows what an image consists of, by one walk over its tree and its maps. It reads no content except that of unused blocks, to
+//! see whether they are zero.
 //!
-//! [`inspect`] sums up, [`Inspection::map`] keeps what each block is, [`block_owners`] says whose a block is.
+//! [`inspect`] collects statistics, [`Inspection::map`] has the use of each block, [`block_owners`] finds the files of a block.
 
 mod blocks;
 mod histogram;
@@ -23,15 +23,15 @@ pub use blocks::{BlockKind, BlockMap, Run};
 pub use histogram::{Histogram, Ratios};
 pub use owners::{Owner, block_owners, path_of};
 
-/// Extensions that are told apart; the others are summed up.
+/// File name extensions with a group of their own; further ones are counted as `(others)`, so that memory is limited.
 const MAX_EXTENSIONS: usize = 4096;
 
-/// What to keep.
+/// What an inspection collects.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// So many of the largest files. Default: 20.
+    /// The number of largest files to list. Default: 20.
     pub largest: usize,
-    /// Keep every file, for a picture of the tree. Default: no.
+    /// List all files, for example to draw the tree. Default: no.
     pub files: bool,
 }
 
@@ -41,14 +41,14 @@ impl Default for Options {
     }
 }
 
-/// Files of one sort.
+/// The sum of several files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// How many inodes.
+    /// The number of inodes.
     pub files: u64,
     /// Bytes of their content.
     pub size: u64,
-    /// Bytes that it takes in the image; what several files share counts for each of them.
+    /// Bytes of their content in the image; shared bytes count for each file.
     pub stored: u64,
 }
 
@@ -60,10 +60,10 @@ impl Group {
     }
 }
 
-/// Extents that are stored in one way.
+/// The sum of extents that are stored in the same way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encoded {
-    /// How many extents.
+    /// The number of extents.
     pub extents: u64,
     /// Bytes of content.
     pub decoded: u64,
@@ -71,89 +71,89 @@ pub struct Encoded {
     pub encoded: u64,
 }
 
-/// How content may be stored.
+/// How content is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Storage {
-    /// As it is, on blocks.
+    /// Not compressed, on blocks.
     Stored,
-    /// As it is or encoded, right after the inode.
+    /// After the inode, compressed or not.
     Inline,
-    /// Encoded, on blocks.
+    /// Compressed, on blocks.
     Encoded(Algorithm),
     /// In the packed inode.
     Fragment,
-    /// Nowhere, being zeroes.
+    /// Not stored: zeroes.
     Hole,
 }
 
-/// A file, and what it takes.
+/// A file and the space that it uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
-    /// From the root on.
+    /// The path from the root.
     pub path: PathBuf,
-    /// What it is.
+    /// The file type.
     pub file_type: FileType,
     /// Bytes of its content.
     pub size: u64,
-    /// Bytes that it takes in the image, with its part of the packed inode.
+    /// Bytes of its content in the image, with its share of the packed inode.
     pub stored: u64,
     /// Extents of its content.
     pub extents: u64,
-    /// Its inode.
+    /// The nid of its inode.
     pub nid: Nid,
-    /// Names that the inode says it has.
+    /// The inode's link count.
     pub links: u32,
-    /// Blocks that the inode says its compressed content takes.
+    /// The number of compressed blocks in the inode, if it is compressed.
     pub compressed_blocks: Option<u64>,
 }
 
-/// What sharing saves.
+/// The bytes that sharing saves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
-    /// Bytes in the image that more than one extent refers to, each time after the first.
+    /// Bytes of extents that refer to bytes which an earlier extent refers to.
     pub deduplicated: u64,
     /// Files with content in the packed inode.
     pub fragment_files: u64,
-    /// Bytes of their content that is there.
+    /// Bytes of content in it.
     pub fragment_bytes: u64,
     /// Bytes of the packed inode's content.
     pub packed_size: u64,
-    /// Bytes that it takes.
+    /// Bytes of the packed inode's content in the image.
     pub packed_stored: u64,
 }
 
 /// What an image consists of.
 #[derive(Debug)]
 pub struct Inspection {
-    /// By type of file.
+    /// Inodes by file type.
     pub types: BTreeMap<&'static str, Group>,
-    /// Regular files by extension; empty for those without.
+    /// Regular files by extension; the empty one is for files without.
     pub extensions: BTreeMap<String, Group>,
-    /// By way of storing.
+    /// Extents by the way they are stored.
     pub storage: BTreeMap<Storage, Encoded>,
     /// Inodes by layout.
     pub layouts: BTreeMap<&'static str, u64>,
-    /// Names, with those of hard links.
+    /// The number of names, those of hard links included.
     pub names: u64,
     /// Inodes with extended attributes.
     pub with_xattrs: u64,
-    /// The largest files, by what they take.
+    /// The files that use the most bytes in the image.
     pub largest: Vec<FileInfo>,
-    /// All files, when they were asked for: parents before what is in them.
+    /// All files, if the options ask for them: a directory comes before its entries.
     pub files: Vec<FileInfo>,
-    /// What sharing saves.
+    /// The bytes that sharing saves.
     pub sharing: Sharing,
-    /// Decoded sizes of extents on blocks.
+    /// Decoded sizes of compressed extents on blocks.
     pub extent_sizes: Histogram,
-    /// Encoded sizes as parts of decoded ones.
+    /// Encoded sizes in per cent of decoded sizes.
     pub ratios: Ratios,
-    /// What each block is.
+    /// The use of each block.
     pub map: BlockMap,
-    /// What could not be looked at, with paths; at most a hundred.
+    /// Parts that could not be inspected, with their paths; at most 100.
     pub damage: Vec<(PathBuf, Corruption)>,
 }
 
-/// Looks at all of `image`. What is damaged is left out, and told.
+/// Inspects all of `image`. Damaged parts are left out, and reported in [`Inspection::damage`].
 ///
 /// # Errors
 /// [`Error::Io`] when the image cannot be read.
@@ -164,12 +164,12 @@ pub fn inspect(image: &Image, options: &Options) -> crate::Result<Inspection> {
         match walked {
             Ok(walked) => {
                 inspector.inspection.names += 1;
-                let Some(inode) = inspector.note(&walked.path, walked.inode)? else { continue };
+                let Some(inode) = inspector.value_of(&walked.path, walked.inode)? else { continue };
                 if walked.first {
                     inspector.inode(walked.path, &inode)?;
                 }
             }
-            Err(error) => drop(inspector.note::<()>(Path::new(""), Err(error))?),
+            Err(error) => drop(inspector.value_of::<()>(Path::new(""), Err(error))?),
         }
     }
     Ok(inspector.finish()?)
@@ -178,7 +178,7 @@ pub fn inspect(image: &Image, options: &Options) -> crate::Result<Inspection> {
 struct Inspector<'a> {
     image: &'a Image,
     options: Options,
-    /// Bytes on blocks that extents refer to.
+    /// Bytes of blocks that extents refer to; shared ones count several times.
     referenced: u64,
     inspection: Inspection,
 }
@@ -203,14 +203,14 @@ impl<'a> Inspector<'a> {
         Self { image, options, referenced: 0, inspection }
     }
 
-    /// The packed inode and the metabox come first: fragments need to know what the packed inode takes.
+    /// Inspects the packed inode and the metabox. They come first: the stored size of a fragment depends on the packed inode's.
     fn special_inodes(&mut self) -> Result<()> {
         let superblock = self.image.superblock();
         let specials = [(superblock.packed, BlockKind::Packed), (superblock.metabox, BlockKind::Metadata)];
         for (nid, kind) in specials {
             let Some(nid) = nid else { continue };
             let path = PathBuf::from("(special inode)");
-            let Some(inode) = self.note(&path, self.image.inode(nid))? else { continue };
+            let Some(inode) = self.value_of(&path, self.image.inode(nid))? else { continue };
             let (stored, _) = self.content(&path, &inode, Some(kind))?;
             if kind == BlockKind::Packed {
                 self.inspection.sharing.packed_size = inode.size();
@@ -253,18 +253,18 @@ impl<'a> Inspector<'a> {
         Ok(())
     }
 
-    /// Looks at the map of an inode; gives the bytes that its content takes, and its extents.
+    /// Inspects the map of an inode. Returns the bytes of its content in the image, and the number of its extents.
     fn content(&mut self, path: &Path, inode: &Inode, kind: Option<BlockKind>) -> Result<(u64, u64)> {
         let image = self.image;
-        let Some(extents) = self.note(path, image.extents(inode, FileOffset::new(0)))? else {
+        let Some(extents) = self.value_of(path, image.extents(inode, FileOffset::new(0)))? else {
             return Ok((0, 0));
         };
-        if let Some(end) = self.note(path, extents.metadata_end())? {
+        if let Some(end) = self.value_of(path, extents.metadata_end())? {
             self.inspection.map.metadata(inode.place(), end.pos);
         }
         let (mut stored, mut count, mut fragments) = (0u64, 0u64, 0u64);
         for extent in extents {
-            let Some(extent) = self.note(path, extent)? else { break };
+            let Some(extent) = self.value_of(path, extent)? else { break };
             count += 1;
             let (storage, encoded) = self.extent(path, &extent, kind)?;
             stored = stored.saturating_add(encoded);
@@ -280,9 +280,9 @@ impl<'a> Inspector<'a> {
         Ok((stored, count))
     }
 
-    /// Counts an extent; says how it is stored, and how many bytes it takes.
+    /// Counts an extent. Returns how it is stored, and its bytes in the image.
     fn extent(&mut self, path: &Path, extent: &Extent, kind: Option<BlockKind>) -> Result<(Storage, u64)> {
-        let claim = self.note(path, Claim::of(self.image, extent))?.flatten();
+        let claim = self.value_of(path, Claim::of(self.image, extent))?.flatten();
         if let Some(claim) = &claim {
             let kind = kind.unwrap_or(match claim.algorithm {
                 Some(algorithm) => BlockKind::Encoded(algorithm),
@@ -299,8 +299,8 @@ impl<'a> Inspector<'a> {
                 (Storage::Stored, claim.map_or(extent.len, |claim| claim.len))
             }
             ExtentData::Encoded { algorithm, encoded_len, .. } => (Storage::Encoded(algorithm), encoded_len),
-            // A fragment takes its part of what the packed inode takes.
-            ExtentData::Fragment { .. } => (Storage::Fragment, self.part_of_packed(extent.len)),
+            // A fragment uses a share of the packed inode's bytes in the image.
+            ExtentData::Fragment { .. } => (Storage::Fragment, self.share_of_packed(extent.len)),
         };
         let sum = self.inspection.storage.entry(storage).or_default();
         sum.extents += 1;
@@ -313,7 +313,7 @@ impl<'a> Inspector<'a> {
         Ok((storage, encoded))
     }
 
-    fn part_of_packed(&self, len: u64) -> u64 {
+    fn share_of_packed(&self, len: u64) -> u64 {
         let sharing = &self.inspection.sharing;
         let part = u128::from(len) * u128::from(sharing.packed_stored);
         let part = part.checked_div(u128::from(sharing.packed_size)).unwrap_or(0);
@@ -322,15 +322,15 @@ impl<'a> Inspector<'a> {
 
     fn finish(mut self) -> Result<Inspection> {
         keep_largest(&mut self.inspection.largest, self.options.largest);
-        self.inspection.map.settle();
+        self.inspection.map.sum_up();
         self.inspection.sharing.deduplicated =
             self.referenced.saturating_sub(self.inspection.map.data_bytes());
-        self.inspection.map.look_at_unreferenced(self.image)?;
+        self.inspection.map.find_nonzero(self.image)?;
         Ok(self.inspection)
     }
 
-    /// Takes down what is wrong with the image; fails when it cannot be read.
-    fn note<T>(&mut self, path: &Path, result: Result<T>) -> Result<Option<T>> {
+    /// The value of `result`. A broken rule is added to the damage; other errors are returned.
+    fn value_of<T>(&mut self, path: &Path, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(Error::Corrupt(corruption) | Error::Unsupported(corruption)) => {
@@ -344,13 +344,13 @@ impl<'a> Inspector<'a> {
     }
 }
 
-/// Sorts files by what they take, and keeps the first `count`.
+/// Sorts files by their bytes in the image, and keeps the `count` largest.
 fn keep_largest(files: &mut Vec<FileInfo>, count: usize) {
     files.sort_by(|a, b| b.stored.cmp(&a.stored).then_with(|| a.path.cmp(&b.path)));
     files.truncate(count);
 }
 
-/// What follows the last dot, in lower case; nothing for names that only start with one, and for long ones.
+/// The extension after the last dot, in lower case; empty if there is none, if the dot is the first byte, or if it is long.
 fn extension(path: &Path) -> String {
     let name = path.file_name().map_or(&[][..], OsStrExt::as_bytes);
     match name.iter().rposition(|byte| *byte == b'.') {
@@ -361,7 +361,7 @@ fn extension(path: &Path) -> String {
     }
 }
 
-/// The name of a type of file, for people and programs.
+/// The name of a file type, for people and programs.
 #[must_use]
 pub const fn type_name(file_type: FileType) -> &'static str {
     match file_type {

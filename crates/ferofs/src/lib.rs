@@ -2,15 +2,15 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`build`] | makes an image of a directory, of archives, or of images |
-//! | [`read`] | gives an image's names, attributes and content |
-//! | [`check`] | compares an image with the rules of the format |
+//! | [`build`] | builds an image from a directory, archives, or other images |
+//! | [`read`] | reads an image: names, attributes, content |
+//! | [`check`] | checks an image against the rules of the format |
 //! | [`diff`] | compares two trees, each an image or a directory |
-//! | [`inspect`] | tells what an image consists of, and where each part is |
-//! | [`extract`] | writes an image's tree to a directory, or as a tar stream |
-//! | [`patch`] | brings an image up to date by a small patch, and back |
-//! | [`escape`] | prints names so that they cannot control a terminal |
-//! | [`error`] | the error of all of these, over the errors of [`read`] and [`build`] |
+//! | [`inspect`] | shows what an image consists of, and where each part is |
+//! | [`extract`] | writes an image's tree to a directory or a tar stream |
+//! | [`patch`] | updates an image with a small patch, and rolls back |
+//! | [`escape`] | prints names without control characters, which could change a terminal |
+//! | [`error`] | the error of this crate; it wraps the errors of [`read`] and [`build`] |
 
 #![deny(unsafe_code)]
 
@@ -23,8 +23,8 @@ pub mod error;
 pub mod extract;
 pub mod inspect;
 pub mod patch;
-mod sparse;
+mod range_marks;
 
-pub use error::{Corruption, Error, Left, Result};
+pub use error::{AfterFailure, Corruption, Error, Result};
 pub use ferofs_build::NewFile;
 pub use ferofs_read::escape;

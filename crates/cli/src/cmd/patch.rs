@@ -12,8 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Subcommand;
 use ferofs::build::{Exclude, Input, build};
 use ferofs::patch::{
-    Beyond, CreateOptions, Created, Encoding, FileMedium, Patch, Repaired, add, apply, create, log, repair,
-    rollback, squash_options,
+    CreateOptions, Created, Encoding, FileMedium, Patch, Repaired, TrailingData, add, apply, create, log,
+    repair, rollback, squash_options,
 };
 use ferofs::read::{FileSource, Image};
 
@@ -58,18 +58,18 @@ struct EncodingArgs {
     workers: Option<NonZeroUsize>,
 }
 
-/// What becomes of bytes behind the image.
+/// What happens to other data after the image.
 #[derive(clap::Args)]
-struct BeyondArgs {
+struct TrailingArgs {
     /// Overwrite data that stands behind the image in its file or on its device, where the image grows: a footer, a hash
     /// tree, another archive. It is lost, also when the change fails
     #[arg(long)]
     grow_over: bool,
 }
 
-impl BeyondArgs {
-    const fn beyond(&self) -> Beyond {
-        if self.grow_over { Beyond::Overwrite } else { Beyond::Keep }
+impl TrailingArgs {
+    const fn trailing(&self) -> TrailingData {
+        if self.grow_over { TrailingData::Overwrite } else { TrailingData::Keep }
     }
 }
 
@@ -150,7 +150,7 @@ struct AddArgs {
     how: HowArgs,
 
     #[command(flatten)]
-    beyond: BeyondArgs,
+    trailing: TrailingArgs,
 }
 
 /// Tell what a patch is for, how large it is, and why
@@ -182,7 +182,7 @@ struct ApplyArgs {
     patch: PathBuf,
 
     #[command(flatten)]
-    beyond: BeyondArgs,
+    trailing: TrailingArgs,
 }
 
 /// List the states that an image was in
@@ -209,7 +209,7 @@ struct RollbackArgs {
     to: Option<u64>,
 
     #[command(flatten)]
-    beyond: BeyondArgs,
+    trailing: TrailingArgs,
 }
 
 /// Restore a damaged superblock from the image's history, and remove what an interrupted change left
@@ -267,7 +267,7 @@ fn run_add(args: &AddArgs) -> Outcome {
         return Err(Failure::about(&args.source, "neither a directory nor a tar archive: see ferofs build"));
     }
     cancel_on_signals(&options.build.cancel, GRACE_IN_PLACE)?;
-    match add(&args.image, &options, args.beyond.beyond()).about(&args.image)? {
+    match add(&args.image, &options, args.trailing.trailing()).about(&args.image)? {
         Some(added) => tell(&added, args.how.json)?,
         None if args.how.json => print_line!("null")?,
         None if std::io::stdout().is_terminal() => print_line!("nothing new")?,
@@ -310,7 +310,7 @@ fn run_apply(args: &ApplyArgs) -> Outcome {
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     let cancel = Arc::new(AtomicBool::new(false));
     cancel_on_signals(&cancel, GRACE_IN_PLACE)?;
-    apply(&medium, &patch, args.beyond.beyond(), &cancel).about(&args.image)?;
+    apply(&medium, &patch, args.trailing.trailing(), &cancel).about(&args.image)?;
     Ok(0)
 }
 
@@ -326,7 +326,7 @@ fn run_rollback(args: &RollbackArgs) -> Outcome {
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let time = source_date_epoch()?.unwrap_or(i64::try_from(now).unwrap_or(i64::MAX));
-    let state = rollback(&medium, args.to, args.beyond.beyond(), time).about(&args.image)?;
+    let state = rollback(&medium, args.to, args.trailing.trailing(), time).about(&args.image)?;
     if std::io::stdout().is_terminal() {
         print_line!("back in state {state}")?;
     }
@@ -337,7 +337,7 @@ fn run_repair(args: &RepairArgs) -> Outcome {
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     match repair(&medium).about(&args.image)? {
         Repaired::Nothing => print_line!("nothing to repair")?,
-        Repaired::Remains => print_line!("removed what an interrupted change left")?,
+        Repaired::Leftovers => print_line!("removed what an interrupted change left")?,
         Repaired::Superblock(state) => print_line!("restored the superblock of state {state}")?,
     }
     Ok(0)

@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ferofs::extract::{Complain, Entry, Options, inventory};
+use ferofs::extract::{Entry, OnError, Options, inventory};
 use ferofs::inspect::type_name;
 use ferofs::read::{FileType, Hex, Image, Inode, Place};
 use ferofs::{Error, NewFile};
@@ -34,7 +34,7 @@ pub(super) fn write(
     file: &Path,
     mount_point: &Path,
     options: &Options,
-    complain: Complain<'_>,
+    complain: OnError<'_>,
 ) -> Outcome {
     let form = Form::of(file);
     let failed = |source| Failure::about(file, source);

@@ -1,5 +1,5 @@
-//! What Linux refuses or reads wrongly although we read it: clusters, see [`LinuxChecker`], chunks, see [`Chunks`], and
-//! attributes, see [`confuses_attributes`].
+//! What ferofs reads, but Linux refuses or reads wrongly: clusters (see [`LinuxChecker`]), chunks (see [`ChunkOrder`]), and
+//! attributes (see [`confuses_attributes`]).
 
 use ferofs_codec::{Algorithm, ClusterPlace, LINUX_PAGE, LinuxChecker, Portion};
 use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
@@ -7,24 +7,24 @@ use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};
 use ferofs_read::error::{Corruption, Result};
 use ferofs_read::{Extent, ExtentData, Image, Location, MetadataPlace};
 
-/// Bytes that show the padding and the header of a Zstandard frame, beside the first block.
+/// Bytes after the first block that are needed to see the padding and the header of a Zstandard frame.
 const HEADER_MAX: usize = 18;
 
-/// Judges the chunks of a file on several devices, in their order.
+/// Checks consecutive chunks of a file on several devices.
 ///
-/// Linux (seen with 6.18) reads chunks with one request when the sector of one is that behind the other's, and does not
-/// look whether both are on the same device. Holes between them do not change that.
+/// Linux (seen with 6.18) reads two chunks with one request if the second one's sector number follows the first one's, without
+/// comparing their devices. Holes between them do not change that.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Chunks {
+pub(super) struct ChunkOrder {
     last: Option<(DeviceId, BytePos)>,
 }
 
-impl Chunks {
-    /// Judges the next extent.
+impl ChunkOrder {
+    /// Checks the next extent.
     ///
     /// # Errors
-    /// Linux reads it from the device of the one before.
-    pub(super) fn judge(&mut self, extent: &Extent) -> Result<()> {
+    /// Linux would read it from the device of the extent before.
+    pub(super) fn check(&mut self, extent: &Extent) -> Result<()> {
         let ExtentData::Stored { at: Location::Device(device, pos) } = extent.data else { return Ok(()) };
         let end = BytePos::new(pos.get().saturating_add(extent.len));
         let last = self.last.replace((device, end));
@@ -39,30 +39,30 @@ impl Chunks {
     }
 }
 
-/// Whether Linux (seen with 6.18) takes the page with the end of an inode's own attributes for that with the first shared
-/// one: it compares the numbers of pages, and not whether both are in the metabox.
+/// Whether Linux (seen with 6.18) would search the first shared attribute in the page with the inode's own ones: it compares
+/// page numbers, without comparing whether both are in the metabox.
 pub(super) fn confuses_attributes(end: MetadataPlace, shared: MetadataPlace) -> bool {
     let page = |pos: u64| pos / LINUX_PAGE as u64;
     end.in_metabox != shared.in_metabox && page(end.pos.get().saturating_sub(1)) == page(shared.pos.get())
 }
 
-/// Judges clusters of one image.
-pub(super) struct Linux<'a> {
+/// Checks whether Linux's decoders accept an image's clusters.
+pub(super) struct LinuxDecoders<'a> {
     image: &'a Image,
     checker: LinuxChecker,
     encoded: Vec<u8>,
 }
 
-impl<'a> Linux<'a> {
+impl<'a> LinuxDecoders<'a> {
     pub(super) fn new(image: &'a Image) -> Self {
         Self { image, checker: LinuxChecker::default(), encoded: Vec::new() }
     }
 
-    /// Judges an extent that our decoders decode.
+    /// Checks an extent that ferofs decodes.
     ///
     /// # Errors
     /// Linux refuses it, or it cannot be read.
-    pub(super) fn judge(&mut self, extent: &Extent) -> Result<()> {
+    pub(super) fn check(&mut self, extent: &Extent) -> Result<()> {
         let ExtentData::Encoded { algorithm, at, encoded_len, partial } = extent.data else { return Ok(()) };
         let superblock = self.image.superblock();
         let padded = superblock.incompat.contains(Incompat::LZ4_0PADDING);
@@ -77,7 +77,7 @@ impl<'a> Linux<'a> {
         let offset = usize::try_from(pos.get() % unit as u64).unwrap_or(usize::MAX);
         let needs_whole_cluster = LinuxChecker::needs_whole_cluster(algorithm, decoded, configs);
         let is_framed = algorithm == Algorithm::Zstd;
-        // What our decoder decodes is not padding alone: most clusters need not be read again.
+        // A cluster within one block that ferofs decodes is not all padding, which is all that Linux checks in it here.
         if padded
             && !needs_whole_cluster
             && !is_framed
@@ -96,7 +96,7 @@ impl<'a> Linux<'a> {
             }
         }
         if !padded {
-            // Before there was padding, clusters began with their first byte, which is never zero.
+            // Without LZ4_0PADDING, a cluster starts with data, and its first byte is never zero.
             const WHAT: &str = "padding in an image that announces none, which Linux refuses";
             return match self.encoded.first() {
                 Some(0) => Err(Corruption::new(Structure::Extent, Fault::LinuxDecoder(WHAT)).at(pos).into()),
@@ -136,8 +136,8 @@ mod tests {
             },
         };
         let judged = |extents: &[Extent]| {
-            let mut chunks = Chunks::default();
-            extents.iter().map(|extent| chunks.judge(extent).is_ok()).collect::<Vec<_>>()
+            let mut chunks = ChunkOrder::default();
+            extents.iter().map(|extent| chunks.check(extent).is_ok()).collect::<Vec<_>>()
         };
         assert_eq!(judged(&[extent(1, 4096, true), extent(1, 8192, true)]), [true, true]);
         assert_eq!(judged(&[extent(1, 4096, true), extent(0, 8192, true)]), [true, false]);

@@ -1,4 +1,4 @@
-//! Who takes the bytes of a conflict: a second walk, of damaged images alone.
+//! Finds the files that use the same bytes: a second walk, only of images with overlaps.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -6,27 +6,28 @@ use std::sync::Arc;
 
 use ferofs_format::{BytePos, Fault, FileOffset, Nid, Structure};
 
-use super::claims::{Conflict, Space, space_of};
-use super::{Checker, Finding};
+use super::checker::Checker;
+use super::report::Finding;
+use super::used_space::{AddressSpace, Overlap, space_of};
 use ferofs_read::Inode;
 use ferofs_read::claim::Claim;
 use ferofs_read::error::Corruption;
 
-/// Owners of one conflict that are named.
+/// Owners of an overlap that are reported at most: a hostile image can have any number.
 const MAX_OWNERS: usize = 64;
 
-/// One who takes bytes of a conflict.
+/// An inode or extent that uses the bytes of an overlap.
 struct Owner {
     path: Arc<Path>,
     nid: Nid,
     metadata: bool,
-    /// The extent's place in the file, unless it is the inode itself.
+    /// The extent's range in the file; `None` for the inode itself.
     content: Option<std::ops::Range<u64>>,
 }
 
 impl Checker<'_> {
-    /// Takes down a finding for each owner of each conflict.
-    pub(super) fn name_owners(&self, conflicts: &[Conflict]) {
+    /// Adds a finding for each owner of each overlap.
+    pub(super) fn report_owners(&self, overlaps: &[Overlap]) {
         let mut owners: BTreeMap<usize, Vec<Owner>> = BTreeMap::new();
         let superblock = self.image.superblock();
         let mut specials = Vec::new();
@@ -41,10 +42,10 @@ impl Checker<'_> {
         for (path, inode) in
             specials.into_iter().chain(files.filter(|(_, inode)| !known.contains(&inode.nid())))
         {
-            self.claims_of(&path.into(), &inode, conflicts, &mut owners);
+            self.add_owners(&path.into(), &inode, overlaps, &mut owners);
         }
         for (number, owners) in &owners {
-            let Some((_, range)) = conflicts.get(*number) else { continue };
+            let Some((_, range)) = overlaps.get(*number) else { continue };
             for (at, owner) in owners.iter().enumerate() {
                 let other = owners.iter().enumerate().find(|(other, _)| *other != at).map(|(_, other)| other);
                 let what = match other {
@@ -54,7 +55,7 @@ impl Checker<'_> {
                 };
                 let structure = if owner.metadata { Structure::Inode } else { Structure::Extent };
                 let corruption = Corruption::new(structure, Fault::Overlap(what));
-                self.found.push(Finding {
+                self.findings.push(Finding {
                     path: owner.path.to_path_buf(),
                     corruption: corruption.at(BytePos::new(range.start)).of(owner.nid),
                     content: owner.content.clone(),
@@ -64,23 +65,23 @@ impl Checker<'_> {
         }
     }
 
-    fn claims_of(
+    fn add_owners(
         &self,
         path: &Arc<Path>,
         inode: &Inode,
-        conflicts: &[Conflict],
+        overlaps: &[Overlap],
         owners: &mut BTreeMap<usize, Vec<Owner>>,
     ) {
         let budget = &self.image.budget();
         let mut add = |space, range: std::ops::Range<u64>, content: Option<std::ops::Range<u64>>| {
-            let numbers = touched(conflicts, space, &range);
-            // Many extents may touch many conflicts each.
+            let numbers = touched(overlaps, space, &range);
+            // The number of extents times the number of overlaps can be large.
             budget.charge(2 * u64::try_from(numbers.len()).unwrap_or(u64::MAX / 2))?;
             for number in numbers {
                 let owners = owners.entry(number).or_default();
                 let metadata = content.is_none();
                 let known = owners.iter().any(|owner| owner.nid == inode.nid() && owner.metadata == metadata);
-                // A file may overlap with itself: then it is named twice.
+                // A file that overlaps with itself is reported twice.
                 if owners.len() < MAX_OWNERS && (!known || owners.len() < 2) {
                     let content = content.clone();
                     owners.push(Owner { path: Arc::clone(path), nid: inode.nid(), metadata, content });
@@ -103,9 +104,9 @@ impl Checker<'_> {
             if let Ok(Some(claim)) = Claim::of(self.image, &extent) {
                 let content = Some(extent.start.get()..extent.end());
                 let range = claim.start.get()..claim.end();
-                let added = add(Space::Device(claim.device.get()), range, content);
-                // Each conflict within reach is looked at.
-                let work = u64::try_from(conflicts.len() / 64).unwrap_or(u64::MAX);
+                let added = add(AddressSpace::Device(claim.device.get()), range, content);
+                // Each overlap near the range is compared.
+                let work = u64::try_from(overlaps.len() / 64).unwrap_or(u64::MAX);
                 if self.unless_ended(added.and_then(|()| budget.charge(work))).is_none() {
                     break;
                 }
@@ -114,13 +115,13 @@ impl Checker<'_> {
     }
 }
 
-/// The conflicts that a range touches. They are sorted, and none is longer than a block or a pcluster.
-fn touched(conflicts: &[Conflict], space: Space, range: &std::ops::Range<u64>) -> Vec<usize> {
+/// The overlaps that a range touches. They are sorted, and none is longer than a block or a pcluster (12 MiB).
+fn touched(overlaps: &[Overlap], space: AddressSpace, range: &std::ops::Range<u64>) -> Vec<usize> {
     let longest = 12 << 20;
     let from = (space, range.start.saturating_sub(longest));
-    let first = conflicts.partition_point(|(s, r)| (*s, r.start) < from);
+    let first = overlaps.partition_point(|(s, r)| (*s, r.start) < from);
     (first..)
-        .zip(conflicts.get(first..).unwrap_or_default())
+        .zip(overlaps.get(first..).unwrap_or_default())
         .take_while(|(_, (s, r))| *s == space && r.start < range.end)
         .filter(|(_, (_, r))| r.end > range.start)
         .map(|(number, _)| number)

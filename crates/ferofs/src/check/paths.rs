@@ -1,12 +1,12 @@
-//! Paths of all directories, each kept as its name and its parent: in a deep tree, full paths would take memory by
-//! the square of its depth.
+//! The paths of all directories, each stored as its name and its parent: in a deep tree, the memory of full paths would grow
+//! with the square of the depth.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
-/// A directory that is known by its path.
+/// The index of a directory in [`Paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dir(usize);
 
@@ -36,9 +36,9 @@ impl Paths {
         Self { nodes: RwLock::new(vec![Node { parent: 0, name: Box::default() }]) }
     }
 
-    /// Adds the directory that is called so.
+    /// Adds the directory `name`.
     pub(super) fn add(&self, name: &Name) -> Dir {
-        // A push is whole or not at all.
+        // No thread panics in the middle of a push.
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         nodes.push(Node { parent: name.dir.0, name: name.name.clone().into_boxed_slice() });
         Dir(nodes.len() - 1)
@@ -52,7 +52,7 @@ impl Paths {
             parts.push(&name.name);
         }
         let mut at = name.dir.0;
-        // Parents come before their children, so this ends.
+        // A parent's index is smaller than its child's, so this ends.
         while let Some(node) = nodes.get(at).filter(|_| at != 0) {
             parts.push(&node.name);
             at = node.parent;

@@ -1,12 +1,12 @@
 //! The queue between the walk and the workers.
 //!
-//! The walk waits when it is full. A worker that leaves the rest of a large file to others never waits: there are
-//! no more such rests than files that were taken from the queue.
+//! The walk waits while the queue is full. A worker that puts the remainder of a large file back never waits: each file taken
+//! from the queue has at most one remainder, so their number is limited.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Work for many threads.
+/// A queue of tasks for many threads.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -16,55 +16,60 @@ pub(super) struct Queue<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    fresh: VecDeque<T>,
-    rests: Vec<T>,
-    /// Workers that may still leave a rest.
+    new_tasks: VecDeque<T>,
+    remainders: Vec<T>,
+    /// Workers that may still add a remainder.
     busy: usize,
     closed: bool,
-    /// A worker panicked: nothing more is done.
+    /// A worker panicked: the others end.
     broken: bool,
 }
 
 impl<T> Queue<T> {
     pub(super) fn new(limit: usize) -> Self {
-        let state =
-            State { fresh: VecDeque::new(), rests: Vec::new(), busy: 0, closed: false, broken: false };
+        let state = State {
+            new_tasks: VecDeque::new(),
+            remainders: Vec::new(),
+            busy: 0,
+            closed: false,
+            broken: false,
+        };
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
-    /// Adds fresh work; waits for room. After a worker's panic nobody would do it, and it is dropped.
+    /// Adds a task; waits while the queue is full. After a worker's panic the task is dropped, as no worker would take it.
     pub(super) fn push(&self, work: T) {
         let mut state = self.lock();
-        while state.fresh.len() >= self.limit && !state.broken {
+        while state.new_tasks.len() >= self.limit && !state.broken {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.broken {
             return;
         }
-        state.fresh.push_back(work);
+        state.new_tasks.push_back(work);
         self.changed.notify_all();
     }
 
-    /// Adds what a worker leaves of its work.
-    pub(super) fn push_rest(&self, work: T) {
-        self.lock().rests.push(work);
+    /// Adds the remainder of a task.
+    pub(super) fn push_remainder(&self, work: T) {
+        self.lock().remainders.push(work);
         self.changed.notify_all();
     }
 
-    /// No fresh work comes any more.
+    /// Ends the queue: no new tasks follow.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Does all the work that comes, until there can be no more, or a worker panics.
+    /// Calls `work` for each task, until there can be no more, or a worker panics.
     pub(super) fn serve(&self, mut work: impl FnMut(T)) {
         let mut state = self.lock();
         loop {
             if state.broken {
                 return;
             }
-            if let Some(item) = state.rests.pop().or_else(|| state.fresh.pop_front()) {
+            if let Some(item) = state.remainders.pop().or_else(|| state.new_tasks.pop_front()) {
                 state.busy += 1;
                 drop(state);
                 self.changed.notify_all();
@@ -85,12 +90,12 @@ impl<T> Queue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Each change is whole before the lock goes.
+        // No thread panics in the middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Dropped when a worker panics: the others would wait for the rest of its work.
+/// Dropped when a worker panics: otherwise the others would wait for the remainder of its task.
 struct Breaking<'a, T>(&'a Queue<T>);
 
 impl<T> Drop for Breaking<'_, T> {
@@ -100,7 +105,7 @@ impl<T> Drop for Breaking<'_, T> {
     }
 }
 
-/// Closes a queue when dropped, so that workers end even when the walk panics.
+/// Closes a queue when dropped, so that the workers end also when the walk panics.
 pub(super) struct Closing<'a, T>(pub &'a Queue<T>);
 
 impl<T> Drop for Closing<'_, T> {
@@ -115,7 +120,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn rests_are_done_before_workers_end() {
+    fn remainders_are_done_before_workers_end() {
         let queue = Queue::new(2);
         let sum = AtomicU32::new(0);
         std::thread::scope(|scope| {
@@ -123,7 +128,7 @@ mod tests {
                 scope.spawn(|| {
                     queue.serve(|n: u32| {
                         if n > 0 {
-                            queue.push_rest(n - 1);
+                            queue.push_remainder(n - 1);
                         }
                         sum.fetch_add(1, Ordering::Relaxed);
                     });

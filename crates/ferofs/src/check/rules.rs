@@ -1,4 +1,4 @@
-//! The names of rules, for programs that read reports: these do not change.
+//! The names of rules, for programs that read reports. They do not change between versions.
 
 use ferofs_format::Fault;
 

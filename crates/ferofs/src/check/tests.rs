@@ -1,4 +1,4 @@
-//! Images built here, whole and damaged.
+//! Checks of images that are built here, undamaged and damaged.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,6 +9,7 @@ use super::*;
 use ferofs_build as build;
 use ferofs_read::claim::Claim;
 use ferofs_read::{ExtentData, Inode, Location};
+use std::path::Path;
 
 fn image_bytes() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
@@ -130,7 +131,7 @@ fn linux_s_rules_are_for_everything_that_is_compressed() {
     assert_eq!(paths, ["(metabox)", "(packed inode)", "large"]);
 }
 
-/// An image whose checksum is switched off, to be tampered with.
+/// An image without checksum, so that tests can change it.
 struct Tampered {
     bytes: Vec<u8>,
     image: Image,
@@ -143,7 +144,7 @@ impl Tampered {
         Self { image: Image::open(bytes.clone()).unwrap(), bytes }
     }
 
-    /// Where the inode of `path` is.
+    /// The position of the inode of `path`.
     fn inode(&self, path: &str) -> usize {
         usize::try_from(self.image.resolve(path.as_ref(), false).unwrap().place().pos.get()).unwrap()
     }
@@ -165,7 +166,7 @@ fn overlaps_name_both_sides() {
         let text = tampered.image.resolve("text".as_ref(), false).unwrap();
         let block = u32::try_from(place(&tampered.image, &text) / 4096).unwrap();
         let plain = tampered.inode("plain");
-        // The stored file has two blocks: the second one is now there.
+        // The stored file has two blocks. Move it so that the second one is at `block`.
         tampered.put(plain + 0x10, (block - 1).to_le_bytes());
         let found = findings(tampered.bytes);
         let is_found = found.iter().any(|found| {
@@ -216,7 +217,7 @@ fn links_and_parents_are_counted() {
 fn attributes_are_looked_at() {
     let mut tampered = Tampered::new();
     let small = tampered.inode("below/small");
-    // A region without an attribute, which Linux refuses.
+    // Linux refuses a region without attributes.
     tampered.put(small + 2, 1u16.to_le_bytes());
     let rules = tampered.rules();
     assert!(rules.contains(&("below/small".to_owned(), "field-value")), "{rules:?}");

@@ -1,4 +1,4 @@
-//! Content of two files, byte by byte, but for what both say is a hole.
+//! Compares the content of two files byte by byte, and skips holes that both have.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,9 +9,10 @@ use ferofs_format::FileOffset;
 use crate::error::{Error, Result};
 use ferofs_read::{ExtentData, Image, Inode};
 
+/// Bytes that are read and compared at once.
 const BUFFER_SIZE: usize = 1 << 20;
 
-/// An open file of one side.
+/// An open file of one tree.
 pub(super) enum Content<'a> {
     Inode(&'a Image, Box<Inode>),
     File(File, PathBuf),
@@ -30,7 +31,7 @@ impl Content<'_> {
         }
     }
 
-    /// Where the hole ends that starts at or before `offset`, if there is one.
+    /// The end of the hole that contains `offset`, if there is one.
     fn hole_end(&self, offset: u64, size: u64) -> Result<Option<u64>> {
         match self {
             Self::Inode(image, inode) => {
@@ -43,7 +44,7 @@ impl Content<'_> {
             Self::File(file, _) => match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
                 Ok(data) => Ok((data > offset).then_some(data)),
                 Err(rustix::io::Errno::NXIO) => Ok(Some(size)),
-                // Not every file system can tell.
+                // The file system does not report holes.
                 Err(_) => Ok(None),
             },
         }

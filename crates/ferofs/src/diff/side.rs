@@ -1,4 +1,4 @@
-//! One side of a comparison: an image, or a directory of the system.
+//! One tree of a comparison: an image's, or a directory's.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -13,16 +13,16 @@ use ferofs_format::{Fault, FileOffset, Nid, Structure};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Stat;
+use super::change::Stat;
 use super::content::Content;
 use crate::error::{Corruption, Error, Result};
 use ferofs_build::sources::open::{open_dir, open_file};
 use ferofs_read::{FileType, Image, Inode, Place, Rdev, Timestamp};
 
-/// Bytes of a path that one system call is given, with the NUL at its end.
+/// Linux's limit for the path of a system call, with the NUL at its end.
 const PATH_MAX: usize = 4096;
 
-/// One side of a comparison.
+/// One of the compared trees.
 #[derive(Debug)]
 pub enum Side {
     /// The tree of an image.
@@ -40,7 +40,7 @@ impl Side {
     }
 }
 
-/// A file of one side.
+/// A file of one tree.
 #[derive(Debug)]
 pub(super) enum Node {
     Inode(Nid),
@@ -56,10 +56,10 @@ impl Node {
     }
 }
 
-/// A side that is being walked.
+/// The walk of one tree.
 pub(super) struct Tree<'a> {
     side: &'a Side,
-    /// Directories that were entered: a hostile image may link them in circles.
+    /// Directories that were read: a hostile image can have loops.
     entered: HashSet<Nid>,
 }
 
@@ -79,14 +79,14 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// How to reach the file at `path`.
-    fn reach(&self, path: &Path) -> Result<Reach> {
+    /// A path to the file at `path` that is short enough for system calls.
+    fn short_path(&self, path: &Path) -> Result<ShortPath> {
         let (Side::Directory(root), Some(parent), Some(name)) = (self.side, path.parent(), path.file_name())
         else {
-            return Ok(Reach { path: path.to_owned(), _dir: None });
+            return Ok(ShortPath { path: path.to_owned(), _dir: None });
         };
         if path.as_os_str().len() < PATH_MAX {
-            return Ok(Reach { path: path.to_owned(), _dir: None });
+            return Ok(ShortPath { path: path.to_owned(), _dir: None });
         }
         let open = || {
             let top = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
@@ -95,14 +95,15 @@ impl<'a> Tree<'a> {
         };
         let dir = open().map_err(|e| Error::io("open", path, e))?;
         let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
-        Ok(Reach { path, _dir: Some(dir) })
+        Ok(ShortPath { path, _dir: Some(dir) })
     }
 
+    /// The image's inode, or the path of a file of the system.
     fn inode(&self, node: &Node) -> Result<std::result::Result<(&'a Image, Inode), PathBuf>> {
         match (node, self.side) {
             (Node::Inode(nid), Side::Image(image)) => Ok(Ok((image, image.inode(*nid)?))),
             (Node::File(path), _) => Ok(Err(path.clone())),
-            // A tree makes nodes of its own side alone.
+            // This does not happen: the nodes of a directory are paths.
             (Node::Inode(_), Side::Directory(path)) => Ok(Err(path.clone())),
         }
     }
@@ -111,14 +112,14 @@ impl<'a> Tree<'a> {
         match self.inode(node)? {
             Ok((_, inode)) => Ok(stat_of_inode(&inode)),
             Err(path) => {
-                let reach = self.reach(&path)?;
-                let metadata = fs::symlink_metadata(&reach.path).map_err(|e| Error::io("stat", &path, e))?;
+                let short = self.short_path(&path)?;
+                let metadata = fs::symlink_metadata(&short.path).map_err(|e| Error::io("stat", &path, e))?;
                 Ok(stat_of_file(&metadata))
             }
         }
     }
 
-    /// The entries of a directory, whose path has so many bytes, sorted; none of anything else.
+    /// The sorted entries of a directory whose path has `path_len` bytes; empty if `node` is no directory.
     pub(super) fn list(&mut self, node: &Node, path_len: usize) -> Result<Vec<(OsString, Node)>> {
         let mut all = Vec::new();
         match self.inode(node)? {
@@ -131,18 +132,18 @@ impl<'a> Tree<'a> {
                 for entry in image.read_dir(&inode)? {
                     let entry = entry?;
                     if entry.name != b"." && entry.name != b".." {
-                        // A path is made for each.
+                        // The comparison makes a path for each entry.
                         image.budget().charge_bytes(u64::try_from(path_len).unwrap_or(u64::MAX))?;
                         all.push((OsString::from_vec(entry.name), Node::Inode(entry.nid)));
                     }
                 }
             }
             Err(path) => {
-                let reach = self.reach(&path)?;
-                if !fs::symlink_metadata(&reach.path).is_ok_and(|metadata| metadata.is_dir()) {
+                let short = self.short_path(&path)?;
+                if !fs::symlink_metadata(&short.path).is_ok_and(|metadata| metadata.is_dir()) {
                     return Ok(all);
                 }
-                for entry in fs::read_dir(&reach.path).map_err(|e| Error::io("list", &path, e))? {
+                for entry in fs::read_dir(&short.path).map_err(|e| Error::io("list", &path, e))? {
                     let name = entry.map_err(|e| Error::io("list", &path, e))?.file_name();
                     let file = child(&path, &name)?;
                     all.push((name, Node::File(file)));
@@ -153,13 +154,13 @@ impl<'a> Tree<'a> {
         Ok(all)
     }
 
-    /// All attributes, sorted.
+    /// All extended attributes, sorted.
     pub(super) fn xattrs(&self, node: &Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut all = match self.inode(node)? {
             Ok((image, inode)) => {
                 image.xattrs(&inode)?.into_iter().map(|xattr| (xattr.name, xattr.value)).collect()
             }
-            Err(path) => xattrs_of_file(&self.reach(&path)?.path, &path)?,
+            Err(path) => xattrs_of_file(&self.short_path(&path)?.path, &path)?,
         };
         all.sort_unstable();
         Ok(all)
@@ -169,8 +170,8 @@ impl<'a> Tree<'a> {
         match self.inode(node)? {
             Ok((image, inode)) => Ok(image.read_link(&inode)?),
             Err(path) => {
-                let reach = self.reach(&path)?;
-                let target = fs::read_link(&reach.path).map_err(|e| Error::io("read link", &path, e))?;
+                let short = self.short_path(&path)?;
+                let target = fs::read_link(&short.path).map_err(|e| Error::io("read link", &path, e))?;
                 Ok(target.into_os_string().into_vec())
             }
         }
@@ -180,10 +181,10 @@ impl<'a> Tree<'a> {
         match self.inode(node)? {
             Ok((image, inode)) => Ok(Content::Inode(image, Box::new(inode))),
             Err(path) => {
-                let reach = self.reach(&path)?;
-                let opened = open_file(CWD, reach.path.as_os_str().as_bytes()).map(File::from);
+                let short = self.short_path(&path)?;
+                let opened = open_file(CWD, short.path.as_os_str().as_bytes()).map(File::from);
                 let file = opened.map_err(|e| Error::io("open", &path, e))?;
-                // It was a regular file a moment ago.
+                // It was a regular file before.
                 match file.metadata().map_err(|e| Error::io("stat", &path, e))?.is_file() {
                     true => Ok(Content::File(file, path)),
                     false => Err(Error::SourceChanged(path)),
@@ -192,7 +193,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Whether both files, of one image, are stored in the same places.
+    /// Whether both files, of the same image, have the same extents.
     pub(super) fn same_extents(&self, node: &Node, other: &Tree<'_>, other_node: &Node) -> Result<bool> {
         let (Ok((image, one)), Ok((other_image, other))) = (self.inode(node)?, other.inode(other_node)?)
         else {
@@ -204,7 +205,7 @@ impl<'a> Tree<'a> {
         let mut others = others;
         for extent in extents {
             let Some(other) = others.next() else { return Ok(false) };
-            // Inline data differs in its place, even if not in its bytes.
+            // Inline data has different positions even if its bytes are the same.
             if extent? != other? {
                 return Ok(false);
             }
@@ -214,8 +215,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The path of `name` in the directory `path`. A damaged file system can show a name with a slash, and the path would
-/// lead to another directory, or back to this one.
+/// The path of `name` in the directory `path`. A damaged file system can return a name with a slash, and its path would lead to
+/// another directory.
 fn child(path: &Path, name: &OsStr) -> Result<PathBuf> {
     match name.as_bytes().contains(&b'/') {
         true => Err(Error::io("list", path, Errno::UCLEAN)),
@@ -223,10 +224,10 @@ fn child(path: &Path, name: &OsStr) -> Result<PathBuf> {
     }
 }
 
-/// A path by which the system reaches a file whose own path may be too long for it.
-struct Reach {
+/// A path to a file whose own path may be too long for system calls.
+struct ShortPath {
     path: PathBuf,
-    /// The directory that `path` starts from.
+    /// Keeps the directory open that `path` starts with.
     _dir: Option<OwnedFd>,
 }
 
@@ -271,13 +272,13 @@ fn stat_of_file(metadata: &fs::Metadata) -> Stat {
     }
 }
 
-/// The attributes of the file that `reach` leads to; errors name `path`.
-fn xattrs_of_file(reach: &Path, path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+/// The attributes of the file at `short`; errors name `path`.
+fn xattrs_of_file(short: &Path, path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     // Linux's limits on a list of names, and on a value.
     let mut names = vec![0u8; 1 << 16];
-    let len = match rustix::fs::llistxattr(reach, &mut names[..]) {
+    let len = match rustix::fs::llistxattr(short, &mut names[..]) {
         Ok(len) => len,
-        // The file system has none.
+        // The file system does not support attributes.
         Err(Errno::NOTSUP) => return Ok(Vec::new()),
         Err(error) => return Err(Error::io("list attributes", path, error)),
     };
@@ -285,7 +286,7 @@ fn xattrs_of_file(reach: &Path, path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> 
     let mut all = Vec::new();
     let mut value = vec![0u8; 1 << 16];
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let len = rustix::fs::lgetxattr(reach, OsStr::from_bytes(name), &mut value[..])
+        let len = rustix::fs::lgetxattr(short, OsStr::from_bytes(name), &mut value[..])
             .map_err(|e| Error::io("read attribute", path, e))?;
         all.push((name.to_vec(), value.get(..len).unwrap_or_default().to_vec()));
     }

@@ -1,4 +1,4 @@
-//! Writes a regular file's content; holes stay holes, and blocks of zeroes become some.
+//! Writes a regular file's content. Holes and blocks of zeroes become holes.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -10,20 +10,20 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::error::{Error, Result};
 use ferofs_read::{ExtentData, Image, Inode};
 
-/// Bytes that are decoded and written at once, but for clusters that decode to more: they stay in the processor's cache, and Linux
-/// finds pages for them at once.
+/// Bytes that are decoded and written at once; a cluster that decodes to more is written whole. This fits the processor's cache,
+/// and Linux allocates the pages of one write together.
 const BUFFER_SIZE: u64 = 128 << 10;
-/// Zeroes are left out in units of this: what file systems allocate.
+/// The unit in which zeroes become holes: the block size of most file systems.
 const BLOCK: usize = 4096;
 
-/// Writes content, with a buffer that it keeps.
+/// Writes content, and reuses its buffer.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     buffer: Vec<u8>,
 }
 
 impl Content {
-    /// Writes this range of `inode`'s content to `file`, where there is nothing yet; says where the last write ended.
+    /// Writes this range of `inode`'s content to `file`, which has no data there yet. Returns the end of the last write.
     pub(super) fn write(
         &mut self,
         image: &Image,
@@ -37,7 +37,7 @@ impl Content {
             let rest = range.end - offset;
             let extent = image.extents(inode, FileOffset::new(offset))?.next().transpose()?;
             let window = match extent {
-                // A hole of a terabyte is not to be read.
+                // Holes are skipped, as they can be terabytes long.
                 Some(extent) if extent.data == ExtentData::Hole => {
                     offset = extent.end();
                     continue;
@@ -47,7 +47,7 @@ impl Content {
                 }
                 _ => BUFFER_SIZE,
             };
-            // A map bounds clusters to 12 MiB.
+            // A cluster decodes to 12 MiB at most.
             let window = usize::try_from(window.min(rest)).unwrap_or(usize::MAX);
             if self.buffer.len() < window {
                 self.buffer.resize(window, 0);
@@ -74,7 +74,7 @@ fn write_all(file: &OwnedFd, mut data: &[u8], mut at: u64) -> Result<(), Errno> 
     Ok(())
 }
 
-/// The parts of `bytes` that are to be written, each with its start: all but blocks of zeroes.
+/// The parts of `bytes` that are not blocks of zeroes, each with its start.
 fn runs(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -1,43 +1,42 @@
-//! What an extraction would make, name by name, for whoever keeps a record of it.
+//! Lists the names that an extraction creates, for callers that keep a record of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use super::options::{OnError, Options};
 use super::walk::{Step, Walk};
-use super::{Complain, Options};
 use crate::error::{Error, Result};
 use ferofs_read::{Image, Inode, Xattr};
 
-/// A name, and all that stands for it but content.
+/// A name with its inode and attributes.
 #[derive(Debug)]
 pub struct Entry<'a> {
-    /// The path below the start, which itself has an empty one.
+    /// The path below the start; empty for the start itself.
     pub path: &'a Path,
     /// The inode.
     pub inode: &'a Inode,
     /// All of its attributes.
     pub xattrs: Vec<Xattr>,
-    /// The name that came first, if this is a further one of the same file.
+    /// The first name of the same file, if this is another one.
     pub first: Option<PathBuf>,
 }
 
-/// Tells `visit` of each name that the options select from `from` on: directories before what is in them. A file that
-/// is no directory is the only name.
+/// Calls `visit` for `from` and each selected name below it: a directory comes before its entries.
 ///
 /// # Errors
-/// What `visit` returns, [`Error::Interrupted`]. Names that cannot be read are told to `complain`.
+/// Errors of `visit`, [`Error::Interrupted`]. Names that cannot be read are passed to `on_error`.
 pub fn inventory(
     image: &Image,
     from: &Inode,
     options: &Options,
-    complain: Complain<'_>,
+    on_error: OnError<'_>,
     visit: &mut dyn FnMut(Entry<'_>) -> Result<()>,
 ) -> Result<()> {
     let report = |path: &Path, error: &Error| {
         options.progress.failures.fetch_add(1, Ordering::Relaxed);
-        complain(path, error);
+        on_error(path, error);
     };
-    let mut tell =
+    let mut visit_inode =
         |path: &Path, inode: &Inode, first: Option<PathBuf>| match image.xattrs(inode).map_err(Error::from) {
             Ok(xattrs) => visit(Entry { path, inode, xattrs, first }),
             Err(error) if error.ends_all() => Err(error),
@@ -47,7 +46,7 @@ pub fn inventory(
             }
         };
     if !from.is_dir() {
-        return tell(Path::new(""), from, None);
+        return visit_inode(Path::new(""), from, None);
     }
     let mut walk = Walk::new(image, from, &options.select);
     while let Some(step) = walk.next() {
@@ -55,12 +54,12 @@ pub fn inventory(
             return Err(Error::Interrupted);
         }
         match step {
-            Step::Dir(dir) => tell(&walk.path(dir), walk.inode(dir), None)?,
+            Step::Dir(dir) => visit_inode(&walk.path(dir), walk.inode(dir), None)?,
             Step::Files(dir, files) => {
                 let dir = walk.path(dir);
                 for file in files {
                     let first = file.first.as_ref().map(|first| walk.path_of(first));
-                    tell(&dir.join(&file.name), &file.inode, first)?;
+                    visit_inode(&dir.join(&file.name), &file.inode, first)?;
                 }
             }
             Step::Failed(_, error) if error.ends_all() => return Err(error),

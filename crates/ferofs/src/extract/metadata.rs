@@ -1,4 +1,4 @@
-//! Owners, permissions, extended attributes and times of what was extracted.
+//! Sets owners, permissions, extended attributes and times of extracted files.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
@@ -8,22 +8,22 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::Extraction;
-use super::beneath::by_descriptor;
+use super::extraction::Extraction;
+use super::target::by_descriptor;
 use crate::error::{Error, Result};
 use ferofs_read::escape::Escaped;
 use ferofs_read::{FileType, Inode};
 
 /// The setuid and setgid bits.
 const SET_IDS: u16 = 0o6000;
-/// Linux's attribute for capabilities that a program gets, as by a setuid bit.
+/// The attribute for a program's capabilities: like a setuid bit, they give rights.
 const CAPABILITIES: &[u8] = b"security.capability";
-/// What the names of Linux's attributes for POSIX ACLs start with. An ACL is part of the permissions.
+/// The prefix of the attributes for POSIX ACLs. An ACL is part of the permissions.
 const ACLS: &[u8] = b"system.posix_acl_";
 
 impl Extraction<'_> {
-    /// Sets everything on an open file or directory. The order matters: changing the owner clears setuid
-    /// bits and capabilities, and everything else changes times.
+    /// Sets all attributes of an open file or directory. The order matters: changing the owner clears setuid bits and
+    /// capabilities, and all other changes may change times.
     pub(super) fn set_metadata(&self, file: BorrowedFd<'_>, inode: &Inode, path: &Path) -> Result<()> {
         if self.options.owners {
             let (uid, gid) = owner(inode);
@@ -39,8 +39,8 @@ impl Extraction<'_> {
         rustix::fs::futimens(file, &times(inode)).map_err(|e| Error::io("set times", path, e))
     }
 
-    /// Sets everything on what cannot be opened for its content: symbolic links, devices, fifos, sockets. `file` is
-    /// open as [`open_path`](super::beneath::open_path) does it: by its name, another file could be met.
+    /// Sets all attributes of a file that cannot be opened for its content: symbolic link, device, fifo, socket. `file` was opened
+    /// by [`open_path`](super::target::open_path): the name could lead to another file by now.
     pub(super) fn set_metadata_of_special(
         &self,
         file: BorrowedFd<'_>,
@@ -66,8 +66,8 @@ impl Extraction<'_> {
             .map_err(|e| Error::io("set times", path, e))
     }
 
-    /// The image's permissions, or what the umask leaves of them. Without the image's owner, setuid and setgid bits
-    /// would give the rights of whoever extracts.
+    /// The image's permissions, or those that the umask allows. Without the image's owner, setuid and setgid bits would give the
+    /// rights of the user who extracts.
     fn permissions(&self, inode: &Inode) -> u16 {
         let mut bits = inode.on_disk().permissions;
         if !self.options.owners {
@@ -76,12 +76,12 @@ impl Extraction<'_> {
         if self.options.permissions { bits } else { bits & 0o777 & !self.umask }
     }
 
-    /// Whether an attribute of this name is left out: it gives rights that the options keep back.
+    /// Whether an attribute of this name is left out, because the options leave out the rights that it gives.
     fn is_left_out(&self, name: &[u8]) -> bool {
         !self.options.owners && name == CAPABILITIES || !self.options.permissions && name.starts_with(ACLS)
     }
 
-    /// Removes the ACLs that a new file takes over from its directory. Those of the image are set afterwards.
+    /// Removes the ACLs that a new file inherits from its directory. Those of the image are set afterwards.
     fn remove_acls(
         &self,
         inode: &Inode,
@@ -94,7 +94,7 @@ impl Extraction<'_> {
         let names = [c"system.posix_acl_access", c"system.posix_acl_default"];
         for name in &names[..if inode.is_dir() { 2 } else { 1 }] {
             match remove(name) {
-                // There is none, or the file system has no such thing.
+                // There is no ACL, or the file system does not support them.
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(xattr_error(path, name, error)),
             }
@@ -118,10 +118,10 @@ impl Extraction<'_> {
             let Ok(name) = CString::new(xattr.name) else { continue };
             match set(&name, &xattr.value) {
                 Ok(()) => {}
-                // Only root may set some, and some file systems have none: said once.
+                // Only root can set some attributes, and some file systems support none: this is reported once.
                 Err(error) if error == Errno::OPNOTSUPP || error == Errno::PERM && !is_root() => {
-                    if !self.foreign_xattrs.swap(true, Ordering::Relaxed) {
-                        (self.complain)(path, &xattr_error(path, &name, error));
+                    if !self.reported_xattr.swap(true, Ordering::Relaxed) {
+                        (self.on_error)(path, &xattr_error(path, &name, error));
                     }
                 }
                 Err(error) => return Err(xattr_error(path, &name, error)),
@@ -141,17 +141,17 @@ fn xattr_error(path: &Path, name: &CStr, error: Errno) -> Error {
 }
 
 fn owner(inode: &Inode) -> (Option<Uid>, Option<Gid>) {
-    // The largest number means "leave it" to the system, and no file can have it.
+    // The largest id means "do not change" to the system, and no file can have it.
     let known = |id: u32| (id != u32::MAX).then_some(id);
     let disk = inode.on_disk();
     (known(disk.uid).map(Uid::from_raw), known(disk.gid).map(Gid::from_raw))
 }
 
-/// The process's umask, read where that does not change it, as other threads may be making files.
+/// The process's umask. It is read from /proc: umask(2) would change it for a moment, also for other threads.
 pub(super) fn umask() -> u16 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    // Where it is unknown, a strict one does no harm.
+    // If it is unknown, a strict one is safe.
     mask.and_then(|mask| u16::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o077)
 }
 

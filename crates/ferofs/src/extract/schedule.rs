@@ -1,8 +1,8 @@
-//! The order of work: which files a worker makes together, and which file several workers make.
+//! Divides the files into jobs for the workers.
 //!
-//! Small files are handed out in batches of one directory. A large file is cut in pieces. Files with a fragment
-//! are put in the order of their fragments first, and those of one cluster of the packed inode go to one worker:
-//! so each cluster is decoded once, while a few of them are in memory at most.
+//! Small files of a directory form batches, and a large file is divided into pieces. Files with a fragment are sorted by its
+//! position in the packed inode, and those of the same cluster go to one worker: each cluster is decoded once, and only a few
+//! are in memory.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,17 +17,18 @@ use super::walk::File;
 use crate::error::{Error, Result};
 use ferofs_read::{ExtentData, FileType, Image, Inode};
 
-/// Files larger than two of these are cut in pieces of this size.
+/// Bytes of a piece. Files larger than two pieces are divided; smaller ones are not worth the overhead.
 const PIECE: u64 = 4 << 20;
-/// Content of a batch, and its files, at most.
+/// Bytes of a batch's content at most, so that all workers get work.
 const BATCH_BYTES: u64 = 1 << 20;
+/// Files of a batch at most.
 const BATCH_FILES: usize = 128;
-/// Files with fragments that are put in order together.
+/// Files with fragments that are sorted together. More would decode fewer clusters twice, but need more memory.
 const WINDOW: usize = 1 << 14;
-/// Bytes of their directories' paths at most: 1 KiB for each, where sound trees have some fifty.
+/// Bytes of the paths of their directories at most: 1 KiB for each; in usual trees they have about 50 bytes.
 const WINDOW_PATHS: u64 = 16 << 20;
 
-/// A file to make.
+/// A file to extract.
 #[derive(Debug)]
 pub(super) struct Item {
     /// Its directory's path below the target.
@@ -41,20 +42,21 @@ impl Item {
     }
 }
 
-/// What a worker does in one go.
+/// A worker's task: a batch of small files, or a piece of a large one.
 #[derive(Debug)]
 pub(super) enum Job {
     Batch(Vec<Item>),
     Piece(Arc<Large>, Range<u64>),
 }
 
-/// A file that several workers make. Who holds the last part of it completes it.
+/// A file that several workers write. The one that finishes its last part completes it.
 #[derive(Debug)]
 pub(super) struct Large {
     pub(super) item: Item,
-    /// The file, once a worker has made it; `None` if there is nothing to be done for it.
+    /// The file, after a worker created it; `None` if an existing one stays.
     pub(super) made: OnceLock<Option<std::os::fd::OwnedFd>>,
     pub(super) failed: AtomicBool,
+    /// Parts that are not finished, and 1 for the schedule.
     parts: AtomicUsize,
 }
 
@@ -63,24 +65,24 @@ impl Large {
         Self { item, made: OnceLock::new(), failed: AtomicBool::new(false), parts: AtomicUsize::new(1) }
     }
 
-    /// Gives a part back; true for the last one.
-    pub(super) fn is_last(&self) -> bool {
+    /// Marks a part as finished; true for the last one.
+    pub(super) fn finish_part(&self) -> bool {
         self.parts.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
-/// Takes files, and hands out jobs.
+/// Collects files, and sends jobs to the workers.
 #[derive(Debug)]
 pub(super) struct Schedule<'a> {
     image: &'a Image,
     jobs: Sender<Job>,
     batch: Vec<Item>,
     weight: u64,
-    /// Files by where their fragment starts in the packed inode.
+    /// Files with a fragment, with its position in the packed inode.
     packed: Vec<(u64, Item)>,
     /// Bytes of the paths of their directories.
     packed_paths: u64,
-    /// Why a file was not cut to its end.
+    /// The error that ended the division of a file.
     pub(super) stopped: Option<Error>,
 }
 
@@ -89,44 +91,43 @@ impl<'a> Schedule<'a> {
         Self { image, jobs, batch: Vec::new(), weight: 0, packed: Vec::new(), packed_paths: 0, stopped: None }
     }
 
-    /// Takes a file; gives one back that is large and for which the caller holds the last part.
+    /// Adds a file. Returns a large file whose parts are all finished: the caller completes it.
     pub(super) fn add(&mut self, item: Item) -> Option<Arc<Large>> {
         let inode = &item.file.inode;
         let mut weight = 0;
         if inode.file_type() == FileType::Regular {
             if inode.size() > 2 * PIECE {
-                return self.cut(item);
+                return self.divide(item);
             }
             if let Some(start) = fragment(self.image, inode) {
                 self.packed_paths = self.packed_paths.saturating_add(path_len(&item));
                 self.packed.push((start, item));
                 if self.packed.len() == WINDOW || self.packed_paths > WINDOW_PATHS {
-                    self.hand_out_packed();
+                    self.send_packed();
                 }
                 return None;
             }
             weight = inode.size();
         }
-        // Each item keeps its directory's path, which in a deep tree is longer than many a file.
+        // Each item holds its directory's path, which in a deep tree can be longer than the file.
         let weight = weight.saturating_add(path_len(&item));
         self.put(item, weight);
         None
     }
 
-    /// Hands out all that waits.
+    /// Sends all jobs that are left.
     pub(super) fn finish(mut self) {
-        self.hand_out_packed();
-        self.hand_out();
+        self.send_packed();
+        self.send_batch();
     }
 
-    /// Cuts a large file; holes are nobody's work.
-    fn cut(&mut self, item: Item) -> Option<Arc<Large>> {
-        // A directory's small files go first, so that the pieces fill the time when little else is left.
+    /// Divides a large file into jobs; holes need none.
+    fn divide(&mut self, item: Item) -> Option<Arc<Large>> {
         let large = Arc::new(Large::new(item));
         let inode = &large.item.file.inode;
         let mut at = 0;
         while at < inode.size() && !large.failed.load(Ordering::Relaxed) {
-            // A file that ends too early must not look complete.
+            // Mark the file as failed, so that it is not completed.
             if let Err(error) = self.image.budget().charge(1) {
                 large.failed.store(true, Ordering::Release);
                 self.stopped = Some(error.into());
@@ -135,7 +136,7 @@ impl<'a> Schedule<'a> {
             match self.image.extents(inode, FileOffset::new(at)).map(|mut extents| extents.next()) {
                 Ok(Some(Ok(extent))) if extent.data == ExtentData::Hole => at = extent.end(),
                 _ => {
-                    // What cannot be mapped is for the worker to find out, who reports it.
+                    // The worker will find the same error, and report it.
                     let end = (at / PIECE + 1).saturating_mul(PIECE).min(inode.size());
                     large.parts.fetch_add(1, Ordering::Relaxed);
                     self.send(Job::Piece(Arc::clone(&large), at..end));
@@ -143,18 +144,18 @@ impl<'a> Schedule<'a> {
                 }
             }
         }
-        large.is_last().then_some(large)
+        large.finish_part().then_some(large)
     }
 
     fn put(&mut self, item: Item, weight: u64) {
         self.batch.push(item);
         self.weight = self.weight.saturating_add(weight);
         if self.weight >= BATCH_BYTES || self.batch.len() == BATCH_FILES {
-            self.hand_out();
+            self.send_batch();
         }
     }
 
-    fn hand_out(&mut self) {
+    fn send_batch(&mut self) {
         self.weight = 0;
         let batch = std::mem::take(&mut self.batch);
         if !batch.is_empty() {
@@ -162,26 +163,26 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    fn hand_out_packed(&mut self) {
-        self.hand_out();
+    fn send_packed(&mut self) {
+        self.send_batch();
         self.packed_paths = 0;
         let mut packed = std::mem::take(&mut self.packed);
         packed.sort_by_key(|(start, _)| *start);
         let mut cluster_end = 0;
         for (start, item) in packed {
             if start >= cluster_end {
-                self.hand_out();
-                // What cannot be mapped cannot be read either: the worker reports it.
+                self.send_batch();
+                // The worker will find the same error, and report it.
                 cluster_end = packed_cluster_end(self.image, start).unwrap_or(0);
             }
-            // A cluster's files stay together, however many bytes they have: the batch is bounded by its cluster.
+            // The files of one cluster stay in one batch: the size of the cluster limits it.
             self.batch.push(item);
         }
-        self.hand_out();
+        self.send_batch();
     }
 
     fn send(&self, job: Job) {
-        // The workers live as long as anybody can send.
+        // This fails only if all workers panicked, which ends the extraction anyway.
         let _ = self.jobs.send(job);
     }
 }
@@ -190,7 +191,7 @@ fn path_len(item: &Item) -> u64 {
     u64::try_from(item.dir.as_os_str().len()).unwrap_or(u64::MAX)
 }
 
-/// Where in the packed inode the fragment of `inode` starts, if it has one.
+/// The position of `inode`'s fragment in the packed inode, if it has one.
 fn fragment(image: &Image, inode: &Inode) -> Option<u64> {
     if image.superblock().packed.is_none() || !inode.layout().is_compressed() || inode.size() == 0 {
         return None;
@@ -207,8 +208,7 @@ fn packed_cluster_end(image: &Image, offset: u64) -> Option<u64> {
     Some(extent.end())
 }
 
-/// Where the first extent starts that starts at `offset` or later: work that begins there decodes nothing that
-/// the work before it decodes, too.
+/// The start of the first extent at or after `offset`: two pieces that meet there do not decode the same cluster.
 pub(super) fn boundary(image: &Image, inode: &Inode, offset: u64) -> Result<u64> {
     if offset >= inode.size() {
         return Ok(inode.size());
@@ -218,7 +218,7 @@ pub(super) fn boundary(image: &Image, inode: &Inode, offset: u64) -> Result<u64>
     };
     let end = match extent.data {
         ExtentData::Encoded { .. } if extent.start.get() < offset => extent.end(),
-        // Where an extent starts, work may begin that nothing comes before: a file's first piece, or one after a hole.
+        // A piece can begin at the start of any extent. This one contains `offset`: find the end of its cluster.
         ExtentData::Fragment { offset: start } if extent.start.get() < offset => {
             let inside = start.get().saturating_add(offset - extent.start.get());
             let packed = image.superblock().packed.map(|nid| image.inode(nid)).transpose()?;

@@ -1,13 +1,13 @@
-//! Which names are wanted: glob patterns, as people know them from `tar` and `rsync`.
+//! Selects names by glob patterns, like those of `tar` and `rsync`.
 //!
-//! A pattern with a slash in it is held against the whole path below the place where extraction starts; one
-//! without against the last name, wherever it stands. `*` and `?` stay within one name, `**` goes across.
+//! A pattern with a slash is matched with the path below the start of the extraction, a pattern without one with the last name of
+//! any path. `*` and `?` match within one name, `**` matches across names.
 
 use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::error::{Error, Result};
 
-/// What to extract of a tree. By default: all of it.
+/// The names to extract. By default: all.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     include: Option<Patterns>,
@@ -15,8 +15,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Takes what `include` matches, everything if that is empty, but for what `exclude` matches. What is
-    /// below a directory that matches goes where the directory goes.
+    /// Selects the names that `include` matches (all if it is empty), without those that `exclude` matches. A directory that
+    /// matches stands for all names below it.
     ///
     /// # Errors
     /// [`Error::Pattern`].
@@ -24,17 +24,17 @@ impl Selection {
         Ok(Self { include: Patterns::new(include)?, exclude: Patterns::new(exclude)? })
     }
 
-    /// Whether `path` and all below it is left out.
+    /// Whether `path` and all names below it are excluded.
     pub(super) fn excludes(&self, path: &[u8]) -> bool {
         self.exclude.as_ref().is_some_and(|patterns| patterns.matches(path))
     }
 
-    /// Whether `path` and all below it is asked for.
+    /// Whether `path` and all names below it are included.
     pub(super) fn includes(&self, path: &[u8]) -> bool {
         self.include.as_ref().is_none_or(|patterns| patterns.matches(path))
     }
 
-    /// Whether everything is wanted, so that nobody needs to ask.
+    /// Whether all names are selected, so that paths need not be matched.
     pub(super) fn is_all(&self) -> bool {
         self.include.is_none() && self.exclude.is_none()
     }

@@ -1,11 +1,11 @@
-//! An image's tree as a tar stream, in the PAX form: the same bytes whenever, and by however many threads.
+//! Writes an image's tree as a tar stream in the PAX format. The bytes do not depend on time or on the number of threads.
 //!
-//! One thread walks the image and makes headers ([`header`]), workers decode content, and the caller's thread writes
-//! what they give, in order. At most a few chunks wait at any time.
+//! One thread walks the image and makes headers ([`header`]), workers decode content, and the caller's thread writes the results
+//! in order. Only a few chunks are in memory at any time.
 //!
-//! Further names of a file are hard links to its first. Attributes go into `SCHILY.xattr` records, and ACLs into
-//! `SCHILY.acl` records, too, which is where GNU tar looks for them. Large holes make a file sparse, in GNU's form
-//! 1.0. No crate that is kept writes these records, names that are no text, and sparse maps.
+//! Other names of a file are hard links to its first name. Extended attributes become `SCHILY.xattr` records, and ACLs also
+//! `SCHILY.acl` records, where GNU tar searches them. A file with large holes is stored as sparse, in GNU's format 1.0. No
+//! maintained crate writes these records, names that are no text, and sparse maps.
 
 mod header;
 mod sparse;
@@ -23,68 +23,69 @@ use std::thread::Builder;
 use crossbeam_channel::{Receiver, SendError, Sender, bounded, unbounded};
 use ferofs_format::FileOffset;
 
+use super::options::{OnError, Options, Summary};
 use super::schedule::boundary;
 use super::walk::{File, Step, Walk};
-use super::{Complain, Options, Summary};
+
 use crate::error::{Error, Result};
 use ferofs_build::sources::tar::acl;
 use ferofs_read::{FileType, Image, Inode, Nid, Place};
 use ferofs_threads::start;
 use header::{BLOCK, Header, Kind};
-use sparse::Layout;
+use sparse::StoredRanges;
 
-/// Bytes of a chunk, about: a cluster is not divided for it.
+/// Bytes of a chunk from which on it ends. A cluster is not divided, so a chunk can be longer.
 const CHUNK: u64 = 1 << 20;
-/// Archives are padded to a multiple of this, as tar does.
+/// Archives are padded to a multiple of this, like those of GNU tar.
 const RECORD: u64 = 20 * BLOCK as u64;
 
 /// Writes `from`, and all below it when it is a directory, to `out` as a tar archive. A single file is called `name`.
 ///
-/// Options that concern a target have no meaning here. A file whose content cannot be planned is left out; what cannot
-/// be decoded becomes zeroes: `complain` is told of both. When the image cannot be read, the archive is not complete. Sockets, which tar does not know, are left out: of these it
-/// is told, but they are no failures.
+/// Options for the target directory are ignored. A file with an invalid map is left out, and data that cannot be decoded becomes
+/// zeroes: both are passed to `on_error`. Sockets are left out, as tar has no type for them: they are passed to `on_error`, but
+/// do not count as failures. When the image cannot be read, the archive is not complete.
 ///
 /// # Errors
-/// [`Error::Io`] when `out` fails, the image cannot be read, or the system gives no thread; [`Error::Interrupted`];
-/// [`Error::Limit`].
+/// [`Error::Io`] when `out` fails, the image cannot be read, or no thread can be started; [`Error::Interrupted`];
+/// [`Limit`](ferofs_read::Error::Limit) in [`Error::Read`].
 pub fn write_tar(
     image: &Image,
     from: &Inode,
     name: &Path,
     mut out: impl Write,
     options: &Options,
-    complain: Complain<'_>,
+    on_error: OnError<'_>,
 ) -> Result<Summary> {
     let workers = options.workers.or_else(|| std::thread::available_parallelism().ok());
     let workers = workers.map_or(1, NonZeroUsize::get);
-    let (works, work) = bounded::<Work>(workers);
+    let (tasks, task) = bounded::<Task>(workers);
     let (order, ordered) = bounded::<Receiver<Vec<u8>>>(workers + 2);
     let (used, spare) = unbounded::<Vec<u8>>();
     image.budget().cancel_with(&options.cancel);
-    let mut archive = Archive { image, options, complain, stopped: OnceLock::new() };
+    let mut archive = Archive { image, options, on_error, stopped: OnceLock::new() };
     let failed = |e| Error::io_unnamed("write archive", e);
     let mut written = 0;
     std::thread::scope(|scope| {
         start(scope, workers, || {
-            let (archive, work, spare) = (&archive, work.clone(), spare.clone());
-            move || archive.serve(work, spare)
+            let (archive, task, spare) = (&archive, task.clone(), spare.clone());
+            move || archive.serve(task, spare)
         })?;
-        drop((work, spare));
+        drop((task, spare));
         let mut feeder = Feeder {
             archive: &archive,
-            works,
+            tasks,
             order,
             parts: Vec::new(),
             weight: 0,
             left_out: HashSet::new(),
         };
-        // It ends early when the writer is gone, who knows why.
+        // It ends early when the writer ended, which has the error.
         let feed = move || drop(feeder.feed(from, name));
         Builder::new().spawn_scoped(scope, feed).map_err(|e| Error::io_unnamed("start a thread", e))?;
         for chunk in ordered {
-            // A worker that is gone has panicked, which the scope passes on.
+            // The sender is gone only if the worker panicked: the scope continues the panic.
             let Ok(bytes) = chunk.recv() else { break };
-            // Zeroes stand for what could not be read.
+            // After an error the chunk may hold zeroes instead of data.
             if archive.is_stopped() {
                 break;
             }
@@ -100,7 +101,7 @@ pub fn write_tar(
     if let Some(error) = archive.stopped.take() {
         return Err(error);
     }
-    // Two blocks of zeroes end it.
+    // Two blocks of zeroes end an archive.
     let end = (written + 2 * BLOCK as u64).next_multiple_of(RECORD);
     let zeroes = vec![0; usize::try_from(end - written).unwrap_or(0)];
     out.write_all(&zeroes).and_then(|()| out.flush()).map_err(failed)?;
@@ -110,13 +111,13 @@ pub fn write_tar(
 struct Archive<'a> {
     image: &'a Image,
     options: &'a Options,
-    complain: Complain<'a>,
-    /// Why the archive ends early: a limit was reached, or the image cannot be read.
+    on_error: OnError<'a>,
+    /// The error that ended the archive: a limit was reached, or the image cannot be read.
     stopped: OnceLock<Error>,
 }
 
-/// A chunk to be made, and who waits for it.
-struct Work {
+/// A chunk to make, and where to send it.
+struct Task {
     parts: Vec<Part>,
     reply: Sender<Vec<u8>>,
 }
@@ -127,14 +128,14 @@ enum Part {
     Bytes(Vec<u8>),
     /// A range of a file's content.
     Content { inode: Inode, path: PathBuf, range: Range<u64> },
-    /// So many zeroes fill up a block.
+    /// This number of zeroes.
     Padding(usize),
 }
 
 impl Archive<'_> {
     /// Makes chunks until there are no more.
-    fn serve(&self, works: Receiver<Work>, spare: Receiver<Vec<u8>>) {
-        for Work { parts, reply } in works {
+    fn serve(&self, tasks: Receiver<Task>, spare: Receiver<Vec<u8>>) {
+        for Task { parts, reply } in tasks {
             let mut bytes = spare.try_recv().unwrap_or_default();
             bytes.clear();
             for part in parts {
@@ -143,7 +144,7 @@ impl Archive<'_> {
                     Part::Padding(len) => bytes.resize(bytes.len() + len, 0),
                     Part::Content { inode, path, range } => {
                         let start = bytes.len();
-                        // A chunk's ranges are bounded by its size, and by that of a cluster.
+                        // A range is at most as long as a chunk and a cluster.
                         let len = usize::try_from(range.end - range.start).unwrap_or(0);
                         bytes.resize(start + len, 0);
                         let read =
@@ -156,7 +157,7 @@ impl Archive<'_> {
                     }
                 }
             }
-            // The writer may have failed.
+            // This fails if the writer ended.
             let _ = reply.send(bytes);
         }
     }
@@ -165,46 +166,46 @@ impl Archive<'_> {
         self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
     }
 
-    /// Takes down what is wrong with a file of the image. A limit, or an image that cannot be read, ends the archive.
+    /// Reports the failure of a file. A limit, or an image that cannot be read, ends the archive.
     fn report(&self, path: &Path, error: Error) {
-        // Other errors of the system, which concern one file, have its path.
+        // An I/O error without a path is one of the image; those of single files have a path.
         if error.ends_all() || matches!(error, Error::Io { path: None, .. }) {
-            // That is told once, and not for each file.
+            // Reported once, and not for each file.
             let _ = self.stopped.set(error);
             return;
         }
         self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
-        (self.complain)(path, &error);
+        (self.on_error)(path, &error);
     }
 }
 
-/// The writer is gone.
-struct Gone;
+/// The writer ended: nothing receives chunks any more.
+struct WriterEnded;
 
-impl<T> From<SendError<T>> for Gone {
+impl<T> From<SendError<T>> for WriterEnded {
     fn from(_: SendError<T>) -> Self {
         Self
     }
 }
 
-/// Walks the image, and cuts the archive in chunks.
+/// Walks the image, and divides the archive into chunks.
 struct Feeder<'a, 'b> {
     archive: &'a Archive<'b>,
-    works: Sender<Work>,
+    tasks: Sender<Task>,
     order: Sender<Receiver<Vec<u8>>>,
     parts: Vec<Part>,
     weight: u64,
-    /// Inodes of several names whose first one is not in the archive.
+    /// Inodes with several names whose first name is not in the archive.
     left_out: HashSet<Nid>,
 }
 
 impl Feeder<'_, '_> {
-    fn feed(&mut self, from: &Inode, name: &Path) -> Result<(), Gone> {
+    fn feed(&mut self, from: &Inode, name: &Path) -> Result<(), WriterEnded> {
         let archive = self.archive;
         if !from.is_dir() {
             let file = File { name: name.into(), inode: from.clone(), first: None };
             self.file(name, &file, None)?;
-            return self.hand_out();
+            return self.send_chunk();
         }
         let mut walk = Walk::new(archive.image, from, &archive.options.select);
         while let Some(step) = walk.next() {
@@ -228,12 +229,12 @@ impl Feeder<'_, '_> {
                 Step::Failed(path, error) => archive.report(&path, error),
             }
         }
-        self.hand_out()
+        self.send_chunk()
     }
 
-    fn dir(&mut self, path: &Path, inode: &Inode) -> Result<Result<()>, Gone> {
+    fn dir(&mut self, path: &Path, inode: &Inode) -> Result<Result<()>, WriterEnded> {
         let mut name = path.as_os_str().as_bytes().to_vec();
-        // The top has no name of its own.
+        // The root has no name.
         name.extend(if name.is_empty() { &b"./"[..] } else { b"/" });
         let header = match self.header(&name, inode, Kind::Directory) {
             Ok(header) => header,
@@ -243,11 +244,11 @@ impl Feeder<'_, '_> {
         Ok(Ok(()))
     }
 
-    fn file(&mut self, path: &Path, file: &File, first: Option<&Path>) -> Result<(), Gone> {
-        // All names of a socket are left out alike: that is no failure.
+    fn file(&mut self, path: &Path, file: &File, first: Option<&Path>) -> Result<(), WriterEnded> {
+        // Sockets are left out with all their names: that is no failure.
         let socket = file.inode.file_type() == FileType::Socket;
         let entered = match first {
-            // A link to what is not in the archive would lead to whatever has that name where it is extracted.
+            // A link to a name that is not in the archive would link to any existing file of that name.
             Some(_) if !socket && self.left_out.contains(&file.inode.nid()) => {
                 let error = std::io::Error::other("its first name is not in the archive");
                 Ok(Err(Error::io("link", path, error)))
@@ -269,7 +270,7 @@ impl Feeder<'_, '_> {
         Ok(())
     }
 
-    fn inode(&mut self, path: &Path, inode: &Inode) -> Result<Result<()>, Gone> {
+    fn inode(&mut self, path: &Path, inode: &Inode) -> Result<Result<()>, WriterEnded> {
         let kind = match inode.file_type() {
             FileType::Regular => Kind::File,
             FileType::Symlink => Kind::Symlink,
@@ -278,16 +279,16 @@ impl Feeder<'_, '_> {
             FileType::Fifo => Kind::Fifo,
             FileType::Directory => return Ok(Ok(())),
             FileType::Socket => {
-                (self.archive.complain)(path, &Error::SocketInTar(path.to_owned()));
+                (self.archive.on_error)(path, &Error::SocketInTar(path.to_owned()));
                 return Ok(Ok(()));
             }
         };
-        let entry = || -> Result<(Header, Layout)> {
+        let entry = || -> Result<(Header, StoredRanges)> {
             let mut header = self.header(path.as_os_str().as_bytes(), inode, kind)?;
-            let mut layout = Layout::default();
+            let mut layout = StoredRanges::default();
             match kind {
                 Kind::Symlink => header.link = self.archive.image.read_link(inode)?,
-                Kind::File => layout = Layout::of(self.archive.image, inode)?,
+                Kind::File => layout = StoredRanges::of(self.archive.image, inode)?,
                 _ => {}
             }
             if let Place::Device(device) = inode.on_disk().place {
@@ -310,12 +311,12 @@ impl Feeder<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// Cuts content where clusters end.
-    fn content(&mut self, path: &Path, inode: &Inode, range: Range<u64>) -> Result<(), Gone> {
+    /// Divides content at the ends of clusters.
+    fn content(&mut self, path: &Path, inode: &Inode, range: Range<u64>) -> Result<(), WriterEnded> {
         let mut at = range.start;
         while at < range.end && !self.archive.is_stopped() {
             let cut = at + CHUNK.min(range.end - at);
-            // What cannot be mapped is reported when it is read.
+            // An error of the map is reported when the content is read.
             let end = boundary(self.archive.image, inode, cut).unwrap_or(cut).min(range.end);
             let part = Part::Content { inode: inode.clone(), path: path.to_owned(), range: at..end };
             self.put(part, end - at)?;
@@ -324,7 +325,7 @@ impl Feeder<'_, '_> {
         Ok(())
     }
 
-    /// The header of what has content or attributes of its own.
+    /// The header of a name that is no hard link.
     fn header(&self, path: &[u8], inode: &Inode, kind: Kind) -> Result<Header> {
         let mut header = Header::new(path, kind, inode);
         if self.archive.options.xattrs {
@@ -338,24 +339,24 @@ impl Feeder<'_, '_> {
         Ok(header)
     }
 
-    fn put_header(&mut self, header: &Header) -> Result<(), Gone> {
+    fn put_header(&mut self, header: &Header) -> Result<(), WriterEnded> {
         self.archive.options.progress.names.fetch_add(1, Ordering::Relaxed);
         let bytes = header.to_bytes();
         let weight = bytes.len() as u64;
         self.put(Part::Bytes(bytes), weight)
     }
 
-    fn put(&mut self, part: Part, weight: u64) -> Result<(), Gone> {
+    fn put(&mut self, part: Part, weight: u64) -> Result<(), WriterEnded> {
         self.parts.push(part);
         self.weight += weight;
-        if self.weight >= CHUNK { self.hand_out() } else { Ok(()) }
+        if self.weight >= CHUNK { self.send_chunk() } else { Ok(()) }
     }
 
-    fn hand_out(&mut self) -> Result<(), Gone> {
+    fn send_chunk(&mut self) -> Result<(), WriterEnded> {
         self.weight = 0;
         let (reply, chunk) = bounded(1);
         self.order.send(chunk)?;
-        Ok(self.works.send(Work { parts: std::mem::take(&mut self.parts), reply })?)
+        Ok(self.tasks.send(Task { parts: std::mem::take(&mut self.parts), reply })?)
     }
 }
 

@@ -77,13 +77,13 @@ fn attributes_do_not_follow_a_link_that_took_the_place() {
     let job = Extraction {
         image: &image,
         options: &options,
-        complain: &|_, _| {},
+        on_error: &|_, _| {},
         target: Target::create(&target).unwrap(),
         umask: 0,
-        foreign_xattrs: AtomicBool::new(false),
+        reported_xattr: AtomicBool::new(false),
         made: Mutex::default(),
         stopped: OnceLock::new(),
-        broken: AtomicBool::new(false),
+        panicked: AtomicBool::new(false),
     };
     let worker = Worker::new(&job);
     let here = job.target.open_dir(Path::new("")).unwrap();

@@ -1,7 +1,7 @@
-//! The walk: an image's names in one order that never changes, for whoever makes something of them.
+//! Walks the selected names of an image, in an order that depends only on the image.
 //!
-//! A directory comes before what is in it; what is no directory comes before the directories beside it. Directories
-//! are kept as a tree of names and not as paths, as the paths of a deep tree are far longer than its image.
+//! A directory comes before its entries, and its other entries before its subdirectories. Directories are stored as a tree of
+//! names, not as paths: the paths of a deep tree can be far longer than its image.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -15,31 +15,31 @@ use super::select::Selection;
 use crate::error::{Corruption, Error, Result};
 use ferofs_read::{DirCookie, Image, Inode};
 
-/// Names that one step has at most.
+/// Names of one step at most, so that memory does not depend on the size of a directory.
 const MAX_FILES: usize = 1024;
 
-/// A directory that the walk has met: its place in the order of meeting them.
+/// The index of a directory, in the order in which the walk found them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DirId(usize);
 
-/// What the walk meets next.
+/// The next part of the walk.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// A directory, whose content follows.
+    /// A directory. Its entries follow.
     Dir(DirId),
-    /// Some of what is in the directory that came last, but no directories.
+    /// Entries of the last directory that are no directories; not always all of them.
     Files(DirId, Vec<File>),
-    /// Something that cannot be walked, with its path.
+    /// A path that cannot be read.
     Failed(PathBuf, Error),
 }
 
-/// A name that is no directory.
+/// A name of a file that is no directory.
 #[derive(Clone, Debug)]
 pub(super) struct File {
-    /// Its last component: no slash and no NUL is in it.
+    /// The last component of its path, without slash and NUL.
     pub(super) name: OsString,
     pub(super) inode: Inode,
-    /// The name that the walk met first, if the inode has several.
+    /// The first name of the same inode, if this is another one.
     pub(super) first: Option<Name>,
 }
 
@@ -55,32 +55,33 @@ struct Node {
     parent: usize,
     name: OsString,
     inode: Inode,
-    /// It was asked for, by its name or by that of one above it.
+    /// It is selected, itself or with a directory above it.
     wanted: bool,
-    /// It was given out as a step.
-    met: bool,
+    /// It was returned as a step.
+    returned: bool,
 }
 
-/// Further names of an inode to come, and its first.
+/// An inode with several names.
 #[derive(Debug)]
-struct Shared {
+struct Linked {
     first: Name,
-    to_come: u32,
+    /// Names that were not found yet.
+    remaining: u32,
 }
 
-/// The walk. An iterator of [`Step`]s.
+/// The walk: an iterator of [`Step`]s.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     image: &'a Image,
     select: &'a Selection,
     nodes: Vec<Node>,
-    /// Directories that were reached, as a damaged image may lead to one twice.
+    /// Directories that were found: in a damaged image, two names can lead to the same one.
     seen: HashSet<Nid>,
-    shared: HashMap<Nid, Shared>,
+    linked: HashMap<Nid, Linked>,
     /// Directories to be listed, the next one last.
     pending: Vec<usize>,
     listing: Option<Listing>,
-    /// Steps to be given out, the next one last.
+    /// Steps to return, the next one last.
     ready: Vec<Step>,
 }
 
@@ -90,10 +91,9 @@ struct Listing {
     dir: usize,
     path: PathBuf,
     cookie: DirCookie,
-    /// The last name that was taken: the format sorts names, so that a name that does not come after it may be a
-    /// duplicate.
+    /// The last name. Names are sorted, so a name that is not greater may be a duplicate.
     last: Vec<u8>,
-    /// Its directories so far.
+    /// Its subdirectories so far.
     below: Vec<usize>,
 }
 
@@ -101,13 +101,13 @@ impl<'a> Walk<'a> {
     /// Starts at the directory `from`, whose path is empty.
     pub(super) fn new(image: &'a Image, from: &Inode, select: &'a Selection) -> Self {
         let wanted = select.includes(b"");
-        let root = Node { parent: 0, name: OsString::new(), inode: from.clone(), wanted, met: false };
+        let root = Node { parent: 0, name: OsString::new(), inode: from.clone(), wanted, returned: false };
         Self {
             image,
             select,
             nodes: vec![root],
             seen: HashSet::from([from.nid()]),
-            shared: HashMap::new(),
+            linked: HashMap::new(),
             pending: vec![0],
             listing: None,
             ready: Vec::new(),
@@ -134,12 +134,12 @@ impl<'a> Walk<'a> {
         self.path(name.dir).join(&name.name)
     }
 
-    /// Leaves out what is in the directory that was given out last.
+    /// Skips the entries of the last directory.
     pub(super) fn prune(&mut self) {
         self.listing = None;
     }
 
-    /// Goes on with the listing; false at its end.
+    /// Reads more entries of the current directory; false if there is none.
     fn list(&mut self) -> bool {
         let Some(mut listing) = self.listing.take() else { return false };
         let (image, dir) = (self.image, self.nodes[listing.dir].inode.clone());
@@ -179,7 +179,7 @@ impl<'a> Walk<'a> {
         self.ready.extend(failed);
         if !files.is_empty() {
             self.ready.push(Step::Files(DirId(listing.dir), files));
-            self.announce(listing.dir);
+            self.push_dirs(listing.dir);
         }
         if ended {
             self.pending.extend(listing.below.into_iter().rev());
@@ -222,7 +222,7 @@ impl<'a> Walk<'a> {
                 return Err(Corruption::new(Structure::Directory, Fault::DirectoryLoop).of(nid).into());
             }
             listing.below.push(self.nodes.len());
-            self.nodes.push(Node { parent, name, inode, wanted, met: false });
+            self.nodes.push(Node { parent, name, inode, wanted, returned: false });
             return Ok(None);
         }
         if !wanted {
@@ -232,27 +232,27 @@ impl<'a> Walk<'a> {
         Ok(Some(File { name, inode, first }))
     }
 
-    /// The name of `inode` that was met before this one. Forgotten with the last, as many inodes have several.
+    /// The first name of `inode`, if this is another one. It is dropped after the last name, to save memory.
     fn first_name(&mut self, inode: &Inode, dir: usize, name: &OsString) -> Option<Name> {
         let links = inode.on_disk().nlink;
         if links < 2 {
             return None;
         }
-        if let Some(shared) = self.shared.get_mut(&inode.nid()) {
-            shared.to_come = shared.to_come.saturating_sub(1);
-            if shared.to_come > 0 {
-                return Some(shared.first.clone());
+        if let Some(linked) = self.linked.get_mut(&inode.nid()) {
+            linked.remaining = linked.remaining.saturating_sub(1);
+            if linked.remaining > 0 {
+                return Some(linked.first.clone());
             }
-            return self.shared.remove(&inode.nid()).map(|shared| shared.first);
+            return self.linked.remove(&inode.nid()).map(|linked| linked.first);
         }
         let first = Name { dir: DirId(dir), name: name.clone() };
-        self.shared.insert(inode.nid(), Shared { first, to_come: links - 1 });
+        self.linked.insert(inode.nid(), Linked { first, remaining: links - 1 });
         None
     }
 
-    /// Gives out a directory, after those above it that were not given out yet.
-    fn announce(&mut self, mut dir: usize) {
-        while !std::mem::replace(&mut self.nodes[dir].met, true) {
+    /// Returns a directory as a step, after those above it that were not returned yet.
+    fn push_dirs(&mut self, mut dir: usize) {
+        while !std::mem::replace(&mut self.nodes[dir].returned, true) {
             self.ready.push(Step::Dir(DirId(dir)));
             dir = self.nodes[dir].parent;
         }
@@ -279,9 +279,9 @@ impl Iterator for Walk<'_> {
                 last: Vec::new(),
                 below: Vec::new(),
             });
-            // A directory that was not asked for is there for the sake of what is in it, if that is.
+            // A directory that is not selected itself is returned only if a name below it is.
             if self.nodes[dir].wanted {
-                self.announce(dir);
+                self.push_dirs(dir);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! What each block of the primary device is.
+//! The use of each block of the primary device.
 
 use ferofs_format::{Algorithm, BlockSize, BytePos, DeviceId, Structure};
 
-use crate::sparse::{Marks, Run as Marked};
+use crate::range_marks::{MarkedRange, RangeMarks};
 use ferofs_read::claim::Claim;
 use ferofs_read::error::Result;
 use ferofs_read::{Image, MetadataPlace};
@@ -10,17 +10,17 @@ use ferofs_read::{Image, MetadataPlace};
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockKind {
-    /// Nothing refers to it, and it holds zeroes.
+    /// Nothing refers to it, and it is zero.
     Hole,
-    /// Nothing refers to it, but it holds something.
+    /// Nothing refers to it, but it is not zero.
     Unused,
     /// The superblock, inodes, attributes, maps, inline data.
     Metadata,
     /// Directories.
     Directory,
-    /// Content as it is.
+    /// Content that is not compressed.
     Stored,
-    /// Encoded content.
+    /// Compressed content.
     Encoded(Algorithm),
     /// The packed inode: fragments.
     Packed,
@@ -55,15 +55,15 @@ impl BlockKind {
         }
     }
 
-    /// Its place in [`Self::ALL`].
+    /// The index in [`Self::ALL`].
     #[must_use]
     pub fn code(self) -> u8 {
-        // All kinds are there.
+        // All kinds are in the list.
         (0u8..).zip(Self::ALL).find(|(_, kind)| *kind == self).map_or(0, |(code, _)| code)
     }
 
-    /// The kind of a block to which extents of several kinds refer is the first of [`Self::ALL`].
-    fn from_marks(run: &Marked) -> Self {
+    /// The kind of a block that is used in several ways is the first of these in [`Self::ALL`].
+    fn from_marks(run: &MarkedRange) -> Self {
         usize::try_from(run.once.trailing_zeros())
             .ok()
             .and_then(|code| Self::ALL.get(code))
@@ -72,25 +72,25 @@ impl BlockKind {
     }
 }
 
-/// Marks of kinds that extents have.
+/// The marks of all kinds that extents have: all but hole, unused and metadata.
 const DATA: u16 = !0b111;
 
-/// Blocks of one kind in a row.
+/// Consecutive blocks of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The first block.
     pub start: u64,
-    /// How many.
+    /// Their number.
     pub blocks: u64,
     /// What they hold.
     pub kind: BlockKind,
 }
 
-/// What each block is. Takes memory by the number of changes from one kind to another.
+/// The use of each block. Its memory depends on the number of runs.
 #[derive(Debug)]
 pub struct BlockMap {
     /// A mark for each kind, by its code.
-    marks: Marks,
+    marks: RangeMarks,
     block_size: BlockSize,
     blocks: u64,
     totals: [u64; BlockKind::ALL.len()],
@@ -103,13 +103,13 @@ impl BlockMap {
         let block_size = superblock.block_size;
         let have = image.device_size(DeviceId::new(0)).unwrap_or(0) >> block_size.bits();
         let mut map = Self {
-            marks: Marks::default(),
+            marks: RangeMarks::default(),
             block_size,
             blocks: superblock.blocks.min(have),
             totals: [0; BlockKind::ALL.len()],
             shared: 0,
         };
-        // The superblock, whose extension slots may run on.
+        // The superblock with its extension slots.
         map.mark(0, 0, 1024 + u64::try_from(superblock.size()).unwrap_or(0), BlockKind::Metadata);
         let area = superblock.xattr.to_pos(block_size);
         if let Some(area) = area.filter(|area| area.get() > 0 && superblock.xattr != superblock.meta) {
@@ -118,7 +118,7 @@ impl BlockMap {
         map
     }
 
-    /// An inode with its map.
+    /// Adds an inode with its map.
     pub(super) fn metadata(&mut self, start: MetadataPlace, end: BytePos) {
         if !start.in_metabox {
             let limit = self.blocks.saturating_mul(self.block_size.bytes64());
@@ -126,7 +126,7 @@ impl BlockMap {
         }
     }
 
-    /// Data; says how many bytes of blocks that takes.
+    /// Adds data, and returns the bytes of the blocks that it uses.
     pub(super) fn data(&mut self, claim: &Claim, kind: BlockKind) -> u64 {
         self.mark(claim.device.get(), claim.start.get(), claim.end(), kind)
     }
@@ -139,10 +139,10 @@ impl BlockMap {
         blocks.saturating_mul(size)
     }
 
-    /// Sums up, once all is marked.
-    pub(super) fn settle(&mut self) {
+    /// Computes the totals after all data was added.
+    pub(super) fn sum_up(&mut self) {
         (self.totals, self.shared) = ([0; BlockKind::ALL.len()], 0);
-        for run in self.marks.settle() {
+        for run in self.marks.merge() {
             let total = &mut self.totals[usize::from(BlockKind::from_marks(run).code())];
             *total = total.saturating_add(run.len());
             if run.twice & DATA != 0 || (run.once & DATA).count_ones() > 1 {
@@ -151,7 +151,7 @@ impl BlockMap {
         }
     }
 
-    /// Bytes of blocks that hold data, each counted once.
+    /// Bytes of all blocks with data, each counted once.
     pub(super) fn data_bytes(&self) -> u64 {
         let data =
             |kind: &BlockKind| !matches!(kind, BlockKind::Hole | BlockKind::Unused | BlockKind::Metadata);
@@ -159,15 +159,15 @@ impl BlockMap {
         blocks.saturating_mul(self.block_size.bytes64())
     }
 
-    /// Tells blocks of zeroes from others, where nothing refers to them.
-    pub(super) fn look_at_unreferenced(&mut self, image: &Image) -> Result<()> {
+    /// Reads the blocks that nothing refers to, and marks those that are not zero as unused.
+    pub(super) fn find_nonzero(&mut self, image: &Image) -> Result<()> {
         let gaps: Vec<Run> = self.runs().filter(|run| run.kind == BlockKind::Hole).collect();
         let mut buffer = vec![0; self.block_size.bytes()];
         for gap in gaps {
             let (mut block, end) = (gap.start, gap.start.saturating_add(gap.blocks));
             while block < end {
                 let pos = BytePos::new(block << self.block_size.bits());
-                // What the medium does not store is zeroes.
+                // Holes of the image file are zero.
                 let stored = image.next_stored(pos).block(self.block_size).get();
                 if stored > block {
                     block = stored;
@@ -180,7 +180,7 @@ impl BlockMap {
                 block += 1;
             }
         }
-        self.settle();
+        self.sum_up();
         let others = self.totals.iter().skip(1).fold(0u64, |sum, total| sum.saturating_add(*total));
         self.totals[0] = self.blocks.saturating_sub(others);
         Ok(())
@@ -204,15 +204,15 @@ impl BlockMap {
         self.shared
     }
 
-    /// The primary device's blocks, in order, as rows of one kind.
+    /// The primary device's blocks in order, as runs of one kind.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        let marked = self.marks.settled().iter().take_while(|run| run.space == 0 && run.start < self.blocks);
+        let marked = self.marks.ranges().iter().take_while(|run| run.space == 0 && run.start < self.blocks);
         let mut marked = marked.peekable();
         let mut next = 0;
         std::iter::from_fn(move || {
             let start = next;
             let Some(first) = marked.next_if(|run| run.start == start) else {
-                // What is between two marked runs is a hole.
+                // Blocks without a mark are a hole.
                 next = marked.peek().map_or(self.blocks, |run| run.start);
                 return (start < next).then_some(Run { start, blocks: next - start, kind: BlockKind::Hole });
             };
@@ -228,8 +228,7 @@ impl BlockMap {
         })
     }
 
-    /// The map in at most `count` cells of as many blocks each: how many blocks, and the kind that most of a cell's
-    /// are of.
+    /// The map as at most `count` cells of the same number of blocks: this number, and the most frequent kind of each cell.
     #[must_use]
     pub fn cells(&self, count: u64) -> (u64, Vec<BlockKind>) {
         let per_cell = self.blocks.div_ceil(count.max(1)).max(1);

@@ -1,6 +1,6 @@
-//! Histograms of extents.
+//! Histograms of sizes and ratios.
 
-/// How many values there are of each power of two.
+/// The number of values for each power of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -21,7 +21,7 @@ impl Histogram {
     }
 }
 
-/// How many extents there are of each ratio of encoded to decoded size, in steps of five per cent.
+/// The number of extents for each ratio of encoded to decoded size, in steps of 5 %.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ratios {
     counts: [u64; 21],
@@ -34,7 +34,7 @@ impl Ratios {
         self.counts[bin] += 1;
     }
 
-    /// For each step, the lower bound in per cent, and its count; the last one holds all that is not below 100.
+    /// The lower bound of each step in per cent, and its count. The last step holds all ratios from 100 % on.
     pub fn bins(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         (0u32..).step_by(5).zip(self.counts)
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_go_where_they_belong() {
+    fn values_are_counted_in_their_bins() {
         let mut sizes = Histogram::default();
         [0, 1, 4096, 8191, 8192, u64::MAX].into_iter().for_each(|value| sizes.add(value));
         let bins: Vec<_> = sizes.bins().collect();

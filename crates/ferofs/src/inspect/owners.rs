@@ -1,4 +1,4 @@
-//! Which file is block N.
+//! Finds the files that use a block.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,22 @@ use ferofs_read::claim::Claim;
 use ferofs_read::error::Result;
 use ferofs_read::walk::Walk;
 
-/// One who has a part of a block.
+/// An inode that uses a part of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// From the root on.
+    /// The path from the root.
     pub path: PathBuf,
-    /// The inode.
+    /// The nid of the inode.
     pub nid: Nid,
-    /// The bytes of the file's content that are stored there; `None` for the inode itself.
+    /// The range of the file's content that is stored there; `None` for the inode itself.
     pub content: Option<std::ops::Range<u64>>,
 }
 
-/// Everyone who has a part of `block` of `device`, up to `limit` of them.
+/// The owners of `block` of `device`, up to `limit`.
 ///
 /// # Errors
-/// [`crate::Error::Io`] when the image cannot be read, [`crate::Error::Limit`]. What is damaged owns nothing.
+/// [`Error::Io`](ferofs_read::Error::Io) when the image cannot be read, [`Error::Limit`](ferofs_read::Error::Limit). Damaged
+/// inodes are skipped.
 pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -> Result<Vec<Owner>> {
     let size = image.superblock().block_size.bytes64();
     let range = block.saturating_mul(size)..block.saturating_add(1).saturating_mul(size);
@@ -63,7 +64,7 @@ pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -
     Ok(owners)
 }
 
-/// A path of inode `nid`, if one leads there.
+/// A path to inode `nid`, if there is one.
 #[must_use]
 pub fn path_of(image: &Image, nid: Nid) -> Option<PathBuf> {
     let found = |file: &ferofs_read::walk::Walked| file.inode.as_ref().is_ok_and(|inode| inode.nid() == nid);

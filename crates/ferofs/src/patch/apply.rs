@@ -1,33 +1,46 @@
-//! Applying a patch: in place, and in memory.
+//! Applies a patch: in place, or in memory.
+//!
+//! | module | job |
+//! |---|---|
+//! | [`medium`] | the file or block device that an image is changed on |
+//! | [`commit`] | writes a change in a safe order, and undoes it if it fails |
+//! | [`rollback`] | makes an earlier state of the history current |
+//! | [`repair`] | restores a damaged superblock from the history |
+
+pub(crate) mod commit;
+pub(crate) mod medium;
+pub(crate) mod repair;
+pub(crate) mod rollback;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::PatchFault;
-use super::commit::{Beyond, Change, Sink, check_beyond, commit, recover};
-use super::digest::Pieces;
-use super::file::{Header, Patch};
-use super::history::{History, Origin};
-use super::journal::{Clean, Extent};
-use super::medium::Medium;
-use super::overlay::Overlay;
-use super::sector::{Front, SECTOR_POS};
+use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
+use self::medium::Medium;
+use crate::error::PatchFault;
+use crate::patch::format::header::Header;
+use crate::patch::format::reader::Patch;
+use crate::patch::image::digest::PartDigests;
+use crate::patch::image::history::{History, Origin};
+use crate::patch::image::interrupted::{MaskedSource, WrittenRanges};
+use crate::patch::image::overlay::Overlay;
+use crate::patch::image::sector::{SECTOR_POS, SuperblockArea};
 use crate::{Error, Result};
 use ferofs_read::{Source, Uuid};
 
-/// Makes sure that `image` is what `header`'s patch was made for; gives the digests of its pieces.
-pub(crate) fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Result<Pieces> {
-    let front = Front::read(image)?;
+/// Checks that `image` is the one that the patch was made for, and returns the digests of its parts.
+fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Result<PartDigests> {
+    let area = SuperblockArea::read(image)?;
     let fault = |fault| Err(Error::Patch(fault));
-    if front.superblock().uuid != header.uuid {
-        let (expected, found) = (Uuid(header.uuid).to_string(), Uuid(front.superblock().uuid).to_string());
+    if area.superblock().uuid != header.uuid {
+        let (expected, found) = (Uuid(header.uuid).to_string(), Uuid(area.superblock().uuid).to_string());
         return fault(PatchFault::OtherImage { expected, found });
     }
-    if front.sector() == header.sector {
+    if area.sector() == header.sector {
         return fault(PatchFault::AlreadyApplied);
     }
-    if front.sector() != header.base_sector || front.size() != header.base_size {
-        let history = History::read(image, &front)?;
+    if area.sector() != header.base_sector || area.size() != header.base_size {
+        let history = History::read(image, &area)?;
         let went_back =
             history.records.last().is_some_and(|record| matches!(record.origin, Origin::Rollback(_)));
         if !went_back && history.records.iter().any(|record| record.after == header.sector) {
@@ -40,54 +53,58 @@ pub(crate) fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBoo
             PatchFault::OtherState { expected, found }
         });
     }
-    let mut clean = Clean::new(image, &front)?;
+    let mut masked = MaskedSource::new(image, &area)?;
     if let Some((pos, bytes)) = &header.root {
-        // Where the root goes there are zeroes, or the root: another program may have been interrupted.
+        // The slots of the root hold zeroes, or this very root if applying the patch was interrupted.
         let mut found = vec![0; bytes.len()];
-        clean.read_exact_at(*pos, &mut found).map_err(|e| Error::io_unnamed("read the image", e))?;
-        let is_ours = found.iter().zip(bytes).all(|(found, new)| *found == 0 || found == new);
-        if !is_ours {
+        masked.read_exact_at(*pos, &mut found).map_err(|e| Error::io_unnamed("read the image", e))?;
+        let is_expected = found.iter().zip(bytes).all(|(found, new)| *found == 0 || found == new);
+        if !is_expected {
             return fault(PatchFault::BaseChanged);
         }
-        clean = clean.and_zeroes(*pos..*pos + bytes.len() as u64);
+        masked = masked.and_zeroes(*pos..*pos + bytes.len() as u64);
     }
-    let pieces = Pieces::of(&clean, header.base_size, cancel)?;
-    if pieces.digest() == header.base_digest { Ok(pieces) } else { fault(PatchFault::BaseChanged) }
+    let digests = PartDigests::of(&masked, header.base_size, cancel)?;
+    if digests.digest() == header.base_digest { Ok(digests) } else { fault(PatchFault::BaseChanged) }
 }
 
-/// Applies `patch` to the image on `medium`: after this it shows the new tree. Whatever happens on the way, the
-/// medium holds an image that shows the old tree or the new one. `beyond` says what becomes of bytes that stand behind the
-/// image.
+/// Applies `patch` to the image on `medium`, so that it shows the new tree. At any moment, also after a crash, the medium holds
+/// an image that shows the old tree or the new one. `trailing` says whether bytes after the image may be overwritten.
 ///
 /// # Errors
-/// [`Error::Patch`] when patch and image do not belong together, and nothing was written; [`Error::Unfinished`] when writing
-/// failed, which says in what state the image is then.
-pub fn apply<M: Medium>(medium: &M, patch: &Patch, beyond: Beyond, cancel: &AtomicBool) -> Result<()> {
+/// [`Error::Patch`] when the patch is not for this image: nothing was written. [`Error::Unfinished`] when writing failed: it
+/// says in what state the image is.
+pub fn apply<M: Medium>(
+    medium: &M,
+    patch: &Patch,
+    trailing: TrailingData,
+    cancel: &AtomicBool,
+) -> Result<()> {
     let header = patch.header();
-    let pieces = check_base(medium, header, cancel)?;
-    let front = Front::read(medium)?;
+    let digests = check_base(medium, header, cancel)?;
+    let area = SuperblockArea::read(medium)?;
     let appended = header.base_size..header.result_size;
-    recover(medium, &front)?;
-    check_beyond(medium, appended.clone(), beyond)?;
+    recover(medium, &area)?;
+    check_trailing(medium, appended.clone(), trailing)?;
     let (root, root_bytes) = match &header.root {
         Some((pos, bytes)) => (Some(*pos..*pos + bytes.len() as u64), &bytes[..]),
         None => (None, &[][..]),
     };
-    let change = Change {
-        extent: Extent { appended, root, size: medium.size() },
+    let change = ImageChange {
+        ranges: WrittenRanges { appended, root, medium_size: medium.size() },
         root: root_bytes,
         sector: &header.sector,
     };
     let region = |sink: &mut Sink<'_>| patch.region(medium, cancel, sink);
-    commit(medium, &front, &change, region, |result| check_result(result, header, &pieces, cancel))
+    commit(medium, &area, &change, region, |result| check_result(result, header, &digests, cancel))
 }
 
-/// Makes sure that `result` is what `header`'s patch was to make of the base, whose pieces are given.
-fn check_result(result: &dyn Source, header: &Header, pieces: &Pieces, cancel: &AtomicBool) -> Result<()> {
+/// Checks that `result` is what the patch makes of the image whose digests are `base`.
+fn check_result(result: &dyn Source, header: &Header, base: &PartDigests, cancel: &AtomicBool) -> Result<()> {
     let mut changed =
         vec![SECTOR_POS..SECTOR_POS + header.sector.len() as u64, header.base_size..header.result_size];
     changed.extend(header.root.iter().map(|(pos, bytes)| *pos..*pos + bytes.len() as u64));
-    let result = pieces.changed(result, header.result_size, &changed, cancel)?;
+    let result = base.changed(result, header.result_size, &changed, cancel)?;
     if result.digest() == header.result_digest {
         Ok(())
     } else {
@@ -95,15 +112,15 @@ fn check_result(result: &dyn Source, header: &Header, pieces: &Pieces, cancel: &
     }
 }
 
-/// `base` with `patch` laid over it in memory.
+/// The image that `patch` makes of `base`, in memory.
 ///
 /// # Errors
 /// As [`apply`]; nothing is written.
 pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &AtomicBool) -> Result<Arc<dyn Source>> {
     let header = patch.header();
-    let pieces = check_base(&*base, header, cancel)?;
-    let front = Front::read(&*base)?;
-    let base: Arc<dyn Source> = Arc::new(Clean::new(base, &front)?);
+    let digests = check_base(&*base, header, cancel)?;
+    let area = SuperblockArea::read(&*base)?;
+    let base: Arc<dyn Source> = Arc::new(MaskedSource::new(base, &area)?);
     let mut region = Vec::new();
     patch.region(&*base, cancel, |bytes| {
         region.extend_from_slice(bytes);
@@ -113,6 +130,6 @@ pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &AtomicBool) -> Res
     if let Some((pos, bytes)) = &header.root {
         overlay = overlay.with(*pos, bytes);
     }
-    check_result(&overlay, header, &pieces, cancel)?;
+    check_result(&overlay, header, &digests, cancel)?;
     Ok(Arc::new(overlay))
 }

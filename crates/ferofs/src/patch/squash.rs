@@ -1,18 +1,18 @@
-//! An image written anew: the tree that it shows now, without what earlier states left behind.
+//! Builds an image again from its current tree, without the bytes of earlier states.
 
 use std::path::Path;
 
-use super::settings;
-use super::survey::Survey;
+use super::create::encoding;
+use super::create::survey::Survey;
 use crate::Result;
 use ferofs_build::{Fragments, Input, Options, Summary, build};
 use ferofs_read::{FileSource, Image};
 
-/// How to build what `image` shows, encoded as it is as far as that shows: with its block size, identity, label and
-/// time. For [`ferofs_build::build`], or to be changed before that.
+/// The options to build the current tree of `image` again: with its block size, UUID, label and time, and encoded like the old
+/// image as far as that shows.
 ///
 /// # Errors
-/// [`crate::Error::Io`], [`crate::Error::Corrupt`].
+/// [`crate::Error::Io`], [`crate::Error::Read`].
 pub fn squash_options(image: &Path) -> Result<Options> {
     let mut options = Options::new(image);
     let old = Image::open(FileSource::open(image, 0)?)?;
@@ -26,17 +26,17 @@ pub fn squash_options(image: &Path) -> Result<Options> {
     options.xattrs.prefixes =
         old.xattr_prefixes().iter().filter(|prefix| prefix.base != 0).cloned().collect();
     options.checksum = superblock.compat.contains(ferofs_format::Compat::SB_CHKSUM);
-    options.compression = settings::like(&old, &Survey::new(&old, &options)?)?;
+    options.compression = encoding::of_image(&old, &Survey::new(&old, &options)?)?;
     if let Some(compression) = &mut options.compression
         && superblock.packed.is_some()
     {
-        // One flag stands for both.
+        // Fragments and deduplication share one feature flag; an image with a packed inode has fragments.
         (compression.fragments, compression.dedupe) = (Fragments::Tails, false);
     }
     Ok(options)
 }
 
-/// Builds a fresh image of what `image` shows at `out`.
+/// Builds a new image with the current tree of `image` at `out`.
 ///
 /// # Errors
 /// As [`squash_options`] and [`build`].

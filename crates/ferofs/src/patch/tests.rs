@@ -1,4 +1,4 @@
-//! Power cuts at every point of the very sequence of writes, and patches that lie.
+//! Power cuts at each point of the sequence of writes, and malformed patches.
 
 mod faults;
 
@@ -13,15 +13,15 @@ use ferofs_build::{self as build, Compression};
 use ferofs_read::walk::Walk;
 use ferofs_read::{FileOffset, Image, Source};
 
-/// Every file's, so that no clock has a say.
+/// The time of all files, so that the results do not depend on the clock.
 const TIME: Option<build::Timestamp> = Some(build::Timestamp { secs: 7, nanos: 0 });
 
-/// A directory with an old image, a patch, and the new tree's listing.
-struct Room {
+/// A directory with an old image, a new tree, and a patch.
+struct Fixture {
     dir: tempfile::TempDir,
 }
 
-impl Room {
+impl Fixture {
     fn new(compression: Option<Compression>) -> Self {
         Self::with(compression, 0)
     }
@@ -29,8 +29,8 @@ impl Room {
     /// With a file of `large` bytes in both trees, which an earlier patch added. From 2 MiB on the new root goes into free
     /// slots of the base.
     fn with(compression: Option<Compression>, large: usize) -> Self {
-        let room = Self { dir: tempfile::tempdir().unwrap() };
-        let (old, new) = (room.path("old"), room.path("new"));
+        let fixture = Self { dir: tempfile::tempdir().unwrap() };
+        let (old, new) = (fixture.path("old"), fixture.path("new"));
         for dir in [&old, &new] {
             std::fs::create_dir_all(dir.join("a/b")).unwrap();
             std::fs::write(dir.join("a/same"), "same ".repeat(5000)).unwrap();
@@ -45,20 +45,21 @@ impl Room {
         let mut options = build::Options::new(old);
         options.compression = compression;
         options.all_time = TIME;
-        build::build(&options, &room.path("image")).unwrap();
+        build::build(&options, &fixture.path("image")).unwrap();
         if large > 0 {
             for dir in ["old", "new"] {
-                std::fs::write(room.path(dir).join("large"), text(large)).unwrap();
+                std::fs::write(fixture.path(dir).join("large"), text(large)).unwrap();
             }
-            room.create("old", "grow").unwrap();
-            let (medium, grow) = (FileMedium::open(&room.path("image")), Patch::open(&room.path("grow")));
-            apply(&medium.unwrap(), &grow.unwrap(), Beyond::Keep, &AtomicBool::new(false)).unwrap();
+            fixture.create("old", "grow").unwrap();
+            let (medium, grow) =
+                (FileMedium::open(&fixture.path("image")), Patch::open(&fixture.path("grow")));
+            apply(&medium.unwrap(), &grow.unwrap(), TrailingData::Keep, &AtomicBool::new(false)).unwrap();
         }
-        room.create("new", "patch").unwrap();
-        room
+        fixture.create("new", "patch").unwrap();
+        fixture
     }
 
-    /// A patch from the image to a directory.
+    /// Makes a patch from the image to a directory.
     fn create(&self, new: &str, patch: &str) -> crate::Result<Created> {
         let mut options = CreateOptions::new(self.path(new));
         options.build.all_time = TIME;
@@ -78,12 +79,12 @@ impl Room {
     }
 }
 
-/// Bytes that compress somewhat.
+/// Bytes that can be compressed a little.
 fn text(len: usize) -> Vec<u8> {
     (0..).map(|n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as u8 + b'a').take(len).collect()
 }
 
-/// Everything that an image shows.
+/// All that an image shows, after it was checked.
 fn shown(bytes: Vec<u8>) -> Vec<String> {
     let image = Image::open(bytes).unwrap();
     let report = check::check(&image, &check::Options::default()).unwrap();
@@ -107,15 +108,15 @@ enum Event {
     Sync,
 }
 
-/// A medium in memory that takes down what is asked of it.
+/// A medium in memory that records its writes and syncs, and can fail.
 struct Recorder {
     bytes: Mutex<Vec<u8>>,
     events: Mutex<Vec<Event>>,
-    /// Bytes that it can have.
+    /// Bytes that it can hold.
     limit: u64,
-    /// Writes and syncs that succeed.
+    /// The number of writes and syncs until one fails.
     writes: Mutex<usize>,
-    /// Only one fails, and the others after it succeed.
+    /// Only that one fails, and later ones succeed.
     fails_once: bool,
 }
 
@@ -178,7 +179,7 @@ fn write(bytes: &mut Vec<u8>, pos: u64, new: &[u8]) {
     bytes[pos as usize..end].copy_from_slice(new);
 }
 
-/// Sectors of a write.
+/// Divides a write into sectors.
 fn sectors(pos: u64, new: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut sectors = Vec::new();
     let mut at = pos;
@@ -194,23 +195,23 @@ fn sectors(pos: u64, new: &[u8]) -> Vec<(u64, Vec<u8>)> {
 fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
     let go = AtomicBool::new(false);
     for compression in [None, Some(Compression::lz4(0).unwrap())] {
-        let room = Room::new(compression);
-        let patch = room.patch();
-        let recorder = Recorder::new(room.image());
-        apply(&recorder, &patch, Beyond::Keep, &go).unwrap();
-        let (old, new) = (shown(room.image()), shown(recorder.bytes.lock().unwrap().clone()));
+        let fixture = Fixture::new(compression);
+        let patch = fixture.patch();
+        let recorder = Recorder::new(fixture.image());
+        apply(&recorder, &patch, TrailingData::Keep, &go).unwrap();
+        let (old, new) = (shown(fixture.image()), shown(recorder.bytes.lock().unwrap().clone()));
         assert_ne!(old, new);
         let events = recorder.events.into_inner().unwrap();
-        let mut durable = room.image();
+        let mut durable = fixture.image();
         // Sectors that were written since the last sync: any of them may have reached the disk.
         let mut open: Vec<(u64, Vec<u8>)> = Vec::new();
         let (mut states, mut seed) = (0, 1u64);
-        let mut judge = |durable: &[u8], open: &[(u64, Vec<u8>)]| {
+        let mut check_cut = |durable: &[u8], open: &[(u64, Vec<u8>)]| {
             for round in 0..6 {
                 let mut cut = durable.to_vec();
                 for (number, (pos, bytes)) in open.iter().enumerate() {
                     seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    // All, the first half, and any.
+                    // Keep all writes, the first half, or any of them.
                     if round == 0 || round == 1 && number < open.len() / 2 || round > 1 && seed >> 63 == 1 {
                         write(&mut cut, *pos, bytes);
                     }
@@ -218,15 +219,15 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
                 let now = shown(cut.clone());
                 assert!(now == old || now == new, "{round}");
                 if now == old {
-                    // And the patch can be applied once more.
+                    // The patch can be applied again.
                     let again = Recorder::new(cut);
-                    apply(&again, &patch, Beyond::Keep, &go).unwrap();
+                    apply(&again, &patch, TrailingData::Keep, &go).unwrap();
                     assert_eq!(shown(again.bytes.into_inner().unwrap()), new);
                 }
                 states += 1;
             }
         };
-        judge(&durable, &open);
+        check_cut(&durable, &open);
         for event in &events {
             match event {
                 Event::Sync => {
@@ -236,7 +237,7 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
                 }
                 Event::Write(pos, bytes) => open.extend(sectors(*pos, bytes)),
             }
-            judge(&durable, &open);
+            check_cut(&durable, &open);
         }
         assert!(states >= 30, "{states}");
         let last = events.iter().rev().find_map(|event| match event {
@@ -250,13 +251,13 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
 #[test]
 fn going_back_survives_power_cuts_too() {
     let go = AtomicBool::new(false);
-    let room = Room::new(None);
-    let recorder = Recorder::new(room.image());
-    apply(&recorder, &room.patch(), Beyond::Keep, &go).unwrap();
+    let fixture = Fixture::new(None);
+    let recorder = Recorder::new(fixture.image());
+    apply(&recorder, &fixture.patch(), TrailingData::Keep, &go).unwrap();
     let patched = recorder.bytes.lock().unwrap().clone();
-    let (old, new) = (shown(room.image()), shown(patched.clone()));
+    let (old, new) = (shown(fixture.image()), shown(patched.clone()));
     recorder.events.lock().unwrap().clear();
-    assert_eq!(rollback(&recorder, None, Beyond::Keep, 7).unwrap(), 0);
+    assert_eq!(rollback(&recorder, None, TrailingData::Keep, 7).unwrap(), 0);
     let mut cut = patched;
     for event in recorder.events.lock().unwrap().iter() {
         if let Event::Write(pos, bytes) = event {
@@ -268,14 +269,14 @@ fn going_back_survives_power_cuts_too() {
         }
     }
     assert_eq!(shown(cut), old);
-    assert_eq!(rollback(&recorder, Some(1), Beyond::Keep, 8).unwrap(), 1);
+    assert_eq!(rollback(&recorder, Some(1), TrailingData::Keep, 8).unwrap(), 1);
     assert_eq!(shown(recorder.bytes.lock().unwrap().clone()), new);
     let states = log(&recorder).unwrap();
     let origins: Vec<Origin> = states.iter().map(|state| state.origin).collect();
     assert_eq!(origins, [Origin::Built, Origin::Patch, Origin::Rollback(0), Origin::Rollback(1)]);
     assert_eq!(states.iter().filter(|state| state.current).count(), 1);
     assert!(matches!(
-        rollback(&recorder, Some(9), Beyond::Keep, 0),
+        rollback(&recorder, Some(9), TrailingData::Keep, 0),
         Err(crate::Error::Patch(PatchFault::NoSuchState(9)))
     ));
 }
@@ -283,30 +284,33 @@ fn going_back_survives_power_cuts_too() {
 #[test]
 fn a_full_medium_keeps_the_image() {
     let go = AtomicBool::new(false);
-    let room = Room::new(Some(Compression::lz4(0).unwrap()));
-    let (image, patch) = (room.image(), room.patch());
+    let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
+    let (image, patch) = (fixture.image(), fixture.patch());
     let small = Recorder { limit: image.len() as u64 + 1, ..Recorder::new(image.clone()) };
-    let refused = apply(&small, &patch, Beyond::Keep, &go).unwrap_err();
+    let refused = apply(&small, &patch, TrailingData::Keep, &go).unwrap_err();
     assert!(refused.to_string().contains("there is room for"), "{refused}");
     assert_eq!(*small.bytes.lock().unwrap(), image);
     let full = Recorder::new(image.clone());
     *full.writes.lock().unwrap() = 0;
-    let failed = apply(&full, &patch, Beyond::Keep, &go).unwrap_err();
-    assert!(matches!(failed, crate::Error::Unfinished { left: crate::Left::AsBefore, .. }), "{failed}");
+    let failed = apply(&full, &patch, TrailingData::Keep, &go).unwrap_err();
+    assert!(
+        matches!(failed, crate::Error::Unfinished { image: crate::AfterFailure::Unchanged, .. }),
+        "{failed}"
+    );
     assert_eq!(*full.bytes.lock().unwrap(), image);
 }
 
 #[test]
 fn a_base_with_another_byte_is_refused() {
     let go = AtomicBool::new(false);
-    let room = Room::new(Some(Compression::lz4(0).unwrap()));
-    let (image, patch) = (room.image(), room.patch());
+    let fixture = Fixture::new(Some(Compression::lz4(0).unwrap()));
+    let (image, patch) = (fixture.image(), fixture.patch());
     for number in 0..64 {
         let mut other = image.clone();
         let at = number * (image.len() - 1) / 63;
         other[at] ^= 1;
         let base = Recorder::new(other.clone());
-        let refused = apply(&base, &patch, Beyond::Keep, &go);
+        let refused = apply(&base, &patch, TrailingData::Keep, &go);
         assert!(refused.is_err(), "byte {at}");
         assert_eq!(*base.bytes.lock().unwrap(), other, "byte {at}");
         assert!(overlay(Arc::new(other), &patch, &go).is_err(), "byte {at}");
@@ -316,18 +320,18 @@ fn a_base_with_another_byte_is_refused() {
 #[test]
 fn patches_that_lie_are_refused() {
     let go = AtomicBool::new(false);
-    let room = Room::new(None);
-    let bytes = std::fs::read(room.path("patch")).unwrap();
-    let image = room.image();
+    let fixture = Fixture::new(None);
+    let bytes = std::fs::read(fixture.path("patch")).unwrap();
+    let image = fixture.image();
     let mut refused = 0;
     for number in 0..600 {
         let mut lie = bytes.clone();
-        // Mostly the header and the tables.
+        // Change mostly the header and the tables.
         let at = if number < 400 { number * 1400 / 400 } else { number * (lie.len() - 33) / 600 };
         lie[at] ^= 1 << (number % 8);
         let damaged = Patch::new(Box::new(lie.clone()));
         assert!(damaged.is_err(), "byte {at}");
-        // With a digest that is right.
+        // Make the digest right again.
         let covered = lie.len() - 32;
         let digest = blake3::hash(&lie[..covered]);
         lie[covered..].copy_from_slice(digest.as_bytes());
@@ -337,12 +341,12 @@ fn patches_that_lie_are_refused() {
         };
         let _ = patch.changes();
         let base = Recorder::new(image.clone());
-        if apply(&base, &patch, Beyond::Keep, &go).is_err() {
+        if apply(&base, &patch, TrailingData::Keep, &go).is_err() {
             refused += 1;
             assert_eq!(base.bytes.lock().unwrap()[1024..1536], image[1024..1536], "byte {at}");
         }
     }
-    // What says when it was made, and how many bytes are what, changes nothing.
+    // The fields for the time and for the lengths shown to people do not change the result.
     assert!(refused > 400, "{refused}");
     for len in [0, 7, 8, 100, 1240, bytes.len() - 1] {
         assert!(Patch::new(Box::new(bytes[..len].to_vec())).is_err(), "{len}");
@@ -351,8 +355,8 @@ fn patches_that_lie_are_refused() {
 
 #[test]
 fn patches_say_what_they_are() {
-    let room = Room::new(None);
-    let patch = room.patch();
+    let fixture = Fixture::new(None);
+    let patch = fixture.patch();
     let kinds = |path: &str| {
         let changes = patch.changes().unwrap();
         changes.iter().find(|change| change.path == path.as_bytes()).map(|change| change.kind)
@@ -361,8 +365,8 @@ fn patches_say_what_they_are() {
     assert_eq!(kinds("gone"), Some(ChangeKind::Removed));
     assert_eq!(kinds("a/b/text"), Some(ChangeKind::Content));
     assert_eq!(kinds("a/same"), None);
-    assert_eq!(patch.base_size(), room.image().len() as u64);
-    let same = room.create("old", "none");
+    assert_eq!(patch.base_size(), fixture.image().len() as u64);
+    let same = fixture.create("old", "none");
     assert!(matches!(same, Err(crate::Error::Patch(PatchFault::Unchanged))));
-    assert!(!Path::new(&room.path("none")).exists());
+    assert!(!Path::new(&fixture.path("none")).exists());
 }

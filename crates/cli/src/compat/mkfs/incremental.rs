@@ -4,7 +4,7 @@
 //! says otherwise.
 
 use ferofs::build::{Input, Options};
-use ferofs::patch::{Beyond, CreateOptions, Encoding, add};
+use ferofs::patch::{CreateOptions, Encoding, TrailingData, add};
 
 use super::args::Args;
 use super::{Refusal, refusal};
@@ -70,7 +70,7 @@ impl Args {
             wanted.encoding = options.compression.clone().map_or(Encoding::Stored, Encoding::With);
         }
         wanted.build = options;
-        let added = add(&self.image, &wanted, Beyond::Keep).about(&self.image)?;
+        let added = add(&self.image, &wanted, TrailingData::Keep).about(&self.image)?;
         for warning in added.iter().flat_map(|added| &added.warnings) {
             message!("{warning}");
         }

@@ -1,4 +1,4 @@
-//! One entry's headers: a ustar block, and before it a PAX header with what the block has no room for.
+//! The headers of an entry: a ustar block, and before it a PAX header for values that do not fit into the block.
 //!
 //! Source: POSIX.1, pax, "ustar Interchange Format" and "pax Extended Header".
 
@@ -6,17 +6,17 @@ use ferofs_format::inode::Timestamp;
 
 use ferofs_read::Inode;
 
-/// Tar's unit.
+/// Bytes of a block, tar's unit.
 pub(super) const BLOCK: usize = 512;
 
-/// What fits the fields of eight octal digits less one.
+/// The largest value of a field with 7 octal digits.
 const MAX_ID: u64 = 0o7_777_777;
-/// What fits those of twelve less one.
+/// The largest value of a field with 11 octal digits.
 const MAX_LONG: u64 = 0o77_777_777_777;
-/// Bytes of a name in the block.
+/// Bytes of the block's name field.
 const NAME: usize = 100;
 
-/// What an entry is, as its type flag.
+/// The type flag of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     BlockDevice = b'4',
     Directory = b'5',
     Fifo = b'6',
-    /// Records for the entry that follows.
+    /// PAX records for the next entry.
     Records = b'x',
 }
 
@@ -39,14 +39,14 @@ pub(super) struct Header {
     pub(super) permissions: u16,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// Bytes that follow.
+    /// Bytes after the header.
     pub(super) size: u64,
     pub(super) mtime: Timestamp,
     /// Target of a link.
     pub(super) link: Vec<u8>,
     /// Major and minor number.
     pub(super) device: (u32, u32),
-    /// Further PAX records.
+    /// More PAX records.
     pub(super) records: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -68,7 +68,7 @@ impl Header {
         }
     }
 
-    /// All blocks of it.
+    /// All blocks of the header.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut records = Vec::new();
         if self.path.len() > NAME {
@@ -125,7 +125,7 @@ impl Header {
         put_octal(&mut block[116..124], self.gid.into());
         put_octal(&mut block[124..136], self.size);
         put_octal(&mut block[136..148], plain_secs(self.mtime).unwrap_or(0));
-        // The checksum is taken with blanks in its own place.
+        // The checksum counts its own field as blanks.
         block[148..156].fill(b' ');
         block[156] = self.kind as u8;
         put(&mut block[157..257], &self.link);
@@ -140,7 +140,7 @@ impl Header {
     }
 }
 
-/// The PAX key of an attribute. GNU tar, whose invention it is, takes `%` for an escape, and `=` ends a key.
+/// The PAX key of an attribute. GNU tar escapes `=`, which ends a key, and `%` itself.
 pub(super) fn xattr_key(name: &[u8]) -> Vec<u8> {
     let mut key = b"SCHILY.xattr.".to_vec();
     for byte in name {
@@ -172,12 +172,12 @@ fn digits(number: usize) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// The time if the block's field can say it.
+/// The seconds, if the block's field can hold them.
 fn plain_secs(time: Timestamp) -> Option<u64> {
     u64::try_from(time.secs).ok().filter(|secs| *secs <= MAX_LONG)
 }
 
-/// A time in decimal. Nanoseconds add to the seconds, also before 1970.
+/// A time as a decimal number. Nanoseconds are added to the seconds, also before 1970.
 fn decimal(Timestamp { secs, nanos }: Timestamp) -> String {
     let nanos = nanos.min(999_999_999);
     let text = if secs < 0 && nanos > 0 {
@@ -193,7 +193,7 @@ fn put(field: &mut [u8], bytes: &[u8]) {
     field[..len].copy_from_slice(&bytes[..len]);
 }
 
-/// Octal digits and a NUL; 0 for what does not fit, which a record then says.
+/// Writes octal digits and a NUL. A number that does not fit becomes 0: a PAX record has it.
 fn put_octal(field: &mut [u8], number: u64) {
     let width = field.len() - 1;
     let text = format!("{number:0width$o}");

@@ -1,6 +1,6 @@
-//! Which bytes of a file an archive holds: all, or those outside of holes where these are large.
+//! The bytes of a file that an archive stores: all, or, if the holes are large, those outside of holes.
 //!
-//! A sparse file is stored as GNU tar's "PAX format, version 1.0": its map stands before its data.
+//! A sparse file is stored in GNU tar's "PAX format, version 1.0": a map, then the data.
 
 use std::ops::Range;
 
@@ -10,21 +10,22 @@ use super::header::{BLOCK, Header};
 use crate::error::{Corruption, Result};
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
-/// Holes of less than this in all are written as zeroes, so that any reader of tar takes the file.
-const WORTH: u64 = 64 << 10;
+/// Bytes of all holes of a file from which on it is stored as sparse. Below, holes are stored as zeroes, which all tar readers
+/// support.
+const SPARSE_MIN: u64 = 64 << 10;
 
-/// What is stored of a file.
+/// The stored ranges of a file.
 #[derive(Debug, Default)]
-pub(super) struct Layout {
+pub(super) struct StoredRanges {
     /// The ranges of its content.
     pub(super) data: Vec<Range<u64>>,
-    /// With a map of them.
+    /// Whether the file is stored as sparse, with a map.
     sparse: bool,
     size: u64,
 }
 
-impl Layout {
-    /// Plans a file, and refuses one whose plan leads out of the image: its size may be anything.
+impl StoredRanges {
+    /// Determines the ranges of a file. A file with stored data outside of the image is refused: its size could be anything.
     pub(super) fn of(image: &Image, inode: &Inode) -> Result<Self> {
         let size = inode.size();
         let mut data: Vec<Range<u64>> = Vec::new();
@@ -51,7 +52,7 @@ impl Layout {
             match data.last_mut() {
                 Some(last) if last.end == range.start => last.end = range.end,
                 _ => {
-                    // It is kept until its file is done, as text, too.
+                    // Each range needs memory until the file is written, also as text in the map.
                     image.budget().charge_names(1)?;
                     data.push(range);
                 }
@@ -61,7 +62,7 @@ impl Layout {
             range.start.is_multiple_of(BLOCK as u64)
                 && (range.end == size || range.end.is_multiple_of(BLOCK as u64))
         };
-        if holes < WORTH || !data.iter().all(aligned) {
+        if holes < SPARSE_MIN || !data.iter().all(aligned) {
             let data = (size > 0).then_some(0..size).into_iter().collect();
             return Ok(Self { data, sparse: false, size });
         }
@@ -78,7 +79,7 @@ impl Layout {
         if !self.sparse {
             return Vec::new();
         }
-        // The last range says where the file ends.
+        // An empty last range gives the size of a file that ends with a hole.
         let end = (self.data.last().is_none_or(|last| last.end < self.size)).then_some(self.size..self.size);
         let mut map = format!("{}\n", self.data.len() + usize::from(end.is_some()));
         for range in self.data.iter().chain(&end) {
@@ -89,7 +90,7 @@ impl Layout {
         map
     }
 
-    /// Tells the header what follows it.
+    /// Puts the size, and the records for a sparse file, into the header.
     pub(super) fn describe(&self, header: &mut Header, size: u64) {
         header.size = self.data_len() + self.map().len() as u64;
         if !self.sparse {
@@ -97,7 +98,7 @@ impl Layout {
         }
         let path = std::mem::take(&mut header.path);
         let name = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        // Who does not know sparse files extracts something under this name that is clearly not the file.
+        // A tar program without support for sparse files extracts the map and the data under this name.
         header.path = [&path[..name], b"GNUSparseFile.0/", &path[name..]].concat();
         for (key, value) in [
             ("GNU.sparse.major", b"1".to_vec()),

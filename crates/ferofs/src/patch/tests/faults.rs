@@ -1,19 +1,19 @@
-//! Writes that fail, changes that are killed, and data behind the image.
+//! Failing writes, killed changes, and other data after the image.
 
 use super::*;
-use crate::{Error, Left};
+use crate::{AfterFailure, Error};
 
-/// Bytes of a file that makes the root go into free slots.
+/// Bytes of a file: the root then goes into free slots.
 const LARGE: usize = 3 << 20;
 
-/// A room with two patches for the same image: "patch" to "new", and "other" to "third".
-fn room(large: usize) -> Room {
-    let room = Room::with(None, large);
-    let third = room.path("third");
+/// A fixture with two patches for the same image: "patch" to "new", and "other" to "third".
+fn fixture(large: usize) -> Fixture {
+    let fixture = Fixture::with(None, large);
+    let third = fixture.path("third");
     std::fs::create_dir_all(&third).unwrap();
     std::fs::write(third.join("alone"), text(40_000)).unwrap();
-    room.create("third", "other").unwrap();
-    room
+    fixture.create("third", "other").unwrap();
+    fixture
 }
 
 /// The image after each number of writes, as if the program had been killed; the last one is complete.
@@ -24,7 +24,7 @@ fn killed(image: &[u8], change: impl FnOnce(&Recorder)) -> Vec<Vec<u8>> {
     let mut now = image.to_vec();
     for event in recorder.events.into_inner().unwrap() {
         if let Event::Write(pos, bytes) = event {
-            // A note at the end of a file, and then room for everything.
+            // The note makes the file longer, and then the space for everything else is reserved.
             write(&mut now, pos, &bytes);
             states.push(now.clone());
         }
@@ -35,20 +35,20 @@ fn killed(image: &[u8], change: impl FnOnce(&Recorder)) -> Vec<Vec<u8>> {
 /// The image that `patch` makes of `image`.
 fn applied(image: &[u8], patch: &Patch) -> crate::Result<Vec<u8>> {
     let medium = Recorder::new(image.to_vec());
-    apply(&medium, patch, Beyond::Keep, &AtomicBool::new(false))?;
+    apply(&medium, patch, TrailingData::Keep, &AtomicBool::new(false))?;
     Ok(medium.bytes.into_inner().unwrap())
 }
 
 #[test]
 fn killed_changes_give_way_to_any_patch() {
     for large in [0, LARGE] {
-        let room = room(large);
-        let (image, patch) = (room.image(), room.patch());
+        let fixture = fixture(large);
+        let (image, patch) = (fixture.image(), fixture.patch());
         assert_eq!(patch.header().root.is_some(), large > 0);
-        let other = Patch::open(&room.path("other")).unwrap();
+        let other = Patch::open(&fixture.path("other")).unwrap();
         let (old, expected) = (shown(image.clone()), applied(&image, &other).unwrap());
         let states = killed(&image, |medium| {
-            apply(medium, &patch, Beyond::Keep, &AtomicBool::new(false)).unwrap();
+            apply(medium, &patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
         });
         assert!(states.len() >= 5, "{}", states.len());
         let (new, interrupted) = states.split_last().unwrap();
@@ -56,16 +56,16 @@ fn killed_changes_give_way_to_any_patch() {
             assert_eq!(shown(state.clone()), old, "{large} {number}");
             assert!(applied(state, &other).unwrap() == expected, "{large} {number}");
             assert!(applied(state, &patch).unwrap() == *new, "{large} {number}");
-            // In memory, and as the base of a new patch.
+            // The image can be patched in memory, and can be the base of a new patch.
             let over = overlay(Arc::new(state.clone()), &other, &AtomicBool::new(false)).unwrap();
             assert_eq!(over.size(), expected.len() as u64);
-            std::fs::write(room.path("image"), state).unwrap();
-            room.create("third", "again").unwrap();
-            assert_eq!(Patch::open(&room.path("again")).unwrap().base_digest(), other.base_digest());
-            // And it can be cleaned.
+            std::fs::write(fixture.path("image"), state).unwrap();
+            fixture.create("third", "again").unwrap();
+            assert_eq!(Patch::open(&fixture.path("again")).unwrap().base_digest(), other.base_digest());
+            // It can be repaired.
             let medium = Recorder::new(state.clone());
             let repaired = repair(&medium).unwrap();
-            assert_eq!(repaired, if number == 0 { Repaired::Nothing } else { Repaired::Remains });
+            assert_eq!(repaired, if number == 0 { Repaired::Nothing } else { Repaired::Leftovers });
             assert!(*medium.bytes.lock().unwrap() == image, "{large} {number}");
         }
     }
@@ -73,14 +73,14 @@ fn killed_changes_give_way_to_any_patch() {
 
 #[test]
 fn killed_rollbacks_give_way_too() {
-    let room = room(LARGE);
-    let patched = applied(&room.image(), &room.patch()).unwrap();
+    let fixture = fixture(LARGE);
+    let patched = applied(&fixture.image(), &fixture.patch()).unwrap();
     let back = |medium: &Recorder| {
-        rollback(medium, None, Beyond::Keep, 7).unwrap();
+        rollback(medium, None, TrailingData::Keep, 7).unwrap();
     };
     let states = killed(&patched, back);
     let (done, interrupted) = states.split_last().unwrap();
-    assert_eq!(shown(done.clone()), shown(room.image()));
+    assert_eq!(shown(done.clone()), shown(fixture.image()));
     for state in interrupted {
         assert_eq!(shown(state.clone()), shown(patched.clone()));
         let again = Recorder::new(state.clone());
@@ -93,35 +93,35 @@ fn killed_rollbacks_give_way_too() {
 fn failed_writes_leave_the_old_image_or_say_what_is_left() {
     let go = AtomicBool::new(false);
     for large in [0, LARGE] {
-        let room = room(large);
-        let (image, patch) = (room.image(), room.patch());
-        let other = Patch::open(&room.path("other")).unwrap();
+        let fixture = fixture(large);
+        let (image, patch) = (fixture.image(), fixture.patch());
+        let other = Patch::open(&fixture.path("other")).unwrap();
         let (old, new) = (shown(image.clone()), shown(applied(&image, &patch).unwrap()));
-        // In a file, and on a device that is larger.
-        for room_behind in [0, 4 << 20] {
+        // A file ends with the image; a device is larger.
+        for space_behind in [0, 4 << 20] {
             let mut before = image.clone();
-            before.resize(image.len() + room_behind, 0);
+            before.resize(image.len() + space_behind, 0);
             let (mut failures, mut seen) = (0, Vec::new());
             for fails_once in [true, false] {
                 for number in 0.. {
                     let writes = Mutex::new(number);
                     let medium = Recorder { writes, fails_once, ..Recorder::new(before.clone()) };
-                    let Err(error) = apply(&medium, &patch, Beyond::Keep, &go) else { break };
+                    let Err(error) = apply(&medium, &patch, TrailingData::Keep, &go) else { break };
                     failures += 1;
                     let after = medium.bytes.into_inner().unwrap();
-                    let Error::Unfinished { left, .. } = error else { panic!("{error}") };
-                    seen.push(left);
-                    let what = format!("{large} {room_behind} {fails_once} {number} {left:?}");
-                    match left {
-                        Left::AsBefore => assert!(after == before, "{what}"),
-                        Left::Remains => assert_eq!(shown(after.clone()), old, "{what}"),
-                        Left::EitherSuperblock => {
+                    let Error::Unfinished { image: state, .. } = error else { panic!("{error}") };
+                    seen.push(state);
+                    let what = format!("{large} {space_behind} {fails_once} {number} {state:?}");
+                    match state {
+                        AfterFailure::Unchanged => assert!(after == before, "{what}"),
+                        AfterFailure::Leftovers => assert_eq!(shown(after.clone()), old, "{what}"),
+                        AfterFailure::UncertainSuperblock => {
                             let now = shown(after.clone());
                             assert!(now == old || now == new, "{what}");
                         }
                     }
                     if fails_once {
-                        assert_eq!(left, Left::AsBefore, "{what}");
+                        assert_eq!(state, AfterFailure::Unchanged, "{what}");
                     }
                     if shown(after.clone()) == old {
                         assert_eq!(shown(applied(&after, &patch).unwrap()), new, "{what}");
@@ -130,7 +130,10 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
                 }
             }
             assert!(failures >= 12, "{failures}");
-            assert!(seen.contains(&Left::Remains) && seen.contains(&Left::EitherSuperblock), "{seen:?}");
+            assert!(
+                seen.contains(&AfterFailure::Leftovers) && seen.contains(&AfterFailure::UncertainSuperblock),
+                "{seen:?}"
+            );
         }
     }
 }
@@ -138,30 +141,30 @@ fn failed_writes_leave_the_old_image_or_say_what_is_left() {
 #[test]
 fn data_behind_the_image_stays() {
     let go = AtomicBool::new(false);
-    let room = room(0);
-    let (image, patch) = (room.image(), room.patch());
+    let fixture = fixture(0);
+    let (image, patch) = (fixture.image(), fixture.patch());
     for (zeroes, footer) in [(0, 64), (64, 64), (5000, 1)] {
         let mut with_footer = image.clone();
         with_footer.resize(image.len() + zeroes, 0);
         with_footer.resize(image.len() + zeroes + footer, 0x5a);
         let medium = Recorder::new(with_footer.clone());
         let (end, pos) = (image.len() as u64, (image.len() + zeroes) as u64);
-        let refused = apply(&medium, &patch, Beyond::Keep, &go).unwrap_err();
-        let expected = PatchFault::Beyond { end, pos };
+        let refused = apply(&medium, &patch, TrailingData::Keep, &go).unwrap_err();
+        let expected = PatchFault::TrailingData { end, pos };
         assert!(matches!(&refused, Error::Patch(fault) if *fault == expected), "{refused}");
         assert!(*medium.bytes.lock().unwrap() == with_footer);
-        apply(&medium, &patch, Beyond::Overwrite, &go).unwrap();
+        apply(&medium, &patch, TrailingData::Overwrite, &go).unwrap();
         let patched = medium.bytes.into_inner().unwrap();
         assert_eq!(shown(patched.clone()), shown(applied(&image, &patch).unwrap()));
-        // The same for going back.
+        // The same for a rollback.
         let mut with_footer = patched.clone();
         with_footer.push(1);
         let medium = Recorder::new(with_footer.clone());
-        assert!(rollback(&medium, None, Beyond::Keep, 0).is_err());
+        assert!(rollback(&medium, None, TrailingData::Keep, 0).is_err());
         assert!(*medium.bytes.lock().unwrap() == with_footer);
-        rollback(&medium, None, Beyond::Overwrite, 0).unwrap();
+        rollback(&medium, None, TrailingData::Overwrite, 0).unwrap();
     }
-    // Behind the room that is needed, it stays in any case.
+    // Data after the space that the change needs stays in any case.
     let mut far = image.clone();
     far.resize(image.len() + (8 << 20), 0);
     far.extend_from_slice(b"footer");
@@ -171,14 +174,14 @@ fn data_behind_the_image_stays() {
 
 #[test]
 fn torn_superblocks_are_restored() {
-    let room = room(LARGE);
-    let (image, patch) = (room.image(), room.patch());
+    let fixture = fixture(LARGE);
+    let (image, patch) = (fixture.image(), fixture.patch());
     let states = killed(&image, |medium| {
-        apply(medium, &patch, Beyond::Keep, &AtomicBool::new(false)).unwrap();
+        apply(medium, &patch, TrailingData::Keep, &AtomicBool::new(false)).unwrap();
     });
     let [.., last, new] = &states[..] else { panic!("{}", states.len()) };
     let back = |medium: &Recorder| {
-        rollback(medium, None, Beyond::Keep, 7).unwrap();
+        rollback(medium, None, TrailingData::Keep, 7).unwrap();
     };
     let rolled = killed(new, back);
     for (before, after, state) in [(last, new, 2), (&rolled[rolled.len() - 2], &rolled[rolled.len() - 1], 3)]
@@ -192,10 +195,10 @@ fn torn_superblocks_are_restored() {
             match repaired {
                 Repaired::Superblock(number) => assert_eq!((number, &now == after), (state, true), "{cut}"),
                 Repaired::Nothing => assert!(now == *after, "{cut}"),
-                Repaired::Remains => assert!(torn == *before, "{cut}"),
+                Repaired::Leftovers => assert!(torn == *before, "{cut}"),
             }
         }
-        // Lost.
+        // The sector is lost.
         for lost in [0, 0xff, 0x5a] {
             let mut torn = after.clone();
             torn[1024..1536].fill(lost);
@@ -204,8 +207,8 @@ fn torn_superblocks_are_restored() {
             assert!(*medium.bytes.lock().unwrap() == *after, "{lost}");
         }
     }
-    // Nothing tells what it was.
-    let mut torn = Room::new(None).image();
+    // No record has the superblock.
+    let mut torn = Fixture::new(None).image();
     torn[1024..1536].fill(0);
     let medium = Recorder::new(torn.clone());
     assert!(matches!(repair(&medium), Err(Error::Patch(PatchFault::NoRecord))));

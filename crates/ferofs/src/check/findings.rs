@@ -1,0 +1,108 @@
+//! Collects the findings of all threads, up to limits: a hostile image can break rules any number of times.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::report::{Finding, Report};
+use ferofs_read::Extent;
+use ferofs_read::error::{Corruption, Error, Result};
+
+/// Listed findings per file. More are only counted.
+const PER_FILE: usize = 16;
+/// Bytes of all listed findings. More are only counted.
+const BUDGET: usize = 16 << 20;
+
+/// The findings so far.
+#[derive(Debug, Default)]
+pub(super) struct Findings(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    findings: Vec<Finding>,
+    bytes: usize,
+    unlisted: u64,
+    failure: Option<Error>,
+}
+
+impl Findings {
+    /// Adds a broken rule.
+    pub(super) fn add(
+        &self,
+        path: impl FnOnce() -> PathBuf,
+        corruption: Corruption,
+        extent: Option<&Extent>,
+    ) {
+        let mut state = self.lock();
+        if state.bytes > BUDGET {
+            state.unlisted += 1;
+            return;
+        }
+        let path = path();
+        state.bytes += size_of::<Finding>() + path.as_os_str().len();
+        let content = extent.map(|extent| extent.start.get()..extent.end());
+        state.findings.push(Finding { path, corruption, content, also: None });
+    }
+
+    /// Adds a finding.
+    pub(super) fn push(&self, finding: Finding) {
+        let mut state = self.lock();
+        if state.bytes > BUDGET {
+            state.unlisted += 1;
+            return;
+        }
+        let also = finding.also.as_ref().map_or(0, |also| also.as_os_str().len());
+        state.bytes += size_of::<Finding>() + finding.path.as_os_str().len() + also;
+        state.findings.push(finding);
+    }
+
+    /// The value of `result`. A broken rule becomes a finding; any other error ends the check.
+    pub(super) fn value_of<T>(
+        &self,
+        path: impl FnOnce() -> PathBuf,
+        extent: Option<&Extent>,
+        result: Result<T>,
+    ) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(Error::Corrupt(corruption) | Error::Unsupported(corruption)) => {
+                self.add(path, corruption, extent);
+                None
+            }
+            Err(error) => {
+                self.lock().failure.get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    /// Whether an error ended the check.
+    pub(super) fn has_failed(&self) -> bool {
+        self.lock().failure.is_some()
+    }
+
+    /// Sorts the findings, applies the limit per file, and puts them into `report`. The result is the error that ended the
+    /// check, if there is one.
+    pub(super) fn into_report(self, report: Report) -> (Report, Result<()>) {
+        let State { mut findings, mut unlisted, failure, .. } =
+            self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        findings.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.key().cmp(&b.key())));
+        findings.dedup();
+        let mut listed: Vec<Finding> = Vec::new();
+        let mut of_file = 0;
+        for finding in findings {
+            let same = listed.last().is_some_and(|last| last.path == finding.path);
+            of_file = if same { of_file + 1 } else { 1 };
+            if of_file <= PER_FILE {
+                listed.push(finding);
+            } else {
+                unlisted += 1;
+            }
+        }
+        (Report { findings: listed, unlisted, ..report }, failure.map_or(Ok(()), Err))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No thread panics in the middle of a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

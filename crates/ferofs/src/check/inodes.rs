@@ -1,0 +1,314 @@
+//! The workers: check an inode's fields, attributes and map, and decode its content if the options ask for that.
+//!
+//! Large files are divided into pieces, so that all processors work on one file.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use ferofs_format::inode::DataLayout;
+use ferofs_format::{Fault, FileOffset, Incompat, Nid, Structure};
+
+use super::checker::Checker;
+use super::linux::{ChunkOrder, LinuxDecoders, confuses_attributes};
+use super::paths::Name;
+use super::queue::Queue;
+use ferofs_read::claim::Claim;
+use ferofs_read::error::{Corruption, Error, Result};
+use ferofs_read::{Extent, ExtentData, Extents, FileType, Inode};
+
+/// Decoded bytes of a piece, from which on it ends. Only stored extents are divided, so a piece can be longer.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Extents of a piece at most.
+const PIECE_EXTENTS: usize = 4096;
+/// Bytes that are decoded at once.
+pub(super) const BUFFER_SIZE: usize = 1 << 20;
+const NANOS: u32 = 1_000_000_000;
+
+/// An inode to check, or the remainder of its content.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    name: Name,
+    inode: Inode,
+    from: FileOffset,
+    chunks: ChunkOrder,
+}
+
+impl Task {
+    pub(super) fn new(name: Name, inode: Inode) -> Self {
+        Self { name, inode, from: FileOffset::new(0), chunks: ChunkOrder::default() }
+    }
+}
+
+impl Checker<'_> {
+    /// Checks an inode and the first piece of its content, or another piece.
+    pub(super) fn check_inode(&self, task: Task, tasks: &Queue<Task>, buffer: &mut [u8]) {
+        if self.findings.has_failed() {
+            return;
+        }
+        let Task { name, inode, from, chunks } = &task;
+        let mut chunks = *chunks;
+        let extents = self.value_of(name, self.image.extents(inode, *from));
+        if from.get() == 0 {
+            self.check_fields(name, inode);
+            self.check_metadata(name, inode, extents.as_ref());
+        }
+        let Some(extents) = extents else { return };
+        let piece = self.plan(name, inode, *from, extents, &mut chunks);
+        if let Some(from) = piece.rest {
+            tasks.push_remainder(Task { name: name.clone(), inode: inode.clone(), from, chunks });
+        }
+        if self.decodes(inode) {
+            self.decode(name, inode, &piece, buffer);
+        } else if self.content {
+            self.check_linux(name, inode, &piece, buffer);
+        }
+    }
+
+    /// Whether all content of `inode` is decoded here. Directories and symbolic links were read in any case.
+    fn decodes(&self, inode: &Inode) -> bool {
+        self.content && inode.file_type() == FileType::Regular
+    }
+
+    /// Checks the inode's fields, link target and extended attributes.
+    fn check_fields(&self, name: &Name, inode: &Inode) {
+        let nid = inode.nid();
+        let disk = inode.on_disk();
+        if disk.mtime.nanos >= NANOS {
+            let fault = Fault::Field { field: "i_mtime_nsec", value: disk.mtime.nanos.into() };
+            self.report(name, Corruption::new(Structure::Inode, fault).of(nid));
+        }
+        if inode.file_type() == FileType::Symlink {
+            self.value_of(name, self.image.read_link(inode));
+        }
+        // A count of 1 means a region without attributes: Linux refuses to list it.
+        if disk.xattr_icount == 1 {
+            let fault = Fault::Field { field: "i_xattr_icount", value: 1 };
+            self.report(name, Corruption::new(Structure::Xattr, fault).of(nid));
+        }
+        if disk.xattr_icount > 0 {
+            self.check_xattrs(name, inode);
+        }
+    }
+
+    fn check_xattrs(&self, name: &Name, inode: &Inode) {
+        let mut names = Vec::new();
+        let mut shared = Vec::new();
+        let mut faults = HashSet::new();
+        let table = self.image.xattr_prefixes();
+        let mut has_inline = false;
+        let walked = self.image.walk_xattrs(inode, |entry, place| {
+            has_inline |= place.is_none();
+            // Readers skip an empty entry: `--root-xattr-isize` writes it to reserve space.
+            if entry.index.raw() == 0 && entry.name.is_empty() && entry.value.is_empty() {
+                return;
+            }
+            if let Some(place) = place {
+                shared.push((place, entry.size()));
+            }
+            match entry.index.resolve(table) {
+                Some((prefix, infix)) => names.push((prefix, [infix, entry.name].concat())),
+                // Linux does not list a long prefix without a short one, like that of digests.
+                None if entry.index.long_number().is_some_and(|number| number < table.len()) => {}
+                None => drop(faults.insert(("e_name_index", u64::from(entry.index.raw())))),
+            }
+        });
+        for (field, value) in faults {
+            let corruption = Corruption::new(Structure::Xattr, Fault::Field { field, value });
+            self.report(name, corruption.of(inode.nid()));
+        }
+        let Some(filter) = self.value_of(name, walked) else { return };
+        if let (true, Some((first, _)), Ok(end)) = (has_inline, shared.first(), inode.end())
+            && confuses_attributes(end, *first)
+        {
+            const WHAT: &str = "shared attributes that Linux looks for among those of the inode";
+            self.report(name, Corruption::new(Structure::Xattr, Fault::LinuxReads(WHAT)).of(inode.nid()));
+        }
+        let filtered = self.image.superblock().xattr_filter;
+        if filtered && names.iter().any(|(prefix, rest)| !filter.may_contain(*prefix, rest)) {
+            self.report(name, Corruption::new(Structure::Xattr, Fault::NameFilter).of(inode.nid()));
+        }
+        let count = names.len();
+        let mut sorted: Vec<_> = names.into_iter().map(|(prefix, rest)| (prefix.index(), rest)).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() < count {
+            self.report(name, Corruption::new(Structure::Xattr, Fault::DuplicateName).of(inode.nid()));
+        }
+        let mut used = self.used_space();
+        for (place, size) in shared {
+            used.add_shared_xattr(place, u64::try_from(size).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Adds the inode and its map to the used space, and compares the map with the feature flags.
+    fn check_metadata(&self, name: &Name, inode: &Inode, extents: Option<&Extents<'_>>) {
+        let end = match extents {
+            Some(extents) => extents.metadata_end(),
+            None => inode.end(),
+        };
+        let Some(end) = self.value_of(name, end) else { return };
+        let superblock = self.image.superblock();
+        let limit = self.image.device_size(ferofs_format::DeviceId::new(0)).unwrap_or(0);
+        if !end.in_metabox && end.pos.get() > limit {
+            let fault = Fault::OutOfRange { field: "map", value: end.pos.get(), limit };
+            self.report(name, Corruption::new(Structure::Inode, fault).at(inode.place().pos).of(inode.nid()));
+            return;
+        }
+        // In the metabox, the end cannot be compared with a device's size: ranges of more than 16 MiB are not added.
+        if !end.in_metabox || end.pos.get().saturating_sub(inode.place().pos.get()) <= 1 << 24 {
+            self.used_space().add_inode(inode.place(), end.pos);
+        }
+        // Linux reads chunk-based files without this flag, and erofs-utils 1.9.4 does not set it for tar indexes.
+        let announced = superblock.incompat | Incompat::CHUNKED_FILE;
+        let missing = extents.map(|extents| extents.features() - announced);
+        if let Some((feature, _)) = missing.and_then(|missing| missing.iter_names().next()) {
+            let fault = Fault::FeatureNotSet(feature);
+            self.report(name, Corruption::new(Structure::Inode, fault).of(inode.nid()));
+        }
+    }
+
+    /// Checks the extents of a piece, and collects those to be decoded.
+    fn plan(
+        &self,
+        name: &Name,
+        inode: &Inode,
+        from: FileOffset,
+        mut extents: Extents<'_>,
+        chunks: &mut ChunkOrder,
+    ) -> Piece {
+        let mut piece = Piece { extents: Vec::new(), rest: None };
+        let decoded = self.decodes(inode);
+        // Bytes to be decoded. Holes do not count.
+        let mut bytes = 0u64;
+        let mut claims = Vec::new();
+        while let Some(extent) = extents.next() {
+            let Some(mut extent) = self.value_of(name, extent) else { break };
+            self.value_of(name, extents.check_steps(&extent));
+            if inode.layout() == DataLayout::ChunkBased
+                && let Err(Error::Corrupt(corruption)) = chunks.check(&extent)
+            {
+                self.report(name, corruption.of(inode.nid()));
+            }
+            match self.location(inode.nid(), &extent) {
+                Ok(claim) => claims.extend(claim),
+                Err(error) => {
+                    self.findings.value_of::<()>(|| self.paths.path(name), Some(&extent), Err(error));
+                    continue;
+                }
+            }
+            let in_device = matches!(extent.data, ExtentData::Stored { .. } | ExtentData::Interlaced { .. });
+            if in_device && decoded {
+                // A stored extent can be divided.
+                let start = extent.start.get().max(from.get());
+                let end = extent.end().min(start.saturating_add(PIECE_BYTES.saturating_sub(bytes)));
+                extent = Extent { start: FileOffset::new(start), len: end.saturating_sub(start), ..extent };
+            }
+            let next = extent.end();
+            if !matches!(extent.data, ExtentData::Hole | ExtentData::Fragment { .. }) {
+                if decoded {
+                    bytes = bytes.saturating_add(extent.len);
+                }
+                piece.extents.push(extent);
+            }
+            if next < inode.size() && (bytes >= PIECE_BYTES || piece.extents.len() >= PIECE_EXTENTS) {
+                piece.rest = Some(FileOffset::new(next));
+                break;
+            }
+        }
+        let mut used = self.used_space();
+        for claim in claims {
+            used.add_data(&claim);
+        }
+        piece
+    }
+
+    /// The bytes that an extent uses; an error if they are outside of the image.
+    fn location(&self, nid: Nid, extent: &Extent) -> Result<Option<Claim>> {
+        let ExtentData::Fragment { offset } = extent.data else {
+            return Claim::of(self.image, extent).map_err(|error| match error {
+                Error::Corrupt(corruption) => Error::Corrupt(corruption.of(nid)),
+                other => other,
+            });
+        };
+        let bad = |fault| Err(Corruption::new(Structure::PackedInode, fault).of(nid).into());
+        if self.image.superblock().packed == Some(nid) {
+            return bad(Fault::Recursion);
+        }
+        match self.packed_size {
+            None => bad(Fault::FeatureNotSet("FRAGMENTS")),
+            Some(limit) if offset.get().checked_add(extent.len).is_none_or(|end| end > limit) => {
+                bad(Fault::OutOfRange { field: "h_fragmentoff", value: offset.get(), limit })
+            }
+            Some(_) => Ok(None),
+        }
+    }
+
+    /// Decodes a piece. Fragments are not in it: the packed inode is decoded as a file of its own.
+    fn decode(&self, name: &Name, inode: &Inode, piece: &Piece, buffer: &mut [u8]) {
+        let mut linux = LinuxDecoders::new(self.image);
+        let mut rest = &piece.extents[..];
+        while let [first, ..] = rest {
+            // Consecutive extents that fit into the buffer are read with one call.
+            let start = first.start.get();
+            let capacity = u64::try_from(buffer.len()).unwrap_or(u64::MAX);
+            let mut end = first.end();
+            let mut count = 1;
+            for next in rest.get(1..).unwrap_or_default() {
+                if next.start.get() != end || next.end() - start > capacity {
+                    break;
+                }
+                end = next.end();
+                count += 1;
+            }
+            let (run, later) = rest.split_at(count);
+            rest = later;
+            let all_read = count > 1 && self.read(inode, start, end, buffer).is_ok();
+            for extent in run {
+                // If reading all at once failed, each is read alone, to find the damaged ones.
+                let result = match all_read {
+                    true => Ok(()),
+                    false => self.read(inode, extent.start.get(), extent.end(), buffer),
+                };
+                let result = result.and_then(|()| linux.check(extent));
+                self.findings.value_of(|| self.paths.path(name), Some(extent), result);
+            }
+        }
+    }
+
+    /// Checks whether Linux accepts the clusters of a compressed directory or symbolic link. The walk and
+    /// [`Self::check_fields`] read their content, and report clusters that ferofs cannot decode.
+    fn check_linux(&self, name: &Name, inode: &Inode, piece: &Piece, buffer: &mut [u8]) {
+        let mut linux = LinuxDecoders::new(self.image);
+        for extent in piece.extents.iter().filter(|extent| matches!(extent.data, ExtentData::Encoded { .. }))
+        {
+            match self.read_extent(inode, extent.start.get(), extent.end(), buffer) {
+                Ok(()) => self.findings.value_of(|| self.paths.path(name), Some(extent), linux.check(extent)),
+                Err(error) => self.unless_ended::<()>(Err(error)),
+            };
+        }
+    }
+
+    fn read(&self, inode: &Inode, start: u64, end: u64, buffer: &mut [u8]) -> Result<()> {
+        self.read_extent(inode, start, end, buffer)?;
+        self.content_bytes.fetch_add(end - start, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn read_extent(&self, inode: &Inode, start: u64, end: u64, buffer: &mut [u8]) -> Result<()> {
+        let mut at = start;
+        while at < end {
+            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+            let read = self.image.read_at(inode, FileOffset::new(at), &mut buffer[..want])?;
+            at += u64::try_from(read.max(1)).unwrap_or(1);
+        }
+        Ok(())
+    }
+}
+
+/// A piece of a file.
+struct Piece {
+    /// Extents to be decoded.
+    extents: Vec<Extent>,
+    /// The start of the next piece.
+    rest: Option<FileOffset>,
+}

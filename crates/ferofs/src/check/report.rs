@@ -1,0 +1,67 @@
+//! What a check is asked for, and what it reports.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use ferofs_read::error::Corruption;
+
+/// What a check does.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads that check inodes and decode content; `None`: one for each processor.
+    pub workers: Option<NonZeroUsize>,
+    /// Decode all content; without this, only its map is checked. Default: yes.
+    pub content: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { workers: None, content: true }
+    }
+}
+
+/// A rule that the image breaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file's path; empty for the root, and for the image as a whole.
+    pub path: PathBuf,
+    /// The rule, and the position.
+    pub corruption: Corruption,
+    /// The bytes of the file that are affected; `None`: the file as a whole.
+    pub content: Option<Range<u64>>,
+    /// Another file that uses the same bytes.
+    pub also: Option<PathBuf>,
+}
+
+impl Finding {
+    /// The order of a file's findings.
+    pub(super) fn key(&self) -> (Option<u64>, Option<u64>, String) {
+        let start = self.content.as_ref().map(|content| content.start);
+        (start, self.corruption.pos.map(ferofs_format::BytePos::get), self.corruption.to_string())
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Broken rules, sorted by path. Their number per file and their memory are limited.
+    pub findings: Vec<Finding>,
+    /// The number of findings beyond these limits.
+    pub unlisted: u64,
+    /// Inodes that were checked.
+    pub inodes: u64,
+    /// Bytes of content that were decoded.
+    pub content_bytes: u64,
+    /// Blocks of the primary device that nothing in the tree refers to: no damage, but space that patches or alignment left
+    /// unused.
+    pub unreferenced_blocks: u64,
+}
+
+impl Report {
+    /// Whether no rule is broken.
+    #[must_use]
+    pub const fn is_sound(&self) -> bool {
+        self.findings.is_empty() && self.unlisted == 0
+    }
+}

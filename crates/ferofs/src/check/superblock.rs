@@ -1,0 +1,90 @@
+//! Checks the superblock: the sizes of the image and its devices, the settings of algorithms, and its tables.
+
+use ferofs_codec::MAX_ENCODED;
+use ferofs_format::device::DEVICE_SLOT_SIZE;
+use ferofs_format::superblock::Compression;
+use ferofs_format::{BytePos, Compat, DeviceId, Fault, Structure, superblock};
+
+use super::checker::Checker;
+use ferofs_read::error::Corruption;
+
+/// Bytes of the smallest MicroLZMA dictionary that Linux mounts.
+const LZMA_DICT_MIN: u64 = 4096;
+/// log2 of the largest Zstandard window that Linux mounts, in bytes.
+const ZSTD_WINDOW_LOG_MAX: u64 = 20;
+
+impl Checker<'_> {
+    /// Checks the superblock, and adds its structures to the used space.
+    pub(super) fn check_superblock(&self) {
+        let superblock = self.image.superblock();
+        self.check_size(DeviceId::new(0), "blocks", superblock.blocks, Structure::Superblock);
+        let primary = 0..superblock.blocks;
+        let mut ranges = vec![primary];
+        for (number, slot) in (1u16..).zip(self.image.device_slots()) {
+            self.check_size(DeviceId::new(number), "device blocks", slot.blocks, Structure::DeviceTable);
+            if let Some(start) = slot.start {
+                let range = start.get()..start.get().saturating_add(slot.blocks);
+                if ranges.iter().any(|other| other.start < range.end && range.start < other.end) {
+                    self.report_image(Corruption::new(
+                        Structure::DeviceTable,
+                        Fault::Overlap("another device"),
+                    ));
+                }
+                ranges.push(range);
+            }
+        }
+        if superblock.fixed_nsec >= 1_000_000_000 {
+            let fault = Fault::Field { field: "fixed_nsec", value: superblock.fixed_nsec.into() };
+            self.report_image(Corruption::new(Structure::Superblock, fault));
+        }
+        self.check_configs();
+        let to_u64 = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
+        let mut used = self.used_space();
+        let configs = match superblock.compression {
+            Compression::Configured { .. } => self.image.configs().to_bytes().len(),
+            Compression::Lz4Only { .. } => 0,
+        };
+        used.add_system(to_u64(superblock::OFFSET), to_u64(superblock.size() + configs));
+        let slots = to_u64(self.image.device_slots().len() * DEVICE_SLOT_SIZE);
+        used.add_system(superblock.device_table.get(), slots);
+        let plain = superblock.compat.contains(Compat::PLAIN_XATTR_PFX)
+            || superblock.packed.is_none() && superblock.metabox.is_none();
+        if let (Some(table), true) = (superblock.xattr_prefixes, plain) {
+            let size = |infix: &Vec<u8>| (infix.len() + 3).next_multiple_of(4);
+            let len = self.image.xattr_prefixes().iter().map(|prefix| size(&prefix.infix)).sum();
+            used.add_system(table.start.get(), to_u64(len));
+        }
+    }
+
+    /// Checks the settings of algorithms: Linux does not mount an image whose settings are outside of its limits.
+    fn check_configs(&self) {
+        let configs = self.image.configs();
+        let block = self.image.superblock().block_size;
+        let pcluster_blocks = u64::try_from(MAX_ENCODED).unwrap_or(u64::MAX) / block.bytes64();
+        let blocks = configs.lz4.map(|lz4| u64::from(lz4.max_pcluster_blocks));
+        let dict = configs.lzma.map(|lzma| u64::from(lzma.dict_size));
+        let window = configs.zstd.map(|zstd| u64::from(zstd.window_log));
+        let bad = [
+            ("lz4 max_pclusterblks", blocks.filter(|blocks| *blocks > pcluster_blocks)),
+            ("lzma dict_size", dict.filter(|dict| *dict < LZMA_DICT_MIN)),
+            ("zstd windowlog", window.filter(|log| *log > ZSTD_WINDOW_LOG_MAX)),
+        ];
+        for (field, value) in bad {
+            let Some(value) = value else { continue };
+            let fault = Fault::Field { field, value };
+            self.report_image(Corruption::new(Structure::CompressionConfig, fault));
+        }
+    }
+
+    /// Checks that a device is at least as long as the image says.
+    fn check_size(&self, device: DeviceId, field: &'static str, blocks: u64, structure: Structure) {
+        let block_size = self.image.superblock().block_size;
+        let size = blocks.checked_mul(block_size.bytes64());
+        let have = self.image.device_size(device).unwrap_or(0);
+        if size.is_none_or(|size| size > have) {
+            let limit = (have / block_size.bytes64()).saturating_add(1);
+            let fault = Fault::OutOfRange { field, value: blocks, limit };
+            self.report_image(Corruption::new(structure, fault).at(BytePos::new(1024)));
+        }
+    }
+}

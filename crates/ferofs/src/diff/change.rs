@@ -1,0 +1,98 @@
+//! What is compared, and the differences that are reported.
+
+use std::path::PathBuf;
+
+use ferofs_read::{FileType, Rdev, Timestamp};
+
+use crate::error::Error;
+
+/// What is compared. By default: all of it.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Options {
+    pub content: bool,
+    pub mode: bool,
+    pub owner: bool,
+    pub times: bool,
+    pub xattrs: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { content: true, mode: true, owner: true, times: true, xattrs: true }
+    }
+}
+
+/// A result of the comparison.
+#[derive(Debug)]
+pub enum Event {
+    /// A difference.
+    Change(Change),
+    /// A file that could not be compared. The others still are.
+    Failed {
+        /// The path within the trees.
+        path: PathBuf,
+        /// The reason.
+        error: Error,
+    },
+}
+
+/// A difference.
+#[derive(Debug)]
+pub struct Change {
+    /// The path within the trees; empty for their roots.
+    pub path: PathBuf,
+    /// What differs.
+    pub kind: ChangeKind,
+}
+
+/// What differs.
+#[derive(Debug)]
+pub enum ChangeKind {
+    /// Only the second tree has it.
+    Added(Stat),
+    /// Only the first tree has it.
+    Removed(Stat),
+    /// Both have it.
+    Changed(Changed),
+}
+
+/// A file's type, owner, size and times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in stat(2)")]
+pub struct Stat {
+    pub file_type: FileType,
+    pub permissions: u16,
+    pub uid: u32,
+    pub gid: u32,
+    /// Bytes of a regular file or symbolic link; otherwise 0.
+    pub size: u64,
+    pub mtime: Timestamp,
+    pub rdev: Rdev,
+}
+
+/// How a file differs.
+#[derive(Debug)]
+pub struct Changed {
+    /// Both files.
+    pub stat: [Stat; 2],
+    /// The type differs; then nothing else was compared.
+    pub file_type: bool,
+    /// The content of a regular file, the target of a symbolic link, or the number of a device differs.
+    pub content: bool,
+    /// Permissions differ.
+    pub mode: bool,
+    /// User or group differ.
+    pub owner: bool,
+    /// Modification times differ.
+    pub mtime: bool,
+    /// Names of attributes that differ, or that only one file has.
+    pub xattrs: Vec<Vec<u8>>,
+}
+
+impl Changed {
+    pub(super) fn is_same(&self) -> bool {
+        let Self { file_type, content, mode, owner, mtime, xattrs, .. } = self;
+        !(*file_type || *content || *mode || *owner || *mtime) && xattrs.is_empty()
+    }
+}

@@ -1,0 +1,104 @@
+//! The reasons why a patch, or an image's history, cannot be used.
+
+/// Why a patch cannot be made, read or applied, or an image's history cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatchFault {
+    /// The file has no patch header.
+    #[error("not a patch of ferofs")]
+    NotAPatch,
+    /// The patch has an unknown version.
+    #[error("a patch of version {0}, which this program does not know")]
+    Version(u32),
+    /// The file's length differs from the one in its header.
+    #[error("a patch of {expected} bytes, of which there are {found}")]
+    Length {
+        /// Bytes that the patch says it has.
+        expected: u64,
+        /// Bytes of the file.
+        found: u64,
+    },
+    /// The file's checksum is wrong.
+    #[error("the patch is damaged: its checksum is another")]
+    Damaged,
+    /// The checksum is right, but the contents are invalid.
+    #[error("the patch contradicts itself: {0}")]
+    Malformed(&'static str),
+    /// The image has another UUID.
+    #[error("the patch is for another image: its base has UUID {expected}, this image {found}")]
+    OtherImage {
+        /// The base's UUID.
+        expected: String,
+        /// The image's.
+        found: String,
+    },
+    /// The image has this patch already.
+    #[error("the patch has been applied already")]
+    AlreadyApplied,
+    /// The image has the base's UUID, but is in another state.
+    #[error("the patch is for state {expected} of this image, which is in another one ({found})")]
+    OtherState {
+        /// The number of the state that the patch was made for.
+        expected: u64,
+        /// The number of the state that the image is in.
+        found: u64,
+    },
+    /// The superblock is the base's, but other bytes differ.
+    #[error("the image is not the patch's base: some of its bytes were changed")]
+    BaseChanged,
+    /// The patched image differs from the one that the patch was made for.
+    #[error("what was written is not what the patch describes")]
+    ResultDiffers,
+    /// The medium is too small for the patched image.
+    #[error("the patched image has {needed} bytes; there is room for {available}")]
+    NoSpace {
+        /// Bytes of the patched image.
+        needed: u64,
+        /// Bytes of the device.
+        available: u64,
+    },
+    /// There is other data after the image, where it would grow.
+    #[error(
+        "the image ends at byte {end}, but its file or device holds other data from byte {pos} on, which would be \
+         overwritten: --grow-over allows that"
+    )]
+    TrailingData {
+        /// Bytes of the image.
+        end: u64,
+        /// The position of the first byte after it that is not zero.
+        pos: u64,
+    },
+    /// The superblock is damaged, and no record of the history has the right one.
+    #[error("the superblock is damaged, and the image has no record of a patch that fits it")]
+    NoRecord,
+    /// The root's nid must fit in 16 bits, and no slot with such a nid is free.
+    #[error("no room for another root directory near the start of the metadata: squash the image first")]
+    NoRootSlot,
+    /// Compressed content cannot be added to a compressed image without `LZ4_0PADDING`, the layout before Linux 5.4.
+    #[error(
+        "the image is compressed without LZ4_0PADDING (Linux 5.3 or legacy-compress): new content can only be stored (-z \
+         none), or squash the image first"
+    )]
+    OldPadding,
+    /// The new tree is the image's tree.
+    #[error("there is nothing to patch: both trees are the same")]
+    Unchanged,
+    /// The image has content on other devices.
+    #[error("images on several devices cannot be patched")]
+    Devices,
+    /// The superblock's sector has no space for the configurations of all algorithms.
+    #[error("the superblock's sector has no room for the configuration of another algorithm")]
+    NoConfigSpace,
+    /// The image has no history.
+    #[error("the image has no history: it was never patched")]
+    NoHistory,
+    /// The history has no state with this number.
+    #[error("the image has no state {0}: see the log")]
+    NoSuchState(u64),
+    /// The image is in the wanted state already.
+    #[error("the image is in state {0} already")]
+    SameState(u64),
+    /// Another process has locked the image to change it.
+    #[error("another process is changing the image")]
+    Busy,
+}

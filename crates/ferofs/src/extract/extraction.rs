@@ -1,0 +1,81 @@
+//! What the threads of an extraction share.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use ferofs_read::{Image, Inode, Nid};
+
+use super::options::{OnError, Options};
+use super::target::{FileId, Target};
+use crate::error::{Error, Result};
+
+/// What the threads of an extraction share.
+pub(super) struct Extraction<'a> {
+    pub(super) image: &'a Image,
+    pub(super) options: &'a Options,
+    pub(super) on_error: OnError<'a>,
+    pub(super) target: Target,
+    /// For permissions that are not those of the image.
+    pub(super) umask: u16,
+    /// The error that ended the extraction: a limit was reached.
+    pub(super) stopped: OnceLock<Error>,
+    /// Whether an attribute that cannot be set here was reported.
+    pub(super) reported_xattr: AtomicBool,
+    /// The files that inodes with several names were extracted to.
+    pub(super) made: Mutex<HashSet<(Nid, FileId)>>,
+    /// A thread panicked: the others end.
+    pub(super) panicked: AtomicBool,
+}
+
+impl Extraction<'_> {
+    /// Records the file of an inode with several names, so that the other names are linked to this file only.
+    pub(super) fn remember(&self, inode: &Inode, stat: &rustix::fs::Stat) {
+        if inode.on_disk().nlink > 1 {
+            // An insertion cannot panic in the middle.
+            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.insert((inode.nid(), FileId::of(stat)));
+        }
+    }
+
+    /// Whether inode `nid` was extracted to `file`.
+    pub(super) fn is_made(&self, nid: Nid, file: FileId) -> bool {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&(nid, file))
+    }
+
+    /// Counts a name that was created (`true`), existed already (`false`), or failed.
+    pub(super) fn count(&self, path: &Path, made: Result<bool>) {
+        let progress = &self.options.progress;
+        match made {
+            Ok(true) => drop(progress.names.fetch_add(1, Ordering::Relaxed)),
+            Ok(false) => drop(progress.skipped.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => self.report(path, Err(error)),
+        }
+    }
+
+    /// Whether the extraction is to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        let panicked = self.panicked.load(Ordering::Relaxed);
+        panicked || self.options.cancel.load(Ordering::Relaxed) || self.stopped.get().is_some()
+    }
+
+    /// Charges the work of creating a name in the directory `dir`: about 10 us, and 0.1 us for each directory on the path.
+    pub(super) fn charge_name(&self, dir: &Path) -> Result<()> {
+        let steps = u64::try_from(dir.as_os_str().len() / 64).unwrap_or(u64::MAX);
+        Ok(self.image.budget().charge(steps.saturating_add(100))?)
+    }
+
+    /// Counts and reports a failure; one that ends all work ends the extraction.
+    pub(super) fn report(&self, path: &Path, result: Result<()>) {
+        if let Err(error) = result {
+            if error.ends_all() {
+                // Reported once, and not for each file.
+                let _ = self.stopped.set(error);
+                return;
+            }
+            self.options.progress.failures.fetch_add(1, Ordering::Relaxed);
+            (self.on_error)(path, &error);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What an extraction is asked for, and what it counts.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::select::Selection;
+
+/// What is extracted, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads that decode and write; `None`: one for each processor.
+    pub workers: Option<NonZeroUsize>,
+    /// The names to extract. Default: all.
+    pub select: Selection,
+    /// What happens to files that exist already. Default: they stay, and are reported as failures.
+    pub existing: Existing,
+    /// Keep owners. Default: if the process is root. Without owners, setuid and setgid bits and capabilities are left out, too:
+    /// they would give others the rights of the user who extracts.
+    pub owners: bool,
+    /// Keep permissions, and ACLs among the extended attributes. Default: yes.
+    pub permissions: bool,
+    /// Keep extended attributes. Default: yes.
+    pub xattrs: bool,
+    /// Counters that another thread can read.
+    pub progress: Arc<Progress>,
+    /// Another thread sets this to end the extraction with [`Error::Interrupted`](crate::Error::Interrupted).
+    pub cancel: Arc<AtomicBool>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            select: Selection::default(),
+            existing: Existing::default(),
+            owners: rustix::process::geteuid().is_root(),
+            permissions: true,
+            xattrs: true,
+            progress: Arc::default(),
+            cancel: Arc::default(),
+        }
+    }
+}
+
+/// What happens to an existing file with the name of one that is extracted. A directory always stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and is reported as a failure.
+    #[default]
+    Refuse,
+    /// It is replaced.
+    Replace,
+    /// It stays if it has the type, size and modification time of the image's file; otherwise it is replaced.
+    SkipSame,
+}
+
+/// The counters of an extraction.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Names that were created.
+    pub names: AtomicU64,
+    /// Names that existed already and stayed.
+    pub skipped: AtomicU64,
+    /// Bytes of the content of regular files, holes included.
+    pub bytes: AtomicU64,
+    /// Names that could not be extracted, or only in part.
+    pub failures: AtomicU64,
+}
+
+/// The counters at the end of an extraction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Names that were created.
+    pub names: u64,
+    /// Names that existed already and stayed.
+    pub skipped: u64,
+    /// Bytes of the content of regular files, holes included.
+    pub bytes: u64,
+    /// Names that could not be extracted, or only in part.
+    pub failures: u64,
+}
+
+/// Called for each file that fails, with its path in the image.
+pub type OnError<'a> = &'a (dyn Fn(&Path, &crate::Error) + Sync);
+
+impl Progress {
+    pub(super) fn summary(&self) -> Summary {
+        let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Summary {
+            names: get(&self.names),
+            skipped: get(&self.skipped),
+            bytes: get(&self.bytes),
+            failures: get(&self.failures),
+        }
+    }
+}

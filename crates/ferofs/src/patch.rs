@@ -1,0 +1,64 @@
+//! Brings an image up to date with a small patch, in place or in memory, and goes back to earlier states. docs/PATCH.md
+//! describes the format and the reasons.
+//!
+//! | module | job |
+//! |---|---|
+//! | [`create`](mod@create) | makes a patch: compares, encodes, lays out |
+//! | [`format`] | the patch file |
+//! | [`apply`](mod@apply) | applies a patch, rolls back, repairs |
+//! | [`image`] | what both sides need of an image: superblock sector, history, digest, interrupted changes |
+//! | [`add`](mod@add), [`squash`](mod@squash) | creates and applies at once; builds the current tree again |
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::AtomicBool;
+//!
+//! use ferofs::patch::{CreateOptions, FileMedium, Patch, TrailingData, apply, create, log, overlay, rollback};
+//! use ferofs::read::{FileSource, Image};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+//! # for tree in [&old, &new] { std::fs::create_dir(tree)?; }
+//! # std::fs::write(new.join("news"), "good")?;
+//! # let (image, update) = (dir.path().join("image"), dir.path().join("update"));
+//! # ferofs::build::build(&ferofs::build::Options::new(&old), &image)?;
+//! let cancel = AtomicBool::new(false);
+//! create(&image, &CreateOptions::new(&new), &update)?;
+//! let patch = Patch::open(&update)?;
+//!
+//! // In memory: the image is only read.
+//! let patched = overlay(Arc::new(FileSource::open(&image, 0)?), &patch, &cancel)?;
+//! assert!(Image::open(patched)?.resolve("news".as_ref(), true).is_ok());
+//!
+//! // In place, and back.
+//! let medium = FileMedium::open(&image)?;
+//! apply(&medium, &patch, TrailingData::Keep, &cancel)?;
+//! assert!(apply(&medium, &patch, TrailingData::Keep, &cancel).is_err(), "it is applied already");
+//! rollback(&medium, None, TrailingData::Keep, 0)?;
+//! assert_eq!(log(&medium)?.len(), 3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod add;
+mod apply;
+mod create;
+mod format;
+mod image;
+mod squash;
+
+pub use self::add::add;
+pub use self::apply::commit::TrailingData;
+pub use self::apply::medium::{FileMedium, Medium};
+pub use self::apply::repair::{Repaired, repair};
+pub use self::apply::rollback::rollback;
+pub use self::apply::{apply, overlay};
+pub use self::create::create;
+pub use self::create::options::{CreateOptions, Created, Encoding};
+pub use self::format::change::{Change, ChangeKind};
+pub use self::format::reader::Patch;
+pub use self::image::history::{Origin, State, log};
+pub use self::squash::{squash, squash_options};
+pub use crate::error::PatchFault;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! Changes an image so that it shows the old tree or the new one at any moment, and undoes a change that failed. The order of
+//! the writes, and why each is safe: docs/PATCH.md.
+
+use std::io;
+
+use super::medium::Medium;
+use crate::error::PatchFault;
+use crate::error::{AfterFailure, Error, Result};
+use crate::patch::image::interrupted::{WrittenRanges, first_nonzero};
+use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
+use ferofs_read::Source;
+
+/// Zeroes that are written at once over the bytes of an interrupted change.
+const BUFFER: usize = 1 << 20;
+
+/// What happens to bytes after the image on its medium, into which the image would grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrailingData {
+    /// They are kept: the change is refused unless they are zeroes, or were written by an interrupted change.
+    #[default]
+    Keep,
+    /// They are overwritten.
+    Overwrite,
+}
+
+/// A change of an image.
+pub(crate) struct ImageChange<'a> {
+    /// The ranges that it writes.
+    pub(crate) ranges: WrittenRanges,
+    /// The root's inode, if it goes into free slots: as long as `ranges.root`.
+    pub(crate) root: &'a [u8],
+    /// The superblock's new sector.
+    pub(crate) sector: &'a Sector,
+}
+
+/// Takes the appended bytes, one part after the other.
+pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
+
+/// Undoes an interrupted change, if there was one; returns whether there was.
+pub(crate) fn recover<M: Medium>(medium: &M, area: &SuperblockArea) -> Result<bool> {
+    let Some(ranges) = WrittenRanges::find_interrupted(medium, area)? else { return Ok(false) };
+    undo(medium, &ranges, &area.sector()).map_err(|error| error.unfinished(AfterFailure::Leftovers))?;
+    Ok(true)
+}
+
+/// Refuses a change that would overwrite other data after the image, unless that is allowed.
+pub(crate) fn check_trailing(
+    medium: &dyn Source,
+    appended: std::ops::Range<u64>,
+    trailing: TrailingData,
+) -> Result<()> {
+    if trailing == TrailingData::Overwrite {
+        return Ok(());
+    }
+    match first_nonzero(medium, appended.clone())? {
+        None => Ok(()),
+        Some(pos) => Err(Error::Patch(PatchFault::TrailingData { end: appended.start, pos })),
+    }
+}
+
+/// Changes the image whose superblock is `area`. `region` passes the appended bytes to its argument; `verify` checks the image
+/// as it will be, before the superblock is written.
+///
+/// # Errors
+/// [`Error::Unfinished`]: it says in what state the image is.
+pub(crate) fn commit<M: Medium>(
+    medium: &M,
+    area: &SuperblockArea,
+    change: &ImageChange<'_>,
+    region: impl FnOnce(&mut Sink<'_>) -> Result<()>,
+    verify: impl FnOnce(&dyn Source) -> Result<()>,
+) -> Result<()> {
+    let (before, ranges) = (area.sector(), &change.ranges);
+    if let Err(error) = prepare(medium, &before, change, region, verify) {
+        // The superblock is still the old one: nothing refers to the bytes that were written.
+        return Err(error.unfinished(match undo(medium, ranges, &before) {
+            Ok(()) => AfterFailure::Unchanged,
+            Err(_) => AfterFailure::Leftovers,
+        }));
+    }
+    let Err(error) = switch(medium, change.sector) else { return Ok(()) };
+    // Until the old superblock is durable again, the bytes of both trees must stay.
+    if switch(medium, &before).is_err() {
+        return Err(error.unfinished(AfterFailure::UncertainSuperblock));
+    }
+    Err(error.unfinished(match undo(medium, ranges, &before) {
+        Ok(()) => AfterFailure::Unchanged,
+        Err(_) => AfterFailure::Leftovers,
+    }))
+}
+
+/// Writes everything but the superblock's sector durably.
+fn prepare<M: Medium>(
+    medium: &M,
+    before: &Sector,
+    change: &ImageChange<'_>,
+    region: impl FnOnce(&mut Sink<'_>) -> Result<()>,
+    verify: impl FnOnce(&dyn Source) -> Result<()>,
+) -> Result<()> {
+    let WrittenRanges { appended, root, .. } = &change.ranges;
+    medium.write_all_at(appended.start, &change.ranges.to_note(before)).map_err(unwritten)?;
+    medium.sync().map_err(unwritten)?;
+    medium.reserve(appended.end).map_err(|error| match error.kind() {
+        io::ErrorKind::StorageFull => {
+            Error::Patch(PatchFault::NoSpace { needed: appended.end, available: change.ranges.medium_size })
+        }
+        _ => Error::io_unnamed("make room for the patch", error),
+    })?;
+    // The first sector holds the note until all other bytes are durable.
+    let mut first = Vec::with_capacity(SECTOR);
+    let mut at = appended.start;
+    region(&mut |bytes| {
+        let (head, rest) = bytes.split_at(bytes.len().min(SECTOR - first.len()));
+        first.extend_from_slice(head);
+        at += head.len() as u64;
+        if !rest.is_empty() {
+            medium.write_all_at(at, rest).map_err(unwritten)?;
+            at += rest.len() as u64;
+        }
+        Ok(())
+    })?;
+    if let Some(root) = root {
+        medium.write_all_at(root.start, change.root).map_err(unwritten)?;
+    }
+    medium.sync().map_err(unwritten)?;
+    verify(&PendingImage { medium, writes: [(SECTOR_POS, change.sector), (appended.start, &first)] })?;
+    medium.write_all_at(appended.start, &first).map_err(unwritten)?;
+    medium.sync().map_err(unwritten)
+}
+
+/// Writes the superblock's sector, durably.
+pub(crate) fn switch<M: Medium>(medium: &M, sector: &Sector) -> Result<()> {
+    let io = |e| Error::io_unnamed("write the superblock", e);
+    medium.write_all_at(SECTOR_POS, sector).map_err(io)?;
+    medium.sync().map_err(io)
+}
+
+/// Writes zeroes over the ranges of a change, and restores the medium's size. `sector` is the current superblock, durable.
+fn undo<M: Medium>(medium: &M, ranges: &WrittenRanges, sector: &Sector) -> Result<()> {
+    let WrittenRanges { appended, root, medium_size: size } = ranges;
+    let note_end = appended.start.saturating_add(SECTOR as u64);
+    let root = root.clone().unwrap_or_default();
+    let is_clean = medium.size() <= *size
+        && first_nonzero(medium, appended.clone())?.is_none()
+        && first_nonzero(medium, root.clone())?.is_none();
+    if is_clean {
+        return Ok(());
+    }
+    if WrittenRanges::read_note(medium, appended.start, sector)?.is_none() {
+        // With the note, undoing can be interrupted and repeated, too. The note itself is removed last.
+        medium.write_all_at(appended.start, &ranges.to_note(sector)).map_err(unwritten)?;
+        medium.sync().map_err(unwritten)?;
+    }
+    if !root.is_empty() {
+        zero(medium, root)?;
+        medium.sync().map_err(unwritten)?;
+    }
+    let keeps_note = *size > appended.start;
+    if !keeps_note && *size < medium.size() {
+        medium.release(*size).map_err(unwritten)?;
+    }
+    if medium.size() > appended.start {
+        // The medium was longer than the image before: these bytes were zero, or the caller allowed to overwrite them.
+        zero(medium, note_end..appended.end.min(medium.size()))?;
+        if keeps_note && *size < medium.size() {
+            medium.release(*size).map_err(unwritten)?;
+        }
+        medium.sync().map_err(unwritten)?;
+        zero(medium, appended.start..note_end.min(medium.size()))?;
+    }
+    medium.sync().map_err(unwritten)
+}
+
+fn zero<M: Medium>(medium: &M, range: std::ops::Range<u64>) -> Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(BUFFER as u64);
+        medium.write_all_at(at, &vec![0; len as usize]).map_err(unwritten)?;
+        at += len;
+    }
+    Ok(())
+}
+
+fn unwritten(error: io::Error) -> Error {
+    Error::io_unnamed("write the image", error)
+}
+
+/// The image as it will be, with the sectors that are not yet written.
+struct PendingImage<'a> {
+    medium: &'a dyn Source,
+    writes: [(u64, &'a [u8]); 2],
+}
+
+impl Source for PendingImage<'_> {
+    fn size(&self) -> u64 {
+        self.medium.size()
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.medium.read_exact_at(pos, buf)?;
+        for (start, bytes) in self.writes {
+            for (at, byte) in (start..).zip(bytes) {
+                if let Some(place) = at.checked_sub(pos).and_then(|at| buf.get_mut(at as usize)) {
+                    *place = *byte;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! The file or block device that an image is changed on.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use crate::error::PatchFault;
+use crate::{Error, Result};
+use ferofs_read::{FileSource, Source};
+
+/// A [`Source`] that can also be written: an image is changed on it. It may be longer than the image.
+pub trait Medium: Source {
+    /// Reserves space, so that the first `end` bytes can be written; grows the medium if needed.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is no space, and all errors of the medium.
+    fn reserve(&self, end: u64) -> io::Result<()>;
+
+    /// Truncates the medium to `size` bytes, if its size can change.
+    ///
+    /// # Errors
+    /// All errors of the medium.
+    fn release(&self, size: u64) -> io::Result<()>;
+
+    /// Writes `bytes` at `pos`.
+    ///
+    /// # Errors
+    /// All errors of the medium.
+    fn write_all_at(&self, pos: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes all written bytes durable.
+    ///
+    /// # Errors
+    /// All errors of the medium.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// An image in a file, or on a block device.
+#[derive(Debug)]
+pub struct FileMedium {
+    file: File,
+    is_device: bool,
+}
+
+impl FileMedium {
+    /// Opens `path` for reading and writing, and locks it against other processes that do the same.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`PatchFault::Busy`] when another process has the lock.
+    pub fn open(path: &Path) -> Result<Self> {
+        let open = |e| Error::io("open", path, e);
+        let file = File::options().read(true).write(true).open(path).map_err(open)?;
+        let is_device = file.metadata().map_err(open)?.file_type().is_block_device();
+        use rustix::fs::FlockOperation;
+        // Other errors mean that the file system has no locks: the image can be changed without one.
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            == Err(rustix::io::Errno::WOULDBLOCK)
+        {
+            return Err(Error::Patch(PatchFault::Busy));
+        }
+        Ok(Self { file, is_device })
+    }
+
+    fn reader(&self) -> io::Result<FileSource> {
+        FileSource::new(self.file.try_clone()?, 0)
+    }
+}
+
+impl Source for FileMedium {
+    fn size(&self) -> u64 {
+        self.reader().map_or(0, |reader| reader.size())
+    }
+
+    fn stored(&self) -> u64 {
+        self.reader().map_or(0, |reader| reader.stored())
+    }
+
+    fn next_stored(&self, pos: u64) -> u64 {
+        self.reader().map_or(pos, |reader| reader.next_stored(pos))
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, pos)
+    }
+}
+
+impl Medium for FileMedium {
+    fn reserve(&self, end: u64) -> io::Result<()> {
+        let size = self.size();
+        if end <= size {
+            return Ok(());
+        }
+        if self.is_device {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        use rustix::fs::FallocateFlags;
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), size, end - size) {
+            // Without reservation the file system may become full later: the change is undone then.
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            result => Ok(result?),
+        }
+    }
+
+    fn release(&self, size: u64) -> io::Result<()> {
+        if self.is_device { Ok(()) } else { self.file.set_len(size) }
+    }
+
+    fn write_all_at(&self, pos: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, pos)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}

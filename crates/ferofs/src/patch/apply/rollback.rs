@@ -1,0 +1,55 @@
+//! Makes an earlier state of an image's history current.
+
+use super::commit::{ImageChange, TrailingData, check_trailing, commit, recover};
+use super::medium::Medium;
+use crate::error::PatchFault;
+use crate::patch::image::history::{History, Origin, RECORD, Record};
+use crate::patch::image::interrupted::WrittenRanges;
+use crate::patch::image::sector::SuperblockArea;
+use crate::{Error, Result};
+
+/// Makes state `to` of the image on `medium` current again, or the state before the current one, and returns its number. This
+/// appends a new state, so nothing is lost, and it can be rolled back, too. `time` goes into the log; `trailing` says whether
+/// bytes after the image may be overwritten.
+///
+/// # Errors
+/// [`Error::Patch`] when there is no such state: nothing was written. [`Error::Unfinished`] when writing failed.
+pub fn rollback<M: Medium>(medium: &M, to: Option<u64>, trailing: TrailingData, time: i64) -> Result<u64> {
+    let fault = |fault| Err(Error::Patch(fault));
+    let area = SuperblockArea::read(medium)?;
+    let history = History::read(medium, &area)?;
+    if history.records.is_empty() {
+        return fault(PatchFault::NoHistory);
+    }
+    let current = history.current();
+    let to = to.or(current.checked_sub(1)).unwrap_or(0);
+    if to == current {
+        return fault(PatchFault::SameState(to));
+    }
+    let Some(target) = history.sector(to) else { return fault(PatchFault::NoSuchState(to)) };
+    let start = area.size();
+    let end = start
+        .checked_add(RECORD)
+        .and_then(|end| end.checked_next_multiple_of(area.superblock().block_size.bytes64()))
+        .ok_or(Error::Patch(PatchFault::NoSuchState(to)))?;
+    let after = area.resize(target, end)?;
+    let record = Record {
+        origin: Origin::Rollback(to),
+        number: current + 1,
+        time,
+        start,
+        end,
+        previous: history.end(),
+        before: area.sector(),
+        after,
+        root: (0, 0),
+    };
+    recover(medium, &area)?;
+    check_trailing(medium, start..end, trailing)?;
+    let ranges = WrittenRanges { appended: start..end, root: None, medium_size: medium.size() };
+    let change = ImageChange { ranges, root: &[], sector: &after };
+    let mut bytes = vec![0; (end - start - RECORD) as usize];
+    bytes.extend_from_slice(&record.to_bytes());
+    commit(medium, &area, &change, |sink| sink(&bytes), |_| Ok(()))?;
+    Ok(to)
+}

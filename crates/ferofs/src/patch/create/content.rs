@@ -1,0 +1,134 @@
+//! The content of new inodes: extent maps copied from the old image, then reused blocks, then the builder's data stage for
+//! the rest.
+
+mod blocks;
+mod extents;
+mod maps;
+
+use ferofs_build::Warning;
+use ferofs_build::data::identical::small::Twins;
+use ferofs_build::data::order::Order;
+use ferofs_build::data::worker::Shop;
+use ferofs_build::data::{self, Content, Data};
+use ferofs_build::output::Output;
+use ferofs_build::output::spill::Spill;
+use ferofs_build::sources::content::Reader;
+use ferofs_build::tree::Kind;
+use ferofs_build::tree::inode_sizes::Heads;
+use ferofs_format::inode::FileType;
+use ferofs_format::{Incompat, Nid};
+
+use self::extents::OldExtents;
+use super::context::{CreateContext, Inputs};
+use super::decide::files::{ReuseDecision, ReuseDecisions};
+use crate::Result;
+
+/// Writes the content of new inodes to `output`, and the bytes that follow inodes to `spill`.
+pub(crate) struct ContentWriter<'a> {
+    pub(crate) context: &'a CreateContext<'a>,
+    /// Inodes of the old image that stay, by node: their content needs no work.
+    pub(crate) kept: &'a [Option<Nid>],
+    pub(crate) heads: &'a Heads,
+    pub(crate) output: &'a mut Output,
+    pub(crate) spill: &'a mut Spill,
+}
+
+impl ContentWriter<'_> {
+    /// Copies maps and reuses blocks of the old image where possible; [`Content::None`] for the other nodes. A decision to
+    /// reuse the same content becomes one to reuse parts of it where the map cannot be copied.
+    pub(crate) fn reuse(&mut self, decisions: &mut ReuseDecisions) -> Result<Vec<Content>> {
+        let Inputs { old, tree, contents, .. } = self.context.inputs;
+        let mut placed: Vec<Content> = vec![Content::None; tree.nodes.len()];
+        let mut reader = Reader::new(contents, tree);
+        for id in tree.ids() {
+            let node = tree.node(id);
+            let is_file = matches!(node.kind, Kind::Regular { .. }) && node.size > 0;
+            if !is_file || self.kept[id.index()].is_some() {
+                continue;
+            }
+            let decision = &mut decisions.by_node[id.index()];
+            let mut content = None;
+            if let ReuseDecision::SameContent(nid) = *decision {
+                content = maps::copy(old, &old.inode(nid)?, self.heads.len(id), self.spill)?;
+                if content.is_none() {
+                    *decision = ReuseDecision::ChangedContent(nid);
+                }
+            }
+            if let (None, ReuseDecision::ChangedContent(nid)) = (&content, *decision)
+                && self.context.allowed.contains(Incompat::CHUNKED_FILE)
+            {
+                let inode = old.inode(nid)?;
+                content = blocks::store(old, &inode, id, node.size, &mut reader, self.output, self.spill)?;
+            }
+            if let Some(content) = content {
+                placed[id.index()] = content;
+            }
+        }
+        Ok(placed)
+    }
+
+    /// Encodes the content of all nodes that [`reuse`](Self::reuse) left at [`Content::None`].
+    pub(crate) fn encode(
+        &mut self,
+        decisions: &ReuseDecisions,
+        placed: &[Content],
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Data> {
+        let Inputs { options, old, tree, contents, .. } = self.context.inputs;
+        let compression = self.context.compression.as_ref();
+        if let Some(compression) = compression {
+            compression.check(options.block_size)?;
+        }
+        let changed_from = |decision: &ReuseDecision| match decision {
+            ReuseDecision::ChangedContent(nid) => Some(*nid),
+            _ => None,
+        };
+        let old_extents = OldExtents {
+            old,
+            placed: self
+                .kept
+                .iter()
+                .zip(placed)
+                .map(|(kept, content)| kept.is_some() || !matches!(content, Content::None))
+                .collect(),
+            from: decisions.by_node.iter().map(changed_from).collect(),
+            compression,
+            sizes: tree.nodes.iter().map(|node| node.size).collect(),
+        };
+        let sharing = compression.filter(|_| self.context.allowed.contains(Incompat::DEDUPE));
+        let known = match sharing {
+            Some(compression) => {
+                Some(extents::index(options, old, &unused_files(self.context, decisions), compression)?)
+            }
+            None => None,
+        };
+        let twins = Twins::new(tree);
+        let order = Order::new(tree, compression, options.block_size, None);
+        let shop = Shop {
+            tree,
+            order: &order,
+            heads: self.heads,
+            twins: &twins,
+            known: known.as_ref(),
+            base: Some(&old_extents),
+            contents,
+            timings: &options.progress.timings,
+            compression,
+            block: options.block_size,
+            skip_unreadable: false,
+        };
+        Ok(data::run(options, shop, self.output, self.spill, warnings)?)
+    }
+}
+
+/// Regular files of the old image that no node of the new tree reuses as a whole: their extents may serve other files.
+fn unused_files(context: &CreateContext<'_>, decisions: &ReuseDecisions) -> Vec<Nid> {
+    let mut used = decisions.kept.clone();
+    used.extend(decisions.by_node.iter().filter_map(|decision| match decision {
+        ReuseDecision::SameContent(nid) => Some(*nid),
+        _ => None,
+    }));
+    let files = context.inputs.survey.files.iter();
+    let regular = files.filter(|file| file.file_type == FileType::Regular && file.size > 0);
+    regular.map(|file| file.nid).filter(|nid| !used.contains(nid)).collect()
+}

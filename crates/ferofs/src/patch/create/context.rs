@@ -1,0 +1,38 @@
+//! The inputs of all steps of [`create`](super::create). No step changes them.
+
+use std::sync::Arc;
+
+use ferofs_build::sources::content::Contents;
+use ferofs_build::tree::Tree;
+use ferofs_build::{Compression, Options};
+use ferofs_format::Incompat;
+use ferofs_read::{Image, Source};
+
+use super::options::CreateOptions;
+use super::survey::Survey;
+use crate::patch::image::history::History;
+use crate::patch::image::sector::SuperblockArea;
+
+/// The old image and the new tree.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) old: &'a Image,
+    pub(crate) survey: &'a Survey,
+    pub(crate) tree: &'a Tree,
+    pub(crate) contents: &'a Contents,
+}
+
+/// All that a patch is made from.
+pub(crate) struct CreateContext<'a> {
+    pub(crate) options: &'a CreateOptions,
+    pub(crate) inputs: Inputs<'a>,
+    /// The old image's bytes.
+    pub(crate) base: &'a Arc<dyn Source>,
+    pub(crate) area: &'a SuperblockArea,
+    pub(crate) history: &'a History,
+    /// How new content is encoded; `None`: it is stored.
+    pub(crate) compression: Option<Compression>,
+    /// Features that the new image may use.
+    pub(crate) allowed: Incompat,
+}

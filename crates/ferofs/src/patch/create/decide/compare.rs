@@ -1,0 +1,201 @@
+//! Compares nodes of the new tree with inodes of the old image: attributes, content, and digests of content.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferofs_build::sources::content::{Origin, Reader};
+use ferofs_build::sources::image::BELOW;
+use ferofs_build::tree::{Kind, NodeId};
+use ferofs_format::inode::{FileType, Place};
+use ferofs_format::{FileOffset, Nid};
+use ferofs_read::Inode;
+
+use crate::Result;
+use crate::patch::create::context::Inputs;
+
+/// Bytes that a worker compares or hashes at once: large files are divided among the workers.
+const PART: u64 = 4 << 20;
+
+/// What a node and an old inode have in common.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Likeness {
+    pub(super) same_type: bool,
+    /// The size of a regular file, the target of a symbolic link, or the device number.
+    pub(super) same_size: bool,
+    /// `same_size`, and the same owner, permissions, link count, time and extended attributes.
+    pub(super) same_attributes: bool,
+}
+
+/// The old inode at each node's path, if there is one.
+pub(super) fn counterparts(inputs: Inputs<'_>) -> Result<Vec<Option<Nid>>> {
+    let mut found = vec![None; inputs.tree.nodes.len()];
+    found[NodeId::ROOT.index()] = Some(inputs.old.superblock().root);
+    // A directory's node comes before what is in it.
+    for node in inputs.tree.ids() {
+        let (Kind::Directory(dir), Some(nid)) = (inputs.tree.node(node).kind, found[node.index()]) else {
+            continue;
+        };
+        inputs.options.check_cancelled()?;
+        let inode = inputs.old.inode(nid)?;
+        if !inode.is_dir() {
+            continue;
+        }
+        let mut names: HashMap<Vec<u8>, Nid> = HashMap::new();
+        for entry in inputs.old.read_dir(&inode)? {
+            let entry = entry?;
+            names.insert(entry.name, entry.nid);
+        }
+        for entry in inputs.tree.entries_of(dir) {
+            let slot = &mut found[entry.node.index()];
+            *slot = slot.or_else(|| names.get(inputs.tree.text(entry.name)).copied());
+        }
+    }
+    Ok(found)
+}
+
+/// Compares each node with its counterpart, without content.
+pub(super) fn likenesses(inputs: Inputs<'_>, counterparts: &[Option<Nid>]) -> Result<Vec<Likeness>> {
+    inputs.options.parallel(
+        counterparts.len(),
+        || (),
+        |(), number| match counterparts[number] {
+            Some(nid) => likeness(inputs, NodeId(number as u32), &inputs.old.inode(nid)?),
+            None => Ok(Likeness::default()),
+        },
+    )
+}
+
+/// Compares a node with an inode, without the content of regular files. The sizes of directories do not matter.
+pub(super) fn likeness(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<Likeness> {
+    let (node, disk) = (inputs.tree.node(id), inode.on_disk());
+    let same_type = disk.file_type == node.kind.file_type();
+    if !same_type {
+        return Ok(Likeness::default());
+    }
+    let same_size = match node.kind {
+        Kind::Regular { .. } => disk.size == node.size,
+        Kind::Symlink(target) => inputs.old.read_link(inode)? == inputs.tree.text(target),
+        Kind::Device(_, rdev) => disk.place == Place::Device(rdev),
+        Kind::Directory(_) | Kind::Fifo | Kind::Socket => true,
+    };
+    let same_attributes = same_size
+        && disk.permissions == node.permissions
+        && (disk.uid, disk.gid) == (node.uid, node.gid)
+        && disk.nlink == node.nlink
+        && disk.mtime == node.mtime
+        && same_xattrs(inputs, id, inode)?;
+    Ok(Likeness { same_type, same_size, same_attributes })
+}
+
+fn same_xattrs(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<bool> {
+    let mut expected = inputs.tree.xattrs.attributes(inputs.tree.node(id).xattrs, &[]);
+    if inode.xattr_size() == 0 {
+        return Ok(expected.is_empty());
+    }
+    let found = inputs.old.xattrs(inode)?;
+    let mut found: Vec<_> = found.into_iter().map(|one| (one.name, one.value)).collect();
+    found.sort_unstable();
+    expected.sort_unstable();
+    Ok(found == expected)
+}
+
+/// Whether the new tree takes the content of `node` from the old inode `nid`: then there is nothing to compare.
+fn is_content_of(inputs: Inputs<'_>, node: NodeId, nid: Nid) -> bool {
+    let of_old = Origin::Image { image: BELOW, nid };
+    inputs.options.below.is_some() && inputs.tree.node(node).origin == of_old
+}
+
+/// Says which regular files differ from their counterparts of the same size, byte by byte.
+pub(super) fn differences(
+    inputs: Inputs<'_>,
+    counterparts: &[Option<Nid>],
+    like: &[Likeness],
+) -> Result<Vec<AtomicBool>> {
+    let differ: Vec<AtomicBool> = like.iter().map(|_| AtomicBool::new(false)).collect();
+    let mut tasks = Vec::new();
+    for node in inputs.tree.ids() {
+        if let (Kind::Regular { .. }, Some(nid), true) =
+            (inputs.tree.node(node).kind, counterparts[node.index()], like[node.index()].same_size)
+            && !is_content_of(inputs, node, nid)
+        {
+            let parts = inputs.tree.node(node).size.div_ceil(PART);
+            tasks.extend((0..parts).map(|part| (node, nid, part * PART)));
+        }
+    }
+    inputs.options.parallel(
+        tasks.len(),
+        || (Reader::new(inputs.contents, inputs.tree), Vec::new(), Vec::new()),
+        |(reader, ours, theirs), number| {
+            let (node, nid, offset) = tasks[number];
+            let differs = &differ[node.index()];
+            if differs.load(Ordering::Relaxed) {
+                return Ok::<_, crate::Error>(());
+            }
+            let len = (inputs.tree.node(node).size - offset).min(PART) as usize;
+            ours.resize(len, 0);
+            theirs.resize(len, 0);
+            reader.read(node, offset, ours)?;
+            let inode = inputs.old.inode(nid)?;
+            let read = inputs.old.read_at(&inode, FileOffset::new(offset), theirs)?;
+            if read != len || ours != theirs {
+                differs.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        },
+    )?;
+    Ok(differ)
+}
+
+/// A node's file type and size: only old files that agree in both can have the same content.
+pub(super) fn kind_and_size(inputs: Inputs<'_>, node: NodeId) -> (FileType, u64) {
+    let node = inputs.tree.node(node);
+    (node.kind.file_type(), node.size)
+}
+
+/// The digest of an old inode's content and file type, equal to [`new_digest`] of a node with the same content.
+pub(super) fn old_digest(inputs: Inputs<'_>, inode: &Inode, buffer: &mut Vec<u8>) -> Result<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    match (inode.file_type(), inode.on_disk().place) {
+        (FileType::Symlink, _) => drop(hasher.update(&inputs.old.read_link(inode)?)),
+        (_, Place::Device(rdev)) => drop(hasher.update(&rdev.encode().to_le_bytes())),
+        (FileType::Regular, _) => {
+            let mut at = 0;
+            while at < inode.size() {
+                buffer.resize((inode.size() - at).min(PART) as usize, 0);
+                let read = inputs.old.read_at(inode, FileOffset::new(at), buffer)?;
+                hasher.update(&buffer[..read]);
+                at += read.max(1) as u64;
+            }
+        }
+        _ => {}
+    }
+    hasher.update(&[inode.file_type().mode_bits().to_le_bytes()[1]]);
+    Ok(*hasher.finalize().as_bytes())
+}
+
+/// The digest of a node's content and file type.
+pub(super) fn new_digest(
+    inputs: Inputs<'_>,
+    id: NodeId,
+    reader: &mut Reader<'_>,
+    buffer: &mut Vec<u8>,
+) -> Result<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    let node = inputs.tree.node(id);
+    match node.kind {
+        Kind::Symlink(target) => drop(hasher.update(inputs.tree.text(target))),
+        Kind::Device(_, rdev) => drop(hasher.update(&rdev.encode().to_le_bytes())),
+        Kind::Regular { .. } => {
+            let mut at = 0;
+            while at < node.size {
+                buffer.resize((node.size - at).min(PART) as usize, 0);
+                reader.read(id, at, buffer)?;
+                hasher.update(buffer);
+                at += buffer.len() as u64;
+            }
+        }
+        Kind::Directory(_) | Kind::Fifo | Kind::Socket => {}
+    }
+    hasher.update(&[node.kind.file_type().mode_bits().to_le_bytes()[1]]);
+    Ok(*hasher.finalize().as_bytes())
+}

@@ -1,0 +1,106 @@
+//! Decides which directories keep their old inode, and which large ones keep most of their blocks.
+
+use std::collections::{HashMap, HashSet};
+
+use ferofs_build::tree::{Entry, Kind, NodeId};
+use ferofs_format::Nid;
+
+use super::compare;
+use super::files::{ReuseDecision, ReuseDecisions};
+use crate::Result;
+use crate::patch::create::context::Inputs;
+use crate::patch::create::metadata::directory::{self, DirectoryBlocks};
+use crate::patch::create::metadata::root::RootPlace;
+
+/// The decisions for all nodes, directories included.
+pub(crate) struct Directories {
+    /// The old inode that stays, by node.
+    pub(crate) kept: Vec<Option<Nid>>,
+    /// The old directory that a new one resembles.
+    pub(crate) like: HashMap<NodeId, Nid>,
+}
+
+/// Decides which directories keep their inode: those with the same attributes whose entries all keep theirs. Works from the
+/// leaves to the root. `loose_parents` allows a `..` that names the parent's old inode.
+pub(crate) fn decide(
+    inputs: Inputs<'_>,
+    decisions: &ReuseDecisions,
+    loose_parents: bool,
+) -> Result<Directories> {
+    let Inputs { old, survey, tree, .. } = inputs;
+    let mut kept: Vec<Option<Nid>> = decisions
+        .by_node
+        .iter()
+        .map(|decision| match decision {
+            ReuseDecision::KeepInode(nid) => Some(*nid),
+            _ => None,
+        })
+        .collect();
+    let mut parents: HashMap<Nid, Nid> = HashMap::new();
+    let mut like: HashMap<NodeId, Nid> = HashMap::new();
+    let mut taken: HashSet<Nid> = HashSet::new();
+    for id in tree.ids().rev() {
+        let Kind::Directory(dir) = tree.node(id).kind else { continue };
+        let entries = tree.entries_of(dir);
+        let mut counterpart = decisions.counterparts[id.index()];
+        if counterpart.is_none() {
+            // A directory without an old one of its path may have been moved: the old directory of its first kept file.
+            if parents.is_empty() {
+                parents = survey.files.iter().map(|file| (file.nid, file.parent)).collect();
+            }
+            let inside = entries.iter().find_map(|entry| kept[entry.node.index()]);
+            counterpart = inside.and_then(|nid| parents.get(&nid)).copied();
+        }
+        let Some(nid) = counterpart else { continue };
+        let inode = old.inode(nid)?;
+        if !inode.is_dir() {
+            continue;
+        }
+        like.insert(id, nid);
+        let mut expected = HashMap::new();
+        for entry in old.read_dir(&inode)? {
+            let entry = entry?;
+            expected.insert(entry.name, entry.nid);
+        }
+        let stays = |entry: &Entry| {
+            kept[entry.node.index()].is_some_and(|nid| expected.get(tree.text(entry.name)) == Some(&nid))
+        };
+        let dots = usize::from(expected.contains_key(b".".as_slice()))
+            + usize::from(expected.contains_key(b"..".as_slice()));
+        let same = expected.len() == entries.len() + dots
+            && entries.iter().all(stays)
+            && compare::likeness(inputs, id, &inode)?.same_attributes;
+        if same && taken.insert(nid) {
+            kept[id.index()] = Some(nid);
+        }
+    }
+    // The root gets a new inode, so its subdirectories need a new `..`, and theirs, too.
+    if !loose_parents && kept[NodeId::ROOT.index()].is_none() {
+        for id in tree.ids() {
+            if matches!(tree.node(id).kind, Kind::Directory(_)) {
+                kept[id.index()] = None;
+            }
+        }
+    }
+    Ok(Directories { kept, like })
+}
+
+/// Lays out large directories that changed a little so that most of their old blocks stay. Sorted by node.
+pub(crate) fn in_old_blocks(
+    inputs: Inputs<'_>,
+    kept: &[Option<Nid>],
+    like: &HashMap<NodeId, Nid>,
+    root: RootPlace,
+) -> Result<Vec<(NodeId, DirectoryBlocks)>> {
+    let Inputs { old, tree, .. } = inputs;
+    let mut found = Vec::new();
+    for id in tree.ids().filter(|id| kept[id.index()].is_none()) {
+        // A root in a fixed number of slots has no space for a table of blocks.
+        let in_slots = id == NodeId::ROOT && root != RootPlace::Anywhere;
+        let Some(nid) = like.get(&id).filter(|_| !in_slots) else { continue };
+        let inode = old.inode(*nid)?;
+        let dir = directory::in_old_blocks(old, &inode, tree, id, |node| kept[node.index()])?;
+        found.extend(dir.map(|dir| (id, dir)));
+    }
+    Ok(found)
+}

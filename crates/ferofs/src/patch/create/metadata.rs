@@ -1,0 +1,5 @@
+//! New metadata: the position of the root's inode, directories, and the inodes that changed.
+
+pub(crate) mod directory;
+pub(crate) mod emit;
+pub(crate) mod root;

@@ -1,0 +1,59 @@
+//! What the caller of [`create`](crate::patch::create) asks for, and what it gets back.
+
+use std::path::PathBuf;
+
+use ferofs_build::{Compression, Options, Warning};
+use ferofs_format::Incompat;
+
+/// How new content is encoded.
+#[derive(Clone, Debug, Default)]
+pub enum Encoding {
+    /// With the algorithm and settings that most of the old image's content has, as far as the image shows them.
+    #[default]
+    AsOld,
+    /// Not compressed.
+    Stored,
+    /// With these settings.
+    With(Compression),
+}
+
+/// How to make a patch.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// The source of the new tree and how it is read: input kind, excludes, owners, times, workers, progress, cancelling,
+    /// verifying. Options for the image's encoding and layout are ignored: these are as in the old image.
+    pub build: Options,
+    /// How new content is encoded.
+    pub encoding: Encoding,
+    /// Use no feature that the old image does not have, so that each kernel that mounts the old image mounts the new one.
+    pub keep_features: bool,
+    /// Keep a directory whose entries are unchanged even if its parent has a new inode. Its `..` then names the parent's old
+    /// inode: Linux ignores that, programs that check images report it.
+    pub loose_parents: bool,
+}
+
+impl CreateOptions {
+    /// Makes a patch to the tree in `source`, of any [`ferofs_build::Input`] kind, with default options.
+    #[must_use]
+    pub fn new(source: impl Into<PathBuf>) -> Self {
+        let build = Options::new(source);
+        Self { build, encoding: Encoding::AsOld, keep_features: false, loose_parents: false }
+    }
+}
+
+/// The sizes of a new patch, and what it needs.
+#[derive(Debug)]
+pub struct Created {
+    /// Bytes of the patch file.
+    pub patch_len: u64,
+    /// Bytes that the image grows by.
+    pub growth: u64,
+    /// Bytes of content in [`growth`](Self::growth).
+    pub content_len: u64,
+    /// Bytes of metadata in [`growth`](Self::growth).
+    pub metadata_len: u64,
+    /// Features that readers of the new image must know, and that the old image does not have.
+    pub new_features: Incompat,
+    /// Files and attributes that the new tree leaves out.
+    pub warnings: Vec<Warning>,
+}

@@ -1,0 +1,217 @@
+//! Everything that a patch appends to the image, in order: content, metadata, and the record of the history.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ferofs_build::Warning;
+use ferofs_build::data::Content;
+use ferofs_build::output::Output;
+use ferofs_build::output::spill::Spill;
+use ferofs_build::tree::NodeId;
+use ferofs_build::tree::inode_sizes::Heads;
+use ferofs_build::tree::xattr::XattrPlan;
+use ferofs_build::verify::Verifier;
+use ferofs_format::Incompat;
+use ferofs_format::superblock::Superblock;
+use ferofs_read::Image;
+
+use super::content::ContentWriter;
+use super::context::{CreateContext, Inputs};
+use super::decide::directories::{self, Directories};
+use super::decide::files::ReuseDecisions;
+use super::metadata::emit::NewMetadata;
+use super::metadata::root::{self, RootPlace};
+use super::similar::SimilarRanges;
+use super::{changes, configs, similar};
+use crate::error::PatchFault;
+use crate::patch::format::change::Change;
+use crate::patch::image::history::{Origin, RECORD, Record};
+use crate::patch::image::overlay::Overlay;
+use crate::patch::image::sector::{SECTOR_POS, Sector};
+use crate::{Error, Result};
+
+/// What is appended, and what else the patch changes.
+pub(crate) struct Region {
+    pub(crate) output: Output,
+    /// Bytes of the new image.
+    pub(crate) end: u64,
+    pub(crate) content_len: u64,
+    pub(crate) metadata_len: u64,
+    /// Position and bytes of the root's inode, if it goes into free slots of the base.
+    pub(crate) root: Option<(u64, Vec<u8>)>,
+    /// The new superblock's sector.
+    pub(crate) sector: Sector,
+    pub(crate) superblock: Superblock,
+    pub(crate) similar: Vec<SimilarRanges>,
+    pub(crate) changes: Vec<Change>,
+}
+
+impl Region {
+    /// The new image, as an overlay over the old one.
+    pub(crate) fn result(&mut self, context: &CreateContext<'_>) -> Result<Overlay> {
+        let start = context.area.size();
+        let appended = self.output.appended(start)?;
+        let overlay = Overlay::new(Arc::clone(context.base), start, Box::new(appended));
+        let overlay = overlay.with(SECTOR_POS, &self.sector);
+        Ok(match &self.root {
+            Some((pos, bytes)) => overlay.with(*pos, bytes),
+            None => overlay,
+        })
+    }
+}
+
+/// Writes the region to a temporary file in `temporary`, and verifies the new image if the options ask for that.
+pub(crate) fn write(
+    context: &CreateContext<'_>,
+    mut decisions: ReuseDecisions,
+    temporary: &Path,
+    time: i64,
+    warnings: &mut Vec<Warning>,
+) -> Result<Region> {
+    let Inputs { options, old, survey, tree, contents } = context.inputs;
+    let Directories { kept, like } =
+        directories::decide(context.inputs, &decisions, context.options.loose_parents)?;
+    if kept[NodeId::ROOT.index()].is_some() {
+        return Err(Error::Patch(PatchFault::Unchanged));
+    }
+    let block = old.superblock().block_size;
+    let start = context.area.size();
+    let mut superblock = context.area.superblock().clone();
+    let xattrs = tree.xattrs.plan_on(&options.xattrs, &survey.shared).map_err(ferofs_build::Error::Layout)?;
+    let heads = Heads::new(tree, &xattrs, &superblock, &options.inodes, contents)?;
+    let (root, mut features) = root_place(context, heads.len(NodeId::ROOT) as u64)?;
+
+    let mut spill = Spill::new(temporary);
+    let mut output = Output::region(temporary, start)?;
+    if root == RootPlace::First {
+        output.pad_to(start + block.bytes64())?;
+    }
+    let content_start = output.position();
+    let mut writer =
+        ContentWriter { context, kept: &kept, heads: &heads, output: &mut output, spill: &mut spill };
+    let mut placed = writer.reuse(&mut decisions)?;
+    let before_data = writer.output.position();
+    let data = writer.encode(&decisions, &placed, warnings)?;
+    features |= data_features(context, &placed, data.features);
+    for (place, content) in placed.iter_mut().zip(data.contents) {
+        if matches!(place, Content::None) {
+            *place = content;
+        }
+    }
+    let content_end = output.position();
+
+    let block_dirs = match context.allowed.contains(Incompat::CHUNKED_FILE) {
+        true => directories::in_old_blocks(context.inputs, &kept, &like, root)?,
+        false => Vec::new(),
+    };
+    let written = NewMetadata {
+        options,
+        tree,
+        heads: &heads,
+        xattrs: &xattrs,
+        contents: &placed,
+        spill: &mut spill,
+        kept: &kept,
+        block_dirs: &block_dirs,
+        root,
+        first_ino: survey.ino.wrapping_add(1),
+    }
+    .emit(&superblock, start, &mut output)?;
+    features |= written.features;
+    let metadata_end = output.position();
+
+    let end = (metadata_end + RECORD).next_multiple_of(block.bytes64());
+    superblock.root = written.root;
+    superblock.inodes = tree.nodes.len() as u64;
+    superblock.blocks = end >> block.bits();
+    superblock.incompat |= features;
+    // The builder sets LZ4_0PADDING for all encoded content, whatever its algorithm.
+    let configs = match features.contains(Incompat::LZ4_0PADDING) {
+        true => configs::update(context, &mut superblock)?,
+        false => None,
+    };
+    let sector = context.area.rewrite(&superblock, configs.as_deref())?;
+    let record = Record {
+        origin: Origin::Patch,
+        number: context.history.current() + 1,
+        time,
+        start,
+        end,
+        previous: context.history.end(),
+        before: context.area.sector(),
+        after: sector,
+        root: written.free_root.as_ref().map_or((0, 0), |(pos, bytes)| (*pos, bytes.len() as u32)),
+    };
+    output.pad_to(end - RECORD)?;
+    output.append(&record.to_bytes())?;
+
+    let similar = similar::find(
+        context,
+        &decisions,
+        &kept,
+        &like,
+        content_end..metadata_end,
+        before_data..content_end,
+    )?;
+    let mut region = Region {
+        output,
+        end,
+        content_len: content_end - content_start,
+        metadata_len: end - content_end + (content_start - start),
+        root: written.free_root.clone(),
+        sector,
+        superblock,
+        similar,
+        changes: Vec::new(),
+    };
+    let image = Image::open(region.result(context)?)?;
+    let costs = changes::content_costs(context, &image, &kept, &written)?;
+    region.changes = changes::list(context.inputs, &decisions, &kept, &written, &costs)?;
+    verify(context, region, &heads, &xattrs, &placed)
+}
+
+/// Finds where the root's inode of `len` bytes goes, and the features that this needs.
+fn root_place(context: &CreateContext<'_>, len: u64) -> Result<(RootPlace, Incompat)> {
+    let CreateContext { base, area, .. } = context;
+    let Inputs { old, survey, .. } = context.inputs;
+    match root::find(old, base, context.history, area.size(), len) {
+        Err(Error::Patch(PatchFault::NoRootSlot))
+            if context.allowed.contains(Incompat::BIT48) && root::can_be_48bit(old, base, area, survey)? =>
+        {
+            Ok((RootPlace::Anywhere, Incompat::BIT48))
+        }
+        place => Ok((place?, Incompat::empty())),
+    }
+}
+
+/// The features of new content: `reused` was placed by reusing the old image, `encoded` comes from the data stage.
+fn data_features(context: &CreateContext<'_>, reused: &[Content], encoded: Incompat) -> Incompat {
+    let mut features = encoded;
+    if reused.iter().any(|content| matches!(content, Content::Chunked { .. })) {
+        features |= Incompat::CHUNKED_FILE;
+    }
+    let old = context.area.superblock().incompat;
+    if context.compression.is_none() && !old.contains(Incompat::LZ4_0PADDING) {
+        // No content was encoded: reused extents have their padding where the old image's flags say.
+        features.remove(Incompat::LZ4_0PADDING);
+    }
+    features
+}
+
+/// Compares the new image with the new tree, if the options ask for that.
+fn verify(
+    context: &CreateContext<'_>,
+    mut region: Region,
+    heads: &Heads,
+    xattrs: &XattrPlan,
+    stored: &[Content],
+) -> Result<Region> {
+    let Inputs { options, tree, contents, .. } = context.inputs;
+    if options.verify {
+        let overlay = region.result(context)?;
+        let superblock = &region.superblock;
+        Verifier { options, tree, heads, xattrs, contents, stored, superblock }
+            .run(Box::new(overlay), Vec::new())?;
+    }
+    Ok(region)
+}

@@ -1,0 +1,8 @@
+//! The patch file: a header, tables, the list of changed files, and the appended bytes in compressed pieces. Layout:
+//! docs/PATCH.md.
+
+pub(crate) mod change;
+pub(crate) mod header;
+pub(crate) mod piece;
+pub(crate) mod reader;
+pub(crate) mod writer;

@@ -1,0 +1,73 @@
+//! The header of a patch file, and the tables after it. Layout: docs/PATCH.md.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::patch::image::digest::Digest;
+use crate::patch::image::sector::Sector;
+
+pub(super) const MAGIC: [u8; 8] = *b"ferofspt";
+pub(super) const VERSION: u32 = 1;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawHeader {
+    pub(super) magic: [u8; 8],
+    pub(super) version: U32,
+    pub(super) pieces: U32,
+    pub(super) file_len: U64,
+    pub(super) uuid: [u8; 16],
+    pub(super) time: U64,
+    pub(super) base_state: U64,
+    pub(super) base_size: U64,
+    pub(super) base_digest: Digest,
+    pub(super) base_sector: Sector,
+    pub(super) result_size: U64,
+    pub(super) result_digest: Digest,
+    pub(super) sector: Sector,
+    pub(super) root_pos: U64,
+    pub(super) root_len: U32,
+    pub(super) references: U32,
+    pub(super) content_len: U64,
+    pub(super) metadata_len: U64,
+    pub(super) changes_len: U64,
+    pub(super) changes_decoded: U64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawPiece {
+    pub(super) len: U32,
+    pub(super) stored_len: U32,
+    /// 0: not compressed; 1: a Zstandard frame.
+    pub(super) encoding: U32,
+    pub(super) references: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawReference {
+    pub(super) pos: U64,
+    pub(super) len: U32,
+}
+
+/// The checked header: base, result, and what else the patch changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) time: i64,
+    /// The number of the base's state in its history.
+    pub(crate) base_state: u64,
+    pub(crate) base_size: u64,
+    pub(crate) base_digest: Digest,
+    pub(crate) base_sector: Sector,
+    pub(crate) result_size: u64,
+    pub(crate) result_digest: Digest,
+    pub(crate) sector: Sector,
+    /// Position and bytes of the root's inode, if it goes into free slots of the base.
+    pub(crate) root: Option<(u64, Vec<u8>)>,
+    /// Appended bytes of content.
+    pub(crate) content_len: u64,
+    /// Appended bytes of metadata.
+    pub(crate) metadata_len: u64,
+}

@@ -1,0 +1,318 @@
+//! Reads a patch file. Nothing in it is used before the digest of the whole file was checked.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferofs_format::BytePos;
+use ferofs_format::superblock::Superblock;
+use ferofs_read::error::Locate;
+use ferofs_read::{FileSource, Source};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use super::change::{self, CHANGES_MAX, Change};
+use super::header::{Header, MAGIC, RawHeader, RawPiece, RawReference, VERSION};
+use super::piece::{PIECE_MAX, decode, read_reference};
+use crate::error::PatchFault;
+use crate::patch::image::digest::Digest;
+use crate::patch::image::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, covered_end};
+use crate::{Error, Result};
+
+/// Bytes that are read and hashed at once.
+const BUFFER: usize = 1 << 20;
+
+/// An open patch. Its file is complete and undamaged.
+pub struct Patch {
+    source: Box<dyn Source>,
+    header: Header,
+    pieces: Vec<RawPiece>,
+    references: Vec<RawReference>,
+    /// The list of changes: position, length, and decoded length.
+    changes: (u64, u64, u64),
+    /// The position of the pieces.
+    payload: u64,
+    file_len: u64,
+}
+
+impl std::fmt::Debug for Patch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Patch").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+/// Reads the parts of a patch file in their order.
+struct Cursor<'a> {
+    source: &'a dyn Source,
+    at: u64,
+    end: u64,
+}
+
+impl Cursor<'_> {
+    fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
+        let end = self.at.checked_add(len).filter(|end| *end <= self.end);
+        let end = end.ok_or(Error::Patch(PatchFault::Malformed("a table is longer than the file")))?;
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        self.source.read_exact_at(self.at, &mut bytes).map_err(|e| Error::io_unnamed("read the patch", e))?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    fn table<T: FromBytes + Immutable + KnownLayout + Unaligned + Clone>(
+        &mut self,
+        count: u32,
+    ) -> Result<Vec<T>> {
+        let len = u64::from(count).saturating_mul(size_of::<T>() as u64);
+        let bytes = self.bytes(len)?;
+        // This cannot fail: the length is a multiple of the record's, and records need no alignment.
+        Ok(<[T]>::ref_from_bytes(&bytes).map(<[T]>::to_vec).unwrap_or_default())
+    }
+}
+
+impl Patch {
+    /// Opens the patch in the file `path`, and checks its length and checksum.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Patch`] for a file that is no patch, or a damaged one.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::new(Box::new(FileSource::open(path, 0)?))
+    }
+
+    /// Opens the patch in `source`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn new(source: Box<dyn Source>) -> Result<Self> {
+        let fault = |fault| Err(Error::Patch(fault));
+        let found = source.size();
+        if found < (size_of::<RawHeader>() + size_of::<Digest>()) as u64 {
+            let mut start = [0; 8];
+            let is_cut = found >= 8 && source.read_exact_at(0, &mut start).is_ok() && start == MAGIC;
+            let expected = size_of::<RawHeader>() as u64;
+            return fault(if is_cut {
+                PatchFault::Length { expected, found }
+            } else {
+                PatchFault::NotAPatch
+            });
+        }
+        let mut cursor = Cursor { source: &*source, at: 0, end: found };
+        let bytes = cursor.bytes(size_of::<RawHeader>() as u64)?;
+        let Ok(raw) = RawHeader::read_from_bytes(&bytes) else { return fault(PatchFault::NotAPatch) };
+        if raw.magic != MAGIC {
+            return fault(PatchFault::NotAPatch);
+        }
+        if raw.version.get() != VERSION {
+            return fault(PatchFault::Version(raw.version.get()));
+        }
+        if raw.file_len.get() != found {
+            return fault(PatchFault::Length { expected: raw.file_len.get(), found });
+        }
+        check_digest(&*source)?;
+        cursor.end = found - size_of::<Digest>() as u64;
+        let root_len = raw.root_len.get();
+        if root_len as usize > ROOT_MAX {
+            return fault(PatchFault::Malformed("the root's inode is too long"));
+        }
+        let root = cursor.bytes(root_len.into())?;
+        let pieces: Vec<RawPiece> = cursor.table(raw.pieces.get())?;
+        let references: Vec<RawReference> = cursor.table(raw.references.get())?;
+        let changes = (cursor.at, raw.changes_len.get(), raw.changes_decoded.get());
+        let payload = cursor.at.checked_add(changes.1).filter(|payload| *payload <= cursor.end);
+        let payload =
+            payload.ok_or(Error::Patch(PatchFault::Malformed("a table is longer than the file")))?;
+        let header = Header {
+            uuid: raw.uuid,
+            time: raw.time.get().cast_signed(),
+            base_state: raw.base_state.get(),
+            base_size: raw.base_size.get(),
+            base_digest: raw.base_digest,
+            base_sector: raw.base_sector,
+            result_size: raw.result_size.get(),
+            result_digest: raw.result_digest,
+            sector: raw.sector,
+            root: (root_len > 0).then_some((raw.root_pos.get(), root)),
+            content_len: raw.content_len.get(),
+            metadata_len: raw.metadata_len.get(),
+        };
+        let end = cursor.end;
+        let patch = Self { source, header, pieces, references, changes, payload, file_len: found };
+        patch.check_lengths(end)?;
+        Ok(patch)
+    }
+
+    /// Checks that lengths and positions agree, and are within limits.
+    fn check_lengths(&self, end: u64) -> Result<()> {
+        let fault = |what| Err(Error::Patch(PatchFault::Malformed(what)));
+        let header = &self.header;
+        let (mut len, mut stored, mut references) = (0u64, 0u64, 0u64);
+        for piece in &self.pieces {
+            len = len.saturating_add(piece.len.get().into());
+            stored = stored.saturating_add(piece.stored_len.get().into());
+            references = references.saturating_add(piece.references.get().into());
+            if piece.len.get() as usize > PIECE_MAX || piece.stored_len.get() as usize > 2 * PIECE_MAX {
+                return fault("a piece is too long");
+            }
+        }
+        if header.base_size.checked_add(len) != Some(header.result_size) {
+            return fault("its pieces do not lead from the base's size to the result's");
+        }
+        if self.payload.checked_add(stored) != Some(end) || references != self.references.len() as u64 {
+            return fault("its pieces are not where they should be");
+        }
+        let ends = |pos: u64, len: u64| pos.checked_add(len);
+        for reference in &self.references {
+            if ends(reference.pos.get(), reference.len.get().into()).is_none_or(|end| end > header.base_size)
+            {
+                return fault("it refers to bytes past the base's end");
+            }
+        }
+        if let Some((pos, bytes)) = &header.root
+            && (*pos < first_slot(&header.base_sector)
+                || ends(*pos, bytes.len() as u64).is_none_or(|end| end > header.base_size))
+        {
+            return fault("the root's inode is outside of the base");
+        }
+        if self.changes.2 > CHANGES_MAX {
+            return fault("its list of changes is too long");
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub const fn file_len(&self) -> u64 {
+        self.file_len
+    }
+
+    /// The UUID of the image that the patch is for.
+    #[must_use]
+    pub const fn uuid(&self) -> [u8; 16] {
+        self.header.uuid
+    }
+
+    /// The number of the state that the patch is for: see [`log`](crate::patch::log).
+    #[must_use]
+    pub const fn base_state(&self) -> u64 {
+        self.header.base_state
+    }
+
+    /// Bytes of the image that the patch is for.
+    #[must_use]
+    pub const fn base_size(&self) -> u64 {
+        self.header.base_size
+    }
+
+    /// The digest of the image that the patch is for: see docs/PATCH.md.
+    #[must_use]
+    pub const fn base_digest(&self) -> [u8; 32] {
+        self.header.base_digest
+    }
+
+    /// Bytes of the patched image.
+    #[must_use]
+    pub const fn result_size(&self) -> u64 {
+        self.header.result_size
+    }
+
+    /// The digest of the patched image.
+    #[must_use]
+    pub const fn result_digest(&self) -> [u8; 32] {
+        self.header.result_digest
+    }
+
+    /// When the patch was made, in seconds since 1970.
+    #[must_use]
+    pub const fn time(&self) -> i64 {
+        self.header.time
+    }
+
+    /// Bytes of encoded content that the patch appends to the image.
+    #[must_use]
+    pub const fn content_len(&self) -> u64 {
+        self.header.content_len
+    }
+
+    /// Bytes of metadata that the patch appends to the image.
+    #[must_use]
+    pub const fn metadata_len(&self) -> u64 {
+        self.header.metadata_len
+    }
+
+    /// The superblocks before and after the patch.
+    ///
+    /// # Errors
+    /// [`Error::Read`] if one is invalid.
+    pub fn superblocks(&self) -> Result<[Superblock; 2]> {
+        let pos = BytePos::new(SECTOR_POS);
+        let parse = |sector| Superblock::parse(sector).located_at(pos);
+        Ok([parse(&self.header.base_sector)?, parse(&self.header.sector)?])
+    }
+
+    /// The changed files, and the bytes that each adds to the image.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Patch`].
+    pub fn changes(&self) -> Result<Vec<Change>> {
+        let (at, len, decoded_len) = self.changes;
+        let stored = Cursor { source: &*self.source, at, end: self.payload }.bytes(len)?;
+        change::decode(&stored, decoded_len)
+    }
+
+    /// Passes the bytes to be appended to `base` to `each`, piece by piece.
+    pub(crate) fn region(
+        &self,
+        base: &dyn Source,
+        cancel: &AtomicBool,
+        mut each: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
+        let mut references = self.references.iter();
+        let (mut prefix, mut decoded) = (Vec::new(), Vec::new());
+        for piece in &self.pieces {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let stored = cursor.bytes(piece.stored_len.get().into())?;
+            prefix.clear();
+            for reference in references.by_ref().take(piece.references.get() as usize) {
+                read_reference(base, reference.pos.get(), reference.len.get(), &mut prefix)?;
+            }
+            if piece.encoding.get() == 0 {
+                decoded.clone_from(&stored);
+            } else {
+                decode(&stored, &prefix, piece.len.get() as usize, &mut decoded)?;
+            }
+            if decoded.len() != piece.len.get() as usize {
+                return Err(Error::Patch(PatchFault::Malformed("a piece has another length")));
+            }
+            each(&decoded)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first position where a root inode can be: after the bytes that the superblock's checksum covers.
+fn first_slot(sector: &Sector) -> u64 {
+    let superblock = Superblock::parse(sector);
+    superblock.map_or(SECTOR_POS + SECTOR as u64, |superblock| covered_end(&superblock))
+}
+
+/// Compares the digest at the end of the file with that of all bytes before it.
+fn check_digest(source: &dyn Source) -> Result<()> {
+    let mut hasher = blake3::Hasher::new();
+    let covered = source.size() - size_of::<Digest>() as u64;
+    let mut buffer = vec![0; BUFFER];
+    let mut at = 0;
+    let io = |e| Error::io_unnamed("read the patch", e);
+    while at < covered {
+        let len = (covered - at).min(BUFFER as u64) as usize;
+        source.read_exact_at(at, &mut buffer[..len]).map_err(io)?;
+        hasher.update(&buffer[..len]);
+        at += len as u64;
+    }
+    let mut expected = [0; 32];
+    source.read_exact_at(covered, &mut expected).map_err(io)?;
+    if *hasher.finalize().as_bytes() == expected { Ok(()) } else { Err(Error::Patch(PatchFault::Damaged)) }
+}

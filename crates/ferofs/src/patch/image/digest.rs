@@ -1,0 +1,128 @@
+//! Digests of whole images: BLAKE3 of each MiB, and BLAKE3 of these digests.
+//!
+//! So all processors hash at the same time, and parts that a patch does not change are not hashed again.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::{Error, Result};
+use ferofs_read::Source;
+use ferofs_threads as threads;
+
+/// Bytes of a part. Another size gives other digests, so it is part of the file format.
+const PART: u64 = 1 << 20;
+
+/// A BLAKE3 hash.
+pub(crate) type Digest = [u8; 32];
+
+/// The digests of an image's parts.
+#[derive(Clone, Debug)]
+pub(crate) struct PartDigests {
+    size: u64,
+    parts: Vec<Digest>,
+}
+
+impl PartDigests {
+    /// Hashes the first `size` bytes of `source`; bytes past its end count as zeroes.
+    pub(crate) fn of(source: &dyn Source, size: u64, cancel: &AtomicBool) -> Result<Self> {
+        let count = usize::try_from(size.div_ceil(PART)).unwrap_or(usize::MAX);
+        let parts = hash(source, size, &(0..count).collect::<Vec<_>>(), cancel)?;
+        Ok(Self { size, parts })
+    }
+
+    /// The digests of `source`, of `size` bytes, which differs from the image hashed before only in the ranges `changed`.
+    pub(crate) fn changed(
+        &self,
+        source: &dyn Source,
+        size: u64,
+        changed: &[std::ops::Range<u64>],
+        cancel: &AtomicBool,
+    ) -> Result<Self> {
+        let count = usize::try_from(size.div_ceil(PART)).unwrap_or(usize::MAX);
+        let kept = self.parts.len().min(count);
+        // The last part may have become longer.
+        let first_new = if self.size == size { kept } else { kept.saturating_sub(1) };
+        let touched = |part: usize| {
+            let start = (part as u64).saturating_mul(PART);
+            changed.iter().any(|range| range.start < start.saturating_add(PART) && start < range.end)
+        };
+        let wanted: Vec<usize> =
+            (0..first_new).filter(|part| touched(*part)).chain(first_new..count).collect();
+        let hashed = hash(source, size, &wanted, cancel)?;
+        let mut parts = self.parts.clone();
+        parts.resize(count, [0; 32]);
+        for (part, digest) in wanted.into_iter().zip(hashed) {
+            if let Some(slot) = parts.get_mut(part) {
+                *slot = digest;
+            }
+        }
+        Ok(Self { size, parts })
+    }
+
+    /// The image's digest.
+    pub(crate) fn digest(&self) -> Digest {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.size.to_le_bytes());
+        for part in &self.parts {
+            hasher.update(part);
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &AtomicBool) -> Result<Vec<Digest>> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len().max(1));
+    let next = AtomicUsize::new(0);
+    let have = source.size();
+    let work = || {
+        let mut buffer = vec![0; PART as usize];
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(part) = wanted.get(number) else { return Ok(done) };
+            if cancel.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let start = (*part as u64).saturating_mul(PART);
+            let len = size.saturating_sub(start).min(PART) as usize;
+            let present = have.saturating_sub(start).min(len as u64) as usize;
+            buffer[present..].fill(0);
+            if present > 0 {
+                source
+                    .read_exact_at(start, &mut buffer[..present])
+                    .map_err(|e| Error::io_unnamed("read the image", e))?;
+            }
+            done.push((number, *blake3::hash(&buffer[..len]).as_bytes()));
+        }
+    };
+    let mut digests = vec![[0; 32]; wanted.len()];
+    std::thread::scope(|scope| {
+        for thread in threads::start(scope, workers, || work)? {
+            let done: Result<Vec<(usize, Digest)>> = threads::pass_on(thread.join());
+            for (number, digest) in done? {
+                digests[number] = digest;
+            }
+        }
+        Ok(digests)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changed_parts_are_hashed_again() {
+        let cancel = AtomicBool::new(false);
+        let mut image = vec![7u8; (3 << 20) + 5];
+        let before = PartDigests::of(&image, image.len() as u64, &cancel).unwrap();
+        image[2_000_000] = 8;
+        image.resize((4 << 20) + 100, 9);
+        let size = image.len() as u64;
+        let fresh = PartDigests::of(&image, size, &cancel).unwrap();
+        let followed = before.changed(&image, size, &[0..1, 2_000_000..2_000_001], &cancel).unwrap();
+        assert_eq!(followed.digest(), fresh.digest());
+        assert_ne!(before.digest(), fresh.digest());
+        let missed = before.changed(&image, size, &[], &cancel).unwrap();
+        assert_ne!(missed.digest(), fresh.digest());
+    }
+}

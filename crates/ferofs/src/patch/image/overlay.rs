@@ -1,0 +1,140 @@
+//! A patched image that is put together while it is read: the base is not changed.
+
+use std::io;
+use std::sync::Arc;
+
+use super::sector::{SECTOR_POS, Sector};
+use ferofs_read::Source;
+
+/// A base image, the bytes appended to it, and the ranges that are replaced within it.
+pub(crate) struct Overlay {
+    base: Arc<dyn Source>,
+    /// Bytes of the base.
+    base_size: u64,
+    /// The appended bytes.
+    region: Box<dyn Source>,
+    /// Positions and bytes of replaced ranges; a later one wins.
+    replaced: Vec<(u64, Vec<u8>)>,
+}
+
+impl Overlay {
+    pub(crate) fn new(base: Arc<dyn Source>, base_size: u64, region: Box<dyn Source>) -> Self {
+        Self { base, base_size, region, replaced: Vec::new() }
+    }
+
+    /// Replaces the bytes at `pos` by `bytes`.
+    #[must_use]
+    pub(crate) fn with(mut self, pos: u64, bytes: &[u8]) -> Self {
+        if !bytes.is_empty() {
+            self.replaced.push((pos, bytes.to_vec()));
+        }
+        self
+    }
+
+    /// The image with another superblock, as it is in another state of its history.
+    pub(crate) fn with_sector(base: Arc<dyn Source>, sector: &Sector) -> Self {
+        let size = base.size();
+        Self::new(base, size, Box::new(Vec::new())).with(SECTOR_POS, sector)
+    }
+}
+
+impl Source for Overlay {
+    fn size(&self) -> u64 {
+        self.base_size.saturating_add(self.region.size())
+    }
+
+    fn stored(&self) -> u64 {
+        self.base.stored().saturating_add(self.region.size())
+    }
+
+    fn next_stored(&self, pos: u64) -> u64 {
+        if pos >= self.base_size {
+            return pos;
+        }
+        let written = self
+            .replaced
+            .iter()
+            .filter(|(at, bytes)| at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX)) > pos);
+        let first = written.map(|(at, _)| pos.max(*at)).min().unwrap_or(u64::MAX);
+        self.base.next_stored(pos).min(first).min(self.base_size)
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        let wanted = u64::try_from(buf.len()).unwrap_or(u64::MAX);
+        let end = pos.checked_add(wanted).filter(|end| *end <= self.size());
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let from_base = self.base_size.saturating_sub(pos).min(wanted);
+        let (low, high) = buf.split_at_mut(usize::try_from(from_base).unwrap_or(usize::MAX));
+        if !low.is_empty() {
+            // The last block of a base may be incomplete.
+            let have = self.base.size().saturating_sub(pos).min(from_base);
+            let (present, missing) = low.split_at_mut(usize::try_from(have).unwrap_or(usize::MAX));
+            missing.fill(0);
+            if !present.is_empty() {
+                self.base.read_exact_at(pos, present)?;
+            }
+        }
+        if !high.is_empty() {
+            self.region.read_exact_at(pos.saturating_sub(self.base_size), high)?;
+        }
+        for (at, bytes) in &self.replaced {
+            let write_end = at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+            let (from, to) = (pos.max(*at), end.min(write_end));
+            let (Some(len), Some(skip), Some(offset)) =
+                (to.checked_sub(from), from.checked_sub(*at), from.checked_sub(pos))
+            else {
+                continue;
+            };
+            let ranges = |start: u64| {
+                let start = usize::try_from(start).unwrap_or(usize::MAX);
+                start..start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX))
+            };
+            if let (Some(to), Some(from)) = (buf.get_mut(ranges(offset)), bytes.get(ranges(skip))) {
+                to.copy_from_slice(from);
+            }
+        }
+        Ok(())
+    }
+
+    fn will_need(&self, pos: u64, len: u64) {
+        if pos < self.base_size {
+            self.base.will_need(pos, len.min(self.base_size - pos));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_across_all_seams() {
+        let base: Arc<dyn Source> = Arc::new((0..100u8).collect::<Vec<_>>());
+        let overlay = Overlay::new(base, 104, Box::new(vec![200; 20])).with(10, &[1, 1]).with(98, &[2; 4]);
+        assert_eq!(overlay.size(), 124);
+        let mut expected: Vec<u8> = (0..100).collect();
+        expected.resize(104, 0);
+        expected.resize(124, 200);
+        expected[10..12].fill(1);
+        expected[98..102].fill(2);
+        for start in 0..124 {
+            for len in [0, 1, 3, 30, 124 - start] {
+                let mut buf = vec![0; len.min(124 - start)];
+                overlay.read_exact_at(start as u64, &mut buf).unwrap();
+                assert_eq!(buf, expected[start..start + buf.len()], "{start} {len}");
+            }
+        }
+        assert!(overlay.read_exact_at(120, &mut [0; 5]).is_err());
+    }
+
+    #[test]
+    fn holes_of_the_base_stay_holes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 30).unwrap();
+        let base: Arc<dyn Source> = Arc::new(ferofs_read::FileSource::open(file.path(), 0).unwrap());
+        let overlay = Overlay::new(base, 1 << 30, Box::new(vec![7; 20])).with(5000, &[1, 1]);
+        assert_eq!(overlay.stored(), 20);
+        let next = [0, 5001, 5002, 1 << 29, 1 << 30].map(|pos| overlay.next_stored(pos));
+        assert_eq!(next, [5000, 5001, 1 << 30, 1 << 30, 1 << 30]);
+    }
+}
