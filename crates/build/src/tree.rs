@@ -2,10 +2,9 @@
 //!
 //! [`Node`] 0 is the root. The order of nodes is the order in which their data and their inodes are laid out.
 
-pub mod fs_config;
 pub mod inode_sizes;
-pub mod labels;
 pub mod layered;
+pub mod origin;
 pub mod xattr;
 
 use std::ffi::OsStr;
@@ -14,7 +13,7 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use crate::sources::content::Origin;
+use crate::tree::origin::Origin;
 use crate::tree::xattr::{SetId, XattrTable};
 
 /// A node's number: its place in [`Tree::nodes`].

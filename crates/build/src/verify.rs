@@ -61,7 +61,7 @@ impl Verifier<'_> {
                 self.compare(&image, *task, nid, hands)
             })
         };
-        self.options.parallel(some.len(), context, compare).map(drop)
+        self.options.run.parallel(some.len(), context, compare).map(drop)
     }
 
     fn differs(&self, node: NodeId, what: &'static str) -> Error {
@@ -78,7 +78,7 @@ impl Verifier<'_> {
         nids[NodeId::ROOT.index()] = Some(image.root()?.nid());
         // A directory's node comes after its parent's.
         for node in self.tree.ids() {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             let (Kind::Directory(dir), Some(nid)) = (self.tree.node(node).kind, nids[node.index()]) else {
                 continue;
             };

@@ -6,16 +6,17 @@ use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{Algorithm, BlockSize};
 
 use crate::data::base_image::Base;
-use crate::data::encode::compression::{Compression, Fragments, Index, Recipe};
 use crate::data::encode::dedupe::{Known, Match};
 use crate::data::encode::deflate_pages::PageRule;
 use crate::data::encode::{Encoded, Encoder, End, Next, Seen, Sink};
 use crate::data::extents::index::Form;
 use crate::data::identical::small::{Claim, Print, Twins};
 use crate::data::order::Order;
-use crate::sources::content::{Contents, Origin, Place, Reader};
-use crate::timings::{Activity, Timings};
+use crate::options::compression::{Compression, Fragments, Index, Recipe};
+use crate::progress::timings::{Activity, Timings};
+use crate::sources::content::{Contents, Reader};
 use crate::tree::inode_sizes::Heads;
+use crate::tree::origin::{Origin, Place};
 use crate::tree::{NodeId, Tree};
 use crate::{Error, Result};
 

@@ -10,11 +10,11 @@ use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, Incompat, Nid};
 
 use crate::Options;
-use crate::data::encode::compression::Compression;
 use crate::data::{Content, PackedInode};
 use crate::metadata::compressed::{Coder, Dense};
 use crate::metadata::layout::Packer;
 use crate::metadata::self_check::{self, InodePlace};
+use crate::options::compression::Compression;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::tree::inode_sizes::{self, Heads};
@@ -79,8 +79,8 @@ impl Emitter<'_> {
     /// Appends the metadata and completes `superblock` with what is where.
     pub(crate) fn emit(&mut self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
         let block = superblock.block_size;
-        let compression = self.options.compression.as_ref().map(Compression::for_metadata);
-        let timings = &self.options.progress.timings;
+        let compression = self.options.data.compression.as_ref().map(Compression::for_metadata);
+        let timings = &self.options.run.progress.timings;
         let coder = |compression| {
             Coder::new(compression, Compression::metadata_recipe(compression, block), block, timings)
         };
@@ -131,7 +131,7 @@ impl Emitter<'_> {
             superblock.xattr = BlockAddr::new(output.position() >> block.bits());
             output.append(&self.xattrs.shared)?;
         }
-        let unit = block.bytes64().saturating_mul(self.options.image_unit.get().into());
+        let unit = block.bytes64().saturating_mul(self.options.output.size_alignment.get().into());
         output.pad_to(output.position().next_multiple_of(unit))?;
         superblock.blocks = output.position() >> block.bits();
         Ok(())
@@ -152,7 +152,7 @@ impl Emitter<'_> {
         superblock.meta = BlockAddr::new(base >> block.bits());
         let mut bytes = Vec::new();
         for item in &places.items {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             output.pad_to(base + item.pos)?;
             bytes.clear();
             let place = InodePlace { pos: base + item.pos, data_end: base + len };
@@ -182,7 +182,7 @@ impl Emitter<'_> {
         ids.sort_unstable();
         let mut bytes = Vec::new();
         for id in ids {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             bytes.clear();
             self.write_dir(id, places, superblock.block_size, &mut bytes)?;
             let mut stream = coder.start(output)?;
@@ -207,7 +207,7 @@ impl Emitter<'_> {
         let mut stream = coder.start(output)?;
         let (mut bytes, mut end) = (Vec::new(), 0);
         for item in &places.metabox {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             let What::Inode(node) = item.what else { continue };
             bytes.clear();
             bytes.resize((item.pos - end) as usize, 0);
@@ -234,7 +234,7 @@ impl Emitter<'_> {
         let mut area = if in_metabox { Packer::of_blocks(block) } else { Packer::new(block, RESERVED) };
         let mut metabox = Packer::new(block, RESERVED);
         let mut places = Places { nids: vec![Nid::default(); self.tree.nodes.len()], ..Places::default() };
-        let dense = self.options.compression.as_ref().is_some_and(|compression| compression.directories);
+        let dense = self.options.data.compression.as_ref().is_some_and(|compression| compression.directories);
         let dense = coder.filter(|_| dense);
         for id in self.tree.ids().filter(|id| !self.is_skipped(*id)) {
             let (after, blocks) = match &self.contents[id.index()] {

@@ -14,57 +14,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::data::chunked::sparse::{Ranges, data_ranges};
 use crate::sources::change_time;
+use crate::sources::data_ranges::{Ranges, data_ranges};
 use crate::sources::open::{identity, open_dir, open_file, stat_fd};
 use crate::tree::{Node, NodeId, Tree};
 use crate::{Error, Result};
 use ferofs_read::FileSource;
 
 use crate::sources::image::{SourceImage, in_source};
-use ferofs_format::inode::Timestamp;
-use ferofs_format::{DeviceId, Nid};
+use crate::tree::origin::{Identity, Origin, Place, Span};
+use ferofs_format::DeviceId;
 
 /// Bytes gathered before they are written to the spool.
 const SPOOL_BUFFER: usize = 1 << 20;
 /// Bytes that are written to the spool without being gathered: for fewer, the call costs more than the copy.
 const SPOOL_DIRECT: usize = 64 << 10;
-
-/// Where the content of a regular file is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
-    /// It has none: an empty file, or no regular one.
-    #[default]
-    None,
-    /// In the source directory, under its first name, as long as that is still this file.
-    File(Identity),
-    /// In one piece, from there on.
-    Place(Place),
-    /// In pieces with holes between them: so many of [`Contents::spans`], from the first on.
-    Spans { first: u32, count: u32 },
-    /// That of an inode of one of [`Contents::images`].
-    Image { image: u16, nid: Nid },
-    /// Nowhere: it is all zeroes.
-    Zeroes,
-    /// In a file that could not be read when its digest was made: see [`crate::Options::skip_unreadable`].
-    Unreadable(Errno),
-}
-
-/// A position in a medium.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    pub medium: u16,
-    pub at: u64,
-}
-
-/// A piece of a file with holes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Where it starts in the file.
-    pub offset: u64,
-    pub len: u64,
-    pub place: Place,
-}
 
 /// A file that holds the content of many: an archive, or the spool.
 #[derive(Clone, Debug)]
@@ -103,14 +67,6 @@ struct Spool {
     medium: Medium,
     written: u64,
     buffer: Vec<u8>,
-}
-
-/// What tells whether a source file is still the one that was walked; its size is the node's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    pub ino: u64,
-    pub mtime: Timestamp,
-    pub ctime: Timestamp,
 }
 
 /// All that content is read from.

@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
 
-use crate::sources::content::{Contents, Medium, Origin};
-use crate::sources::directory::join;
+use crate::paths::join;
+use crate::sources::content::{Contents, Medium};
 use crate::tree::layered::{Body, Draft, Names, Sketch, overlay};
+use crate::tree::origin::Origin;
 use crate::{Error, Result};
 use crate::{Options, Whiteouts};
 use ferofs_read::{DataLayout, ExtentData, FileSource, FileType, Image, Inode, Location, Place};
@@ -21,7 +22,7 @@ use ferofs_read::{DataLayout, ExtentData, FileSource, FileType, Image, Inode, Lo
 /// Where the magic of an EROFS image is, and the magic.
 const MAGIC: (u64, [u8; 4]) = (1024, [0xe2, 0xe1, 0xf5, 0xe0]);
 
-/// The number of [`Options::below`].
+/// The number of the lower image: see [`crate::SourceOptions::lower_image`].
 pub const BELOW: u16 = 0;
 
 /// An image that content is read from.
@@ -130,24 +131,24 @@ pub fn read(
     sketch: &mut Sketch,
 ) -> Result<()> {
     let source = contents.image(number);
-    let settled = options.below.is_some() && number == BELOW;
+    let settled = options.source.lower_image.is_some() && number == BELOW;
     let layer = Layer { image: source.image(), number, whiteouts, settled, name: source.medium.name() };
     let root = layer.image.root().map_err(|e| in_source(layer.name.to_owned(), e))?;
     let mut seen = HashSet::from([root.nid()]);
     // The first name of each file that may have several.
     let mut firsts: HashMap<Nid, Vec<u8>> = HashMap::new();
     layer.put(sketch, b"", &root)?;
-    layer.image.budget().cancel_with(&options.cancel);
+    layer.image.budget().cancel_with(&options.run.cancel);
     let mut pending = vec![(Vec::new(), root)];
     while let Some((dir_path, dir)) = pending.pop() {
-        options.check_cancelled()?;
+        options.run.check_cancelled()?;
         let named = |e: ferofs_read::Error| layer.error(&dir_path, e);
         for entry in layer.image.read_dir(&dir).map_err(named)? {
             let entry = entry.map_err(named)?;
             if entry.name == b"." || entry.name == b".." {
                 continue;
             }
-            options.progress.found.fetch_add(1, Ordering::Relaxed);
+            options.run.progress.found.fetch_add(1, Ordering::Relaxed);
             let path = join(&dir_path, &entry.name);
             if let Some(first) = firsts.get(&entry.nid) {
                 sketch.link(&path, first).map_err(|fault| layer.misplaced(&path, fault))?;

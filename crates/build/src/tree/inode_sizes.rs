@@ -4,6 +4,7 @@ use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Tim
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, xattr};
 
+use crate::options::inodes::{InodeForm, InodeOptions};
 use crate::sources::content::Contents;
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
@@ -11,37 +12,6 @@ use crate::{Error, Result};
 
 /// Bytes of the packed inode and of the metabox', which are extended and have no xattrs.
 pub const PACKED_LEN: usize = 64;
-
-/// The forms of inodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InodeForm {
-    /// 32 bytes where that is enough, else 64.
-    #[default]
-    Smallest,
-    /// 32 bytes always, without times of their own; what does not fit is an error.
-    Compact,
-    /// 64 bytes always.
-    Extended,
-}
-
-/// How inodes are stored.
-#[derive(Clone, Debug)]
-pub struct InodeOptions {
-    /// Their form.
-    pub form: InodeForm,
-    /// Keep times for which an inode must be extended; else such a file gets the build time.
-    pub keep_mtime: bool,
-    /// The last bytes of regular files, and whole small ones, may follow their inodes. DAX wants none that do.
-    pub inline_data: bool,
-    /// Directories do not list themselves (`dot-omitted`; Linux 6.15).
-    pub dot_omitted: bool,
-}
-
-impl Default for InodeOptions {
-    fn default() -> Self {
-        Self { form: InodeForm::Smallest, keep_mtime: true, inline_data: true, dot_omitted: false }
-    }
-}
 
 /// What is known of one inode.
 #[derive(Clone, Copy, Debug)]

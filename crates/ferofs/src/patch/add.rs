@@ -19,7 +19,7 @@ use ferofs_build::output::{Output, file_id};
 /// As [`super::create`] and [`apply`].
 pub fn add(image: &Path, options: &CreateOptions, beyond: Beyond) -> Result<Option<Created>> {
     let mut options = options.clone();
-    options.build.below = Some(image.to_owned());
+    options.build.source.lower_image = Some(image.to_owned());
     // From here on nobody else changes it.
     let medium = FileMedium::open(image)?;
     let itself = std::fs::metadata(image).map_err(|e| Error::io("stat", image, e))?;
@@ -30,6 +30,6 @@ pub fn add(image: &Path, options: &CreateOptions, beyond: Beyond) -> Result<Opti
         created => created?,
     };
     let patch = Patch::new(Box::new(output.appended(0)?))?;
-    apply(&medium, &patch, beyond, &options.build.cancel)?;
+    apply(&medium, &patch, beyond, &options.build.run.cancel)?;
     Ok(Some(created))
 }

@@ -73,7 +73,7 @@ pub struct CreateOptions {
 }
 
 impl CreateOptions {
-    /// To what `source` holds, a directory or whatever [`ferofs_build::Input`] says, with every default.
+    /// To what `source` holds, a directory or whatever [`ferofs_build::SourceFormat`] says, with every default.
     #[must_use]
     pub fn new(source: impl Into<PathBuf>) -> Self {
         let build = Options::new(source);
@@ -130,9 +130,9 @@ pub(super) fn make(
     let opening = OpenOptions { metadata_cache: METADATA_CACHE, ..OpenOptions::default() };
     let image = Image::open_with(Box::new(Arc::clone(&base)), Vec::new(), &opening)?;
     let build = settle_options(options, &image);
-    build.check_cancelled()?;
+    build.run.check_cancelled()?;
     let mut warnings = Vec::new();
-    let time = build.build_time.unwrap_or_else(ferofs_build::now);
+    let time = build.image.build_time.unwrap_or_else(ferofs_build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
     let (tree, contents) = ferofs_build::sources::gather(&build, avoid, temporary, stamp, &mut warnings)?;
     let survey = Survey::new(&image, &build)?;
@@ -160,14 +160,14 @@ pub(super) fn make(
 /// What says how things are stored is as in the old image.
 fn settle_options(options: &CreateOptions, old: &Image) -> Options {
     let mut build = options.build.clone();
-    build.block_size = old.superblock().block_size;
-    build.skip_unreadable = false;
+    build.image.block_size = old.superblock().block_size;
+    build.source.skip_unreadable = false;
     build.xattrs.prefixes = old.xattr_prefixes().to_vec();
     build.xattrs.digest = None;
     build.xattrs.name_filter = old.superblock().xattr_filter;
     build.xattrs.root_min = 0;
     build.inodes = ferofs_build::InodeOptions::default();
-    build.chunks = None;
+    build.data.chunks = None;
     build
 }
 
@@ -368,7 +368,7 @@ impl Maker<'_> {
         let Pair { options, old, tree, contents, .. } = self.pair;
         let compression = self.compression.as_ref();
         if let Some(compression) = compression {
-            compression.check(options.block_size)?;
+            compression.check(options.image.block_size)?;
         }
         let from = |fate: &Fate| match fate {
             Fate::From(nid) => Some(*nid),
@@ -391,7 +391,7 @@ impl Maker<'_> {
             None => None,
         };
         let twins = Twins::new(tree);
-        let order = Order::new(tree, compression, options.block_size, None);
+        let order = Order::new(tree, compression, options.image.block_size, None);
         let shop = Shop {
             tree,
             order: &order,
@@ -400,9 +400,9 @@ impl Maker<'_> {
             known: known.as_ref(),
             base: Some(&reuse),
             contents,
-            timings: &options.progress.timings,
+            timings: &options.run.progress.timings,
             compression,
-            block: options.block_size,
+            block: options.image.block_size,
             skip_unreadable: false,
         };
         Ok(data::run(options, shop, output, spill, warnings)?)
@@ -513,7 +513,7 @@ impl Maker<'_> {
         stored: &[Content],
     ) -> Result<Region> {
         let Pair { options, tree, contents, .. } = self.pair;
-        if options.verify {
+        if options.output.verify {
             let overlay = self.result(&mut region)?;
             let superblock = &region.superblock;
             Verifier { options, tree, heads, xattrs, contents, stored, superblock }
@@ -544,11 +544,11 @@ impl Maker<'_> {
     ) -> Result<Created> {
         let options = self.pair.options;
         let (start, end) = (self.front.size(), region.end);
-        let before = Pieces::of(&**self.base, start, &options.cancel)?;
+        let before = Pieces::of(&**self.base, start, &options.run.cancel)?;
         let result = self.result(&mut region)?;
         let mut changed = vec![SECTOR_POS..SECTOR_POS + region.sector.len() as u64, start..end];
         changed.extend(region.root.iter().map(|(pos, bytes)| *pos..*pos + bytes.len() as u64));
-        let after = before.changed(&result, end, &changed, &options.cancel)?;
+        let after = before.changed(&result, end, &changed, &options.run.cancel)?;
         let appended = region.output.appended(start)?;
         let pieces = payload::pieces(options, &**self.base, start, &appended, &region.alike)?;
         let header = Header {

@@ -13,8 +13,9 @@ use ferofs_format::{FileOffset, Nid};
 use super::survey::{OldFile, Survey, name_hash};
 use crate::Result;
 use ferofs_build::Options;
-use ferofs_build::sources::content::{Contents, Origin, Reader};
+use ferofs_build::sources::content::{Contents, Reader};
 use ferofs_build::sources::image::BELOW;
+use ferofs_build::tree::origin::Origin;
 use ferofs_build::tree::{Kind, NodeId, Tree};
 use ferofs_read::{Image, Inode};
 
@@ -101,10 +102,10 @@ impl Fates {
         let there: HashSet<(FileType, u64)> = candidates.iter().map(size_of).collect();
         let open: Vec<NodeId> =
             open.iter().filter(|node| there.contains(&pair.kind_and_size(**node))).copied().collect();
-        let old = pair.options.parallel(candidates.len(), Vec::new, |buffer, number| {
+        let old = pair.options.run.parallel(candidates.len(), Vec::new, |buffer, number| {
             pair.old_digest(&pair.old.inode(candidates[number].nid)?, buffer)
         })?;
-        let new = pair.options.parallel(
+        let new = pair.options.run.parallel(
             open.len(),
             || (Reader::new(pair.contents, pair.tree), Vec::new()),
             |(reader, buffer), number| pair.new_digest(open[number], reader, buffer),
@@ -164,7 +165,7 @@ impl Pair<'_> {
             let (Kind::Directory(dir), Some(nid)) = (self.tree.node(node).kind, found[node.index()]) else {
                 continue;
             };
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             let inode = self.old.inode(nid)?;
             if !inode.is_dir() {
                 continue;
@@ -183,7 +184,7 @@ impl Pair<'_> {
     }
 
     fn alike(&self, counterparts: &[Option<Nid>]) -> Result<Vec<Likeness>> {
-        self.options.parallel(
+        self.options.run.parallel(
             counterparts.len(),
             || (),
             |(), number| match counterparts[number] {
@@ -230,7 +231,7 @@ impl Pair<'_> {
     /// Whether the content of `node` is that of the old inode `nid` itself.
     fn is_itself(&self, node: NodeId, nid: Nid) -> bool {
         let itself = Origin::Image { image: BELOW, nid };
-        self.options.below.is_some() && self.tree.node(node).origin == itself
+        self.options.source.lower_image.is_some() && self.tree.node(node).origin == itself
     }
 
     /// Says which regular files differ from their counterparts of the same size.
@@ -246,7 +247,7 @@ impl Pair<'_> {
                 tasks.extend((0..pieces).map(|piece| (node, nid, piece * PIECE)));
             }
         }
-        self.options.parallel(
+        self.options.run.parallel(
             tasks.len(),
             || (Reader::new(self.contents, self.tree), Vec::new(), Vec::new()),
             |(reader, ours, theirs), number| {

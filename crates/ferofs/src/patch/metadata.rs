@@ -84,7 +84,7 @@ impl NewMetadata<'_> {
         let data_end = base + places.total_blocks * block.bytes64();
         let mut bytes = Vec::new();
         for (pos, what) in &places.items {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             output.pad_to(base + pos)?;
             bytes.clear();
             match what {

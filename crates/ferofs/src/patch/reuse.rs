@@ -8,15 +8,14 @@ use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
 use super::survey::is_block_start;
 use crate::Result;
-use ferofs_build::Options;
 use ferofs_build::data::Content;
 use ferofs_build::data::base_image::Base;
-use ferofs_build::data::chunked::sparse::Ranges;
-use ferofs_build::data::encode::compression::{Compression, Index};
 use ferofs_build::data::encode::dedupe::{Known, Match, Stored, stamp};
 use ferofs_build::data::worker::SEGMENT;
 use ferofs_build::output::spill::Spill;
+use ferofs_build::sources::data_ranges::Ranges;
 use ferofs_build::tree::NodeId;
+use ferofs_build::{Compression, Index, Options};
 use ferofs_read::{Extent, ExtentData, Image, Inode, Location};
 
 /// Bytes of an index, or of a table, that is copied at most; longer ones are made anew.
@@ -141,7 +140,7 @@ pub(crate) fn known(
 ) -> Result<Known> {
     let block = old.superblock().block_size;
     let known = Known::default();
-    let found = options.parallel(files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
+    let found = options.run.parallel(files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
         let inode = old.inode(files[number])?;
         let mut found = Vec::new();
         if !inode.layout().is_compressed() {

@@ -9,10 +9,11 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
 use super::document::{Descriptor, Digest, Index, Mark};
-use super::fault::OciFault;
 use crate::Options;
-use crate::sources::content::{Contents, Place};
+use crate::error::oci::OciFault;
+use crate::sources::content::Contents;
 use crate::sources::tar;
+use crate::tree::origin::Place;
 use crate::{Error, Result};
 
 /// The file that says that a directory is a layout.
@@ -144,7 +145,7 @@ impl<'a> Store<'a> {
         let mut buffer = vec![0; blob.len.min(PIECE) as usize];
         let mut done = 0;
         while done < blob.len {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             let piece = (blob.len - done).min(PIECE);
             let bytes = &mut buffer[..piece as usize];
             contents.read_at(Place { at: blob.place.at + done, ..blob.place }, bytes)?;

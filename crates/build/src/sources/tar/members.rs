@@ -2,7 +2,6 @@
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use super::fault::ArchiveFault;
 use super::header::{self, BLOCK, Header};
 use super::limits::{Limits, PIECE};
 use super::pax::Records;
@@ -10,8 +9,10 @@ use super::sparse::{Form, Lines, Map, form};
 use super::tape::Tape;
 use crate::Result;
 use crate::error::Error;
-use crate::sources::content::{Contents, Place};
-use crate::sources::open::as_path;
+use crate::error::archive::ArchiveFault;
+use crate::paths::as_path;
+use crate::sources::content::Contents;
+use crate::tree::origin::Place;
 
 /// A member, before its data are read.
 #[derive(Debug)]

@@ -17,7 +17,8 @@ use rustix::io::Errno;
 use super::gzip::Gzip;
 use super::limits::Limits;
 use crate::Options;
-use crate::sources::content::{Contents, Medium, Place};
+use crate::sources::content::{Contents, Medium};
+use crate::tree::origin::Place;
 use crate::{Error, NewFile, Result};
 
 /// Bytes read ahead of a decoder, and copied at once.
@@ -88,7 +89,7 @@ impl Tape {
             let name = name.clone();
             move |e: io::Error| Error::io(action, name, e)
         };
-        let limits = Limits::new(options.archive_limits);
+        let limits = Limits::new(options.source.archive_limit_factor);
         let metadata = file.metadata().map_err(io("stat"))?;
         if metadata.is_dir() {
             return Err(Error::io("read", &name, Errno::ISDIR));
@@ -100,7 +101,7 @@ impl Tape {
             let have = fill(&mut At(&file, start), &mut magic).map_err(io("read"))?;
             let size = metadata.len().saturating_sub(start);
             let input = match Packing::of(&magic[..have]) {
-                Packing::None if options.plain_copy.is_none() => {
+                Packing::None if options.source.plain_copy.is_none() => {
                     let medium = contents.add_medium(file, &name)?;
                     Input::File { medium, start, size }
                 }
@@ -114,7 +115,7 @@ impl Tape {
         }
         // It is no pipe, or the system has no more room for pipes: then more calls are made.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
-        let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.cancel) };
+        let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.run.cancel) };
         let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
         let packing = Packing::of(&magic[..have]);
         let whole = Box::new(Counted::new(Cursor::new(magic).take(have as u64).chain(pipe), contents));
@@ -135,7 +136,7 @@ impl Tape {
         size: u64,
         name: PathBuf,
     ) -> Result<Self> {
-        let limits = Limits::new(options.archive_limits);
+        let limits = Limits::new(options.source.archive_limit_factor);
         let medium = contents.medium(place.medium).clone();
         let mut magic = [0; MAGIC];
         let have = magic.len().min(usize::try_from(size).unwrap_or(MAGIC));
@@ -291,7 +292,7 @@ impl Packing {
 
 /// `stream`, whose bytes go to a file, too, if that is asked for.
 fn copied(stream: Box<dyn Read>, options: &Options) -> Result<Box<dyn Read>> {
-    let Some(path) = &options.plain_copy else { return Ok(stream) };
+    let Some(path) = &options.source.plain_copy else { return Ok(stream) };
     let copy = io::BufWriter::with_capacity(BUFFER, NewFile::create(path)?);
     Ok(Box::new(Copied { stream, copy: Some(copy), path: path.clone() }))
 }
