@@ -24,6 +24,7 @@ use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::timings::Activity;
 use crate::progress::{Stage, Summary};
+use crate::random::random;
 use crate::sources::{self, overrides};
 use crate::tree::inode_sizes::{self, Heads};
 use crate::tree::{Kind, NodeId};
@@ -78,7 +79,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let mut device = device_path.map(|path| Output::create(path, 0)).transpose()?;
     let devices = contents.devices().len() as u16 + u16::from(device.is_some());
     let front = Front::new(&mut superblock, devices, &options.xattrs.table())?;
-    let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
+    let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
     let known = options.data.compression.as_ref().is_some_and(|c| c.dedupe).then(Known::default);
     let order = Order::new(
         &tree,
@@ -112,7 +113,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         };
         data::run(options, shop, &mut output, &mut spill, &mut warnings)?
     };
-    contents.verify()?;
+    contents.check_unchanged()?;
     superblock.incompat |= data.features;
     let encoded = Instant::now();
 
@@ -222,10 +223,4 @@ fn random_uuid() -> Result<[u8; 16]> {
     uuid[6] = (uuid[6] & 0x0f) | 0x40;
     uuid[8] = (uuid[8] & 0x3f) | 0x80;
     Ok(uuid)
-}
-
-pub(crate) fn random(bytes: &mut [u8]) -> Result<()> {
-    rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())
-        .map(|_| ())
-        .map_err(|e| Error::io_unnamed("get random bytes", e))
 }

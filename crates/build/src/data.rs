@@ -437,13 +437,13 @@ impl Stage<'_> {
             PieceKind::Copied(place) => {
                 let size = self.shop.tree.node(node).size;
                 let tail = if last { self.shop.inline_tail(node, size) } else { 0 };
-                let medium = self.shop.contents.medium(place.medium);
-                let fallback = |buf: &mut [u8], at| medium.read(buf, at);
-                self.output.copy(medium.file(), place.at, read - tail as u64, fallback)?;
+                let source = self.shop.contents.file(place.file);
+                let fallback = |buf: &mut [u8], at| source.read(buf, at);
+                self.output.copy(source.file(), place.at, read - tail as u64, fallback)?;
                 if tail > 0 {
                     let mut bytes = vec![0; tail];
                     let at = place.at + read - tail as u64;
-                    self.shop.contents.read_at(origin::Place { at, ..place }, &mut bytes)?;
+                    self.shop.contents.read_at(origin::SourcePosition { at, ..place }, &mut bytes)?;
                     let tail = Some(self.spill.push(&bytes)?);
                     self.data.contents[node.index()] = Content::Flat { start: start.block(block), tail };
                     return Ok(());

@@ -14,7 +14,7 @@ use ferofs_threads::catch;
 /// Names of files whose content may be read from its start so many times, and fails then.
 static READS_LEFT: Mutex<Vec<(&str, u32)>> = Mutex::new(Vec::new());
 
-/// What [`crate::sources::content::Reader`] asks of files with certain names.
+/// What [`crate::sources::reader::Reader`] asks of files with certain names.
 pub(crate) fn fail_if_asked(name: &[u8], offset: u64) -> Result<()> {
     let error = || Error::io("read", crate::paths::as_path(name), Errno::IO);
     match name {

@@ -27,6 +27,7 @@ pub mod output;
 #[doc(hidden)]
 pub mod paths;
 mod progress;
+mod random;
 #[doc(hidden)]
 pub mod sources;
 #[doc(hidden)]
@@ -37,7 +38,6 @@ pub mod verify;
 pub use build::build;
 #[doc(hidden)]
 pub use build::now;
-pub(crate) use build::random;
 pub use error::archive::ArchiveFault;
 pub use error::entry::Misplaced;
 pub use error::oci::OciFault;

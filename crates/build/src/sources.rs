@@ -10,6 +10,9 @@ pub mod image;
 pub mod oci;
 pub mod open;
 pub mod overrides;
+pub mod reader;
+pub mod source_file;
+mod spool;
 pub mod tar;
 
 use std::path::Path;
@@ -51,8 +54,8 @@ pub fn block_size(format: SourceFormat, source: &Path) -> Result<BlockSize> {
     if format != SourceFormat::Image {
         return Ok(tar::BLOCK_SIZE);
     }
-    let image =
-        Image::open(FileSource::open(source, 0)?).map_err(|e| image::in_source(source.to_owned(), e))?;
+    let image = Image::open(FileSource::open(source, 0)?)
+        .map_err(|e| image::file::in_source(source.to_owned(), e))?;
     Ok(image.superblock().block_size)
 }
 
@@ -100,7 +103,7 @@ pub fn gather(
         SourceFormat::Directory => Contents::directory(&options.source.path)?,
         _ => Contents::archives(temporary, &options.source.path),
     };
-    contents.keeps_devices = options.source.data == SourceData::External;
+    contents.is_external = options.source.data == SourceData::External;
     let mut sketch = Sketch::new(time);
     if let Some(below) = &options.source.lower_image {
         let number = contents.add_image(below)?;
@@ -130,6 +133,6 @@ pub fn gather(
             }
         }
     }
-    contents.seal()?;
+    contents.finish_spool()?;
     Ok((sketch.finish(options, warnings)?, contents))
 }

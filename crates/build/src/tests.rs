@@ -492,9 +492,14 @@ fn a_source_that_changes_is_named() {
     let tree = directory::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
     let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
-    let heads =
-        Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap(), &room.options.inodes, &contents)
-            .unwrap();
+    let heads = Heads::new(
+        &tree,
+        &xattrs,
+        &new_superblock(&room.options).unwrap(),
+        &room.options.inodes,
+        &room.options.source.path,
+    )
+    .unwrap();
     let twins = Twins::none(&tree);
     let order =
         Order::new(&tree, room.options.data.compression.as_ref(), room.options.image.block_size, None);
@@ -576,7 +581,8 @@ fn verifying_finds_what_differs() {
     let tree = directory::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     let superblock = Superblock::parse(&whole[1024..]).unwrap();
-    let heads = Heads::new(&tree, &xattrs, &superblock, &room.options.inodes, &contents).unwrap();
+    let heads =
+        Heads::new(&tree, &xattrs, &superblock, &room.options.inodes, &room.options.source.path).unwrap();
     let stored = vec![Content::None; tree.nodes.len()];
     let verify = |bytes: &[u8]| {
         fs::write(room.image(), bytes).unwrap();

@@ -4,6 +4,7 @@
 
 pub mod inode_sizes;
 pub mod layered;
+mod node_id;
 pub mod origin;
 pub mod xattr;
 
@@ -13,20 +14,9 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
+pub use crate::tree::node_id::NodeId;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{SetId, XattrTable};
-
-/// A node's number: its place in [`Tree::nodes`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u32);
-
-impl NodeId {
-    pub const ROOT: Self = Self(0);
-
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// What a node is, and what only that kind has.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@ use ferofs_format::{FileOffset, Nid};
 
 use crate::Options;
 use crate::data::Content;
-use crate::sources::content::{Contents, Reader};
+use crate::sources::content::Contents;
+use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::{self, Heads};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};

@@ -14,7 +14,8 @@ use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 use crate::data::{Content, Data};
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::sources::content::{Contents, Reader};
+use crate::sources::content::Contents;
+use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::Heads;
 use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
@@ -143,25 +144,25 @@ fn found(room: Room<'_>, id: NodeId) -> Result<Vec<Found>> {
         let ends = (offset + len).is_multiple_of(block.bytes64()) || offset + len == node.size;
         offset.is_multiple_of(block.bytes64()) && at.is_multiple_of(block.bytes64()) && ends
     };
-    let on = |medium: u16, offset: u64, len: u64, at: u64| {
-        let device = contents.device(medium).filter(|_| aligned(offset, len, at));
+    let on = |file: u16, offset: u64, len: u64, at: u64| {
+        let device = contents.device(file).filter(|_| aligned(offset, len, at));
         (offset..offset + len, device.map(|device| (device, at)))
     };
     let mut pieces: Vec<Found> = match node.origin {
-        Origin::Place(place) => vec![on(place.medium, 0, node.size, place.at)],
+        Origin::At(place) => vec![on(place.file, 0, node.size, place.at)],
         Origin::Spans { first, count } => contents
             .spans(first, count)
             .iter()
-            .map(|span| on(span.place.medium, span.offset, span.len, span.place.at))
+            .map(|span| on(span.place.file, span.offset, span.len, span.place.at))
             .collect(),
         Origin::Image { image, nid } => {
             let image = contents.image(image);
-            let medium = image.medium().id();
+            let file = image.file().id();
             let pieces = image
                 .pieces(nid)
-                .map_err(|e| crate::sources::image::in_source(contents.path(tree, id), e))?;
+                .map_err(|e| crate::sources::image::file::in_source(contents.path(tree, id), e))?;
             let place = |at: Option<u64>, offset, len| match at {
-                Some(at) => on(medium, offset, len, at),
+                Some(at) => on(file, offset, len, at),
                 None => (offset..offset + len, None),
             };
             pieces.into_iter().map(|piece| place(piece.at, piece.offset, piece.len)).collect()

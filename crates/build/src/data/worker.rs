@@ -14,9 +14,10 @@ use crate::data::identical::small::{Claim, Print, Twins};
 use crate::data::order::Order;
 use crate::options::compression::{Compression, Fragments, Index, Recipe};
 use crate::progress::timings::{Activity, Timings};
-use crate::sources::content::{Contents, Reader};
+use crate::sources::content::Contents;
+use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::Heads;
-use crate::tree::origin::{Origin, Place};
+use crate::tree::origin::{Origin, SourcePosition};
 use crate::tree::{NodeId, Tree};
 use crate::{Error, Result};
 
@@ -69,7 +70,7 @@ pub enum PieceKind {
     /// The content as it is, in whole blocks; its last bytes, fewer than a block, are its tails.
     Stored,
     /// A part's content as it is, which the thread that appends copies from here without reading it.
-    Copied(Place),
+    Copied(SourcePosition),
     /// In extents, by this method.
     Encoded(Encoded, usize),
     /// A file before has the same content.
@@ -196,7 +197,7 @@ impl<'a> Worker<'a> {
             Work::Part { node, offset, len, store, last } => {
                 if let Some(place) = self.stored_in(*node) {
                     done.bytes_read += *len as u64;
-                    let kind = PieceKind::Copied(Place { at: place.at + offset, ..place });
+                    let kind = PieceKind::Copied(SourcePosition { at: place.at + offset, ..place });
                     let (node, extents, tails) = (*node, 0, 0);
                     done.pieces.push(Piece { node, extents, tails, print: None, extents_print: None, kind });
                     return Ok(());
@@ -212,9 +213,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Where the content of `node` is, if it is stored as it is in one place of an archive or the spool.
-    fn stored_in(&self, node: NodeId) -> Option<Place> {
+    fn stored_in(&self, node: NodeId) -> Option<SourcePosition> {
         match self.shop.tree.node(node).origin {
-            Origin::Place(place) if self.shop.recipe(node).is_none() => Some(place),
+            Origin::At(place) if self.shop.recipe(node).is_none() => Some(place),
             _ => None,
         }
     }

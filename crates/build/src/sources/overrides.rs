@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::Options;
 use crate::options::fs_config::{FsConfig, capability_xattr};
-use crate::sources::content::{Contents, Reader};
+use crate::sources::content::Contents;
+use crate::sources::reader::Reader;
 use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};

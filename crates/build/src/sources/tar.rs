@@ -29,7 +29,7 @@ use crate::error::entry::Misplaced;
 use crate::paths::as_path;
 use crate::sources::content::Contents;
 use crate::tree::layered::{self, Body, Draft, Names, Sketch};
-use crate::tree::origin::{Origin, Place, Span};
+use crate::tree::origin::{Origin, SourcePosition, Span};
 use crate::{Error, Result};
 use crate::{Options, SourceData, SourceFormat, Warning, Whiteouts};
 use limits::Limits;
@@ -105,7 +105,7 @@ pub(crate) fn files(
     options: &Options,
     source: &Path,
     contents: &mut Contents,
-) -> Result<BTreeMap<Vec<u8>, (Place, u64)>> {
+) -> Result<BTreeMap<Vec<u8>, (SourcePosition, u64)>> {
     let mut tape = Tape::open(source, options, contents)?;
     let mut members = Members::new(&mut tape, Limits::new(options.source.archive_limit_factor), false);
     let mut files = BTreeMap::new();
@@ -213,13 +213,13 @@ impl Reading<'_> {
         } else if let Some(pieces) = &data.pieces {
             let mut at = data.place.at;
             let spans = pieces.iter().map(|(offset, len)| {
-                let span = Span { offset: *offset, len: *len, place: Place { at, ..data.place } };
+                let span = Span { offset: *offset, len: *len, place: SourcePosition { at, ..data.place } };
                 at += len;
                 span
             });
             self.contents.add_spans(spans).ok_or(Misplaced::TooMany)?
         } else {
-            Origin::Place(data.place)
+            Origin::At(data.place)
         };
         let is_reserved = self.options.source.data == SourceData::Reserved;
         let has_holes = data.pieces.is_some() || origin == Origin::Zeroes;

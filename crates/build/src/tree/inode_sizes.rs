@@ -1,11 +1,12 @@
 //! The part of each inode that is known before its data is: its form, and how long it is with xattrs.
 
+use std::path::Path;
+
 use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, xattr};
 
 use crate::options::inodes::{InodeForm, InodeOptions};
-use crate::sources::content::Contents;
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
@@ -34,7 +35,7 @@ impl Heads {
         xattrs: &XattrPlan,
         superblock: &Superblock,
         options: &InodeOptions,
-        contents: &Contents,
+        source: &Path,
     ) -> Result<Self> {
         let heads = tree.ids().map(|id| {
             let mut inode = inode(tree, xattrs, superblock, id, InodeVersion::Extended)?;
@@ -43,7 +44,7 @@ impl Heads {
             let fits_without_time = fits || inode.fits_compact(superblock);
             let version = match options.form {
                 InodeForm::Extended => InodeVersion::Extended,
-                InodeForm::Compact if !fits_without_time => return Err(too_large(tree, contents, id)),
+                InodeForm::Compact if !fits_without_time => return Err(too_large(tree, source, id)),
                 InodeForm::Smallest if !fits && (options.keep_mtime || !fits_without_time) => {
                     InodeVersion::Extended
                 }
@@ -103,7 +104,7 @@ pub fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
 }
 
 /// Why an inode has no compact form.
-fn too_large(tree: &Tree, contents: &Contents, id: NodeId) -> Error {
+fn too_large(tree: &Tree, source: &Path, id: NodeId) -> Error {
     let node = tree.node(id);
     let values = [
         ("a size for compact inodes of", node.size, u32::MAX.into()),
@@ -113,7 +114,7 @@ fn too_large(tree: &Tree, contents: &Contents, id: NodeId) -> Error {
     ];
     let (what, value, limit) =
         values.into_iter().find(|(_, value, limit)| value > limit).unwrap_or(values[0]);
-    Error::DoesNotFit { path: contents.path(tree, id), what, value, limit }
+    Error::DoesNotFit { path: source.join(tree.path(id)), what, value, limit }
 }
 
 /// The inode of `id`, without a place and, of directories, without a size.

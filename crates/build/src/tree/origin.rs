@@ -7,40 +7,43 @@ use rustix::io::Errno;
 /// Where the content of a regular file is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// It has none: an empty file, or no regular one.
+    /// There is no content: the file is empty, or not a regular file.
     #[default]
     None,
-    /// In the source directory, under its first name, as long as that is still this file.
+    /// In the source directory, under the node's first name, in the file with this identity.
     File(Identity),
-    /// In one piece, from there on.
-    Place(Place),
-    /// In pieces with holes between them: so many of [`Contents::spans`], from the first on.
+    /// In one piece that starts here.
+    At(SourcePosition),
+    /// In `count` pieces, with holes between them: an index range of
+    /// [`Contents::spans`](crate::sources::content::Contents::spans).
     Spans { first: u32, count: u32 },
-    /// That of an inode of one of [`Contents::images`].
+    /// The content of an inode of a source image: see [`Contents::image`](crate::sources::content::Contents::image).
     Image { image: u16, nid: Nid },
-    /// Nowhere: it is all zeroes.
+    /// The file is one hole: all bytes are zero.
     Zeroes,
-    /// In a file that could not be read when its digest was made: see [`crate::SourceOptions::skip_unreadable`].
+    /// Reading the file for its digest failed. The data stage leaves the file out or fails: see [`crate::SourceOptions::skip_unreadable`].
     Unreadable(Errno),
 }
 
-/// A position in a medium.
+/// A position in an archive or in the spool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    pub medium: u16,
+pub struct SourcePosition {
+    /// The index of the file: see [`Contents::file`](crate::sources::content::Contents::file).
+    pub file: u16,
+    /// Bytes from the start of that file.
     pub at: u64,
 }
 
-/// A piece of a file with holes.
+/// A piece of data in a sparse file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Where it starts in the file.
     pub offset: u64,
     pub len: u64,
-    pub place: Place,
+    pub place: SourcePosition,
 }
 
-/// What tells whether a source file is still the one that was walked; its size is the node's.
+/// Identifies a source file and its state, to detect a change after the directory walk. The size is in the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     pub ino: u64,

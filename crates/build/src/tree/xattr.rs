@@ -9,7 +9,7 @@ use ferofs_format::xattr::{self, Entry, LongPrefix, NAME_MAX, NameFilter, NameIn
 
 use crate::Error;
 use crate::options::xattrs::XattrOptions;
-use crate::tree::NodeId;
+use crate::tree::node_id::NodeId;
 
 /// The most bytes of attributes that an inode can count.
 const REGION_MAX: usize = xattr::HEADER_SIZE + (u16::MAX as usize - 1) * xattr::UNIT;

@@ -33,7 +33,7 @@ use ferofs_build::data::worker::Shop;
 use ferofs_build::data::{self, Content};
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
-use ferofs_build::sources::content::Reader;
+use ferofs_build::sources::reader::Reader;
 use ferofs_build::tree::inode_sizes::Heads;
 use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::tree::{Kind, NodeId};
@@ -153,7 +153,7 @@ pub(super) fn make(
     let allowed = if options.keep_features { front.superblock().incompat } else { Incompat::all() };
     let maker = Maker { options, pair, base: &base, front: &front, history: &history, compression, allowed };
     let region = maker.region(fates, temporary, time, &mut warnings)?;
-    contents.verify()?;
+    contents.check_unchanged()?;
     maker.pack(region, time, output, warnings)
 }
 
@@ -205,7 +205,7 @@ impl Maker<'_> {
         time: i64,
         warnings: &mut Vec<Warning>,
     ) -> Result<Region> {
-        let Pair { options, old, survey, tree, contents } = self.pair;
+        let Pair { options, old, survey, tree, .. } = self.pair;
         let directories = self.directories(&fates)?;
         let kept = directories.kept;
         if kept[NodeId::ROOT.index()].is_some() {
@@ -216,7 +216,7 @@ impl Maker<'_> {
         let mut superblock = self.front.superblock().clone();
         let xattrs =
             tree.xattrs.plan_on(&options.xattrs, &survey.shared).map_err(ferofs_build::Error::Layout)?;
-        let heads = Heads::new(tree, &xattrs, &superblock, &options.inodes, contents)?;
+        let heads = Heads::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
         let root_len = heads.len(NodeId::ROOT) as u64;
         let mut features = Incompat::empty();
         let root = match root::find(old, self.base, self.history, start, root_len) {

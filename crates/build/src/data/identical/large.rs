@@ -9,7 +9,7 @@ use crate::Options;
 use crate::Result;
 use crate::data::worker::{SEGMENT, Shop};
 use crate::progress::timings::Activity;
-use crate::sources::content::Reader;
+use crate::sources::reader::Reader;
 use crate::tree::NodeId;
 
 /// Bytes of a sample, and what is read at once.

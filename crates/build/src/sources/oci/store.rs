@@ -13,7 +13,7 @@ use crate::Options;
 use crate::error::oci::OciFault;
 use crate::sources::content::Contents;
 use crate::sources::tar;
-use crate::tree::origin::Place;
+use crate::tree::origin::SourcePosition;
 use crate::{Error, Result};
 
 /// The file that says that a directory is a layout.
@@ -31,7 +31,7 @@ const PIECE: u64 = 1 << 20;
 /// Where a file of the layout is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blob {
-    pub(super) place: Place,
+    pub(super) place: SourcePosition,
     pub(super) len: u64,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Store<'a> {
             false => {
                 let files = tar::files(options, source, contents)?;
                 // What came in a pipe or compressed is read again.
-                contents.seal()?;
+                contents.finish_spool()?;
                 Some(files.into_iter().map(|(name, (place, len))| (name, Blob { place, len })).collect())
             }
         };
@@ -93,8 +93,8 @@ impl<'a> Store<'a> {
         if !metadata.is_file() {
             return Ok(None);
         }
-        let medium = contents.add_medium(file, &path)?;
-        Ok(Some(Blob { place: Place { medium: medium.id(), at: 0 }, len: metadata.len() }))
+        let file = contents.add_file(file, &path)?;
+        Ok(Some(Blob { place: SourcePosition { file: file.id(), at: 0 }, len: metadata.len() }))
     }
 
     /// The index of all images.
@@ -148,7 +148,7 @@ impl<'a> Store<'a> {
             self.options.run.check_cancelled()?;
             let piece = (blob.len - done).min(PIECE);
             let bytes = &mut buffer[..piece as usize];
-            contents.read_at(Place { at: blob.place.at + done, ..blob.place }, bytes)?;
+            contents.read_at(SourcePosition { at: blob.place.at + done, ..blob.place }, bytes)?;
             hasher.update(bytes);
             done += piece;
         }

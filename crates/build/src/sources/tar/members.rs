@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::error::archive::ArchiveFault;
 use crate::paths::as_path;
 use crate::sources::content::Contents;
-use crate::tree::origin::Place;
+use crate::tree::origin::SourcePosition;
 
 /// A member, before its data are read.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(super) struct Stored {
 pub(super) struct Data {
     pub(super) size: u64,
     /// Where the pieces are, one after the other.
-    pub(super) place: Place,
+    pub(super) place: SourcePosition,
     /// Offset and length of each piece in the file; `None`: it has no holes.
     pub(super) pieces: Option<Vec<(u64, u64)>>,
 }
@@ -374,7 +374,7 @@ impl<'a> Members<'a> {
                 self.rest -= bytes;
                 place
             }
-            None => Place::default(),
+            None => SourcePosition::default(),
         };
         let size = map.as_ref().map_or(bytes, |map| map.size);
         Ok(Data { size, place, pieces: map.map(|map| map.pieces) })
