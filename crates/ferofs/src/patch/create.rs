@@ -27,10 +27,11 @@ use super::sector::{Front, SECTOR_POS, Sector};
 use super::survey::Survey;
 use super::{PatchFault, blocks, settings};
 use crate::{Error, Result};
-use ferofs_build::data::identical::small::Twins;
+use ferofs_build::data;
+use ferofs_build::data::identical::small::IdenticalFiles;
 use ferofs_build::data::order::Order;
-use ferofs_build::data::worker::Shop;
-use ferofs_build::data::{self, Content};
+use ferofs_build::data::stored::StoredContent;
+use ferofs_build::data::worker::context::WorkerContext;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::sources::reader::Reader;
@@ -235,9 +236,9 @@ impl Maker<'_> {
             output.pad_to(start + block.bytes64())?;
         }
         let content_start = output.position();
-        let mut settled: Vec<Content> = vec![Content::None; tree.nodes.len()];
+        let mut settled: Vec<StoredContent> = vec![StoredContent::None; tree.nodes.len()];
         self.settle(&mut fates, &kept, &heads, &mut settled, &mut output, &mut spill)?;
-        if settled.iter().any(|content| matches!(content, Content::Chunked { .. })) {
+        if settled.iter().any(|content| matches!(content, StoredContent::Chunked { .. })) {
             features |= Incompat::CHUNKED_FILE;
         }
         let before_data = output.position();
@@ -248,7 +249,7 @@ impl Maker<'_> {
             features.remove(Incompat::LZ4_0PADDING);
         }
         for (place, content) in settled.iter_mut().zip(data.contents) {
-            if matches!(place, Content::None) {
+            if matches!(place, StoredContent::None) {
                 *place = content;
             }
         }
@@ -316,7 +317,7 @@ impl Maker<'_> {
         fates: &mut Fates,
         kept: &[Option<Nid>],
         heads: &Heads,
-        settled: &mut [Content],
+        settled: &mut [StoredContent],
         output: &mut Output,
         spill: &mut Spill,
     ) -> Result<()> {
@@ -359,12 +360,12 @@ impl Maker<'_> {
         &self,
         fates: &Fates,
         kept: &[Option<Nid>],
-        settled: &[Content],
+        settled: &[StoredContent],
         heads: &Heads,
         output: &mut Output,
         spill: &mut Spill,
         warnings: &mut Vec<Warning>,
-    ) -> Result<data::Data> {
+    ) -> Result<data::stored::Data> {
         let Pair { options, old, tree, contents, .. } = self.pair;
         let compression = self.compression.as_ref();
         if let Some(compression) = compression {
@@ -379,7 +380,7 @@ impl Maker<'_> {
             settled: kept
                 .iter()
                 .zip(settled)
-                .map(|(kept, content)| kept.is_some() || !matches!(content, Content::None))
+                .map(|(kept, content)| kept.is_some() || !matches!(content, StoredContent::None))
                 .collect(),
             from: fates.fates.iter().map(from).collect(),
             compression,
@@ -390,22 +391,22 @@ impl Maker<'_> {
             Some(compression) => Some(reuse::known(options, old, &self.orphans(fates), compression)?),
             None => None,
         };
-        let twins = Twins::new(tree);
+        let identical_files = IdenticalFiles::new(tree);
         let order = Order::new(tree, compression, options.image.block_size, None);
-        let shop = Shop {
+        let context = WorkerContext {
             tree,
             order: &order,
-            heads,
-            twins: &twins,
-            known: known.as_ref(),
-            base: Some(&reuse),
+            inode_sizes: heads,
+            identical_files: &identical_files,
+            extent_index: known.as_ref(),
+            base_image: Some(&reuse),
             contents,
             timings: &options.run.progress.timings,
             compression,
-            block: options.image.block_size,
+            block_size: options.image.block_size,
             skip_unreadable: false,
         };
-        Ok(data::run(options, shop, output, spill, warnings)?)
+        Ok(data::run(options, context, output, spill, warnings)?)
     }
 
     /// Old files that are no part of the new tree.
@@ -510,7 +511,7 @@ impl Maker<'_> {
         mut region: Region,
         heads: &Heads,
         xattrs: &XattrPlan,
-        stored: &[Content],
+        stored: &[StoredContent],
     ) -> Result<Region> {
         let Pair { options, tree, contents, .. } = self.pair;
         if options.output.verify {

@@ -8,10 +8,10 @@ use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
 use super::survey::is_block_start;
 use crate::Result;
-use ferofs_build::data::Content;
-use ferofs_build::data::base_image::Base;
-use ferofs_build::data::encode::dedupe::{Known, Match, Stored, stamp};
-use ferofs_build::data::worker::SEGMENT;
+use ferofs_build::data::base_image::BaseImage;
+use ferofs_build::data::encode::SEGMENT;
+use ferofs_build::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match, StoredExtent};
+use ferofs_build::data::stored::StoredContent;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::sources::data_ranges::Ranges;
 use ferofs_build::tree::NodeId;
@@ -39,7 +39,7 @@ impl Reuse<'_> {
     }
 
     /// How a new index would refer to an old extent; `None` if it cannot.
-    fn stored(&self, extent: &Extent, method: usize) -> Option<Stored> {
+    fn stored(&self, extent: &Extent, method: usize) -> Option<StoredExtent> {
         stored(extent, self.compression?, method, self.block())
     }
 
@@ -48,7 +48,12 @@ impl Reuse<'_> {
     }
 }
 
-fn stored(extent: &Extent, compression: &Compression, method: usize, block: BlockSize) -> Option<Stored> {
+fn stored(
+    extent: &Extent,
+    compression: &Compression,
+    method: usize,
+    block: BlockSize,
+) -> Option<StoredExtent> {
     let in_blocks = compression.index != Index::Extents;
     let (at, size, algorithm, partial) = match extent.data {
         ExtentData::Encoded { algorithm, at, encoded_len, partial } => {
@@ -69,15 +74,15 @@ fn stored(extent: &Extent, compression: &Compression, method: usize, block: Bloc
     let placed = !in_blocks || is_block_start(at.get(), block) && is_block_start(size, block);
     let indexed = size <= block.bytes64() || compression.is_big(block) || !in_blocks;
     let usable = device == DeviceId::new(0) && short && placed && indexed && algorithm.is_none_or(fits);
-    usable.then_some(Stored { at, size, encoded: algorithm.is_some(), method, partial })
+    usable.then_some(StoredExtent { at, size, encoded: algorithm.is_some(), method, partial })
 }
 
-impl Base for Reuse<'_> {
-    fn has(&self, node: NodeId) -> bool {
+impl BaseImage for Reuse<'_> {
+    fn has_content(&self, node: NodeId) -> bool {
         self.settled[node.index()]
     }
 
-    fn matches(
+    fn find_extents(
         &self,
         node: NodeId,
         offset: u64,
@@ -101,13 +106,13 @@ impl Base for Reuse<'_> {
             let range = start as usize..end as usize;
             let Some(stored) = self.stored(&extent, method) else { continue };
             if old[range.clone()] == src[range.clone()] {
-                matches.push(Match { start: range.start, len: range.len(), stored, kept: true });
+                matches.push(Match { start: range.start, len: range.len(), stored, same_offset: true });
             }
         }
         Ok(matches)
     }
 
-    fn cuts(&self, node: NodeId) -> Option<Ranges> {
+    fn split_ranges(&self, node: NodeId) -> Option<Ranges> {
         let inode = self.source(node).ok()??;
         let size = self.sizes[node.index()];
         if !inode.layout().is_compressed() {
@@ -137,9 +142,9 @@ pub(crate) fn known(
     old: &Image,
     files: &[Nid],
     compression: &Compression,
-) -> Result<Known> {
+) -> Result<ExtentIndex> {
     let block = old.superblock().block_size;
-    let known = Known::default();
+    let known = ExtentIndex::default();
     let found = options.run.parallel(files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
         let inode = old.inode(files[number])?;
         let mut found = Vec::new();
@@ -153,12 +158,12 @@ pub(crate) fn known(
             let Some(stored) = method else { continue };
             buffer.resize(extent.len as usize, 0);
             old.read_at(&inode, extent.start, buffer)?;
-            found.extend(stamp(buffer).map(|stamp| (stamp, stored)));
+            found.extend(ExtentFingerprint::of(buffer).map(|fingerprint| (fingerprint, stored)));
         }
         Ok(found)
     })?;
-    for (stamp, stored) in found.into_iter().flatten() {
-        known.insert_before(stamp, stored);
+    for (fingerprint, stored) in found.into_iter().flatten() {
+        known.insert_before(fingerprint, stored);
     }
     Ok(known)
 }
@@ -170,7 +175,7 @@ pub(crate) fn copy(
     inode: &Inode,
     head_len: usize,
     spill: &mut Spill,
-) -> Result<Option<Content>> {
+) -> Result<Option<StoredContent>> {
     let block = old.superblock().block_size;
     let extents = old.extents(inode, FileOffset::new(0))?;
     let (start, end) = (inode.end()?, extents.metadata_end()?);
@@ -186,12 +191,12 @@ pub(crate) fn copy(
     let old_head = start.pos.get() - inode.place().pos.get();
     let fits_in_block = head_len as u64 + len <= block.bytes64();
     Ok(match (inode.layout(), inode.on_disk().place) {
-        (DataLayout::FlatPlain, Place::Blocks(start)) => Some(Content::Flat { start, tail: None }),
+        (DataLayout::FlatPlain, Place::Blocks(start)) => Some(StoredContent::Flat { start, tail: None }),
         (DataLayout::FlatInline, Place::Blocks(start)) if after.is_empty() => {
-            Some(Content::Flat { start, tail: None })
+            Some(StoredContent::Flat { start, tail: None })
         }
         (DataLayout::FlatInline, Place::Blocks(start)) if fits_in_block => {
-            Some(Content::Flat { start, tail: Some(spill.push(&after)?) })
+            Some(StoredContent::Flat { start, tail: Some(spill.push(&after)?) })
         }
         (DataLayout::ChunkBased, Place::Chunked { format }) => {
             // Tables are aligned to their entries.
@@ -200,7 +205,7 @@ pub(crate) fn copy(
             let skip = (old_head as usize).next_multiple_of(entry) - old_head as usize;
             let mut table = vec![0; head_len.next_multiple_of(entry) - head_len];
             table.extend_from_slice(after.get(skip..).unwrap_or_default());
-            Some(Content::Chunked { format, table: spill.push(&table)? })
+            Some(StoredContent::Chunked { format, table: spill.push(&table)? })
         }
         (layout, Place::Compressed { blocks }) => {
             let skip = (old_head as usize).next_multiple_of(8) - old_head as usize;
@@ -214,7 +219,7 @@ pub(crate) fn copy(
             let mut index = vec![0; head_len.next_multiple_of(8) - head_len];
             index.extend_from_slice(after.get(skip..).unwrap_or_default());
             // An inline end fits into a block together with its inode, as was just found.
-            Some(Content::Compressed { layout, blocks, index: spill.push(&index)?, inline: 0 })
+            Some(StoredContent::Compressed { layout, blocks, index: spill.push(&index)?, inline: 0 })
         }
         _ => None,
     })
