@@ -9,38 +9,28 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::Options;
-use crate::sources::content::{Contents, Origin, Reader};
-use crate::tree::fs_config::{FsConfig, capability_xattr};
-use crate::tree::labels::Labels;
+use crate::options::fs_config::{FsConfig, capability_xattr};
+use crate::sources::content::Contents;
+use crate::sources::reader::Reader;
+use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
-
-/// What [`crate::Options::target`] says of the place where the image will be mounted.
-#[derive(Clone, Debug, Default)]
-pub struct Target {
-    /// Where that is, for [`Self::labels`] and [`Self::fs_config`]; no slashes around it.
-    pub mount_point: Vec<u8>,
-    /// SELinux labels, in place of the source's.
-    pub labels: Option<Labels>,
-    /// Android's owners, modes and capabilities: each file must be in it.
-    pub fs_config: Option<FsConfig>,
-}
 
 /// Bytes read at once for a digest.
 const PIECE: usize = 1 << 20;
 
 /// Changes `tree` as `options` say.
 pub(crate) fn amend(tree: &mut Tree, options: &Options, contents: &Contents) -> Result<()> {
-    if let Some(newest) = options.newest_time {
+    if let Some(newest) = options.attributes.newest_time {
         let newest = Timestamp { secs: newest, nanos: 0 };
         for node in &mut tree.nodes {
             node.mtime = node.mtime.min(newest);
         }
     }
-    let target = &options.target;
+    let target = &options.attributes.target;
     if target.labels.is_some() || target.fs_config.is_some() {
         for id in tree.ids() {
-            options.check_cancelled()?;
+            options.run.check_cancelled()?;
             let path = target_path(&target.mount_point, &tree.path_bytes(id));
             if let Some(config) = &target.fs_config {
                 configure(tree, id, config, &path)?;
@@ -72,7 +62,7 @@ fn configure(tree: &mut Tree, id: NodeId, config: &FsConfig, path: &[u8]) -> Res
         config.lookup(path)
     };
     let Some(entry) = own else {
-        return Err(Error::NotConfigured(PathBuf::from(crate::sources::open::as_path(path))));
+        return Err(Error::NotConfigured(PathBuf::from(crate::paths::as_path(path))));
     };
     let node = &mut tree.nodes[id.index()];
     (node.uid, node.gid, node.permissions) = (entry.uid, entry.gid, entry.permissions);
@@ -84,7 +74,7 @@ fn configure(tree: &mut Tree, id: NodeId, config: &FsConfig, path: &[u8]) -> Res
 
 fn set_xattr(tree: &mut Tree, id: NodeId, name: &[u8], value: &[u8], path: &[u8]) -> Result<()> {
     let old = tree.node(id).xattrs;
-    let new = tree.xattrs.replace(old, name, value).map_err(|e| e.of(crate::sources::open::as_path(path)))?;
+    let new = tree.xattrs.replace(old, name, value).map_err(|e| e.of(crate::paths::as_path(path)))?;
     tree.nodes[id.index()].xattrs = new;
     Ok(())
 }
@@ -95,11 +85,11 @@ fn digest(tree: &mut Tree, name: &LongPrefix, options: &Options, contents: &Cont
     let files: Vec<NodeId> =
         tree.ids().filter(|id| matches!(tree.node(*id).kind, Kind::Regular { .. })).collect();
     let shown = &*tree;
-    let digests = options.parallel(
+    let digests = options.run.parallel(
         files.len(),
         || Reader::new(contents, shown),
         |reader, number| match hash(reader, shown, files[number], options) {
-            Err(error) if options.skip_unreadable && error.is_unreadable() => Ok(Err(error)),
+            Err(error) if options.source.skip_unreadable && error.is_unreadable() => Ok(Err(error)),
             result => result.map(Ok),
         },
     )?;
@@ -132,7 +122,7 @@ fn hash(reader: &mut Reader<'_>, tree: &Tree, id: NodeId, options: &Options) -> 
     let mut buffer = vec![0; size.min(PIECE as u64) as usize];
     let mut at = 0;
     while at < size {
-        options.check_cancelled()?;
+        options.run.check_cancelled()?;
         let len = (size - at).min(PIECE as u64) as usize;
         reader.read(id, at, &mut buffer[..len])?;
         hasher.update(&buffer[..len]);

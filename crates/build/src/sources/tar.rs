@@ -12,7 +12,6 @@
 
 #[doc(hidden)]
 pub mod acl;
-pub(crate) mod fault;
 mod gzip;
 mod header;
 pub(crate) mod limits;
@@ -25,12 +24,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::sources::content::{Contents, Origin, Place, Span};
-use crate::sources::open::as_path;
-use crate::tree::layered::{self, Body, Draft, Misplaced, Names, Sketch};
+use crate::error::archive::ArchiveFault;
+use crate::error::entry::Misplaced;
+use crate::paths::as_path;
+use crate::sources::content::Contents;
+use crate::tree::layered::{self, Body, Draft, Names, Sketch};
+use crate::tree::origin::{Origin, SourcePosition, Span};
 use crate::{Error, Result};
-use crate::{Input, Options, SourceData, Warning, Whiteouts};
-use fault::ArchiveFault;
+use crate::{Options, SourceData, SourceFormat, Warning, Whiteouts};
 use limits::Limits;
 use members::{Data, End, Member, MemberKind, Members};
 use tape::Tape;
@@ -66,14 +67,14 @@ pub(crate) fn read(
     sketch: &mut Sketch,
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
-    let limits = Limits::new(options.archive_limits);
-    let mut members = Members::new(&mut tape, limits, options.source_data == SourceData::Absent);
+    let limits = Limits::new(options.source.archive_limit_factor);
+    let mut members = Members::new(&mut tape, limits, options.source.data == SourceData::Absent);
     let mut reading = Reading { options, contents, sketch, warnings, whiteouts, limits, holes: 0 };
     let mut is_empty = true;
     let end = loop {
-        options.check_cancelled()?;
+        options.run.check_cancelled()?;
         let next = match members.next() {
-            Err(Error::Archive { fault: ArchiveFault::Empty, .. }) if options.allow_empty_archives => {
+            Err(Error::Archive { fault: ArchiveFault::Empty, .. }) if options.source.allow_empty_archives => {
                 Err(End::Missing(0))
             }
             next => next?,
@@ -88,7 +89,7 @@ pub(crate) fn read(
     };
     let archive = || tape.name.clone();
     // Layers of container images often are.
-    if is_empty && matches!(end, End::Marked) && options.input == Input::Archive {
+    if is_empty && matches!(end, End::Marked) && options.source.format == SourceFormat::Archive {
         warnings.push(Warning::EmptyArchive { archive: archive() });
     }
     match end {
@@ -104,12 +105,12 @@ pub(crate) fn files(
     options: &Options,
     source: &Path,
     contents: &mut Contents,
-) -> Result<BTreeMap<Vec<u8>, (Place, u64)>> {
+) -> Result<BTreeMap<Vec<u8>, (SourcePosition, u64)>> {
     let mut tape = Tape::open(source, options, contents)?;
-    let mut members = Members::new(&mut tape, Limits::new(options.archive_limits), false);
+    let mut members = Members::new(&mut tape, Limits::new(options.source.archive_limit_factor), false);
     let mut files = BTreeMap::new();
     while let Ok(member) = members.next()? {
-        options.check_cancelled()?;
+        options.run.check_cancelled()?;
         if let MemberKind::Regular(stored) = member.kind {
             let data = members.data(&member.path, member.offset, stored, Some(contents))?;
             if data.pieces.is_none() {
@@ -130,7 +131,7 @@ pub(crate) fn first_foreign_name(source: &Path, pass: fn(&[u8]) -> bool) -> Opti
     if !tape.is_seekable() {
         return None;
     }
-    let mut members = Members::new(&mut tape, Limits::new(options.archive_limits), false);
+    let mut members = Members::new(&mut tape, Limits::new(options.source.archive_limit_factor), false);
     loop {
         let name = layered::clean(&members.next().ok()?.ok()?.path).join(&b'/');
         if !pass(&name) {
@@ -141,7 +142,7 @@ pub(crate) fn first_foreign_name(source: &Path, pass: fn(&[u8]) -> bool) -> Opti
 
 impl Reading<'_> {
     fn take(&mut self, members: &mut Members<'_>, member: Member) -> Result<()> {
-        self.options.progress.found.fetch_add(1, Ordering::Relaxed);
+        self.options.run.progress.found.fetch_add(1, Ordering::Relaxed);
         let (path, offset) = (member.path.clone(), member.offset);
         self.put(members, member)?;
         let (packed, plain) = members.bytes_read();
@@ -169,7 +170,7 @@ impl Reading<'_> {
         let xattrs = self.sketch.attributes(xattrs);
         let body = match member.kind {
             MemberKind::Regular(stored) => {
-                let copies = matches!(self.options.source_data, SourceData::Copied | SourceData::Referred);
+                let copies = matches!(self.options.source.data, SourceData::Copied | SourceData::External);
                 let contents = copies.then_some(&mut *self.contents);
                 let data = members.data(&path, offset, stored, contents)?;
                 self.regular(&data, copies).map_err(|fault| wrong(members, fault))?
@@ -201,7 +202,7 @@ impl Reading<'_> {
             self.hold_table(size, pieces);
             let stored = pieces.iter().map(|(_, len)| len).sum();
             self.holes = self.holes.saturating_add(limits::cost_of_holes(size, stored));
-        } else if self.options.source_data == SourceData::Absent {
+        } else if self.options.source.data == SourceData::Absent {
             self.hold_table(size, &[]);
             self.holes = self.holes.saturating_add(limits::cost_of_holes(size, 0));
         }
@@ -212,15 +213,15 @@ impl Reading<'_> {
         } else if let Some(pieces) = &data.pieces {
             let mut at = data.place.at;
             let spans = pieces.iter().map(|(offset, len)| {
-                let span = Span { offset: *offset, len: *len, place: Place { at, ..data.place } };
+                let span = Span { offset: *offset, len: *len, place: SourcePosition { at, ..data.place } };
                 at += len;
                 span
             });
             self.contents.add_spans(spans).ok_or(Misplaced::TooMany)?
         } else {
-            Origin::Place(data.place)
+            Origin::At(data.place)
         };
-        let is_reserved = self.options.source_data == SourceData::Reserved;
+        let is_reserved = self.options.source.data == SourceData::Reserved;
         let has_holes = data.pieces.is_some() || origin == Origin::Zeroes;
         Ok(Body::Regular { size, origin, sparse: has_holes && !is_reserved })
     }
@@ -228,9 +229,9 @@ impl Reading<'_> {
     /// Counts the memory for the table of a sparse file in chunks: if its data stay in the archive, they are as small as the
     /// pieces' alignment.
     fn hold_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
-        if let Some(chunks) = &self.options.chunks {
+        if let Some(chunks) = &self.options.data.chunks {
             self.sketch.hold((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));
-        } else if self.options.source_data == SourceData::Referred {
+        } else if self.options.source.data == SourceData::External {
             let boundaries = pieces.iter().flat_map(|(offset, len)| [*offset, offset + len]);
             let bits = boundaries.filter(|at| *at != 0 && *at != size).map(u64::trailing_zeros).min();
             self.sketch.hold((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));

@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU32;
 
-use super::fault::ArchiveFault;
+use crate::error::archive::ArchiveFault;
 
 /// Bytes of all extended headers of one member. Linux has at most 64 KiB of names of attributes and 64 KiB a value; other
 /// programs refuse more than 1 MiB. A header beyond this is refused.

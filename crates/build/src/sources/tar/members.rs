@@ -2,7 +2,6 @@
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use super::fault::ArchiveFault;
 use super::header::{self, BLOCK, Header};
 use super::limits::{Limits, PIECE};
 use super::pax::Records;
@@ -10,8 +9,10 @@ use super::sparse::{Form, Lines, Map, form};
 use super::tape::Tape;
 use crate::Result;
 use crate::error::Error;
-use crate::sources::content::{Contents, Place};
-use crate::sources::open::as_path;
+use crate::error::archive::ArchiveFault;
+use crate::paths::as_path;
+use crate::sources::content::Contents;
+use crate::tree::origin::SourcePosition;
 
 /// A member, before its data are read.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ pub(super) struct Stored {
 pub(super) struct Data {
     pub(super) size: u64,
     /// Where the pieces are, one after the other.
-    pub(super) place: Place,
+    pub(super) place: SourcePosition,
     /// Offset and length of each piece in the file; `None`: it has no holes.
     pub(super) pieces: Option<Vec<(u64, u64)>>,
 }
@@ -373,7 +374,7 @@ impl<'a> Members<'a> {
                 self.rest -= bytes;
                 place
             }
-            None => Place::default(),
+            None => SourcePosition::default(),
         };
         let size = map.as_ref().map_or(bytes, |map| map.size);
         Ok(Data { size, place, pieces: map.map(|map| map.pieces) })

@@ -17,7 +17,9 @@ use rustix::io::Errno;
 use super::gzip::Gzip;
 use super::limits::Limits;
 use crate::Options;
-use crate::sources::content::{Contents, Medium, Place};
+use crate::sources::content::Contents;
+use crate::sources::source_file::SourceFile;
+use crate::tree::origin::SourcePosition;
 use crate::{Error, NewFile, Result};
 
 /// Bytes read ahead of a decoder, and copied at once.
@@ -55,7 +57,7 @@ pub(crate) struct Tape {
 }
 
 enum Input {
-    File { medium: Medium, start: u64, size: u64 },
+    File { file: SourceFile, start: u64, size: u64 },
     Stream(Box<dyn Read>),
 }
 
@@ -77,7 +79,7 @@ impl Tape {
         };
         let file = file.map_err(|e| Error::io("open", &name, e))?;
         let mut tape = Self::new(file, name, options, contents)?;
-        if let (true, Input::Stream(_)) = (contents.keeps_devices, &tape.input) {
+        if let (true, Input::Stream(_)) = (contents.is_external, &tape.input) {
             tape.stays = Some(contents.add_stream(&tape.name)?);
         }
         Ok(tape)
@@ -88,7 +90,7 @@ impl Tape {
             let name = name.clone();
             move |e: io::Error| Error::io(action, name, e)
         };
-        let limits = Limits::new(options.archive_limits);
+        let limits = Limits::new(options.source.archive_limit_factor);
         let metadata = file.metadata().map_err(io("stat"))?;
         if metadata.is_dir() {
             return Err(Error::io("read", &name, Errno::ISDIR));
@@ -100,9 +102,9 @@ impl Tape {
             let have = fill(&mut At(&file, start), &mut magic).map_err(io("read"))?;
             let size = metadata.len().saturating_sub(start);
             let input = match Packing::of(&magic[..have]) {
-                Packing::None if options.plain_copy.is_none() => {
-                    let medium = contents.add_medium(file, &name)?;
-                    Input::File { medium, start, size }
+                Packing::None if options.source.plain_copy.is_none() => {
+                    let file = contents.add_file(file, &name)?;
+                    Input::File { file, start, size }
                 }
                 packing => {
                     let file = Counted::new(file, contents);
@@ -114,7 +116,7 @@ impl Tape {
         }
         // It is no pipe, or the system has no more room for pipes: then more calls are made.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
-        let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.cancel) };
+        let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.run.cancel) };
         let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
         let packing = Packing::of(&magic[..have]);
         let whole = Box::new(Counted::new(Cursor::new(magic).take(have as u64).chain(pipe), contents));
@@ -131,19 +133,19 @@ impl Tape {
     pub(crate) fn within(
         options: &Options,
         contents: &Contents,
-        place: Place,
+        place: SourcePosition,
         size: u64,
         name: PathBuf,
     ) -> Result<Self> {
-        let limits = Limits::new(options.archive_limits);
-        let medium = contents.medium(place.medium).clone();
+        let limits = Limits::new(options.source.archive_limit_factor);
+        let file = contents.file(place.file).clone();
         let mut magic = [0; MAGIC];
         let have = magic.len().min(usize::try_from(size).unwrap_or(MAGIC));
         contents.read_at(place, &mut magic[..have])?;
         let input = match Packing::of(&magic[..have]) {
-            Packing::None => Input::File { medium, start: place.at, size },
+            Packing::None => Input::File { file, start: place.at, size },
             packing => {
-                let part = Part { file: Arc::clone(medium.file()), at: place.at, end: place.at + size };
+                let part = Part { file: Arc::clone(file.file()), at: place.at, end: place.at + size };
                 Input::Stream(
                     packing.decoder(Box::new(part), limits).map_err(|e| Error::io("read", &name, e))?,
                 )
@@ -170,10 +172,10 @@ impl Tape {
     pub(super) fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         let read = match &mut self.input {
             Input::Stream(stream) => fill(stream, buf),
-            Input::File { medium, start, size } => {
+            Input::File { file, start, size } => {
                 let left = size.saturating_sub(self.position);
                 let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-                fill(&mut At(medium.file(), *start + self.position), &mut buf[..len])
+                fill(&mut At(file.file(), *start + self.position), &mut buf[..len])
             }
         };
         let read = read.map_err(|e| Error::io("read", &self.name, e))?;
@@ -192,17 +194,17 @@ impl Tape {
     }
 
     /// Makes `len` bytes part of what `contents` reads from; `None` if the archive ends before.
-    pub(super) fn keep(&mut self, len: u64, contents: &mut Contents) -> Result<Option<Place>> {
-        if let Input::File { medium, start, .. } = &self.input {
-            let place = Place { medium: medium.id(), at: start + self.position };
+    pub(super) fn keep(&mut self, len: u64, contents: &mut Contents) -> Result<Option<SourcePosition>> {
+        if let Input::File { file, start, .. } = &self.input {
+            let place = SourcePosition { file: file.id(), at: start + self.position };
             return Ok(self.skip(len)?.then_some(place));
         }
-        if let Some(medium) = self.stays {
-            let place = Place { medium, at: self.position };
+        if let Some(file) = self.stays {
+            let place = SourcePosition { file, at: self.position };
             return Ok(self.skip(len)?.then_some(place));
         }
-        let place = contents.spool_place()?;
-        let whole = self.each_piece(len, |bytes| contents.spool(bytes))?;
+        let place = contents.spool_end()?;
+        let whole = self.each_piece(len, |bytes| contents.append_to_spool(bytes))?;
         Ok(whole.then_some(place))
     }
 
@@ -235,12 +237,12 @@ impl Tape {
     /// Ends the reading; data that are to stay where they are have their device from then on.
     pub(super) fn finish(&mut self, contents: &mut Contents) -> Result<()> {
         self.drain()?;
-        if contents.keeps_devices {
+        if contents.is_external {
             match (&self.input, self.stays) {
-                (Input::File { medium, start, size }, _) => {
-                    contents.add_device(medium.id(), start + size, false);
+                (Input::File { file, start, size }, _) => {
+                    contents.add_device(file.id(), start + size, false);
                 }
-                (Input::Stream(_), Some(medium)) => contents.add_device(medium, self.position, true),
+                (Input::Stream(_), Some(file)) => contents.add_device(file, self.position, true),
                 (Input::Stream(_), None) => {}
             }
         }
@@ -291,7 +293,7 @@ impl Packing {
 
 /// `stream`, whose bytes go to a file, too, if that is asked for.
 fn copied(stream: Box<dyn Read>, options: &Options) -> Result<Box<dyn Read>> {
-    let Some(path) = &options.plain_copy else { return Ok(stream) };
+    let Some(path) = &options.source.plain_copy else { return Ok(stream) };
     let copy = io::BufWriter::with_capacity(BUFFER, NewFile::create(path)?);
     Ok(Box::new(Copied { stream, copy: Some(copy), path: path.clone() }))
 }

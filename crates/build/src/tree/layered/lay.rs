@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Body, Draft, Misplaced, Names, Sketch};
-use crate::sources::directory::join;
+use crate::paths::join;
 use crate::tree::{Kind, Node, NodeId, Tree};
 
 impl Sketch {

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use super::whiteouts::{OPAQUE, ORIGIN};
 use super::{Body, FileId, Link, Sketch};
 use crate::Result;
-use crate::sources::content::Origin;
-use crate::sources::directory::join;
-use crate::sources::open::as_path;
+use crate::paths::as_path;
+use crate::paths::join;
+use crate::tree::origin::Origin;
 use crate::tree::xattr::{Attributes, encode_set};
 use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
 use crate::{Options, Warning};
@@ -27,10 +27,10 @@ impl Sketch {
             let first = tree.entries.len();
             for (name, Link { file, .. }) in names {
                 let draft = &self.files[file.index()];
-                if options.strip_overlay && draft.is_whiteout() {
+                if options.source.strip_overlay && draft.is_whiteout() {
                     continue;
                 }
-                if !draft.settled && options.is_excluded(&join(&path, &name)) {
+                if !draft.settled && options.source.is_excluded(&join(&path, &name)) {
                     continue;
                 }
                 if let Some(node) = numbers[file.index()] {
@@ -40,7 +40,7 @@ impl Sketch {
                     continue;
                 }
                 let is_dir = matches!(draft.body, Body::Directory(_));
-                let one_name = options.hard_dereference && !draft.settled;
+                let one_name = options.source.hard_dereference && !draft.settled;
                 let node = self.number(options, &mut tree, &name, file, dir, warnings)?;
                 numbers[file.index()] = Some(node).filter(|_| !one_name);
                 if is_dir {
@@ -91,9 +91,11 @@ impl Sketch {
         let name = tree.intern(name);
         let (uid, gid, mtime) = match draft.settled {
             true => (draft.uid, draft.gid, draft.mtime),
-            false => {
-                (options.uid(draft.uid), options.gid(draft.gid), options.all_time.unwrap_or(draft.mtime))
-            }
+            false => (
+                options.attributes.uid(draft.uid),
+                options.attributes.gid(draft.gid),
+                options.attributes.all_time.unwrap_or(draft.mtime),
+            ),
         };
         tree.nodes.push(Node {
             kind,
@@ -124,7 +126,7 @@ fn encode(
         return Ok(Vec::new());
     }
     let mut kept = attributes.clone();
-    if options.strip_overlay {
+    if options.source.strip_overlay {
         kept.retain(|(name, _)| name != OPAQUE && name != ORIGIN);
     }
     for (name, _) in kept.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {

@@ -1,7 +1,7 @@
 use super::whiteouts::{OPAQUE, ORIGIN};
 use super::*;
 use crate::Options;
-use crate::sources::directory::join;
+use crate::paths::join;
 use crate::tree::Kind;
 
 fn sketch() -> Sketch {
@@ -160,7 +160,8 @@ fn whiteouts_become_overlayfs_s() {
     for path in [b"again".as_slice(), b"new"] {
         assert_eq!(*set(path, &mut sketch).xattrs, [(OPAQUE.to_vec(), b"y".to_vec())]);
     }
-    let options = Options { strip_overlay: true, ..Options::new("x") };
+    let mut options = Options::new("x");
+    options.source.strip_overlay = true;
     let tree = sketch.finish(&options, &mut Vec::new()).unwrap();
     assert_eq!(tree.nodes.len(), 5);
     assert!(tree.nodes.iter().all(|node| node.xattrs == crate::tree::xattr::SetId::default()));

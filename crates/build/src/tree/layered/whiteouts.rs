@@ -4,7 +4,7 @@ use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
 use super::overlay::is_opaque_mark;
 use super::{Body, Draft, FileId, Misplaced, Sketch, Spot};
-use crate::sources::directory::join;
+use crate::paths::join;
 
 pub(crate) const OPAQUE: &[u8] = b"trusted.overlay.opaque";
 pub(super) const ORIGIN: &[u8] = b"trusted.overlay.origin";

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferofs_build::Warning;
-use ferofs_build::data::Content;
+use ferofs_build::data::stored::StoredContent;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::tree::NodeId;
@@ -68,7 +68,7 @@ pub(crate) fn write(
     time: i64,
     warnings: &mut Vec<Warning>,
 ) -> Result<Region> {
-    let Inputs { options, old, survey, tree, contents } = context.inputs;
+    let Inputs { options, old, survey, tree, .. } = context.inputs;
     let Directories { kept, like } =
         directories::decide(context.inputs, &decisions, context.options.loose_parents)?;
     if kept[NodeId::ROOT.index()].is_some() {
@@ -78,7 +78,7 @@ pub(crate) fn write(
     let start = context.area.size();
     let mut superblock = context.area.superblock().clone();
     let xattrs = tree.xattrs.plan_on(&options.xattrs, &survey.shared).map_err(ferofs_build::Error::Layout)?;
-    let heads = Heads::new(tree, &xattrs, &superblock, &options.inodes, contents)?;
+    let heads = Heads::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
     let (root, mut features) = root_place(context, heads.len(NodeId::ROOT) as u64)?;
 
     let mut spill = Spill::new(temporary);
@@ -94,7 +94,7 @@ pub(crate) fn write(
     let data = writer.encode(&decisions, &placed, warnings)?;
     features |= data_features(context, &placed, data.features);
     for (place, content) in placed.iter_mut().zip(data.contents) {
-        if matches!(place, Content::None) {
+        if matches!(place, StoredContent::None) {
             *place = content;
         }
     }
@@ -185,9 +185,9 @@ fn root_place(context: &CreateContext<'_>, len: u64) -> Result<(RootPlace, Incom
 }
 
 /// The features of new content: `reused` was placed by reusing the old image, `encoded` comes from the data stage.
-fn data_features(context: &CreateContext<'_>, reused: &[Content], encoded: Incompat) -> Incompat {
+fn data_features(context: &CreateContext<'_>, reused: &[StoredContent], encoded: Incompat) -> Incompat {
     let mut features = encoded;
-    if reused.iter().any(|content| matches!(content, Content::Chunked { .. })) {
+    if reused.iter().any(|content| matches!(content, StoredContent::Chunked { .. })) {
         features |= Incompat::CHUNKED_FILE;
     }
     let old = context.area.superblock().incompat;
@@ -204,10 +204,10 @@ fn verify(
     mut region: Region,
     heads: &Heads,
     xattrs: &XattrPlan,
-    stored: &[Content],
+    stored: &[StoredContent],
 ) -> Result<Region> {
     let Inputs { options, tree, contents, .. } = context.inputs;
-    if options.verify {
+    if options.output.verify {
         let overlay = region.result(context)?;
         let superblock = &region.superblock;
         Verifier { options, tree, heads, xattrs, contents, stored, superblock }
