@@ -1,8 +1,8 @@
 //! Checks an image against all rules of the format. Nothing is repaired. Source: FORMAT.md 8.
 //!
-//! One thread walks the tree from the root and checks directories and links ([`walk`]). Workers check each inode's
-//! attributes, map and content ([`inodes`]), and add the bytes that it uses to [`used_space`]. If inodes use the same bytes
-//! against the rules, a second walk finds out which ones ([`owners`]).
+//! One thread walks the tree from the root and checks directories and links (`walk`). Workers check each inode's
+//! attributes, map and content (`inodes`), and add the bytes that it uses to `used_space`. If inodes use the same bytes
+//! against the rules, a second walk finds out which ones (`owners`).
 
 mod checker;
 mod findings;

@@ -17,7 +17,7 @@ use ferofs_build::output::{Output, file_id};
 /// [`rollback`](crate::patch::rollback) goes back. `trailing` says whether bytes after the image may be overwritten.
 ///
 /// # Errors
-/// As [`create`](crate::patch::create) and [`apply`].
+/// As [`create`](crate::patch::create()) and [`apply`].
 pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Result<Option<Created>> {
     let mut options = options.clone();
     options.build.source.lower_image = Some(image.to_owned());

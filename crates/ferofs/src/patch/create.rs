@@ -47,7 +47,7 @@ use crate::patch::format::header::Header;
 use crate::patch::format::writer;
 use crate::patch::image::digest::PartDigests;
 use crate::patch::image::history::History;
-use crate::patch::image::interrupted::MaskedSource;
+use crate::patch::image::journal::MaskedSource;
 use crate::patch::image::sector::{SECTOR_POS, SuperblockArea};
 use crate::{Error, Result};
 

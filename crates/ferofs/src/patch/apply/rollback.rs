@@ -4,7 +4,7 @@ use super::commit::{ImageChange, TrailingData, check_trailing, commit, recover};
 use super::medium::Medium;
 use crate::error::PatchFault;
 use crate::patch::image::history::{History, Origin, RECORD, Record};
-use crate::patch::image::interrupted::WrittenRanges;
+use crate::patch::image::journal::WrittenRanges;
 use crate::patch::image::sector::SuperblockArea;
 use crate::{Error, Result};
 
