@@ -8,8 +8,7 @@ use super::apply::medium::FileMedium;
 use super::create::append_patch;
 use super::create::options::{CreateOptions, Created};
 use super::format::reader::Patch;
-use crate::error::PatchFault;
-use crate::{Error, Result};
+use crate::error::{Error, PatchFault, Result};
 use ferofs_build::output::{Output, file_id};
 
 /// Adds the sources of `options` to the tree of `image`: files replace files of the same path, directories are merged. Returns

@@ -8,11 +8,10 @@ use ferofs_format::Compat;
 
 use super::commit::{recover, switch};
 use super::medium::Medium;
-use crate::error::PatchFault;
+use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::history::{RECORD, Record};
 use crate::patch::image::journal::WrittenRanges;
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
-use crate::{Error, Result};
 use ferofs_read::Source;
 
 /// Bytes that are read at once.

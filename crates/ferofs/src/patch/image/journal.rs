@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::history::{RECORD, Record};
 use super::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, SuperblockArea};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use ferofs_read::Source;
 
 const MAGIC: [u8; 8] = *b"ferobegn";
