@@ -27,6 +27,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
+    ("ferofs", &[&["error"], &["range_marks"], &["check", "diff", "extract", "inspect", "patch"], &["lib"]]),
     (
         "fuse",
         &[
