@@ -17,8 +17,8 @@ use fuser::{
 };
 
 use crate::attr::{Numbers, attributes, errno, kind};
-use crate::complaints::Complaints;
-use crate::neighbours::{Neighbours, Plan};
+use crate::damage_log::DamageLog;
+use crate::page_store::{PageStore, Plan};
 use crate::stats::{self, Counters};
 
 /// As good as for ever: an image does not change.
@@ -51,16 +51,16 @@ impl Opened {
 pub(crate) struct ImageFilesystem {
     /// Set before the first request is answered.
     opened: Arc<OnceLock<Opened>>,
-    neighbours: Arc<Neighbours>,
-    complaints: Complaints,
+    page_store: Arc<PageStore>,
+    damage_log: DamageLog,
     counters: Counters,
 }
 
 impl ImageFilesystem {
     /// Will answer from the image that `opened` gets. The log calls it `name`.
-    pub(crate) fn new(opened: Arc<OnceLock<Opened>>, name: String, neighbours: Arc<Neighbours>) -> Self {
-        let (complaints, counters) = (Complaints::new(name), Counters::default());
-        Self { opened, neighbours, complaints, counters }
+    pub(crate) fn new(opened: Arc<OnceLock<Opened>>, name: String, page_store: Arc<PageStore>) -> Self {
+        let (damage_log, counters) = (DamageLog::new(name), Counters::default());
+        Self { opened, page_store, damage_log, counters }
     }
 
     fn opened(&self) -> Result<&Opened, Errno> {
@@ -88,7 +88,7 @@ impl ImageFilesystem {
                 Error::Corrupt(_) | Error::Unsupported(_) | Error::Io { .. } | Error::Limit { .. }
             ) {
                 self.counters.error();
-                self.complaints.complain(ino.0, &error);
+                self.damage_log.complain(ino.0, &error);
             }
             errno(&error)
         })
@@ -124,7 +124,7 @@ impl ImageFilesystem {
         ahead: Ahead,
         buffer: &mut Vec<u8>,
     ) {
-        let Some(store) = self.neighbours.start_ahead(&self.counters) else { return };
+        let Some(store) = self.page_store.start_ahead(&self.counters) else { return };
         let len = wanted.end - wanted.start;
         let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
         let mut count = 0;
@@ -138,7 +138,7 @@ impl ImageFilesystem {
             count += 1;
             at = at.saturating_add(ahead.step);
         }
-        self.neighbours.stored_ahead(file.inode(), wanted.start, Ahead { count, ..ahead });
+        self.page_store.stored_ahead(file.inode(), wanted.start, Ahead { count, ..ahead });
     }
 
     /// The next hole or data at or after `offset`, as lseek(2) wants it.
@@ -241,7 +241,7 @@ impl Whence {
 
 /// The first `len` bytes of `buffer`, which grows as needed.
 fn prepare(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
-    // Requests and their neighbours have a few MiB at most.
+    // Requests and their page_store have a few MiB at most.
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     if buffer.len() < len {
         buffer.resize(len, 0);
@@ -342,7 +342,7 @@ impl Filesystem for ImageFilesystem {
                 let mut file = self.image()?.file(&inode);
                 let plan = match wanted.is_empty() {
                     true => Plan::Wanted,
-                    false => self.neighbours.plan(&mut file, &wanted),
+                    false => self.page_store.plan(&mut file, &wanted),
                 };
                 let around = if let Plan::Around(around) = &plan { Some(around) } else { None };
                 let got = self.read_into(&mut file, ino, &wanted, around, buffer)?;
@@ -363,7 +363,7 @@ impl Filesystem for ImageFilesystem {
             self.counters.read(answer.len());
             reply.data(answer);
             if got != wanted
-                && let Some(store) = self.neighbours.start(&self.counters)
+                && let Some(store) = self.page_store.start(&self.counters)
             {
                 store.store_around(ino, got.start, bytes, &wanted);
             }

@@ -8,7 +8,7 @@ use ferofs_read::Image;
 use fuser::{Config, MountOption, Session, SessionACL};
 
 use crate::filesystem::{ImageFilesystem, Opened};
-use crate::neighbours::Neighbours;
+use crate::page_store::PageStore;
 use crate::sandbox::FUSE_DEVICE;
 
 /// Bytes that may be read around a small request.
@@ -63,12 +63,12 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
     let threads = options.threads.max(1);
     config.n_threads = Some(threads);
     config.clone_fd = !options.confined || device_is_for_all();
-    let neighbours = Arc::new(Neighbours::new(threads, if options.low_memory { LOW_WINDOW } else { WINDOW }));
+    let page_store = Arc::new(PageStore::new(threads, if options.low_memory { LOW_WINDOW } else { WINDOW }));
     let opened = Arc::new(OnceLock::new());
     let filesystem =
-        ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&neighbours));
+        ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&page_store));
     let session = Session::new(filesystem, dir, &config)?;
-    neighbours.connect(session.notifier());
+    page_store.connect(session.notifier());
     Ok(Mounted { session, opened })
 }
 

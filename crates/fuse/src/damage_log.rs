@@ -16,9 +16,9 @@ const FILES: usize = 1024;
 const BURST: u32 = 32;
 const REFILL: Duration = Duration::from_secs(1);
 
-/// The complaints about one image.
+/// The damage_log about one image.
 #[derive(Debug)]
-pub(crate) struct Complaints {
+pub(crate) struct DamageLog {
     image: String,
     limits: Mutex<Limits>,
 }
@@ -33,7 +33,7 @@ struct Limits {
     kept_back: u64,
 }
 
-impl Complaints {
+impl DamageLog {
     pub(crate) fn new(image: String) -> Self {
         Self { image, limits: Mutex::new(Limits::new(Instant::now())) }
     }
