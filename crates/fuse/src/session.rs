@@ -11,18 +11,19 @@ use crate::filesystem::{ImageFilesystem, Opened};
 use crate::page_store::PageStore;
 use crate::sandbox::FUSE_DEVICE;
 
-/// Bytes that may be read around a small request.
+/// Bytes at most that are read around a small request: a larger range would delay the answer.
 const WINDOW: u64 = 1 << 20;
+/// The same while memory is short: the kernel would evict more before it is read.
 const LOW_WINDOW: u64 = 128 << 10;
 
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// What the table of mounts names as the source: normally the image's path.
+    /// The source in the table of mounts: normally the image's path.
     pub source: String,
     /// Threads that answer requests.
     pub threads: usize,
-    /// Let other users in; root always does.
+    /// Allow access to other users; a mount by root always does.
     pub allow_other: bool,
     /// [`restrict`](crate::restrict) will be called before [`Mounted::serve`].
     pub confined: bool,
@@ -44,7 +45,7 @@ pub struct Mounted {
 }
 
 /// Makes a mount on `dir`. When this returns the mount is there; requests wait for [`Mounted::serve`], which gets the
-/// image: a process can give up its rights in between, before it decodes anything of the image.
+/// image: in between, a process can give up its rights before it decodes any byte of the image.
 ///
 /// # Errors
 /// When the kernel, or fusermount3 without root, refuses.
