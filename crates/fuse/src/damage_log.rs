@@ -108,6 +108,6 @@ mod tests {
         for ino in 0..3 * FILES as u64 {
             limits.allow(ino, start + REFILL * u32::try_from(ino).unwrap());
         }
-        assert!(limits.told.len() <= FILES);
+        assert!(limits.logged.len() <= FILES);
     }
 }
