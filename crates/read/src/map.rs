@@ -81,14 +81,14 @@ impl<'a> FileMap<'a> {
             Self::Records(map) => map.extent_at(offset)?,
             Self::Fragment(extent, _) => *extent,
         };
-        // Whoever walks a file relies on going forward.
+        // Callers that go from extent to extent rely on progress.
         if extent.contains(offset) {
             return Ok(extent);
         }
         Err(Corruption::new(Structure::Extent, Fault::Map("does not cover its offset")).into())
     }
 
-    /// Fails unless a look-up from anywhere in `extent`, which was found from its start, finds the same.
+    /// Fails unless a look-up from any offset in `extent`, which was found from its start, finds the same extent.
     pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         match self {
             Self::Index(map) => map.check_steps(extent),

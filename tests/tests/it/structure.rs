@@ -31,8 +31,8 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "fuse",
         &[
-            &["attr", "complaints", "sandbox", "stats"],
-            &["neighbours"],
+            &["attr", "damage_log", "sandbox", "stats"],
+            &["page_store"],
             &["filesystem"],
             &["session"],
             &["lib"],

@@ -213,8 +213,8 @@ impl<S: Source> Source for MaskedSource<S> {
         Ok(())
     }
 
-    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
-        let is_read = self.source.read_at_hand(pos, buf);
+    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
+        let is_read = self.source.read_if_cached(pos, buf);
         self.mask(pos, buf);
         is_read
     }
