@@ -27,8 +27,9 @@ use crate::output::spill::Spill;
 use crate::progress::timings::Activity;
 use crate::progress::{Stage, Summary};
 use crate::random::random;
-use crate::sources::{self, overrides};
-use crate::tree::inode_sizes::{self, Heads};
+use crate::sources::{self, digest};
+use crate::tree::inode_sizes::{self, InodeSizes};
+use crate::tree::overrides;
 use crate::tree::{Kind, NodeId};
 use crate::verify::Verifier;
 use crate::{Error, Result};
@@ -49,12 +50,16 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     options.run.progress.enter(Stage::Walk);
     let temporary = image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
     let time = Timestamp { secs: build_time, nanos: 0 };
-    let (mut tree, contents) = sources::gather(options, &output.own_files(), temporary, time, &mut warnings)?;
+    let (mut tree, contents) =
+        sources::read_source(options, &output.own_files(), temporary, time, &mut warnings)?;
     if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
         let problem = "what is left in a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
     }
-    overrides::amend(&mut tree, options, &contents)?;
+    overrides::apply(&mut tree, &options.attributes, &options.run)?;
+    if let Some(name) = &options.xattrs.digest {
+        digest::add_digests(&mut tree, name, options, &contents)?;
+    }
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
     options.run.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
     let walked = Instant::now();
@@ -81,7 +86,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let mut device = device_path.map(|path| Output::create(path, 0)).transpose()?;
     let devices = contents.devices().len() as u16 + u16::from(device.is_some());
     let superblock_area = SuperblockArea::new(&mut superblock, devices, &options.xattrs.table())?;
-    let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
+    let inode_sizes = InodeSizes::new(&tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
     let extent_index = options.data.compression.as_ref().is_some_and(|c| c.dedupe).then(ExtentIndex::default);
     let order = Order::new(
         &tree,
@@ -94,11 +99,15 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let mut spill = Spill::new(temporary);
     output.pad_to(superblock_area.len())?;
     let data = if options.source.data == SourceData::External {
-        let context =
-            external::ExternalContext { options, tree: &tree, inode_sizes: &heads, contents: &contents };
+        let context = external::ExternalContext {
+            options,
+            tree: &tree,
+            inode_sizes: &inode_sizes,
+            contents: &contents,
+        };
         external::run(context, &mut output, &mut spill, &mut warnings)?
     } else if let Some(chunks) = &options.data.chunks {
-        let (order, inode_sizes) = (&order, &heads);
+        let (order, inode_sizes) = (&order, &inode_sizes);
         let contents = &contents;
         let context =
             deduplicated::ChunkContext { options, chunks, tree: &tree, order, inode_sizes, contents };
@@ -107,7 +116,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         let context = WorkerContext {
             tree: &tree,
             order: &order,
-            inode_sizes: &heads,
+            inode_sizes: &inode_sizes,
             identical_files: &identical_files,
             extent_index: extent_index.as_ref(),
             base_image: None,
@@ -129,7 +138,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     MetadataWriter {
         options,
         tree: &tree,
-        inode_sizes: &heads,
+        inode_sizes: &inode_sizes,
         xattrs: &xattrs,
         contents: nodes,
         packed,
@@ -157,9 +166,9 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     if options.output.verify {
         options.run.progress.enter(Stage::Verify);
         let stored = &data.contents;
-        let (heads, xattrs, superblock) = (&heads, &xattrs, &superblock);
+        let (inode_sizes, xattrs, superblock) = (&inode_sizes, &xattrs, &superblock);
         let verifier =
-            Verifier { options, tree: &tree, heads, xattrs, contents: &contents, stored, superblock };
+            Verifier { options, tree: &tree, inode_sizes, xattrs, contents: &contents, stored, superblock };
         let devices = device.iter().map(Output::reader).chain(contents.device_readers());
         let devices = devices.collect::<Result<_>>()?;
         verifier.run(Box::new(output.reader()?), devices)?;

@@ -1,15 +1,16 @@
-//! What an image is made of, and how each kind of source becomes a [`Tree`] with [`Contents`].
+//! Sources of an image: directories, archives, OCI image layouts and EROFS images.
 //!
-//! The first step of a build: [`gather`] goes to the room of the source's kind.
+//! The first stage of a build: [`read_source`] reads the names and attributes into a [`Tree`], and registers in [`Contents`] what
+//! the data stage reads content from.
 
 pub mod change_time;
 pub mod content;
 pub mod data_ranges;
+pub mod digest;
 pub mod directory;
 pub mod image;
 pub mod oci;
 pub mod open;
-pub mod overrides;
 pub mod reader;
 pub mod source_file;
 mod spool;
@@ -20,18 +21,19 @@ use std::path::Path;
 use ferofs_format::BlockSize;
 use ferofs_format::inode::Timestamp;
 
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
+use crate::progress::Warning;
 use crate::sources::content::Contents;
-use crate::sources::tar::tape::Tape;
+use crate::sources::tar::tar_stream::TarStream;
 use crate::tree::Tree;
-use crate::tree::layered::Sketch;
-use crate::{Error, Result};
-use crate::{Options, Warning};
+use crate::tree::layered_tree::LayeredTree;
 use ferofs_read::{FileSource, Image};
 
 impl SourceFormat {
-    /// What the source at `path` seems to be: an OCI image layout has files that say so, and in archives no others
-    /// before them, or it is taken for an ordinary directory or archive.
+    /// Detects the format of the source at `path`. An image layout is recognized by its marker file; in an archive, only other
+    /// parts of a layout may come before that file.
     ///
     /// # Errors
     /// [`Error::Io`] when the source cannot be read.
@@ -46,7 +48,7 @@ impl SourceFormat {
     }
 }
 
-/// The block size of images whose content is to stay in `source`: that of the image that it is, or that of archives.
+/// The block size that an image must have if its content stays in `source`.
 ///
 /// # Errors
 /// As [`ferofs_read::Image::open`].
@@ -59,7 +61,7 @@ pub fn block_size(format: SourceFormat, source: &Path) -> Result<BlockSize> {
     Ok(image.superblock().block_size)
 }
 
-/// Fails if the options do not go with content that is not the image's own.
+/// Fails if [`SourceData`] does not allow the other options.
 pub fn check(options: &Options) -> Result<()> {
     let plain = options.data.compression.is_none() && options.data.chunks.is_none();
     match options.source.data {
@@ -86,8 +88,8 @@ pub fn check(options: &Options) -> Result<()> {
     Err(Error::Option { option: "content", problem })
 }
 
-/// Lists the source, whatever it is. Files of `avoid` are no part of it.
-pub fn gather(
+/// Reads the names and attributes of all files in the source. Files of `avoid`, as device numbers and inode number, are left out.
+pub fn read_source(
     options: &Options,
     avoid: &[(u32, u32, u64)],
     temporary: &Path,
@@ -104,35 +106,42 @@ pub fn gather(
         _ => Contents::archives(temporary, &options.source.path),
     };
     contents.is_external = options.source.data == SourceData::External;
-    let mut sketch = Sketch::new(time);
+    let mut layers = LayeredTree::new(time);
     if let Some(below) = &options.source.lower_image {
         let number = contents.add_image(below)?;
-        image::read(options, number, Whiteouts::Keep, &contents, &mut sketch)?;
+        image::read(options, number, Whiteouts::Keep, &contents, &mut layers)?;
     }
     for (layer, source) in
         std::iter::once(&options.source.path).chain(&options.source.upper_layers).enumerate()
     {
         if layer > 0 || options.source.lower_image.is_some() {
-            sketch.next_layer();
+            layers.next_layer();
         }
         match options.source.format {
             SourceFormat::Directory => {
                 let tree = directory::walk(options, contents.root()?, avoid, warnings)?;
                 let misplaced =
                     |(path, fault)| Error::Misplaced { path: options.source.path.join(path), fault };
-                sketch.lay(&tree).map_err(misplaced)?;
+                layers.apply_directory(&tree).map_err(misplaced)?;
             }
-            SourceFormat::Oci => oci::read(options, source, &mut contents, &mut sketch, warnings)?,
+            SourceFormat::Oci => oci::read(options, source, &mut contents, &mut layers, warnings)?,
             SourceFormat::Image => {
                 let number = contents.add_image(source)?;
-                image::read(options, number, options.source.whiteouts, &contents, &mut sketch)?;
+                image::read(options, number, options.source.whiteouts, &contents, &mut layers)?;
             }
             SourceFormat::Archive => {
-                let tape = Tape::open(source, options, &mut contents)?;
-                tar::read(options, tape, options.source.whiteouts, &mut contents, &mut sketch, warnings)?;
+                let tar_stream = TarStream::open(source, options, &mut contents)?;
+                tar::read(
+                    options,
+                    tar_stream,
+                    options.source.whiteouts,
+                    &mut contents,
+                    &mut layers,
+                    warnings,
+                )?;
             }
         }
     }
     contents.finish_spool()?;
-    Ok((sketch.finish(options, warnings)?, contents))
+    Ok((layers.finish(options, warnings)?, contents))
 }

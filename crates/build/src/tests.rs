@@ -22,7 +22,7 @@ use crate::output::spill::Spill;
 use crate::sources::content::Contents;
 use crate::sources::directory;
 use crate::tree::NodeId;
-use crate::tree::inode_sizes::Heads;
+use crate::tree::inode_sizes::InodeSizes;
 use crate::verify::Verifier;
 use ferofs_format::FileOffset;
 use ferofs_format::superblock::Superblock;
@@ -493,7 +493,7 @@ fn a_source_that_changes_is_named() {
     let tree = directory::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
     let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
-    let heads = Heads::new(
+    let inode_sizes = InodeSizes::new(
         &tree,
         &xattrs,
         &new_superblock(&room.options).unwrap(),
@@ -507,7 +507,7 @@ fn a_source_that_changes_is_named() {
     let context = WorkerContext {
         tree: &tree,
         order: &order,
-        inode_sizes: &heads,
+        inode_sizes: &inode_sizes,
         identical_files: &identical_files,
         base_image: None,
         extent_index: None,
@@ -582,14 +582,15 @@ fn verifying_finds_what_differs() {
     let tree = directory::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     let superblock = Superblock::parse(&whole[1024..]).unwrap();
-    let heads =
-        Heads::new(&tree, &xattrs, &superblock, &room.options.inodes, &room.options.source.path).unwrap();
+    let inode_sizes =
+        InodeSizes::new(&tree, &xattrs, &superblock, &room.options.inodes, &room.options.source.path)
+            .unwrap();
     let stored = vec![StoredContent::None; tree.nodes.len()];
     let verify = |bytes: &[u8]| {
         fs::write(room.image(), bytes).unwrap();
         let (options, superblock, stored) = (&room.options, &superblock, &stored[..]);
-        let (tree, heads, xattrs, contents) = (&tree, &heads, &xattrs, &contents);
-        Verifier { options, tree, heads, xattrs, contents, stored, superblock }
+        let (tree, inode_sizes, xattrs, contents) = (&tree, &inode_sizes, &xattrs, &contents);
+        Verifier { options, tree, inode_sizes, xattrs, contents, stored, superblock }
             .run(Box::new(ferofs_read::FileSource::open(room.image(), 0).unwrap()), Vec::new())
     };
     verify(&whole).unwrap();

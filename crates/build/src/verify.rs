@@ -10,7 +10,7 @@ use crate::Options;
 use crate::data::stored::StoredContent;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
-use crate::tree::inode_sizes::{self, Heads};
+use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
@@ -26,7 +26,7 @@ const TASKS_PER_BATCH: usize = 64;
 pub struct Verifier<'a> {
     pub options: &'a Options,
     pub tree: &'a Tree,
-    pub heads: &'a Heads,
+    pub inode_sizes: &'a InodeSizes,
     pub xattrs: &'a XattrPlan,
     pub contents: &'a Contents,
     /// Where the content of each node is stored.
@@ -119,8 +119,13 @@ impl Verifier<'_> {
         let kind = self.tree.node(node).kind;
         if offset == 0 {
             let found = inode.on_disk();
-            let expected =
-                inode_sizes::inode(self.tree, self.xattrs, self.superblock, node, self.heads.version(node))?;
+            let expected = inode_sizes::inode(
+                self.tree,
+                self.xattrs,
+                self.superblock,
+                node,
+                self.inode_sizes.version(node),
+            )?;
             let device = matches!(kind, Kind::Device(..)) && found.place != expected.place;
             for (differs, what) in [
                 (found.file_type != expected.file_type || device, "type"),

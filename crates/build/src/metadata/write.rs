@@ -17,7 +17,7 @@ use crate::metadata::self_check::{self, InodePlace};
 use crate::options::compression::Compression;
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::tree::inode_sizes::{self, Heads};
+use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
@@ -30,7 +30,7 @@ const RESERVED: u64 = 3 * SLOT_SIZE;
 pub(crate) struct MetadataWriter<'a> {
     pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
-    pub(crate) inode_sizes: &'a Heads,
+    pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) xattrs: &'a XattrPlan,
     pub(crate) contents: &'a [StoredContent],
     pub(crate) packed: Option<&'a PackedInode>,

@@ -1,7 +1,8 @@
-//! EROFS images as sources: read through our own reader, whatever their layout, and laid over each other as layers.
+//! Reads the tree of an EROFS image as one layer. Source images may have any layout that `ferofs-read` reads.
 //!
-//! The first step of a build from images. Content stays where it is: [`file::SourceImage::read`] fetches it when it is encoded, or
-//! [`crate::data::chunks::external`] points to it. Images are as hostile as anywhere: a directory that is met again is an error.
+//! The first step of a build from images. The data stage reads the content later, by
+//! [`file::SourceImage::read`], or makes the image an extra device. Images are not trusted: a directory that appears twice is an
+//! error, because it could be a cycle.
 
 pub mod file;
 
@@ -13,30 +14,31 @@ use std::sync::atomic::Ordering;
 
 use ferofs_format::{FileOffset, Nid};
 
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::options::source::Whiteouts;
 use crate::paths::join;
 use crate::sources::content::Contents;
 use crate::sources::image::file::in_source;
-use crate::tree::layered::{Body, Draft, Names, Sketch, overlay};
+use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree, Names, overlay};
 use crate::tree::origin::Origin;
-use crate::{Error, Result};
-use crate::{Options, Whiteouts};
 use ferofs_read::{DataLayout, ExtentData, FileType, Image, Inode, Place};
 
-/// Where the magic of an EROFS image is, and the magic.
+/// The offset of the superblock's magic, and its bytes.
 const MAGIC: (u64, [u8; 4]) = (1024, [0xe2, 0xe1, 0xf5, 0xe0]);
 
 /// The number of the lower image: see [`crate::SourceOptions::lower_image`].
 pub const BELOW: u16 = 0;
 
-/// Whether `path` is an image, by its magic. Pipes are none, and are not opened.
+/// Whether `path` is an image, by its magic. Pipes are not opened, and are no images.
 ///
 /// # Errors
-/// [`Error::Io`] when the file cannot be read: it could be an image.
+/// [`Error::Io`] when the file cannot be read.
 pub fn is_image(path: &Path) -> Result<bool> {
     use std::os::unix::fs::{FileExt, FileTypeExt};
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
-        // It is said when it is opened.
+        // Opening the source later reports the error.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Error::io("stat", path, error)),
     };
@@ -52,22 +54,23 @@ pub fn is_image(path: &Path) -> Result<bool> {
     }
 }
 
-/// Puts the tree of image number `number` of `contents` into `sketch`, as one layer.
+/// Adds the tree of image `number` of `contents` to the current layer of `layers`.
 pub fn read(
     options: &Options,
     number: u16,
     whiteouts: Whiteouts,
     contents: &Contents,
-    sketch: &mut Sketch,
+    layers: &mut LayeredTree,
 ) -> Result<()> {
     let source = contents.image(number);
-    let settled = options.source.lower_image.is_some() && number == BELOW;
-    let layer = Layer { image: source.image(), number, whiteouts, settled, name: source.file().name() };
+    let ignores_options = options.source.lower_image.is_some() && number == BELOW;
+    let layer =
+        Layer { image: source.image(), number, whiteouts, ignores_options, name: source.file().name() };
     let root = layer.image.root().map_err(|e| in_source(layer.name.to_owned(), e))?;
     let mut seen = HashSet::from([root.nid()]);
-    // The first name of each file that may have several.
+    // The first name of each file with several links.
     let mut firsts: HashMap<Nid, Vec<u8>> = HashMap::new();
-    layer.put(sketch, b"", &root)?;
+    layer.put(layers, b"", &root)?;
     layer.image.budget().cancel_with(&options.run.cancel);
     let mut pending = vec![(Vec::new(), root)];
     while let Some((dir_path, dir)) = pending.pop() {
@@ -81,11 +84,11 @@ pub fn read(
             options.run.progress.found.fetch_add(1, Ordering::Relaxed);
             let path = join(&dir_path, &entry.name);
             if let Some(first) = firsts.get(&entry.nid) {
-                sketch.link(&path, first).map_err(|fault| layer.misplaced(&path, fault))?;
+                layers.link(&path, first).map_err(|fault| layer.misplaced(&path, fault))?;
                 continue;
             }
             let inode = layer.image.inode(entry.nid).map_err(|e| layer.error(&path, e))?;
-            if !layer.put(sketch, &path, &inode)? {
+            if !layer.put(layers, &path, &inode)? {
                 continue;
             }
             if inode.is_dir() {
@@ -101,13 +104,13 @@ pub fn read(
     Ok(())
 }
 
-/// An image on its way into a sketch.
+/// An image that is read as a layer.
 struct Layer<'a> {
     image: &'a Image,
     number: u16,
     whiteouts: Whiteouts,
-    /// Options leave its files as they are.
-    settled: bool,
+    /// Options do not apply to its files.
+    ignores_options: bool,
     name: &'a Path,
 }
 
@@ -124,12 +127,12 @@ impl Layer<'_> {
         Error::Layer { path: self.path(path), problem }
     }
 
-    fn misplaced(&self, path: &[u8], fault: crate::Misplaced) -> Error {
+    fn misplaced(&self, path: &[u8], fault: crate::error::entry::Misplaced) -> Error {
         Error::Misplaced { path: self.path(path), fault }
     }
 
-    /// Puts one file; `false` for a whiteout that is not kept.
-    fn put(&self, sketch: &mut Sketch, path: &[u8], inode: &Inode) -> Result<bool> {
+    /// Adds one file. Returns `false` for a whiteout that is applied and not added.
+    fn put(&self, layers: &mut LayeredTree, path: &[u8], inode: &Inode) -> Result<bool> {
         let xattrs = self.image.xattrs(inode).map_err(|e| self.error(path, e))?;
         let mut xattrs: Vec<_> = xattrs.into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
         let marks = overlay::Marks::of(inode.file_type(), device(inode), &xattrs);
@@ -141,7 +144,7 @@ impl Layer<'_> {
                 return Err(self.problem(path, problem));
             }
             if marks.is_whiteout {
-                sketch.remove_lower(path).map_err(misplaced)?;
+                layers.remove_lower(path).map_err(misplaced)?;
                 if self.whiteouts == Whiteouts::Apply {
                     return Ok(false);
                 }
@@ -151,25 +154,25 @@ impl Layer<'_> {
             }
         }
         let disk = inode.on_disk();
-        let draft = Draft {
+        let layered_file = LayeredFile {
             body: self.body(inode).map_err(|e| self.error(path, e))?,
             permissions: disk.permissions,
             uid: disk.uid,
             gid: disk.gid,
             mtime: disk.mtime,
-            xattrs: sketch.attributes(xattrs),
-            settled: self.settled,
+            xattrs: layers.attributes(xattrs),
+            ignores_options: self.ignores_options,
         };
-        sketch.put(path, draft).map_err(misplaced)?;
+        layers.put(path, layered_file).map_err(misplaced)?;
         if self.whiteouts != Whiteouts::Keep {
             if marks.is_opaque {
-                sketch.hide_lower(path).map_err(misplaced)?;
+                layers.remove_lower_entries(path).map_err(misplaced)?;
                 if self.whiteouts == Whiteouts::Overlay {
-                    sketch.keep_opaque(path).map_err(misplaced)?;
+                    layers.keep_opaque(path).map_err(misplaced)?;
                 }
             }
             if marks.is_whiteout {
-                sketch.mark_merged(path).map_err(misplaced)?;
+                layers.mark_has_whiteouts(path).map_err(misplaced)?;
             }
         }
         Ok(true)

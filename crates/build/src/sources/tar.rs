@@ -1,14 +1,14 @@
-//! From tar archives to a [`Sketch`]: all dialects, plain or compressed, from a file or a pipe.
+//! Reads tar archives into a [`LayeredTree`]: all dialects, plain or compressed, from a file or a pipe.
 //!
-//! | room | what it does | next |
-//! |---|---|---|
-//! | [`tape`] | an archive's plain bytes in order; where data stay or go | [`members`] |
-//! | [`header`], [`pax`], [`sparse`] | the forms of headers, pure | [`members`] |
-//! | [`members`] | members with what all their headers say | here |
-//! | [`fault`], [`limits`] | what can be wrong, and how much is too much | the caller |
+//! | module | what it does |
+//! |---|---|
+//! | [`tar_stream`] | reads the decompressed bytes of an archive in order, and stores content or its position |
+//! | [`header`], [`pax`], [`sparse`] | parse headers, without I/O |
+//! | [`members`] | combines the headers of each member |
+//! | [`limits`] | limits what an archive may cost |
 //!
-//! Archives are as hostile as images: see the faults. No parser from a crate, since none has GNU's and PAX's sparse
-//! forms, keeps the places of data, and says where a header is wrong.
+//! Archives are not trusted: see [`ArchiveFault`]. This is an own parser because no crate reads the sparse formats of GNU and PAX,
+//! tells the position of data, and tells the position of a wrong header.
 
 #[doc(hidden)]
 pub mod acl;
@@ -18,7 +18,7 @@ pub(crate) mod limits;
 mod members;
 mod pax;
 mod sparse;
-pub(crate) mod tape;
+pub(crate) mod tar_stream;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,50 +26,52 @@ use std::sync::atomic::Ordering;
 
 use crate::error::archive::ArchiveFault;
 use crate::error::entry::Misplaced;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::options::source::{SourceData, SourceFormat, Whiteouts};
 use crate::paths::as_path;
+use crate::progress::Warning;
 use crate::sources::content::Contents;
-use crate::tree::layered::{self, Body, Draft, Names, Sketch};
+use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree, Names};
 use crate::tree::origin::{Origin, SourcePosition, Span};
-use crate::{Error, Result};
-use crate::{Options, SourceData, SourceFormat, Warning, Whiteouts};
 use limits::Limits;
 use members::{Data, End, Member, MemberKind, Members};
-use tape::Tape;
+use tar_stream::TarStream;
 
-/// The block size that every archive's data are aligned to.
+/// The block size of images whose content stays in archives: tar aligns data to 512 bytes.
 pub(crate) const BLOCK_SIZE: ferofs_format::BlockSize = ferofs_format::BlockSize::MIN;
 
-/// What aufs' names of removed files start with.
+/// The prefix of whiteouts, in the convention of aufs and OCI layers.
 const WHITEOUT: &[u8] = b".wh.";
-/// aufs' name for: lower layers show nothing here.
+/// The name that marks its directory as opaque: lower layers are not visible in it.
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// What the names of aufs' own files start with.
+/// The prefix of aufs' internal files.
 const AUFS_OWN: &[u8] = b".wh..wh.";
 
-/// What all members of an archive share.
-struct Reading<'a> {
+/// Reads an archive into the current layer.
+struct ArchiveReader<'a> {
     options: &'a Options,
     contents: &'a mut Contents,
-    sketch: &'a mut Sketch,
+    layers: &'a mut LayeredTree,
     warnings: &'a mut Vec<Warning>,
     whiteouts: Whiteouts,
     limits: Limits,
-    /// What holes cost so far, in bytes.
+    /// The cost of all holes so far, in bytes: see [`limits::cost_of_holes`].
     holes: u64,
 }
 
-/// Puts the members of an archive into `sketch`, as one layer.
+/// Adds the members of an archive to the current layer of `layers`.
 pub(crate) fn read(
     options: &Options,
-    mut tape: Tape,
+    mut tar_stream: TarStream,
     whiteouts: Whiteouts,
     contents: &mut Contents,
-    sketch: &mut Sketch,
+    layers: &mut LayeredTree,
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
     let limits = Limits::new(options.source.archive_limit_factor);
-    let mut members = Members::new(&mut tape, limits, options.source.data == SourceData::Absent);
-    let mut reading = Reading { options, contents, sketch, warnings, whiteouts, limits, holes: 0 };
+    let mut members = Members::new(&mut tar_stream, limits, options.source.data == SourceData::Absent);
+    let mut reader = ArchiveReader { options, contents, layers, warnings, whiteouts, limits, holes: 0 };
     let mut is_empty = true;
     let end = loop {
         options.run.check_cancelled()?;
@@ -82,13 +84,13 @@ pub(crate) fn read(
         match next {
             Ok(member) => {
                 is_empty = false;
-                reading.take(&mut members, member)?;
+                reader.take(&mut members, member)?;
             }
             Err(end) => break end,
         }
     };
-    let archive = || tape.name.clone();
-    // Layers of container images often are.
+    let archive = || tar_stream.name.clone();
+    // An empty layer of a container image is usual, and gives no warning.
     if is_empty && matches!(end, End::Marked) && options.source.format == SourceFormat::Archive {
         warnings.push(Warning::EmptyArchive { archive: archive() });
     }
@@ -97,58 +99,58 @@ pub(crate) fn read(
         End::Lone(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),
         End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
     }
-    tape.finish(contents)
+    tar_stream.finish(contents)
 }
 
-/// The regular files of the archive `source`, from which `contents` reads from then on: places and lengths by name.
+/// Registers the regular files of the archive `source` in `contents`; returns their positions and lengths by name.
 pub(crate) fn files(
     options: &Options,
     source: &Path,
     contents: &mut Contents,
 ) -> Result<BTreeMap<Vec<u8>, (SourcePosition, u64)>> {
-    let mut tape = Tape::open(source, options, contents)?;
-    let mut members = Members::new(&mut tape, Limits::new(options.source.archive_limit_factor), false);
+    let mut tar_stream = TarStream::open(source, options, contents)?;
+    let mut members = Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
     let mut files = BTreeMap::new();
     while let Ok(member) = members.next()? {
         options.run.check_cancelled()?;
         if let MemberKind::Regular(stored) = member.kind {
             let data = members.data(&member.path, member.offset, stored, Some(contents))?;
             if data.pieces.is_none() {
-                files.insert(layered::clean(&member.path).join(&b'/'), (data.place, data.size));
+                files.insert(layered_tree::clean(&member.path).join(&b'/'), (data.place, data.size));
             }
         }
     }
-    tape.drain()?;
+    tar_stream.drain()?;
     Ok(files)
 }
 
-/// The name of the first member of the archive `source` that `pass` does not accept; `None` if there is none, or
-/// finding it would take more than a look at headers.
+/// The name of the first member of the archive `source` that `pass` does not accept. `None` if there is none, or if the archive
+/// is not seekable: then the search would read all content.
 pub(crate) fn first_foreign_name(source: &Path, pass: fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut contents = Contents::archives(Path::new("."), source);
     let options = Options::new(source);
-    let mut tape = Tape::open(source, &options, &mut contents).ok()?;
-    if !tape.is_seekable() {
+    let mut tar_stream = TarStream::open(source, &options, &mut contents).ok()?;
+    if !tar_stream.is_seekable() {
         return None;
     }
-    let mut members = Members::new(&mut tape, Limits::new(options.source.archive_limit_factor), false);
+    let mut members = Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
     loop {
-        let name = layered::clean(&members.next().ok()?.ok()?.path).join(&b'/');
+        let name = layered_tree::clean(&members.next().ok()?.ok()?.path).join(&b'/');
         if !pass(&name) {
             return Some(name);
         }
     }
 }
 
-impl Reading<'_> {
+impl ArchiveReader<'_> {
     fn take(&mut self, members: &mut Members<'_>, member: Member) -> Result<()> {
         self.options.run.progress.found.fetch_add(1, Ordering::Relaxed);
         let (path, offset) = (member.path.clone(), member.offset);
         self.put(members, member)?;
         let (packed, plain) = members.bytes_read();
         let limits = self.limits;
-        // One member's headers are limited, so that it is enough to look after each.
-        let checked = limits.check_memory(self.sketch.held(), packed);
+        // The headers of one member are limited, so a check after each member is enough.
+        let checked = limits.check_memory(self.layers.memory_used(), packed);
         let checked = checked.and_then(|()| limits.check_holes(self.holes, plain));
         checked.map_err(|fault| members.error(Some(&path), offset, fault))
     }
@@ -164,10 +166,10 @@ impl Reading<'_> {
         let xattrs = member.records.xattrs().map_err(|fault| wrong(members, fault))?;
         for name in member.records.foreign(&xattrs) {
             let name = ferofs_read::escape::Escaped(name).to_string();
-            self.sketch.hold(limits::WARNING + path.len() as u64);
+            self.layers.count_memory(limits::WARNING + path.len() as u64);
             self.warnings.push(Warning::ForeignXattr { path: as_path(&path).to_owned(), name });
         }
-        let xattrs = self.sketch.attributes(xattrs);
+        let xattrs = self.layers.attributes(xattrs);
         let body = match member.kind {
             MemberKind::Regular(stored) => {
                 let copies = matches!(self.options.source.data, SourceData::Copied | SourceData::External);
@@ -176,7 +178,7 @@ impl Reading<'_> {
                 self.regular(&data, copies).map_err(|fault| wrong(members, fault))?
             }
             MemberKind::Link(target) => {
-                let linked = self.sketch.link(&path, &target);
+                let linked = self.layers.link(&path, &target);
                 return linked.map_err(|fault| wrong(members, fault.into()));
             }
             MemberKind::Symlink(target) => Body::Symlink(target.into()),
@@ -185,25 +187,25 @@ impl Reading<'_> {
             MemberKind::Fifo => Body::Fifo,
             MemberKind::Unknown(kind) => {
                 let path = as_path(&path).to_owned();
-                self.sketch.hold(limits::WARNING + path.as_os_str().len() as u64);
+                self.layers.count_memory(limits::WARNING + path.as_os_str().len() as u64);
                 self.warnings.push(Warning::UnknownMember { path, kind: kind.into() });
                 return Ok(());
             }
         };
         let Member { permissions, uid, gid, mtime, .. } = member;
-        let draft = Draft { body, permissions, uid, gid, mtime, xattrs, settled: false };
-        self.sketch.put(&path, draft).map_err(|fault| wrong(members, fault.into()))
+        let layered_file = LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: false };
+        self.layers.put(&path, layered_file).map_err(|fault| wrong(members, fault.into()))
     }
 
     fn regular(&mut self, data: &Data, copied: bool) -> Result<Body, ArchiveFault> {
         let size = data.size;
         if let Some(pieces) = &data.pieces {
-            self.sketch.hold(pieces.len() as u64 * limits::PIECE);
-            self.hold_table(size, pieces);
+            self.layers.count_memory(pieces.len() as u64 * limits::PIECE);
+            self.count_chunk_table(size, pieces);
             let stored = pieces.iter().map(|(_, len)| len).sum();
             self.holes = self.holes.saturating_add(limits::cost_of_holes(size, stored));
         } else if self.options.source.data == SourceData::Absent {
-            self.hold_table(size, &[]);
+            self.count_chunk_table(size, &[]);
             self.holes = self.holes.saturating_add(limits::cost_of_holes(size, 0));
         }
         let origin = if size == 0 {
@@ -228,25 +230,25 @@ impl Reading<'_> {
 
     /// Counts the memory for the table of a sparse file in chunks: if its data stay in the archive, they are as small as the
     /// pieces' alignment.
-    fn hold_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
+    fn count_chunk_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
         if let Some(chunks) = &self.options.data.chunks {
-            self.sketch.hold((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));
+            self.layers.count_memory((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));
         } else if self.options.source.data == SourceData::External {
             let boundaries = pieces.iter().flat_map(|(offset, len)| [*offset, offset + len]);
             let bits = boundaries.filter(|at| *at != 0 && *at != size).map(u64::trailing_zeros).min();
-            self.sketch.hold((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));
+            self.layers.count_memory((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));
         }
     }
 
-    /// Does what a whiteout says; `None` if `member` is none.
+    /// Applies or converts a whiteout; `None` if `member` is not a whiteout.
     fn whiteout(&mut self, member: &Member) -> Option<Result<(), Misplaced>> {
         let path = member.path.strip_suffix(b"/").unwrap_or(&member.path);
         let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let (dir, name) = path.split_at(at);
         if name == OPAQUE {
             return Some(match self.whiteouts {
-                Whiteouts::Apply => self.sketch.hide_lower(dir),
-                _ => self.sketch.mark_opaque(dir),
+                Whiteouts::Apply => self.layers.remove_lower_entries(dir),
+                _ => self.layers.mark_opaque(dir),
             });
         }
         if path.split(|byte| *byte == b'/').any(|part| part.starts_with(AUFS_OWN)) {
@@ -258,8 +260,8 @@ impl Reading<'_> {
         }
         let path = [dir, hidden].concat();
         Some(match self.whiteouts {
-            Whiteouts::Apply => self.sketch.remove_lower(&path),
-            _ => self.sketch.put_whiteout(&path, member.mtime),
+            Whiteouts::Apply => self.layers.remove_lower(&path),
+            _ => self.layers.put_whiteout(&path, member.mtime),
         })
     }
 }

@@ -1,4 +1,5 @@
-//! The part of each inode that is known before its data is: its form, and how long it is with xattrs.
+//! The form and size of each inode, with its xattrs. They are fixed before the data stage, which must know how much data fits
+//! behind an inode. Source: FORMAT.md 3.
 
 use std::path::Path;
 
@@ -6,29 +7,29 @@ use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Tim
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, xattr};
 
+use crate::error::{Error, Result};
 use crate::options::inodes::{InodeForm, InodeOptions};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
-use crate::{Error, Result};
 
-/// Bytes of the packed inode and of the metabox', which are extended and have no xattrs.
+/// Bytes of the packed inode and the metabox inode: both are extended, without xattrs.
 pub const PACKED_LEN: usize = 64;
 
-/// What is known of one inode.
+/// The form and size of one inode.
 #[derive(Clone, Copy, Debug)]
-struct Head {
-    /// Bytes, with xattrs.
+struct InodeSize {
+    /// Bytes of the inode and its xattrs.
     len: u32,
     version: InodeVersion,
-    /// Its tail may follow it.
+    /// Whether the inode's tail may follow it.
     may_inline: bool,
 }
 
-/// What is known of all inodes, by node.
+/// The form and size of all inodes, by node.
 #[derive(Debug)]
-pub struct Heads(Vec<Head>);
+pub struct InodeSizes(Vec<InodeSize>);
 
-impl Heads {
+impl InodeSizes {
     /// Decides the form of every inode; `superblock` has the time that compact ones share.
     pub fn new(
         tree: &Tree,
@@ -37,7 +38,7 @@ impl Heads {
         options: &InodeOptions,
         source: &Path,
     ) -> Result<Self> {
-        let heads = tree.ids().map(|id| {
+        let inode_sizes = tree.ids().map(|id| {
             let mut inode = inode(tree, xattrs, superblock, id, InodeVersion::Extended)?;
             let fits = inode.fits_compact(superblock);
             inode.mtime = shared_time(superblock);
@@ -51,13 +52,13 @@ impl Heads {
                 InodeForm::Compact | InodeForm::Smallest => InodeVersion::Compact,
             };
             let node = tree.node(id);
-            Ok(Head {
+            Ok(InodeSize {
                 len: (version.size() + xattrs.region(id, node.xattrs).len()) as u32,
                 version,
                 may_inline: options.inline_data || !matches!(node.kind, Kind::Regular { .. }),
             })
         });
-        Ok(Self(heads.collect::<Result<_>>()?))
+        Ok(Self(inode_sizes.collect::<Result<_>>()?))
     }
 
     /// Bytes of the inode and its xattrs.
@@ -79,12 +80,12 @@ impl Heads {
     /// whole block, or none.
     pub fn inline_tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
         let tail = (size & block.mask()) as usize;
-        let head = self.0[id.index()];
-        if head.may_inline && head.len as usize + tail <= block.bytes() { tail } else { 0 }
+        let inode = self.0[id.index()];
+        if inode.may_inline && inode.len as usize + tail <= block.bytes() { tail } else { 0 }
     }
 }
 
-/// The packed inode, or the metabox', without a place.
+/// The packed inode or the metabox inode, without a position.
 pub fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
     Inode {
         version: InodeVersion::Extended,
@@ -103,7 +104,7 @@ pub fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
     }
 }
 
-/// Why an inode has no compact form.
+/// The error for an inode that does not fit the compact form.
 fn too_large(tree: &Tree, source: &Path, id: NodeId) -> Error {
     let node = tree.node(id);
     let values = [
@@ -117,7 +118,7 @@ fn too_large(tree: &Tree, source: &Path, id: NodeId) -> Error {
     Error::DoesNotFit { path: source.join(tree.path(id)), what, value, limit }
 }
 
-/// The inode of `id`, without a place and, of directories, without a size.
+/// The inode of `id`, without a position. Directories also have no size yet.
 pub fn inode(
     tree: &Tree,
     xattrs: &XattrPlan,
@@ -154,7 +155,7 @@ pub fn inode(
     Ok(inode)
 }
 
-/// The time of compact inodes.
+/// The time that all compact inodes share.
 const fn shared_time(superblock: &Superblock) -> Timestamp {
     Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec }
 }

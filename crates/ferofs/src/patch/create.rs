@@ -90,7 +90,8 @@ pub(crate) fn append_patch(
     let mut warnings = Vec::new();
     let time = build.image.build_time.unwrap_or_else(ferofs_build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
-    let (tree, contents) = ferofs_build::sources::gather(&build, avoid, temporary, stamp, &mut warnings)?;
+    let (tree, contents) =
+        ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?;
     let survey = Survey::new(&image, &build)?;
     let inputs = Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents };
     let decisions = ReuseDecisions::new(inputs)?;

@@ -19,7 +19,7 @@ use crate::output::spill::Spill;
 use crate::progress::timings::Activity;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
-use crate::tree::inode_sizes::Heads;
+use crate::tree::inode_sizes::InodeSizes;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
 use crate::{Options, Warning};
@@ -46,7 +46,7 @@ pub(crate) struct ChunkContext<'a> {
     pub(crate) chunks: &'a ChunkOptions,
     pub(crate) tree: &'a Tree,
     pub(crate) order: &'a Order,
-    pub(crate) inode_sizes: &'a Heads,
+    pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) contents: &'a Contents,
 }
 

@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
-use crate::tree::inode_sizes::Heads;
+use crate::tree::inode_sizes::InodeSizes;
 use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
@@ -30,7 +30,7 @@ const COPY_LEN: u64 = 4 << 20;
 pub(crate) struct ExternalContext<'a> {
     pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
-    pub(crate) inode_sizes: &'a Heads,
+    pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) contents: &'a Contents,
 }
 

@@ -12,7 +12,7 @@ use crate::data::order::Order;
 use crate::options::compression::{Compression, FileCompression, Index};
 use crate::progress::timings::Timings;
 use crate::sources::content::Contents;
-use crate::tree::inode_sizes::Heads;
+use crate::tree::inode_sizes::InodeSizes;
 use crate::tree::{NodeId, Tree};
 
 /// Bytes to which the length of an inode with its xattrs is rounded up, if another file may have the same content. Files with
@@ -24,7 +24,7 @@ const INODE_LEN_STEP: usize = 128;
 pub struct WorkerContext<'a> {
     pub tree: &'a Tree,
     pub order: &'a Order,
-    pub inode_sizes: &'a Heads,
+    pub inode_sizes: &'a InodeSizes,
     pub identical_files: &'a IdenticalFiles,
     /// The extents that can be shared, with deduplication.
     pub extent_index: Option<&'a ExtentIndex>,

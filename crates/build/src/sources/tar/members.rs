@@ -1,4 +1,4 @@
-//! From an archive's bytes to its members: headers, with what extended headers and long names say of them.
+//! Reads the members of an archive: each header, together with the extended headers and long names before it.
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
@@ -6,9 +6,9 @@ use super::header::{self, BLOCK, Header};
 use super::limits::{Limits, PIECE};
 use super::pax::Records;
 use super::sparse::{Form, Lines, Map, form};
-use super::tape::Tape;
-use crate::Result;
+use super::tar_stream::TarStream;
 use crate::error::Error;
+use crate::error::Result;
 use crate::error::archive::ArchiveFault;
 use crate::paths::as_path;
 use crate::sources::content::Contents;
@@ -36,22 +36,22 @@ pub(super) enum MemberKind {
     Device(FileType, Rdev),
     Directory,
     Fifo,
-    /// A type that no standard has.
+    /// A type that no standard defines.
     Unknown(u8),
 }
 
-/// Data of a regular file in the archive.
+/// How a regular file's data are stored in the archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stored {
     bytes: u64,
     form: Option<Form>,
 }
 
-/// Data of a regular file, found.
+/// Where a regular file's data are.
 #[derive(Debug)]
 pub(super) struct Data {
     pub(super) size: u64,
-    /// Where the pieces are, one after the other.
+    /// The position of the first piece; the others follow it directly.
     pub(super) place: SourcePosition,
     /// Offset and length of each piece in the file; `None`: it has no holes.
     pub(super) pieces: Option<Vec<(u64, u64)>>,
@@ -60,27 +60,27 @@ pub(super) struct Data {
 /// Why there are no more members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Two blocks of zeroes, as it should be.
+    /// Two blocks of zeroes, as the format requires.
     Marked,
-    /// Only one, at this position.
+    /// Only one block of zeroes, at this position.
     Lone(u64),
-    /// The bytes are over, at this position.
+    /// The archive ends at this position without a block of zeroes.
     Missing(u64),
 }
 
 /// Reads members one after the other.
 #[derive(Debug)]
 pub(super) struct Members<'a> {
-    tape: &'a mut Tape,
+    tar_stream: &'a mut TarStream,
     limits: Limits,
     global: Records,
     /// Bytes up to the next header.
     rest: u64,
-    /// There are headers alone, and no data between them.
+    /// The archive has headers only, without data.
     without_data: bool,
 }
 
-/// What extended headers say of the member that follows.
+/// The extended headers before a member.
 #[derive(Debug, Default)]
 struct Extension {
     records: Records,
@@ -91,32 +91,32 @@ struct Extension {
 }
 
 impl<'a> Members<'a> {
-    pub(super) fn new(tape: &'a mut Tape, limits: Limits, without_data: bool) -> Self {
-        Self { tape, limits, global: Records::default(), rest: 0, without_data }
+    pub(super) fn new(tar_stream: &'a mut TarStream, limits: Limits, without_data: bool) -> Self {
+        Self { tar_stream, limits, global: Records::default(), rest: 0, without_data }
     }
 
     /// Bytes of the archive's file that were read so far, and of the plain archive.
     pub(super) fn bytes_read(&self) -> (u64, u64) {
-        (self.tape.packed_read(), self.tape.position())
+        (self.tar_stream.packed_read(), self.tar_stream.position())
     }
 
-    /// The error that the member called `path`, whose header is at `offset`, has this fault.
+    /// The error for a fault of the member `path`, whose header is at `offset`.
     pub(super) fn error(&self, path: Option<&[u8]>, offset: u64, fault: ArchiveFault) -> Error {
         let member = path.filter(|path| !path.is_empty()).map(|path| as_path(path).to_owned());
-        Error::Archive { archive: self.tape.name.clone(), member, offset, fault }
+        Error::Archive { archive: self.tar_stream.name.clone(), member, offset, fault }
     }
 
     /// The next member.
     pub(super) fn next(&mut self) -> Result<std::result::Result<Member, End>> {
         let rest = std::mem::take(&mut self.rest);
-        let start = self.tape.position();
-        if !self.tape.skip(rest)? {
+        let start = self.tar_stream.position();
+        if !self.tar_stream.skip(rest)? {
             return Err(self.error(None, start, ArchiveFault::Truncated));
         }
-        let first = self.tape.position();
+        let first = self.tar_stream.position();
         let mut extension = Extension::default();
         loop {
-            let offset = self.tape.position();
+            let offset = self.tar_stream.position();
             let Some(block) = self.block(None, first)? else {
                 let fault = if offset == 0 { ArchiveFault::Empty } else { ArchiveFault::Truncated };
                 return match offset {
@@ -155,14 +155,14 @@ impl<'a> Members<'a> {
     /// A whole block; `None` at the archive's end.
     fn block(&mut self, path: Option<&[u8]>, offset: u64) -> Result<Option<[u8; BLOCK]>> {
         let mut block = [0; BLOCK];
-        match self.tape.read(&mut block)? {
+        match self.tar_stream.read(&mut block)? {
             0 => Ok(None),
             BLOCK => Ok(Some(block)),
             _ => Err(self.error(path, offset, ArchiveFault::Truncated)),
         }
     }
 
-    /// Takes a header that says something of the next one; `false` for one that is a member itself.
+    /// Reads an extended header or a long name. Returns `false` if `header` is that of a member.
     fn extend(&mut self, header: &Header, extension: &mut Extension) -> std::result::Result<bool, Broken> {
         match header.kind() {
             b'x' | b'X' => {
@@ -174,16 +174,16 @@ impl<'a> Members<'a> {
                 self.limits.check_headers(header.unsigned(header::SIZE)?)?;
                 let payload = self.payload(header)?;
                 self.global.read(&payload)?;
-                // Places of pieces are one file's.
+                // Sparse maps belong to one file, so they are not valid in a global header.
                 self.global.pieces = Vec::new();
                 self.limits.check_globals(self.global.bytes())?;
             }
             b'L' => extension.path = Some(self.name(header)?),
             b'K' => extension.linkname = Some(self.name(header)?),
-            // A label, and GNU's old way to say long names, which nothing writes any more.
+            // A volume label, and GNU's obsolete form of long names, which no program writes any more.
             b'V' | b'N' => {
                 let size = header.unsigned(header::SIZE)?.checked_next_multiple_of(BLOCK as u64);
-                if !self.tape.skip(size.ok_or(ArchiveFault::Number("the size"))?)? {
+                if !self.tar_stream.skip(size.ok_or(ArchiveFault::Number("the size"))?)? {
                     return Err(ArchiveFault::Truncated.into());
                 }
             }
@@ -203,11 +203,11 @@ impl<'a> Members<'a> {
         let size = header.unsigned(header::SIZE)?;
         let mut payload = Vec::new();
         let mut left = size.next_multiple_of(BLOCK as u64);
-        // By what is there, not by what is claimed.
+        // Allocates for the bytes that were read, since the header may claim a wrong size.
         while left > 0 {
             let mut piece = [0; 16 * BLOCK];
             let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
-            if self.tape.read(&mut piece[..wanted])? < wanted {
+            if self.tar_stream.read(&mut piece[..wanted])? < wanted {
                 return Err(ArchiveFault::Truncated.into());
             }
             payload.extend_from_slice(&piece[..wanted]);
@@ -291,7 +291,7 @@ impl<'a> Members<'a> {
         if form.is_some()
             && let Some(name) = records.text("GNU.sparse.name")
         {
-            // The header has a made-up one, for programs that do not know of sparse files.
+            // The name in the header is a placeholder for programs without support for sparse files.
             *path = name.to_vec();
         }
         if header.kind() == b'S' && form.is_none() {
@@ -299,7 +299,8 @@ impl<'a> Members<'a> {
             let (size, mut more) = header.gnu_pieces(&mut map.pieces)?;
             map.size = size;
             while more {
-                let block = self.block(Some(path), self.tape.position())?.ok_or(ArchiveFault::Truncated)?;
+                let block =
+                    self.block(Some(path), self.tar_stream.position())?.ok_or(ArchiveFault::Truncated)?;
                 more = header::more_gnu_pieces(&block, &mut map.pieces)?;
                 self.check_pieces(map.pieces.len() as u64)?;
             }
@@ -324,11 +325,10 @@ impl<'a> Members<'a> {
 
     /// Fails if a map of `count` pieces needs more memory than the archive may take.
     fn check_pieces(&self, count: u64) -> std::result::Result<(), ArchiveFault> {
-        self.limits.check_memory(count * PIECE, self.tape.packed_read())
+        self.limits.check_memory(count * PIECE, self.tar_stream.packed_read())
     }
 
-    /// Finds a regular file's data, which follow its header; `contents` may read them from then on, unless
-    /// that is `None`.
+    /// Finds a regular file's data after its header, and registers them in `contents` unless that is `None`.
     pub(super) fn data(
         &mut self,
         path: &[u8],
@@ -354,7 +354,7 @@ impl<'a> Members<'a> {
                         return Err(ArchiveFault::Sparse.into());
                     }
                     let mut block = [0; BLOCK];
-                    if self.tape.read(&mut block)? < BLOCK {
+                    if self.tar_stream.read(&mut block)? < BLOCK {
                         return Err(ArchiveFault::Truncated.into());
                     }
                     bytes -= BLOCK as u64;
@@ -370,7 +370,7 @@ impl<'a> Members<'a> {
         let map = map.map(|map| map.checked(bytes)).transpose()?;
         let place = match contents {
             Some(contents) => {
-                let place = self.tape.keep(bytes, contents)?.ok_or(ArchiveFault::Truncated)?;
+                let place = self.tar_stream.keep(bytes, contents)?.ok_or(ArchiveFault::Truncated)?;
                 self.rest -= bytes;
                 place
             }
@@ -381,7 +381,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A fault that has no place yet, or an error that needs none.
+/// A fault without a position yet, or a complete error.
 #[derive(Debug)]
 enum Broken {
     Fault(ArchiveFault),

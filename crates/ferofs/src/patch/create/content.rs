@@ -15,7 +15,7 @@ use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::sources::reader::Reader;
 use ferofs_build::tree::Kind;
-use ferofs_build::tree::inode_sizes::Heads;
+use ferofs_build::tree::inode_sizes::InodeSizes;
 use ferofs_format::inode::FileType;
 use ferofs_format::{Incompat, Nid};
 
@@ -29,7 +29,7 @@ pub(crate) struct ContentWriter<'a> {
     pub(crate) context: &'a CreateContext<'a>,
     /// Inodes of the old image that stay, by node: their content needs no work.
     pub(crate) kept: &'a [Option<Nid>],
-    pub(crate) heads: &'a Heads,
+    pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) output: &'a mut Output,
     pub(crate) spill: &'a mut Spill,
 }
@@ -50,7 +50,7 @@ impl ContentWriter<'_> {
             let decision = &mut decisions.by_node[id.index()];
             let mut content = None;
             if let ReuseDecision::SameContent(nid) = *decision {
-                content = maps::copy(old, &old.inode(nid)?, self.heads.len(id), self.spill)?;
+                content = maps::copy(old, &old.inode(nid)?, self.inode_sizes.len(id), self.spill)?;
                 if content.is_none() {
                     *decision = ReuseDecision::ChangedContent(nid);
                 }
@@ -108,7 +108,7 @@ impl ContentWriter<'_> {
         let context = WorkerContext {
             tree,
             order: &order,
-            inode_sizes: self.heads,
+            inode_sizes: self.inode_sizes,
             identical_files: &identical_files,
             extent_index: known.as_ref(),
             base_image: Some(&old_extents),

@@ -8,7 +8,7 @@ use ferofs_build::data::stored::StoredContent;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::tree::NodeId;
-use ferofs_build::tree::inode_sizes::Heads;
+use ferofs_build::tree::inode_sizes::InodeSizes;
 use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::verify::Verifier;
 use ferofs_format::Incompat;
@@ -77,8 +77,8 @@ pub(crate) fn write(
     let start = context.area.size();
     let mut superblock = context.area.superblock().clone();
     let xattrs = tree.xattrs.plan_on(&options.xattrs, &survey.shared).map_err(ferofs_build::Error::Layout)?;
-    let heads = Heads::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
-    let (root, mut features) = root_place(context, heads.len(NodeId::ROOT) as u64)?;
+    let inode_sizes = InodeSizes::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
+    let (root, mut features) = root_place(context, inode_sizes.len(NodeId::ROOT) as u64)?;
 
     let mut spill = Spill::new(temporary);
     let mut output = Output::region(temporary, start)?;
@@ -86,8 +86,13 @@ pub(crate) fn write(
         output.pad_to(start + block.bytes64())?;
     }
     let content_start = output.position();
-    let mut writer =
-        ContentWriter { context, kept: &kept, heads: &heads, output: &mut output, spill: &mut spill };
+    let mut writer = ContentWriter {
+        context,
+        kept: &kept,
+        inode_sizes: &inode_sizes,
+        output: &mut output,
+        spill: &mut spill,
+    };
     let mut placed = writer.reuse(&mut decisions)?;
     let before_data = writer.output.position();
     let data = writer.encode(&decisions, &placed, warnings)?;
@@ -106,7 +111,7 @@ pub(crate) fn write(
     let written = NewMetadata {
         options,
         tree,
-        heads: &heads,
+        inode_sizes: &inode_sizes,
         xattrs: &xattrs,
         contents: &placed,
         spill: &mut spill,
@@ -166,7 +171,7 @@ pub(crate) fn write(
     let image = Image::open(region.result(context)?)?;
     let costs = changes::content_costs(context, &image, &kept, &written)?;
     region.changes = changes::list(context.inputs, &decisions, &kept, &written, &costs)?;
-    verify(context, region, &heads, &xattrs, &placed)
+    verify(context, region, &inode_sizes, &xattrs, &placed)
 }
 
 /// Finds where the root's inode of `len` bytes goes, and the features that this needs.
@@ -201,7 +206,7 @@ fn data_features(context: &CreateContext<'_>, reused: &[StoredContent], encoded:
 fn verify(
     context: &CreateContext<'_>,
     mut region: Region,
-    heads: &Heads,
+    inode_sizes: &InodeSizes,
     xattrs: &XattrPlan,
     stored: &[StoredContent],
 ) -> Result<Region> {
@@ -209,7 +214,7 @@ fn verify(
     if options.output.verify {
         let overlay = region.result(context)?;
         let superblock = &region.superblock;
-        Verifier { options, tree, heads, xattrs, contents, stored, superblock }
+        Verifier { options, tree, inode_sizes, xattrs, contents, stored, superblock }
             .run(Box::new(overlay), Vec::new())?;
     }
     Ok(region)

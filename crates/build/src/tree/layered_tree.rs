@@ -1,10 +1,10 @@
-//! A tree while it is put together from archives and layers, whose entries come in any order, replace each
-//! other, and are removed again.
+//! Merges archives and layers into one tree. Entries arrive in any order; later ones replace earlier ones, and whiteouts remove
+//! entries of lower layers.
 //!
-//! Entries are put into a layer. [`whiteouts`] remove what lower layers had, wherever they stand in their own; what is left
-//! at the end is given numbers ([`number`]).
+//! The sources add entries to the current layer. [`whiteouts`] removes entries of lower layers only, at any point of its own
+//! layer. At the end, [`number`] turns the rest into a [`crate::tree::Tree`].
 
-mod lay;
+mod apply_directory;
 mod number;
 pub(crate) mod overlay;
 mod whiteouts;
@@ -18,28 +18,28 @@ use crate::error::entry::Misplaced;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::Attributes;
 
-/// Symbolic links that one path is followed through.
+/// The most symbolic links on one path, as in Linux; more are an error.
 const LINKS_MAX: usize = 40;
-/// EROFS has no longer names.
+/// The most bytes of a name in EROFS.
 const NAME_MAX: usize = 255;
-/// Linux has no longer targets of symbolic links.
+/// The most bytes of a symbolic link's target in Linux.
 const TARGET_MAX: usize = 4095;
-/// Names that are passed on the way of one path through symbolic links: 40 links through 25 directories each. More would let
-/// a short member take long.
+/// The most path components that one path may need in the targets of symbolic links: 40 links with 25 components each. More is an
+/// error, because a short member could take much time.
 const LINK_STEPS_MAX: usize = 1000;
-/// Directories within directories: twice as many as a path of Linux's `PATH_MAX` can name. The work for each file grows
-/// with it.
+/// The deepest nesting of directories: twice as deep as a path of `PATH_MAX` bytes. Deeper is an error, because the time for each
+/// file grows with the depth.
 const DEPTH_MAX: usize = 4096;
-/// Memory for an attribute, and its copies on the way, beside twice its bytes.
+/// Bytes of memory for an attribute and its temporary copies, in addition to twice its length.
 const ATTRIBUTE: u64 = 160;
-/// Memory for an entry that was replaced.
+/// Bytes of memory for an entry that was replaced.
 const REPLACED: u64 = 200;
-/// Memory for a directory that nobody described.
+/// Bytes of memory for a directory without an entry of its own.
 const IMPLIED: u64 = 256;
-/// Directories that nobody described.
-const IMPLIED_PERMISSIONS: u16 = 0o755;
+/// The permissions of a directory without an entry of its own.
+const IMPLIED_DIRECTORY_MODE: u16 = 0o755;
 
-/// A file's number: its place in the sketch.
+/// The index of a file in [`LayeredTree::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(u32);
 
@@ -51,17 +51,17 @@ impl FileId {
     }
 }
 
-/// What a file is, without its names.
+/// A file of a layer, without its names.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct LayeredFile {
     pub body: Body,
     pub permissions: u16,
     pub uid: u32,
     pub gid: u32,
     pub mtime: Timestamp,
     pub xattrs: Rc<Attributes>,
-    /// The options have been applied, or do not apply.
-    pub settled: bool,
+    /// Options for owners, times and excluded files do not apply, or were applied before.
+    pub ignores_options: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -80,80 +80,80 @@ pub(crate) type Names = BTreeMap<Box<[u8]>, Link>;
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     file: FileId,
-    /// The highest layer that mentions the name.
+    /// The highest layer with this name.
     layer: u32,
 }
 
-/// A place for an entry.
+/// The directory and name that a path leads to.
 #[derive(Debug)]
-pub struct Spot {
+pub struct EntryPosition {
     dir: FileId,
     /// `None` for the root.
     name: Option<Box<[u8]>>,
 }
 
-/// The tree in the making.
+/// The merged tree of all layers so far.
 #[derive(Debug)]
-pub struct Sketch {
-    files: Vec<Draft>,
-    /// The layer that entries are put into.
+pub struct LayeredTree {
+    files: Vec<LayeredFile>,
+    /// The number of the current layer.
     layer: u32,
-    /// The time of implied directories.
+    /// The time of directories without an entry of their own.
     time: Timestamp,
     sets: HashSet<Rc<Attributes>>,
-    /// Bytes of memory for what is not the name of a file that is left in the end: about.
-    held: u64,
-    /// Directories from which this layer has removed what lower layers had.
+    /// The estimated memory, in bytes, for everything but names of files that remain.
+    memory_used: u64,
+    /// Directories from which this layer has removed the entries of lower layers.
     emptied: HashSet<FileId>,
     /// Directories that may have whiteouts, whatever later layers say of their attributes.
-    merged: HashSet<FileId>,
+    with_whiteouts: HashSet<FileId>,
     /// Directories that hide those of layers below the image, whatever later layers say of their attributes.
     opaque: HashSet<FileId>,
 }
 
-impl Sketch {
-    /// An empty root directory; `time` is given to directories that nobody describes.
+impl LayeredTree {
+    /// An empty root directory. Directories without an entry of their own get this `time`.
     pub fn new(time: Timestamp) -> Self {
-        let mut sketch = Self {
+        let mut layers = Self {
             files: Vec::new(),
             layer: 0,
             time,
             sets: HashSet::new(),
-            held: 0,
+            memory_used: 0,
             emptied: HashSet::new(),
-            merged: HashSet::new(),
+            with_whiteouts: HashSet::new(),
             opaque: HashSet::new(),
         };
-        let root = sketch.implied();
-        sketch.files.push(root);
-        sketch
+        let root = layers.implied_directory();
+        layers.files.push(root);
+        layers
     }
 
-    /// From here on, entries lie over those before.
+    /// Starts a layer above all entries so far.
     pub fn next_layer(&mut self) {
         self.layer += 1;
         self.emptied.clear();
     }
 
-    /// Bytes of memory, about, for attributes, replaced entries, directories that nobody described, and what was added by
-    /// [`Self::hold`].
-    pub const fn held(&self) -> u64 {
-        self.held
+    /// The estimated memory, in bytes, for attributes, replaced entries, directories without an entry of their own, and what
+    /// [`Self::count_memory`] added.
+    pub const fn memory_used(&self) -> u64 {
+        self.memory_used
     }
 
     /// Counts `bytes` of memory.
-    pub const fn hold(&mut self, bytes: u64) {
-        self.held = self.held.saturating_add(bytes);
+    pub const fn count_memory(&mut self, bytes: u64) {
+        self.memory_used = self.memory_used.saturating_add(bytes);
     }
 
-    /// One copy of equal sets.
+    /// Stores equal sets of attributes once.
     pub fn attributes(&mut self, mut set: Attributes) -> Rc<Attributes> {
         set.sort_unstable();
         match self.sets.get(&set) {
             Some(known) => Rc::clone(known),
             None => {
                 let bytes = set.iter().map(|(name, value)| 2 * (name.len() + value.len()) as u64 + ATTRIBUTE);
-                self.hold(bytes.sum());
+                self.count_memory(bytes.sum());
                 let set = Rc::new(set);
                 self.sets.insert(Rc::clone(&set));
                 set
@@ -161,23 +161,23 @@ impl Sketch {
         }
     }
 
-    fn implied(&mut self) -> Draft {
+    fn implied_directory(&mut self) -> LayeredFile {
         let xattrs = self.attributes(Vec::new());
         let body = Body::Directory(Names::new());
-        Draft {
+        LayeredFile {
             body,
-            permissions: IMPLIED_PERMISSIONS,
+            permissions: IMPLIED_DIRECTORY_MODE,
             uid: 0,
             gid: 0,
             mtime: self.time,
             xattrs,
-            settled: false,
+            ignores_options: false,
         }
     }
 
-    fn add(&mut self, draft: Draft) -> Result<FileId, Misplaced> {
+    fn add(&mut self, layered_file: LayeredFile) -> Result<FileId, Misplaced> {
         let number = u32::try_from(self.files.len()).ok().filter(|n| *n < u32::MAX);
-        self.files.push(draft);
+        self.files.push(layered_file);
         number.map(FileId).ok_or(Misplaced::TooMany)
     }
 
@@ -199,15 +199,15 @@ impl Sketch {
         self.names(dir)?.get(name).copied()
     }
 
-    /// The spot of `path`: absolute paths and `..` stay within the root, directories on the way are made
-    /// if `make`, symbolic links on the way are followed to directories that are there.
-    pub fn spot(&mut self, path: &[u8], make: bool) -> Result<Option<Spot>, Misplaced> {
+    /// Resolves `path` to a directory and a name. Absolute paths and `..` stay within the root; symbolic links are followed to
+    /// existing directories; with `make`, missing directories are created.
+    pub fn resolve(&mut self, path: &[u8], make: bool) -> Result<Option<EntryPosition>, Misplaced> {
         let parts = clean(path);
         let Some((name, parents)) = parts.split_last() else {
-            return Ok(Some(Spot { dir: FileId::ROOT, name: None }));
+            return Ok(Some(EntryPosition { dir: FileId::ROOT, name: None }));
         };
         let mut way: Vec<FileId> = vec![FileId::ROOT];
-        // What is still to be walked, last part first.
+        // The components that are left, in reverse order.
         let mut rest: Vec<Box<[u8]>> = parents.iter().rev().map(|part| Box::from(*part)).collect();
         let (mut links, mut steps) = (0, 0);
         while let Some(part) = rest.pop() {
@@ -227,17 +227,17 @@ impl Sketch {
                 if !make || links > 0 {
                     return if make { Err(Misplaced::NotADirectory) } else { Ok(None) };
                 }
-                let implied = self.implied();
-                self.hold(IMPLIED);
+                let implied = self.implied_directory();
+                self.count_memory(IMPLIED);
                 let made = self.add(implied)?;
-                self.enter(dir, &part, made)?;
+                self.insert_name(dir, &part, made)?;
                 way.push(made);
                 continue;
             };
             match &self.files[link.file.index()].body {
                 Body::Directory(_) => {
                     way.push(link.file);
-                    self.touch(dir, &part);
+                    self.mark_in_layer(dir, &part);
                 }
                 Body::Symlink(target) => {
                     links += 1;
@@ -255,87 +255,87 @@ impl Sketch {
             }
         }
         let dir = way.last().copied().unwrap_or(FileId::ROOT);
-        Ok(Some(Spot { dir, name: Some(Box::from(*name)) }))
+        Ok(Some(EntryPosition { dir, name: Some(Box::from(*name)) }))
     }
 
-    fn touch(&mut self, dir: FileId, name: &[u8]) {
+    fn mark_in_layer(&mut self, dir: FileId, name: &[u8]) {
         let layer = self.layer;
         if let Some(link) = self.names_mut(dir).and_then(|names| names.get_mut(name)) {
             link.layer = layer;
         }
     }
 
-    fn enter(&mut self, dir: FileId, name: &[u8], file: FileId) -> Result<(), Misplaced> {
+    fn insert_name(&mut self, dir: FileId, name: &[u8], file: FileId) -> Result<(), Misplaced> {
         if name.len() > NAME_MAX {
             return Err(Misplaced::NameTooLong);
         }
         let layer = self.layer;
         let names = self.names_mut(dir).ok_or(Misplaced::NotADirectory)?;
         if names.insert(name.into(), Link { file, layer }).is_some() {
-            self.hold(REPLACED);
+            self.count_memory(REPLACED);
         }
         Ok(())
     }
 
-    /// Puts a file at `path`. A directory that is there keeps its names if `draft` is one too; all else is
+    /// Puts a file at `path`. A directory that is there keeps its names if `layered_file` is one too; all else is
     /// replaced.
-    pub fn put(&mut self, path: &[u8], mut draft: Draft) -> Result<(), Misplaced> {
-        if let Body::Symlink(target) = &draft.body
+    pub fn put(&mut self, path: &[u8], mut layered_file: LayeredFile) -> Result<(), Misplaced> {
+        if let Body::Symlink(target) = &layered_file.body
             && (target.is_empty() || target.len() > TARGET_MAX || target.contains(&0))
         {
             return Err(Misplaced::Target);
         }
-        let Some(spot) = self.spot(path, true)? else { return Err(Misplaced::NotADirectory) };
-        let old = match &spot.name {
+        let Some(position) = self.resolve(path, true)? else { return Err(Misplaced::NotADirectory) };
+        let old = match &position.name {
             None => Some(FileId::ROOT),
-            Some(name) => self.child(spot.dir, name).map(|link| link.file),
+            Some(name) => self.child(position.dir, name).map(|link| link.file),
         };
         let mut replaces_whiteout = false;
-        if let (Some(old), Body::Directory(names)) = (old, &mut draft.body) {
+        if let (Some(old), Body::Directory(names)) = (old, &mut layered_file.body) {
             if let Some(kept) = self.names_mut(old) {
                 *names = std::mem::take(kept);
-                let before = std::mem::replace(&mut self.files[old.index()], draft);
+                let before = std::mem::replace(&mut self.files[old.index()], layered_file);
                 if self.opaque.contains(&old) {
                     self.copy_opaque_marks(&before, old);
                 }
-                if let Some(name) = &spot.name {
-                    self.touch(spot.dir, name);
+                if let Some(name) = &position.name {
+                    self.mark_in_layer(position.dir, name);
                 }
                 return Ok(());
             }
             replaces_whiteout = self.files[old.index()].is_whiteout();
         }
-        let name = spot.name.as_ref().ok_or(Misplaced::Root)?;
-        let file = self.add(draft)?;
+        let name = position.name.as_ref().ok_or(Misplaced::Root)?;
+        let file = self.add(layered_file)?;
         if replaces_whiteout {
             self.make_opaque(file);
         }
-        self.enter(spot.dir, name, file)
+        self.insert_name(position.dir, name, file)
     }
 
-    /// Gives `path` the file at `target`.
+    /// Adds `path` as a hard link to the file at `target`.
     pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Misplaced> {
-        let found = self.spot(target, false)?.ok_or(Misplaced::LinkToNothing)?;
+        let found = self.resolve(target, false)?.ok_or(Misplaced::LinkToNothing)?;
         let name = found.name.as_ref().ok_or(Misplaced::LinkToDirectory)?;
         let file = self.child(found.dir, name).ok_or(Misplaced::LinkToNothing)?.file;
         if self.names(file).is_some() {
             return Err(Misplaced::LinkToDirectory);
         }
-        let Some(spot) = self.spot(path, true)? else { return Err(Misplaced::NotADirectory) };
-        self.enter(spot.dir, spot.name.as_ref().ok_or(Misplaced::Root)?, file)
+        let Some(position) = self.resolve(path, true)? else { return Err(Misplaced::NotADirectory) };
+        self.insert_name(position.dir, position.name.as_ref().ok_or(Misplaced::Root)?, file)
     }
 
-    /// The file at `path`, as it stands.
+    /// The file at `path`, if there is one.
     pub fn file_at(&mut self, path: &[u8]) -> Result<Option<FileId>, Misplaced> {
-        let Some(spot) = self.spot(path, false)? else { return Ok(None) };
-        Ok(match &spot.name {
+        let Some(position) = self.resolve(path, false)? else { return Ok(None) };
+        Ok(match &position.name {
             None => Some(FileId::ROOT),
-            Some(name) => self.child(spot.dir, name).map(|link| link.file),
+            Some(name) => self.child(position.dir, name).map(|link| link.file),
         })
     }
 }
 
-/// The parts of a path below the root: `..` leads up, but not out.
+/// The components of a path. `..` removes one, but does not leave the root.
 pub(crate) fn clean(path: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     for part in path.split(|b| *b == b'/') {

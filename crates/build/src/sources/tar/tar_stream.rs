@@ -1,7 +1,7 @@
-//! An archive's bytes in order, whatever they come from: a file or standard input, plain or compressed.
+//! The decompressed bytes of an archive, in order, from a file or standard input.
 //!
-//! The data of members stay where they are in a plain file; from anything else they go into the spool, from
-//! which they are read again when they are encoded.
+//! The data stage reads content again later: from the archive if it is a plain file, else from the spool, to which this module
+//! writes it.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
@@ -16,26 +16,27 @@ use rustix::io::Errno;
 
 use super::gzip::Gzip;
 use super::limits::Limits;
-use crate::Options;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::output::new_file::NewFile;
 use crate::sources::content::Contents;
 use crate::sources::source_file::SourceFile;
 use crate::tree::origin::SourcePosition;
-use crate::{Error, NewFile, Result};
 
-/// Bytes read ahead of a decoder, and copied at once.
+/// Bytes of the buffers before a decoder and for copying: enough to make system calls rare.
 const BUFFER: usize = 256 << 10;
-/// Bytes that wait in a pipe, so that its two ends take turns less often: what Linux gives any user.
+/// The pipe's size in bytes, so that the two processes switch less often: the most that Linux gives to any user.
 const PIPE: usize = 1 << 20;
-/// Bytes that tell how an archive is compressed.
+/// Bytes at the start of an archive that tell how it is compressed.
 const MAGIC: usize = 6;
-/// Bytes that a decoder of xz or lzip needs beside its dictionary.
+/// Bytes that a decoder of xz or lzip needs in addition to its dictionary.
 const XZ_EXTRA: u64 = 2 << 20;
 /// The largest window that Zstandard's library can be allowed.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 
 /// How an archive is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Packing {
+enum ArchiveCompression {
     None,
     Gzip,
     Xz,
@@ -44,13 +45,13 @@ enum Packing {
     Bzip2,
 }
 
-pub(crate) struct Tape {
+pub(crate) struct TarStream {
     pub(crate) name: PathBuf,
     input: Input,
     /// Bytes of the plain archive that were read or skipped.
     position: u64,
     buffer: Vec<u8>,
-    /// What stands for a stream whose data are to stay where they are.
+    /// The index of the device for a stream, if content stays in the sources.
     stays: Option<u16>,
     /// See [`Contents::archive_bytes`].
     packed_read: Arc<AtomicU64>,
@@ -61,15 +62,15 @@ enum Input {
     Stream(Box<dyn Read>),
 }
 
-impl std::fmt::Debug for Tape {
+impl std::fmt::Debug for TarStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tape").field("name", &self.name).field("position", &self.position).finish()
+        f.debug_struct("TarStream").field("name", &self.name).field("position", &self.position).finish()
     }
 }
 
-impl Tape {
-    /// Opens the archive `source`, `-` for standard input. A plain file becomes one that `contents` reads
-    /// from.
+impl TarStream {
+    /// Opens the archive `source`, `-` for standard input. Registers a plain file in
+    /// `contents`.
     pub(crate) fn open(source: &Path, options: &Options, contents: &mut Contents) -> Result<Self> {
         let (file, name) = if source == Path::new("-") {
             let stdin = io::stdin().as_fd().try_clone_to_owned();
@@ -78,11 +79,11 @@ impl Tape {
             (File::open(source), source.to_owned())
         };
         let file = file.map_err(|e| Error::io("open", &name, e))?;
-        let mut tape = Self::new(file, name, options, contents)?;
-        if let (true, Input::Stream(_)) = (contents.is_external, &tape.input) {
-            tape.stays = Some(contents.add_stream(&tape.name)?);
+        let mut tar_stream = Self::new(file, name, options, contents)?;
+        if let (true, Input::Stream(_)) = (contents.is_external, &tar_stream.input) {
+            tar_stream.stays = Some(contents.add_stream(&tar_stream.name)?);
         }
-        Ok(tape)
+        Ok(tar_stream)
     }
 
     fn new(file: File, name: PathBuf, options: &Options, contents: &mut Contents) -> Result<Self> {
@@ -97,30 +98,30 @@ impl Tape {
         }
         let mut magic = [0; MAGIC];
         if metadata.is_file() {
-            // Standard input may be a file that somebody has read a part of.
+            // Standard input may be a file that another process has read in part.
             let start = rustix::fs::tell(&file).map_err(|e| io("seek in")(e.into()))?;
-            let have = fill(&mut At(&file, start), &mut magic).map_err(io("read"))?;
+            let have = fill(&mut ReadFrom(&file, start), &mut magic).map_err(io("read"))?;
             let size = metadata.len().saturating_sub(start);
-            let input = match Packing::of(&magic[..have]) {
-                Packing::None if options.source.plain_copy.is_none() => {
+            let input = match ArchiveCompression::of(&magic[..have]) {
+                ArchiveCompression::None if options.source.plain_copy.is_none() => {
                     let file = contents.add_file(file, &name)?;
                     Input::File { file, start, size }
                 }
-                packing => {
-                    let file = Counted::new(file, contents);
-                    let stream = packing.decoder(Box::new(file), limits).map_err(io("read"))?;
+                compression => {
+                    let file = CountingReader::new(file, contents);
+                    let stream = compression.decoder(Box::new(file), limits).map_err(io("read"))?;
                     Input::Stream(copied(stream, options)?)
                 }
             };
             return Ok(Self::of(input, name, contents));
         }
-        // It is no pipe, or the system has no more room for pipes: then more calls are made.
+        // Fails if this is not a pipe, or the user's limit for pipes is reached. A smaller pipe works, too, with more system calls.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
-        let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.run.cancel) };
+        let mut pipe = CancellablePipe { pipe: file.into(), cancel: Arc::clone(&options.run.cancel) };
         let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
-        let packing = Packing::of(&magic[..have]);
-        let whole = Box::new(Counted::new(Cursor::new(magic).take(have as u64).chain(pipe), contents));
-        let stream = copied(packing.decoder(whole, limits).map_err(io("read"))?, options)?;
+        let compression = ArchiveCompression::of(&magic[..have]);
+        let whole = Box::new(CountingReader::new(Cursor::new(magic).take(have as u64).chain(pipe), contents));
+        let stream = copied(compression.decoder(whole, limits).map_err(io("read"))?, options)?;
         Ok(Self::of(Input::Stream(stream), name, contents))
     }
 
@@ -129,7 +130,7 @@ impl Tape {
         Self { name, input, position: 0, buffer: Vec::new(), stays: None, packed_read }
     }
 
-    /// Takes `size` bytes of a medium for an archive of their own, called `name`.
+    /// Opens `size` bytes of a registered file as an archive with this `name`.
     pub(crate) fn within(
         options: &Options,
         contents: &Contents,
@@ -142,19 +143,19 @@ impl Tape {
         let mut magic = [0; MAGIC];
         let have = magic.len().min(usize::try_from(size).unwrap_or(MAGIC));
         contents.read_at(place, &mut magic[..have])?;
-        let input = match Packing::of(&magic[..have]) {
-            Packing::None => Input::File { file, start: place.at, size },
-            packing => {
-                let part = Part { file: Arc::clone(file.file()), at: place.at, end: place.at + size };
+        let input = match ArchiveCompression::of(&magic[..have]) {
+            ArchiveCompression::None => Input::File { file, start: place.at, size },
+            compression => {
+                let part = FilePart { file: Arc::clone(file.file()), at: place.at, end: place.at + size };
                 Input::Stream(
-                    packing.decoder(Box::new(part), limits).map_err(|e| Error::io("read", &name, e))?,
+                    compression.decoder(Box::new(part), limits).map_err(|e| Error::io("read", &name, e))?,
                 )
             }
         };
         Ok(Self::of(input, name, contents))
     }
 
-    /// Whether members can be passed over without being read.
+    /// Whether content can be skipped without reading it.
     pub(super) const fn is_seekable(&self) -> bool {
         matches!(self.input, Input::File { .. })
     }
@@ -163,7 +164,7 @@ impl Tape {
         self.position
     }
 
-    /// Bytes that archives have on disk, or that were read of pipes and compressed files, so far.
+    /// See [`Contents::archive_bytes`].
     pub(super) fn packed_read(&self) -> u64 {
         self.packed_read.load(Ordering::Relaxed)
     }
@@ -175,7 +176,7 @@ impl Tape {
             Input::File { file, start, size } => {
                 let left = size.saturating_sub(self.position);
                 let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-                fill(&mut At(file.file(), *start + self.position), &mut buf[..len])
+                fill(&mut ReadFrom(file.file(), *start + self.position), &mut buf[..len])
             }
         };
         let read = read.map_err(|e| Error::io("read", &self.name, e))?;
@@ -183,7 +184,7 @@ impl Tape {
         Ok(read)
     }
 
-    /// Passes over `len` bytes; says whether they were all there.
+    /// Skips `len` bytes; returns `false` if the archive ends before.
     pub(super) fn skip(&mut self, len: u64) -> Result<bool> {
         if let Input::File { size, .. } = self.input {
             let whole = size.saturating_sub(self.position) >= len;
@@ -193,7 +194,7 @@ impl Tape {
         self.each_piece(len, |_| Ok(()))
     }
 
-    /// Makes `len` bytes part of what `contents` reads from; `None` if the archive ends before.
+    /// Keeps `len` bytes of content readable, and returns their position; `None` if the archive ends before.
     pub(super) fn keep(&mut self, len: u64, contents: &mut Contents) -> Result<Option<SourcePosition>> {
         if let Input::File { file, start, .. } = &self.input {
             let place = SourcePosition { file: file.id(), at: start + self.position };
@@ -225,7 +226,7 @@ impl Tape {
         Ok(left == 0)
     }
 
-    /// Reads a stream to its end: whoever writes into a pipe shall not fail, and sums at the end shall be
+    /// Reads a stream to its end, so that the process that writes into a pipe does not fail, and checksums at the end are
     /// verified.
     pub(super) fn drain(&mut self) -> Result<()> {
         match self.input {
@@ -234,7 +235,7 @@ impl Tape {
         }
     }
 
-    /// Ends the reading; data that are to stay where they are have their device from then on.
+    /// Reads to the end, and registers the archive as a device if content stays in the sources.
     pub(super) fn finish(&mut self, contents: &mut Contents) -> Result<()> {
         self.drain()?;
         if contents.is_external {
@@ -250,13 +251,13 @@ impl Tape {
     }
 }
 
-impl Packing {
+impl ArchiveCompression {
     fn of(magic: &[u8]) -> Self {
         match magic {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [0xfd, b'7', b'z', b'X', b'Z', 0] => Self::Xz,
             [b'L', b'Z', b'I', b'P', ..] => Self::Lzip,
-            // A frame, or one to be skipped before it.
+            // A frame, or a skippable frame.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Bzip2,
             _ => Self::None,
@@ -276,12 +277,12 @@ impl Packing {
                 } else {
                     liblzma::stream::Stream::new_lzip_decoder(memory, liblzma::stream::CONCATENATED)
                 };
-                Box::new(Windowed(liblzma::bufread::XzDecoder::new_stream(packed, stream?), window))
+                Box::new(WindowLimited(liblzma::bufread::XzDecoder::new_stream(packed, stream?), window))
             }
             Self::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
                 decoder.window_log_max(window.ilog2().min(ZSTD_WINDOW_LOG_MAX))?;
-                Box::new(Windowed(decoder, window))
+                Box::new(WindowLimited(decoder, window))
             }
             Self::Bzip2 => {
                 let problem = "compressed by bzip2, which is not supported: decompress it into a pipe";
@@ -291,28 +292,28 @@ impl Packing {
     }
 }
 
-/// `stream`, whose bytes go to a file, too, if that is asked for.
+/// `stream`, which also writes to [`crate::SourceOptions::plain_copy`] if that is set.
 fn copied(stream: Box<dyn Read>, options: &Options) -> Result<Box<dyn Read>> {
     let Some(path) = &options.source.plain_copy else { return Ok(stream) };
     let copy = io::BufWriter::with_capacity(BUFFER, NewFile::create(path)?);
-    Ok(Box::new(Copied { stream, copy: Some(copy), path: path.clone() }))
+    Ok(Box::new(CopyingReader { stream, copy: Some(copy), path: path.clone() }))
 }
 
-/// A stream whose bytes go to a file, too.
-struct Copied {
+/// A stream that also writes its bytes to a file.
+struct CopyingReader {
     stream: Box<dyn Read>,
     /// `None` once it is complete.
     copy: Option<io::BufWriter<NewFile>>,
     path: PathBuf,
 }
 
-impl Read for Copied {
+impl Read for CopyingReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(buf)?;
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display()));
         match &mut self.copy {
             Some(copy) if read > 0 || buf.is_empty() => copy.write_all(&buf[..read]).map_err(named)?,
-            // The end is read, too: see `Tape::drain`.
+            // `TarStream::drain` reads up to the end, so that this point is always reached.
             copy => {
                 if let Some(copy) = copy.take() {
                     let file = copy.into_inner().map_err(|e| named(e.into_error()))?;
@@ -324,14 +325,14 @@ impl Read for Copied {
     }
 }
 
-/// A decoder with this largest window, in bytes: the libraries' messages do not name it.
-struct Windowed<R>(R, u64);
+/// A decoder and its largest window in bytes, for the error message: the libraries' messages do not name the limit.
+struct WindowLimited<R>(R, u64);
 
-impl<R: Read> Read for Windowed<R> {
+impl<R: Read> Read for WindowLimited<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.read(buf).map_err(|error| {
             let text = error.to_string();
-            // Neither library gives the case a kind of its own: these are zstd's and liblzma's words.
+            // Neither library has an error code for this case: these are parts of the messages of zstd and liblzma.
             if !text.contains("too much memory") && !text.contains("memory limit") {
                 return error;
             }
@@ -343,19 +344,19 @@ impl<R: Read> Read for Windowed<R> {
     }
 }
 
-/// A source whose bytes are counted.
-struct Counted<R> {
+/// Counts the bytes that are read from `source`.
+struct CountingReader<R> {
     source: R,
     bytes: Arc<AtomicU64>,
 }
 
-impl<R> Counted<R> {
+impl<R> CountingReader<R> {
     fn new(source: R, contents: &Contents) -> Self {
         Self { source, bytes: Arc::clone(&contents.archive_bytes) }
     }
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buf)?;
         self.bytes.fetch_add(read as u64, Ordering::Relaxed);
@@ -377,10 +378,10 @@ fn fill(source: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// A file read from a position, whatever its own is.
-struct At<'a>(&'a File, u64);
+/// Reads a file from this position on, independent of the file's own position.
+struct ReadFrom<'a>(&'a File, u64);
 
-impl Read for At<'_> {
+impl Read for ReadFrom<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read_at(buf, self.1)?;
         self.1 += read as u64;
@@ -389,13 +390,13 @@ impl Read for At<'_> {
 }
 
 /// A part of a file.
-struct Part {
+struct FilePart {
     file: Arc<File>,
     at: u64,
     end: u64,
 }
 
-impl Read for Part {
+impl Read for FilePart {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
         let len = buf.len().min(left);
@@ -405,16 +406,16 @@ impl Read for Part {
     }
 }
 
-/// A pipe whose silence does not keep a build from being cancelled.
-struct Patient {
+/// A pipe that can be cancelled while it waits for data.
+struct CancellablePipe {
     pipe: OwnedFd,
     cancel: Arc<AtomicBool>,
 }
 
-impl Read for Patient {
+impl Read for CancellablePipe {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let moment = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        // A signal ends poll, and may have been the one that cancels.
+        // A signal interrupts poll, and its handler may have set the flag.
         while let Ok(0) | Err(Errno::INTR) =
             poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&moment))
         {
@@ -430,12 +431,17 @@ impl Read for Patient {
 mod tests {
     use super::*;
 
-    fn tape(bytes: &[u8]) -> Result<Tape> {
+    fn tar_stream(bytes: &[u8]) -> Result<TarStream> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
         let options = Options::new("-");
-        Tape::new(file, "tape".into(), &options, &mut Contents::archives(Path::new("."), "tape"))
+        TarStream::new(
+            file,
+            "tar_stream".into(),
+            &options,
+            &mut Contents::archives(Path::new("."), "tar_stream"),
+        )
     }
 
     #[test]
@@ -450,7 +456,7 @@ mod tests {
         zstd.write_all(&plain).unwrap();
         let zstd = zstd.finish().unwrap();
         for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), zstd, plain.clone()] {
-            let mut whole = tape(&packed).unwrap();
+            let mut whole = tar_stream(&packed).unwrap();
             let mut out = vec![0; plain.len() + 1];
             assert_eq!(whole.read(&mut out[..1000]).unwrap(), 1000);
             assert!(whole.skip(1000).unwrap());
@@ -462,9 +468,9 @@ mod tests {
                 let mut damaged = packed.clone();
                 let end = packed.len() - 2;
                 damaged[end] ^= 0x55;
-                assert!(tape(&damaged).unwrap().drain().is_err());
+                assert!(tar_stream(&damaged).unwrap().drain().is_err());
             }
         }
-        assert!(matches!(tape(b"BZh91AY&SY"), Err(Error::Io { .. })));
+        assert!(matches!(tar_stream(b"BZh91AY&SY"), Err(Error::Io { .. })));
     }
 }

@@ -1,40 +1,40 @@
-//! Whiteouts: what a layer says of the layers below it. They are applied, or become overlayfs' own.
+//! Whiteouts, by which a layer removes entries of lower layers: applies them, or converts them to those of overlayfs.
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
 use super::overlay::is_opaque_mark;
-use super::{Body, Draft, FileId, Misplaced, Sketch, Spot};
+use super::{Body, EntryPosition, FileId, LayeredFile, LayeredTree, Misplaced};
 use crate::paths::join;
 
 pub(crate) const OPAQUE: &[u8] = b"trusted.overlay.opaque";
 pub(super) const ORIGIN: &[u8] = b"trusted.overlay.origin";
 
-impl Sketch {
-    /// Removes what lower layers have at `path`; what this layer has there stays.
+impl LayeredTree {
+    /// Removes the entry of lower layers at `path`. An entry of the current layer stays.
     pub(crate) fn remove_lower(&mut self, path: &[u8]) -> Result<(), Misplaced> {
-        let Some(Spot { dir, name: Some(name) }) = self.spot(path, false)? else { return Ok(()) };
+        let Some(EntryPosition { dir, name: Some(name) }) = self.resolve(path, false)? else { return Ok(()) };
         let Some(link) = self.child(dir, &name) else { return Ok(()) };
         let own = link.layer == self.layer;
-        self.empty_lower(link.file);
+        self.remove_lower_below(link.file);
         if !own && let Some(names) = self.names_mut(dir) {
             names.remove(&name);
         }
         Ok(())
     }
 
-    /// Removes what lower layers have in the directory `path`.
-    pub(crate) fn hide_lower(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+    /// Removes the entries of lower layers in the directory `path`.
+    pub(crate) fn remove_lower_entries(&mut self, path: &[u8]) -> Result<(), Misplaced> {
         if let Some(dir) = self.file_at(path)? {
-            self.empty_lower(dir);
+            self.remove_lower_below(dir);
         }
         Ok(())
     }
 
-    fn empty_lower(&mut self, top: FileId) {
+    fn remove_lower_below(&mut self, top: FileId) {
         let layer = self.layer;
         let mut dirs = vec![top];
         while let Some(dir) = dirs.pop() {
-            // Once is enough: what comes later is of this layer.
+            // Once per layer is enough: entries that come later belong to this layer.
             if self.names(dir).is_some() && !self.emptied.insert(dir) {
                 continue;
             }
@@ -45,8 +45,8 @@ impl Sketch {
         }
     }
 
-    /// Puts overlayfs' sign that lower layers have no `path`, unless this layer has it: then a directory
-    /// is marked as one that hides those below.
+    /// Adds overlayfs' whiteout for `path`, unless the current layer has an entry there. A directory of the current layer
+    /// becomes opaque instead.
     pub(crate) fn put_whiteout(&mut self, path: &[u8], mtime: Timestamp) -> Result<(), Misplaced> {
         match self.file_at(path)? {
             Some(file) if self.names(file).is_some() => self.mark_opaque(path),
@@ -54,24 +54,32 @@ impl Sketch {
             None => {
                 let body = Body::Device(FileType::CharDevice, Rdev { major: 0, minor: 0 });
                 let xattrs = self.attributes(Vec::new());
-                let draft = Draft { body, permissions: 0, uid: 0, gid: 0, mtime, xattrs, settled: false };
-                self.put(path, draft)?;
-                self.mark_merged(path)
+                let layered_file = LayeredFile {
+                    body,
+                    permissions: 0,
+                    uid: 0,
+                    gid: 0,
+                    mtime,
+                    xattrs,
+                    ignores_options: false,
+                };
+                self.put(path, layered_file)?;
+                self.mark_has_whiteouts(path)
             }
         }
     }
 
-    /// Says that the directory in which `path` is may have whiteouts in it.
-    pub(crate) fn mark_merged(&mut self, path: &[u8]) -> Result<(), Misplaced> {
-        if let Some(spot) = self.spot(path, false)? {
-            self.merged.insert(spot.dir);
+    /// Records that the directory of `path` may have whiteouts in it.
+    pub(crate) fn mark_has_whiteouts(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+        if let Some(position) = self.resolve(path, false)? {
+            self.with_whiteouts.insert(position.dir);
         }
         Ok(())
     }
 
-    /// Gives directories with whiteouts the attribute of those that were copied up: overlayfs looks for whiteouts nowhere else.
-    pub(super) fn show_merged(&mut self) {
-        for dir in std::mem::take(&mut self.merged) {
+    /// Gives directories with whiteouts the attribute of copied-up directories: overlayfs looks for whiteouts only in those.
+    pub(super) fn mark_directories_with_whiteouts(&mut self) {
+        for dir in std::mem::take(&mut self.with_whiteouts) {
             let has_origin = self.files[dir.index()].xattrs.iter().any(|(name, _)| name == ORIGIN);
             if self.names(dir).is_some() && !has_origin {
                 self.set_attribute(dir, ORIGIN, b"");
@@ -79,14 +87,14 @@ impl Sketch {
         }
     }
 
-    /// Marks the directory `path` as one that hides those of lower layers, making it if need be.
+    /// Makes the directory `path` opaque, and creates it if it is missing.
     pub(crate) fn mark_opaque(&mut self, path: &[u8]) -> Result<(), Misplaced> {
         let inside = join(path, b".");
         let dir = match self.file_at(path)? {
             Some(dir) if self.names(dir).is_some() => dir,
             Some(_) => return Err(Misplaced::NotADirectory),
             None => {
-                let implied = self.implied();
+                let implied = self.implied_directory();
                 self.put(&inside, implied)?;
                 self.file_at(path)?.ok_or(Misplaced::NotADirectory)?
             }
@@ -108,7 +116,7 @@ impl Sketch {
         Ok(())
     }
 
-    pub(super) fn copy_opaque_marks(&mut self, from: &Draft, to: FileId) {
+    pub(super) fn copy_opaque_marks(&mut self, from: &LayeredFile, to: FileId) {
         for (name, value) in from.xattrs.iter().filter(|(name, _)| is_opaque_mark(name)) {
             self.set_attribute(to, name, value);
         }
@@ -128,8 +136,8 @@ impl Sketch {
     }
 }
 
-impl Draft {
-    /// Whether this is overlayfs' sign that lower layers have no such name.
+impl LayeredFile {
+    /// Whether this is a whiteout of overlayfs.
     pub(crate) fn is_whiteout(&self) -> bool {
         matches!(self.body, Body::Device(FileType::CharDevice, Rdev { major: 0, minor: 0 }))
     }
