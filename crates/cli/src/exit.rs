@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs::escape::Escaped;
 
-use crate::output::message;
+use crate::print::output::message;
 
 /// Something failed.
 pub(crate) const FAILURE: u8 = 1;

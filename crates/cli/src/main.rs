@@ -1,19 +1,18 @@
 //! The `ferofs` command: build, mount, check, extract, inspect and patch EROFS images.
 //!
-//! `main` looks at the name it was called by: `ferofs` has subcommands (`cmd/`, one file each), the names
+//! `main` looks at the name it was called by: `ferofs` has subcommands (`cmd/`, one module each), the names
 //! of erofs-utils have their own command lines (`compat/`). Each command parses purely, runs, and
 //! returns an exit code or a [`exit::Failure`], which becomes one line on standard error.
 
-// Allowed in `cmd::loop_device` alone.
+// Allowed in `cmd::mount::loop_device` alone.
 #![deny(unsafe_code)]
 
-mod byte_size;
+mod args;
 mod cmd;
 mod compat;
-mod compression;
 mod exit;
-mod extended;
-mod output;
+mod print;
+mod signals;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

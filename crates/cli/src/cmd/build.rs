@@ -20,13 +20,14 @@ use ferofs::build::{
 
 use ferofs::read::{ParseUuidError, Uuid};
 
-use super::mount_memory::read_profile;
-use super::{GRACE, cancel_on_signals, refuse_as_output};
-use crate::byte_size;
-use crate::compression::Setting;
+use crate::args::byte_size;
+use crate::args::compression::Setting;
+use crate::args::features::{ChunkEntries, Extended};
+use crate::args::image::refuse_as_output;
+use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
-use crate::extended::{ChunkEntries, Extended};
-use crate::output::{message, print_line};
+use crate::print::output::{message, print_line};
+use crate::signals::{GRACE, cancel_on_signals};
 use display::Display;
 use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;

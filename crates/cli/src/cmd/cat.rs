@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ferofs::read::{FileOffset, FileType};
 
-use super::image::ImageArgs;
+use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
 
 const BUFFER_SIZE: usize = 1 << 20;

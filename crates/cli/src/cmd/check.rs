@@ -7,10 +7,10 @@ use ferofs::check::{Finding, Options, Report, check_until_stopped, rule};
 use ferofs::read::Image;
 use serde_json::json;
 
-use super::image::ImageArgs;
-use super::names::shown;
+use crate::args::image::ImageArgs;
 use crate::exit::{Failure, Outcome};
-use crate::output::{json as json_text, message, print_line};
+use crate::print::names::shown;
+use crate::print::output::{json as json_text, message, print_line};
 use ferofs::escape::Escaped;
 
 /// Exit codes of fsck(8).

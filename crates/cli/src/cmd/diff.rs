@@ -10,10 +10,10 @@ use ferofs::inspect::type_name;
 use ferofs::read::{FileSource, FileType, Image, OpenOptions};
 use serde_json::{Value, json};
 
-use super::names::shown;
-use crate::byte_size::human;
+use crate::args::byte_size::human;
 use crate::exit::{About, Failure, Outcome};
-use crate::output::{json as json_text, message};
+use crate::print::names::shown;
+use crate::print::output::{json as json_text, message};
 
 /// As of diff(1).
 const DIFFERENT: u8 = 1;
@@ -122,7 +122,7 @@ fn side(path: &Path, limit: u32) -> Result<Side, Failure> {
         return Ok(Side::Directory(path.to_owned()));
     }
     let source = FileSource::open(path, 0).map_err(Failure::from_named)?;
-    let options = OpenOptions { work_limit: super::image::work_limit(limit), ..OpenOptions::default() };
+    let options = OpenOptions { work_limit: crate::args::image::work_limit(limit), ..OpenOptions::default() };
     Ok(Side::Image(Box::new(Image::open_with(Box::new(source), Vec::new(), &options).about(path)?)))
 }
 

@@ -1,5 +1,7 @@
 //! `ferofs extract`: an image's tree, made anew in a directory or as a tar archive; and records of its attributes.
 
+mod sidecar;
+
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -12,11 +14,10 @@ use ferofs::read::{Image, Inode, Nid};
 use ferofs::{Error, NewFile};
 use indicatif::HumanBytes;
 
-use super::display::Display;
-use super::image::ImageArgs;
-use super::sidecar;
+use crate::args::image::ImageArgs;
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome};
-use crate::output::{message, print_line};
+use crate::print::output::{message, print_line};
+use crate::print::progress::Display;
 use ferofs::escape::Escaped;
 
 /// Extract an image to a directory, or to a tar archive
@@ -151,8 +152,8 @@ fn execute_tar(
     options: &Options,
     quiet: bool,
 ) -> Outcome {
-    super::refuse_as_output(archive, &[name])?;
-    super::cancel_on_signals(&options.cancel, super::GRACE)?;
+    crate::args::image::refuse_as_output(archive, &[name])?;
+    crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE)?;
     let to_stdout = archive == Path::new("-");
     let write = |out: &mut dyn Write| {
         let _display = display(image, options, quiet);
@@ -183,7 +184,7 @@ pub(crate) fn execute(
     options: &Options,
     quiet: bool,
 ) -> Outcome {
-    super::cancel_on_signals(&options.cancel, super::GRACE)?;
+    crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE)?;
     let display = display(image, options, quiet);
     let result = extract(image, from, target, options, &|path, error| complain(name, path, error));
     drop(display);

@@ -11,10 +11,10 @@ use ferofs::inspect::{Options, block_owners, inspect};
 use ferofs::read::{DeviceId, Extent, ExtentData, FileOffset, Image, Inode, Location};
 use serde_json::{Value, json};
 
-use super::image::ImageArgs;
-use super::names::shown;
+use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
-use crate::output::{json as json_text, message};
+use crate::print::names::shown;
+use crate::print::output::{json as json_text, message};
 use ferofs::escape::Escaped;
 
 /// Owners of a block that are told.

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use crate::exit::{Failure, Outcome};
-use crate::output::name as shown;
+use crate::print::output::name as shown;
 
 /// The names under which this program takes erofs-utils' command lines.
 pub(crate) const NAMES: [&str; 5] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"];

@@ -8,9 +8,9 @@ use ferofs::inspect::type_name;
 use ferofs::read::{FileType, Hex, Image, Inode, Nid, Place};
 use serde_json::json;
 
-use super::image::ImageArgs;
+use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
-use crate::output::{json as json_text, name as shown};
+use crate::print::output::{json as json_text, name as shown};
 
 /// List files of an image
 ///

@@ -3,6 +3,15 @@
 //! Without `-f` the FUSE daemon is this program once more, in a session of its own: it mounts, says so on
 //! its standard output, and only then does the command return.
 
+mod daemon_log;
+mod flags;
+mod kernel;
+mod loop_device;
+pub(crate) mod memory;
+mod mount_table;
+pub(crate) mod options;
+pub(crate) mod unmount_helper;
+
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,13 +21,12 @@ use std::thread::Builder;
 use ferofs::read::{Image, LowMemory, OpenOptions, PressureFile};
 use ferofs_fuse::{MountOptions, Sandbox};
 
-use super::daemon_log;
-use super::image::{ImageArgs, OpenFiles};
-use super::kernel_mount::{self, Request};
-use super::mount_memory::{MemoryArgs, MemoryFiles, Record};
-use super::mount_options::{self, Sorted};
+use crate::args::image::{ImageArgs, OpenFiles};
+use crate::cmd::mount::kernel::Request;
+use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, Record};
+use crate::cmd::mount::options::Sorted;
 use crate::exit::{Failure, Outcome};
-use crate::output::message;
+use crate::print::output::message;
 use ferofs::escape::Escaped;
 
 /// Tells the daemon that somebody waits for its word.
@@ -107,10 +115,9 @@ pub(crate) struct UmountArgs {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let mut args = args.clone();
-    let options =
-        mount_options::sort(&args.options, &mut args.image).map_err(|e| Failure::about(&args.dir, e))?;
+    let options = options::sort(&args.options, &mut args.image).map_err(|e| Failure::about(&args.dir, e))?;
     if options.remount {
-        kernel_mount::remount(&args.dir, &options.passed).map_err(|e| Failure::about(&args.dir, e))?;
+        kernel::remount(&args.dir, &options.passed).map_err(|e| Failure::about(&args.dir, e))?;
         return Ok(0);
     }
     args.low_memory |= options.low_memory;
@@ -139,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             sloppy: args.helper.sloppy,
             dir: &args.dir,
         };
-        match kernel_mount::mount(&request) {
+        match kernel::mount(&request) {
             Ok(how) => {
                 args.say(&format!("mounted by the kernel, {how}"));
                 return Ok(0);
@@ -274,9 +281,9 @@ fn serve(args: &Args, sorted: Sorted, daemon: bool) -> Outcome {
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
     let log = daemon_log::open(args.log_file.as_deref(), daemon)?;
     let null = daemon.then(leave).transpose()?;
-    let mut keeper = super::keeper::start(&dir, pid_file.as_deref(), daemon)?;
+    let mut keeper = crate::cmd::mount::unmount_helper::start(&dir, pid_file.as_deref(), daemon)?;
     let mounted = ferofs_fuse::mount(&dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
-    super::keeper::tell_mounted(&mut keeper)?;
+    crate::cmd::mount::unmount_helper::tell_mounted(&mut keeper)?;
     if let Some(file) = &pid_file {
         std::fs::write(file, format!("{}\n", std::process::id())).map_err(|e| Failure::about(file, e))?;
     }

@@ -17,11 +17,12 @@ use ferofs::patch::{
 };
 use ferofs::read::{FileSource, Image};
 
-use super::build::{size, source_date_epoch};
-use super::{GRACE, GRACE_IN_PLACE, cancel_on_signals, refuse_as_output};
-use crate::compression::Setting;
+use crate::args::compression::Setting;
+use crate::args::image::refuse_as_output;
+use crate::cmd::build::{size, source_date_epoch};
 use crate::exit::{About, Failure, Outcome};
-use crate::output::{message, print_line};
+use crate::print::output::{message, print_line};
+use crate::signals::{GRACE, GRACE_IN_PLACE, cancel_on_signals};
 
 /// Update an image by a small patch, go back, and look at its history
 #[derive(clap::Args)]

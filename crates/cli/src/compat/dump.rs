@@ -15,8 +15,8 @@ use ferofs::read::{
     Location, Nid, Place, Superblock, Uuid,
 };
 
+use crate::args::image::ImageArgs;
 use crate::cmd::extract::nid;
-use crate::cmd::image::ImageArgs;
 use crate::cmd::ls::{mode_string, time_format};
 use crate::exit::{About, Failure, Outcome};
 
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
 
 /// A name as standard output may have it.
 fn shown(name: &[u8]) -> std::borrow::Cow<'_, [u8]> {
-    crate::output::name(name, io::stdout().is_terminal())
+    crate::print::output::name(name, io::stdout().is_terminal())
 }
 
 fn write_udev(superblock: &Superblock, out: &mut impl Write) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Parser;
 
-use crate::cmd::image::ImageArgs;
+use crate::args::image::ImageArgs;
 use crate::cmd::mount;
 use crate::exit::Outcome;
 

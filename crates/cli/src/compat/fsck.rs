@@ -9,11 +9,11 @@ use ferofs::escape::Escaped;
 use ferofs::extract::Existing;
 use ferofs::{check, extract};
 
+use crate::args::image::ImageArgs;
 use crate::cmd::check::{Examined, examine, print_findings};
 use crate::cmd::extract::{FromArgs, execute};
-use crate::cmd::image::ImageArgs;
 use crate::exit::{About, FAILURE, Failure, Outcome};
-use crate::output::{message, print_line};
+use crate::print::output::{message, print_line};
 
 /// Check an EROFS image, or extract it.
 #[derive(Parser, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Callers glue values to short options (`-C65536`, `-zlz4hc,12`, `-EA,B`), put options after the
 //! positional arguments, and look into `--help` for what is there: `callers` has their very lines.
-//! [`args`] is the command line, [`crate::extended`] what `-E` takes; here both become the library's options, or a
+//! [`args`] is the command line, [`crate::args::features`] what `-E` takes; here both become the library's options, or a
 //! refusal that says why. [`sources`] is about what the image is made of.
 
 mod args;
@@ -27,11 +27,11 @@ use ferofs::build::{
     XattrOptions, block_size,
 };
 
+use crate::args::compression::Setting;
+use crate::args::features::{ChunkEntries, Extended, ExtendedError};
+use crate::args::image::ImageArgs;
 use crate::cmd::build::{Voice, source_date_epoch};
-use crate::cmd::image::ImageArgs;
-use crate::compression::Setting;
 use crate::exit::{About, Failure, Outcome};
-use crate::extended::{ChunkEntries, Extended, ExtendedError};
 use args::Args;
 
 /// The compressors, as `--help` names them, with what may follow them.

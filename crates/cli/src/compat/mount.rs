@@ -12,7 +12,7 @@ use std::path::Path;
 use clap::Parser;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::cmd::image::ImageArgs;
+use crate::args::image::ImageArgs;
 use crate::cmd::mount;
 use crate::exit::{Failure, Outcome};
 

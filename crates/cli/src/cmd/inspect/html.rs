@@ -12,7 +12,7 @@ use ferofs::read::{FileType, Image, Uuid};
 use serde_json::{Value, json};
 
 use super::report;
-use crate::byte_size::human;
+use crate::args::byte_size::human;
 use crate::cmd::ls::time_string;
 
 const TEMPLATE: &str = include_str!("page.html");

@@ -6,9 +6,9 @@ use ferofs::inspect::{BlockKind, FileInfo, Group, Inspection, Storage};
 use ferofs::read::{Image, Superblock, Uuid};
 use serde_json::{Map, Value, json};
 
-use crate::byte_size::human;
+use crate::args::byte_size::human;
 use crate::cmd::ls::time_string;
-use crate::cmd::names::shown;
+use crate::print::names::shown;
 
 /// Extensions that the text shows.
 const EXTENSIONS: usize = 15;

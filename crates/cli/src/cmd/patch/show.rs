@@ -9,7 +9,7 @@ use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::exit::{About, Outcome};
-use crate::output::{json as json_text, print_line};
+use crate::print::output::{json as json_text, print_line};
 use ferofs::escape::Escaped;
 
 /// `ferofs patch show`.

@@ -8,10 +8,10 @@ use ferofs::patch::{CreateOptions, Encoding, TrailingData, add};
 
 use super::args::Args;
 use super::{Refusal, refusal};
-use crate::cmd::image::ImageArgs;
-use crate::cmd::{GRACE_IN_PLACE, cancel_on_signals};
+use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
-use crate::output::message;
+use crate::print::output::message;
+use crate::signals::{GRACE_IN_PLACE, cancel_on_signals};
 
 impl Args {
     /// Refuses what does not go with `--incremental`, if that is asked for.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use ferofs::read::Image;
 
-use crate::cmd::image::ImageArgs;
+use crate::args::image::ImageArgs;
 
 /// Bytes of a sector of the disk.
 const SECTOR: u64 = 512;

@@ -1,6 +1,7 @@
 //! How commands open an image: its file, its offset, its extra devices.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -85,4 +86,17 @@ impl OpenFiles {
 /// The factor on an image's limits that the option asks for.
 pub(crate) const fn work_limit(option: u32) -> Option<u32> {
     if option == 0 { None } else { Some(option) }
+}
+
+/// Fails if `output` is one of the files that are read.
+pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
+    let identity = |path| {
+        std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino(), metadata.is_file()))
+    };
+    match identity(output) {
+        Some(own @ (.., true)) if inputs.iter().any(|input| identity(input) == Some(own)) => {
+            Err(Failure::about(output, "the output would replace what is read"))
+        }
+        _ => Ok(()),
+    }
 }

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::mountinfo::mount_at;
+use crate::cmd::mount::mount_table::mount_at;
 use crate::exit::{FAILURE, Failure, Outcome};
 
 /// Keep a mount until standard input ends, then take it away

@@ -12,8 +12,8 @@ use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags};
 
-use super::loop_device::LoopDevice;
-use super::mount_flags::Flags;
+use crate::cmd::mount::flags::Flags;
+use crate::cmd::mount::loop_device::LoopDevice;
 
 /// Bytes of a message of the kernel that are kept; the kernel's own are shorter.
 const MESSAGE: usize = 1024;

@@ -14,7 +14,7 @@ use ferofs::{Error, NewFile};
 use serde_json::{Value, json};
 
 use crate::exit::{FAILURE, Failure, Outcome};
-use crate::output::message;
+use crate::print::output::message;
 use ferofs::escape::Escaped;
 
 const LABEL: &[u8] = b"security.selinux";

@@ -3,7 +3,7 @@
 
 use ferofs::build::{Compression, Fragments as Packing, Index, InodeForm, Options};
 
-use crate::byte_size;
+use crate::args::byte_size;
 use crate::compat::nearest;
 
 /// Why a text is no extended option, or does not go with the others.

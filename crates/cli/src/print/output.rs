@@ -10,11 +10,11 @@ use serde_json::Value;
 
 /// Prints a message, in one line, on standard error.
 macro_rules! message {
-    ($($text:tt)*) => { $crate::output::write_message(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::print::output::write_message(format_args!($($text)*)) };
 }
 /// Prints lines on standard output: an [`io::Result`].
 macro_rules! print_line {
-    ($($text:tt)*) => { $crate::output::write_line(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::print::output::write_line(format_args!($($text)*)) };
 }
 pub(crate) use {message, print_line};
 

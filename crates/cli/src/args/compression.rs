@@ -3,7 +3,7 @@
 use ferofs::build::{Algorithm, BlockSize, Compression, Hint, MetadataCompression, Method, Params};
 use regex::bytes::Regex;
 
-use crate::byte_size;
+use crate::args::byte_size;
 
 /// Names of compressors, as `--help` lists them.
 pub(crate) const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate, libdeflate or zstd";

@@ -8,8 +8,8 @@ use ferofs::read::{
     EngineOptions, Image, LowMemory, OpenOptions, Pinned, Policy, Profile, Recording, Strategy,
 };
 
-use super::image::{ImageArgs, OpenFiles};
-use crate::byte_size;
+use crate::args::byte_size;
+use crate::args::image::{ImageArgs, OpenFiles};
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -53,7 +53,7 @@ enum Decode {
 }
 
 /// The access profile in a file.
-pub(super) fn read_profile(path: &Path) -> Result<Profile, Failure> {
+pub(crate) fn read_profile(path: &Path) -> Result<Profile, Failure> {
     let file = File::open(path).map_err(|e| Failure::about(path, e))?;
     Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::image::ImageArgs;
-use crate::byte_size;
+use crate::args::byte_size;
+use crate::args::image::ImageArgs;
 
 /// Options that mean something to mount(8) alone, or that hold anyway.
 const IGNORED: [&str; 11] = [

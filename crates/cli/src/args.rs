@@ -1,0 +1,6 @@
+//! Values that several command lines take.
+
+pub(crate) mod byte_size;
+pub(crate) mod compression;
+pub(crate) mod features;
+pub(crate) mod image;

@@ -1,0 +1,5 @@
+//! What people see: messages, names of files, progress.
+
+pub(crate) mod names;
+pub(crate) mod output;
+pub(crate) mod progress;
