@@ -31,12 +31,12 @@ fn pair() -> &'static (Vec<u8>, Vec<u8>) {
         }
         fs::rename(new.join("dir/c"), new.join("moved")).expect("a file");
         let mut options = Options::new(&old);
-        options.compression = Compression::lz4(0).ok();
-        options.build_time = Some(0);
-        options.uuid = Some([7; 16]);
+        options.data.compression = Compression::lz4(0).ok();
+        options.image.build_time = Some(0);
+        options.image.uuid = Some([7; 16]);
         build(&options, &image).expect("an image");
         let mut options = CreateOptions::new(&new);
-        options.build.build_time = Some(1);
+        options.build.image.build_time = Some(1);
         create(&image, &options, &patch).expect("a patch");
         (fs::read(image).expect("the image"), fs::read(patch).expect("the patch"))
     })

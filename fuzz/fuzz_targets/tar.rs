@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use ferofs::build::{Compression, Input, Options, Whiteouts, build};
+use ferofs::build::{Compression, Options, SourceFormat, Whiteouts, build};
 use ferofs::check;
 use ferofs::read::{FileSource, Image};
 use libfuzzer_sys::fuzz_target;
@@ -24,12 +24,13 @@ fuzz_target!(|data: &[u8]| {
     let (tar, image) = (room().join("tar"), room().join("image"));
     fs::write(&tar, archive).expect("room for the archive");
     let mut options = Options::new(&tar);
-    options.input = Input::Archive;
-    options.workers = NonZeroUsize::new(1);
-    options.build_time = Some(0);
-    options.uuid = Some([7; 16]);
-    options.compression = if choice & 1 == 0 { None } else { Compression::lz4(0).ok() };
-    options.whiteouts = [Whiteouts::Keep, Whiteouts::Overlay, Whiteouts::Apply][usize::from(choice >> 1) % 3];
+    options.source.format = SourceFormat::Archive;
+    options.run.workers = NonZeroUsize::new(1);
+    options.image.build_time = Some(0);
+    options.image.uuid = Some([7; 16]);
+    options.data.compression = if choice & 1 == 0 { None } else { Compression::lz4(0).ok() };
+    options.source.whiteouts =
+        [Whiteouts::Keep, Whiteouts::Overlay, Whiteouts::Apply][usize::from(choice >> 1) % 3];
     if build(&options, &image).is_err() {
         return;
     }

@@ -9,7 +9,6 @@ use ferofs_format::inode::Timestamp;
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockAddr, Compat, Incompat, Nid};
 
-use crate::data::encode::compression::Index;
 use crate::data::encode::dedupe::Known;
 use crate::data::identical::small::Twins;
 use crate::data::order::Order;
@@ -18,13 +17,17 @@ use crate::data::{self, Content, chunked, external};
 use crate::metadata::emit::Emitter;
 use crate::metadata::superblock::Front;
 use crate::options::Options;
+use crate::options::compression::Index;
+use crate::options::inodes::InodeForm;
+use crate::options::source::SourceData;
 use crate::output::Output;
 use crate::output::spill::Spill;
+use crate::progress::timings::Activity;
 use crate::progress::{Stage, Summary};
-use crate::sources::{self, SourceData, overrides};
-use crate::timings::Activity;
-use crate::tree::inode_sizes::{self, Heads, InodeForm};
-use crate::tree::{Kind, NodeId};
+use crate::random::random;
+use crate::sources::{self, digest};
+use crate::tree::inode_sizes::{self, InodeSizes};
+use crate::tree::{Kind, NodeId, overrides};
 use crate::verify::Verifier;
 use crate::{Error, Result};
 
@@ -37,24 +40,28 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let started = Instant::now();
     sources::check(options)?;
     let mut superblock = new_superblock(options)?;
-    let build_time = options.build_time.unwrap_or_else(now);
-    let mut output = Output::create(image, options.offset)?;
+    let build_time = options.image.build_time.unwrap_or_else(now);
+    let mut output = Output::create(image, options.output.offset)?;
     let mut warnings = Vec::new();
 
-    options.progress.enter(Stage::Walk);
+    options.run.progress.enter(Stage::Walk);
     let temporary = image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
     let time = Timestamp { secs: build_time, nanos: 0 };
-    let (mut tree, contents) = sources::gather(options, &output.own_files(), temporary, time, &mut warnings)?;
-    if (options.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
+    let (mut tree, contents) =
+        sources::read_source(options, &output.own_files(), temporary, time, &mut warnings)?;
+    if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
         let problem = "what is left in a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
     }
-    overrides::amend(&mut tree, options, &contents)?;
+    overrides::apply(&mut tree, &options.attributes, &options.run)?;
+    if let Some(name) = &options.xattrs.digest {
+        digest::add_digests(&mut tree, name, options, &contents)?;
+    }
     let bytes_in = tree.nodes.iter().map(|node| node.size).sum();
-    options.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
+    options.run.progress.bytes_total.store(bytes_in, Ordering::Relaxed);
     let walked = Instant::now();
 
-    options.progress.enter(Stage::Data);
+    options.run.progress.enter(Stage::Data);
     let epoch = match options.inodes.keep_mtime && options.inodes.form != InodeForm::Compact {
         true => inode_sizes::common_time(&tree, build_time, superblock.incompat.contains(Incompat::BIT48)),
         false => Timestamp { secs: build_time, nanos: 0 },
@@ -72,59 +79,78 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     if options.xattrs.digest.is_some() {
         superblock.compat |= Compat::ISHARE_XATTRS;
     }
-    let device_path = options.chunks.as_ref().and_then(|chunks| chunks.device.as_deref());
+    let device_path = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_deref());
     let mut device = device_path.map(|path| Output::create(path, 0)).transpose()?;
     let devices = contents.devices().len() as u16 + u16::from(device.is_some());
     let front = Front::new(&mut superblock, devices, &options.xattrs.table())?;
-    let heads = Heads::new(&tree, &xattrs, &superblock, &options.inodes, &contents)?;
-    let known = options.compression.as_ref().is_some_and(|c| c.dedupe).then(Known::default);
-    let order = Order::new(&tree, options.compression.as_ref(), options.block_size, options.hot.as_ref());
-    let twins = if options.share { Twins::new(&tree) } else { Twins::none(&tree) };
+    let inode_sizes = InodeSizes::new(&tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
+    let known = options.data.compression.as_ref().is_some_and(|c| c.dedupe).then(Known::default);
+    let order = Order::new(
+        &tree,
+        options.data.compression.as_ref(),
+        options.image.block_size,
+        options.data.hot.as_ref(),
+    );
+    let twins = if options.data.share_identical { Twins::new(&tree) } else { Twins::none(&tree) };
     let mut spill = Spill::new(temporary);
     output.pad_to(front.len())?;
-    let data = if options.source_data == SourceData::Referred {
-        let room = external::Room { options, tree: &tree, heads: &heads, contents: &contents };
+    let data = if options.source.data == SourceData::External {
+        let room = external::Room { options, tree: &tree, inode_sizes: &inode_sizes, contents: &contents };
         external::run(room, &mut output, &mut spill, &mut warnings)?
-    } else if let Some(chunks) = &options.chunks {
-        let room =
-            chunked::Room { options, chunks, tree: &tree, order: &order, heads: &heads, contents: &contents };
+    } else if let Some(chunks) = &options.data.chunks {
+        let room = chunked::Room {
+            options,
+            chunks,
+            tree: &tree,
+            order: &order,
+            inode_sizes: &inode_sizes,
+            contents: &contents,
+        };
         chunked::run(room, &mut output, device.as_mut(), &mut spill, &mut warnings)?
     } else {
         let shop = Shop {
             tree: &tree,
             order: &order,
-            heads: &heads,
+            inode_sizes: &inode_sizes,
             twins: &twins,
             known: known.as_ref(),
             base: None,
             contents: &contents,
-            timings: &options.progress.timings,
-            compression: options.compression.as_ref(),
-            block: options.block_size,
-            skip_unreadable: options.skip_unreadable,
+            timings: &options.run.progress.timings,
+            compression: options.data.compression.as_ref(),
+            block: options.image.block_size,
+            skip_unreadable: options.source.skip_unreadable,
         };
         data::run(options, shop, &mut output, &mut spill, &mut warnings)?
     };
-    contents.verify()?;
+    contents.check_unchanged()?;
     superblock.incompat |= data.features;
     let encoded = Instant::now();
 
-    options.progress.enter(Stage::Metadata);
+    options.run.progress.enter(Stage::Metadata);
     let spill = &mut spill;
     let (nodes, packed) = (&data.contents, data.packed.as_ref());
-    Emitter { options, tree: &tree, heads: &heads, xattrs: &xattrs, contents: nodes, packed, spill }
-        .emit(&mut superblock, &mut output)?;
-    let configs = match &options.compression {
+    Emitter {
+        options,
+        tree: &tree,
+        inode_sizes: &inode_sizes,
+        xattrs: &xattrs,
+        contents: nodes,
+        packed,
+        spill,
+    }
+    .emit(&mut superblock, &mut output)?;
+    let configs = match &options.data.compression {
         // What is encoded, files or metadata, has set this.
         Some(compression) if superblock.incompat.contains(Incompat::LZ4_0PADDING) => {
             compression.configure(&mut superblock)
         }
         _ => Vec::new(),
     };
-    options.check_cancelled()?;
+    options.run.check_cancelled()?;
     let mut slots = external::slots(options, &contents, superblock.blocks);
     if let Some(device) = &mut device {
-        let blocks = options.block_size.blocks_for(device.position());
+        let blocks = options.image.block_size.blocks_for(device.position());
         // The device continues the image's address space.
         let start = Some(BlockAddr::new(superblock.blocks));
         slots.push(DeviceSlot { tag: [0; DEVICE_TAG_SIZE], blocks, start });
@@ -132,18 +158,18 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     }
     output.write_front(&front.bytes(&superblock, &configs, &slots)?)?;
     let written = Instant::now();
-    if options.verify {
-        options.progress.enter(Stage::Verify);
+    if options.output.verify {
+        options.run.progress.enter(Stage::Verify);
         let stored = &data.contents;
-        let (heads, xattrs, superblock) = (&heads, &xattrs, &superblock);
+        let (inode_sizes, xattrs, superblock) = (&inode_sizes, &xattrs, &superblock);
         let verifier =
-            Verifier { options, tree: &tree, heads, xattrs, contents: &contents, stored, superblock };
+            Verifier { options, tree: &tree, inode_sizes, xattrs, contents: &contents, stored, superblock };
         let devices = device.iter().map(Output::reader).chain(contents.device_readers());
         let devices = devices.collect::<Result<_>>()?;
         verifier.run(Box::new(output.reader()?), devices)?;
     }
-    let verify_time = if options.verify { written.elapsed() } else { Duration::ZERO };
-    let timings = &options.progress.timings;
+    let verify_time = if options.output.verify { written.elapsed() } else { Duration::ZERO };
+    let timings = &options.run.progress.timings;
     timings.add(Activity::Write, output.time_writing(), output.position() as usize);
     timings.time(Activity::Sync, 0, || {
         device.map_or(Ok(()), Output::finish)?;
@@ -156,23 +182,23 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         directories: kept().filter(|(node, _)| matches!(node.kind, Kind::Directory(_))).count() as u64,
         files: kept().filter(|(node, _)| matches!(node.kind, Kind::Regular { .. })).count() as u64,
         bytes_in: kept().map(|(node, _)| node.size).sum(),
-        bytes_out: superblock.blocks * options.block_size.bytes64(),
+        bytes_out: superblock.blocks * options.image.block_size.bytes64(),
         bytes_shared: data.bytes_shared,
         walk_time: walked - started,
         data_time: encoded - walked,
         metadata_time: encoded.elapsed() - verify_time,
         verify_time,
         peak_works: data.peak_works,
-        workers: options.worker_count(),
+        workers: options.run.worker_count(),
         uuid: superblock.uuid,
         warnings,
     })
 }
 
 pub(crate) fn new_superblock(options: &Options) -> Result<Superblock> {
-    let mut superblock = Superblock::new(options.block_size);
-    if let Some(compression) = &options.compression {
-        compression.check(options.block_size)?;
+    let mut superblock = Superblock::new(options.image.block_size);
+    if let Some(compression) = &options.data.compression {
+        compression.check(options.image.block_size)?;
         if compression.index == Index::Extents {
             // It decides on the form of inodes, which are made before any extent is.
             superblock.incompat |= Incompat::BIT48;
@@ -187,14 +213,14 @@ pub(crate) fn new_superblock(options: &Options) -> Result<Superblock> {
         superblock.incompat |= Incompat::BIT48;
     }
     superblock.compat = Compat::MTIME;
-    superblock.compat.set(Compat::SB_CHKSUM, options.checksum);
-    superblock.uuid = match options.uuid {
+    superblock.compat.set(Compat::SB_CHKSUM, options.image.checksum);
+    superblock.uuid = match options.image.uuid {
         Some(uuid) => uuid,
         None => random_uuid()?,
     };
-    let label = superblock.volume_name.get_mut(..options.label.len());
+    let label = superblock.volume_name.get_mut(..options.image.label.len());
     let label = label.ok_or(Error::Option { option: "label", problem: "longer than 16 bytes" })?;
-    label.copy_from_slice(&options.label);
+    label.copy_from_slice(&options.image.label);
     Ok(superblock)
 }
 
@@ -215,10 +241,4 @@ fn random_uuid() -> Result<[u8; 16]> {
     uuid[6] = (uuid[6] & 0x0f) | 0x40;
     uuid[8] = (uuid[8] & 0x3f) | 0x80;
     Ok(uuid)
-}
-
-pub(crate) fn random(bytes: &mut [u8]) -> Result<()> {
-    rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())
-        .map(|_| ())
-        .map_err(|e| Error::io_unnamed("get random bytes", e))
 }

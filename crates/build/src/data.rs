@@ -23,7 +23,6 @@ use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::{Algorithm, BlockAddr, BytePos, Incompat};
 
 use crate::data::chunked::sparse::{ChunkPlan, check_table};
-use crate::data::encode::compression::Index;
 use crate::data::encode::dedupe::{self, Stored};
 use crate::data::encode::deflate_pages::{PageRule, Placed};
 use crate::data::encode::{Encoded, End};
@@ -34,10 +33,11 @@ use crate::data::identical::large::{self, Clones};
 use crate::data::identical::small::Print;
 use crate::data::schedule::{Cut, Feed, Feeder};
 use crate::data::worker::{Done, Piece, PieceKind, Shop, Work, Worker};
+use crate::options::compression::Index;
 use crate::output::Output;
 use crate::output::spill::{Payload, Spill};
-use crate::sources::content;
 use crate::tree::NodeId;
+use crate::tree::origin;
 use crate::{Error, Result};
 use crate::{Options, Warning};
 use ferofs_threads::{Workers, with_workers};
@@ -144,7 +144,7 @@ pub fn run(
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
 ) -> Result<Data> {
-    let workers = options.worker_count();
+    let workers = options.run.worker_count();
     let data = Data { contents: vec![Content::None; shop.tree.nodes.len()], ..Data::default() };
     let packed = Packed::new(spill.dir(), shop.block.bytes64(), shop.page_rule(0));
     let mut clones = large::find(options, shop)?;
@@ -168,7 +168,7 @@ pub fn run(
         || Worker::new(shop),
         serve,
         |workers| {
-            let ahead = options.worker_count() * AHEAD + 2;
+            let ahead = options.run.worker_count() * AHEAD + 2;
             // What a deduplicating work sees must be appended before it begins.
             let ahead = if shop.known.is_some() { ahead.min(dedupe::DISTANCE) } else { ahead };
             stage.drive(ahead, Feeder::new(shop, shop.order.ids(), &clones), &workers)?;
@@ -264,7 +264,7 @@ impl Stage<'_> {
                 self.next_work = sent;
                 return Ok(());
             }
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             let (ticket, result, mut done) = workers.recv()?;
             match ticket {
                 Ticket::Files(number) => waiting[number - appended] = Some((result, done)),
@@ -320,7 +320,7 @@ impl Stage<'_> {
     fn append(&mut self, number: usize, done: &mut Done) -> Result<()> {
         self.appending = number;
         self.data.bytes_read += done.bytes_read;
-        let progress = &self.options.progress;
+        let progress = &self.options.run.progress;
         progress.bytes_done.fetch_add(done.bytes_read, Ordering::Relaxed);
         progress.files_done.fetch_add(done.pieces.len() as u64, Ordering::Relaxed);
         let (mut extents, mut tails) = (done.extents.as_slice(), done.tails.as_slice());
@@ -437,11 +437,13 @@ impl Stage<'_> {
             PieceKind::Copied(place) => {
                 let size = self.shop.tree.node(node).size;
                 let tail = if last { self.shop.inline_tail(node, size) } else { 0 };
-                self.output.copy(self.shop.contents.medium(place.medium), place.at, read - tail as u64)?;
+                let source = self.shop.contents.file(place.file);
+                let fallback = |buf: &mut [u8], at| source.read(buf, at);
+                self.output.copy(source.file(), place.at, read - tail as u64, fallback)?;
                 if tail > 0 {
                     let mut bytes = vec![0; tail];
                     let at = place.at + read - tail as u64;
-                    self.shop.contents.read_at(content::Place { at, ..place }, &mut bytes)?;
+                    self.shop.contents.read_at(origin::SourcePosition { at, ..place }, &mut bytes)?;
                     let tail = Some(self.spill.push(&bytes)?);
                     self.data.contents[node.index()] = Content::Flat { start: start.block(block), tail };
                     return Ok(());
@@ -565,7 +567,7 @@ impl Stage<'_> {
         let size = self.shop.tree.node(node).size;
         self.indexed(
             Indexed { log, end, size, first, algorithm: self.algorithm(method) },
-            self.shop.heads.len(node),
+            self.shop.inode_sizes.len(node),
         )
     }
 
@@ -624,8 +626,8 @@ impl Stage<'_> {
             self.data.contents[id.index()] = self.data.contents[original.index()].clone();
             let size = self.shop.tree.node(*id).size;
             self.data.bytes_shared += size;
-            self.options.progress.bytes_done.fetch_add(size, Ordering::Relaxed);
-            self.options.progress.files_done.fetch_add(1, Ordering::Relaxed);
+            self.options.run.progress.bytes_done.fetch_add(size, Ordering::Relaxed);
+            self.options.run.progress.files_done.fetch_add(1, Ordering::Relaxed);
         }
         (orphans, others)
     }

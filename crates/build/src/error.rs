@@ -1,5 +1,9 @@
 //! The error of building an image: I/O, a source that cannot be read or stored, or an option out of range.
 
+pub(crate) mod archive;
+pub(crate) mod entry;
+pub(crate) mod oci;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,7 +44,7 @@ pub enum Error {
         /// Where its header is, in bytes of the plain archive.
         offset: u64,
         /// What is wrong.
-        fault: crate::ArchiveFault,
+        fault: archive::ArchiveFault,
     },
     /// An OCI image layout is malformed, or lacks what is needed.
     #[error("{}: {}{fault}", Escaped::path(layout), BlobPrefix(blob.as_deref()))]
@@ -50,7 +54,7 @@ pub enum Error {
         /// The digest of the blob concerned, if it is one.
         blob: Option<String>,
         /// What is wrong.
-        fault: crate::OciFault,
+        fault: oci::OciFault,
     },
     /// A file of a source, such as an image, cannot be read.
     #[error("{}: {source}", Escaped::path(path))]
@@ -66,7 +70,7 @@ pub enum Error {
         /// The file concerned: the source, and the path in it.
         path: PathBuf,
         /// What is wrong.
-        fault: crate::Misplaced,
+        fault: entry::Misplaced,
     },
     /// A file of a source is what no image can be made of.
     #[error("{}: {problem}", Escaped::path(path))]

@@ -14,14 +14,14 @@ use ferofs_threads::catch;
 /// Names of files whose content may be read from its start so many times, and fails then.
 static READS_LEFT: Mutex<Vec<(&str, u32)>> = Mutex::new(Vec::new());
 
-/// What [`crate::sources::content::Reader`] asks of files with certain names.
+/// What [`crate::sources::reader::Reader`] asks of files with certain names.
 pub(crate) fn fail_if_asked(name: &[u8], offset: u64) -> Result<()> {
-    let error = || Error::io("read", crate::sources::open::as_path(name), Errno::IO);
+    let error = || Error::io("read", crate::paths::as_path(name), Errno::IO);
     match name {
         b"panics" => panic!("asked to"),
         b"unreadable" => Err(error()),
         b"unreadable-in-the-middle" if offset >= 4 << 20 => Err(error()),
-        b"changed" => Err(Error::SourceChanged(crate::sources::open::as_path(name).into())),
+        b"changed" => Err(Error::SourceChanged(crate::paths::as_path(name).into())),
         _ => {
             let mut left = READS_LEFT.lock().unwrap();
             match left.iter_mut().find(|(known, _)| known.as_bytes() == name) {
@@ -47,13 +47,16 @@ impl Fixture {
         let source = dir.path().join("source");
         fs::create_dir(&source).unwrap();
         let mut options = Options::new(source);
-        options.compression = Some(Compression::lz4(0).unwrap());
+        options.data.compression = Some(Compression::lz4(0).unwrap());
         Self { dir, options }
     }
 
     fn write(&self, name: &str, len: usize) {
-        fs::write(self.options.source.join(name), (0..len).map(|n| (n / 5 % 251) as u8).collect::<Vec<_>>())
-            .unwrap();
+        fs::write(
+            self.options.source.path.join(name),
+            (0..len).map(|n| (n / 5 % 251) as u8).collect::<Vec<_>>(),
+        )
+        .unwrap();
     }
 
     fn image(&self) -> PathBuf {
@@ -72,21 +75,21 @@ type Change = fn(&mut Options);
 /// One of each way in which content is stored.
 fn ways() -> Vec<(&'static str, Change)> {
     fn chunked(options: &mut Options) {
-        options.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
-        options.compression = None;
+        options.data.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
+        options.data.compression = None;
     }
     fn digests(options: &mut Options) {
         options.xattrs.digest = XattrOptions::digest_name(DIGEST_NAME);
     }
     fn dedupe(options: &mut Options) {
-        options.compression.as_mut().unwrap().dedupe = true;
+        options.data.compression.as_mut().unwrap().dedupe = true;
     }
     fn fragments(options: &mut Options) {
-        options.compression.as_mut().unwrap().fragments = Fragments::All;
+        options.data.compression.as_mut().unwrap().fragments = Fragments::All;
     }
     vec![
         ("compressed", |_| ()),
-        ("plain", |options| options.compression = None),
+        ("plain", |options| options.data.compression = None),
         ("chunked", chunked),
         ("digests", digests),
         ("dedupe", dedupe),
@@ -104,7 +107,7 @@ fn a_panic_of_a_reader_ends_the_build() {
             // The same size: hashed to find identical files.
             fixture.write("same-size", len);
             set(&mut fixture.options);
-            fixture.options.workers = NonZeroUsize::new(workers);
+            fixture.options.run.workers = NonZeroUsize::new(workers);
             let panic = catch(|| build(&fixture.options, &fixture.image())).unwrap_err();
             assert_eq!(panic.downcast_ref(), Some(&"asked to"), "{way}, {workers} workers");
             assert_eq!(fixture.files(), 1, "{way}: nothing but the source");
@@ -127,8 +130,8 @@ fn what_cannot_be_read_is_left_out_wherever_it_fails() {
             assert!(matches!(error, Error::Io { .. }), "{way}: {error}");
             assert_eq!(fixture.files(), 1);
 
-            fixture.options.skip_unreadable = true;
-            fixture.options.verify = true;
+            fixture.options.source.skip_unreadable = true;
+            fixture.options.output.verify = true;
             let summary = build(&fixture.options, &fixture.image()).unwrap();
             let [Warning::Skipped(warning)] = &summary.warnings[..] else {
                 panic!("{way} {name}: {:?}", summary.warnings)
@@ -152,7 +155,7 @@ fn a_changed_file_is_never_left_out() {
             fixture.write("changed", len);
             fixture.write("same-size", len);
             set(&mut fixture.options);
-            fixture.options.skip_unreadable = true;
+            fixture.options.source.skip_unreadable = true;
             let error = build(&fixture.options, &fixture.image()).unwrap_err();
             assert!(matches!(error, Error::SourceChanged(_)), "{way}: {error}");
             assert_eq!(fixture.files(), 1);
@@ -175,8 +178,8 @@ fn identical_files_do_not_need_the_one_that_cannot_be_read() {
         if way == "chunked" {
             continue;
         }
-        fixture.options.skip_unreadable = true;
-        fixture.options.verify = true;
+        fixture.options.source.skip_unreadable = true;
+        fixture.options.output.verify = true;
         let summary = build(&fixture.options, &fixture.image()).unwrap();
         assert_eq!((summary.files, summary.warnings.len()), (2, 1), "{way}");
         assert_eq!(summary.bytes_shared >> 20, if way == "dedupe" { summary.bytes_shared >> 20 } else { 9 });
@@ -190,7 +193,7 @@ fn a_file_without_its_digest_is_left_out() {
     fixture.write("unreadable", 5000);
     fixture.write("file", 5000);
     fixture.options.xattrs.digest = XattrOptions::digest_name(DIGEST_NAME);
-    fixture.options.skip_unreadable = true;
+    fixture.options.source.skip_unreadable = true;
     assert_eq!(build(&fixture.options, &fixture.image()).unwrap().files, 1);
     let bytes = fs::read(fixture.image()).unwrap();
     let zeroes = [b"sha256:".as_slice(), &[0; 32]].concat();

@@ -24,10 +24,12 @@ pub mod metadata;
 mod options;
 #[doc(hidden)]
 pub mod output;
+#[doc(hidden)]
+pub mod paths;
 mod progress;
+mod random;
 #[doc(hidden)]
 pub mod sources;
-mod timings;
 #[doc(hidden)]
 pub mod tree;
 #[doc(hidden)]
@@ -36,28 +38,30 @@ pub mod verify;
 pub use build::build;
 #[doc(hidden)]
 pub use build::now;
-pub(crate) use build::random;
-pub use data::chunked::ChunkOptions;
-pub use data::encode::compression::{Compression, Fragments, Hint, Index, MetadataCompression, PCLUSTER_MAX};
-pub use data::order::Hot;
+pub use error::archive::ArchiveFault;
+pub use error::entry::Misplaced;
+pub use error::oci::OciFault;
 pub use error::{Error, Result};
 pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
 pub use ferofs_format::inode::Timestamp;
 pub use ferofs_format::{Algorithm, BlockSize};
-pub use options::{Exclude, Options};
+pub use options::attributes::Target;
+pub use options::compression::{Compression, Fragments, Hint, Index, MetadataCompression, PCLUSTER_MAX};
+pub use options::data::{ChunkOptions, Hot};
+pub use options::fs_config::{FsConfig, FsConfigError};
+pub use options::inodes::InodeForm;
+pub use options::labels::{Labels, LabelsError};
+pub use options::oci::{OciOptions, Platform};
+pub use options::source::{Exclude, SourceData, SourceFormat, Whiteouts};
+pub use options::xattrs::DIGEST_NAME;
+pub use options::{
+    AttributeOptions, DataOptions, ImageOptions, InodeOptions, Options, OutputOptions, RunOptions,
+    SourceOptions, XattrOptions,
+};
 pub use output::new_file::NewFile;
+pub use progress::timings::{Activity, Spent, Timings};
 pub use progress::{Progress, Stage, Summary, Warning};
-pub use sources::oci::fault::OciFault;
-pub use sources::oci::{OciOptions, Platform};
-pub use sources::overrides::Target;
-pub use sources::tar::fault::ArchiveFault;
-pub use sources::{Input, SourceData, Whiteouts, block_size};
-pub use timings::{Activity, Spent, Timings};
-pub use tree::fs_config::{FsConfig, FsConfigError};
-pub use tree::inode_sizes::{InodeForm, InodeOptions};
-pub use tree::labels::{Labels, LabelsError};
-pub use tree::layered::Misplaced;
-pub use tree::xattr::{DIGEST_NAME, XattrOptions};
+pub use sources::block_size;
 
 #[cfg(test)]
 mod faults;

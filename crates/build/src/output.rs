@@ -14,7 +14,6 @@ use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
 use crate::output::new_file::FutureName;
-use crate::sources::content::Medium;
 use crate::{Error, Result};
 use ferofs_read::FileSource;
 
@@ -166,16 +165,22 @@ impl Output {
         Ok(())
     }
 
-    /// Appends `len` bytes of `medium`, from `at` on. The kernel copies them where it can, which takes half the time of
-    /// reading and writing them.
-    pub fn copy(&mut self, medium: &Medium, at: u64, len: u64) -> Result<()> {
+    /// Appends `len` bytes of `file`, from `at` on. The kernel copies them where it can, which takes half the time of reading and
+    /// writing them. Where it cannot, `read` fills a buffer with the bytes at an offset of the file.
+    pub fn copy(
+        &mut self,
+        file: &File,
+        at: u64,
+        len: u64,
+        read: impl Fn(&mut [u8], u64) -> Result<()>,
+    ) -> Result<()> {
         self.flush()?;
         let started = Instant::now();
         let mut done = 0;
         while done < len {
             let (mut from, mut to) = (at + done, self.offset + self.written);
             let most = usize::try_from(len - done).unwrap_or(usize::MAX);
-            match copy_file_range(medium.file(), Some(&mut from), &self.file, Some(&mut to), most) {
+            match copy_file_range(file, Some(&mut from), &self.file, Some(&mut to), most) {
                 Err(Errno::INTR) => {}
                 // Other file systems, block devices, old kernels, or the end of a file that was cut short: reading tells.
                 Ok(0) | Err(_) => break,
@@ -189,7 +194,7 @@ impl Output {
         let mut buffer = vec![0; (len - done).min(BUFFER as u64) as usize];
         while done < len {
             let piece = (len - done).min(BUFFER as u64) as usize;
-            medium.read(&mut buffer[..piece], at + done)?;
+            read(&mut buffer[..piece], at + done)?;
             self.append(&buffer[..piece])?;
             done += piece as u64;
         }

@@ -1,5 +1,7 @@
 //! How far a build is, what it left out, and what it made.
 
+pub(crate) mod timings;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +9,7 @@ use std::time::Duration;
 use ferofs_read::escape::Escaped;
 
 use crate::Error;
-use crate::timings::Timings;
+use crate::progress::timings::Timings;
 
 /// What a build is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Progress {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
-    /// It could not be read; only with [`Options::skip_unreadable`].
+    /// It could not be read; only with [`crate::SourceOptions::skip_unreadable`].
     #[error("left out: {0}")]
     Skipped(Error),
     /// An extended attribute that EROFS has no form for.

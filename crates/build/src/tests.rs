@@ -19,9 +19,9 @@ use crate::data::{self, Content};
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::sources::content::Contents;
-use crate::sources::{directory, open};
+use crate::sources::directory;
 use crate::tree::NodeId;
-use crate::tree::inode_sizes::Heads;
+use crate::tree::inode_sizes::InodeSizes;
 use crate::verify::Verifier;
 use ferofs_format::FileOffset;
 use ferofs_format::superblock::Superblock;
@@ -40,9 +40,9 @@ impl Room {
         let source = dir.path().join("source");
         fs::create_dir(&source).unwrap();
         let mut options = Options::new(source);
-        options.compression = Some(Compression::lz4(0).unwrap());
-        options.build_time = Some(2_000_000_000);
-        options.uuid = Some([7; 16]);
+        options.data.compression = Some(Compression::lz4(0).unwrap());
+        options.image.build_time = Some(2_000_000_000);
+        options.image.uuid = Some([7; 16]);
         Self { dir, options }
     }
 
@@ -51,7 +51,7 @@ impl Room {
     }
 
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.options.source.join(name), content).unwrap();
+        fs::write(self.options.source.path.join(name), content).unwrap();
     }
 
     fn build(&self) -> Summary {
@@ -111,8 +111,8 @@ fn content_comes_back_from_every_block_size_and_form() {
         [(9, Some(Compression::lz4(0).unwrap())), (12, Some(Compression::lz4(0).unwrap())), (12, None)]
     {
         let mut room = Room::new();
-        room.options.block_size = BlockSize::from_bits(bits).unwrap();
-        room.options.compression = compression.clone();
+        room.options.image.block_size = BlockSize::from_bits(bits).unwrap();
+        room.options.data.compression = compression.clone();
         let files = plant(&room);
         room.build();
         for (name, content) in &files {
@@ -161,7 +161,7 @@ fn content_comes_back_from_every_kind_of_compression() {
         room.write(name, content);
     }
     for setting in settings() {
-        room.options.compression = Some(setting.clone());
+        room.options.data.compression = Some(setting.clone());
         room.build();
         let image = room.open();
         for (name, content) in &files {
@@ -184,10 +184,10 @@ fn files_with_the_same_content_share_it() {
     }
     let settings = std::iter::once(None).chain(settings().into_iter().step_by(5).map(Some));
     for setting in settings {
-        room.options.compression = setting;
-        room.options.share = false;
+        room.options.data.compression = setting;
+        room.options.data.share_identical = false;
         let apart = room.build();
-        room.options.share = true;
+        room.options.data.share_identical = true;
         let shared = room.build();
         assert_eq!(apart.bytes_shared, 0);
         assert_eq!(shared.bytes_shared, 4 * 2 * (100 + 4096 + 50_000 + 300_000));
@@ -209,7 +209,7 @@ fn files_that_differ_at_the_end_share_what_is_before() {
         for fragments in [Fragments::None, Fragments::Tails] {
             let lz4 = Compression::lz4(0).unwrap();
             let pcluster = Some(65536);
-            room.options.compression =
+            room.options.data.compression =
                 Some(Compression { pcluster, index, fragments, inline_tails: true, ..lz4 });
             let built = room.build();
             for end in 0..5 {
@@ -246,12 +246,12 @@ fn large_twins_are_stored_once() {
         Some(Compression::lz4(0).unwrap()),
         Some(Compression { index: Index::Extents, dedupe: true, ..Compression::lz4(0).unwrap() }),
     ] {
-        room.options.compression = compression.clone();
-        room.options.share = false;
+        room.options.data.compression = compression.clone();
+        room.options.data.share_identical = false;
         let alone = room.build();
-        room.options.share = true;
+        room.options.data.share_identical = true;
         let images = [1, 4].map(|workers| {
-            room.options.workers = NonZeroUsize::new(workers);
+            room.options.run.workers = NonZeroUsize::new(workers);
             let shared = room.build();
             let saved = alone.bytes_out - shared.bytes_out;
             if compression.as_ref().is_none_or(|compression| !compression.dedupe) {
@@ -274,7 +274,7 @@ fn large_twins_are_stored_once() {
 #[test]
 fn content_is_laid_out_as_it_is_read() {
     let mut room = Room::new();
-    fs::create_dir_all(room.options.source.join("b/d")).unwrap();
+    fs::create_dir_all(room.options.source.path.join("b/d")).unwrap();
     let files = ["a", "b/c", "b/d/x", "b/e", "z"];
     for (seed, name) in (1..).zip(files) {
         room.write(name, prose(30_000, seed));
@@ -297,9 +297,9 @@ fn content_is_laid_out_as_it_is_read() {
     assert_eq!(order(&room), (files.to_vec(), vec![]));
     let range = |reads, path: &str| HotRange { reads, start: 0, len: 65_536, path: path.into() };
     let ranges = vec![range(7, "/z"), range(2, "/b/d/x"), range(1, "/gone")];
-    room.options.hot = Some(Hot { profile: Profile { ranges }, stored: 30_000 });
+    room.options.data.hot = Some(Hot { profile: Profile { ranges }, stored: 30_000 });
     assert_eq!(order(&room), (vec!["b/d/x", "z", "a", "b/c", "b/e"], vec!["z"]));
-    room.options.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
+    room.options.data.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
     assert_eq!(order(&room).0[..2], ["b/d/x", "z"]);
 }
 
@@ -310,9 +310,9 @@ fn near_fragments_of_a_name_stand_together() {
     // In three languages the messages of six programs, which are more than LZ4 looks back over; then something else.
     let built = |path: fn(u32, u32) -> String, between: u32| {
         let mut room = Room::new();
-        room.options.compression = Some(fragments.clone());
+        room.options.data.compression = Some(fragments.clone());
         for language in 0..3 {
-            fs::create_dir(room.options.source.join(language.to_string())).unwrap();
+            fs::create_dir(room.options.source.path.join(language.to_string())).unwrap();
             for program in 0..6 {
                 let own = prose(1000, 100 * language + program);
                 room.write(&path(language, program), [prose(30_000, program), own].concat());
@@ -351,13 +351,13 @@ fn what_is_there_already_is_not_stored_again() {
     for index in [Index::Compact, Index::Extents] {
         for pcluster in [4096, 64 << 10] {
             let mut setting = Compression { index, pcluster: Some(pcluster), ..Compression::lz4(0).unwrap() };
-            room.options.compression = Some(setting.clone());
-            room.options.workers = None;
+            room.options.data.compression = Some(setting.clone());
+            room.options.run.workers = None;
             let plain = room.build();
             setting.dedupe = true;
-            room.options.compression = Some(setting);
+            room.options.data.compression = Some(setting);
             let mut images = [1, 5].map(|workers| {
-                room.options.workers = NonZeroUsize::new(workers);
+                room.options.run.workers = NonZeroUsize::new(workers);
                 let deduplicated = room.build();
                 let saved = plain.bytes_out - deduplicated.bytes_out;
                 assert!(deduplicated.bytes_shared > 5 << 20, "{deduplicated:?}");
@@ -378,13 +378,13 @@ fn workers_leave_no_trace() {
     plant(&room);
     let setting =
         Compression { fragments: Fragments::Tails, pcluster: Some(64 << 10), ..Compression::lz4(0).unwrap() };
-    room.options.compression = Some(setting);
+    room.options.data.compression = Some(setting);
     for n in 0..500 {
-        fs::create_dir_all(room.options.source.join(format!("d{}", n % 50))).unwrap();
+        fs::create_dir_all(room.options.source.path.join(format!("d{}", n % 50))).unwrap();
         room.write(&format!("d{}/f{n}", n % 50), text(n * 31));
     }
     let mut images = [1, 2, 5].map(|workers| {
-        room.options.workers = NonZeroUsize::new(workers);
+        room.options.run.workers = NonZeroUsize::new(workers);
         room.build();
         fs::read(room.image()).unwrap()
     });
@@ -396,7 +396,7 @@ fn workers_leave_no_trace() {
 fn links_are_counted_within_the_tree() {
     let room = Room::new();
     room.write("a", b"content");
-    let at = |name: &str| room.options.source.join(name);
+    let at = |name: &str| room.options.source.path.join(name);
     fs::create_dir(at("d")).unwrap();
     fs::hard_link(at("a"), at("d/b")).unwrap();
     fs::hard_link(at("a"), room.dir.path().join("outside")).unwrap();
@@ -416,12 +416,12 @@ fn odd_names_and_large_directories() {
     let mut names: Vec<Vec<u8>> = (0..3000).map(|n| format!("{n:0250}").into_bytes()).collect();
     names.extend([b"-".to_vec(), b"!".to_vec(), b"...".to_vec(), b"\xff\xfe\n".to_vec(), vec![b'x'; 255]]);
     for name in &names {
-        fs::write(room.options.source.join(open::as_path(name)), name).unwrap();
+        fs::write(room.options.source.path.join(crate::paths::as_path(name)), name).unwrap();
     }
     room.build();
     let image = room.open();
     for name in &names {
-        let inode = image.resolve(open::as_path(name), false).unwrap();
+        let inode = image.resolve(crate::paths::as_path(name), false).unwrap();
         let mut content = vec![0; name.len()];
         image.read_at(&inode, FileOffset::new(0), &mut content).unwrap();
         assert_eq!(content, *name);
@@ -431,12 +431,12 @@ fn odd_names_and_large_directories() {
 #[test]
 fn holes_take_no_room() {
     let mut room = Room::new();
-    let sparse = fs::File::create(room.options.source.join("sparse")).unwrap();
+    let sparse = fs::File::create(room.options.source.path.join("sparse")).unwrap();
     sparse.set_len(1 << 40).unwrap();
     sparse.write_all_at(b"data", 1 << 39).unwrap();
-    fs::File::create(room.options.source.join("empty")).unwrap().set_len(1 << 30).unwrap();
+    fs::File::create(room.options.source.path.join("empty")).unwrap().set_len(1 << 30).unwrap();
     for compression in [None, Some(Compression::lz4(0).unwrap())] {
-        room.options.compression = compression;
+        room.options.data.compression = compression;
         let summary = room.build();
         assert!(summary.bytes_out < 64 << 20, "{summary:?}");
         let image = room.open();
@@ -451,7 +451,7 @@ fn holes_take_no_room() {
 fn deep_trees_need_neither_stack_nor_long_paths() {
     let room = Room::new();
     let name = "n".repeat(200);
-    let contents = Contents::directory(&room.options.source).unwrap();
+    let contents = Contents::directory(&room.options.source.path).unwrap();
     let mut at = contents.root().unwrap().try_clone().unwrap();
     for _ in 0..100 {
         rustix::fs::mkdirat(&at, &*name, Mode::RWXU).unwrap();
@@ -469,15 +469,15 @@ fn deep_trees_need_neither_stack_nor_long_paths() {
 #[test]
 fn failure_leaves_nothing() {
     let room = Room::new();
-    room.options.cancel.store(true, Ordering::Relaxed);
+    room.options.run.cancel.store(true, Ordering::Relaxed);
     room.write("a", text(100_000));
     assert!(matches!(build(&room.options, &room.image()), Err(Error::Interrupted)));
-    room.options.cancel.store(false, Ordering::Relaxed);
+    room.options.run.cancel.store(false, Ordering::Relaxed);
     let mut missing = room.options.clone();
-    missing.source.push("missing");
+    missing.source.path.push("missing");
     assert!(matches!(build(&missing, &room.image()), Err(Error::Io { .. })));
     let mut labelled = room.options.clone();
-    labelled.label = vec![b'x'; 17];
+    labelled.image.label = vec![b'x'; 17];
     assert!(matches!(build(&labelled, &room.image()), Err(Error::Option { option: "label", .. })));
     let names: Vec<_> = fs::read_dir(room.dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["source"]);
@@ -487,27 +487,33 @@ fn failure_leaves_nothing() {
 fn a_source_that_changes_is_named() {
     let room = Room::new();
     room.write("changing", text(9 << 20));
-    let path = room.options.source.join("changing");
-    let contents = Contents::directory(&room.options.source).unwrap();
+    let path = room.options.source.path.join("changing");
+    let contents = Contents::directory(&room.options.source.path).unwrap();
     let tree = directory::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
     let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
-    let heads =
-        Heads::new(&tree, &xattrs, &new_superblock(&room.options).unwrap(), &room.options.inodes, &contents)
-            .unwrap();
+    let inode_sizes = InodeSizes::new(
+        &tree,
+        &xattrs,
+        &new_superblock(&room.options).unwrap(),
+        &room.options.inodes,
+        &room.options.source.path,
+    )
+    .unwrap();
     let twins = Twins::none(&tree);
-    let order = Order::new(&tree, room.options.compression.as_ref(), room.options.block_size, None);
+    let order =
+        Order::new(&tree, room.options.data.compression.as_ref(), room.options.image.block_size, None);
     let shop = Shop {
         tree: &tree,
         order: &order,
-        heads: &heads,
+        inode_sizes: &inode_sizes,
         twins: &twins,
         base: None,
         known: None,
-        compression: room.options.compression.as_ref(),
+        compression: room.options.data.compression.as_ref(),
         contents: &contents,
-        timings: &room.options.progress.timings,
-        block: room.options.block_size,
+        timings: &room.options.run.progress.timings,
+        block: room.options.image.block_size,
         skip_unreadable: false,
     };
     let mut output = Output::create(&room.image(), 0).unwrap();
@@ -520,7 +526,7 @@ fn a_source_that_changes_is_named() {
 fn the_image_is_no_part_of_itself() {
     let room = Room::new();
     room.write("a", b"a");
-    let image = room.options.source.join("image");
+    let image = room.options.source.path.join("image");
     fs::write(&image, b"an older one").unwrap();
     assert_eq!(build(&room.options, &image).unwrap().inodes, 2);
 }
@@ -528,11 +534,11 @@ fn the_image_is_no_part_of_itself() {
 #[test]
 fn excludes_leave_out_all_below() {
     let mut room = Room::new();
-    fs::create_dir_all(room.options.source.join("cache/deep")).unwrap();
+    fs::create_dir_all(room.options.source.path.join("cache/deep")).unwrap();
     room.write("cache/deep/file", b"x");
     room.write("a.o", b"x");
     room.write("a.c", b"x");
-    room.options.excludes =
+    room.options.source.excludes =
         vec![Exclude::Path("cache".into()), Exclude::Regex(regex::bytes::Regex::new(r"\.o$").unwrap())];
     let summary = room.build();
     assert_eq!((summary.directories, summary.files), (1, 1));
@@ -543,12 +549,12 @@ fn excludes_leave_out_all_below() {
 fn owners_times_and_modes_follow_the_options() {
     let mut room = Room::new();
     room.write("a", b"a");
-    let path = room.options.source.join("a");
+    let path = room.options.source.path.join("a");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4751)).unwrap();
     let uid = fs::metadata(&path).unwrap().uid();
-    room.options.uid_offset = 100_000;
-    room.options.force_gid = Some(5);
-    room.options.all_time = Some(Timestamp { secs: -5, nanos: 42 });
+    room.options.attributes.uid_offset = 100_000;
+    room.options.attributes.force_gid = Some(5);
+    room.options.attributes.all_time = Some(Timestamp { secs: -5, nanos: 42 });
     room.build();
     let image = room.open();
     let inode = image.resolve(Path::new("a"), false).unwrap();
@@ -560,28 +566,30 @@ fn owners_times_and_modes_follow_the_options() {
 #[test]
 fn verifying_finds_what_differs() {
     let mut room = Room::new();
-    room.options.verify = true;
+    room.options.output.verify = true;
     room.write("compressed", text(6 << 20));
     room.write("stored", noise(6 << 20));
     room.write("small", b"behind its inode");
-    let at = |name: &str| room.options.source.join(name);
+    let at = |name: &str| room.options.source.path.join(name);
     fs::create_dir(at("d")).unwrap();
     fs::hard_link(at("small"), at("d/link")).unwrap();
     symlink("target", at("symlink")).unwrap();
     room.build();
     let whole = fs::read(room.image()).unwrap();
 
-    let contents = Contents::directory(&room.options.source).unwrap();
+    let contents = Contents::directory(&room.options.source.path).unwrap();
     let tree = directory::walk(&room.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
     let xattrs = tree.xattrs.plan(&room.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     let superblock = Superblock::parse(&whole[1024..]).unwrap();
-    let heads = Heads::new(&tree, &xattrs, &superblock, &room.options.inodes, &contents).unwrap();
+    let inode_sizes =
+        InodeSizes::new(&tree, &xattrs, &superblock, &room.options.inodes, &room.options.source.path)
+            .unwrap();
     let stored = vec![Content::None; tree.nodes.len()];
     let verify = |bytes: &[u8]| {
         fs::write(room.image(), bytes).unwrap();
         let (options, superblock, stored) = (&room.options, &superblock, &stored[..]);
-        let (tree, heads, xattrs, contents) = (&tree, &heads, &xattrs, &contents);
-        Verifier { options, tree, heads, xattrs, contents, stored, superblock }
+        let (tree, inode_sizes, xattrs, contents) = (&tree, &inode_sizes, &xattrs, &contents);
+        Verifier { options, tree, inode_sizes, xattrs, contents, stored, superblock }
             .run(Box::new(ferofs_read::FileSource::open(room.image(), 0).unwrap()), Vec::new())
     };
     verify(&whole).unwrap();
@@ -603,7 +611,7 @@ fn verifying_finds_what_differs() {
         damaged[place] ^= 1;
         match verify(&damaged) {
             Err(Error::NotTheSource { path, what: found }) => {
-                assert_eq!((path, found), (room.options.source.join(file), what));
+                assert_eq!((path, found), (room.options.source.path.join(file), what));
             }
             other => panic!("{file} {what}: {other:?}"),
         }

@@ -2,10 +2,11 @@
 //!
 //! [`Node`] 0 is the root. The order of nodes is the order in which their data and their inodes are laid out.
 
-pub mod fs_config;
 pub mod inode_sizes;
-pub mod labels;
-pub mod layered;
+pub mod layered_tree;
+mod node_id;
+pub mod origin;
+pub(crate) mod overrides;
 pub mod xattr;
 
 use std::ffi::OsStr;
@@ -14,20 +15,9 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use crate::sources::content::Origin;
+pub use crate::tree::node_id::NodeId;
+use crate::tree::origin::Origin;
 use crate::tree::xattr::{SetId, XattrTable};
-
-/// A node's number: its place in [`Tree::nodes`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u32);
-
-impl NodeId {
-    pub const ROOT: Self = Self(0);
-
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// What a node is, and what only that kind has.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,9 @@ use ferofs_format::{FileOffset, Nid};
 
 use crate::Options;
 use crate::data::Content;
-use crate::sources::content::{Contents, Reader};
-use crate::tree::inode_sizes::{self, Heads};
+use crate::sources::content::Contents;
+use crate::sources::reader::Reader;
+use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
@@ -25,7 +26,7 @@ const STRIDE: usize = 64;
 pub struct Verifier<'a> {
     pub options: &'a Options,
     pub tree: &'a Tree,
-    pub heads: &'a Heads,
+    pub inode_sizes: &'a InodeSizes,
     pub xattrs: &'a XattrPlan,
     pub contents: &'a Contents,
     /// What became of each node.
@@ -61,7 +62,7 @@ impl Verifier<'_> {
                 self.compare(&image, *task, nid, hands)
             })
         };
-        self.options.parallel(some.len(), context, compare).map(drop)
+        self.options.run.parallel(some.len(), context, compare).map(drop)
     }
 
     fn differs(&self, node: NodeId, what: &'static str) -> Error {
@@ -78,7 +79,7 @@ impl Verifier<'_> {
         nids[NodeId::ROOT.index()] = Some(image.root()?.nid());
         // A directory's node comes after its parent's.
         for node in self.tree.ids() {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             let (Kind::Directory(dir), Some(nid)) = (self.tree.node(node).kind, nids[node.index()]) else {
                 continue;
             };
@@ -115,8 +116,13 @@ impl Verifier<'_> {
         let kind = self.tree.node(node).kind;
         if offset == 0 {
             let found = inode.on_disk();
-            let expected =
-                inode_sizes::inode(self.tree, self.xattrs, self.superblock, node, self.heads.version(node))?;
+            let expected = inode_sizes::inode(
+                self.tree,
+                self.xattrs,
+                self.superblock,
+                node,
+                self.inode_sizes.version(node),
+            )?;
             let device = matches!(kind, Kind::Device(..)) && found.place != expected.place;
             for (differs, what) in [
                 (found.file_type != expected.file_type || device, "type"),

@@ -201,9 +201,9 @@ impl Extended {
         }
         options.inodes.inline_data &= self.inline_data;
         options.inodes.dot_omitted = self.dot_omitted;
-        options.checksum &= self.checksum;
+        options.image.checksum &= self.checksum;
         options.xattrs.name_filter &= self.name_filter;
-        let Some(compression) = &mut options.compression else {
+        let Some(compression) = &mut options.data.compression else {
             let asked = [(self.tail_packing, "ztailpacking"), (self.fragments.is_some(), "fragments")];
             return match asked.iter().find(|(asked, _)| *asked) {
                 Some((_, name)) => Err(error(name, "needs a compressor (-z)")),

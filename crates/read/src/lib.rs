@@ -11,7 +11,7 @@
 //! # std::fs::write(room.path().join("tree/bin/hello"), "hello, ".repeat(10_000))?;
 //! # let path = room.path().join("tree.erofs");
 //! # let mut options = ferofs_build::Options::new(room.path().join("tree"));
-//! # options.compression = Some(ferofs_build::Compression::lz4(0)?);
+//! # options.data.compression = Some(ferofs_build::Compression::lz4(0)?);
 //! # ferofs_build::build(&options, &path)?;
 //! // From a file or a block device; from memory with a `Vec<u8>`; from anything else with a `Source` of your own.
 //! let image = Image::open(FileSource::open(&path, 0)?)?;

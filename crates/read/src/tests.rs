@@ -42,7 +42,7 @@ fn images() -> &'static [Vec<u8>] {
         std::fs::create_dir(&source).unwrap();
         std::fs::write(source.join("file"), content()).unwrap();
         let mut options = build::Options::new(source.clone());
-        options.compression = Some(Compression::lz4(0).unwrap());
+        options.data.compression = Some(Compression::lz4(0).unwrap());
         build::build(&options, &image).unwrap();
         let ours = std::fs::read(&image).unwrap();
         let kinds: [&[&str]; 7] = [
@@ -192,7 +192,7 @@ fn rolling_takes_no_more_memory_for_a_larger_cluster() {
         std::fs::create_dir(room.path().join("source")).unwrap();
         std::fs::write(room.path().join("source/file"), vec![0; 1 << 20]).unwrap();
         let mut built = build::Options::new(room.path().join("source"));
-        built.compression = Some(Compression::lz4(0).unwrap());
+        built.data.compression = Some(Compression::lz4(0).unwrap());
         build::build(&built, &room.path().join("image")).unwrap();
         let (image, inode) = open(&std::fs::read(room.path().join("image")).unwrap(), options);
         let extents = image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);

@@ -1,8 +1,8 @@
 //! What an image that is there already can give to one that is built on it: patches implement this.
 
 use crate::Result;
-use crate::data::chunked::sparse::Ranges;
 use crate::data::encode::dedupe::Match;
+use crate::sources::data_ranges::Ranges;
 use crate::tree::NodeId;
 
 /// An image to build on. Workers ask it at the same time.

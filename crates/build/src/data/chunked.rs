@@ -7,7 +7,6 @@
 pub mod sparse;
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
@@ -16,26 +15,17 @@ use ferofs_format::{BlockAddr, DeviceId, Incompat};
 use crate::data::chunked::sparse::check_table;
 use crate::data::order::Order;
 use crate::data::{Content, Data};
+use crate::options::data::ChunkOptions;
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::sources::content::{Contents, Reader};
-use crate::timings::Activity;
-use crate::tree::inode_sizes::Heads;
+use crate::progress::timings::Activity;
+use crate::sources::content::Contents;
+use crate::sources::reader::Reader;
+use crate::tree::inode_sizes::InodeSizes;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
 use crate::{Options, Warning};
 use ferofs_threads::{Workers, with_workers};
-
-/// How files are cut into chunks.
-#[derive(Clone, Debug)]
-pub struct ChunkOptions {
-    /// Bytes of a chunk: a power of two, a block at least and 64 MiB at most.
-    pub size: u64,
-    /// Write indexes of 8 bytes, with a device, where addresses of 4 bytes would do.
-    pub force_indexes: bool,
-    /// The file or block device that chunks go to; `None`: the image. It is the image's extra device 1.
-    pub device: Option<PathBuf>,
-}
 
 const CHUNK_MAX: u64 = 64 << 20;
 /// Bytes of a file that are read as one, unless a chunk is larger.
@@ -56,7 +46,7 @@ pub(crate) struct Room<'a> {
     pub(crate) chunks: &'a ChunkOptions,
     pub(crate) tree: &'a Tree,
     pub(crate) order: &'a Order,
-    pub(crate) heads: &'a Heads,
+    pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) contents: &'a Contents,
 }
 
@@ -88,7 +78,7 @@ pub(crate) fn run(
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
 ) -> Result<Data> {
-    let block = room.options.block_size;
+    let block = room.options.image.block_size;
     let entries = match room.chunks.force_indexes || device.is_some() {
         true => EntryFormat::Indexes,
         false => EntryFormat::Addresses,
@@ -122,14 +112,14 @@ struct Store<'a> {
 impl Store<'_> {
     /// Where `chunk` is, which is stored unless it is already.
     fn put(&mut self, chunk: &[u8], hash: Hash, room: Room<'_>) -> Result<ChunkPlace> {
-        let block = room.options.block_size;
+        let block = room.options.image.block_size;
         let place = |addr| ChunkPlace { device: self.id, addr: BlockAddr::new(addr) };
         let key = (hash, chunk.len() as u64);
         if let Some(addr) = self.known.get(&key) {
             self.bytes_shared += chunk.len() as u64;
             return Ok(place(*addr));
         }
-        let unit = block.bytes64().saturating_mul(room.options.data_unit.get().into());
+        let unit = block.bytes64().saturating_mul(room.options.data.alignment.get().into());
         if unit <= room.chunks.size {
             self.output.pad_to(self.output.position().next_multiple_of(unit))?;
         }
@@ -158,7 +148,7 @@ struct Stage<'a> {
 impl Stage<'_> {
     fn drive(&mut self) -> Result<usize> {
         let room = self.room;
-        let workers = room.options.worker_count();
+        let workers = room.options.run.worker_count();
         let ahead = workers * AHEAD + 2;
         let reader = || Reader::new(room.contents, room.tree);
         let serve = |reader: &mut Reader<'_>, batch| serve(room, reader, batch);
@@ -190,7 +180,7 @@ impl Stage<'_> {
                 self.finish_file()?;
                 return Ok(peak);
             }
-            self.room.options.check_cancelled()?;
+            self.room.options.run.check_cancelled()?;
             let batch = workers.recv()?;
             let place = batch.number - stored;
             waiting[place] = Some(batch);
@@ -203,7 +193,7 @@ impl Stage<'_> {
     }
 
     fn store(&mut self, batch: Batch) -> Result<()> {
-        let progress = &self.room.options.progress;
+        let progress = &self.room.options.run.progress;
         progress.bytes_done.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
         progress.files_done.fetch_add(batch.slices.len() as u64, Ordering::Relaxed);
         let (mut bytes, mut hashes) = (batch.bytes.as_slice(), batch.hashes.iter());
@@ -213,7 +203,7 @@ impl Stage<'_> {
                 self.finish_file()?;
             }
             if let Some((_, error)) = failures.next_if(|(failed, _)| *failed == number) {
-                if !self.room.options.skip_unreadable || !error.is_unreadable() {
+                if !self.room.options.source.skip_unreadable || !error.is_unreadable() {
                     return Err(error);
                 }
                 if !self.is_skipped(slice.node) {
@@ -255,7 +245,7 @@ impl Stage<'_> {
         let Some((node, mut entries)) = self.file.take() else { return Ok(()) };
         self.add_holes(&mut entries, self.room.tree.node(node).size.div_ceil(self.room.chunks.size));
         // Entries are aligned to their size, and nodes begin at multiples of 32.
-        let end = self.room.heads.len(node);
+        let end = self.room.inode_sizes.len(node);
         let padding = end.next_multiple_of(self.format.entry_size()) - end;
         entries.splice(..0, std::iter::repeat_n(0, padding));
         let table = self.spill.push(&entries)?;
@@ -338,7 +328,7 @@ fn serve(room: Room<'_>, reader: &mut Reader<'_>, mut batch: Batch) -> Batch {
 fn read(room: Room<'_>, reader: &mut Reader<'_>, slice: Slice, batch: &mut Batch) -> Result<()> {
     let start = batch.bytes.len();
     batch.bytes.resize(start + slice.len as usize, 0);
-    let timings = &room.options.progress.timings;
+    let timings = &room.options.run.progress.timings;
     let read = || reader.read(slice.node, slice.offset, &mut batch.bytes[start..]);
     if let Err(error) = timings.time(Activity::Read, slice.len as usize, read) {
         batch.bytes.truncate(start);

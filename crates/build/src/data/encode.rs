@@ -1,17 +1,16 @@
 //! From bytes to extents: cuts content into what pclusters take, and encodes them. Pure: the result depends on
 //! the bytes and on what is asked, on nothing that was encoded before.
 
-pub mod compression;
 pub mod dedupe;
 pub mod deflate_pages;
 
 use ferofs_codec::{Compressor, Fit, right_align};
 use ferofs_format::BlockSize;
 
-use crate::data::encode::compression::{Compression, Fragments, Index, Recipe};
 use crate::data::encode::dedupe::{Known, Match, Stamp};
 use crate::data::extents::list::{Extent, ExtentLog, ExtentPlace};
-use crate::timings::{Activity, Timings};
+use crate::options::compression::{Compression, Fragments, Index, Recipe};
+use crate::progress::timings::{Activity, Timings};
 use crate::{Error, Result};
 
 /// Linux sets aside one MiB for the blocks of an LZ4 pcluster, and what is placed to the byte can touch one block more

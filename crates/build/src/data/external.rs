@@ -14,8 +14,10 @@ use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 use crate::data::{Content, Data};
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::sources::content::{Contents, Origin, Reader};
-use crate::tree::inode_sizes::Heads;
+use crate::sources::content::Contents;
+use crate::sources::reader::Reader;
+use crate::tree::inode_sizes::InodeSizes;
+use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
 use crate::{Options, Warning};
@@ -30,7 +32,7 @@ const COPY: u64 = 4 << 20;
 pub(crate) struct Room<'a> {
     pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
-    pub(crate) heads: &'a Heads,
+    pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) contents: &'a Contents,
 }
 
@@ -65,13 +67,13 @@ pub(crate) fn run(
         if !matches!(node.kind, Kind::Regular { .. }) || node.size == 0 {
             continue;
         }
-        room.options.check_cancelled()?;
+        room.options.run.check_cancelled()?;
         if let Origin::Unreadable(errno) = node.origin {
             warnings.push(Warning::Skipped(Error::io("read", room.contents.path(room.tree, id), errno)));
             data.contents[id.index()] = Content::Skipped;
             continue;
         }
-        let progress = &room.options.progress;
+        let progress = &room.options.run.progress;
         progress.bytes_done.fetch_add(node.size, Ordering::Relaxed);
         progress.files_done.fetch_add(1, Ordering::Relaxed);
         let found = found(room, id)?;
@@ -97,9 +99,10 @@ pub(crate) fn run(
                 _ => runs.push(run),
             }
         }
-        let (format, places) = table(&runs, node.size, room.options.block_size).map_err(Error::Layout)?;
+        let (format, places) =
+            table(&runs, node.size, room.options.image.block_size).map_err(Error::Layout)?;
         // Entries are aligned to their size, and nodes begin at multiples of 32.
-        let end = room.heads.len(id);
+        let end = room.inode_sizes.len(id);
         let mut table = vec![0; end.next_multiple_of(format.entry_size()) - end];
         for place in places {
             format.encode(place, &mut table).map_err(Error::Layout)?;
@@ -114,7 +117,7 @@ pub(crate) fn run(
 pub(crate) fn slots(options: &Options, contents: &Contents, blocks: u64) -> Vec<DeviceSlot> {
     let mut start = blocks;
     let slots = contents.devices().iter().map(|device| {
-        let blocks = options.block_size.blocks_for(device.bytes);
+        let blocks = options.image.block_size.blocks_for(device.bytes);
         let mut tag = [0; DEVICE_TAG_SIZE];
         // As erofs-utils does: the image's UUID, in digits.
         let digits = device.uuid.map(|uuid| Hex(&uuid).to_string()).unwrap_or_default();
@@ -136,30 +139,30 @@ impl Run {
 /// Where the content of `id` is, without its holes.
 fn found(room: Room<'_>, id: NodeId) -> Result<Vec<Found>> {
     let Room { tree, contents, options, .. } = room;
-    let (node, block) = (tree.node(id), options.block_size);
+    let (node, block) = (tree.node(id), options.image.block_size);
     let aligned = |offset: u64, len: u64, at: u64| {
         let ends = (offset + len).is_multiple_of(block.bytes64()) || offset + len == node.size;
         offset.is_multiple_of(block.bytes64()) && at.is_multiple_of(block.bytes64()) && ends
     };
-    let on = |medium: u16, offset: u64, len: u64, at: u64| {
-        let device = contents.device(medium).filter(|_| aligned(offset, len, at));
+    let on = |file: u16, offset: u64, len: u64, at: u64| {
+        let device = contents.device(file).filter(|_| aligned(offset, len, at));
         (offset..offset + len, device.map(|device| (device, at)))
     };
     let mut pieces: Vec<Found> = match node.origin {
-        Origin::Place(place) => vec![on(place.medium, 0, node.size, place.at)],
+        Origin::At(place) => vec![on(place.file, 0, node.size, place.at)],
         Origin::Spans { first, count } => contents
             .spans(first, count)
             .iter()
-            .map(|span| on(span.place.medium, span.offset, span.len, span.place.at))
+            .map(|span| on(span.place.file, span.offset, span.len, span.place.at))
             .collect(),
         Origin::Image { image, nid } => {
             let image = contents.image(image);
-            let medium = image.medium().id();
+            let file = image.file().id();
             let pieces = image
                 .pieces(nid)
-                .map_err(|e| crate::sources::image::in_source(contents.path(tree, id), e))?;
+                .map_err(|e| crate::sources::image::file::in_source(contents.path(tree, id), e))?;
             let place = |at: Option<u64>, offset, len| match at {
-                Some(at) => on(medium, offset, len, at),
+                Some(at) => on(file, offset, len, at),
                 None => (offset..offset + len, None),
             };
             pieces.into_iter().map(|piece| place(piece.at, piece.offset, piece.len)).collect()
@@ -184,9 +187,10 @@ fn whole(
     spill: &mut Spill,
 ) -> Result<Content> {
     let size = room.tree.node(id).size;
-    let tail = room.heads.inline_tail(id, size, room.options.block_size) as u64;
-    let start =
-        BlockAddr::new(copy(room, reader, id, 0..size - tail, output)? >> room.options.block_size.bits());
+    let tail = room.inode_sizes.inline_tail(id, size, room.options.image.block_size) as u64;
+    let start = BlockAddr::new(
+        copy(room, reader, id, 0..size - tail, output)? >> room.options.image.block_size.bits(),
+    );
     let mut bytes = vec![0; tail as usize];
     reader.read(id, size - tail, &mut bytes)?;
     let tail = if tail > 0 { Some(spill.push(&bytes)?) } else { None };
@@ -202,7 +206,7 @@ fn keep_apart(
     len: u64,
     next: Option<(DeviceId, u64)>,
 ) -> Result<()> {
-    let block = room.options.block_size.bytes64();
+    let block = room.options.image.block_size.bytes64();
     let before = before.filter(|run| run.device != DeviceId::new(0));
     let before = before.map(|run| run.at + (run.end - run.start));
     loop {
@@ -233,14 +237,14 @@ fn copy(
     let mut buffer = Vec::new();
     let mut at = range.start;
     while at < range.end {
-        room.options.check_cancelled()?;
+        room.options.run.check_cancelled()?;
         let len = (range.end - at).min(COPY);
         buffer.resize(len as usize, 0);
         reader.read(id, at, &mut buffer)?;
         output.append(&buffer)?;
         at += len;
     }
-    output.pad_to(output.position().next_multiple_of(room.options.block_size.bytes64()))?;
+    output.pad_to(output.position().next_multiple_of(room.options.image.block_size.bytes64()))?;
     Ok(start)
 }
 

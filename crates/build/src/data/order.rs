@@ -10,22 +10,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use ferofs_format::BlockSize;
 
-use crate::data::encode::compression::{Compression, Fragments};
+use crate::options::compression::{Compression, Fragments};
+use crate::options::data::Hot;
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_read::Profile;
 
 /// Files are moved over so many bytes of fragments at most: half of what a reader of the whole tree keeps decoded of them,
 /// see [`EngineOptions::packed_cache`](ferofs_read::EngineOptions::packed_cache).
 const NEAR: u64 = 8 << 20;
-
-/// What is read most, and what is to be done about it.
-#[derive(Clone, Debug, Default)]
-pub struct Hot {
-    /// Which files are read: those that it does not know are not.
-    pub profile: Profile,
-    /// Of the files with most reads for each of their bytes, so many bytes are stored as they are.
-    pub stored: u64,
-}
 
 /// The order.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! What the data stage works on: cuts the tree's files into works, in the order of reading.
 
-use crate::data::chunked::sparse::{ChunkPlan, Ranges};
+use crate::data::chunked::sparse::ChunkPlan;
 use crate::data::identical::large::Clones;
 use crate::data::worker::{SEGMENT, Shop, Work};
+use crate::sources::data_ranges::Ranges;
 use crate::tree::{Kind, NodeId};
 
 /// Small files go to a worker in batches of about this many bytes...

@@ -6,16 +6,18 @@ use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{Algorithm, BlockSize};
 
 use crate::data::base_image::Base;
-use crate::data::encode::compression::{Compression, Fragments, Index, Recipe};
 use crate::data::encode::dedupe::{Known, Match};
 use crate::data::encode::deflate_pages::PageRule;
 use crate::data::encode::{Encoded, Encoder, End, Next, Seen, Sink};
 use crate::data::extents::index::Form;
 use crate::data::identical::small::{Claim, Print, Twins};
 use crate::data::order::Order;
-use crate::sources::content::{Contents, Origin, Place, Reader};
-use crate::timings::{Activity, Timings};
-use crate::tree::inode_sizes::Heads;
+use crate::options::compression::{Compression, Fragments, Index, Recipe};
+use crate::progress::timings::{Activity, Timings};
+use crate::sources::content::Contents;
+use crate::sources::reader::Reader;
+use crate::tree::inode_sizes::InodeSizes;
+use crate::tree::origin::{Origin, SourcePosition};
 use crate::tree::{NodeId, Tree};
 use crate::{Error, Result};
 
@@ -68,7 +70,7 @@ pub enum PieceKind {
     /// The content as it is, in whole blocks; its last bytes, fewer than a block, are its tails.
     Stored,
     /// A part's content as it is, which the thread that appends copies from here without reading it.
-    Copied(Place),
+    Copied(SourcePosition),
     /// In extents, by this method.
     Encoded(Encoded, usize),
     /// A file before has the same content.
@@ -104,7 +106,7 @@ impl Done {
 pub struct Shop<'a> {
     pub tree: &'a Tree,
     pub order: &'a Order,
-    pub heads: &'a Heads,
+    pub inode_sizes: &'a InodeSizes,
     pub twins: &'a Twins,
     /// What extents can be shared, when deduplicating.
     pub known: Option<&'a Known>,
@@ -140,7 +142,7 @@ impl<'a> Shop<'a> {
 
     /// Bytes of `node` and its xattrs, for decisions on its content: files that may share it decide alike.
     fn head_len(&self, node: NodeId) -> usize {
-        let len = self.heads.len(node);
+        let len = self.inode_sizes.len(node);
         if self.twins.is_candidate(node) { len.next_multiple_of(HEAD_CLASS) } else { len }
     }
 
@@ -148,12 +150,12 @@ impl<'a> Shop<'a> {
     pub fn inline_tail(&self, node: NodeId, size: u64) -> usize {
         let tail = (size & self.block.mask()) as usize;
         let fits = self.head_len(node) + tail <= self.block.bytes();
-        if self.heads.may_inline(node) && fits { tail } else { 0 }
+        if self.inode_sizes.may_inline(node) && fits { tail } else { 0 }
     }
 
     /// Bytes that can follow the index of `node`, a file of `size` bytes, within one block.
     fn inline_room(&self, node: NodeId, size: u64) -> usize {
-        if !self.heads.may_inline(node) {
+        if !self.inode_sizes.may_inline(node) {
             return 0;
         }
         let index = usize::try_from(self.form().size_estimate(size)).unwrap_or(usize::MAX);
@@ -163,8 +165,8 @@ impl<'a> Shop<'a> {
     /// What decides, with its content, what is stored of `node`: see [`Twins::claim`].
     pub fn print_form(&self, node: NodeId) -> Vec<u8> {
         let recipe = self.recipe(node).map(|(_, recipe)| (recipe.method, recipe.pcluster));
-        let place = (self.head_len(node), self.heads.len(node) % SLOT_SIZE as usize);
-        format!("{recipe:?} {place:?} {}", self.heads.may_inline(node)).into_bytes()
+        let place = (self.head_len(node), self.inode_sizes.len(node) % SLOT_SIZE as usize);
+        format!("{recipe:?} {place:?} {}", self.inode_sizes.may_inline(node)).into_bytes()
     }
 }
 
@@ -195,7 +197,7 @@ impl<'a> Worker<'a> {
             Work::Part { node, offset, len, store, last } => {
                 if let Some(place) = self.stored_in(*node) {
                     done.bytes_read += *len as u64;
-                    let kind = PieceKind::Copied(Place { at: place.at + offset, ..place });
+                    let kind = PieceKind::Copied(SourcePosition { at: place.at + offset, ..place });
                     let (node, extents, tails) = (*node, 0, 0);
                     done.pieces.push(Piece { node, extents, tails, print: None, extents_print: None, kind });
                     return Ok(());
@@ -211,9 +213,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Where the content of `node` is, if it is stored as it is in one place of an archive or the spool.
-    fn stored_in(&self, node: NodeId) -> Option<Place> {
+    fn stored_in(&self, node: NodeId) -> Option<SourcePosition> {
         match self.shop.tree.node(node).origin {
-            Origin::Place(place) if self.shop.recipe(node).is_none() => Some(place),
+            Origin::At(place) if self.shop.recipe(node).is_none() => Some(place),
             _ => None,
         }
     }

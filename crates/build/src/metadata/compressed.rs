@@ -5,13 +5,13 @@
 use ferofs_format::inode::DataLayout;
 use ferofs_format::{Algorithm, BlockSize, BytePos};
 
-use crate::data::encode::compression::{Compression, Recipe};
 use crate::data::encode::{Encoder, Next, Sink};
 use crate::data::extents::index::{FileEnd, Form, Indexed};
 use crate::data::extents::list::ExtentLog;
 use crate::data::worker::SEGMENT;
+use crate::options::compression::{Compression, Recipe};
 use crate::output::Output;
-use crate::timings::Timings;
+use crate::progress::timings::Timings;
 use crate::{Error, Result};
 
 /// What encodes metadata: in blocks, without anything that stands elsewhere.

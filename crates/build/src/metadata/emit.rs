@@ -10,14 +10,14 @@ use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, Incompat, Nid};
 
 use crate::Options;
-use crate::data::encode::compression::Compression;
 use crate::data::{Content, PackedInode};
 use crate::metadata::compressed::{Coder, Dense};
 use crate::metadata::layout::Packer;
 use crate::metadata::self_check::{self, InodePlace};
+use crate::options::compression::Compression;
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::tree::inode_sizes::{self, Heads};
+use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
@@ -30,7 +30,7 @@ const RESERVED: u64 = 3 * SLOT_SIZE;
 pub(crate) struct Emitter<'a> {
     pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
-    pub(crate) heads: &'a Heads,
+    pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) xattrs: &'a XattrPlan,
     pub(crate) contents: &'a [Content],
     pub(crate) packed: Option<&'a PackedInode>,
@@ -79,8 +79,8 @@ impl Emitter<'_> {
     /// Appends the metadata and completes `superblock` with what is where.
     pub(crate) fn emit(&mut self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
         let block = superblock.block_size;
-        let compression = self.options.compression.as_ref().map(Compression::for_metadata);
-        let timings = &self.options.progress.timings;
+        let compression = self.options.data.compression.as_ref().map(Compression::for_metadata);
+        let timings = &self.options.run.progress.timings;
         let coder = |compression| {
             Coder::new(compression, Compression::metadata_recipe(compression, block), block, timings)
         };
@@ -131,7 +131,7 @@ impl Emitter<'_> {
             superblock.xattr = BlockAddr::new(output.position() >> block.bits());
             output.append(&self.xattrs.shared)?;
         }
-        let unit = block.bytes64().saturating_mul(self.options.image_unit.get().into());
+        let unit = block.bytes64().saturating_mul(self.options.output.size_alignment.get().into());
         output.pad_to(output.position().next_multiple_of(unit))?;
         superblock.blocks = output.position() >> block.bits();
         Ok(())
@@ -152,7 +152,7 @@ impl Emitter<'_> {
         superblock.meta = BlockAddr::new(base >> block.bits());
         let mut bytes = Vec::new();
         for item in &places.items {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             output.pad_to(base + item.pos)?;
             bytes.clear();
             let place = InodePlace { pos: base + item.pos, data_end: base + len };
@@ -182,12 +182,13 @@ impl Emitter<'_> {
         ids.sort_unstable();
         let mut bytes = Vec::new();
         for id in ids {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             bytes.clear();
             self.write_dir(id, places, superblock.block_size, &mut bytes)?;
             let mut stream = coder.start(output)?;
             coder.push(&mut stream, &bytes, output)?;
-            let Dense { layout, blocks, index, .. } = coder.finish(stream, self.heads.len(id), output)?;
+            let Dense { layout, blocks, index, .. } =
+                coder.finish(stream, self.inode_sizes.len(id), output)?;
             let index = self.spill.push(&index)?;
             places.dense.insert(id, Content::Compressed { layout, blocks, index, inline: 0 });
             // As erofs-utils says it: by then Linux surely reads them (6.1).
@@ -207,7 +208,7 @@ impl Emitter<'_> {
         let mut stream = coder.start(output)?;
         let (mut bytes, mut end) = (Vec::new(), 0);
         for item in &places.metabox {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             let What::Inode(node) = item.what else { continue };
             bytes.clear();
             bytes.resize((item.pos - end) as usize, 0);
@@ -234,7 +235,7 @@ impl Emitter<'_> {
         let mut area = if in_metabox { Packer::of_blocks(block) } else { Packer::new(block, RESERVED) };
         let mut metabox = Packer::new(block, RESERVED);
         let mut places = Places { nids: vec![Nid::default(); self.tree.nodes.len()], ..Places::default() };
-        let dense = self.options.compression.as_ref().is_some_and(|compression| compression.directories);
+        let dense = self.options.data.compression.as_ref().is_some_and(|compression| compression.directories);
         let dense = coder.filter(|_| dense);
         for id in self.tree.ids().filter(|id| !self.is_skipped(*id)) {
             let (after, blocks) = match &self.contents[id.index()] {
@@ -247,14 +248,14 @@ impl Emitter<'_> {
                             (coder.index_max(size) as usize, 0)
                         }
                         None => {
-                            let tail = self.heads.inline_tail(id, size, block);
+                            let tail = self.inode_sizes.inline_tail(id, size, block);
                             (tail, block.blocks_for(size - tail as u64))
                         }
                     }
                 }
                 content => (content.len_after(), 0),
             };
-            let len = (self.heads.len(id) + after) as u64;
+            let len = (self.inode_sizes.len(id) + after) as u64;
             let (what, inline) = (What::Inode(id), self.contents[id.index()].inline_len());
             places.nids[id.index()] = if in_metabox {
                 let pos = metabox.place(len, inline);
@@ -350,7 +351,7 @@ impl Emitter<'_> {
 
     fn write_blocks(&self, id: NodeId, places: &Places, block: BlockSize, out: &mut Vec<u8>) -> Result<()> {
         self.write_own(id, places, block, out)?;
-        let tail = self.heads.inline_tail(id, out.len() as u64, block);
+        let tail = self.inode_sizes.inline_tail(id, out.len() as u64, block);
         out.truncate(out.len() - tail);
         Ok(())
     }
@@ -364,7 +365,8 @@ impl Emitter<'_> {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let (block, start) = (superblock.block_size, out.len());
-        let mut inode = inode_sizes::inode(self.tree, self.xattrs, superblock, id, self.heads.version(id))?;
+        let mut inode =
+            inode_sizes::inode(self.tree, self.xattrs, superblock, id, self.inode_sizes.version(id))?;
         let mut own = Vec::new();
         let mut after = None;
         match places.dense.get(&id).unwrap_or(&self.contents[id.index()]) {
@@ -427,7 +429,7 @@ impl Emitter<'_> {
         inode: &mut Inode,
     ) {
         inode.size = own.len() as u64;
-        let tail = self.heads.inline_tail(id, inode.size, superblock.block_size);
+        let tail = self.inode_sizes.inline_tail(id, inode.size, superblock.block_size);
         own.drain(..own.len() - tail);
         if tail > 0 {
             inode.layout = DataLayout::FlatInline;

@@ -140,7 +140,7 @@ fn dir_of(path: &Path) -> &Path {
 /// A name beside `path` that nobody else has.
 fn unused_name(path: &Path) -> Result<PathBuf> {
     let mut random = [0; 8];
-    crate::random(&mut random)?;
+    crate::random::random(&mut random)?;
     Ok(dir_of(path).join(format!(".ferofs.{:016x}", u64::from_le_bytes(random))))
 }
 

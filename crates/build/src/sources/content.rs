@@ -1,147 +1,58 @@
-//! Where the bytes of regular files come from: each has an [`Origin`], and a [`Reader`] fetches them.
+//! Everything that the content of regular files is read from: the source directory, archives, images, and the spool.
 //!
-//! Stands between the tree and the data stage: workers and the stage ask for bytes by node, and need not know
-//! what kind of source they build from.
+//! The sources register it while they read the tree; the data stage reads through [`super::reader::Reader`], by node.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ferofs_format::DeviceId;
+use ferofs_read::FileSource;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::data::chunked::sparse::{Ranges, data_ranges};
 use crate::sources::change_time;
+use crate::sources::data_ranges::{Ranges, data_ranges};
+use crate::sources::image::file::SourceImage;
 use crate::sources::open::{identity, open_dir, open_file, stat_fd};
-use crate::tree::{Node, NodeId, Tree};
+use crate::sources::source_file::{SourceFile, is_unchanged};
+use crate::sources::spool::Spool;
+use crate::tree::origin::{Identity, Origin, SourcePosition, Span};
+use crate::tree::{NodeId, Tree};
 use crate::{Error, Result};
-use ferofs_read::FileSource;
 
-use crate::sources::image::{SourceImage, in_source};
-use ferofs_format::inode::Timestamp;
-use ferofs_format::{DeviceId, Nid};
-
-/// Bytes gathered before they are written to the spool.
-const SPOOL_BUFFER: usize = 1 << 20;
-/// Bytes that are written to the spool without being gathered: for fewer, the call costs more than the copy.
-const SPOOL_DIRECT: usize = 64 << 10;
-
-/// Where the content of a regular file is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
-    /// It has none: an empty file, or no regular one.
-    #[default]
-    None,
-    /// In the source directory, under its first name, as long as that is still this file.
-    File(Identity),
-    /// In one piece, from there on.
-    Place(Place),
-    /// In pieces with holes between them: so many of [`Contents::spans`], from the first on.
-    Spans { first: u32, count: u32 },
-    /// That of an inode of one of [`Contents::images`].
-    Image { image: u16, nid: Nid },
-    /// Nowhere: it is all zeroes.
-    Zeroes,
-    /// In a file that could not be read when its digest was made: see [`crate::Options::skip_unreadable`].
-    Unreadable(Errno),
-}
-
-/// A position in a medium.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    pub medium: u16,
-    pub at: u64,
-}
-
-/// A piece of a file with holes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Where it starts in the file.
-    pub offset: u64,
-    pub len: u64,
-    pub place: Place,
-}
-
-/// A file that holds the content of many: an archive, or the spool.
-#[derive(Clone, Debug)]
-pub struct Medium {
-    id: u16,
-    file: Arc<File>,
-    name: PathBuf,
-    /// What it was when it was opened; the spool is nobody else's.
-    found: Option<(Identity, u64)>,
-}
-
-impl Medium {
-    pub const fn id(&self) -> u16 {
-        self.id
-    }
-
-    pub fn name(&self) -> &Path {
-        &self.name
-    }
-
-    pub fn file(&self) -> &Arc<File> {
-        &self.file
-    }
-
-    pub fn read(&self, buf: &mut [u8], at: u64) -> Result<()> {
-        self.file.read_exact_at(buf, at).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => Error::SourceChanged(self.name.clone()),
-            _ => Error::io("read", &self.name, e),
-        })
-    }
-}
-
-/// Data that come in a pipe, or compressed, until they are encoded: plain bytes in a nameless file.
-#[derive(Debug)]
-struct Spool {
-    medium: Medium,
-    written: u64,
-    buffer: Vec<u8>,
-}
-
-/// What tells whether a source file is still the one that was walked; its size is the node's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    pub ino: u64,
-    pub mtime: Timestamp,
-    pub ctime: Timestamp,
-}
-
-/// All that content is read from.
+/// The open sources of content.
 #[derive(Debug)]
 pub struct Contents {
     /// The source directory.
     root: Option<OwnedFd>,
-    /// Its name, or the archive's: for messages.
+    /// The name of the directory or of the first archive, for messages.
     name: PathBuf,
-    media: Vec<Medium>,
+    files: Vec<SourceFile>,
     spans: Vec<Span>,
     images: Vec<SourceImage>,
     spool: Option<Spool>,
-    /// Where the spool goes.
+    /// The directory for the spool.
     spool_dir: PathBuf,
-    /// Bytes that archives and layers have on disk; of pipes and compressed ones, what was read so far.
+    /// Bytes of plain archives and images on disk, plus the bytes read so far from pipes and compressed archives.
     pub archive_bytes: Arc<AtomicU64>,
-    /// Content stays where it is: archives and images become [`Self::devices`].
-    pub keeps_devices: bool,
-    /// The image's extra devices.
+    /// Content stays in the sources: archives and images become [`Self::devices`].
+    pub is_external: bool,
+    /// The extra devices of the new image.
     devices: Vec<Device>,
 }
 
-/// A source that content stays in.
+/// A source that is an extra device of the new image, because content stays in it.
 #[derive(Clone, Debug)]
 pub struct Device {
-    pub medium: u16,
+    /// The index of its file.
+    pub file: u16,
     pub bytes: u64,
-    /// The image's identity, if it is one.
+    /// The UUID, if the source is an image.
     pub uuid: Option<[u8; 16]>,
-    /// It came in a stream, and is elsewhere now.
+    /// It was read from a stream, so that its content cannot be read again.
     is_stream: bool,
 }
 
@@ -155,57 +66,57 @@ impl Contents {
         Ok(Self { root: Some(root), ..Self::archives(Path::new("."), name) })
     }
 
-    /// For archives, of which the first is called `name`. If need be there will be a spool in `spool_dir`.
+    /// For archives and images, the first with this `name`. A spool, if one is needed, is created in `spool_dir`.
     pub fn archives(spool_dir: &Path, name: impl Into<PathBuf>) -> Self {
         Self {
             root: None,
             name: name.into(),
-            media: Vec::new(),
+            files: Vec::new(),
             spans: Vec::new(),
             images: Vec::new(),
             spool: None,
             spool_dir: spool_dir.to_owned(),
             archive_bytes: Arc::default(),
-            keeps_devices: false,
+            is_external: false,
             devices: Vec::new(),
         }
     }
 
-    /// Takes a file that content is read from.
-    pub fn add_medium(&mut self, file: File, name: &Path) -> Result<Medium> {
+    /// Registers a file that content is read from.
+    pub fn add_file(&mut self, file: File, name: &Path) -> Result<SourceFile> {
         let stat = stat_fd(file.as_fd()).map_err(|e| Error::io("stat", name, e))?;
-        // A file with holes claims more than it has.
+        // A sparse file has fewer bytes on disk than its size.
         let bytes = stat.stx_size.min(stat.stx_blocks.saturating_mul(512));
         self.archive_bytes.fetch_add(bytes, Ordering::Relaxed);
         change_time::wait(identity(&stat).ctime);
         self.add(file, name, Some((identity(&stat), stat.stx_size)))
     }
 
-    fn add(&mut self, file: File, name: &Path, found: Option<(Identity, u64)>) -> Result<Medium> {
-        let id = u16::try_from(self.media.len()).map_err(|_| Error::DoesNotFit {
+    fn add(&mut self, file: File, name: &Path, found: Option<(Identity, u64)>) -> Result<SourceFile> {
+        let id = u16::try_from(self.files.len()).map_err(|_| Error::DoesNotFit {
             path: name.to_owned(),
             what: "the number of sources",
-            value: self.media.len() as u64,
+            value: self.files.len() as u64,
             limit: u16::MAX.into(),
         })?;
-        let medium = Medium { id, file: Arc::new(file), name: name.to_owned(), found };
-        self.media.push(medium.clone());
-        Ok(medium)
+        let file = SourceFile::new(id, file, name, found);
+        self.files.push(file.clone());
+        Ok(file)
     }
 
-    /// Takes the image at `path`; says its number.
+    /// Registers the image at `path`, and returns its number.
     pub fn add_image(&mut self, path: &Path) -> Result<u16> {
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
         let bytes = file.metadata().map_err(|e| Error::io("stat", path, e))?.len();
-        let medium = self.add_medium(file, path)?;
-        let id = medium.id;
-        let image = SourceImage::open(medium)?;
-        if self.keeps_devices {
+        let file = self.add_file(file, path)?;
+        let id = file.id();
+        let image = SourceImage::open(file)?;
+        if self.is_external {
             let uuid = Some(image.image().superblock().uuid);
-            self.devices.push(Device { medium: id, bytes, uuid, is_stream: false });
+            self.devices.push(Device { file: id, bytes, uuid, is_stream: false });
         }
         self.images.push(image);
-        // There are no more images than media.
+        // Each image is one of the files, whose number fits.
         Ok(self.images.len() as u16 - 1)
     }
 
@@ -213,67 +124,66 @@ impl Contents {
         &self.images[usize::from(number)]
     }
 
-    /// Makes a medium of `bytes` a device that content stays in.
-    pub fn add_device(&mut self, medium: u16, bytes: u64, is_stream: bool) {
-        self.devices.push(Device { medium, bytes, uuid: None, is_stream });
+    /// Makes a file of `bytes` an extra device of the new image.
+    pub fn add_device(&mut self, file: u16, bytes: u64, is_stream: bool) {
+        self.devices.push(Device { file, bytes, uuid: None, is_stream });
     }
 
-    /// A medium that stands for a stream's plain bytes, which nobody keeps.
+    /// Registers an empty file in place of a stream whose content is not stored; returns its index.
     pub fn add_stream(&mut self, name: &Path) -> Result<u16> {
         let file = crate::output::spill::tempfile(&self.spool_dir);
         let file = file.map_err(|e| Error::io("make a temporary file in", &self.spool_dir, e))?;
-        Ok(self.add(file, name, None)?.id)
+        Ok(self.add(file, name, None)?.id())
     }
 
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// The devices, to be read as a mount would.
+    /// Opens the devices for reading, as a mount would.
     pub fn device_readers(&self) -> impl Iterator<Item = Result<FileSource>> {
         self.devices.iter().map(|device| {
-            let medium = self.medium(device.medium);
-            let source = medium.file.try_clone().and_then(|file| FileSource::new(file, 0));
-            source.map_err(|e| Error::io("open", &medium.name, e))
+            let file = self.file(device.file);
+            let source = file.file().try_clone().and_then(|file| FileSource::new(file, 0));
+            source.map_err(|e| Error::io("open", file.name(), e))
         })
     }
 
-    /// The device that a medium is: they count from 1.
-    pub fn device(&self, medium: u16) -> Option<DeviceId> {
-        let number = self.devices.iter().position(|device| device.medium == medium)?;
-        // There are no more devices than media.
+    /// The device number of a file; the first device has number 1.
+    pub fn device(&self, file: u16) -> Option<DeviceId> {
+        let number = self.devices.iter().position(|device| device.file == file)?;
+        // Each device is one of the files, whose number fits.
         Some(DeviceId::new(number as u16 + 1))
     }
 
-    /// Whether all content can be read.
+    /// Whether all content can be read again.
     pub fn is_all_readable(&self) -> bool {
         !self.devices.iter().any(|device| device.is_stream)
     }
 
-    /// Whether content from `origin` can be read.
+    /// Whether the content from `origin` can be read again.
     pub fn is_readable(&self, origin: Origin) -> bool {
-        let is_stream =
-            |medium: u16| self.devices.iter().any(|device| device.medium == medium && device.is_stream);
+        let is_stream = |file: u16| self.devices.iter().any(|device| device.file == file && device.is_stream);
         match origin {
-            Origin::Place(place) => !is_stream(place.medium),
+            Origin::At(place) => !is_stream(place.file),
             Origin::Spans { first, count } => {
-                self.spans(first, count).iter().all(|span| !is_stream(span.place.medium))
+                self.spans(first, count).iter().all(|span| !is_stream(span.place.file))
             }
             _ => true,
         }
     }
 
-    /// A file that was taken.
-    pub fn medium(&self, id: u16) -> &Medium {
-        &self.media[usize::from(id)]
+    /// The file with this index.
+    pub fn file(&self, id: u16) -> &SourceFile {
+        &self.files[usize::from(id)]
     }
 
-    /// Fills `buf` from a medium.
-    pub fn read_at(&self, place: Place, buf: &mut [u8]) -> Result<()> {
-        self.medium(place.medium).read(buf, place.at)
+    /// Fills `buf` with the bytes from `place` on.
+    pub fn read_at(&self, place: SourcePosition, buf: &mut [u8]) -> Result<()> {
+        self.file(place.file).read(buf, place.at)
     }
 
-    /// Takes the pieces of a file; `None` if there are too many.
+    /// Registers the pieces of a file; `None` if there are too many.
     pub fn add_spans(&mut self, spans: impl Iterator<Item = Span>) -> Option<Origin> {
         let first = self.spans.len();
         self.spans.extend(spans);
@@ -288,52 +198,33 @@ impl Contents {
         &self.spans[first as usize..][..count as usize]
     }
 
-    /// Where the spool's next byte will be.
-    pub fn spool_place(&mut self) -> Result<Place> {
-        if self.spool.is_none() {
-            let name = self.spool_dir.clone();
-            let file = crate::output::spill::tempfile(&name);
-            let file = file.map_err(|e| Error::io("make a temporary file in", &name, e))?;
-            let medium = self.add(file, &name, None)?;
-            self.spool = Some(Spool { medium, written: 0, buffer: Vec::new() });
-        }
-        let Some(spool) = &self.spool else { return Ok(Place::default()) };
-        Ok(Place { medium: spool.medium.id, at: spool.written + spool.buffer.len() as u64 })
-    }
-
-    /// Appends to the spool, for which somebody has asked a place.
-    pub fn spool(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(spool) = &mut self.spool else { return Ok(()) };
-        if bytes.len() >= SPOOL_DIRECT {
-            spool.flush()?;
-            return spool.write(bytes);
-        }
-        spool.buffer.extend_from_slice(bytes);
-        if spool.buffer.len() >= SPOOL_BUFFER { spool.flush() } else { Ok(()) }
-    }
-
-    /// All that is to be read is there.
-    pub fn seal(&mut self) -> Result<()> {
-        match &mut self.spool {
-            Some(spool) => {
-                spool.flush()?;
-                spool.buffer = Vec::new();
-                Ok(())
+    /// Where the next byte of the spool will be. The first call creates the spool.
+    pub fn spool_end(&mut self) -> Result<SourcePosition> {
+        let spool = match self.spool.take() {
+            Some(spool) => spool,
+            None => {
+                let name = self.spool_dir.clone();
+                let file = crate::output::spill::tempfile(&name);
+                let file = file.map_err(|e| Error::io("make a temporary file in", &name, e))?;
+                Spool::new(self.add(file, &name, None)?)
             }
-            None => Ok(()),
-        }
+        };
+        Ok(self.spool.insert(spool).end())
     }
 
-    /// Fails if an archive was changed meanwhile.
-    pub fn verify(&self) -> Result<()> {
-        for medium in &self.media {
-            let Some(found) = medium.found else { continue };
-            let stat = stat_fd(medium.file.as_fd()).map_err(|e| Error::io("stat", &medium.name, e))?;
-            if (identity(&stat), stat.stx_size) != found {
-                return Err(Error::SourceChanged(medium.name.clone()));
-            }
-        }
-        Ok(())
+    /// Appends to the spool, after [`Self::spool_end`].
+    pub fn append_to_spool(&mut self, bytes: &[u8]) -> Result<()> {
+        self.spool.as_mut().map_or(Ok(()), |spool| spool.append(bytes))
+    }
+
+    /// Writes what is left of the spool: from now on content is only read.
+    pub fn finish_spool(&mut self) -> Result<()> {
+        self.spool.as_mut().map_or(Ok(()), Spool::finish)
+    }
+
+    /// Fails if another process changed an archive or image since it was opened.
+    pub fn check_unchanged(&self) -> Result<()> {
+        self.files.iter().try_for_each(SourceFile::check_unchanged)
     }
 
     /// The source directory, open.
@@ -346,17 +237,17 @@ impl Contents {
         self.name.join(tree.path(id))
     }
 
-    /// The ranges of a file that hold data; `None` when that cannot be told, also because the file cannot be opened or was
-    /// changed: [`Reader::read`] says so.
+    /// The ranges of a file that hold data; `None` if they are unknown. A file that cannot be opened or was changed gives `None`,
+    /// too: reading it later returns the error.
     pub fn data_ranges(&self, tree: &Tree, id: NodeId) -> Option<Ranges> {
         let node = tree.node(id);
         match node.origin {
-            Origin::None | Origin::Place(_) | Origin::Unreadable(_) => None,
+            Origin::None | Origin::At(_) | Origin::Unreadable(_) => None,
             Origin::File(expected) => {
                 change_time::wait(expected.ctime);
                 let file = self.open(tree, id).ok()?;
                 let ranges = data_ranges(&file, node.size)?;
-                is_same(file.as_fd(), node, expected).ok()?.then_some(ranges)
+                is_unchanged(file.as_fd(), expected, node.size).ok()?.then_some(ranges)
             }
             Origin::Spans { first, count } => Some(
                 self.spans(first, count).iter().map(|span| (span.offset, span.offset + span.len)).collect(),
@@ -374,119 +265,5 @@ impl Contents {
         let root = self.root.as_ref().ok_or(Errno::NOTDIR)?;
         let dir = open_dir(root.as_fd(), &tree.path_bytes(node.parent), OFlags::PATH)?;
         open_file(dir.as_fd(), tree.text(node.name))
-    }
-}
-
-/// Whether an open file is still what was walked.
-fn is_same(file: BorrowedFd<'_>, node: &Node, expected: Identity) -> Result<bool, Errno> {
-    let stat = stat_fd(file)?;
-    Ok(identity(&stat) == expected && stat.stx_size == node.size)
-}
-
-impl Spool {
-    fn flush(&mut self) -> Result<()> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        self.write(&buffer)?;
-        buffer.clear();
-        self.buffer = buffer;
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let io = |e| Error::io("write a temporary file in", &self.medium.name, e);
-        self.medium.file.write_all_at(bytes, self.written).map_err(io)?;
-        self.written += bytes.len() as u64;
-        Ok(())
-    }
-}
-
-/// A worker's hands for reading.
-#[derive(Debug)]
-pub struct Reader<'a> {
-    contents: &'a Contents,
-    tree: &'a Tree,
-    /// The directory of the file before.
-    dir: Option<(NodeId, OwnedFd)>,
-}
-
-impl<'a> Reader<'a> {
-    pub const fn new(contents: &'a Contents, tree: &'a Tree) -> Self {
-        Self { contents, tree, dir: None }
-    }
-
-    /// Fills `buf` with the content of `id` from `offset` on, all of which is within the file.
-    pub fn read(&mut self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let node = self.tree.node(id);
-        #[cfg(test)]
-        crate::faults::fail_if_asked(self.tree.text(node.name), offset)?;
-        match node.origin {
-            Origin::File(expected) => self.read_file(id, node, expected, offset, buf),
-            Origin::Place(place) => self.contents.read_at(Place { at: place.at + offset, ..place }, buf),
-            Origin::Spans { first, count } => self.read_spans(self.contents.spans(first, count), offset, buf),
-            Origin::Image { image, nid } => {
-                let read = self.contents.image(image).read(nid, offset, buf);
-                read.map_err(|e| in_source(self.contents.path(self.tree, id), e))
-            }
-            Origin::None | Origin::Zeroes => {
-                buf.fill(0);
-                Ok(())
-            }
-            Origin::Unreadable(errno) => Err(Error::io("read", self.contents.path(self.tree, id), errno)),
-        }
-    }
-
-    fn read_spans(&self, spans: &[Span], offset: u64, buf: &mut [u8]) -> Result<()> {
-        buf.fill(0);
-        let end = offset + buf.len() as u64;
-        let before = spans.partition_point(|span| span.offset + span.len <= offset);
-        for span in spans[before..].iter().take_while(|span| span.offset < end) {
-            let (from, to) = (span.offset.max(offset), (span.offset + span.len).min(end));
-            // Both are within the buffer.
-            let piece = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            let at = span.place.at + (from - span.offset);
-            self.contents.read_at(Place { at, ..span.place }, piece)?;
-        }
-        Ok(())
-    }
-
-    /// Reads from the source directory, and makes sure that the file is the one that was walked.
-    fn read_file(
-        &mut self,
-        id: NodeId,
-        node: &Node,
-        expected: Identity,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<()> {
-        let (contents, tree) = (self.contents, self.tree);
-        let changed = || Error::SourceChanged(contents.path(tree, id));
-        let io = |action, e: Errno| match e {
-            // Something else has its name now, or a directory's.
-            Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => changed(),
-            e => Error::io(action, contents.path(tree, id), e),
-        };
-        change_time::wait(expected.ctime);
-        let parent = match &self.dir {
-            Some((parent, fd)) if *parent == node.parent => fd.as_fd(),
-            _ => {
-                let path = tree.path_bytes(node.parent);
-                let fd =
-                    open_dir(contents.root()?.as_fd(), &path, OFlags::PATH).map_err(|e| io("open", e))?;
-                self.dir.insert((node.parent, fd)).1.as_fd()
-            }
-        };
-        let file = open_file(parent, tree.text(node.name)).map_err(|e| io("open", e))?;
-        let mut filled = 0;
-        while filled < buf.len() {
-            match rustix::io::pread(&file, &mut buf[filled..], offset + filled as u64) {
-                Ok(0) => return Err(changed()),
-                Ok(n) => filled += n,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(io("read", e)),
-            }
-        }
-        // It is what the walk found, so it was not changed between that and this.
-        let is_same = is_same(file.as_fd(), node, expected).map_err(|e| io("stat", e))?;
-        if is_same { Ok(()) } else { Err(changed()) }
     }
 }

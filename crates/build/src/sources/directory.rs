@@ -15,9 +15,11 @@ use ferofs_format::inode::{FileType, Rdev};
 use rustix::fs::{OFlags, RawDir, Statx};
 use rustix::io::Errno;
 
+use crate::paths::as_path;
+use crate::paths::join;
 use crate::sources::change_time;
-use crate::sources::content::{Identity, Origin};
-use crate::sources::open::{as_path, identity, open_dir, open_file, stat_at, stat_fd};
+use crate::sources::open::{identity, open_dir, open_file, stat_at, stat_fd};
+use crate::tree::origin::{Identity, Origin};
 use crate::tree::xattr::{Attributes, encode_set};
 use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
 use crate::{Error, Result};
@@ -86,9 +88,9 @@ pub fn walk(
 ) -> Result<Tree> {
     let context = Context { options, root: root.as_fd(), avoid, proc: Path::new("/proc/self/fd").is_dir() };
     let mut lister = Lister::new(&context);
-    let stat = stat_fd(root.as_fd()).map_err(|e| Error::io("stat", &options.source, e))?;
-    let stat = Stat::new(&stat, &options.source)?;
-    let xattrs = lister.xattrs(root.as_fd(), b".", true, &options.source)?;
+    let stat = stat_fd(root.as_fd()).map_err(|e| Error::io("stat", &options.source.path, e))?;
+    let stat = Stat::new(&stat, &options.source.path)?;
+    let xattrs = lister.xattrs(root.as_fd(), b".", true, &options.source.path)?;
     let top = Found { name: [].into(), stat, xattrs, target: [].into(), listing: 0 };
     let listings = list_all(&context, warnings)?;
     number(options, top, listings)
@@ -96,7 +98,7 @@ pub fn walk(
 
 /// Lists every directory; the result is in the order of [`Found::listing`].
 fn list_all(context: &Context<'_>, warnings: &mut Vec<Warning>) -> Result<Vec<Option<Vec<Found>>>> {
-    let workers = context.options.worker_count();
+    let workers = context.options.run.worker_count();
     with_workers(workers, || Lister::new(context), serve, |workers| collect(context, &workers, warnings))
 }
 
@@ -109,13 +111,15 @@ fn collect(
     let mut pending = 1usize;
     workers.send(Job { listing: 0, path: Vec::new() });
     while pending > 0 {
-        context.options.check_cancelled()?;
+        context.options.run.check_cancelled()?;
         let listing = workers.recv()?;
         pending -= 1;
         warnings.extend(listing.warnings);
         let mut found = match listing.found {
             Ok(found) => found,
-            Err(error) if context.options.skip_unreadable && error.is_unreadable() && listing.number != 0 => {
+            Err(error)
+                if context.options.source.skip_unreadable && error.is_unreadable() && listing.number != 0 =>
+            {
                 warnings.push(Warning::Skipped(error));
                 continue;
             }
@@ -127,21 +131,10 @@ fn collect(
             pending += 1;
             workers.send(Job { listing: dir.listing, path: join(&listing.path, &dir.name) });
         }
-        context.options.progress.found.fetch_add(found.len() as u64, Ordering::Relaxed);
+        context.options.run.progress.found.fetch_add(found.len() as u64, Ordering::Relaxed);
         done[listing.number] = Some(found);
     }
     Ok(done)
-}
-
-/// The path of `name` in `dir`, which is empty for the root.
-pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
-    path.extend_from_slice(dir);
-    if !dir.is_empty() {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
 }
 
 fn serve(lister: &mut Lister<'_>, Job { listing: number, path }: Job) -> Listing {
@@ -171,7 +164,7 @@ impl<'a> Lister<'a> {
     }
 
     fn list(&mut self, path: &[u8]) -> Result<Vec<Found>> {
-        let source = &self.context.options.source;
+        let source = &self.context.options.source.path;
         let io = |action, e: Errno| Error::io(action, source.join(as_path(path)), e);
         let dir = open_dir(self.context.root, path, OFlags::RDONLY).map_err(|e| io("open", e))?;
         let before = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
@@ -191,14 +184,14 @@ impl<'a> Lister<'a> {
         let mut found = Vec::with_capacity(names.len());
         for name in names {
             let below = join(path, &name);
-            if self.context.options.is_excluded(&below) {
+            if self.context.options.source.is_excluded(&below) {
                 continue;
             }
             let full = source.join(as_path(&below));
             match self.file(dir.as_fd(), name, &full) {
                 Ok(Some(file)) => found.push(file),
                 Ok(None) => {}
-                Err(error) if self.context.options.skip_unreadable && error.is_unreadable() => {
+                Err(error) if self.context.options.source.skip_unreadable && error.is_unreadable() => {
                     self.warnings.push(Warning::Skipped(error));
                 }
                 Err(error) => return Err(error),
@@ -331,7 +324,7 @@ fn number(options: &Options, top: Found, mut listings: Vec<Option<Vec<Found>>>) 
         for file in &found {
             let is_dir = file.stat.file_type == FileType::Directory;
             let key = (file.stat.dev, file.stat.identity.ino);
-            let seen = if is_dir || file.stat.nlink < 2 || options.hard_dereference {
+            let seen = if is_dir || file.stat.nlink < 2 || options.source.hard_dereference {
                 None
             } else {
                 links.get(&key).copied()
@@ -387,10 +380,10 @@ fn add(options: &Options, tree: &mut Tree, file: &Found, parent: NodeId) -> Resu
     tree.nodes.push(Node {
         kind,
         permissions: stat.permissions,
-        uid: options.uid(stat.uid),
-        gid: options.gid(stat.gid),
+        uid: options.attributes.uid(stat.uid),
+        gid: options.attributes.gid(stat.gid),
         nlink: if matches!(kind, Kind::Directory(_)) { 2 } else { 1 },
-        mtime: options.all_time.unwrap_or(stat.identity.mtime),
+        mtime: options.attributes.all_time.unwrap_or(stat.identity.mtime),
         xattrs,
         size: if is_regular { stat.size } else { 0 },
         origin: if is_regular { Origin::File(stat.identity) } else { Origin::None },

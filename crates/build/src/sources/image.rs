@@ -1,7 +1,9 @@
 //! EROFS images as sources: read through our own reader, whatever their layout, and laid over each other as layers.
 //!
-//! The first step of a build from images. Content stays where it is: [`SourceImage::read`] fetches it when it is encoded, or
+//! The first step of a build from images. Content stays where it is: [`file::SourceImage::read`] fetches it when it is encoded, or
 //! [`crate::data::external`] points to it. Images are as hostile as anywhere: a directory that is met again is an error.
+
+pub mod file;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -9,36 +11,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
+use ferofs_format::{FileOffset, Nid};
 
-use crate::sources::content::{Contents, Medium, Origin};
-use crate::sources::directory::join;
-use crate::tree::layered::{Body, Draft, Names, Sketch, overlay};
+use crate::paths::join;
+use crate::sources::content::Contents;
+use crate::sources::image::file::in_source;
+use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree, Names, overlay};
+use crate::tree::origin::Origin;
 use crate::{Error, Result};
 use crate::{Options, Whiteouts};
-use ferofs_read::{DataLayout, ExtentData, FileSource, FileType, Image, Inode, Location, Place};
+use ferofs_read::{DataLayout, ExtentData, FileType, Image, Inode, Place};
 
 /// Where the magic of an EROFS image is, and the magic.
 const MAGIC: (u64, [u8; 4]) = (1024, [0xe2, 0xe1, 0xf5, 0xe0]);
 
-/// The number of [`Options::below`].
+/// The number of the lower image: see [`crate::SourceOptions::lower_image`].
 pub const BELOW: u16 = 0;
-
-/// An image that content is read from.
-#[derive(Debug)]
-pub struct SourceImage {
-    image: Image,
-    medium: Medium,
-}
-
-/// A piece of a file, as an image stores it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredPiece {
-    pub offset: u64,
-    pub len: u64,
-    /// Where its bytes are in the image; `None` if they are there in no form that could be pointed to.
-    pub at: Option<u64>,
-}
 
 /// Whether `path` is an image, by its magic. Pipes are none, and are not opened.
 ///
@@ -64,97 +52,41 @@ pub fn is_image(path: &Path) -> Result<bool> {
     }
 }
 
-impl SourceImage {
-    pub fn open(medium: Medium) -> Result<Self> {
-        let source = medium.file().try_clone().and_then(|file| FileSource::new(file, 0));
-        let source = source.map_err(|e| Error::io("open", medium.name(), e))?;
-        let image = Image::open(source).map_err(|e| in_source(medium.name().to_owned(), e))?;
-        Ok(Self { image, medium })
-    }
-
-    pub const fn image(&self) -> &Image {
-        &self.image
-    }
-
-    /// The file that it is in.
-    pub const fn medium(&self) -> &Medium {
-        &self.medium
-    }
-
-    /// Fills `buf` with the content of inode `nid`, all of which is within it.
-    pub fn read(&self, nid: Nid, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let inode = self.image.inode(nid)?;
-        let read = self.image.read_at(&inode, FileOffset::new(offset), buf)?;
-        if read == buf.len() { Ok(()) } else { Err(Error::SourceChanged(self.medium.name().to_owned())) }
-    }
-
-    /// The pieces of inode `nid` that are no holes, in order; those that follow each other are one.
-    pub fn pieces(&self, nid: Nid) -> Result<Vec<StoredPiece>> {
-        let inode = self.image.inode(nid)?;
-        let mut pieces: Vec<StoredPiece> = Vec::new();
-        for extent in self.image.extents(&inode, FileOffset::new(0))? {
-            let extent = extent?;
-            let at = match extent.data {
-                ExtentData::Hole => continue,
-                ExtentData::Stored { at: Location::Device(device, pos) } => self.on_primary(device, pos),
-                _ => None,
-            };
-            let (offset, len) = (extent.start.get(), extent.len);
-            match pieces.last_mut() {
-                Some(last) if last.offset + last.len == offset && last.at.map(|at| at + last.len) == at => {
-                    last.len += len;
-                }
-                _ => pieces.push(StoredPiece { offset, len, at }),
-            }
-        }
-        Ok(pieces)
-    }
-
-    fn on_primary(&self, device: DeviceId, pos: BytePos) -> Option<u64> {
-        let (device, pos) = self.image.physical(device, pos)?;
-        (device.get() == 0).then_some(pos.get())
-    }
-}
-
-/// The error concerns this file of a source.
-pub fn in_source(path: PathBuf, error: impl Into<Error>) -> Error {
-    Error::InSource { path, source: Box::new(error.into()) }
-}
-
-/// Puts the tree of image number `number` of `contents` into `sketch`, as one layer.
+/// Puts the tree of image number `number` of `contents` into `layers`, as one layer.
 pub fn read(
     options: &Options,
     number: u16,
     whiteouts: Whiteouts,
     contents: &Contents,
-    sketch: &mut Sketch,
+    layers: &mut LayeredTree,
 ) -> Result<()> {
     let source = contents.image(number);
-    let settled = options.below.is_some() && number == BELOW;
-    let layer = Layer { image: source.image(), number, whiteouts, settled, name: source.medium.name() };
+    let ignores_options = options.source.lower_image.is_some() && number == BELOW;
+    let layer =
+        Layer { image: source.image(), number, whiteouts, ignores_options, name: source.file().name() };
     let root = layer.image.root().map_err(|e| in_source(layer.name.to_owned(), e))?;
     let mut seen = HashSet::from([root.nid()]);
     // The first name of each file that may have several.
     let mut firsts: HashMap<Nid, Vec<u8>> = HashMap::new();
-    layer.put(sketch, b"", &root)?;
-    layer.image.budget().cancel_with(&options.cancel);
+    layer.put(layers, b"", &root)?;
+    layer.image.budget().cancel_with(&options.run.cancel);
     let mut pending = vec![(Vec::new(), root)];
     while let Some((dir_path, dir)) = pending.pop() {
-        options.check_cancelled()?;
+        options.run.check_cancelled()?;
         let named = |e: ferofs_read::Error| layer.error(&dir_path, e);
         for entry in layer.image.read_dir(&dir).map_err(named)? {
             let entry = entry.map_err(named)?;
             if entry.name == b"." || entry.name == b".." {
                 continue;
             }
-            options.progress.found.fetch_add(1, Ordering::Relaxed);
+            options.run.progress.found.fetch_add(1, Ordering::Relaxed);
             let path = join(&dir_path, &entry.name);
             if let Some(first) = firsts.get(&entry.nid) {
-                sketch.link(&path, first).map_err(|fault| layer.misplaced(&path, fault))?;
+                layers.link(&path, first).map_err(|fault| layer.misplaced(&path, fault))?;
                 continue;
             }
             let inode = layer.image.inode(entry.nid).map_err(|e| layer.error(&path, e))?;
-            if !layer.put(sketch, &path, &inode)? {
+            if !layer.put(layers, &path, &inode)? {
                 continue;
             }
             if inode.is_dir() {
@@ -170,13 +102,13 @@ pub fn read(
     Ok(())
 }
 
-/// An image on its way into a sketch.
+/// An image on its way into a layers.
 struct Layer<'a> {
     image: &'a Image,
     number: u16,
     whiteouts: Whiteouts,
     /// Options leave its files as they are.
-    settled: bool,
+    ignores_options: bool,
     name: &'a Path,
 }
 
@@ -198,7 +130,7 @@ impl Layer<'_> {
     }
 
     /// Puts one file; `false` for a whiteout that is not kept.
-    fn put(&self, sketch: &mut Sketch, path: &[u8], inode: &Inode) -> Result<bool> {
+    fn put(&self, layers: &mut LayeredTree, path: &[u8], inode: &Inode) -> Result<bool> {
         let xattrs = self.image.xattrs(inode).map_err(|e| self.error(path, e))?;
         let mut xattrs: Vec<_> = xattrs.into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
         let marks = overlay::Marks::of(inode.file_type(), device(inode), &xattrs);
@@ -210,7 +142,7 @@ impl Layer<'_> {
                 return Err(self.problem(path, problem));
             }
             if marks.is_whiteout {
-                sketch.remove_lower(path).map_err(misplaced)?;
+                layers.remove_lower(path).map_err(misplaced)?;
                 if self.whiteouts == Whiteouts::Apply {
                     return Ok(false);
                 }
@@ -220,25 +152,25 @@ impl Layer<'_> {
             }
         }
         let disk = inode.on_disk();
-        let draft = Draft {
+        let layered_file = LayeredFile {
             body: self.body(inode).map_err(|e| self.error(path, e))?,
             permissions: disk.permissions,
             uid: disk.uid,
             gid: disk.gid,
             mtime: disk.mtime,
-            xattrs: sketch.attributes(xattrs),
-            settled: self.settled,
+            xattrs: layers.attributes(xattrs),
+            ignores_options: self.ignores_options,
         };
-        sketch.put(path, draft).map_err(misplaced)?;
+        layers.put(path, layered_file).map_err(misplaced)?;
         if self.whiteouts != Whiteouts::Keep {
             if marks.is_opaque {
-                sketch.hide_lower(path).map_err(misplaced)?;
+                layers.remove_lower_entries(path).map_err(misplaced)?;
                 if self.whiteouts == Whiteouts::Overlay {
-                    sketch.keep_opaque(path).map_err(misplaced)?;
+                    layers.keep_opaque(path).map_err(misplaced)?;
                 }
             }
             if marks.is_whiteout {
-                sketch.mark_merged(path).map_err(misplaced)?;
+                layers.mark_has_whiteouts(path).map_err(misplaced)?;
             }
         }
         Ok(true)

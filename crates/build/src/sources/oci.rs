@@ -1,4 +1,4 @@
-//! From an OCI image layout, a directory or an archive of one, to a [`Sketch`]: one image of it is chosen, and its
+//! From an OCI image layout, a directory or an archive of one, to a [`LayeredTree`]: one image of it is chosen, and its
 //! layers are laid over each other.
 //!
 //! | room | what it does | next |
@@ -12,36 +12,24 @@
 
 mod choice;
 mod document;
-pub(crate) mod fault;
 mod store;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
-pub use document::Platform;
-
 use crate::Result;
+use crate::error::oci::OciFault;
 use crate::sources::content::Contents;
 use crate::sources::tar;
-use crate::sources::tar::tape::Tape;
-use crate::tree::layered::Sketch;
+use crate::sources::tar::tar_stream::TarStream;
+use crate::tree::layered_tree::LayeredTree;
 use crate::{Options, Warning, Whiteouts};
 use document::{Config, LayerKind, Manifest};
-use fault::OciFault;
 use store::Store;
 
 /// Layers of an image: container tools stop at some 128. A small manifest could name one large layer again and again.
 const LAYERS_MAX: usize = 1024;
-
-/// Which image of a layout is meant, if it has several.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OciOptions {
-    /// The platform it is for; `None`: this machine's, unless there is only one.
-    pub platform: Option<Platform>,
-    /// Its name in the layout, by the annotation `org.opencontainers.image.ref.name`.
-    pub name: Option<String>,
-}
 
 /// Whether `path` is an image layout. In archives, such as `skopeo` and `docker save` write, nothing but parts of a
 /// layout may stand before the file that says so, and they must be seekable and not compressed: else this would take
@@ -60,21 +48,21 @@ fn is_part(name: &[u8]) -> bool {
     OTHERS.contains(&name) || name == b"blobs" || name.starts_with(b"blobs/")
 }
 
-/// Puts the layers of the image that is meant into `sketch`.
+/// Puts the layers of the image that is meant into `layers`.
 pub(crate) fn read(
     options: &Options,
     source: &Path,
     contents: &mut Contents,
-    sketch: &mut Sketch,
+    layers: &mut LayeredTree,
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
     let mut store = Store::open(options, source, contents)?;
     let (chosen, is_certain) = choice::choose(&mut store, options, contents)?;
     let manifest: Manifest = store.document(&chosen, contents)?;
-    if let (Some(platform), false) = (&options.oci.platform, is_certain) {
+    if let (Some(platform), false) = (&options.source.oci.platform, is_certain) {
         let config: Config = store.document(&manifest.config, contents)?;
         if !config.platform().is(platform) {
-            let fault = OciFault::OtherPlatform(config.platform());
+            let fault = OciFault::OtherPlatform(config.platform().to_string());
             return Err(store.error(Some(&chosen.digest), fault));
         }
     }
@@ -84,7 +72,7 @@ pub(crate) fn read(
     }
     for (number, layer) in manifest.layers.iter().enumerate() {
         if number > 0 {
-            sketch.next_layer();
+            layers.next_layer();
         }
         match layer.layer_kind() {
             LayerKind::Archive => {}
@@ -95,8 +83,9 @@ pub(crate) fn read(
             }
         }
         let blob = store.verified(layer, contents)?;
-        let tape = Tape::within(options, contents, blob.place, blob.len, store.path(&layer.digest))?;
-        tar::read(options, tape, Whiteouts::Apply, contents, sketch, warnings)?;
+        let tar_stream =
+            TarStream::within(options, contents, blob.place, blob.len, store.path(&layer.digest))?;
+        tar::read(options, tar_stream, Whiteouts::Apply, contents, layers, warnings)?;
     }
     Ok(())
 }

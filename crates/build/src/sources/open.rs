@@ -1,14 +1,12 @@
 //! Opening files below a source directory by paths of any length, without following symbolic links.
 
-use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 
 use ferofs_format::inode::Timestamp;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::sources::content::Identity;
+use crate::tree::origin::Identity;
 
 /// The longest path that one system call is given: `PATH_MAX` with its final NUL is 4096.
 const PIECE: usize = 4095;
@@ -74,9 +72,4 @@ pub fn timestamp(time: &StatxTimestamp) -> Timestamp {
 /// What tells this file from another, and from itself after a change.
 pub fn identity(stat: &Statx) -> Identity {
     Identity { ino: stat.stx_ino, mtime: timestamp(&stat.stx_mtime), ctime: timestamp(&stat.stx_ctime) }
-}
-
-/// Bytes as a path, for messages.
-pub fn as_path(bytes: &[u8]) -> &std::path::Path {
-    std::path::Path::new(OsStr::from_bytes(bytes))
 }

@@ -1,8 +1,8 @@
-//! From tar archives to a [`Sketch`]: all dialects, plain or compressed, from a file or a pipe.
+//! From tar archives to a [`LayeredTree`]: all dialects, plain or compressed, from a file or a pipe.
 //!
 //! | room | what it does | next |
 //! |---|---|---|
-//! | [`tape`] | an archive's plain bytes in order; where data stay or go | [`members`] |
+//! | [`tar_stream`] | an archive's plain bytes in order; where data stay or go | [`members`] |
 //! | [`header`], [`pax`], [`sparse`] | the forms of headers, pure | [`members`] |
 //! | [`members`] | members with what all their headers say | here |
 //! | [`fault`], [`limits`] | what can be wrong, and how much is too much | the caller |
@@ -12,28 +12,29 @@
 
 #[doc(hidden)]
 pub mod acl;
-pub(crate) mod fault;
 mod gzip;
 mod header;
 pub(crate) mod limits;
 mod members;
 mod pax;
 mod sparse;
-pub(crate) mod tape;
+pub(crate) mod tar_stream;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::sources::content::{Contents, Origin, Place, Span};
-use crate::sources::open::as_path;
-use crate::tree::layered::{self, Body, Draft, Misplaced, Names, Sketch};
+use crate::error::archive::ArchiveFault;
+use crate::error::entry::Misplaced;
+use crate::paths::as_path;
+use crate::sources::content::Contents;
+use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree, Names};
+use crate::tree::origin::{Origin, SourcePosition, Span};
 use crate::{Error, Result};
-use crate::{Input, Options, SourceData, Warning, Whiteouts};
-use fault::ArchiveFault;
+use crate::{Options, SourceData, SourceFormat, Warning, Whiteouts};
 use limits::Limits;
 use members::{Data, End, Member, MemberKind, Members};
-use tape::Tape;
+use tar_stream::TarStream;
 
 /// The block size that every archive's data are aligned to.
 pub(crate) const BLOCK_SIZE: ferofs_format::BlockSize = ferofs_format::BlockSize::MIN;
@@ -46,10 +47,10 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 const AUFS_OWN: &[u8] = b".wh..wh.";
 
 /// What all members of an archive share.
-struct Reading<'a> {
+struct ArchiveReader<'a> {
     options: &'a Options,
     contents: &'a mut Contents,
-    sketch: &'a mut Sketch,
+    layers: &'a mut LayeredTree,
     warnings: &'a mut Vec<Warning>,
     whiteouts: Whiteouts,
     limits: Limits,
@@ -57,23 +58,23 @@ struct Reading<'a> {
     holes: u64,
 }
 
-/// Puts the members of an archive into `sketch`, as one layer.
+/// Puts the members of an archive into `layers`, as one layer.
 pub(crate) fn read(
     options: &Options,
-    mut tape: Tape,
+    mut tar_stream: TarStream,
     whiteouts: Whiteouts,
     contents: &mut Contents,
-    sketch: &mut Sketch,
+    layers: &mut LayeredTree,
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
-    let limits = Limits::new(options.archive_limits);
-    let mut members = Members::new(&mut tape, limits, options.source_data == SourceData::Absent);
-    let mut reading = Reading { options, contents, sketch, warnings, whiteouts, limits, holes: 0 };
+    let limits = Limits::new(options.source.archive_limit_factor);
+    let mut members = Members::new(&mut tar_stream, limits, options.source.data == SourceData::Absent);
+    let mut reader = ArchiveReader { options, contents, layers, warnings, whiteouts, limits, holes: 0 };
     let mut is_empty = true;
     let end = loop {
-        options.check_cancelled()?;
+        options.run.check_cancelled()?;
         let next = match members.next() {
-            Err(Error::Archive { fault: ArchiveFault::Empty, .. }) if options.allow_empty_archives => {
+            Err(Error::Archive { fault: ArchiveFault::Empty, .. }) if options.source.allow_empty_archives => {
                 Err(End::Missing(0))
             }
             next => next?,
@@ -81,14 +82,14 @@ pub(crate) fn read(
         match next {
             Ok(member) => {
                 is_empty = false;
-                reading.take(&mut members, member)?;
+                reader.take(&mut members, member)?;
             }
             Err(end) => break end,
         }
     };
-    let archive = || tape.name.clone();
+    let archive = || tar_stream.name.clone();
     // Layers of container images often are.
-    if is_empty && matches!(end, End::Marked) && options.input == Input::Archive {
+    if is_empty && matches!(end, End::Marked) && options.source.format == SourceFormat::Archive {
         warnings.push(Warning::EmptyArchive { archive: archive() });
     }
     match end {
@@ -96,7 +97,7 @@ pub(crate) fn read(
         End::Lone(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),
         End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
     }
-    tape.finish(contents)
+    tar_stream.finish(contents)
 }
 
 /// The regular files of the archive `source`, from which `contents` reads from then on: places and lengths by name.
@@ -104,20 +105,20 @@ pub(crate) fn files(
     options: &Options,
     source: &Path,
     contents: &mut Contents,
-) -> Result<BTreeMap<Vec<u8>, (Place, u64)>> {
-    let mut tape = Tape::open(source, options, contents)?;
-    let mut members = Members::new(&mut tape, Limits::new(options.archive_limits), false);
+) -> Result<BTreeMap<Vec<u8>, (SourcePosition, u64)>> {
+    let mut tar_stream = TarStream::open(source, options, contents)?;
+    let mut members = Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
     let mut files = BTreeMap::new();
     while let Ok(member) = members.next()? {
-        options.check_cancelled()?;
+        options.run.check_cancelled()?;
         if let MemberKind::Regular(stored) = member.kind {
             let data = members.data(&member.path, member.offset, stored, Some(contents))?;
             if data.pieces.is_none() {
-                files.insert(layered::clean(&member.path).join(&b'/'), (data.place, data.size));
+                files.insert(layered_tree::clean(&member.path).join(&b'/'), (data.place, data.size));
             }
         }
     }
-    tape.drain()?;
+    tar_stream.drain()?;
     Ok(files)
 }
 
@@ -126,28 +127,28 @@ pub(crate) fn files(
 pub(crate) fn first_foreign_name(source: &Path, pass: fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut contents = Contents::archives(Path::new("."), source);
     let options = Options::new(source);
-    let mut tape = Tape::open(source, &options, &mut contents).ok()?;
-    if !tape.is_seekable() {
+    let mut tar_stream = TarStream::open(source, &options, &mut contents).ok()?;
+    if !tar_stream.is_seekable() {
         return None;
     }
-    let mut members = Members::new(&mut tape, Limits::new(options.archive_limits), false);
+    let mut members = Members::new(&mut tar_stream, Limits::new(options.source.archive_limit_factor), false);
     loop {
-        let name = layered::clean(&members.next().ok()?.ok()?.path).join(&b'/');
+        let name = layered_tree::clean(&members.next().ok()?.ok()?.path).join(&b'/');
         if !pass(&name) {
             return Some(name);
         }
     }
 }
 
-impl Reading<'_> {
+impl ArchiveReader<'_> {
     fn take(&mut self, members: &mut Members<'_>, member: Member) -> Result<()> {
-        self.options.progress.found.fetch_add(1, Ordering::Relaxed);
+        self.options.run.progress.found.fetch_add(1, Ordering::Relaxed);
         let (path, offset) = (member.path.clone(), member.offset);
         self.put(members, member)?;
         let (packed, plain) = members.bytes_read();
         let limits = self.limits;
         // One member's headers are limited, so that it is enough to look after each.
-        let checked = limits.check_memory(self.sketch.held(), packed);
+        let checked = limits.check_memory(self.layers.memory_used(), packed);
         let checked = checked.and_then(|()| limits.check_holes(self.holes, plain));
         checked.map_err(|fault| members.error(Some(&path), offset, fault))
     }
@@ -163,19 +164,19 @@ impl Reading<'_> {
         let xattrs = member.records.xattrs().map_err(|fault| wrong(members, fault))?;
         for name in member.records.foreign(&xattrs) {
             let name = ferofs_read::escape::Escaped(name).to_string();
-            self.sketch.hold(limits::WARNING + path.len() as u64);
+            self.layers.count_memory(limits::WARNING + path.len() as u64);
             self.warnings.push(Warning::ForeignXattr { path: as_path(&path).to_owned(), name });
         }
-        let xattrs = self.sketch.attributes(xattrs);
+        let xattrs = self.layers.attributes(xattrs);
         let body = match member.kind {
             MemberKind::Regular(stored) => {
-                let copies = matches!(self.options.source_data, SourceData::Copied | SourceData::Referred);
+                let copies = matches!(self.options.source.data, SourceData::Copied | SourceData::External);
                 let contents = copies.then_some(&mut *self.contents);
                 let data = members.data(&path, offset, stored, contents)?;
                 self.regular(&data, copies).map_err(|fault| wrong(members, fault))?
             }
             MemberKind::Link(target) => {
-                let linked = self.sketch.link(&path, &target);
+                let linked = self.layers.link(&path, &target);
                 return linked.map_err(|fault| wrong(members, fault.into()));
             }
             MemberKind::Symlink(target) => Body::Symlink(target.into()),
@@ -184,25 +185,25 @@ impl Reading<'_> {
             MemberKind::Fifo => Body::Fifo,
             MemberKind::Unknown(kind) => {
                 let path = as_path(&path).to_owned();
-                self.sketch.hold(limits::WARNING + path.as_os_str().len() as u64);
+                self.layers.count_memory(limits::WARNING + path.as_os_str().len() as u64);
                 self.warnings.push(Warning::UnknownMember { path, kind: kind.into() });
                 return Ok(());
             }
         };
         let Member { permissions, uid, gid, mtime, .. } = member;
-        let draft = Draft { body, permissions, uid, gid, mtime, xattrs, settled: false };
-        self.sketch.put(&path, draft).map_err(|fault| wrong(members, fault.into()))
+        let layered_file = LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: false };
+        self.layers.put(&path, layered_file).map_err(|fault| wrong(members, fault.into()))
     }
 
     fn regular(&mut self, data: &Data, copied: bool) -> Result<Body, ArchiveFault> {
         let size = data.size;
         if let Some(pieces) = &data.pieces {
-            self.sketch.hold(pieces.len() as u64 * limits::PIECE);
-            self.hold_table(size, pieces);
+            self.layers.count_memory(pieces.len() as u64 * limits::PIECE);
+            self.count_chunk_table(size, pieces);
             let stored = pieces.iter().map(|(_, len)| len).sum();
             self.holes = self.holes.saturating_add(limits::cost_of_holes(size, stored));
-        } else if self.options.source_data == SourceData::Absent {
-            self.hold_table(size, &[]);
+        } else if self.options.source.data == SourceData::Absent {
+            self.count_chunk_table(size, &[]);
             self.holes = self.holes.saturating_add(limits::cost_of_holes(size, 0));
         }
         let origin = if size == 0 {
@@ -212,28 +213,28 @@ impl Reading<'_> {
         } else if let Some(pieces) = &data.pieces {
             let mut at = data.place.at;
             let spans = pieces.iter().map(|(offset, len)| {
-                let span = Span { offset: *offset, len: *len, place: Place { at, ..data.place } };
+                let span = Span { offset: *offset, len: *len, place: SourcePosition { at, ..data.place } };
                 at += len;
                 span
             });
             self.contents.add_spans(spans).ok_or(Misplaced::TooMany)?
         } else {
-            Origin::Place(data.place)
+            Origin::At(data.place)
         };
-        let is_reserved = self.options.source_data == SourceData::Reserved;
+        let is_reserved = self.options.source.data == SourceData::Reserved;
         let has_holes = data.pieces.is_some() || origin == Origin::Zeroes;
         Ok(Body::Regular { size, origin, sparse: has_holes && !is_reserved })
     }
 
     /// Counts the memory for the table of a sparse file in chunks: if its data stay in the archive, they are as small as the
     /// pieces' alignment.
-    fn hold_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
-        if let Some(chunks) = &self.options.chunks {
-            self.sketch.hold((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));
-        } else if self.options.source_data == SourceData::Referred {
+    fn count_chunk_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
+        if let Some(chunks) = &self.options.data.chunks {
+            self.layers.count_memory((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));
+        } else if self.options.source.data == SourceData::External {
             let boundaries = pieces.iter().flat_map(|(offset, len)| [*offset, offset + len]);
             let bits = boundaries.filter(|at| *at != 0 && *at != size).map(u64::trailing_zeros).min();
-            self.sketch.hold((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));
+            self.layers.count_memory((size >> bits.unwrap_or(40)).saturating_mul(limits::TABLE_ENTRY));
         }
     }
 
@@ -244,8 +245,8 @@ impl Reading<'_> {
         let (dir, name) = path.split_at(at);
         if name == OPAQUE {
             return Some(match self.whiteouts {
-                Whiteouts::Apply => self.sketch.hide_lower(dir),
-                _ => self.sketch.mark_opaque(dir),
+                Whiteouts::Apply => self.layers.remove_lower_entries(dir),
+                _ => self.layers.mark_opaque(dir),
             });
         }
         if path.split(|byte| *byte == b'/').any(|part| part.starts_with(AUFS_OWN)) {
@@ -257,8 +258,8 @@ impl Reading<'_> {
         }
         let path = [dir, hidden].concat();
         Some(match self.whiteouts {
-            Whiteouts::Apply => self.sketch.remove_lower(&path),
-            _ => self.sketch.put_whiteout(&path, member.mtime),
+            Whiteouts::Apply => self.layers.remove_lower(&path),
+            _ => self.layers.put_whiteout(&path, member.mtime),
         })
     }
 }

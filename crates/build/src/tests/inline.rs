@@ -31,10 +31,10 @@ fn write_alike(room: &Room) -> Vec<(String, Vec<u8>)> {
 fn inline_ends_stay_within_a_block_where_sharing_makes_indexes_longer() {
     for in_metabox in [false, true] {
         let mut room = Room::new();
-        let compression = room.options.compression.as_mut().unwrap();
+        let compression = room.options.data.compression.as_mut().unwrap();
         compression.inline_tails = true;
         compression.dedupe = true;
-        let metadata = crate::data::encode::compression::MetadataCompression { method: 0, pcluster: 4096 };
+        let metadata = crate::options::compression::MetadataCompression { method: 0, pcluster: 4096 };
         compression.metadata = in_metabox.then_some(metadata);
         let files = write_alike(&room);
         assert!(room.build().bytes_shared > 1_000_000);

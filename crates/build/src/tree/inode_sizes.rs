@@ -1,10 +1,12 @@
 //! The part of each inode that is known before its data is: its form, and how long it is with xattrs.
 
+use std::path::Path;
+
 use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, xattr};
 
-use crate::sources::content::Contents;
+use crate::options::inodes::{InodeForm, InodeOptions};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
@@ -12,40 +14,9 @@ use crate::{Error, Result};
 /// Bytes of the packed inode and of the metabox', which are extended and have no xattrs.
 pub const PACKED_LEN: usize = 64;
 
-/// The forms of inodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InodeForm {
-    /// 32 bytes where that is enough, else 64.
-    #[default]
-    Smallest,
-    /// 32 bytes always, without times of their own; what does not fit is an error.
-    Compact,
-    /// 64 bytes always.
-    Extended,
-}
-
-/// How inodes are stored.
-#[derive(Clone, Debug)]
-pub struct InodeOptions {
-    /// Their form.
-    pub form: InodeForm,
-    /// Keep times for which an inode must be extended; else such a file gets the build time.
-    pub keep_mtime: bool,
-    /// The last bytes of regular files, and whole small ones, may follow their inodes. DAX wants none that do.
-    pub inline_data: bool,
-    /// Directories do not list themselves (`dot-omitted`; Linux 6.15).
-    pub dot_omitted: bool,
-}
-
-impl Default for InodeOptions {
-    fn default() -> Self {
-        Self { form: InodeForm::Smallest, keep_mtime: true, inline_data: true, dot_omitted: false }
-    }
-}
-
 /// What is known of one inode.
 #[derive(Clone, Copy, Debug)]
-struct Head {
+struct InodeSize {
     /// Bytes, with xattrs.
     len: u32,
     version: InodeVersion,
@@ -55,38 +26,38 @@ struct Head {
 
 /// What is known of all inodes, by node.
 #[derive(Debug)]
-pub struct Heads(Vec<Head>);
+pub struct InodeSizes(Vec<InodeSize>);
 
-impl Heads {
+impl InodeSizes {
     /// Decides the form of every inode; `superblock` has the time that compact ones share.
     pub fn new(
         tree: &Tree,
         xattrs: &XattrPlan,
         superblock: &Superblock,
         options: &InodeOptions,
-        contents: &Contents,
+        source: &Path,
     ) -> Result<Self> {
-        let heads = tree.ids().map(|id| {
+        let inode_sizes = tree.ids().map(|id| {
             let mut inode = inode(tree, xattrs, superblock, id, InodeVersion::Extended)?;
             let fits = inode.fits_compact(superblock);
             inode.mtime = shared_time(superblock);
             let fits_without_time = fits || inode.fits_compact(superblock);
             let version = match options.form {
                 InodeForm::Extended => InodeVersion::Extended,
-                InodeForm::Compact if !fits_without_time => return Err(too_large(tree, contents, id)),
+                InodeForm::Compact if !fits_without_time => return Err(too_large(tree, source, id)),
                 InodeForm::Smallest if !fits && (options.keep_mtime || !fits_without_time) => {
                     InodeVersion::Extended
                 }
                 InodeForm::Compact | InodeForm::Smallest => InodeVersion::Compact,
             };
             let node = tree.node(id);
-            Ok(Head {
+            Ok(InodeSize {
                 len: (version.size() + xattrs.region(id, node.xattrs).len()) as u32,
                 version,
                 may_inline: options.inline_data || !matches!(node.kind, Kind::Regular { .. }),
             })
         });
-        Ok(Self(heads.collect::<Result<_>>()?))
+        Ok(Self(inode_sizes.collect::<Result<_>>()?))
     }
 
     /// Bytes of the inode and its xattrs.
@@ -108,8 +79,8 @@ impl Heads {
     /// whole block, or none.
     pub fn inline_tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
         let tail = (size & block.mask()) as usize;
-        let head = self.0[id.index()];
-        if head.may_inline && head.len as usize + tail <= block.bytes() { tail } else { 0 }
+        let inode = self.0[id.index()];
+        if inode.may_inline && inode.len as usize + tail <= block.bytes() { tail } else { 0 }
     }
 }
 
@@ -133,7 +104,7 @@ pub fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
 }
 
 /// Why an inode has no compact form.
-fn too_large(tree: &Tree, contents: &Contents, id: NodeId) -> Error {
+fn too_large(tree: &Tree, source: &Path, id: NodeId) -> Error {
     let node = tree.node(id);
     let values = [
         ("a size for compact inodes of", node.size, u32::MAX.into()),
@@ -143,7 +114,7 @@ fn too_large(tree: &Tree, contents: &Contents, id: NodeId) -> Error {
     ];
     let (what, value, limit) =
         values.into_iter().find(|(_, value, limit)| value > limit).unwrap_or(values[0]);
-    Error::DoesNotFit { path: contents.path(tree, id), what, value, limit }
+    Error::DoesNotFit { path: source.join(tree.path(id)), what, value, limit }
 }
 
 /// The inode of `id`, without a place and, of directories, without a size.

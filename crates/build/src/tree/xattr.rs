@@ -8,68 +8,11 @@ use ferofs_format::FormatError;
 use ferofs_format::xattr::{self, Entry, LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, Region};
 
 use crate::Error;
-use crate::tree::NodeId;
+use crate::options::xattrs::XattrOptions;
+use crate::tree::node_id::NodeId;
 
 /// The most bytes of attributes that an inode can count.
 const REGION_MAX: usize = xattr::HEADER_SIZE + (u16::MAX as usize - 1) * xattr::UNIT;
-
-/// The name that an inode's digest has unless another is asked for. Its prefix is none that Linux shows.
-pub const DIGEST_NAME: &[u8] = b"erofs.fingerprint.v1";
-
-/// How extended attributes are stored.
-#[derive(Clone, Debug)]
-pub struct XattrOptions {
-    /// Store them at all; what [`crate::Options::labels`] and the like add is not concerned.
-    pub keep: bool,
-    /// An attribute is shared when more inodes than this have it; `None`: when that saves bytes.
-    pub inline_limit: Option<u32>,
-    /// Long name prefixes, such as `trusted.overlay.`, stored once for the image (Linux 6.4).
-    pub prefixes: Vec<LongPrefix>,
-    /// Filters by which Linux (6.6) knows quickly that an inode lacks an attribute.
-    pub name_filter: bool,
-    /// The root directory's attributes take at least this many bytes, so that they can be changed in place.
-    pub root_min: usize,
-    /// Give each regular file its content's digest, as an attribute with this name, by which newer kernels share
-    /// their page cache between images.
-    pub digest: Option<LongPrefix>,
-}
-
-impl Default for XattrOptions {
-    fn default() -> Self {
-        Self {
-            keep: true,
-            inline_limit: None,
-            prefixes: Vec::new(),
-            name_filter: true,
-            root_min: 0,
-            digest: None,
-        }
-    }
-}
-
-impl XattrOptions {
-    /// A prefix of names, `trusted.overlay.`; `None` unless it starts with one that EROFS knows, and more
-    /// follows, of a bearable length.
-    #[must_use]
-    pub fn prefix(text: &[u8]) -> Option<LongPrefix> {
-        let (base, infix) = NamePrefix::split(text)?;
-        let fits = !infix.is_empty() && infix.len() <= NAME_MAX;
-        fits.then(|| LongPrefix { base: base.index(), infix: infix.to_vec() })
-    }
-
-    /// The name of digests: one with a prefix that EROFS knows, or any other, which Linux then does not show.
-    #[must_use]
-    pub fn digest_name(text: &[u8]) -> Option<LongPrefix> {
-        let hidden = || LongPrefix { base: 0, infix: text.to_vec() };
-        let name = Self::prefix(text).unwrap_or_else(hidden);
-        (!name.infix.is_empty() && name.infix.len() <= NAME_MAX).then_some(name)
-    }
-
-    /// The image's table of prefixes. The digest's name is one, the first: its entries have an empty name.
-    pub fn table(&self) -> Vec<LongPrefix> {
-        self.digest.iter().chain(&self.prefixes).cloned().collect()
-    }
-}
 
 /// Full names and values.
 pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
@@ -370,6 +313,7 @@ impl XattrPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::xattrs::DIGEST_NAME;
 
     fn set(pairs: &[(&str, &[u8])]) -> Vec<u8> {
         encode_set(pairs.iter().map(|(n, v)| (n.as_bytes().to_vec(), v.to_vec())).collect()).unwrap()
@@ -460,16 +404,6 @@ mod tests {
             table.attributes(new, &[name]),
             [(b"user.digest".to_vec(), b"new".to_vec()), (b"user.digests".to_vec(), b"other".to_vec())]
         );
-    }
-
-    #[test]
-    fn prefixes_must_be_prefixes() {
-        for text in ["", "user", "user.", "other.x", "system.posix_acl_access"] {
-            assert_eq!(XattrOptions::prefix(text.as_bytes()), None, "{text}");
-        }
-        assert_eq!(XattrOptions::prefix(&[b"user.".as_slice(), &[b'x'; 256]].concat()), None);
-        assert_eq!(XattrOptions::digest_name(b"trusted.x").unwrap().base, 4);
-        assert_eq!(XattrOptions::digest_name(b""), None);
     }
 
     #[test]

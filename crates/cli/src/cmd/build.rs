@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, ValueEnum};
 use ferofs::build::{
-    BlockSize, Compression, Exclude, Hot, Input, Options, Platform, SourceData, Timestamp, Warning,
+    BlockSize, Compression, Exclude, Hot, Options, Platform, SourceData, SourceFormat, Timestamp, Warning,
     Whiteouts, block_size as natural_block_size, build,
 };
 
@@ -244,14 +244,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
 /// Builds an image, with a progress bar and a summary where somebody looks.
 pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome {
     // An image can be built anew in its place; an archive would be lost.
-    if options.input == Input::Archive {
-        let sources: Vec<&Path> =
-            [&options.source].into_iter().chain(&options.upper).map(PathBuf::as_path).collect();
+    if options.source.format == SourceFormat::Archive {
+        let sources: Vec<&Path> = [&options.source.path]
+            .into_iter()
+            .chain(&options.source.upper_layers)
+            .map(PathBuf::as_path)
+            .collect();
         refuse_as_output(image, &sources)?;
     }
-    cancel_on_signals(&options.cancel, GRACE)?;
+    cancel_on_signals(&options.run.cancel, GRACE)?;
     let watched = !voice.quiet && std::io::stderr().is_terminal();
-    let display = watched.then(|| Display::start(&options.progress));
+    let display = watched.then(|| Display::start(&options.run.progress));
     let result = build(options, image);
     if let Some(display) = display {
         display.stop();
@@ -273,9 +276,13 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
         message!("{warning}");
     }
     let text = match voice {
-        Voice { json: true, .. } => summary::json(&summary, &options.progress.timings),
+        Voice { json: true, .. } => summary::json(&summary, &options.run.progress.timings),
         Voice { timings: true, .. } => {
-            format!("{}\n{}", summary::text(&summary), summary::timings(&summary, &options.progress.timings))
+            format!(
+                "{}\n{}",
+                summary::text(&summary),
+                summary::timings(&summary, &options.run.progress.timings)
+            )
         }
         Voice { quiet: false, .. } => summary::text(&summary),
         Voice { quiet: true, .. } => return Ok(0),
@@ -295,62 +302,63 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
 impl Args {
     fn options(&self, source: &Path, upper: &[PathBuf], image: &Path) -> Result<Options, Failure> {
         let mut options = Options::new(source);
-        options.input = match self.from {
-            Some(SourceKind::Dir) => Input::Directory,
-            Some(SourceKind::Tar) => Input::Archive,
-            Some(SourceKind::Oci) => Input::Oci,
-            Some(SourceKind::Erofs) => Input::Image,
-            None => Input::detect(source).map_err(Failure::from_named)?,
+        options.source.format = match self.from {
+            Some(SourceKind::Dir) => SourceFormat::Directory,
+            Some(SourceKind::Tar) => SourceFormat::Archive,
+            Some(SourceKind::Oci) => SourceFormat::Oci,
+            Some(SourceKind::Erofs) => SourceFormat::Image,
+            None => SourceFormat::detect(source).map_err(Failure::from_named)?,
         };
-        if options.input == Input::Directory
+        if options.source.format == SourceFormat::Directory
             && let Some(second) = upper.first()
         {
             return Err(Failure::about(second, "a directory is built alone, not in layers"));
         }
-        options.upper = upper.to_vec();
-        options.whiteouts = match (self.aufs, upper) {
+        options.source.upper_layers = upper.to_vec();
+        options.source.whiteouts = match (self.aufs, upper) {
             (true, _) => Whiteouts::Overlay,
             (false, []) => Whiteouts::Keep,
             _ => Whiteouts::Apply,
         };
-        options.block_size = match self.block_size {
+        options.image.block_size = match self.block_size {
             Some(size) => size,
             None if self.index_only => {
-                natural_block_size(options.input, source).map_err(Failure::from_named)?
+                natural_block_size(options.source.format, source).map_err(Failure::from_named)?
             }
             None => BlockSize::DEFAULT,
         };
         if self.index_only {
-            options.source_data = SourceData::Referred;
+            options.source.data = SourceData::External;
         }
-        options.oci.platform = self.platform.clone();
-        options.oci.name = self.image_name.clone();
-        options.compression = self.compression(image, options.block_size)?;
-        options.share = !self.no_share;
-        options.hot = self.hot()?;
-        options.workers = self.workers;
-        options.build_time = self.time;
-        options.all_time = self.time.filter(|_| self.all_time).map(|secs| Timestamp { secs, nanos: 0 });
-        options.uuid = self.uuid;
-        options.label = self.label.clone().map(OsString::into_vec).unwrap_or_default();
+        options.source.oci.platform = self.platform.clone();
+        options.source.oci.name = self.image_name.clone();
+        options.data.compression = self.compression(image, options.image.block_size)?;
+        options.data.share_identical = !self.no_share;
+        options.data.hot = self.hot()?;
+        options.run.workers = self.workers;
+        options.image.build_time = self.time;
+        options.attributes.all_time =
+            self.time.filter(|_| self.all_time).map(|secs| Timestamp { secs, nanos: 0 });
+        options.image.uuid = self.uuid;
+        options.image.label = self.label.clone().map(OsString::into_vec).unwrap_or_default();
         let paths = self.exclude.iter().cloned().map(Exclude::Path);
         let regexes = self.exclude_regex.iter().cloned().map(Exclude::Regex);
-        options.excludes = paths.chain(regexes).collect();
-        options.archive_limits = self.archive_limits;
-        options.skip_unreadable = self.skip_unreadable;
-        options.force_uid = self.force_uid.or(self.all_root.then_some(0));
-        options.force_gid = self.force_gid.or(self.all_root.then_some(0));
+        options.source.excludes = paths.chain(regexes).collect();
+        options.source.archive_limit_factor = self.archive_limits;
+        options.source.skip_unreadable = self.skip_unreadable;
+        options.attributes.force_uid = self.force_uid.or(self.all_root.then_some(0));
+        options.attributes.force_gid = self.force_gid.or(self.all_root.then_some(0));
         // Ids are added modulo 2^32, so negative offsets come out right.
-        options.uid_offset = self.uid_offset as u32;
-        options.gid_offset = self.gid_offset as u32;
-        options.verify = self.verify;
+        options.attributes.uid_offset = self.uid_offset as u32;
+        options.attributes.gid_offset = self.gid_offset as u32;
+        options.output.verify = self.verify;
         self.metadata.apply(&mut options)?;
         let extended = self.extended().and_then(|extended| {
             extended.apply(&mut options).map_err(|e| e.to_string())?;
             Ok(extended)
         });
         let extended = extended.map_err(|reason| Failure::about(image, format!("-E {reason}")))?;
-        if let Some(chunks) = &mut options.chunks {
+        if let Some(chunks) = &mut options.data.chunks {
             chunks.force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
         }
         Ok(options)

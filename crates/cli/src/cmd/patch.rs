@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use ferofs::build::{Exclude, Input, build};
+use ferofs::build::{Exclude, SourceFormat, build};
 use ferofs::patch::{
     CreateOptions, Created, Encoding, FileMedium, Patch, Repaired, TrailingData, add, apply, create, log,
     repair, rollback, squash_options,
@@ -252,10 +252,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn run_create(args: &CreateArgs) -> Outcome {
     let mut options = args.how.options(&args.old, &args.new)?;
-    options.build.excludes = args.exclude.iter().cloned().map(Exclude::Path).collect();
+    options.build.source.excludes = args.exclude.iter().cloned().map(Exclude::Path).collect();
     options.loose_parents = args.loose_parents;
     refuse_as_output(&args.output, &[&args.old, &args.new])?;
-    cancel_on_signals(&options.build.cancel, GRACE)?;
+    cancel_on_signals(&options.build.run.cancel, GRACE)?;
     let created = create(&args.old, &options, &args.output).about(&args.old)?;
     tell(&created, args.how.json)?;
     Ok(0)
@@ -263,10 +263,10 @@ fn run_create(args: &CreateArgs) -> Outcome {
 
 fn run_add(args: &AddArgs) -> Outcome {
     let options = args.how.options(&args.image, &args.source)?;
-    if !matches!(options.build.input, Input::Directory | Input::Archive) {
+    if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Archive) {
         return Err(Failure::about(&args.source, "neither a directory nor a tar archive: see ferofs build"));
     }
-    cancel_on_signals(&options.build.cancel, GRACE_IN_PLACE)?;
+    cancel_on_signals(&options.build.run.cancel, GRACE_IN_PLACE)?;
     match add(&args.image, &options, args.trailing.trailing()).about(&args.image)? {
         Some(added) => tell(&added, args.how.json)?,
         None if args.how.json => print_line!("null")?,
@@ -281,12 +281,13 @@ impl HowArgs {
     fn options(&self, image: &Path, source: &Path) -> Result<CreateOptions, Failure> {
         let mut options = CreateOptions::new(source);
         let new = &mut options.build;
-        new.input = Input::detect(source).map_err(Failure::from_named)?;
-        new.workers = self.encoding.workers;
-        new.verify = self.verify;
-        new.build_time = self.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
-        new.all_time = self.all_time.map(|secs| ferofs::build::Timestamp { secs, nanos: 0 });
-        (new.force_uid, new.force_gid) = (self.all_root.then_some(0), self.all_root.then_some(0));
+        new.source.format = SourceFormat::detect(source).map_err(Failure::from_named)?;
+        new.run.workers = self.encoding.workers;
+        new.output.verify = self.verify;
+        new.image.build_time = self.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
+        new.attributes.all_time = self.all_time.map(|secs| ferofs::build::Timestamp { secs, nanos: 0 });
+        (new.attributes.force_uid, new.attributes.force_gid) =
+            (self.all_root.then_some(0), self.all_root.then_some(0));
         options.encoding = self.encoding.for_image(image)?;
         options.keep_features = self.keep_features;
         Ok(options)
@@ -345,11 +346,11 @@ fn run_repair(args: &RepairArgs) -> Outcome {
 
 fn run_squash(args: &SquashArgs) -> Outcome {
     let mut options = squash_options(&args.image).about(&args.image)?;
-    options.workers = args.encoding.workers;
-    if let Some(compression) = args.encoding.compression(&args.image, options.block_size)? {
-        options.compression = compression;
+    options.run.workers = args.encoding.workers;
+    if let Some(compression) = args.encoding.compression(&args.image, options.image.block_size)? {
+        options.data.compression = compression;
     }
-    cancel_on_signals(&options.cancel, GRACE)?;
+    cancel_on_signals(&options.run.cancel, GRACE)?;
     build(&options, &args.out).about(&args.image)?;
     Ok(0)
 }

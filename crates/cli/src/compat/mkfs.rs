@@ -23,8 +23,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use ferofs::NewFile;
 use ferofs::build::{
-    BlockSize, ChunkOptions, Exclude, FsConfig, Input, Labels, Options, SourceData, Timestamp, XattrOptions,
-    block_size,
+    BlockSize, ChunkOptions, Exclude, FsConfig, Labels, Options, SourceData, SourceFormat, Timestamp,
+    XattrOptions, block_size,
 };
 
 use crate::cmd::build::{Voice, source_date_epoch};
@@ -79,11 +79,11 @@ impl Args {
         let mut options = self.sources()?;
         if let Some(size) = self.block_size {
             let reason = "not a power of two from 512 to 65536";
-            options.block_size =
+            options.image.block_size =
                 BlockSize::from_bytes(size).ok_or_else(|| refusal("-b", size.to_string(), reason))?;
         }
         if let Some(size) = self.pcluster_size
-            && (size == 0 || !size.is_multiple_of(options.block_size.bytes64()))
+            && (size == 0 || !size.is_multiple_of(options.image.block_size.bytes64()))
         {
             let reason = "not a multiple of the block size";
             return Err(refusal("-C", size.to_string(), reason));
@@ -95,26 +95,26 @@ impl Args {
         self.times(&mut options);
         self.excludes(&mut options)?;
         options.inodes.keep_mtime = !self.ignore_mtime;
-        if options.compression.is_none() {
+        if options.data.compression.is_none() {
             // As erofs-utils: where nothing is compressed, these mean nothing.
             extended.forget_compression();
         }
         extended.apply(&mut options).map_err(refuse("-E"))?;
         // As erofs-utils: an archive of no bytes has no members.
-        options.allow_empty_archives = true;
-        options.hard_dereference = self.hard_dereference;
-        options.archive_limits = self.archive_limits;
-        options.skip_unreadable = self.skip_unreadable;
+        options.source.allow_empty_archives = true;
+        options.source.hard_dereference = self.hard_dereference;
+        options.source.archive_limit_factor = self.archive_limits;
+        options.source.skip_unreadable = self.skip_unreadable;
         self.chunks(&extended, &mut options)?;
-        options.offset = self.offset;
-        options.data_unit = self.dsunit.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
-        options.image_unit = match self.fsalignblks {
+        options.output.offset = self.offset;
+        options.data.alignment = self.dsunit.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+        options.output.size_alignment = match self.fsalignblks {
             Some(unit) => NonZeroU32::new(unit)
                 .filter(|unit| unit.is_power_of_two())
                 .ok_or_else(|| refusal("--fsalignblks", unit.to_string(), "not a power of two"))?,
             None => NonZeroU32::MIN,
         };
-        options.workers = self.workers.and_then(NonZeroUsize::new);
+        options.run.workers = self.workers.and_then(NonZeroUsize::new);
         Ok(options)
     }
 
@@ -164,16 +164,17 @@ impl Args {
             metadata: self.metadata.as_deref(),
             directories: self.compress_directories.as_deref().is_some_and(|value| value != "0"),
         };
-        options.compression = setting.compression(options.block_size).map_err(|(option, reason)| {
-            let value = match option {
-                "-z" => self.compressor.clone(),
-                "-C" => self.pcluster_size.map(|size| size.to_string()),
-                "-m" => self.metadata.clone(),
-                "--zD" => None,
-                _ => self.compress_hints.as_ref().map(|path| path.display().to_string()),
-            };
-            refusal(option, value.unwrap_or_default(), reason)
-        })?;
+        options.data.compression =
+            setting.compression(options.image.block_size).map_err(|(option, reason)| {
+                let value = match option {
+                    "-z" => self.compressor.clone(),
+                    "-C" => self.pcluster_size.map(|size| size.to_string()),
+                    "-m" => self.metadata.clone(),
+                    "--zD" => None,
+                    _ => self.compress_hints.as_ref().map(|path| path.display().to_string()),
+                };
+                refusal(option, value.unwrap_or_default(), reason)
+            })?;
         Ok(())
     }
 
@@ -183,7 +184,7 @@ impl Args {
             let Some(device) = &self.blobdev else { return Ok(()) };
             return Err(refusal("--blobdev", path(device), "holds chunks; give their --chunksize too"));
         };
-        if !size.is_power_of_two() || size < options.block_size.bytes64() {
+        if !size.is_power_of_two() || size < options.image.block_size.bytes64() {
             let reason = "not a power of two, or smaller than a block";
             return Err(refusal("--chunksize", size.to_string(), reason));
         }
@@ -192,7 +193,7 @@ impl Args {
             return Err(refusal("--blobdev", path(device), reason));
         }
         let force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
-        options.chunks = Some(ChunkOptions { size, force_indexes, device: self.blobdev.clone() });
+        options.data.chunks = Some(ChunkOptions { size, force_indexes, device: self.blobdev.clone() });
         Ok(())
     }
 
@@ -221,7 +222,7 @@ impl Args {
     }
 
     fn identity(&self, options: &mut Options) -> Result<(), Refusal> {
-        options.uuid = match self.uuid.as_deref() {
+        options.image.uuid = match self.uuid.as_deref() {
             None | Some("random") => None,
             Some(text) => {
                 let uuid = crate::cmd::build::uuid(text);
@@ -229,8 +230,8 @@ impl Args {
             }
         };
         if let Some(label) = &self.label {
-            options.label = label.as_bytes().to_vec();
-            if options.label.len() > 16 {
+            options.image.label = label.as_bytes().to_vec();
+            if options.image.label.len() > 16 {
                 let label = label.to_string_lossy().into_owned();
                 return Err(refusal("-L", label, "labels have at most 16 bytes"));
             }
@@ -240,28 +241,28 @@ impl Args {
 
     fn ownership(&self, options: &mut Options) {
         let root = self.all_root.then_some(0);
-        options.force_uid = self.force_uid.or(root);
-        options.force_gid = self.force_gid.or(root);
+        options.attributes.force_uid = self.force_uid.or(root);
+        options.attributes.force_gid = self.force_gid.or(root);
         // Ids are added modulo 2^32, so negative offsets come out right.
-        options.uid_offset = self.uid_offset as u32;
-        options.gid_offset = self.gid_offset as u32;
+        options.attributes.uid_offset = self.uid_offset as u32;
+        options.attributes.gid_offset = self.gid_offset as u32;
     }
 
     fn times(&self, options: &mut Options) {
-        options.build_time = self.time;
+        options.image.build_time = self.time;
         let all = self.time.filter(|_| !self.mkfs_time);
-        options.all_time = all.map(|secs| Timestamp { secs, nanos: 0 });
+        options.attributes.all_time = all.map(|secs| Timestamp { secs, nanos: 0 });
     }
 
     fn excludes(&self, options: &mut Options) -> Result<(), Refusal> {
         for path in &self.exclude_path {
-            options.excludes.push(Exclude::Path(relative(path)));
+            options.source.excludes.push(Exclude::Path(relative(path)));
         }
         for text in &self.exclude_regex {
             let regex = posix::regex(text);
             let reason = "no POSIX extended regular expression";
             let regex = regex.ok_or_else(|| refusal("--exclude-regex", text.clone(), reason))?;
-            options.excludes.push(Exclude::Regex(regex));
+            options.source.excludes.push(Exclude::Regex(regex));
         }
         Ok(())
     }
@@ -269,28 +270,32 @@ impl Args {
     /// Reads the files that options name.
     fn load(&self, options: &mut Options) -> Result<(), Failure> {
         // As erofs-utils: an index of a tar has blocks of 512 bytes whatever -b says, since members start at multiples of 512.
-        let index = options.source_data == SourceData::Referred && options.input == Input::Archive;
-        if index || (options.source_data, self.block_size) == (SourceData::Referred, None) {
-            options.block_size = block_size(options.input, &options.source).map_err(Failure::from_named)?;
+        let index =
+            options.source.data == SourceData::External && options.source.format == SourceFormat::Archive;
+        if index || (options.source.data, self.block_size) == (SourceData::External, None) {
+            options.image.block_size =
+                block_size(options.source.format, &options.source.path).map_err(Failure::from_named)?;
         }
         let mount_point = self.mount_point.as_bytes();
         let inner = mount_point.iter().position(|b| *b != b'/').map(|start| &mount_point[start..]);
-        options.target.mount_point = inner.unwrap_or_default().to_vec();
-        while options.target.mount_point.ends_with(b"/") {
-            options.target.mount_point.pop();
+        options.attributes.target.mount_point = inner.unwrap_or_default().to_vec();
+        while options.attributes.target.mount_point.ends_with(b"/") {
+            options.attributes.target.mount_point.pop();
         }
         // As erofs-utils: -T is stronger.
         if self.time.is_none() {
-            options.build_time = source_date_epoch()?;
-            options.newest_time = options.build_time;
+            options.image.build_time = source_date_epoch()?;
+            options.attributes.newest_time = options.image.build_time;
         }
         if let Some(path) = &self.file_contexts {
             let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
-            options.target.labels = Some(Labels::parse(&text).map_err(|e| Failure::about(path, e))?);
+            options.attributes.target.labels =
+                Some(Labels::parse(&text).map_err(|e| Failure::about(path, e))?);
         }
         if let Some(path) = &self.fs_config_file {
             let text = std::fs::read(path).map_err(|e| Failure::about(path, e))?;
-            options.target.fs_config = Some(FsConfig::parse(&text).map_err(|e| Failure::about(path, e))?);
+            options.attributes.target.fs_config =
+                Some(FsConfig::parse(&text).map_err(|e| Failure::about(path, e))?);
         }
         Ok(())
     }
@@ -300,9 +305,9 @@ impl Args {
     /// Where the image will be, and its extra devices, for `option`.
     fn files(&self, options: &Options, option: &'static str) -> Result<ImageArgs, Refusal> {
         let mut devices: Vec<PathBuf> = self.blobdev.iter().cloned().collect();
-        if options.source_data == SourceData::Referred {
-            devices.push(options.plain_copy.as_ref().unwrap_or(&options.source).clone());
-            devices.extend(options.upper.iter().cloned());
+        if options.source.data == SourceData::External {
+            devices.push(options.source.plain_copy.as_ref().unwrap_or(&options.source.path).clone());
+            devices.extend(options.source.upper_layers.iter().cloned());
         }
         if devices.iter().any(|device| device.as_os_str() == "-") {
             let reason = "reads or names the files of extra devices; give the archive by its name";
@@ -354,7 +359,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
             .map_err(|refusal| Failure::about(&args.image, refusal))?
             .open()?;
         let mut list = std::io::BufWriter::new(NewFile::create(path).map_err(Failure::from_named)?);
-        block_list::write(&image, &options.target.mount_point, &mut list).about(path)?;
+        block_list::write(&image, &options.attributes.target.mount_point, &mut list).about(path)?;
         let list = list.into_inner().map_err(|e| Failure::about(path, e.into_error()))?;
         list.finish().map_err(Failure::from_named)?;
     }

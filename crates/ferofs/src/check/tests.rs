@@ -25,8 +25,8 @@ fn image_bytes() -> Vec<u8> {
     fs::hard_link(source.join("text"), source.join("below/same")).unwrap();
     symlink("below/small", source.join("link")).unwrap();
     let mut options = build::Options::new(&source);
-    options.compression = Some(build::Compression::lz4(0).unwrap());
-    options.uuid = Some([7; 16]);
+    options.data.compression = Some(build::Compression::lz4(0).unwrap());
+    options.image.uuid = Some([7; 16]);
     let path = dir.path().join("image");
     build::build(&options, &path).unwrap();
     fs::read(path).unwrap()
@@ -112,8 +112,8 @@ fn linux_s_rules_are_for_everything_that_is_compressed() {
     compression.directories = true;
     compression.fragments = build::Fragments::Tails;
     compression.metadata = Some(build::MetadataCompression { method: 0, pcluster: 16384 });
-    options.compression = Some(compression);
-    options.checksum = false;
+    options.data.compression = Some(compression);
+    options.image.checksum = false;
     let path = dir.path().join("image");
     build::build(&options, &path).unwrap();
     let mut bytes = fs::read(path).unwrap();

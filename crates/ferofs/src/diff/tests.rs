@@ -27,7 +27,7 @@ impl Stage {
         let path = self.dir.path().join(name);
         if !path.exists() {
             let mut options = build::Options::new(self.dir.path().join("source"));
-            options.compression = Some(build::Compression::lz4(0).unwrap());
+            options.data.compression = Some(build::Compression::lz4(0).unwrap());
             build::build(&options, &path).unwrap();
         }
         Side::Image(Box::new(Image::open(FileSource::open(&path, 0).unwrap()).unwrap()))

@@ -9,7 +9,7 @@ use ferofs_build as build;
 fn through_an_image(source: &Path, target: &Path, options: &Options) -> Summary {
     let path = source.with_extension("image");
     let mut request = build::Options::new(source);
-    request.compression = Some(build::Compression::lz4(0).unwrap());
+    request.data.compression = Some(build::Compression::lz4(0).unwrap());
     build::build(&request, &path).unwrap();
     let image = Image::open(ferofs_read::FileSource::open(&path, 0).unwrap()).unwrap();
     extract(&image, &image.root().unwrap(), target, options, &|path, error| {

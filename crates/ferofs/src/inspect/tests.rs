@@ -13,7 +13,7 @@ fn image() -> Image {
     fs::write(source.join("below/small.txt"), "small").unwrap();
     fs::hard_link(source.join("below/small.txt"), source.join("linked.txt")).unwrap();
     let mut options = build::Options::new(&source);
-    options.compression = Some(build::Compression::lz4(0).unwrap());
+    options.data.compression = Some(build::Compression::lz4(0).unwrap());
     let path = dir.path().join("image");
     build::build(&options, &path).unwrap();
     Image::open(fs::read(path).unwrap()).unwrap()

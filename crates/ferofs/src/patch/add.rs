@@ -20,7 +20,7 @@ use ferofs_build::output::{Output, file_id};
 /// As [`create`](crate::patch::create) and [`apply`].
 pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Result<Option<Created>> {
     let mut options = options.clone();
-    options.build.below = Some(image.to_owned());
+    options.build.source.lower_image = Some(image.to_owned());
     // This locks the image against other changes until the end.
     let medium = FileMedium::open(image)?;
     let itself = std::fs::metadata(image).map_err(|e| Error::io("stat", image, e))?;
@@ -31,6 +31,6 @@ pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Res
         created => created?,
     };
     let patch = Patch::new(Box::new(output.appended(0)?))?;
-    apply(&medium, &patch, trailing, &options.build.cancel)?;
+    apply(&medium, &patch, trailing, &options.build.run.cancel)?;
     Ok(Some(created))
 }

@@ -87,11 +87,12 @@ pub(crate) fn append_patch(
     let opening = OpenOptions { metadata_cache: METADATA_CACHE, ..OpenOptions::default() };
     let image = Image::open_with(Box::new(Arc::clone(&base)), Vec::new(), &opening)?;
     let build = build_options(options, &image);
-    build.check_cancelled()?;
+    build.run.check_cancelled()?;
     let mut warnings = Vec::new();
-    let time = build.build_time.unwrap_or_else(ferofs_build::now);
+    let time = build.image.build_time.unwrap_or_else(ferofs_build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
-    let (tree, contents) = ferofs_build::sources::gather(&build, avoid, temporary, stamp, &mut warnings)?;
+    let (tree, contents) =
+        ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?;
     let survey = Survey::new(&image, &build)?;
     let inputs = Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents };
     let decisions = ReuseDecisions::new(inputs)?;
@@ -111,7 +112,7 @@ pub(crate) fn append_patch(
     let context =
         CreateContext { options, inputs, base: &base, area: &area, history: &history, compression, allowed };
     let region = region::write(&context, decisions, temporary, time, &mut warnings)?;
-    contents.verify()?;
+    contents.check_unchanged()?;
     let created = append_file(&context, region, time, output)?;
     Ok(Created { warnings, ..created })
 }
@@ -119,14 +120,14 @@ pub(crate) fn append_patch(
 /// The caller's options, with what must be as in the old image.
 fn build_options(options: &CreateOptions, old: &Image) -> Options {
     let mut build = options.build.clone();
-    build.block_size = old.superblock().block_size;
-    build.skip_unreadable = false;
+    build.image.block_size = old.superblock().block_size;
+    build.source.skip_unreadable = false;
     build.xattrs.prefixes = old.xattr_prefixes().to_vec();
     build.xattrs.digest = None;
     build.xattrs.name_filter = old.superblock().xattr_filter;
     build.xattrs.root_min = 0;
     build.inodes = ferofs_build::InodeOptions::default();
-    build.chunks = None;
+    build.data.chunks = None;
     build
 }
 
@@ -139,11 +140,11 @@ fn append_file(
 ) -> Result<Created> {
     let options = context.inputs.options;
     let (start, end) = (context.area.size(), region.end);
-    let before = PartDigests::of(&**context.base, start, &options.cancel)?;
+    let before = PartDigests::of(&**context.base, start, &options.run.cancel)?;
     let result = region.result(context)?;
     let mut changed = vec![SECTOR_POS..SECTOR_POS + region.sector.len() as u64, start..end];
     changed.extend(region.root.iter().map(|(pos, bytes)| *pos..*pos + bytes.len() as u64));
-    let after = before.changed(&result, end, &changed, &options.cancel)?;
+    let after = before.changed(&result, end, &changed, &options.run.cancel)?;
     let appended = region.output.appended(start)?;
     let pieces = pieces::compress(options, &**context.base, start, &appended, &region.similar)?;
     let header = Header {

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::create::encoding;
 use super::create::survey::Survey;
 use crate::Result;
-use ferofs_build::{Fragments, Input, Options, Summary, build};
+use ferofs_build::{Fragments, Options, SourceFormat, Summary, build};
 use ferofs_read::{FileSource, Image};
 
 /// The options to build the current tree of `image` again: with its block size, UUID, label and time, and encoded like the old
@@ -17,17 +17,17 @@ pub fn squash_options(image: &Path) -> Result<Options> {
     let mut options = Options::new(image);
     let old = Image::open(FileSource::open(image, 0)?)?;
     let superblock = old.superblock();
-    options.input = Input::Image;
-    options.block_size = superblock.block_size;
-    options.uuid = Some(superblock.uuid);
+    options.source.format = SourceFormat::Image;
+    options.image.block_size = superblock.block_size;
+    options.image.uuid = Some(superblock.uuid);
     let label = superblock.volume_name.split(|byte| *byte == 0).next().unwrap_or_default();
-    options.label = label.to_vec();
-    options.build_time = superblock.epoch.checked_add(superblock.build_time.into());
+    options.image.label = label.to_vec();
+    options.image.build_time = superblock.epoch.checked_add(superblock.build_time.into());
     options.xattrs.prefixes =
         old.xattr_prefixes().iter().filter(|prefix| prefix.base != 0).cloned().collect();
-    options.checksum = superblock.compat.contains(ferofs_format::Compat::SB_CHKSUM);
-    options.compression = encoding::of_image(&old, &Survey::new(&old, &options)?)?;
-    if let Some(compression) = &mut options.compression
+    options.image.checksum = superblock.compat.contains(ferofs_format::Compat::SB_CHKSUM);
+    options.data.compression = encoding::of_image(&old, &Survey::new(&old, &options)?)?;
+    if let Some(compression) = &mut options.data.compression
         && superblock.packed.is_some()
     {
         // Fragments and deduplication share one feature flag; an image with a packed inode has fragments.

@@ -43,8 +43,8 @@ impl Fixture {
         changed.extend_from_slice(b"more");
         std::fs::write(new.join("a/b/text"), changed).unwrap();
         let mut options = build::Options::new(old);
-        options.compression = compression;
-        options.all_time = TIME;
+        options.data.compression = compression;
+        options.attributes.all_time = TIME;
         build::build(&options, &fixture.path("image")).unwrap();
         if large > 0 {
             for dir in ["old", "new"] {
@@ -62,7 +62,7 @@ impl Fixture {
     /// Makes a patch from the image to a directory.
     fn create(&self, new: &str, patch: &str) -> crate::Result<Created> {
         let mut options = CreateOptions::new(self.path(new));
-        options.build.all_time = TIME;
+        options.build.attributes.all_time = TIME;
         create(&self.path("image"), &options, &self.path(patch))
     }
 

@@ -1,17 +1,13 @@
 //! Files that are mostly holes: which chunks of them hold data. Source: FORMAT.md 5.
 
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, FormatError};
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
 
+use crate::sources::data_ranges::Ranges;
 use crate::{Error, Result};
 
-/// A file in more pieces than this is not worth a closer look.
-const RANGES_MAX: usize = 1 << 20;
 /// Chunks of more blocks than this, as a power of two, are of no use.
 const EXTRA_BITS_MAX: u8 = 20;
 /// When compressing: holes are encoded well enough unless they are this many times the data...
@@ -35,9 +31,6 @@ pub fn check_table(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()> {
     })
 }
 
-/// Ranges of bytes, ascending, from start to end.
-pub type Ranges = Vec<(u64, u64)>;
-
 /// How a file becomes chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkPlan {
@@ -46,26 +39,6 @@ pub struct ChunkPlan {
     extra_bits: u8,
     /// What is stored: whole chunks but for the file's end.
     pub runs: Ranges,
-}
-
-/// The ranges of `file` that hold data; `None` when the file system cannot tell or they are too many.
-pub fn data_ranges(file: impl AsFd, size: u64) -> Option<Ranges> {
-    let mut ranges = Ranges::new();
-    let mut pos = 0;
-    while pos < size && ranges.len() < RANGES_MAX {
-        let start = match seek(&file, SeekFrom::Data(pos)) {
-            Ok(start) if start < size => start,
-            Ok(_) | Err(Errno::NXIO) => return Some(ranges),
-            Err(_) => return None,
-        };
-        let end = seek(&file, SeekFrom::Hole(start)).ok()?.min(size);
-        if end <= start {
-            return None;
-        }
-        ranges.push((start, end));
-        pos = end;
-    }
-    (pos >= size).then_some(ranges)
 }
 
 impl ChunkPlan {

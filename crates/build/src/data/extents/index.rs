@@ -9,8 +9,8 @@ use ferofs_format::map::{
 use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault, FileOffset};
 use ferofs_format::{FormatError, Structure};
 
-use crate::data::encode::compression::Index;
 use crate::data::extents::list::{Extent, ExtentLog, ExtentPlace};
+use crate::options::compression::Index;
 
 /// What an image's indexes have in common.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use crate::Options;
 use crate::Result;
 use crate::data::worker::{SEGMENT, Shop};
-use crate::sources::content::Reader;
-use crate::timings::Activity;
+use crate::progress::timings::Activity;
+use crate::sources::reader::Reader;
 use crate::tree::NodeId;
 
 /// Bytes of a sample, and what is read at once.
@@ -61,7 +61,7 @@ fn hash_each(
     files: Vec<NodeId>,
     extent: Extent,
 ) -> Result<Vec<(NodeId, Hash)>> {
-    let hashes = options.parallel(
+    let hashes = options.run.parallel(
         files.len(),
         || Reader::new(shop.contents, shop.tree),
         |reader, number| {
@@ -69,7 +69,7 @@ fn hash_each(
             match hash(options, shop, reader, id, extent) {
                 Ok(hash) => Ok(Some((id, hash))),
                 // The data stage reads it again, and leaves the file out if it fails again.
-                Err(error) if options.skip_unreadable && error.is_unreadable() => Ok(None),
+                Err(error) if options.source.skip_unreadable && error.is_unreadable() => Ok(None),
                 Err(error) => Err(error),
             }
         },
@@ -96,7 +96,7 @@ fn hash(
     hasher.update(&size.to_le_bytes()).update(&shop.print_form(id));
     let mut buffer = Vec::new();
     for range in ranges {
-        options.check_cancelled()?;
+        options.run.check_cancelled()?;
         let len = (range.end - range.start) as usize;
         buffer.resize(len, 0);
         shop.timings.time(Activity::Read, len, || reader.read(id, range.start, &mut buffer))?;

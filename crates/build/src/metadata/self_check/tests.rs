@@ -4,9 +4,9 @@ use ferofs_format::inode::{FileType, InodeVersion, Timestamp};
 use ferofs_format::{Algorithm, BlockAddr, BlockSize, Nid};
 
 use super::*;
-use crate::data::encode::compression::Index;
 use crate::data::extents::index::{FileEnd, Form, Indexed};
 use crate::data::extents::list::{Extent, ExtentLog, ExtentPlace};
+use crate::options::compression::Index;
 
 const BLOCK: BlockSize = BlockSize::DEFAULT;
 

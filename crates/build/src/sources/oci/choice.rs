@@ -1,10 +1,11 @@
 //! Which image of a layout is meant: by its name and its platform, through indexes.
 
-use super::document::{Descriptor, Index, Platform};
-use super::fault::OciFault;
+use super::document::{Descriptor, Index};
 use super::store::Store;
 use crate::Options;
 use crate::Result;
+use crate::error::oci::OciFault;
+use crate::options::oci::Platform;
 use crate::sources::content::Contents;
 
 /// Indexes within indexes; real ones have two.
@@ -17,10 +18,10 @@ pub(super) fn choose(
     contents: &mut Contents,
 ) -> Result<(Descriptor, bool)> {
     let mut index: Index = store.index(contents)?;
-    let mut name = options.oci.name.as_deref();
+    let mut name = options.source.oci.name.as_deref();
     let mut parent: Option<Descriptor> = None;
     for _ in 0..DEPTH_MAX {
-        let chosen = one(&index, name, options.oci.platform.as_ref())
+        let chosen = one(&index, name, options.source.oci.platform.as_ref())
             .map_err(|fault| store.error(parent.as_ref().map(|parent| &parent.digest), fault))?;
         if !chosen.is_index() {
             let is_certain = chosen.platform.is_some();

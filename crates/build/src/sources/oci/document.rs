@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use ferofs_format::Hex;
 use serde::Deserialize;
 use sha2::digest::DynDigest;
 use sha2::{Digest as _, Sha256, Sha512};
+
+use crate::options::oci::Platform;
 
 /// A blob's name: the digest of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -58,60 +59,6 @@ impl TryFrom<String> for Digest {
             return Err("a digest of other than its hexadecimal digits");
         }
         Ok(Self { digits: algorithm.len() + 1, text })
-    }
-}
-
-/// What an image is for.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Platform {
-    /// The operating system, as Go calls it: `linux`.
-    pub os: String,
-    /// The processor, as Go calls it: `amd64`, `arm64`.
-    pub architecture: String,
-    /// The processor's variant: `v7` of `arm`.
-    pub variant: Option<String>,
-}
-
-impl Platform {
-    /// This machine's.
-    #[must_use]
-    pub fn of_this_machine() -> Self {
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "x86" => "386",
-            "aarch64" => "arm64",
-            "loongarch64" => "loong64",
-            "powerpc64" => "ppc64le",
-            other => other,
-        };
-        Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: None }
-    }
-
-    /// Whether this platform is the one that is asked for: any variant, unless one is.
-    pub(super) fn is(&self, wanted: &Self) -> bool {
-        self.os == wanted.os
-            && self.architecture == wanted.architecture
-            && (wanted.variant.is_none() || self.variant == wanted.variant)
-    }
-}
-
-impl FromStr for Platform {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut parts = text.split('/').map(str::to_owned);
-        let platform = match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            (Some(os), Some(architecture), variant, None) => Self { os, architecture, variant },
-            _ => return Err("not OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT, such as linux/arm64"),
-        };
-        Ok(platform)
-    }
-}
-
-impl fmt::Display for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.os, self.architecture)?;
-        self.variant.as_ref().map_or(Ok(()), |variant| write!(f, "/{variant}"))
     }
 }
 

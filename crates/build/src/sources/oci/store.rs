@@ -9,10 +9,11 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
 use super::document::{Descriptor, Digest, Index, Mark};
-use super::fault::OciFault;
 use crate::Options;
-use crate::sources::content::{Contents, Place};
+use crate::error::oci::OciFault;
+use crate::sources::content::Contents;
 use crate::sources::tar;
+use crate::tree::origin::SourcePosition;
 use crate::{Error, Result};
 
 /// The file that says that a directory is a layout.
@@ -30,7 +31,7 @@ const PIECE: u64 = 1 << 20;
 /// Where a file of the layout is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blob {
-    pub(super) place: Place,
+    pub(super) place: SourcePosition,
     pub(super) len: u64,
 }
 
@@ -53,7 +54,7 @@ impl<'a> Store<'a> {
             false => {
                 let files = tar::files(options, source, contents)?;
                 // What came in a pipe or compressed is read again.
-                contents.seal()?;
+                contents.finish_spool()?;
                 Some(files.into_iter().map(|(name, (place, len))| (name, Blob { place, len })).collect())
             }
         };
@@ -92,8 +93,8 @@ impl<'a> Store<'a> {
         if !metadata.is_file() {
             return Ok(None);
         }
-        let medium = contents.add_medium(file, &path)?;
-        Ok(Some(Blob { place: Place { medium: medium.id(), at: 0 }, len: metadata.len() }))
+        let file = contents.add_file(file, &path)?;
+        Ok(Some(Blob { place: SourcePosition { file: file.id(), at: 0 }, len: metadata.len() }))
     }
 
     /// The index of all images.
@@ -144,10 +145,10 @@ impl<'a> Store<'a> {
         let mut buffer = vec![0; blob.len.min(PIECE) as usize];
         let mut done = 0;
         while done < blob.len {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             let piece = (blob.len - done).min(PIECE);
             let bytes = &mut buffer[..piece as usize];
-            contents.read_at(Place { at: blob.place.at + done, ..blob.place }, bytes)?;
+            contents.read_at(SourcePosition { at: blob.place.at + done, ..blob.place }, bytes)?;
             hasher.update(bytes);
             done += piece;
         }

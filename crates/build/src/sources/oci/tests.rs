@@ -1,6 +1,7 @@
 use super::choice::one;
 use super::document::{Digest, Index, LayerKind, Manifest};
 use super::*;
+use crate::options::oci::Platform;
 
 fn digest(digit: char) -> String {
     format!("sha256:{}", digit.to_string().repeat(64))

@@ -1,6 +1,6 @@
 //! The header block of a tar member: v7, ustar, GNU, star.
 
-use super::fault::ArchiveFault;
+use crate::error::archive::ArchiveFault;
 
 /// Bytes of a header, and what members are padded to.
 pub(super) const BLOCK: usize = 512;

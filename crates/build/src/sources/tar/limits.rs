@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU32;
 
-use super::fault::ArchiveFault;
+use crate::error::archive::ArchiveFault;
 
 /// Bytes of all extended headers of one member. Linux has at most 64 KiB of names of attributes and 64 KiB a value; other
 /// programs refuse more than 1 MiB. A header beyond this is refused.
@@ -67,10 +67,10 @@ impl Limits {
         if size > limit { Err(ArchiveFault::Globals { limit }) } else { Ok(()) }
     }
 
-    /// Fails if `held` bytes of memory are too many for an archive of which `read` bytes were read.
-    pub(super) fn check_memory(self, held: u64, read: u64) -> Result<(), ArchiveFault> {
+    /// Fails if `memory_used` bytes of memory are too many for an archive of which `read` bytes were read.
+    pub(super) fn check_memory(self, memory_used: u64, read: u64) -> Result<(), ArchiveFault> {
         let limit = (MEMORY * self.0).saturating_add(read);
-        if held > limit { Err(ArchiveFault::Memory { limit }) } else { Ok(()) }
+        if memory_used > limit { Err(ArchiveFault::Memory { limit }) } else { Ok(()) }
     }
 
     /// Fails if holes that cost `holes` are too many after `read` bytes of the plain archive.

@@ -2,16 +2,17 @@
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use super::fault::ArchiveFault;
 use super::header::{self, BLOCK, Header};
 use super::limits::{Limits, PIECE};
 use super::pax::Records;
 use super::sparse::{Form, Lines, Map, form};
-use super::tape::Tape;
+use super::tar_stream::TarStream;
 use crate::Result;
 use crate::error::Error;
-use crate::sources::content::{Contents, Place};
-use crate::sources::open::as_path;
+use crate::error::archive::ArchiveFault;
+use crate::paths::as_path;
+use crate::sources::content::Contents;
+use crate::tree::origin::SourcePosition;
 
 /// A member, before its data are read.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ pub(super) struct Stored {
 pub(super) struct Data {
     pub(super) size: u64,
     /// Where the pieces are, one after the other.
-    pub(super) place: Place,
+    pub(super) place: SourcePosition,
     /// Offset and length of each piece in the file; `None`: it has no holes.
     pub(super) pieces: Option<Vec<(u64, u64)>>,
 }
@@ -70,7 +71,7 @@ pub(super) enum End {
 /// Reads members one after the other.
 #[derive(Debug)]
 pub(super) struct Members<'a> {
-    tape: &'a mut Tape,
+    tar_stream: &'a mut TarStream,
     limits: Limits,
     global: Records,
     /// Bytes up to the next header.
@@ -90,32 +91,32 @@ struct Extension {
 }
 
 impl<'a> Members<'a> {
-    pub(super) fn new(tape: &'a mut Tape, limits: Limits, without_data: bool) -> Self {
-        Self { tape, limits, global: Records::default(), rest: 0, without_data }
+    pub(super) fn new(tar_stream: &'a mut TarStream, limits: Limits, without_data: bool) -> Self {
+        Self { tar_stream, limits, global: Records::default(), rest: 0, without_data }
     }
 
     /// Bytes of the archive's file that were read so far, and of the plain archive.
     pub(super) fn bytes_read(&self) -> (u64, u64) {
-        (self.tape.packed_read(), self.tape.position())
+        (self.tar_stream.packed_read(), self.tar_stream.position())
     }
 
     /// The error that the member called `path`, whose header is at `offset`, has this fault.
     pub(super) fn error(&self, path: Option<&[u8]>, offset: u64, fault: ArchiveFault) -> Error {
         let member = path.filter(|path| !path.is_empty()).map(|path| as_path(path).to_owned());
-        Error::Archive { archive: self.tape.name.clone(), member, offset, fault }
+        Error::Archive { archive: self.tar_stream.name.clone(), member, offset, fault }
     }
 
     /// The next member.
     pub(super) fn next(&mut self) -> Result<std::result::Result<Member, End>> {
         let rest = std::mem::take(&mut self.rest);
-        let start = self.tape.position();
-        if !self.tape.skip(rest)? {
+        let start = self.tar_stream.position();
+        if !self.tar_stream.skip(rest)? {
             return Err(self.error(None, start, ArchiveFault::Truncated));
         }
-        let first = self.tape.position();
+        let first = self.tar_stream.position();
         let mut extension = Extension::default();
         loop {
-            let offset = self.tape.position();
+            let offset = self.tar_stream.position();
             let Some(block) = self.block(None, first)? else {
                 let fault = if offset == 0 { ArchiveFault::Empty } else { ArchiveFault::Truncated };
                 return match offset {
@@ -154,7 +155,7 @@ impl<'a> Members<'a> {
     /// A whole block; `None` at the archive's end.
     fn block(&mut self, path: Option<&[u8]>, offset: u64) -> Result<Option<[u8; BLOCK]>> {
         let mut block = [0; BLOCK];
-        match self.tape.read(&mut block)? {
+        match self.tar_stream.read(&mut block)? {
             0 => Ok(None),
             BLOCK => Ok(Some(block)),
             _ => Err(self.error(path, offset, ArchiveFault::Truncated)),
@@ -182,7 +183,7 @@ impl<'a> Members<'a> {
             // A label, and GNU's old way to say long names, which nothing writes any more.
             b'V' | b'N' => {
                 let size = header.unsigned(header::SIZE)?.checked_next_multiple_of(BLOCK as u64);
-                if !self.tape.skip(size.ok_or(ArchiveFault::Number("the size"))?)? {
+                if !self.tar_stream.skip(size.ok_or(ArchiveFault::Number("the size"))?)? {
                     return Err(ArchiveFault::Truncated.into());
                 }
             }
@@ -206,7 +207,7 @@ impl<'a> Members<'a> {
         while left > 0 {
             let mut piece = [0; 16 * BLOCK];
             let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
-            if self.tape.read(&mut piece[..wanted])? < wanted {
+            if self.tar_stream.read(&mut piece[..wanted])? < wanted {
                 return Err(ArchiveFault::Truncated.into());
             }
             payload.extend_from_slice(&piece[..wanted]);
@@ -298,7 +299,8 @@ impl<'a> Members<'a> {
             let (size, mut more) = header.gnu_pieces(&mut map.pieces)?;
             map.size = size;
             while more {
-                let block = self.block(Some(path), self.tape.position())?.ok_or(ArchiveFault::Truncated)?;
+                let block =
+                    self.block(Some(path), self.tar_stream.position())?.ok_or(ArchiveFault::Truncated)?;
                 more = header::more_gnu_pieces(&block, &mut map.pieces)?;
                 self.check_pieces(map.pieces.len() as u64)?;
             }
@@ -323,7 +325,7 @@ impl<'a> Members<'a> {
 
     /// Fails if a map of `count` pieces needs more memory than the archive may take.
     fn check_pieces(&self, count: u64) -> std::result::Result<(), ArchiveFault> {
-        self.limits.check_memory(count * PIECE, self.tape.packed_read())
+        self.limits.check_memory(count * PIECE, self.tar_stream.packed_read())
     }
 
     /// Finds a regular file's data, which follow its header; `contents` may read them from then on, unless
@@ -353,7 +355,7 @@ impl<'a> Members<'a> {
                         return Err(ArchiveFault::Sparse.into());
                     }
                     let mut block = [0; BLOCK];
-                    if self.tape.read(&mut block)? < BLOCK {
+                    if self.tar_stream.read(&mut block)? < BLOCK {
                         return Err(ArchiveFault::Truncated.into());
                     }
                     bytes -= BLOCK as u64;
@@ -369,11 +371,11 @@ impl<'a> Members<'a> {
         let map = map.map(|map| map.checked(bytes)).transpose()?;
         let place = match contents {
             Some(contents) => {
-                let place = self.tape.keep(bytes, contents)?.ok_or(ArchiveFault::Truncated)?;
+                let place = self.tar_stream.keep(bytes, contents)?.ok_or(ArchiveFault::Truncated)?;
                 self.rest -= bytes;
                 place
             }
-            None => Place::default(),
+            None => SourcePosition::default(),
         };
         let size = map.as_ref().map_or(bytes, |map| map.size);
         Ok(Data { size, place, pieces: map.map(|map| map.pieces) })

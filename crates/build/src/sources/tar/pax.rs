@@ -6,7 +6,7 @@ use std::rc::Rc;
 use ferofs_format::inode::Timestamp;
 
 use super::acl;
-use super::fault::ArchiveFault;
+use crate::error::archive::ArchiveFault;
 use crate::tree::xattr::Attributes;
 
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -1,7 +1,7 @@
 //! Sparse files in archives: GNU's old form, and the forms 0.0, 0.1 and 1.0 that stand in extended headers.
 
-use super::fault::ArchiveFault;
 use super::pax::{Records, decimal};
+use crate::error::archive::ArchiveFault;
 
 /// A sparse file: its size, and its pieces of data as offset and length, which the archive holds one after
 /// the other.

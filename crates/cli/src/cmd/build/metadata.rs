@@ -93,9 +93,10 @@ impl MetadataArgs {
             name.and_then(|name| XattrOptions::digest_name(if name.is_empty() { DIGEST_NAME } else { name }));
         if let Some(path) = &self.file_contexts {
             let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
-            options.target.labels = Some(Labels::parse(&text).map_err(|e| Failure::about(path, e))?);
+            options.attributes.target.labels =
+                Some(Labels::parse(&text).map_err(|e| Failure::about(path, e))?);
         }
-        options.target.mount_point = self.mount_point.trim_matches('/').into();
+        options.attributes.target.mount_point = self.mount_point.trim_matches('/').into();
         options.inodes.form = match self.inodes {
             Form::Smallest => InodeForm::Smallest,
             Form::Compact => InodeForm::Compact,
@@ -103,17 +104,18 @@ impl MetadataArgs {
         };
         options.inodes.keep_mtime = self.inodes != Form::Compact;
         options.inodes.inline_data = !self.no_inline_data;
-        options.hard_dereference = self.hard_dereference;
+        options.source.hard_dereference = self.hard_dereference;
         let epoch = source_date_epoch()?;
-        options.newest_time = self.clamp_time.or(epoch.filter(|_| options.all_time.is_none()));
-        options.build_time = options.build_time.or(epoch);
-        options.chunks = self.chunk_size.map(|size| ChunkOptions {
+        options.attributes.newest_time =
+            self.clamp_time.or(epoch.filter(|_| options.attributes.all_time.is_none()));
+        options.image.build_time = options.image.build_time.or(epoch);
+        options.data.chunks = self.chunk_size.map(|size| ChunkOptions {
             size,
             force_indexes: false,
             device: self.chunk_device.clone(),
         });
-        options.offset = self.offset;
-        options.image_unit = self.align_size;
+        options.output.offset = self.offset;
+        options.output.size_alignment = self.align_size;
         Ok(())
     }
 }

@@ -18,20 +18,20 @@ const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 #[test]
 fn takes_the_lines_that_callers_use() {
     let repart = options(&format!("mkfs.erofs -U {UUID} --quiet -zlz4hc,level=12 -b 4096 IMG DIR")).unwrap();
-    assert_eq!(repart.compression.unwrap().methods, Compression::lz4(12).unwrap().methods);
-    assert_eq!(repart.uuid.unwrap()[..4], [1, 0x23, 0x45, 0x67]);
+    assert_eq!(repart.data.compression.unwrap().methods, Compression::lz4(12).unwrap().methods);
+    assert_eq!(repart.image.uuid.unwrap()[..4], [1, 0x23, 0x45, 0x67]);
     let archiso = options(&format!("mkfs.erofs -U {UUID} -zlz4hc,12 --workers=4 -T0 -- IMG DIR")).unwrap();
-    assert_eq!(archiso.workers.unwrap().get(), 4);
-    assert_eq!(archiso.all_time, Some(Timestamp { secs: 0, nanos: 0 }));
+    assert_eq!(archiso.run.workers.unwrap().get(), 4);
+    assert_eq!(archiso.attributes.all_time, Some(Timestamp { secs: 0, nanos: 0 }));
     let late = options("mkfs.erofs IMG DIR -z lz4 -C4096 -x 2 -T 5 --mkfs-time").unwrap();
-    assert_eq!(late.source, PathBuf::from("DIR"));
-    assert_eq!((late.build_time, late.all_time), (Some(5), None));
+    assert_eq!(late.source.path, PathBuf::from("DIR"));
+    assert_eq!((late.image.build_time, late.attributes.all_time), (Some(5), None));
     let isar =
         options("mkfs.erofs -z lz4hc,12 --exclude-regex ^dir/.* --exclude-path=/a//b/ IMG DIR").unwrap();
-    assert_eq!(isar.excludes.len(), 2);
-    assert!(matches!(&isar.excludes[0], Exclude::Path(path) if path == std::path::Path::new("a/b")));
+    assert_eq!(isar.source.excludes.len(), 2);
+    assert!(matches!(&isar.source.excludes[0], Exclude::Path(path) if path == std::path::Path::new("a/b")));
     let owned = options("mkfs.erofs --all-root --force-gid=7 -L nix-store IMG DIR").unwrap();
-    assert_eq!((owned.force_uid, owned.force_gid), (Some(0), Some(7)));
+    assert_eq!((owned.attributes.force_uid, owned.attributes.force_gid), (Some(0), Some(7)));
     let kata = options("mkfs.erofs -Enoinline_data IMG DIR").unwrap();
     assert!(!kata.inodes.inline_data);
     let dracut =
@@ -40,7 +40,7 @@ fn takes_the_lines_that_callers_use() {
     let buildroot =
         options("mkfs.erofs -zlz4hc,9 -T 1700000000 -U 00000000-0000-0000-0000-000000000000 -C4096 IMG DIR")
             .unwrap();
-    assert_eq!(buildroot.uuid, Some([0; 16]));
+    assert_eq!(buildroot.image.uuid, Some([0; 16]));
     let android = options(
         "mkfs.erofs -z lz4hc,9 -b 4096 --mount-point /system --product-out out --fs-config-file fs_config \
          --file-contexts contexts -T 1230768000 -U 01234567-89ab-cdef-0123-456789abcdef OUT IN",
@@ -50,24 +50,31 @@ fn takes_the_lines_that_callers_use() {
 
 #[test]
 fn takes_tars_as_container_tools_give_them() {
-    use ferofs::build::{Input, SourceData, Whiteouts};
+    use ferofs::build::{SourceData, SourceFormat, Whiteouts};
     let containerd = options(&format!(
         "mkfs.erofs --tar=f --aufs --quiet -Enoinline_data -T0 --mkfs-time --sort=none -U {UUID} LAYER"
     ));
     let containerd = containerd.unwrap();
-    assert_eq!((containerd.input, containerd.whiteouts), (Input::Archive, Whiteouts::Overlay));
-    assert_eq!(containerd.source, PathBuf::from("-"));
-    assert_eq!((containerd.build_time, containerd.all_time), (Some(0), None));
+    assert_eq!(
+        (containerd.source.format, containerd.source.whiteouts),
+        (SourceFormat::Archive, Whiteouts::Overlay)
+    );
+    assert_eq!(containerd.source.path, PathBuf::from("-"));
+    assert_eq!((containerd.image.build_time, containerd.attributes.all_time), (Some(0), None));
     let nixos = options(&format!(
         "mkfs.erofs --quiet --force-uid=0 --force-gid=0 -L nix-store -U {UUID} -T 0 --hard-dereference --tar=f IMG"
     ));
-    assert!(nixos.is_ok_and(|nixos| nixos.hard_dereference && nixos.source == std::path::Path::new("-")));
+    assert!(
+        nixos.is_ok_and(
+            |nixos| nixos.source.hard_dereference && nixos.source.path == std::path::Path::new("-")
+        )
+    );
     let file = options("mkfs.erofs --tar=headerball --ovlfs-strip --ungzip IMG TAR").unwrap();
-    assert_eq!((file.source_data, file.strip_overlay), (SourceData::Absent, true));
+    assert_eq!((file.source.data, file.source.strip_overlay), (SourceData::Absent, true));
     assert!(options("mkfs.erofs --tar=x IMG TAR").unwrap_err().starts_with("--tar x: "));
     assert!(options("mkfs.erofs IMG").unwrap_err().starts_with("SOURCE"));
     let reserved = options("mkfs.erofs --clean=rvsp --tar=i IMG TAR").unwrap();
-    assert_eq!((reserved.source_data, reserved.share), (SourceData::Reserved, false));
+    assert_eq!((reserved.source.data, reserved.data.share_identical), (SourceData::Reserved, false));
     assert!(options("mkfs.erofs --clean=rvsp -zlz4 --tar=f IMG TAR").unwrap_err().starts_with("-z lz4: "));
     assert!(options("mkfs.erofs --clean=some IMG TAR").unwrap_err().starts_with("--clean some: "));
 }
@@ -93,7 +100,7 @@ fn adds_to_images() {
 
 #[test]
 fn the_last_of_two_opposites_wins() {
-    let times = |line: &str| options(line).unwrap().all_time.is_some();
+    let times = |line: &str| options(line).unwrap().attributes.all_time.is_some();
     assert!(times("mkfs.erofs -T0 --mkfs-time --all-time I D"));
     assert!(!times("mkfs.erofs -T0 --all-time --mkfs-time I D"));
     let keep = |line: &str| options(line).unwrap().inodes.keep_mtime;
@@ -116,7 +123,7 @@ fn attributes_are_stored_as_asked() {
 
 #[test]
 fn chunks_are_cut_as_asked() {
-    let chunks = |line: &str| options(line).map(|options| options.chunks.unwrap());
+    let chunks = |line: &str| options(line).map(|options| options.data.chunks.unwrap());
     let android = chunks("mkfs.erofs -z lz4hc,9 --chunksize 4096 OUT IN").unwrap();
     assert_eq!((android.size, android.force_indexes, android.device), (4096, false, None));
     let device = chunks("mkfs.erofs --chunksize=2097152 --blobdev=data -Eforce-chunk-indexes I D").unwrap();
@@ -133,8 +140,9 @@ fn chunks_are_cut_as_asked() {
 
 #[test]
 fn sizes_are_read_as_erofs_utils_reads_them() {
-    let block =
-        |size: &str| options(&format!("mkfs.erofs -b{size} IMG DIR")).map(|made| made.block_size.bytes());
+    let block = |size: &str| {
+        options(&format!("mkfs.erofs -b{size} IMG DIR")).map(|made| made.image.block_size.bytes())
+    };
     for (text, bytes) in
         [("4096", 4096), ("4k", 4096), ("4K", 4096), ("0x1000", 4096), ("010000", 4096), ("512", 512)]
     {

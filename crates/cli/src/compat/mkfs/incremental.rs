@@ -3,7 +3,7 @@
 //! The image stays what it is: options that say so of a new one are refused. Content is encoded as most of the image's, unless `-z`
 //! says otherwise.
 
-use ferofs::build::{Input, Options};
+use ferofs::build::{Options, SourceFormat};
 use ferofs::patch::{CreateOptions, Encoding, TrailingData, add};
 
 use super::args::Args;
@@ -15,24 +15,24 @@ use crate::output::message;
 
 impl Args {
     /// Refuses what does not go with `--incremental`, if that is asked for.
-    pub(super) fn refuse_for_incremental(&self, input: Input) -> Result<(), Refusal> {
+    pub(super) fn refuse_for_incremental(&self, format: SourceFormat) -> Result<(), Refusal> {
         let Some(mode) = &self.incremental else { return Ok(()) };
         let refuse = |reason: &str| Err(refusal("--incremental", mode.clone(), reason));
-        match input {
-            Input::Image => return refuse("EROFS images are merged into new ones: leave it out"),
-            Input::Oci => return refuse("there is no such thing for OCI images"),
-            Input::Archive if mode == "rvsp" => {
+        match format {
+            SourceFormat::Image => return refuse("EROFS images are merged into new ones: leave it out"),
+            SourceFormat::Oci => return refuse("there is no such thing for OCI images"),
+            SourceFormat::Archive if mode == "rvsp" => {
                 return refuse("room without content is only reserved in new images: --clean=rvsp");
             }
-            Input::Archive if !matches!(self.tar.as_deref(), None | Some("f")) => {
+            SourceFormat::Archive if !matches!(self.tar.as_deref(), None | Some("f")) => {
                 return refuse("content goes into the image: give --tar=f");
             }
-            Input::Archive if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() => {
+            SourceFormat::Archive if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() => {
                 return refuse(
                     "what a tar holds is added as a whole: leave out --exclude-path and --exclude-regex",
                 );
             }
-            Input::Archive | Input::Directory => {}
+            SourceFormat::Archive | SourceFormat::Directory => {}
         }
         let given = [
             ("--clean", self.clean.is_some()),
@@ -59,15 +59,15 @@ impl Args {
         let image =
             ImageArgs { path: self.image.clone(), offset: 0, devices: Vec::new(), work_limit: 1 }.open()?;
         let block = image.superblock().block_size;
-        if block != options.block_size {
+        if block != options.image.block_size {
             let problem = format!("has blocks of {} bytes: give -b {0}", block.bytes());
             return Err(Failure::about(&self.image, problem));
         }
         drop(image);
-        cancel_on_signals(&options.cancel, GRACE_IN_PLACE)?;
-        let mut wanted = CreateOptions::new(&options.source);
+        cancel_on_signals(&options.run.cancel, GRACE_IN_PLACE)?;
+        let mut wanted = CreateOptions::new(&options.source.path);
         if self.compressor.is_some() {
-            wanted.encoding = options.compression.clone().map_or(Encoding::Stored, Encoding::With);
+            wanted.encoding = options.data.compression.clone().map_or(Encoding::Stored, Encoding::With);
         }
         wanted.build = options;
         let added = add(&self.image, &wanted, TrailingData::Keep).about(&self.image)?;

@@ -82,7 +82,7 @@ pub(crate) fn list(
             let name = entry?.name;
             let exists = entries.binary_search_by(|entry| tree.text(entry.name).cmp(&name)).is_ok();
             if !exists && name != b"." && name != b".." {
-                let path = ferofs_build::sources::directory::join(&tree.path_bytes(id), &name);
+                let path = ferofs_build::paths::join(&tree.path_bytes(id), &name);
                 changes.push(Change { kind: ChangeKind::Removed, path, bytes: 0 });
             }
         }

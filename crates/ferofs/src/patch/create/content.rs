@@ -12,9 +12,9 @@ use ferofs_build::data::worker::Shop;
 use ferofs_build::data::{self, Content, Data};
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
-use ferofs_build::sources::content::Reader;
+use ferofs_build::sources::reader::Reader;
 use ferofs_build::tree::Kind;
-use ferofs_build::tree::inode_sizes::Heads;
+use ferofs_build::tree::inode_sizes::InodeSizes;
 use ferofs_format::inode::FileType;
 use ferofs_format::{Incompat, Nid};
 
@@ -28,7 +28,7 @@ pub(crate) struct ContentWriter<'a> {
     pub(crate) context: &'a CreateContext<'a>,
     /// Inodes of the old image that stay, by node: their content needs no work.
     pub(crate) kept: &'a [Option<Nid>],
-    pub(crate) heads: &'a Heads,
+    pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) output: &'a mut Output,
     pub(crate) spill: &'a mut Spill,
 }
@@ -49,7 +49,7 @@ impl ContentWriter<'_> {
             let decision = &mut decisions.by_node[id.index()];
             let mut content = None;
             if let ReuseDecision::SameContent(nid) = *decision {
-                content = maps::copy(old, &old.inode(nid)?, self.heads.len(id), self.spill)?;
+                content = maps::copy(old, &old.inode(nid)?, self.inode_sizes.len(id), self.spill)?;
                 if content.is_none() {
                     *decision = ReuseDecision::ChangedContent(nid);
                 }
@@ -77,7 +77,7 @@ impl ContentWriter<'_> {
         let Inputs { options, old, tree, contents, .. } = self.context.inputs;
         let compression = self.context.compression.as_ref();
         if let Some(compression) = compression {
-            compression.check(options.block_size)?;
+            compression.check(options.image.block_size)?;
         }
         let changed_from = |decision: &ReuseDecision| match decision {
             ReuseDecision::ChangedContent(nid) => Some(*nid),
@@ -103,18 +103,18 @@ impl ContentWriter<'_> {
             None => None,
         };
         let twins = Twins::new(tree);
-        let order = Order::new(tree, compression, options.block_size, None);
+        let order = Order::new(tree, compression, options.image.block_size, None);
         let shop = Shop {
             tree,
             order: &order,
-            heads: self.heads,
+            inode_sizes: self.inode_sizes,
             twins: &twins,
             known: known.as_ref(),
             base: Some(&old_extents),
             contents,
-            timings: &options.progress.timings,
+            timings: &options.run.progress.timings,
             compression,
-            block: options.block_size,
+            block: options.image.block_size,
             skip_unreadable: false,
         };
         Ok(data::run(options, shop, self.output, self.spill, warnings)?)

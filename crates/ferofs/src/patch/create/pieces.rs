@@ -27,7 +27,7 @@ pub(crate) fn compress(
     let size = region.size();
     let count = usize::try_from(size.div_ceil(PIECE_MAX as u64)).unwrap_or(usize::MAX);
     let level = LEVELS[usize::from(size > LARGE)];
-    options.parallel(count, Vec::new, |prefix: &mut Vec<u8>, number| {
+    options.run.parallel(count, Vec::new, |prefix: &mut Vec<u8>, number| {
         let start = number as u64 * PIECE_MAX as u64;
         let len = (size - start).min(PIECE_MAX as u64) as usize;
         let mut bytes = vec![0; len];

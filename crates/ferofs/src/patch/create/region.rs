@@ -8,7 +8,7 @@ use ferofs_build::data::Content;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::tree::NodeId;
-use ferofs_build::tree::inode_sizes::Heads;
+use ferofs_build::tree::inode_sizes::InodeSizes;
 use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::verify::Verifier;
 use ferofs_format::Incompat;
@@ -68,7 +68,7 @@ pub(crate) fn write(
     time: i64,
     warnings: &mut Vec<Warning>,
 ) -> Result<Region> {
-    let Inputs { options, old, survey, tree, contents } = context.inputs;
+    let Inputs { options, old, survey, tree, .. } = context.inputs;
     let Directories { kept, like } =
         directories::decide(context.inputs, &decisions, context.options.loose_parents)?;
     if kept[NodeId::ROOT.index()].is_some() {
@@ -78,8 +78,8 @@ pub(crate) fn write(
     let start = context.area.size();
     let mut superblock = context.area.superblock().clone();
     let xattrs = tree.xattrs.plan_on(&options.xattrs, &survey.shared).map_err(ferofs_build::Error::Layout)?;
-    let heads = Heads::new(tree, &xattrs, &superblock, &options.inodes, contents)?;
-    let (root, mut features) = root_place(context, heads.len(NodeId::ROOT) as u64)?;
+    let inode_sizes = InodeSizes::new(tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
+    let (root, mut features) = root_place(context, inode_sizes.len(NodeId::ROOT) as u64)?;
 
     let mut spill = Spill::new(temporary);
     let mut output = Output::region(temporary, start)?;
@@ -87,8 +87,13 @@ pub(crate) fn write(
         output.pad_to(start + block.bytes64())?;
     }
     let content_start = output.position();
-    let mut writer =
-        ContentWriter { context, kept: &kept, heads: &heads, output: &mut output, spill: &mut spill };
+    let mut writer = ContentWriter {
+        context,
+        kept: &kept,
+        inode_sizes: &inode_sizes,
+        output: &mut output,
+        spill: &mut spill,
+    };
     let mut placed = writer.reuse(&mut decisions)?;
     let before_data = writer.output.position();
     let data = writer.encode(&decisions, &placed, warnings)?;
@@ -107,7 +112,7 @@ pub(crate) fn write(
     let written = NewMetadata {
         options,
         tree,
-        heads: &heads,
+        inode_sizes: &inode_sizes,
         xattrs: &xattrs,
         contents: &placed,
         spill: &mut spill,
@@ -167,7 +172,7 @@ pub(crate) fn write(
     let image = Image::open(region.result(context)?)?;
     let costs = changes::content_costs(context, &image, &kept, &written)?;
     region.changes = changes::list(context.inputs, &decisions, &kept, &written, &costs)?;
-    verify(context, region, &heads, &xattrs, &placed)
+    verify(context, region, &inode_sizes, &xattrs, &placed)
 }
 
 /// Finds where the root's inode of `len` bytes goes, and the features that this needs.
@@ -202,15 +207,15 @@ fn data_features(context: &CreateContext<'_>, reused: &[Content], encoded: Incom
 fn verify(
     context: &CreateContext<'_>,
     mut region: Region,
-    heads: &Heads,
+    inode_sizes: &InodeSizes,
     xattrs: &XattrPlan,
     stored: &[Content],
 ) -> Result<Region> {
     let Inputs { options, tree, contents, .. } = context.inputs;
-    if options.verify {
+    if options.output.verify {
         let overlay = region.result(context)?;
         let superblock = &region.superblock;
-        Verifier { options, tree, heads, xattrs, contents, stored, superblock }
+        Verifier { options, tree, inode_sizes, xattrs, contents, stored, superblock }
             .run(Box::new(overlay), Vec::new())?;
     }
     Ok(region)

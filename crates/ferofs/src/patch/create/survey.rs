@@ -45,7 +45,7 @@ impl Survey {
         let area = image.superblock().xattr.to_pos(image.superblock().block_size);
         let mut directories: HashMap<PathBuf, Nid> = HashMap::new();
         for walked in Walk::new(image) {
-            options.check_cancelled()?;
+            options.run.check_cancelled()?;
             let walked = walked?;
             let inode = walked.inode?;
             if !walked.first {

@@ -11,7 +11,7 @@ use crate::Result;
 use ferofs_build::data::Content;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
-use ferofs_build::sources::content::Reader;
+use ferofs_build::sources::reader::Reader;
 use ferofs_build::tree::NodeId;
 use ferofs_read::{ExtentData, Image, Inode, Location};
 

@@ -6,11 +6,11 @@ use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 use crate::Result;
 use ferofs_build::Options;
 use ferofs_build::data::base_image::Base;
-use ferofs_build::data::chunked::sparse::Ranges;
-use ferofs_build::data::encode::compression::{Compression, Index};
 use ferofs_build::data::encode::dedupe::{Known, Match, Stored, stamp};
 use ferofs_build::data::worker::SEGMENT;
+use ferofs_build::sources::data_ranges::Ranges;
 use ferofs_build::tree::NodeId;
+use ferofs_build::{Compression, Index};
 use ferofs_read::{Extent, ExtentData, Image, Inode, Location};
 
 /// The old image for the builder's data stage.
@@ -132,7 +132,7 @@ pub(super) fn index(
 ) -> Result<Known> {
     let block = old.superblock().block_size;
     let known = Known::default();
-    let found = options.parallel(files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
+    let found = options.run.parallel(files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
         let inode = old.inode(files[number])?;
         let mut found = Vec::new();
         if !inode.layout().is_compressed() {

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferofs_build::sources::content::{Origin, Reader};
 use ferofs_build::sources::image::BELOW;
+use ferofs_build::sources::reader::Reader;
+use ferofs_build::tree::origin::Origin;
 use ferofs_build::tree::{Kind, NodeId};
 use ferofs_format::inode::{FileType, Place};
 use ferofs_format::{FileOffset, Nid};
@@ -35,7 +36,7 @@ pub(super) fn counterparts(inputs: Inputs<'_>) -> Result<Vec<Option<Nid>>> {
         let (Kind::Directory(dir), Some(nid)) = (inputs.tree.node(node).kind, found[node.index()]) else {
             continue;
         };
-        inputs.options.check_cancelled()?;
+        inputs.options.run.check_cancelled()?;
         let inode = inputs.old.inode(nid)?;
         if !inode.is_dir() {
             continue;
@@ -55,7 +56,7 @@ pub(super) fn counterparts(inputs: Inputs<'_>) -> Result<Vec<Option<Nid>>> {
 
 /// Compares each node with its counterpart, without content.
 pub(super) fn likenesses(inputs: Inputs<'_>, counterparts: &[Option<Nid>]) -> Result<Vec<Likeness>> {
-    inputs.options.parallel(
+    inputs.options.run.parallel(
         counterparts.len(),
         || (),
         |(), number| match counterparts[number] {
@@ -102,7 +103,7 @@ fn same_xattrs(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<bool> {
 /// Whether the new tree takes the content of `node` from the old inode `nid`: then there is nothing to compare.
 fn is_content_of(inputs: Inputs<'_>, node: NodeId, nid: Nid) -> bool {
     let of_old = Origin::Image { image: BELOW, nid };
-    inputs.options.below.is_some() && inputs.tree.node(node).origin == of_old
+    inputs.options.source.lower_image.is_some() && inputs.tree.node(node).origin == of_old
 }
 
 /// Says which regular files differ from their counterparts of the same size, byte by byte.
@@ -122,7 +123,7 @@ pub(super) fn differences(
             tasks.extend((0..parts).map(|part| (node, nid, part * PART)));
         }
     }
-    inputs.options.parallel(
+    inputs.options.run.parallel(
         tasks.len(),
         || (Reader::new(inputs.contents, inputs.tree), Vec::new(), Vec::new()),
         |(reader, ours, theirs), number| {

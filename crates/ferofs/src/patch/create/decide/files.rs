@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
-use ferofs_build::sources::content::Reader;
+use ferofs_build::sources::reader::Reader;
 use ferofs_build::tree::{Kind, NodeId};
 use ferofs_format::Nid;
 use ferofs_format::inode::FileType;
@@ -95,10 +95,10 @@ impl ReuseDecisions {
             .filter(|node| available.contains(&compare::kind_and_size(inputs, **node)))
             .copied()
             .collect();
-        let old = inputs.options.parallel(candidates.len(), Vec::new, |buffer, number| {
+        let old = inputs.options.run.parallel(candidates.len(), Vec::new, |buffer, number| {
             compare::old_digest(inputs, &inputs.old.inode(candidates[number].nid)?, buffer)
         })?;
-        let new = inputs.options.parallel(
+        let new = inputs.options.run.parallel(
             open.len(),
             || (Reader::new(inputs.contents, inputs.tree), Vec::new()),
             |(reader, buffer), number| compare::new_digest(inputs, open[number], reader, buffer),

@@ -16,7 +16,7 @@ use ferofs_build::metadata::layout::Packer;
 use ferofs_build::metadata::self_check::{self, InodePlace};
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
-use ferofs_build::tree::inode_sizes::{self, Heads};
+use ferofs_build::tree::inode_sizes::{self, InodeSizes};
 use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::tree::{Kind, NodeId, Tree};
 
@@ -24,7 +24,7 @@ use ferofs_build::tree::{Kind, NodeId, Tree};
 pub(crate) struct NewMetadata<'a> {
     pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
-    pub(crate) heads: &'a Heads,
+    pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) xattrs: &'a XattrPlan,
     pub(crate) contents: &'a [Content],
     pub(crate) spill: &'a mut Spill,
@@ -85,7 +85,7 @@ impl NewMetadata<'_> {
         let data_end = base + places.total_blocks * block.bytes64();
         let mut bytes = Vec::new();
         for (pos, item) in &places.items {
-            self.options.check_cancelled()?;
+            self.options.run.check_cancelled()?;
             output.pad_to(base + pos)?;
             bytes.clear();
             match item {
@@ -120,7 +120,7 @@ impl NewMetadata<'_> {
     /// The length of the inline tail of a directory or symbolic link of `size` bytes.
     fn tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
         let in_free_slots = id == NodeId::ROOT && matches!(self.root, RootPlace::Free(_));
-        if in_free_slots { 0 } else { self.heads.inline_tail(id, size, block) }
+        if in_free_slots { 0 } else { self.inode_sizes.inline_tail(id, size, block) }
     }
 
     fn plan(&self, superblock: &Superblock, base: u64, first: u64, written: &mut WrittenMetadata) -> Layout {
@@ -148,7 +148,7 @@ impl NewMetadata<'_> {
                 }
                 (content, None) => (content.len_after(), 0),
             };
-            let len = (self.heads.len(id) + after) as u64;
+            let len = (self.inode_sizes.len(id) + after) as u64;
             written.costs[id.index()] = len.next_multiple_of(SLOT_SIZE) + blocks * block.bytes64();
             let apart = match self.root {
                 _ if id != NodeId::ROOT => None,
@@ -236,7 +236,8 @@ impl NewMetadata<'_> {
         place: InodePlace,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let mut inode = inode_sizes::inode(self.tree, self.xattrs, superblock, id, self.heads.version(id))?;
+        let mut inode =
+            inode_sizes::inode(self.tree, self.xattrs, superblock, id, self.inode_sizes.version(id))?;
         inode.ino = self.first_ino.wrapping_add(id.0);
         let mut own = Vec::new();
         let mut after = None;

@@ -1,18 +1,18 @@
-//! A directory that was walked, as a layer of a [`Sketch`].
+//! A directory that was walked, as a layer of a [`LayeredTree`].
 
 use std::path::PathBuf;
 
-use super::{Body, Draft, Misplaced, Names, Sketch};
-use crate::sources::directory::join;
+use super::{Body, LayeredFile, LayeredTree, Misplaced, Names};
+use crate::paths::join;
 use crate::tree::{Kind, Node, NodeId, Tree};
 
-impl Sketch {
+impl LayeredTree {
     /// Puts all of `tree` over what is there. Says which path cannot be put, and why.
-    pub(crate) fn lay(&mut self, tree: &Tree) -> Result<(), (PathBuf, Misplaced)> {
+    pub(crate) fn apply_directory(&mut self, tree: &Tree) -> Result<(), (PathBuf, Misplaced)> {
         // The first names of files that have several.
         let mut firsts: Vec<Option<Vec<u8>>> = vec![None; tree.nodes.len()];
         let wrong = |id, fault| (tree.path(id), fault);
-        let root = self.draft(tree, tree.node(NodeId::ROOT));
+        let root = self.layered_file(tree, tree.node(NodeId::ROOT));
         self.put(b"", root).map_err(|fault| wrong(NodeId::ROOT, fault))?;
         // A directory's number is lower than those of what is in it.
         for id in tree.ids() {
@@ -24,8 +24,8 @@ impl Sketch {
                 let put = match first {
                     Some(first) => self.link(&path, first),
                     None => {
-                        let draft = self.draft(tree, tree.node(entry.node));
-                        let put = self.put(&path, draft);
+                        let layered_file = self.layered_file(tree, tree.node(entry.node));
+                        let put = self.put(&path, layered_file);
                         *first = Some(path);
                         put
                     }
@@ -36,7 +36,7 @@ impl Sketch {
         Ok(())
     }
 
-    fn draft(&mut self, tree: &Tree, node: &Node) -> Draft {
+    fn layered_file(&mut self, tree: &Tree, node: &Node) -> LayeredFile {
         let body = match node.kind {
             Kind::Regular { sparse } => Body::Regular { size: node.size, origin: node.origin, sparse },
             Kind::Directory(_) => Body::Directory(Names::new()),
@@ -48,6 +48,6 @@ impl Sketch {
         let xattrs = self.attributes(tree.xattrs.attributes(node.xattrs, &[]));
         let Node { permissions, uid, gid, mtime, .. } = *node;
         // The walk went by the options.
-        Draft { body, permissions, uid, gid, mtime, xattrs, settled: true }
+        LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: true }
     }
 }

@@ -4,7 +4,7 @@
 //! Entries are put into a layer. [`whiteouts`] remove what lower layers had, wherever they stand in their own; what is left
 //! at the end is given numbers ([`number`]).
 
-mod lay;
+mod apply_directory;
 mod number;
 pub(crate) mod overlay;
 mod whiteouts;
@@ -14,7 +14,8 @@ use std::rc::Rc;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use crate::sources::content::Origin;
+use crate::error::entry::Misplaced;
+use crate::tree::origin::Origin;
 use crate::tree::xattr::Attributes;
 
 /// Symbolic links that one path is followed through.
@@ -36,9 +37,9 @@ const REPLACED: u64 = 200;
 /// Memory for a directory that nobody described.
 const IMPLIED: u64 = 256;
 /// Directories that nobody described.
-const IMPLIED_PERMISSIONS: u16 = 0o755;
+const IMPLIED_DIRECTORY_MODE: u16 = 0o755;
 
-/// A file's number: its place in the sketch.
+/// A file's number: its place in the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(u32);
 
@@ -52,7 +53,7 @@ impl FileId {
 
 /// What a file is, without its names.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct LayeredFile {
     pub body: Body,
     pub permissions: u16,
     pub uid: u32,
@@ -60,7 +61,7 @@ pub struct Draft {
     pub mtime: Timestamp,
     pub xattrs: Rc<Attributes>,
     /// The options have been applied, or do not apply.
-    pub settled: bool,
+    pub ignores_options: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,42 +84,9 @@ pub struct Link {
     layer: u32,
 }
 
-/// Why an entry cannot be put where it says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Misplaced {
-    /// A hard link's target is not there (yet).
-    #[error("a hard link to something that is not there")]
-    LinkToNothing,
-    /// A hard link's target is a directory, perhaps the root.
-    #[error("a hard link to a directory")]
-    LinkToDirectory,
-    /// The path leads through something that is no directory.
-    #[error("below something that is no directory")]
-    NotADirectory,
-    /// The path leads through a loop of symbolic links.
-    #[error("below a loop of symbolic links")]
-    Loop,
-    /// The path leads to more directories within directories than an image is made of.
-    #[error("more than 4096 directories within each other")]
-    TooDeep,
-    /// The root can be nothing but a directory.
-    #[error("the root is no directory")]
-    Root,
-    /// A name has more than 255 bytes.
-    #[error("a name of more than 255 bytes")]
-    NameTooLong,
-    /// A symbolic link's target is empty, longer than 4095 bytes, or has a NUL in it.
-    #[error("a symbolic link to an impossible target")]
-    Target,
-    /// There are more than 2^32 entries.
-    #[error("more files than an image can have")]
-    TooMany,
-}
-
 /// A place for an entry.
 #[derive(Debug)]
-pub struct Spot {
+pub struct EntryPosition {
     dir: FileId,
     /// `None` for the root.
     name: Option<Box<[u8]>>,
@@ -126,39 +94,39 @@ pub struct Spot {
 
 /// The tree in the making.
 #[derive(Debug)]
-pub struct Sketch {
-    files: Vec<Draft>,
+pub struct LayeredTree {
+    files: Vec<LayeredFile>,
     /// The layer that entries are put into.
     layer: u32,
     /// The time of implied directories.
     time: Timestamp,
     sets: HashSet<Rc<Attributes>>,
     /// Bytes of memory for what is not the name of a file that is left in the end: about.
-    held: u64,
+    memory_used: u64,
     /// Directories from which this layer has removed what lower layers had.
     emptied: HashSet<FileId>,
     /// Directories that may have whiteouts, whatever later layers say of their attributes.
-    merged: HashSet<FileId>,
+    with_whiteouts: HashSet<FileId>,
     /// Directories that hide those of layers below the image, whatever later layers say of their attributes.
     opaque: HashSet<FileId>,
 }
 
-impl Sketch {
+impl LayeredTree {
     /// An empty root directory; `time` is given to directories that nobody describes.
     pub fn new(time: Timestamp) -> Self {
-        let mut sketch = Self {
+        let mut layers = Self {
             files: Vec::new(),
             layer: 0,
             time,
             sets: HashSet::new(),
-            held: 0,
+            memory_used: 0,
             emptied: HashSet::new(),
-            merged: HashSet::new(),
+            with_whiteouts: HashSet::new(),
             opaque: HashSet::new(),
         };
-        let root = sketch.implied();
-        sketch.files.push(root);
-        sketch
+        let root = layers.implied_directory();
+        layers.files.push(root);
+        layers
     }
 
     /// From here on, entries lie over those before.
@@ -168,14 +136,14 @@ impl Sketch {
     }
 
     /// Bytes of memory, about, for attributes, replaced entries, directories that nobody described, and what was added by
-    /// [`Self::hold`].
-    pub const fn held(&self) -> u64 {
-        self.held
+    /// [`Self::count_memory`].
+    pub const fn memory_used(&self) -> u64 {
+        self.memory_used
     }
 
     /// Counts `bytes` of memory.
-    pub const fn hold(&mut self, bytes: u64) {
-        self.held = self.held.saturating_add(bytes);
+    pub const fn count_memory(&mut self, bytes: u64) {
+        self.memory_used = self.memory_used.saturating_add(bytes);
     }
 
     /// One copy of equal sets.
@@ -185,7 +153,7 @@ impl Sketch {
             Some(known) => Rc::clone(known),
             None => {
                 let bytes = set.iter().map(|(name, value)| 2 * (name.len() + value.len()) as u64 + ATTRIBUTE);
-                self.hold(bytes.sum());
+                self.count_memory(bytes.sum());
                 let set = Rc::new(set);
                 self.sets.insert(Rc::clone(&set));
                 set
@@ -193,23 +161,23 @@ impl Sketch {
         }
     }
 
-    fn implied(&mut self) -> Draft {
+    fn implied_directory(&mut self) -> LayeredFile {
         let xattrs = self.attributes(Vec::new());
         let body = Body::Directory(Names::new());
-        Draft {
+        LayeredFile {
             body,
-            permissions: IMPLIED_PERMISSIONS,
+            permissions: IMPLIED_DIRECTORY_MODE,
             uid: 0,
             gid: 0,
             mtime: self.time,
             xattrs,
-            settled: false,
+            ignores_options: false,
         }
     }
 
-    fn add(&mut self, draft: Draft) -> Result<FileId, Misplaced> {
+    fn add(&mut self, layered_file: LayeredFile) -> Result<FileId, Misplaced> {
         let number = u32::try_from(self.files.len()).ok().filter(|n| *n < u32::MAX);
-        self.files.push(draft);
+        self.files.push(layered_file);
         number.map(FileId).ok_or(Misplaced::TooMany)
     }
 
@@ -231,12 +199,12 @@ impl Sketch {
         self.names(dir)?.get(name).copied()
     }
 
-    /// The spot of `path`: absolute paths and `..` stay within the root, directories on the way are made
+    /// The position of `path`: absolute paths and `..` stay within the root, directories on the way are made
     /// if `make`, symbolic links on the way are followed to directories that are there.
-    pub fn spot(&mut self, path: &[u8], make: bool) -> Result<Option<Spot>, Misplaced> {
+    pub fn resolve(&mut self, path: &[u8], make: bool) -> Result<Option<EntryPosition>, Misplaced> {
         let parts = clean(path);
         let Some((name, parents)) = parts.split_last() else {
-            return Ok(Some(Spot { dir: FileId::ROOT, name: None }));
+            return Ok(Some(EntryPosition { dir: FileId::ROOT, name: None }));
         };
         let mut way: Vec<FileId> = vec![FileId::ROOT];
         // What is still to be walked, last part first.
@@ -259,17 +227,17 @@ impl Sketch {
                 if !make || links > 0 {
                     return if make { Err(Misplaced::NotADirectory) } else { Ok(None) };
                 }
-                let implied = self.implied();
-                self.hold(IMPLIED);
+                let implied = self.implied_directory();
+                self.count_memory(IMPLIED);
                 let made = self.add(implied)?;
-                self.enter(dir, &part, made)?;
+                self.insert_name(dir, &part, made)?;
                 way.push(made);
                 continue;
             };
             match &self.files[link.file.index()].body {
                 Body::Directory(_) => {
                     way.push(link.file);
-                    self.touch(dir, &part);
+                    self.mark_in_layer(dir, &part);
                 }
                 Body::Symlink(target) => {
                     links += 1;
@@ -287,82 +255,82 @@ impl Sketch {
             }
         }
         let dir = way.last().copied().unwrap_or(FileId::ROOT);
-        Ok(Some(Spot { dir, name: Some(Box::from(*name)) }))
+        Ok(Some(EntryPosition { dir, name: Some(Box::from(*name)) }))
     }
 
-    fn touch(&mut self, dir: FileId, name: &[u8]) {
+    fn mark_in_layer(&mut self, dir: FileId, name: &[u8]) {
         let layer = self.layer;
         if let Some(link) = self.names_mut(dir).and_then(|names| names.get_mut(name)) {
             link.layer = layer;
         }
     }
 
-    fn enter(&mut self, dir: FileId, name: &[u8], file: FileId) -> Result<(), Misplaced> {
+    fn insert_name(&mut self, dir: FileId, name: &[u8], file: FileId) -> Result<(), Misplaced> {
         if name.len() > NAME_MAX {
             return Err(Misplaced::NameTooLong);
         }
         let layer = self.layer;
         let names = self.names_mut(dir).ok_or(Misplaced::NotADirectory)?;
         if names.insert(name.into(), Link { file, layer }).is_some() {
-            self.hold(REPLACED);
+            self.count_memory(REPLACED);
         }
         Ok(())
     }
 
-    /// Puts a file at `path`. A directory that is there keeps its names if `draft` is one too; all else is
+    /// Puts a file at `path`. A directory that is there keeps its names if `layered_file` is one too; all else is
     /// replaced.
-    pub fn put(&mut self, path: &[u8], mut draft: Draft) -> Result<(), Misplaced> {
-        if let Body::Symlink(target) = &draft.body
+    pub fn put(&mut self, path: &[u8], mut layered_file: LayeredFile) -> Result<(), Misplaced> {
+        if let Body::Symlink(target) = &layered_file.body
             && (target.is_empty() || target.len() > TARGET_MAX || target.contains(&0))
         {
             return Err(Misplaced::Target);
         }
-        let Some(spot) = self.spot(path, true)? else { return Err(Misplaced::NotADirectory) };
-        let old = match &spot.name {
+        let Some(position) = self.resolve(path, true)? else { return Err(Misplaced::NotADirectory) };
+        let old = match &position.name {
             None => Some(FileId::ROOT),
-            Some(name) => self.child(spot.dir, name).map(|link| link.file),
+            Some(name) => self.child(position.dir, name).map(|link| link.file),
         };
         let mut replaces_whiteout = false;
-        if let (Some(old), Body::Directory(names)) = (old, &mut draft.body) {
+        if let (Some(old), Body::Directory(names)) = (old, &mut layered_file.body) {
             if let Some(kept) = self.names_mut(old) {
                 *names = std::mem::take(kept);
-                let before = std::mem::replace(&mut self.files[old.index()], draft);
+                let before = std::mem::replace(&mut self.files[old.index()], layered_file);
                 if self.opaque.contains(&old) {
                     self.copy_opaque_marks(&before, old);
                 }
-                if let Some(name) = &spot.name {
-                    self.touch(spot.dir, name);
+                if let Some(name) = &position.name {
+                    self.mark_in_layer(position.dir, name);
                 }
                 return Ok(());
             }
             replaces_whiteout = self.files[old.index()].is_whiteout();
         }
-        let name = spot.name.as_ref().ok_or(Misplaced::Root)?;
-        let file = self.add(draft)?;
+        let name = position.name.as_ref().ok_or(Misplaced::Root)?;
+        let file = self.add(layered_file)?;
         if replaces_whiteout {
             self.make_opaque(file);
         }
-        self.enter(spot.dir, name, file)
+        self.insert_name(position.dir, name, file)
     }
 
     /// Gives `path` the file at `target`.
     pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Misplaced> {
-        let found = self.spot(target, false)?.ok_or(Misplaced::LinkToNothing)?;
+        let found = self.resolve(target, false)?.ok_or(Misplaced::LinkToNothing)?;
         let name = found.name.as_ref().ok_or(Misplaced::LinkToDirectory)?;
         let file = self.child(found.dir, name).ok_or(Misplaced::LinkToNothing)?.file;
         if self.names(file).is_some() {
             return Err(Misplaced::LinkToDirectory);
         }
-        let Some(spot) = self.spot(path, true)? else { return Err(Misplaced::NotADirectory) };
-        self.enter(spot.dir, spot.name.as_ref().ok_or(Misplaced::Root)?, file)
+        let Some(position) = self.resolve(path, true)? else { return Err(Misplaced::NotADirectory) };
+        self.insert_name(position.dir, position.name.as_ref().ok_or(Misplaced::Root)?, file)
     }
 
     /// The file at `path`, as it stands.
     pub fn file_at(&mut self, path: &[u8]) -> Result<Option<FileId>, Misplaced> {
-        let Some(spot) = self.spot(path, false)? else { return Ok(None) };
-        Ok(match &spot.name {
+        let Some(position) = self.resolve(path, false)? else { return Ok(None) };
+        Ok(match &position.name {
             None => Some(FileId::ROOT),
-            Some(name) => self.child(spot.dir, name).map(|link| link.file),
+            Some(name) => self.child(position.dir, name).map(|link| link.file),
         })
     }
 }

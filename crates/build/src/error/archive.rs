@@ -1,6 +1,6 @@
 //! What can be wrong with an archive.
 
-use crate::tree::layered::Misplaced;
+use crate::error::entry::Misplaced;
 
 /// What is wrong with an archive's member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

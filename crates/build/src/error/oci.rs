@@ -1,7 +1,5 @@
 //! What can be wrong with an OCI image layout.
 
-use super::document::Platform;
-
 /// What is wrong with an OCI image layout, or with a blob of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -61,7 +59,7 @@ pub enum OciFault {
     Ambiguous(Vec<String>),
     /// The only image is for another platform than was asked for.
     #[error("an image for {0}")]
-    OtherPlatform(Platform),
+    OtherPlatform(String),
     /// A layer is encrypted.
     #[error("an encrypted layer")]
     Encrypted,

@@ -17,7 +17,9 @@ use rustix::io::Errno;
 use super::gzip::Gzip;
 use super::limits::Limits;
 use crate::Options;
-use crate::sources::content::{Contents, Medium, Place};
+use crate::sources::content::Contents;
+use crate::sources::source_file::SourceFile;
+use crate::tree::origin::SourcePosition;
 use crate::{Error, NewFile, Result};
 
 /// Bytes read ahead of a decoder, and copied at once.
@@ -33,7 +35,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 
 /// How an archive is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Packing {
+enum ArchiveCompression {
     None,
     Gzip,
     Xz,
@@ -42,7 +44,7 @@ enum Packing {
     Bzip2,
 }
 
-pub(crate) struct Tape {
+pub(crate) struct TarStream {
     pub(crate) name: PathBuf,
     input: Input,
     /// Bytes of the plain archive that were read or skipped.
@@ -55,17 +57,17 @@ pub(crate) struct Tape {
 }
 
 enum Input {
-    File { medium: Medium, start: u64, size: u64 },
+    File { file: SourceFile, start: u64, size: u64 },
     Stream(Box<dyn Read>),
 }
 
-impl std::fmt::Debug for Tape {
+impl std::fmt::Debug for TarStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tape").field("name", &self.name).field("position", &self.position).finish()
+        f.debug_struct("TarStream").field("name", &self.name).field("position", &self.position).finish()
     }
 }
 
-impl Tape {
+impl TarStream {
     /// Opens the archive `source`, `-` for standard input. A plain file becomes one that `contents` reads
     /// from.
     pub(crate) fn open(source: &Path, options: &Options, contents: &mut Contents) -> Result<Self> {
@@ -76,11 +78,11 @@ impl Tape {
             (File::open(source), source.to_owned())
         };
         let file = file.map_err(|e| Error::io("open", &name, e))?;
-        let mut tape = Self::new(file, name, options, contents)?;
-        if let (true, Input::Stream(_)) = (contents.keeps_devices, &tape.input) {
-            tape.stays = Some(contents.add_stream(&tape.name)?);
+        let mut tar_stream = Self::new(file, name, options, contents)?;
+        if let (true, Input::Stream(_)) = (contents.is_external, &tar_stream.input) {
+            tar_stream.stays = Some(contents.add_stream(&tar_stream.name)?);
         }
-        Ok(tape)
+        Ok(tar_stream)
     }
 
     fn new(file: File, name: PathBuf, options: &Options, contents: &mut Contents) -> Result<Self> {
@@ -88,7 +90,7 @@ impl Tape {
             let name = name.clone();
             move |e: io::Error| Error::io(action, name, e)
         };
-        let limits = Limits::new(options.archive_limits);
+        let limits = Limits::new(options.source.archive_limit_factor);
         let metadata = file.metadata().map_err(io("stat"))?;
         if metadata.is_dir() {
             return Err(Error::io("read", &name, Errno::ISDIR));
@@ -97,16 +99,16 @@ impl Tape {
         if metadata.is_file() {
             // Standard input may be a file that somebody has read a part of.
             let start = rustix::fs::tell(&file).map_err(|e| io("seek in")(e.into()))?;
-            let have = fill(&mut At(&file, start), &mut magic).map_err(io("read"))?;
+            let have = fill(&mut ReadFrom(&file, start), &mut magic).map_err(io("read"))?;
             let size = metadata.len().saturating_sub(start);
-            let input = match Packing::of(&magic[..have]) {
-                Packing::None if options.plain_copy.is_none() => {
-                    let medium = contents.add_medium(file, &name)?;
-                    Input::File { medium, start, size }
+            let input = match ArchiveCompression::of(&magic[..have]) {
+                ArchiveCompression::None if options.source.plain_copy.is_none() => {
+                    let file = contents.add_file(file, &name)?;
+                    Input::File { file, start, size }
                 }
-                packing => {
-                    let file = Counted::new(file, contents);
-                    let stream = packing.decoder(Box::new(file), limits).map_err(io("read"))?;
+                compression => {
+                    let file = CountingReader::new(file, contents);
+                    let stream = compression.decoder(Box::new(file), limits).map_err(io("read"))?;
                     Input::Stream(copied(stream, options)?)
                 }
             };
@@ -114,11 +116,11 @@ impl Tape {
         }
         // It is no pipe, or the system has no more room for pipes: then more calls are made.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
-        let mut pipe = Patient { pipe: file.into(), cancel: Arc::clone(&options.cancel) };
+        let mut pipe = CancellablePipe { pipe: file.into(), cancel: Arc::clone(&options.run.cancel) };
         let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
-        let packing = Packing::of(&magic[..have]);
-        let whole = Box::new(Counted::new(Cursor::new(magic).take(have as u64).chain(pipe), contents));
-        let stream = copied(packing.decoder(whole, limits).map_err(io("read"))?, options)?;
+        let compression = ArchiveCompression::of(&magic[..have]);
+        let whole = Box::new(CountingReader::new(Cursor::new(magic).take(have as u64).chain(pipe), contents));
+        let stream = copied(compression.decoder(whole, limits).map_err(io("read"))?, options)?;
         Ok(Self::of(Input::Stream(stream), name, contents))
     }
 
@@ -131,21 +133,21 @@ impl Tape {
     pub(crate) fn within(
         options: &Options,
         contents: &Contents,
-        place: Place,
+        place: SourcePosition,
         size: u64,
         name: PathBuf,
     ) -> Result<Self> {
-        let limits = Limits::new(options.archive_limits);
-        let medium = contents.medium(place.medium).clone();
+        let limits = Limits::new(options.source.archive_limit_factor);
+        let file = contents.file(place.file).clone();
         let mut magic = [0; MAGIC];
         let have = magic.len().min(usize::try_from(size).unwrap_or(MAGIC));
         contents.read_at(place, &mut magic[..have])?;
-        let input = match Packing::of(&magic[..have]) {
-            Packing::None => Input::File { medium, start: place.at, size },
-            packing => {
-                let part = Part { file: Arc::clone(medium.file()), at: place.at, end: place.at + size };
+        let input = match ArchiveCompression::of(&magic[..have]) {
+            ArchiveCompression::None => Input::File { file, start: place.at, size },
+            compression => {
+                let part = FilePart { file: Arc::clone(file.file()), at: place.at, end: place.at + size };
                 Input::Stream(
-                    packing.decoder(Box::new(part), limits).map_err(|e| Error::io("read", &name, e))?,
+                    compression.decoder(Box::new(part), limits).map_err(|e| Error::io("read", &name, e))?,
                 )
             }
         };
@@ -170,10 +172,10 @@ impl Tape {
     pub(super) fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         let read = match &mut self.input {
             Input::Stream(stream) => fill(stream, buf),
-            Input::File { medium, start, size } => {
+            Input::File { file, start, size } => {
                 let left = size.saturating_sub(self.position);
                 let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-                fill(&mut At(medium.file(), *start + self.position), &mut buf[..len])
+                fill(&mut ReadFrom(file.file(), *start + self.position), &mut buf[..len])
             }
         };
         let read = read.map_err(|e| Error::io("read", &self.name, e))?;
@@ -192,17 +194,17 @@ impl Tape {
     }
 
     /// Makes `len` bytes part of what `contents` reads from; `None` if the archive ends before.
-    pub(super) fn keep(&mut self, len: u64, contents: &mut Contents) -> Result<Option<Place>> {
-        if let Input::File { medium, start, .. } = &self.input {
-            let place = Place { medium: medium.id(), at: start + self.position };
+    pub(super) fn keep(&mut self, len: u64, contents: &mut Contents) -> Result<Option<SourcePosition>> {
+        if let Input::File { file, start, .. } = &self.input {
+            let place = SourcePosition { file: file.id(), at: start + self.position };
             return Ok(self.skip(len)?.then_some(place));
         }
-        if let Some(medium) = self.stays {
-            let place = Place { medium, at: self.position };
+        if let Some(file) = self.stays {
+            let place = SourcePosition { file, at: self.position };
             return Ok(self.skip(len)?.then_some(place));
         }
-        let place = contents.spool_place()?;
-        let whole = self.each_piece(len, |bytes| contents.spool(bytes))?;
+        let place = contents.spool_end()?;
+        let whole = self.each_piece(len, |bytes| contents.append_to_spool(bytes))?;
         Ok(whole.then_some(place))
     }
 
@@ -235,12 +237,12 @@ impl Tape {
     /// Ends the reading; data that are to stay where they are have their device from then on.
     pub(super) fn finish(&mut self, contents: &mut Contents) -> Result<()> {
         self.drain()?;
-        if contents.keeps_devices {
+        if contents.is_external {
             match (&self.input, self.stays) {
-                (Input::File { medium, start, size }, _) => {
-                    contents.add_device(medium.id(), start + size, false);
+                (Input::File { file, start, size }, _) => {
+                    contents.add_device(file.id(), start + size, false);
                 }
-                (Input::Stream(_), Some(medium)) => contents.add_device(medium, self.position, true),
+                (Input::Stream(_), Some(file)) => contents.add_device(file, self.position, true),
                 (Input::Stream(_), None) => {}
             }
         }
@@ -248,7 +250,7 @@ impl Tape {
     }
 }
 
-impl Packing {
+impl ArchiveCompression {
     fn of(magic: &[u8]) -> Self {
         match magic {
             [0x1f, 0x8b, ..] => Self::Gzip,
@@ -274,12 +276,12 @@ impl Packing {
                 } else {
                     liblzma::stream::Stream::new_lzip_decoder(memory, liblzma::stream::CONCATENATED)
                 };
-                Box::new(Windowed(liblzma::bufread::XzDecoder::new_stream(packed, stream?), window))
+                Box::new(WindowLimited(liblzma::bufread::XzDecoder::new_stream(packed, stream?), window))
             }
             Self::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
                 decoder.window_log_max(window.ilog2().min(ZSTD_WINDOW_LOG_MAX))?;
-                Box::new(Windowed(decoder, window))
+                Box::new(WindowLimited(decoder, window))
             }
             Self::Bzip2 => {
                 let problem = "compressed by bzip2, which is not supported: decompress it into a pipe";
@@ -291,26 +293,26 @@ impl Packing {
 
 /// `stream`, whose bytes go to a file, too, if that is asked for.
 fn copied(stream: Box<dyn Read>, options: &Options) -> Result<Box<dyn Read>> {
-    let Some(path) = &options.plain_copy else { return Ok(stream) };
+    let Some(path) = &options.source.plain_copy else { return Ok(stream) };
     let copy = io::BufWriter::with_capacity(BUFFER, NewFile::create(path)?);
-    Ok(Box::new(Copied { stream, copy: Some(copy), path: path.clone() }))
+    Ok(Box::new(CopyingReader { stream, copy: Some(copy), path: path.clone() }))
 }
 
 /// A stream whose bytes go to a file, too.
-struct Copied {
+struct CopyingReader {
     stream: Box<dyn Read>,
     /// `None` once it is complete.
     copy: Option<io::BufWriter<NewFile>>,
     path: PathBuf,
 }
 
-impl Read for Copied {
+impl Read for CopyingReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(buf)?;
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display()));
         match &mut self.copy {
             Some(copy) if read > 0 || buf.is_empty() => copy.write_all(&buf[..read]).map_err(named)?,
-            // The end is read, too: see `Tape::drain`.
+            // The end is read, too: see `TarStream::drain`.
             copy => {
                 if let Some(copy) = copy.take() {
                     let file = copy.into_inner().map_err(|e| named(e.into_error()))?;
@@ -323,9 +325,9 @@ impl Read for Copied {
 }
 
 /// A decoder with this largest window, in bytes: the libraries' messages do not name it.
-struct Windowed<R>(R, u64);
+struct WindowLimited<R>(R, u64);
 
-impl<R: Read> Read for Windowed<R> {
+impl<R: Read> Read for WindowLimited<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.read(buf).map_err(|error| {
             let text = error.to_string();
@@ -342,18 +344,18 @@ impl<R: Read> Read for Windowed<R> {
 }
 
 /// A source whose bytes are counted.
-struct Counted<R> {
+struct CountingReader<R> {
     source: R,
     bytes: Arc<AtomicU64>,
 }
 
-impl<R> Counted<R> {
+impl<R> CountingReader<R> {
     fn new(source: R, contents: &Contents) -> Self {
         Self { source, bytes: Arc::clone(&contents.archive_bytes) }
     }
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buf)?;
         self.bytes.fetch_add(read as u64, Ordering::Relaxed);
@@ -376,9 +378,9 @@ fn fill(source: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
 }
 
 /// A file read from a position, whatever its own is.
-struct At<'a>(&'a File, u64);
+struct ReadFrom<'a>(&'a File, u64);
 
-impl Read for At<'_> {
+impl Read for ReadFrom<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read_at(buf, self.1)?;
         self.1 += read as u64;
@@ -387,13 +389,13 @@ impl Read for At<'_> {
 }
 
 /// A part of a file.
-struct Part {
+struct FilePart {
     file: Arc<File>,
     at: u64,
     end: u64,
 }
 
-impl Read for Part {
+impl Read for FilePart {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
         let len = buf.len().min(left);
@@ -404,12 +406,12 @@ impl Read for Part {
 }
 
 /// A pipe whose silence does not keep a build from being cancelled.
-struct Patient {
+struct CancellablePipe {
     pipe: OwnedFd,
     cancel: Arc<AtomicBool>,
 }
 
-impl Read for Patient {
+impl Read for CancellablePipe {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let moment = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         // A signal ends poll, and may have been the one that cancels.
@@ -428,12 +430,17 @@ impl Read for Patient {
 mod tests {
     use super::*;
 
-    fn tape(bytes: &[u8]) -> Result<Tape> {
+    fn tar_stream(bytes: &[u8]) -> Result<TarStream> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
         let options = Options::new("-");
-        Tape::new(file, "tape".into(), &options, &mut Contents::archives(Path::new("."), "tape"))
+        TarStream::new(
+            file,
+            "tar_stream".into(),
+            &options,
+            &mut Contents::archives(Path::new("."), "tar_stream"),
+        )
     }
 
     #[test]
@@ -448,7 +455,7 @@ mod tests {
         zstd.write_all(&plain).unwrap();
         let zstd = zstd.finish().unwrap();
         for packed in [gzip.finish().unwrap(), xz.finish().unwrap(), zstd, plain.clone()] {
-            let mut whole = tape(&packed).unwrap();
+            let mut whole = tar_stream(&packed).unwrap();
             let mut out = vec![0; plain.len() + 1];
             assert_eq!(whole.read(&mut out[..1000]).unwrap(), 1000);
             assert!(whole.skip(1000).unwrap());
@@ -460,9 +467,9 @@ mod tests {
                 let mut damaged = packed.clone();
                 let end = packed.len() - 2;
                 damaged[end] ^= 0x55;
-                assert!(tape(&damaged).unwrap().drain().is_err());
+                assert!(tar_stream(&damaged).unwrap().drain().is_err());
             }
         }
-        assert!(matches!(tape(b"BZh91AY&SY"), Err(Error::Io { .. })));
+        assert!(matches!(tar_stream(b"BZh91AY&SY"), Err(Error::Io { .. })));
     }
 }

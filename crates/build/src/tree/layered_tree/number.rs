@@ -1,22 +1,22 @@
-//! The end of a [`Sketch`]: what is left is numbered, as a walk would have.
+//! The end of a [`LayeredTree`]: what is left is numbered, as a walk would have.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use super::whiteouts::{OPAQUE, ORIGIN};
-use super::{Body, FileId, Link, Sketch};
+use super::{Body, FileId, LayeredTree, Link};
 use crate::Result;
-use crate::sources::content::Origin;
-use crate::sources::directory::join;
-use crate::sources::open::as_path;
+use crate::paths::as_path;
+use crate::paths::join;
+use crate::tree::origin::Origin;
 use crate::tree::xattr::{Attributes, encode_set};
 use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
 use crate::{Options, Warning};
 
-impl Sketch {
+impl LayeredTree {
     /// Numbers what is left breadth-first, in the order of names, as a walk does.
     pub(crate) fn finish(mut self, options: &Options, warnings: &mut Vec<Warning>) -> Result<Tree> {
-        self.show_merged();
+        self.mark_directories_with_whiteouts();
         let mut tree = Tree::default();
         let mut numbers: Vec<Option<NodeId>> = vec![None; self.files.len()];
         let mut queue = VecDeque::from([(NodeId::ROOT, FileId::ROOT)]);
@@ -26,11 +26,11 @@ impl Sketch {
             let path = tree.path_bytes(dir);
             let first = tree.entries.len();
             for (name, Link { file, .. }) in names {
-                let draft = &self.files[file.index()];
-                if options.strip_overlay && draft.is_whiteout() {
+                let layered_file = &self.files[file.index()];
+                if options.source.strip_overlay && layered_file.is_whiteout() {
                     continue;
                 }
-                if !draft.settled && options.is_excluded(&join(&path, &name)) {
+                if !layered_file.ignores_options && options.source.is_excluded(&join(&path, &name)) {
                     continue;
                 }
                 if let Some(node) = numbers[file.index()] {
@@ -39,8 +39,8 @@ impl Sketch {
                     tree.entries.push(Entry { name, node });
                     continue;
                 }
-                let is_dir = matches!(draft.body, Body::Directory(_));
-                let one_name = options.hard_dereference && !draft.settled;
+                let is_dir = matches!(layered_file.body, Body::Directory(_));
+                let one_name = options.source.hard_dereference && !layered_file.ignores_options;
                 let node = self.number(options, &mut tree, &name, file, dir, warnings)?;
                 numbers[file.index()] = Some(node).filter(|_| !one_name);
                 if is_dir {
@@ -66,11 +66,11 @@ impl Sketch {
         parent: NodeId,
         warnings: &mut Vec<Warning>,
     ) -> Result<NodeId> {
-        let draft = &self.files[file.index()];
-        // There are no more nodes than files in the sketch, whose numbers fit.
+        let layered_file = &self.files[file.index()];
+        // There are no more nodes than files in the layers, whose numbers fit.
         let id = NodeId(tree.nodes.len() as u32);
         let (mut size, mut origin) = (0, Origin::None);
-        let kind = match &draft.body {
+        let kind = match &layered_file.body {
             Body::Regular { size: bytes, origin: from, sparse } => {
                 (size, origin) = (*bytes, *from);
                 Kind::Regular { sparse: *sparse }
@@ -85,19 +85,21 @@ impl Sketch {
             Body::Socket => Kind::Socket,
         };
         let path = || PathBuf::from(as_path(&join(&tree.path_bytes(parent), name)));
-        let keeps = options.xattrs.keep || draft.settled;
-        let set = if keeps { encode(options, &draft.xattrs, path, warnings)? } else { Vec::new() };
+        let keeps = options.xattrs.keep || layered_file.ignores_options;
+        let set = if keeps { encode(options, &layered_file.xattrs, path, warnings)? } else { Vec::new() };
         let xattrs = tree.xattrs.intern(&set);
         let name = tree.intern(name);
-        let (uid, gid, mtime) = match draft.settled {
-            true => (draft.uid, draft.gid, draft.mtime),
-            false => {
-                (options.uid(draft.uid), options.gid(draft.gid), options.all_time.unwrap_or(draft.mtime))
-            }
+        let (uid, gid, mtime) = match layered_file.ignores_options {
+            true => (layered_file.uid, layered_file.gid, layered_file.mtime),
+            false => (
+                options.attributes.uid(layered_file.uid),
+                options.attributes.gid(layered_file.gid),
+                options.attributes.all_time.unwrap_or(layered_file.mtime),
+            ),
         };
         tree.nodes.push(Node {
             kind,
-            permissions: draft.permissions,
+            permissions: layered_file.permissions,
             uid,
             gid,
             nlink: if matches!(kind, Kind::Directory(_)) { 2 } else { 1 },
@@ -124,7 +126,7 @@ fn encode(
         return Ok(Vec::new());
     }
     let mut kept = attributes.clone();
-    if options.strip_overlay {
+    if options.source.strip_overlay {
         kept.retain(|(name, _)| name != OPAQUE && name != ORIGIN);
     }
     for (name, _) in kept.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {

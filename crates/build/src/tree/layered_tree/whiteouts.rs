@@ -3,19 +3,19 @@
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
 use super::overlay::is_opaque_mark;
-use super::{Body, Draft, FileId, Misplaced, Sketch, Spot};
-use crate::sources::directory::join;
+use super::{Body, EntryPosition, FileId, LayeredFile, LayeredTree, Misplaced};
+use crate::paths::join;
 
 pub(crate) const OPAQUE: &[u8] = b"trusted.overlay.opaque";
 pub(super) const ORIGIN: &[u8] = b"trusted.overlay.origin";
 
-impl Sketch {
+impl LayeredTree {
     /// Removes what lower layers have at `path`; what this layer has there stays.
     pub(crate) fn remove_lower(&mut self, path: &[u8]) -> Result<(), Misplaced> {
-        let Some(Spot { dir, name: Some(name) }) = self.spot(path, false)? else { return Ok(()) };
+        let Some(EntryPosition { dir, name: Some(name) }) = self.resolve(path, false)? else { return Ok(()) };
         let Some(link) = self.child(dir, &name) else { return Ok(()) };
         let own = link.layer == self.layer;
-        self.empty_lower(link.file);
+        self.remove_lower_below(link.file);
         if !own && let Some(names) = self.names_mut(dir) {
             names.remove(&name);
         }
@@ -23,14 +23,14 @@ impl Sketch {
     }
 
     /// Removes what lower layers have in the directory `path`.
-    pub(crate) fn hide_lower(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+    pub(crate) fn remove_lower_entries(&mut self, path: &[u8]) -> Result<(), Misplaced> {
         if let Some(dir) = self.file_at(path)? {
-            self.empty_lower(dir);
+            self.remove_lower_below(dir);
         }
         Ok(())
     }
 
-    fn empty_lower(&mut self, top: FileId) {
+    fn remove_lower_below(&mut self, top: FileId) {
         let layer = self.layer;
         let mut dirs = vec![top];
         while let Some(dir) = dirs.pop() {
@@ -54,24 +54,32 @@ impl Sketch {
             None => {
                 let body = Body::Device(FileType::CharDevice, Rdev { major: 0, minor: 0 });
                 let xattrs = self.attributes(Vec::new());
-                let draft = Draft { body, permissions: 0, uid: 0, gid: 0, mtime, xattrs, settled: false };
-                self.put(path, draft)?;
-                self.mark_merged(path)
+                let layered_file = LayeredFile {
+                    body,
+                    permissions: 0,
+                    uid: 0,
+                    gid: 0,
+                    mtime,
+                    xattrs,
+                    ignores_options: false,
+                };
+                self.put(path, layered_file)?;
+                self.mark_has_whiteouts(path)
             }
         }
     }
 
     /// Says that the directory in which `path` is may have whiteouts in it.
-    pub(crate) fn mark_merged(&mut self, path: &[u8]) -> Result<(), Misplaced> {
-        if let Some(spot) = self.spot(path, false)? {
-            self.merged.insert(spot.dir);
+    pub(crate) fn mark_has_whiteouts(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+        if let Some(position) = self.resolve(path, false)? {
+            self.with_whiteouts.insert(position.dir);
         }
         Ok(())
     }
 
     /// Gives directories with whiteouts the attribute of those that were copied up: overlayfs looks for whiteouts nowhere else.
-    pub(super) fn show_merged(&mut self) {
-        for dir in std::mem::take(&mut self.merged) {
+    pub(super) fn mark_directories_with_whiteouts(&mut self) {
+        for dir in std::mem::take(&mut self.with_whiteouts) {
             let has_origin = self.files[dir.index()].xattrs.iter().any(|(name, _)| name == ORIGIN);
             if self.names(dir).is_some() && !has_origin {
                 self.set_attribute(dir, ORIGIN, b"");
@@ -86,7 +94,7 @@ impl Sketch {
             Some(dir) if self.names(dir).is_some() => dir,
             Some(_) => return Err(Misplaced::NotADirectory),
             None => {
-                let implied = self.implied();
+                let implied = self.implied_directory();
                 self.put(&inside, implied)?;
                 self.file_at(path)?.ok_or(Misplaced::NotADirectory)?
             }
@@ -108,7 +116,7 @@ impl Sketch {
         Ok(())
     }
 
-    pub(super) fn copy_opaque_marks(&mut self, from: &Draft, to: FileId) {
+    pub(super) fn copy_opaque_marks(&mut self, from: &LayeredFile, to: FileId) {
         for (name, value) in from.xattrs.iter().filter(|(name, _)| is_opaque_mark(name)) {
             self.set_attribute(to, name, value);
         }
@@ -128,7 +136,7 @@ impl Sketch {
     }
 }
 
-impl Draft {
+impl LayeredFile {
     /// Whether this is overlayfs' sign that lower layers have no such name.
     pub(crate) fn is_whiteout(&self) -> bool {
         matches!(self.body, Body::Device(FileType::CharDevice, Rdev { major: 0, minor: 0 }))

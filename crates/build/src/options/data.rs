@@ -1,0 +1,50 @@
+//! How the content of files is stored: encoded or not, in which order, and shared or not.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use ferofs_read::Profile;
+
+use crate::options::compression::Compression;
+
+/// How the content of files is stored.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DataOptions {
+    /// How content is compressed; `None`: not at all.
+    pub compression: Option<Compression>,
+    /// Store files in chunks, and equal chunks once, in place of [`Self::compression`].
+    pub chunks: Option<ChunkOptions>,
+    /// Files with identical content share it.
+    pub share_identical: bool,
+    /// Files that are read most come first. This has no effect on content that stays in the sources.
+    pub hot: Option<Hot>,
+    /// Content starts at multiples of this many blocks.
+    pub alignment: NonZeroU32,
+}
+
+impl Default for DataOptions {
+    fn default() -> Self {
+        Self { compression: None, chunks: None, share_identical: true, hot: None, alignment: NonZeroU32::MIN }
+    }
+}
+
+/// How files are cut into chunks.
+#[derive(Clone, Debug)]
+pub struct ChunkOptions {
+    /// Bytes of a chunk: a power of two, at least a block and at most 64 MiB.
+    pub size: u64,
+    /// Write chunk indexes of 8 bytes, which name a device, where block addresses of 4 bytes would do.
+    pub force_indexes: bool,
+    /// The file or block device that chunks go to, as the image's extra device 1; `None`: the image.
+    pub device: Option<PathBuf>,
+}
+
+/// The files that are read most, and how many of them are stored uncompressed.
+#[derive(Clone, Debug, Default)]
+pub struct Hot {
+    /// The recorded reads. Files that it does not name count as not read.
+    pub profile: Profile,
+    /// The files with the most reads per byte are stored uncompressed, up to this many bytes in total.
+    pub stored: u64,
+}

@@ -1,0 +1,51 @@
+//! The image as a whole: what its superblock says, and where it is written.
+
+use std::num::NonZeroU32;
+
+use ferofs_format::BlockSize;
+
+/// What the superblock says.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ImageOptions {
+    /// The block size. Linux mounts images with blocks up to its page size.
+    pub block_size: BlockSize,
+    /// When the image was built, in seconds since 1970; `None`: now.
+    pub build_time: Option<i64>,
+    /// The UUID; `None`: random.
+    pub uuid: Option<[u8; 16]>,
+    /// The volume label: at most 16 bytes.
+    pub label: Vec<u8>,
+    /// Whether the superblock has a checksum.
+    pub checksum: bool,
+}
+
+impl Default for ImageOptions {
+    fn default() -> Self {
+        Self {
+            block_size: BlockSize::DEFAULT,
+            build_time: None,
+            uuid: None,
+            label: Vec::new(),
+            checksum: true,
+        }
+    }
+}
+
+/// Where the image is written, and whether it is compared with its source.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OutputOptions {
+    /// The image starts at this byte of its file or device.
+    pub offset: u64,
+    /// The image's size is a multiple of this many blocks.
+    pub size_alignment: NonZeroU32,
+    /// Compare the image with its source before the file gets its name.
+    pub verify: bool,
+}
+
+impl Default for OutputOptions {
+    fn default() -> Self {
+        Self { offset: 0, size_alignment: NonZeroU32::MIN, verify: false }
+    }
+}

@@ -1,0 +1,82 @@
+//! An EROFS image as a source of content: reads files, and tells where their pieces are.
+
+use std::path::PathBuf;
+
+use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
+use ferofs_read::{ExtentData, FileSource, Image, Location};
+
+use crate::sources::source_file::SourceFile;
+use crate::{Error, Result};
+
+/// An image that content is read from.
+#[derive(Debug)]
+pub struct SourceImage {
+    image: Image,
+    file: SourceFile,
+}
+
+/// A piece of a file, as an image stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredPiece {
+    pub offset: u64,
+    pub len: u64,
+    /// Where its bytes are in the image; `None` if they are compressed, or on another device.
+    pub at: Option<u64>,
+}
+
+impl SourceImage {
+    pub fn open(file: SourceFile) -> Result<Self> {
+        let source = file.file().try_clone().and_then(|file| FileSource::new(file, 0));
+        let source = source.map_err(|e| Error::io("open", file.name(), e))?;
+        let image = Image::open(source).map_err(|e| in_source(file.name().to_owned(), e))?;
+        Ok(Self { image, file })
+    }
+
+    pub const fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The file of the image.
+    pub const fn file(&self) -> &SourceFile {
+        &self.file
+    }
+
+    /// Fills `buf` with the content of inode `nid` from `offset` on. The file must not end before.
+    pub fn read(&self, nid: Nid, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let inode = self.image.inode(nid)?;
+        let read = self.image.read_at(&inode, FileOffset::new(offset), buf)?;
+        if read == buf.len() { Ok(()) } else { Err(Error::SourceChanged(self.file.name().to_owned())) }
+    }
+
+    /// The pieces of inode `nid` that hold data, in order. Adjacent pieces are merged.
+    pub fn pieces(&self, nid: Nid) -> Result<Vec<StoredPiece>> {
+        let inode = self.image.inode(nid)?;
+        let mut pieces: Vec<StoredPiece> = Vec::new();
+        for extent in self.image.extents(&inode, FileOffset::new(0))? {
+            let extent = extent?;
+            let at = match extent.data {
+                ExtentData::Hole => continue,
+                ExtentData::Stored { at: Location::Device(device, pos) } => self.on_primary(device, pos),
+                _ => None,
+            };
+            let (offset, len) = (extent.start.get(), extent.len);
+            match pieces.last_mut() {
+                Some(last) if last.offset + last.len == offset && last.at.map(|at| at + last.len) == at => {
+                    last.len += len;
+                }
+                _ => pieces.push(StoredPiece { offset, len, at }),
+            }
+        }
+        Ok(pieces)
+    }
+
+    fn on_primary(&self, device: DeviceId, pos: BytePos) -> Option<u64> {
+        let (device, pos) = self.image.physical(device, pos)?;
+        (device.get() == 0).then_some(pos.get())
+    }
+}
+
+/// Adds the name of the source's file to `error`.
+pub fn in_source(path: PathBuf, error: impl Into<Error>) -> Error {
+    Error::InSource { path, source: Box::new(error.into()) }
+}

@@ -1,0 +1,108 @@
+//! Reads the content of a node, whatever kind of source it comes from. Workers of the data stage and `verify` use it.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::sources::change_time;
+use crate::sources::content::Contents;
+use crate::sources::image::file::in_source;
+use crate::sources::open::{open_dir, open_file};
+use crate::sources::source_file::is_unchanged;
+use crate::tree::origin::{Identity, Origin, SourcePosition, Span};
+use crate::tree::{Node, NodeId, Tree};
+use crate::{Error, Result};
+
+/// Reads content for one worker. It keeps the directory of the last file open.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    contents: &'a Contents,
+    tree: &'a Tree,
+    /// The directory of the last file that was read.
+    dir: Option<(NodeId, OwnedFd)>,
+}
+
+impl<'a> Reader<'a> {
+    pub const fn new(contents: &'a Contents, tree: &'a Tree) -> Self {
+        Self { contents, tree, dir: None }
+    }
+
+    /// Fills `buf` with the content of `id` from `offset` on, all of which is within the file.
+    pub fn read(&mut self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let node = self.tree.node(id);
+        #[cfg(test)]
+        crate::faults::fail_if_asked(self.tree.text(node.name), offset)?;
+        match node.origin {
+            Origin::File(expected) => self.read_file(id, node, expected, offset, buf),
+            Origin::At(place) => {
+                self.contents.read_at(SourcePosition { at: place.at + offset, ..place }, buf)
+            }
+            Origin::Spans { first, count } => self.read_spans(self.contents.spans(first, count), offset, buf),
+            Origin::Image { image, nid } => {
+                let read = self.contents.image(image).read(nid, offset, buf);
+                read.map_err(|e| in_source(self.contents.path(self.tree, id), e))
+            }
+            Origin::None | Origin::Zeroes => {
+                buf.fill(0);
+                Ok(())
+            }
+            Origin::Unreadable(errno) => Err(Error::io("read", self.contents.path(self.tree, id), errno)),
+        }
+    }
+
+    fn read_spans(&self, spans: &[Span], offset: u64, buf: &mut [u8]) -> Result<()> {
+        buf.fill(0);
+        let end = offset + buf.len() as u64;
+        let before = spans.partition_point(|span| span.offset + span.len <= offset);
+        for span in spans[before..].iter().take_while(|span| span.offset < end) {
+            let (from, to) = (span.offset.max(offset), (span.offset + span.len).min(end));
+            // Both are within the buffer.
+            let piece = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            let at = span.place.at + (from - span.offset);
+            self.contents.read_at(SourcePosition { at, ..span.place }, piece)?;
+        }
+        Ok(())
+    }
+
+    /// Reads from the source directory, and checks that the file is still as the directory walk found it.
+    fn read_file(
+        &mut self,
+        id: NodeId,
+        node: &Node,
+        expected: Identity,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let (contents, tree) = (self.contents, self.tree);
+        let changed = || Error::SourceChanged(contents.path(tree, id));
+        let io = |action, e: Errno| match e {
+            // The name of the file, or of a directory above it, now belongs to something of another type.
+            Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => changed(),
+            e => Error::io(action, contents.path(tree, id), e),
+        };
+        change_time::wait(expected.ctime);
+        let parent = match &self.dir {
+            Some((parent, fd)) if *parent == node.parent => fd.as_fd(),
+            _ => {
+                let path = tree.path_bytes(node.parent);
+                let fd =
+                    open_dir(contents.root()?.as_fd(), &path, OFlags::PATH).map_err(|e| io("open", e))?;
+                self.dir.insert((node.parent, fd)).1.as_fd()
+            }
+        };
+        let file = open_file(parent, tree.text(node.name)).map_err(|e| io("open", e))?;
+        let mut filled = 0;
+        while filled < buf.len() {
+            match rustix::io::pread(&file, &mut buf[filled..], offset + filled as u64) {
+                Ok(0) => return Err(changed()),
+                Ok(n) => filled += n,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(io("read", e)),
+            }
+        }
+        // The bytes are valid only if the file is still as the directory walk found it; so this check comes after reading.
+        let unchanged = is_unchanged(file.as_fd(), expected, node.size).map_err(|e| io("stat", e))?;
+        if unchanged { Ok(()) } else { Err(changed()) }
+    }
+}

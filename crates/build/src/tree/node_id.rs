@@ -1,0 +1,13 @@
+//! Numbers of nodes, in a module of their own because the tree and its parts need them.
+
+/// The index of a node in [`Tree::nodes`](super::Tree::nodes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    pub const ROOT: Self = Self(0);
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
