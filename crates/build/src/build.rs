@@ -9,13 +9,15 @@ use ferofs_format::inode::Timestamp;
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockAddr, Compat, Incompat, Nid};
 
-use crate::data::encode::dedupe::Known;
-use crate::data::identical::small::Twins;
+use crate::data;
+use crate::data::chunks::{deduplicated, external};
+use crate::data::encode::dedupe::ExtentIndex;
+use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
-use crate::data::worker::Shop;
-use crate::data::{self, Content, chunked, external};
-use crate::metadata::emit::Emitter;
-use crate::metadata::superblock::Front;
+use crate::data::stored::StoredContent;
+use crate::data::worker::context::WorkerContext;
+use crate::metadata::superblock_area::SuperblockArea;
+use crate::metadata::write::MetadataWriter;
 use crate::options::Options;
 use crate::options::compression::Index;
 use crate::options::inodes::InodeForm;
@@ -82,23 +84,29 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let device_path = options.data.chunks.as_ref().and_then(|chunks| chunks.device.as_deref());
     let mut device = device_path.map(|path| Output::create(path, 0)).transpose()?;
     let devices = contents.devices().len() as u16 + u16::from(device.is_some());
-    let front = Front::new(&mut superblock, devices, &options.xattrs.table())?;
+    let superblock_area = SuperblockArea::new(&mut superblock, devices, &options.xattrs.table())?;
     let inode_sizes = InodeSizes::new(&tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
-    let known = options.data.compression.as_ref().is_some_and(|c| c.dedupe).then(Known::default);
+    let extent_index = options.data.compression.as_ref().is_some_and(|c| c.dedupe).then(ExtentIndex::default);
     let order = Order::new(
         &tree,
         options.data.compression.as_ref(),
         options.image.block_size,
         options.data.hot.as_ref(),
     );
-    let twins = if options.data.share_identical { Twins::new(&tree) } else { Twins::none(&tree) };
+    let identical_files =
+        if options.data.share_identical { IdenticalFiles::new(&tree) } else { IdenticalFiles::none(&tree) };
     let mut spill = Spill::new(temporary);
-    output.pad_to(front.len())?;
+    output.pad_to(superblock_area.len())?;
     let data = if options.source.data == SourceData::External {
-        let room = external::Room { options, tree: &tree, inode_sizes: &inode_sizes, contents: &contents };
-        external::run(room, &mut output, &mut spill, &mut warnings)?
+        let context = external::ExternalContext {
+            options,
+            tree: &tree,
+            inode_sizes: &inode_sizes,
+            contents: &contents,
+        };
+        external::run(context, &mut output, &mut spill, &mut warnings)?
     } else if let Some(chunks) = &options.data.chunks {
-        let room = chunked::Room {
+        let context = deduplicated::ChunkContext {
             options,
             chunks,
             tree: &tree,
@@ -106,22 +114,22 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
             inode_sizes: &inode_sizes,
             contents: &contents,
         };
-        chunked::run(room, &mut output, device.as_mut(), &mut spill, &mut warnings)?
+        deduplicated::run(context, &mut output, device.as_mut(), &mut spill, &mut warnings)?
     } else {
-        let shop = Shop {
+        let context = WorkerContext {
             tree: &tree,
             order: &order,
             inode_sizes: &inode_sizes,
-            twins: &twins,
-            known: known.as_ref(),
-            base: None,
+            identical_files: &identical_files,
+            extent_index: extent_index.as_ref(),
+            base_image: None,
             contents: &contents,
             timings: &options.run.progress.timings,
             compression: options.data.compression.as_ref(),
-            block: options.image.block_size,
+            block_size: options.image.block_size,
             skip_unreadable: options.source.skip_unreadable,
         };
-        data::run(options, shop, &mut output, &mut spill, &mut warnings)?
+        data::run(options, context, &mut output, &mut spill, &mut warnings)?
     };
     contents.check_unchanged()?;
     superblock.incompat |= data.features;
@@ -130,7 +138,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     options.run.progress.enter(Stage::Metadata);
     let spill = &mut spill;
     let (nodes, packed) = (&data.contents, data.packed.as_ref());
-    Emitter {
+    MetadataWriter {
         options,
         tree: &tree,
         inode_sizes: &inode_sizes,
@@ -139,7 +147,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         packed,
         spill,
     }
-    .emit(&mut superblock, &mut output)?;
+    .write(&mut superblock, &mut output)?;
     let configs = match &options.data.compression {
         // What is encoded, files or metadata, has set this.
         Some(compression) if superblock.incompat.contains(Incompat::LZ4_0PADDING) => {
@@ -154,9 +162,9 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         // The device continues the image's address space.
         let start = Some(BlockAddr::new(superblock.blocks));
         slots.push(DeviceSlot { tag: [0; DEVICE_TAG_SIZE], blocks, start });
-        device.write_front(&[])?;
+        device.write_superblock_area(&[])?;
     }
-    output.write_front(&front.bytes(&superblock, &configs, &slots)?)?;
+    output.write_superblock_area(&superblock_area.bytes(&superblock, &configs, &slots)?)?;
     let written = Instant::now();
     if options.output.verify {
         options.run.progress.enter(Stage::Verify);
@@ -176,7 +184,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         output.finish()
     })?;
 
-    let kept = || tree.nodes.iter().zip(&data.contents).filter(|(_, c)| !matches!(c, Content::Skipped));
+    let kept = || tree.nodes.iter().zip(&data.contents).filter(|(_, c)| !matches!(c, StoredContent::Skipped));
     Ok(Summary {
         inodes: superblock.inodes,
         directories: kept().filter(|(node, _)| matches!(node.kind, Kind::Directory(_))).count() as u64,

@@ -1,7 +1,15 @@
-//! The metadata: places for inodes and directories, and their bytes.
+//! The metadata stage: places inodes and directories, and writes them, shared xattrs and the superblock. Source: FORMAT.md 1 to 4.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`area`] | allocates places in the metadata area |
+//! | [`compressed`] | encodes directories and the metabox |
+//! | [`self_check`] | parses each inode again before it is written |
+//! | [`write`] | plans all places, and writes everything after the data |
+//! | [`superblock_area`] | writes the superblock and the tables before the data |
 
+pub mod area;
 pub mod compressed;
-pub mod emit;
-pub mod layout;
 pub mod self_check;
-pub mod superblock;
+pub mod superblock_area;
+pub mod write;

@@ -1,4 +1,4 @@
-//! Where the image goes: a nameless file that gets its name when it is complete, or a block device.
+//! Writes the image to a file, a block device or standard output. A file gets its name when the image is complete.
 
 pub mod new_file;
 pub mod spill;
@@ -13,55 +13,55 @@ use std::time::{Duration, Instant};
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
-use crate::output::new_file::FutureName;
+use crate::output::new_file::PendingName;
 use crate::{Error, Result};
 use ferofs_read::FileSource;
 
-/// What tells a file from all others that are there.
+/// Identifies a file: the device's major and minor number, and the inode number.
 pub fn file_id(meta: &std::fs::Metadata) -> (u32, u32, u64) {
     (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()), meta.ino())
 }
 
-/// Bytes gathered before a write.
+/// Bytes that are collected before a write: fewer system calls than with a smaller buffer; a larger one is not faster.
 const BUFFER: usize = 1 << 20;
 
-/// An image being written, from its start to its end.
+/// An image that is being written from start to end.
 #[derive(Debug)]
 pub struct Output {
     file: File,
     path: PathBuf,
     target: Target,
     buffer: Vec<u8>,
-    /// Bytes written, without the buffered ones.
+    /// Bytes of the image in the file; the buffered ones follow.
     written: u64,
-    /// Bytes of the file before the image.
+    /// Where the image starts in the file, in bytes.
     offset: u64,
-    /// Time spent in writing.
+    /// The time that writing took so far.
     writing: Cell<Duration>,
 }
 
 #[derive(Debug)]
 enum Target {
-    /// A device is written in place.
+    /// A block device, which is written in place.
     Device,
-    /// Standard output gets a copy.
+    /// A temporary file, which is copied to standard output at the end.
     Stream,
-    /// A file without a name: it is gone with its descriptor.
+    /// A temporary file without a name, which the system deletes when it is closed.
     Nameless,
-    /// A file gets its name when it is complete.
-    Named(FutureName),
+    /// A file that gets its name when it is complete.
+    Named(PendingName),
 }
 
 impl Output {
-    /// Opens `path` for writing; a file appears there only with [`Self::finish`]. `-` is standard output. The
-    /// image starts at `offset`; what a file has before that stays.
+    /// Opens `path` for writing. `-` is standard output. A file gets this name only with [`Self::finish`]. The image starts at
+    /// `offset`; the bytes of an existing file before that stay.
     pub fn create(path: &Path, offset: u64) -> Result<Self> {
         if path == Path::new("-") {
             return Self::create_stream(offset);
         }
         let (file, target) = match std::fs::metadata(path) {
             Ok(old) if old.file_type().is_block_device() => {
-                // Exclusively: Linux refuses that for mounted devices.
+                // Linux refuses to open a mounted device exclusively.
                 let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
                 let device = OpenOptions::new().read(true).write(true).custom_flags(exclusive).open(path);
                 (device.map_err(|e| Error::io("open", path, e))?, Target::Device)
@@ -71,7 +71,7 @@ impl Output {
                 return Err(Error::Option { option: "image", problem });
             }
             _ => {
-                let (file, name) = FutureName::create(path)?;
+                let (file, name) = PendingName::create(path)?;
                 (file, Target::Named(name))
             }
         };
@@ -126,7 +126,7 @@ impl Output {
         Ok(Self::new(file, Path::new("standard output"), Target::Stream, offset))
     }
 
-    /// Copies what the file has before the image.
+    /// Copies the bytes of the existing file before `offset`.
     fn keep_start(&self) -> Result<()> {
         let Ok(old) = File::open(&self.path) else { return Ok(()) };
         let mut to = &self.file;
@@ -135,7 +135,7 @@ impl Output {
             .map_err(|e| Error::io("copy the start of", &self.path, e))
     }
 
-    /// Files that must not become a part of the image: what is at its path now, and this file.
+    /// Files that must not become a part of the image: the one that has its name now, and this one.
     pub fn own_files(&self) -> Vec<(u32, u32, u64)> {
         [std::fs::metadata(&self.path).ok(), self.file.metadata().ok()]
             .into_iter()
@@ -165,11 +165,11 @@ impl Output {
         Ok(())
     }
 
-    /// Appends `len` bytes of `file`, from `at` on. The kernel copies them where it can, which takes half the time of reading and
-    /// writing them. Where it cannot, `read` fills a buffer with the bytes at an offset of the file.
+    /// Appends `len` bytes of `source` from position `at` on. The kernel copies them if it can, in half the time of reading and
+    /// writing them. Otherwise `read` fills a buffer from a position.
     pub fn copy(
         &mut self,
-        file: &File,
+        source: &File,
         at: u64,
         len: u64,
         read: impl Fn(&mut [u8], u64) -> Result<()>,
@@ -180,9 +180,9 @@ impl Output {
         while done < len {
             let (mut from, mut to) = (at + done, self.offset + self.written);
             let most = usize::try_from(len - done).unwrap_or(usize::MAX);
-            match copy_file_range(file, Some(&mut from), &self.file, Some(&mut to), most) {
+            match copy_file_range(source, Some(&mut from), &self.file, Some(&mut to), most) {
                 Err(Errno::INTR) => {}
-                // Other file systems, block devices, old kernels, or the end of a file that was cut short: reading tells.
+                // Another file system, a block device or an old kernel; or the file was truncated, which `read` reports.
                 Ok(0) | Err(_) => break,
                 Ok(copied) => {
                     done += copied as u64;
@@ -210,10 +210,10 @@ impl Output {
         Ok(())
     }
 
-    /// Goes back to `position`; what was appended after it is gone.
+    /// Goes back to `position` and drops everything that was appended after it.
     pub fn rewind(&mut self, position: u64) -> Result<()> {
         if let Some(kept) = position.checked_sub(self.written) {
-            // There are no more bytes in the buffer than memory has.
+            // The buffer is in memory, so its length fits.
             self.buffer.truncate(kept as usize);
             return Ok(());
         }
@@ -244,19 +244,19 @@ impl Output {
         self.writing.get()
     }
 
-    /// Overwrites the image's start with `front`: after this it is whole.
-    pub fn write_front(&mut self, front: &[u8]) -> Result<()> {
+    /// Overwrites the start of the image with the superblock area. After this the image is complete.
+    pub fn write_superblock_area(&mut self, area: &[u8]) -> Result<()> {
         self.flush()?;
-        self.write(front, 0)
+        self.write(area, 0)
     }
 
-    /// The image as readers see it.
+    /// Opens the image for reading.
     pub fn reader(&self) -> Result<FileSource> {
         let io = |e| Error::io("open", &self.path, e);
         FileSource::new(self.file.try_clone().map_err(io)?, self.offset).map_err(io)
     }
 
-    /// Makes everything durable, and gives the image its name.
+    /// Makes the image durable, and then gives it its name.
     pub fn finish(mut self) -> Result<()> {
         self.flush()?;
         let io = |action, e| Error::io(action, &self.path, e);
@@ -266,7 +266,7 @@ impl Output {
             return std::io::stdout().flush().map_err(|e| io("write", e));
         }
         match self.target {
-            Target::Named(name) => name.give_to(&self.file),
+            Target::Named(name) => name.publish(&self.file),
             Target::Device | Target::Nameless | Target::Stream => {
                 self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
             }
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_has_a_name_before_the_end() {
+    fn an_image_has_no_name_before_it_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         std::fs::write(&path, b"old").unwrap();
@@ -291,7 +291,7 @@ mod tests {
         output.pad_to(10_000).unwrap();
         output.append(&[7; 3 << 20]).unwrap();
         assert_eq!(output.position(), 10_000 + (3 << 20));
-        output.write_front(b"head").unwrap();
+        output.write_superblock_area(b"head").unwrap();
         output.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!((bytes.len(), &bytes[..5]), (10_000 + (3 << 20), b"head\0".as_slice()));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_file() {
+    fn refuses_paths_that_are_no_files() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(Output::create(dir.path(), 0), Err(Error::Option { .. })));
         assert!(matches!(Output::create(&dir.path().join("no/image"), 0), Err(Error::Io { .. })));

@@ -12,10 +12,11 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::build::new_superblock;
-use crate::data::identical::small::Twins;
+use crate::data;
+use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
-use crate::data::worker::Shop;
-use crate::data::{self, Content};
+use crate::data::stored::StoredContent;
+use crate::data::worker::context::WorkerContext;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::sources::content::Contents;
@@ -500,25 +501,25 @@ fn a_source_that_changes_is_named() {
         &room.options.source.path,
     )
     .unwrap();
-    let twins = Twins::none(&tree);
+    let identical_files = IdenticalFiles::none(&tree);
     let order =
         Order::new(&tree, room.options.data.compression.as_ref(), room.options.image.block_size, None);
-    let shop = Shop {
+    let context = WorkerContext {
         tree: &tree,
         order: &order,
         inode_sizes: &inode_sizes,
-        twins: &twins,
-        base: None,
-        known: None,
+        identical_files: &identical_files,
+        base_image: None,
+        extent_index: None,
         compression: room.options.data.compression.as_ref(),
         contents: &contents,
         timings: &room.options.run.progress.timings,
-        block: room.options.image.block_size,
+        block_size: room.options.image.block_size,
         skip_unreadable: false,
     };
     let mut output = Output::create(&room.image(), 0).unwrap();
     let mut spill = Spill::new(room.dir.path());
-    let result = data::run(&room.options, shop, &mut output, &mut spill, &mut Vec::new());
+    let result = data::run(&room.options, context, &mut output, &mut spill, &mut Vec::new());
     assert!(matches!(result, Err(Error::SourceChanged(changed)) if changed == path));
 }
 
@@ -584,7 +585,7 @@ fn verifying_finds_what_differs() {
     let inode_sizes =
         InodeSizes::new(&tree, &xattrs, &superblock, &room.options.inodes, &room.options.source.path)
             .unwrap();
-    let stored = vec![Content::None; tree.nodes.len()];
+    let stored = vec![StoredContent::None; tree.nodes.len()];
     let verify = |bytes: &[u8]| {
         fs::write(room.image(), bytes).unwrap();
         let (options, superblock, stored) = (&room.options, &superblock, &stored[..]);

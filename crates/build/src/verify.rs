@@ -1,14 +1,13 @@
-//! The image as a reader sees it, compared with the source, before it gets its name.
+//! The verification: compares the image with its source before the image gets its name.
 //!
-//! One thread follows the names, and so finds out which inode each node became; then all compare inodes,
-//! attributes and content. What is compared is what was written, in the page cache or not: a medium that
-//! forgets is not found out.
+//! One thread reads all directories and finds the inode of each node. Then all threads compare inodes, xattrs and content. The
+//! image is read through the page cache, so that the verification does not find errors of the storage device.
 
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{FileOffset, Nid};
 
 use crate::Options;
-use crate::data::Content;
+use crate::data::stored::StoredContent;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::{self, InodeSizes};
@@ -17,20 +16,21 @@ use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
 use ferofs_read::{FileSource, Image, OpenOptions, Source};
 
-/// Bytes that are compared at once, and cut from larger files as tasks of their own.
-const PIECE: u64 = 4 << 20;
-/// Tasks that a thread takes at once.
-const STRIDE: usize = 64;
+/// Bytes that are compared at once: larger files are split into several tasks, which different threads do. A thread has two
+/// buffers of this size.
+const PIECE_LEN: u64 = 4 << 20;
+/// Tasks that a thread takes at once, so that many small files do not take much time for coordination.
+const TASKS_PER_BATCH: usize = 64;
 
-/// What the image must agree with.
+/// What the image is compared with.
 pub struct Verifier<'a> {
     pub options: &'a Options,
     pub tree: &'a Tree,
     pub inode_sizes: &'a InodeSizes,
     pub xattrs: &'a XattrPlan,
     pub contents: &'a Contents,
-    /// What became of each node.
-    pub stored: &'a [Content],
+    /// Where the content of each node is stored.
+    pub stored: &'a [StoredContent],
     pub superblock: &'a Superblock,
 }
 
@@ -46,23 +46,26 @@ impl Verifier<'_> {
     pub fn run(&self, source: Box<dyn Source>, devices: Vec<FileSource>) -> Result<()> {
         let devices = devices.into_iter().map(|device| Box::new(device) as Box<dyn Source>).collect();
         let image = Image::open_with(source, devices, &OpenOptions::default())?;
-        let nids = self.names(&image)?;
+        let nids = self.nids_by_name(&image)?;
         let mut tasks = Vec::with_capacity(nids.len());
         for node in self.tree.ids().filter(|node| nids[node.index()].is_some()) {
             let size = self.tree.node(node).size.max(1);
-            tasks.extend((0..size.div_ceil(PIECE)).map(|part| Task { node, offset: part * PIECE }));
+            tasks.extend((0..size.div_ceil(PIECE_LEN)).map(|part| Task { node, offset: part * PIECE_LEN }));
         }
-        let context =
-            || Hands { reader: Reader::new(self.contents, self.tree), ours: Vec::new(), theirs: Vec::new() };
-        let some = tasks.chunks(STRIDE).collect::<Vec<_>>();
-        let compare = |hands: &mut Hands<'_>, number: usize| {
-            some[number].iter().try_for_each(|task| {
-                // Those without a number were left out above.
+        let context = || Buffers {
+            reader: Reader::new(self.contents, self.tree),
+            from_image: Vec::new(),
+            from_source: Vec::new(),
+        };
+        let batches = tasks.chunks(TASKS_PER_BATCH).collect::<Vec<_>>();
+        let compare = |buffers: &mut Buffers<'_>, number: usize| {
+            batches[number].iter().try_for_each(|task| {
+                // Nodes without a nid have no tasks.
                 let nid = nids[task.node.index()].unwrap_or_default();
-                self.compare(&image, *task, nid, hands)
+                self.compare(&image, *task, nid, buffers)
             })
         };
-        self.options.run.parallel(some.len(), context, compare).map(drop)
+        self.options.run.parallel(batches.len(), context, compare).map(drop)
     }
 
     fn differs(&self, node: NodeId, what: &'static str) -> Error {
@@ -70,14 +73,14 @@ impl Verifier<'_> {
     }
 
     fn is_skipped(&self, node: NodeId) -> bool {
-        matches!(self.stored[node.index()], Content::Skipped)
+        matches!(self.stored[node.index()], StoredContent::Skipped)
     }
 
-    /// The inode of each node, by its names; none of what was left out.
-    fn names(&self, image: &Image) -> Result<Vec<Option<Nid>>> {
+    /// Finds the nid of each node by its names; `None` for nodes that the image leaves out.
+    fn nids_by_name(&self, image: &Image) -> Result<Vec<Option<Nid>>> {
         let mut nids = vec![None; self.tree.nodes.len()];
         nids[NodeId::ROOT.index()] = Some(image.root()?.nid());
-        // A directory's node comes after its parent's.
+        // The node of a directory comes after that of its parent.
         for node in self.tree.ids() {
             self.options.run.check_cancelled()?;
             let (Kind::Directory(dir), Some(nid)) = (self.tree.node(node).kind, nids[node.index()]) else {
@@ -110,7 +113,7 @@ impl Verifier<'_> {
         Ok(nids)
     }
 
-    fn compare(&self, image: &Image, task: Task, nid: Nid, hands: &mut Hands<'_>) -> Result<()> {
+    fn compare(&self, image: &Image, task: Task, nid: Nid, buffers: &mut Buffers<'_>) -> Result<()> {
         let Task { node, offset } = task;
         let inode = image.inode(nid)?;
         let kind = self.tree.node(node).kind;
@@ -143,12 +146,12 @@ impl Verifier<'_> {
                 Err(self.differs(node, "target"))
             }
             Kind::Regular { .. } => {
-                let len = (self.tree.node(node).size - offset).min(PIECE) as usize;
-                hands.ours.resize(len, 0);
-                hands.theirs.resize(len, 0);
-                hands.reader.read(node, offset, &mut hands.theirs)?;
-                let read = image.read_at(&inode, FileOffset::new(offset), &mut hands.ours)?;
-                let same = read == len && hands.ours == hands.theirs;
+                let len = (self.tree.node(node).size - offset).min(PIECE_LEN) as usize;
+                buffers.from_image.resize(len, 0);
+                buffers.from_source.resize(len, 0);
+                buffers.reader.read(node, offset, &mut buffers.from_source)?;
+                let read = image.read_at(&inode, FileOffset::new(offset), &mut buffers.from_image)?;
+                let same = read == len && buffers.from_image == buffers.from_source;
                 if same { Ok(()) } else { Err(self.differs(node, "content")) }
             }
             _ => Ok(()),
@@ -170,9 +173,9 @@ impl Verifier<'_> {
     }
 }
 
-/// A thread's buffers.
-struct Hands<'a> {
+/// The buffers of a thread.
+struct Buffers<'a> {
     reader: Reader<'a>,
-    ours: Vec<u8>,
-    theirs: Vec<u8>,
+    from_image: Vec<u8>,
+    from_source: Vec<u8>,
 }

@@ -1,19 +1,21 @@
-//! What an image that is there already can give to one that is built on it: patches implement this.
+//! The interface to an existing image that a new one is built on. `ferofs::patch` implements it.
 
 use crate::Result;
 use crate::data::encode::dedupe::Match;
 use crate::sources::data_ranges::Ranges;
 use crate::tree::NodeId;
 
-/// An image to build on. Workers ask it at the same time.
-pub trait Base: Sync {
-    /// Whether it is settled where the content of `node` is.
-    fn has(&self, node: NodeId) -> bool;
+/// An existing image whose data the new image can use. Several workers call it at the same time.
+pub trait BaseImage: Sync {
+    /// Whether the content of `node` has its place already, so that the data stage skips it.
+    fn has_content(&self, node: NodeId) -> bool;
 
-    /// Extents that are the same in `src`, the content of `node` from `offset` on, and stood there in the file that
-    /// `node` comes from: ascending and apart, those that method number `method` decodes.
-    fn matches(&self, node: NodeId, offset: u64, src: &[u8], method: usize) -> Result<Vec<Match>>;
+    /// Extents of the base image with the same content as a part of `src`, at the same offset of the file that `node` comes
+    /// from. `src` is the content of `node` from `offset` on. The matches ascend, do not overlap, and are encoded by
+    /// method number `method`.
+    fn find_extents(&self, node: NodeId, offset: u64, src: &[u8], method: usize) -> Result<Vec<Match>>;
 
-    /// Ranges of `node`, from its start to its end without gaps, that no extent of that file crosses, where possible.
-    fn cuts(&self, node: NodeId) -> Option<Ranges>;
+    /// Where to split `node`: ranges without gaps from its start to its end, which divide as few extents of the base image
+    /// as possible.
+    fn split_ranges(&self, node: NodeId) -> Option<Ranges>;
 }

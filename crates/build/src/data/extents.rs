@@ -1,4 +1,4 @@
-//! Extents of a file until its inode is written, and the index that finds them.
+//! The extents of a compressed file while it is built ([`log`]), and the index that its inode gets ([`index`]).
 
 pub mod index;
-pub mod list;
+pub mod log;

@@ -1,4 +1,4 @@
-//! Files with the same bytes share them.
+//! Files with identical content, which is stored once: [`small`] ones are found by workers, [`large`] ones before.
 
 pub mod large;
 pub mod small;

@@ -1,9 +1,9 @@
-//! In which order content is laid out: what is read together stands together.
+//! The order in which content is stored: files that are read together are stored together.
 //!
-//! Between [`crate::tree`], whose order inodes keep, and [`crate::data::schedule`]. What an access profile names comes first. Then, as
-//! before among those, comes what programs read that go through the whole tree: they take a directory's entries by
-//! name, and what is below a directory where it stands among them. Where there are fragments files of one name come together,
-//! if they are near: they are often alike, as a program's messages in many languages are.
+//! First come the files of an access profile, if there is one. All others come in the order in which a program reads that
+//! walks the whole tree: the entries of a directory by name, and the content of each subdirectory at its place among them.
+//! With fragments, near files of the same name come together: they are often alike, such as a program's messages in many
+//! languages, and compress better that way. Inodes keep the order of [`crate::tree`].
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -15,26 +15,26 @@ use crate::options::data::Hot;
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_read::Profile;
 
-/// Files are moved over so many bytes of fragments at most: half of what a reader of the whole tree keeps decoded of them,
-/// see [`EngineOptions::packed_cache`](ferofs_read::EngineOptions::packed_cache).
-const NEAR: u64 = 8 << 20;
+/// Files of the same name come together within groups of this many bytes of fragments: half of the decoded fragments that a
+/// reader keeps in memory. In larger groups a reader that walks the tree would decode fragments twice. See [`EngineOptions::packed_cache`](ferofs_read::EngineOptions::packed_cache).
+const GROUP_BYTES: u64 = 8 << 20;
 
-/// The order.
+/// The order of files.
 #[derive(Debug)]
 pub struct Order {
     nodes: Vec<NodeId>,
-    /// By node: its place in `nodes`.
+    /// By node: its index in `nodes`.
     ranks: Vec<u32>,
     stored: HashSet<NodeId>,
 }
 
 impl Order {
-    /// The order of a `tree` whose content is encoded by `compression`, if at all.
+    /// Decides the order for `tree`, with or without `compression`.
     pub fn new(tree: &Tree, compression: Option<&Compression>, block: BlockSize, hot: Option<&Hot>) -> Self {
-        let mut nodes = as_read(tree);
+        let mut nodes = in_tree_walk_order(tree);
         if let Some(compression) = compression.filter(|compression| compression.fragments != Fragments::None)
         {
-            gather(tree, &mut nodes, |size| compression.fragment_len(size, block));
+            group_equal_names(tree, &mut nodes, |size| compression.fragment_len(size, block));
         }
         let mut stored = HashSet::new();
         if let Some(hot) = hot {
@@ -54,24 +54,24 @@ impl Order {
         self.nodes.iter().copied()
     }
 
-    /// Where `id` stands among them.
+    /// The position of `id` in the order.
     pub fn rank(&self, id: NodeId) -> u32 {
         self.ranks[id.index()]
     }
 
-    /// The content of `id` is to be stored as it is.
+    /// Whether the content of `id` is stored uncompressed because it is read often.
     pub fn is_stored(&self, id: NodeId) -> bool {
         self.stored.contains(&id)
     }
 }
 
-/// All nodes in the order in which a reader of the whole tree meets them first.
-fn as_read(tree: &Tree) -> Vec<NodeId> {
+/// All nodes in the order in which a program that walks the tree reaches them first.
+fn in_tree_walk_order(tree: &Tree) -> Vec<NodeId> {
     let mut nodes = Vec::with_capacity(tree.nodes.len());
-    let mut met = vec![false; tree.nodes.len()];
+    let mut visited = vec![false; tree.nodes.len()];
     let mut open = vec![NodeId::ROOT];
     while let Some(id) = open.pop() {
-        if std::mem::replace(&mut met[id.index()], true) {
+        if std::mem::replace(&mut visited[id.index()], true) {
             continue;
         }
         nodes.push(id);
@@ -82,8 +82,9 @@ fn as_read(tree: &Tree) -> Vec<NodeId> {
     nodes
 }
 
-/// Moves files behind the first near one of their name. `fragment_len` says how many bytes of a file's size become a fragment.
-fn gather(tree: &Tree, nodes: &mut [NodeId], fragment_len: impl Fn(u64) -> u64) {
+/// Moves each file behind the first file of its name in the same group. `fragment_len` returns how many bytes of a file of a
+/// given size become a fragment.
+fn group_equal_names(tree: &Tree, nodes: &mut [NodeId], fragment_len: impl Fn(u64) -> u64) {
     let mut firsts: HashMap<&[u8], u32> = HashMap::new();
     let mut bytes = 0;
     let mut places = vec![0u32; tree.nodes.len()];
@@ -94,7 +95,7 @@ fn gather(tree: &Tree, nodes: &mut [NodeId], fragment_len: impl Fn(u64) -> u64) 
             continue;
         }
         bytes += fragment_len(node.size);
-        if bytes > NEAR {
+        if bytes > GROUP_BYTES {
             bytes = 0;
             firsts.clear();
         }
@@ -103,7 +104,7 @@ fn gather(tree: &Tree, nodes: &mut [NodeId], fragment_len: impl Fn(u64) -> u64) 
     nodes.sort_by_key(|id| places[id.index()]);
 }
 
-/// How often files of the tree were read.
+/// How often each file of the profile was read.
 fn reads(tree: &Tree, profile: &Profile) -> HashMap<NodeId, u64> {
     let mut by_path: HashMap<&[u8], u64> = HashMap::new();
     for range in &profile.ranges {
@@ -115,13 +116,13 @@ fn reads(tree: &Tree, profile: &Profile) -> HashMap<NodeId, u64> {
     files.filter_map(|id| Some((id, *by_path.get(tree.path_bytes(id).as_slice())?))).collect()
 }
 
-/// The files with most reads for each byte, as long as they have no more than `most` bytes together.
+/// The files with the most reads per byte that together have at most `most` bytes.
 fn hottest(tree: &Tree, reads: &HashMap<NodeId, u64>, most: u64) -> HashSet<NodeId> {
     let mut files: Vec<(NodeId, u64, u64)> =
         reads.iter().map(|(id, reads)| (*id, *reads, tree.node(*id).size.max(1))).collect();
-    // a / b > c / d, without a division.
-    let heat = |reads: u64, size: u64| u128::from(reads) * u128::from(size);
-    files.sort_unstable_by(|a, b| heat(b.1, a.2).cmp(&heat(a.1, b.2)).then_with(|| a.0.cmp(&b.0)));
+    // Compares a / b with c / d as a * d with c * b: exact, without rounding.
+    let product = |reads: u64, size: u64| u128::from(reads) * u128::from(size);
+    files.sort_unstable_by(|a, b| product(b.1, a.2).cmp(&product(a.1, b.2)).then_with(|| a.0.cmp(&b.0)));
     let mut left = most;
     let mut stored = HashSet::new();
     for (id, _, size) in files {

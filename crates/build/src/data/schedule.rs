@@ -1,60 +1,63 @@
-//! What the data stage works on: cuts the tree's files into works, in the order of reading.
+//! Splits the files of the tree into jobs for workers, in the order of reading: small files in batches, large ones in parts.
 
-use crate::data::chunked::sparse::ChunkPlan;
-use crate::data::identical::large::Clones;
-use crate::data::worker::{SEGMENT, Shop, Work};
+use crate::data::chunks::sparse::ChunkPlan;
+use crate::data::encode::SEGMENT;
+use crate::data::identical::large::Duplicates;
+use crate::data::worker::Job;
+use crate::data::worker::context::WorkerContext;
 use crate::sources::data_ranges::Ranges;
 use crate::tree::{Kind, NodeId};
 
-/// Small files go to a worker in batches of about this many bytes...
+/// A batch ends when its small files have this many bytes: enough work to make the cost of a job small, and little enough to
+/// occupy all workers. A deduplicating image depends on it.
 const BATCH_BYTES: u64 = 1 << 20;
-/// ...or of this many files.
+/// A batch also ends with this many files, so that many tiny files do not make one long job. A deduplicating image depends on it.
 const BATCH_FILES: usize = 256;
 
-/// A large file that is about to be cut.
-pub(super) struct Cut {
+/// A large file whose parts follow.
+pub(super) struct LargeFile {
     pub(super) node: NodeId,
-    /// Bytes of all its parts.
+    /// Bytes of all parts.
     pub(super) bytes: u64,
     pub(super) plan: Option<ChunkPlan>,
 }
 
-/// What is fed next.
-pub(super) enum Feed {
-    Work(Work),
-    /// Parts of this file follow, unless it has no bytes.
-    Large(Cut),
+/// What comes next.
+pub(super) enum Scheduled {
+    Job(Job),
+    /// The next jobs are the parts of this file. There are none if it has no bytes.
+    LargeFile(LargeFile),
 }
 
-/// Cuts the tree's files into works, one at a time.
-pub(super) struct Feeder<'a> {
-    shop: Shop<'a>,
-    clones: &'a Clones,
+/// Creates jobs, one at a time.
+pub(super) struct Scheduler<'a> {
+    context: WorkerContext<'a>,
+    duplicates: &'a Duplicates,
     nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
     batch: Vec<NodeId>,
     batch_bytes: u64,
-    /// Ranges of the large file that is being cut, from its last one on.
-    cutting: Option<(NodeId, Ranges, bool)>,
+    /// The large file that is being split, its remaining ranges with the next one last, and whether to store it uncompressed.
+    splitting: Option<(NodeId, Ranges, bool)>,
 }
 
-impl<'a> Feeder<'a> {
-    /// Cuts `nodes`, but for `clones`.
+impl<'a> Scheduler<'a> {
+    /// Creates jobs for `nodes`, except for `duplicates`.
     pub(super) fn new(
-        shop: Shop<'a>,
+        context: WorkerContext<'a>,
         nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
-        clones: &'a Clones,
+        duplicates: &'a Duplicates,
     ) -> Self {
-        Self { shop, clones, nodes, batch: Vec::new(), batch_bytes: 0, cutting: None }
+        Self { context, duplicates, nodes, batch: Vec::new(), batch_bytes: 0, splitting: None }
     }
 
-    pub(super) fn next(&mut self) -> Option<Feed> {
+    pub(super) fn next(&mut self) -> Option<Scheduled> {
         loop {
-            // A large file waits until the small ones before it are on their way.
-            if self.cutting.is_some() && !self.batch.is_empty() {
+            // The small files before a large one come first.
+            if self.splitting.is_some() && !self.batch.is_empty() {
                 return Some(self.flush());
             }
-            if let Some(work) = self.cut() {
-                return Some(Feed::Work(work));
+            if let Some(job) = self.next_part() {
+                return Some(Scheduled::Job(job));
             }
             if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= BATCH_FILES {
                 return Some(self.flush());
@@ -62,13 +65,13 @@ impl<'a> Feeder<'a> {
             let Some(id) = self.nodes.next() else {
                 return (!self.batch.is_empty()).then(|| self.flush());
             };
-            let node = self.shop.tree.node(id);
+            let node = self.context.tree.node(id);
             let Kind::Regular { sparse } = node.kind else { continue };
-            if self.clones.contains_key(&id) {
+            if self.duplicates.contains_key(&id) {
                 continue;
             }
             let plan = if sparse { self.chunk_plan(id) } else { None };
-            if node.size == 0 || self.shop.base.is_some_and(|base| base.has(id)) {
+            if node.size == 0 || self.context.base_image.is_some_and(|base| base.has_content(id)) {
                 continue;
             } else if plan.is_none() && node.size <= SEGMENT {
                 self.batch.push(id);
@@ -77,31 +80,35 @@ impl<'a> Feeder<'a> {
             }
             let ranges = match &plan {
                 Some(plan) => plan.runs.clone(),
-                None => self.shop.base.and_then(|base| base.cuts(id)).unwrap_or_else(|| vec![(0, node.size)]),
+                None => self
+                    .context
+                    .base_image
+                    .and_then(|base| base.split_ranges(id))
+                    .unwrap_or_else(|| vec![(0, node.size)]),
             };
             let bytes = ranges.iter().map(|(start, end)| end - start).sum();
-            self.cutting = Some((id, ranges.into_iter().rev().collect(), plan.is_some()));
-            return Some(Feed::Large(Cut { node: id, bytes, plan }));
+            self.splitting = Some((id, ranges.into_iter().rev().collect(), plan.is_some()));
+            return Some(Scheduled::LargeFile(LargeFile { node: id, bytes, plan }));
         }
     }
 
-    /// No more parts of `node` are wanted. Returns how many bytes they would have had.
-    pub(super) fn drop_rest(&mut self, node: NodeId) -> u64 {
-        match self.cutting.take_if(|(cutting, ..)| *cutting == node) {
+    /// Skips the remaining parts of `node`. Returns how many bytes they have.
+    pub(super) fn skip_rest(&mut self, node: NodeId) -> u64 {
+        match self.splitting.take_if(|(splitting, ..)| *splitting == node) {
             Some((_, ranges, _)) => ranges.iter().map(|(start, end)| end - start).sum(),
             None => 0,
         }
     }
 
-    fn flush(&mut self) -> Feed {
+    fn flush(&mut self) -> Scheduled {
         self.batch_bytes = 0;
-        Feed::Work(Work::Files(std::mem::take(&mut self.batch)))
+        Scheduled::Job(Job::Files(std::mem::take(&mut self.batch)))
     }
 
-    fn cut(&mut self) -> Option<Work> {
-        let (node, ranges, store) = self.cutting.as_mut()?;
+    fn next_part(&mut self) -> Option<Job> {
+        let (node, ranges, store) = self.splitting.as_mut()?;
         let Some((start, end)) = ranges.last_mut() else {
-            self.cutting = None;
+            self.splitting = None;
             return None;
         };
         let (node, store) = (*node, *store);
@@ -111,14 +118,14 @@ impl<'a> Feeder<'a> {
             ranges.pop();
         }
         let last = ranges.is_empty();
-        Some(Work::Part { node, offset, len: len as usize, store, last })
+        Some(Job::Part { node, offset, len: len as usize, store, last })
     }
 
-    /// How to store a file with holes; `None` as if it had none, also if it cannot be opened: the worker
-    /// says why.
+    /// How to store a file with holes in chunks; `None`: like other files. A file that cannot be opened is `None`, too: the
+    /// worker then reports the error.
     fn chunk_plan(&self, id: NodeId) -> Option<ChunkPlan> {
-        let size = self.shop.tree.node(id).size;
-        let ranges = self.shop.contents.data_ranges(self.shop.tree, id)?;
-        ChunkPlan::new(size, &ranges, self.shop.block, self.shop.compression.is_some())
+        let size = self.context.tree.node(id).size;
+        let ranges = self.context.contents.data_ranges(self.context.tree, id)?;
+        ChunkPlan::new(size, &ranges, self.context.block_size, self.context.compression.is_some())
     }
 }

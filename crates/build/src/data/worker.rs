@@ -1,94 +1,96 @@
-//! What workers do: read files, or segments of a large one, and decide what is stored of them.
+//! Workers: read files, or parts of large ones, decide how they are stored, and encode them.
 //!
-//! A worker's result depends on the source's bytes and the options alone, never on other workers.
+//! A worker does not write. Its result depends on the source and the options only, never on the speed of other workers.
+
+pub mod context;
 
 use ferofs_format::units::SLOT_SIZE;
-use ferofs_format::{Algorithm, BlockSize};
 
-use crate::data::base_image::Base;
-use crate::data::encode::dedupe::{Known, Match};
-use crate::data::encode::deflate_pages::PageRule;
-use crate::data::encode::{Encoded, Encoder, End, Next, Seen, Sink};
-use crate::data::extents::index::Form;
-use crate::data::identical::small::{Claim, Print, Twins};
-use crate::data::order::Order;
-use crate::options::compression::{Compression, Fragments, Index, Recipe};
-use crate::progress::timings::{Activity, Timings};
-use crate::sources::content::Contents;
+use crate::data::encode::dedupe::Match;
+use crate::data::encode::{Encoded, EncodedTail, Encoder, Following, ReusableExtents, Sink};
+use crate::data::extents::log::ExtentLog;
+use crate::data::identical::small::{Fingerprint, Lookup};
+use crate::data::worker::context::WorkerContext;
+use crate::options::compression::{Compression, FileCompression, Fragments, Index};
+use crate::progress::timings::Activity;
 use crate::sources::reader::Reader;
-use crate::tree::inode_sizes::InodeSizes;
+use crate::tree::NodeId;
 use crate::tree::origin::{Origin, SourcePosition};
-use crate::tree::{NodeId, Tree};
 use crate::{Error, Result};
 
-/// Large files are cut at multiples of this. It shows in the image: do not let it depend on the machine.
-pub const SEGMENT: u64 = 4 << 20;
-
-/// From so many blocks on, a file none of whose extents is encoded is stored flat, which reads better: below, extents placed
-/// to the byte save the rest of a block.
+/// A file of at least this many blocks without any encoded extent is stored flat, which is faster to read. For a smaller file,
+/// extents that are placed to the byte save a part of a block, which matters more.
 const FLAT_MIN_BLOCKS: usize = 16;
 
-/// What to read, and how to encode it.
+/// What a worker reads and encodes.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum Job {
     /// Whole files.
     Files(Vec<NodeId>),
-    /// A part of a file: at most [`SEGMENT`] bytes.
+    /// A part of a file: at most [`SEGMENT`](crate::data::encode::SEGMENT) bytes.
     Part {
         /// The file.
         node: NodeId,
         /// Where the part starts.
         offset: u64,
-        /// Its bytes.
+        /// Bytes of the part.
         len: usize,
-        /// Store it, and pad it to whole blocks.
+        /// Whether the part is stored uncompressed, padded to whole blocks.
         store: bool,
-        /// The file ends with it.
+        /// Whether the file ends with this part.
         last: bool,
     },
     /// A part of the packed inode.
     Packed(Vec<u8>),
 }
 
-/// What became of one file, or of a part.
+/// The result for one file, or for a part of one.
 #[derive(Debug)]
 pub struct Piece {
     pub node: NodeId,
-    /// Bytes of the piece in [`Done::extents`].
-    pub extents: usize,
-    /// Bytes of the piece in [`Done::tails`].
-    pub tails: usize,
-    /// What tells its content from others, if another file can have it.
-    pub print: Option<Print>,
-    /// What tells its extents from others, if they may be shared although its end is its own.
-    pub extents_print: Option<Print>,
+    /// How many bytes of [`JobResult::extents`] belong to it.
+    pub extents_len: usize,
+    /// How many bytes of [`JobResult::tails`] belong to it.
+    pub tails_len: usize,
+    /// Identifies the file's content, if another file may have the same.
+    pub fingerprint: Option<Fingerprint>,
+    /// Identifies the file's extents, if another file with a different tail may share them.
+    pub extents_fingerprint: Option<Fingerprint>,
     pub kind: PieceKind,
 }
 
+impl Piece {
+    /// A piece without bytes and fingerprints.
+    const fn new(node: NodeId, kind: PieceKind) -> Self {
+        Self { node, extents_len: 0, tails_len: 0, fingerprint: None, extents_fingerprint: None, kind }
+    }
+}
+
+/// How a piece is stored.
 #[derive(Debug)]
 pub enum PieceKind {
-    /// The content as it is, in whole blocks; its last bytes, fewer than a block, are its tails.
+    /// Uncompressed, in whole blocks. The last bytes, less than a block, can be a tail.
     Stored,
-    /// A part's content as it is, which the thread that appends copies from here without reading it.
+    /// A part that is stored uncompressed: the appending thread copies it from the source, and the worker does not read it.
     Copied(SourcePosition),
-    /// In extents, by this method.
+    /// In extents that this method encoded.
     Encoded(Encoded, usize),
-    /// A file before has the same content.
-    Twin,
-    /// It cannot be read and is to be left out.
+    /// An earlier file has the same content.
+    Duplicate,
+    /// It cannot be read, and the image leaves it out.
     Unreadable(Error),
 }
 
-/// The result of a [`Work`]. Its buffers are used again.
+/// The result of a [`Job`]. The data stage uses its buffers again for later jobs.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct JobResult {
     pub extents: Vec<u8>,
     pub tails: Vec<u8>,
     pub pieces: Vec<Piece>,
     pub bytes_read: u64,
 }
 
-impl Done {
+impl JobResult {
     pub fn clear(&mut self) {
         self.clear_bytes();
         self.pieces.clear();
@@ -101,318 +103,248 @@ impl Done {
     }
 }
 
-/// What all workers share.
-#[derive(Clone, Copy)]
-pub struct Shop<'a> {
-    pub tree: &'a Tree,
-    pub order: &'a Order,
-    pub inode_sizes: &'a InodeSizes,
-    pub twins: &'a Twins,
-    /// What extents can be shared, when deduplicating.
-    pub known: Option<&'a Known>,
-    /// An image that is there already.
-    pub base: Option<&'a dyn Base>,
-    pub contents: &'a Contents,
-    pub timings: &'a Timings,
-    pub compression: Option<&'a Compression>,
-    pub block: BlockSize,
-    pub skip_unreadable: bool,
-}
-
-impl<'a> Shop<'a> {
-    /// How `node` is encoded, if it is.
-    fn recipe(&self, node: NodeId) -> Option<(&'a Compression, Recipe)> {
-        let compression = self.compression.filter(|_| !self.order.is_stored(node))?;
-        Some((compression, compression.recipe(|| self.tree.path_bytes(node), self.block)?))
-    }
-
-    /// How indexes are made; without compression there are none.
-    pub fn form(&self) -> Form {
-        let (block, compression) = (self.block, self.compression);
-        let index = compression.map_or(Index::Compact, |compression| compression.index);
-        Form { index, block, big: compression.is_some_and(|compression| compression.is_big(block)) }
-    }
-
-    /// What limits the places of extents encoded by `method`, if anything does.
-    pub fn page_rule(&self, method: usize) -> Option<PageRule> {
-        let compression = self.compression.filter(|compression| compression.index == Index::Extents)?;
-        let algorithm = compression.methods.get(method)?.algorithm();
-        (algorithm == Algorithm::Deflate).then(|| PageRule::new(self.block))
-    }
-
-    /// Bytes of `node` and its xattrs, for decisions on its content: files that may share it decide alike.
-    fn head_len(&self, node: NodeId) -> usize {
-        let len = self.inode_sizes.len(node);
-        if self.twins.is_candidate(node) { len.next_multiple_of(HEAD_CLASS) } else { len }
-    }
-
-    /// How many of the last bytes of `size` can follow `node` within one block.
-    pub fn inline_tail(&self, node: NodeId, size: u64) -> usize {
-        let tail = (size & self.block.mask()) as usize;
-        let fits = self.head_len(node) + tail <= self.block.bytes();
-        if self.inode_sizes.may_inline(node) && fits { tail } else { 0 }
-    }
-
-    /// Bytes that can follow the index of `node`, a file of `size` bytes, within one block.
-    fn inline_room(&self, node: NodeId, size: u64) -> usize {
-        if !self.inode_sizes.may_inline(node) {
-            return 0;
-        }
-        let index = usize::try_from(self.form().size_estimate(size)).unwrap_or(usize::MAX);
-        self.block.bytes().saturating_sub(self.head_len(node)).saturating_sub(index)
-    }
-
-    /// What decides, with its content, what is stored of `node`: see [`Twins::claim`].
-    pub fn print_form(&self, node: NodeId) -> Vec<u8> {
-        let recipe = self.recipe(node).map(|(_, recipe)| (recipe.method, recipe.pcluster));
-        let place = (self.head_len(node), self.inode_sizes.len(node) % SLOT_SIZE as usize);
-        format!("{recipe:?} {place:?} {}", self.inode_sizes.may_inline(node)).into_bytes()
-    }
-}
-
-/// Files whose inodes and xattrs have the same length up to this can share what follows.
-const HEAD_CLASS: usize = 128;
-
-/// A worker's hands.
+/// What one worker needs for its jobs.
 pub struct Worker<'a> {
-    shop: Shop<'a>,
+    context: WorkerContext<'a>,
     encoder: Option<Encoder<'a>>,
+    /// The content that was read last.
     input: Vec<u8>,
     reader: Reader<'a>,
-    /// The work's number.
+    /// The number of the current job, without jobs on the packed inode.
     number: usize,
 }
 
 impl<'a> Worker<'a> {
-    pub fn new(shop: Shop<'a>) -> Self {
-        let encoder = shop.compression.map(|compression| Encoder::new(compression, shop.block, shop.timings));
-        Self { shop, encoder, input: Vec::new(), reader: Reader::new(shop.contents, shop.tree), number: 0 }
-    }
-
-    /// Does `work`, of files the `number`th, into `done`, which is empty.
-    pub fn run(&mut self, number: usize, work: &Work, done: &mut Done) -> Result<()> {
-        self.number = number;
-        match work {
-            Work::Files(files) => files.iter().try_for_each(|node| self.file(*node, done)),
-            Work::Part { node, offset, len, store, last } => {
-                if let Some(place) = self.stored_in(*node) {
-                    done.bytes_read += *len as u64;
-                    let kind = PieceKind::Copied(SourcePosition { at: place.at + offset, ..place });
-                    let (node, extents, tails) = (*node, 0, 0);
-                    done.pieces.push(Piece { node, extents, tails, print: None, extents_print: None, kind });
-                    return Ok(());
-                }
-                done.bytes_read += *len as u64;
-                match self.read(*node, *offset, *len) {
-                    Ok(()) => self.part(*node, *offset, *store, *last, done),
-                    Err(error) => self.leave_out(*node, error, done),
-                }
-            }
-            Work::Packed(bytes) => self.packed(bytes, done),
+    pub fn new(context: WorkerContext<'a>) -> Self {
+        let encoder = |compression| Encoder::new(compression, context.block_size, context.timings);
+        Self {
+            context,
+            encoder: context.compression.map(encoder),
+            input: Vec::new(),
+            reader: Reader::new(context.contents, context.tree),
+            number: 0,
         }
     }
 
-    /// Where the content of `node` is, if it is stored as it is in one place of an archive or the spool.
-    fn stored_in(&self, node: NodeId) -> Option<SourcePosition> {
-        match self.shop.tree.node(node).origin {
-            Origin::At(place) if self.shop.recipe(node).is_none() => Some(place),
+    /// Does job number `number`. `result` is empty.
+    pub fn run(&mut self, number: usize, job: &Job, result: &mut JobResult) -> Result<()> {
+        self.number = number;
+        match job {
+            Job::Files(files) => files.iter().try_for_each(|node| self.file(*node, result)),
+            Job::Part { node, offset, len, store, last } => {
+                result.bytes_read += *len as u64;
+                if let Some(place) = self.uncompressed_place(*node) {
+                    let kind = PieceKind::Copied(SourcePosition { at: place.at + offset, ..place });
+                    result.pieces.push(Piece::new(*node, kind));
+                    return Ok(());
+                }
+                match self.read(*node, *offset, *len) {
+                    Ok(()) => self.part(*node, *offset, *store, *last, result),
+                    Err(error) => self.leave_out(*node, error, result),
+                }
+            }
+            Job::Packed(bytes) => self.packed(bytes, result),
+        }
+    }
+
+    /// Where the content of `node` can be copied from: an uncompressed range of an archive or of the spool file. `None` if the
+    /// image stores the file compressed, or the source has it in another form.
+    fn uncompressed_place(&self, node: NodeId) -> Option<SourcePosition> {
+        match self.context.tree.node(node).origin {
+            Origin::At(place) if self.context.file_compression(node).is_none() => Some(place),
             _ => None,
         }
     }
 
-    fn file(&mut self, node: NodeId, done: &mut Done) -> Result<()> {
-        let shop = self.shop;
-        let size = shop.tree.node(node).size;
-        done.bytes_read += size;
+    fn file(&mut self, node: NodeId, result: &mut JobResult) -> Result<()> {
+        let context = self.context;
+        let size = context.tree.node(node).size;
+        result.bytes_read += size;
         if let Err(error) = self.read(node, 0, size as usize) {
-            return self.leave_out(node, error, done);
+            return self.leave_out(node, error, result);
         }
-        let claim = || shop.twins.claim(node, shop.order.rank(node), &self.input, || shop.print_form(node));
-        let claim = match shop.twins.is_candidate(node) {
-            true => shop.timings.time(Activity::Hash, self.input.len(), claim),
-            false => Claim::Only,
-        };
-        let print = match claim {
-            Claim::Only => None,
-            Claim::First(print) => Some(print),
-            Claim::Twin(print) => {
-                let kind = PieceKind::Twin;
-                done.pieces.push(Piece {
-                    node,
-                    extents: 0,
-                    tails: 0,
-                    print: Some(print),
-                    extents_print: None,
-                    kind,
-                });
+        let fingerprint = match self.look_up(node) {
+            Lookup::Unique => None,
+            Lookup::First(fingerprint) => Some(fingerprint),
+            Lookup::Duplicate(fingerprint) => {
+                let piece = Piece::new(node, PieceKind::Duplicate);
+                result.pieces.push(Piece { fingerprint: Some(fingerprint), ..piece });
                 return Ok(());
             }
         };
-        let (extents, tails) = (done.extents.len(), done.tails.len());
-        let encoded = match shop.recipe(node) {
-            Some((compression, recipe)) => self.encode_file(node, compression, recipe, done)?,
+        let (extents, tails) = (result.extents.len(), result.tails.len());
+        let encoded = match context.file_compression(node) {
+            Some((compression, file)) => self.encode_file(node, compression, file, result)?,
             None => None,
         };
         let kind = match encoded {
             Some((encoded, method)) => PieceKind::Encoded(encoded, method),
             None => {
-                done.extents.truncate(extents);
-                done.tails.truncate(tails);
-                let whole = size as usize - shop.inline_tail(node, size);
-                done.extents.extend_from_slice(&self.input[..whole]);
-                done.extents.resize(extents + whole.next_multiple_of(shop.block.bytes()), 0);
-                done.tails.extend_from_slice(&self.input[whole..]);
+                result.extents.truncate(extents);
+                result.tails.truncate(tails);
+                let whole = size as usize - context.inline_tail(node, size);
+                result.extents.extend_from_slice(&self.input[..whole]);
+                result.extents.resize(extents + whole.next_multiple_of(context.block_size.bytes()), 0);
+                result.tails.extend_from_slice(&self.input[whole..]);
                 PieceKind::Stored
             }
         };
-        let extents_print = match &kind {
-            PieceKind::Encoded(Encoded { log, end, .. }, method) if *end != End::None => {
-                shop.twins.print_extents(log, *method, &done.extents[extents..])
+        let extents_fingerprint = match &kind {
+            PieceKind::Encoded(Encoded { log, tail, .. }, method) if *tail != EncodedTail::None => {
+                context.identical_files.fingerprint_extents(log, *method, &result.extents[extents..])
             }
             _ => None,
         };
-        let (extents, tails) = (done.extents.len() - extents, done.tails.len() - tails);
-        done.pieces.push(Piece { node, extents, tails, print, extents_print, kind });
+        let (extents_len, tails_len) = (result.extents.len() - extents, result.tails.len() - tails);
+        result.pieces.push(Piece { node, extents_len, tails_len, fingerprint, extents_fingerprint, kind });
         Ok(())
     }
 
-    /// Leaves out a file that cannot be read, if that is allowed.
-    fn leave_out(&self, node: NodeId, error: Error, done: &mut Done) -> Result<()> {
-        if !self.shop.skip_unreadable || !error.is_unreadable() {
+    /// Looks for an earlier file with the content of the input.
+    fn look_up(&self, node: NodeId) -> Lookup {
+        let context = self.context;
+        if !context.identical_files.is_candidate(node) {
+            return Lookup::Unique;
+        }
+        context.timings.time(Activity::Hash, self.input.len(), || {
+            let rank = context.order.rank(node);
+            context.identical_files.look_up(node, rank, &self.input, || context.encoding_key(node))
+        })
+    }
+
+    /// Leaves out a file that cannot be read, if the options allow that.
+    fn leave_out(&self, node: NodeId, error: Error, result: &mut JobResult) -> Result<()> {
+        if !self.context.skip_unreadable || !error.is_unreadable() {
             return Err(error);
         }
-        let kind = PieceKind::Unreadable(error);
-        done.pieces.push(Piece { node, extents: 0, tails: 0, print: None, extents_print: None, kind });
+        result.pieces.push(Piece::new(node, PieceKind::Unreadable(error)));
         Ok(())
     }
 
-    /// What may be referred to, with extents that the base has `given`.
-    fn seen<'g>(&self, given: &'g [Match]) -> Option<Seen<'g>>
+    /// The extents that the input can refer to; `None` if there are none for sure.
+    fn reusable<'m>(&self, base_matches: &'m [Match]) -> Option<ReusableExtents<'m>>
     where
-        'a: 'g,
+        'a: 'm,
     {
-        let none = self.shop.known.is_none() && given.is_empty();
-        (!none).then_some(Seen { known: self.shop.known, work: self.number, given })
+        let index = self.context.extent_index;
+        let none = index.is_none() && base_matches.is_empty();
+        (!none).then_some(ReusableExtents { index, job: self.number, base_matches })
     }
 
-    /// Extents that the base has of the input, which is the content of `node` from `offset` on.
-    fn given(&self, node: NodeId, offset: u64, recipe: Recipe) -> Result<Vec<Match>> {
-        let Some(base) = self.shop.base else { return Ok(Vec::new()) };
-        base.matches(node, offset, &self.input, recipe.method)
+    /// The parts of the input that the base image has. The input is the content of `node` from `offset` on.
+    fn base_matches(&self, node: NodeId, offset: u64, file: FileCompression) -> Result<Vec<Match>> {
+        let Some(base) = self.context.base_image else { return Ok(Vec::new()) };
+        base.find_extents(node, offset, &self.input, file.method)
     }
 
-    /// Encodes a whole file, if that takes less room than storing it.
+    /// Encodes a whole file. Returns `None` if the file takes less space uncompressed.
     fn encode_file(
         &mut self,
         node: NodeId,
         compression: &Compression,
-        recipe: Recipe,
-        done: &mut Done,
+        file: FileCompression,
+        result: &mut JobResult,
     ) -> Result<Option<(Encoded, usize)>> {
-        let (shop, size) = (self.shop, self.input.len());
-        let (head, block) = (shop.head_len(node), shop.block.bytes());
-        let slots = |len: usize| (head + len).next_multiple_of(SLOT_SIZE as usize);
-        let tail = shop.inline_tail(node, size as u64);
-        // A block at most either way, unless something can stand elsewhere.
+        let (context, size) = (self.context, self.input.len());
+        let (inode_len, block) = (context.rounded_inode_len(node), context.block_size.bytes());
+        let slots = |len: usize| (inode_len + len).next_multiple_of(SLOT_SIZE as usize);
+        let tail = context.inline_tail(node, size as u64);
+        // A file of one block takes one block in both forms, unless its bytes can share a block with others.
         let shares_blocks = compression.inline_tails
             || compression.fragments != Fragments::None
             || compression.index == Index::Extents;
         if size <= block && (!shares_blocks || tail == size && slots(size) <= slots(16)) {
             return Ok(None);
         }
-        let index = shop.form().size_estimate(size as u64);
+        let index = context.index_encoder().max_size(size as u64);
         let stored = ((size - tail).next_multiple_of(block) + tail) as u64;
         let whole_fragment = compression.fragments == Fragments::All
-            || compression.fragments == Fragments::Tails && size < recipe.pcluster;
+            || compression.fragments == Fragments::Tails && size < file.pcluster;
         if whole_fragment {
-            done.tails.extend_from_slice(&self.input);
-            let log = crate::data::extents::list::ExtentLog::new(block as u64);
-            return Ok(Some((
-                Encoded { log, stamps: Vec::new(), end: End::Fragment { bytes: size } },
-                recipe.method,
-            )));
+            result.tails.extend_from_slice(&self.input);
+            let (log, tail) = (ExtentLog::new(block as u64), EncodedTail::Fragment { bytes: size });
+            return Ok(Some((Encoded { log, fingerprints: Vec::new(), tail }, file.method)));
         }
-        let given = self.given(node, 0, recipe)?;
-        let seen = self.seen(&given);
+        let base_matches = self.base_matches(node, 0, file)?;
+        let reusable = self.reusable(&base_matches);
         let Some(encoder) = &mut self.encoder else { return Ok(None) };
-        let next = Next::Nothing { inline_room: shop.inline_room(node, size as u64) };
-        let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
-        // A file that is stored starts with a block, and wastes the rest of the one before.
+        let following = Following::EndOfFile { inline_capacity: context.inline_capacity(node, size as u64) };
+        let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
+        // An uncompressed file starts at a block boundary, which wastes half a block on average when extents do not.
         let waste = if compression.index == Index::Extents { block as u64 / 2 } else { 0 };
         let budget = (stored + waste).saturating_sub(index);
-        let Some(encoded) = encoder.encode(&self.input, recipe, next, seen, budget, sink)? else {
+        let Some(encoded) = encoder.encode(&self.input, file, following, reusable, budget, sink)? else {
             return Ok(None);
         };
-        let inline = match encoded.end {
-            End::Inline { bytes, .. } => bytes as u64,
-            End::None | End::Fragment { .. } => 0,
+        let inline = match encoded.tail {
+            EncodedTail::Inline { bytes, .. } => bytes as u64,
+            EncodedTail::None | EncodedTail::Fragment { .. } => 0,
         };
-        let plain = encoded.log.is_flat() && encoded.end == End::None && size >= FLAT_MIN_BLOCKS * block;
-        let pays = encoded.log.size() + inline <= budget && !plain;
-        Ok(pays.then_some((encoded, recipe.method)))
+        let flat =
+            encoded.log.is_flat() && encoded.tail == EncodedTail::None && size >= FLAT_MIN_BLOCKS * block;
+        let pays = encoded.log.size() + inline <= budget && !flat;
+        Ok(pays.then_some((encoded, file.method)))
     }
 
-    fn part(&mut self, node: NodeId, offset: u64, store: bool, last: bool, done: &mut Done) -> Result<()> {
-        let shop = self.shop;
+    fn part(
+        &mut self,
+        node: NodeId,
+        offset: u64,
+        store: bool,
+        last: bool,
+        result: &mut JobResult,
+    ) -> Result<()> {
+        let context = self.context;
         let mut kind = PieceKind::Stored;
-        let recipe = if store { None } else { shop.recipe(node).map(|(_, recipe)| recipe) };
-        let given = match recipe {
-            Some(recipe) => self.given(node, offset, recipe)?,
+        let file = if store { None } else { context.file_compression(node).map(|(_, file)| file) };
+        let base_matches = match file {
+            Some(file) => self.base_matches(node, offset, file)?,
             None => Vec::new(),
         };
-        let seen = self.seen(&given);
-        if let (Some(recipe), Some(encoder)) = (recipe, &mut self.encoder) {
-            let size = shop.tree.node(node).size;
-            let end = Next::Nothing { inline_room: shop.inline_room(node, size) };
-            let mut next = if last { end } else { Next::More };
+        let reusable = self.reusable(&base_matches);
+        if let (Some(file), Some(encoder)) = (file, &mut self.encoder) {
+            let size = context.tree.node(node).size;
+            let end = Following::EndOfFile { inline_capacity: context.inline_capacity(node, size) };
+            let mut following = if last { end } else { Following::MoreData };
             loop {
-                let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
-                let Some(encoded) = encoder.encode(&self.input, recipe, next, seen, u64::MAX, sink)? else {
-                    break;
-                };
-                // Files that are stored as a whole are flat, and have no ends elsewhere.
-                if encoded.log.is_flat() && encoded.end != End::None {
-                    done.clear_bytes();
-                    next = Next::More;
+                let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
+                let encoded = encoder.encode(&self.input, file, following, reusable, u64::MAX, sink)?;
+                let Some(encoded) = encoded else { break };
+                // If all parts are flat the whole file is stored flat, which has no encoded tail and no fragment.
+                if encoded.log.is_flat() && encoded.tail != EncodedTail::None {
+                    result.clear_bytes();
+                    following = Following::MoreData;
                     continue;
                 }
-                kind = PieceKind::Encoded(encoded, recipe.method);
+                kind = PieceKind::Encoded(encoded, file.method);
                 break;
             }
         }
         if matches!(kind, PieceKind::Stored) {
-            done.extents.extend_from_slice(&self.input);
-            done.extents.resize(self.input.len().next_multiple_of(shop.block.bytes()), 0);
+            result.extents.extend_from_slice(&self.input);
+            result.extents.resize(self.input.len().next_multiple_of(context.block_size.bytes()), 0);
         }
-        let (extents, tails) = (done.extents.len(), done.tails.len());
-        done.pieces.push(Piece { node, extents, tails, print: None, extents_print: None, kind });
+        let (extents_len, tails_len) = (result.extents.len(), result.tails.len());
+        result.pieces.push(Piece { extents_len, tails_len, ..Piece::new(node, kind) });
         Ok(())
     }
 
-    fn packed(&mut self, bytes: &[u8], done: &mut Done) -> Result<()> {
-        let (Some(compression), Some(encoder)) = (self.shop.compression, &mut self.encoder) else {
+    fn packed(&mut self, bytes: &[u8], result: &mut JobResult) -> Result<()> {
+        let (Some(compression), Some(encoder)) = (self.context.compression, &mut self.encoder) else {
             return Ok(());
         };
-        let recipe = compression.packed_recipe(self.shop.block);
-        let sink = Sink { extents: &mut done.extents, tails: &mut done.tails };
-        if let Some(encoded) = encoder.encode(bytes, recipe, Next::More, None, u64::MAX, sink)? {
-            let kind = PieceKind::Encoded(encoded, recipe.method);
-            let extents = done.extents.len();
-            done.pieces.push(Piece {
-                node: NodeId::ROOT,
-                extents,
-                tails: 0,
-                print: None,
-                extents_print: None,
-                kind,
-            });
+        let file = compression.for_packed_inode(self.context.block_size);
+        let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
+        if let Some(encoded) = encoder.encode(bytes, file, Following::MoreData, None, u64::MAX, sink)? {
+            let kind = PieceKind::Encoded(encoded, file.method);
+            result.pieces.push(Piece { extents_len: result.extents.len(), ..Piece::new(NodeId::ROOT, kind) });
         }
         Ok(())
     }
 
-    /// Reads `len` bytes from `offset` into the input.
+    /// Reads `len` bytes from `offset` on into the input.
     fn read(&mut self, node: NodeId, offset: u64, len: usize) -> Result<()> {
         self.input.resize(len, 0);
-        self.shop.timings.time(Activity::Read, len, || self.reader.read(node, offset, &mut self.input))
+        self.context.timings.time(Activity::Read, len, || self.reader.read(node, offset, &mut self.input))
     }
 }

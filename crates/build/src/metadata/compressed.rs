@@ -1,116 +1,131 @@
-//! Metadata that is compressed: what large directories list (`--zD`), and the metabox, which holds inodes (`-m`).
-//!
-//! Stands beside [`crate::metadata::emit`], which decides what is where, and gives the bytes. Sources: FORMAT.md 3, 7.
+//! Encodes metadata: the entries of large directories (`--zD`), and the metabox, which holds inodes (`-m`).
+//! [`write`](crate::metadata::write) calls it with the bytes. Source: FORMAT.md 3, 7.
 
 use ferofs_format::inode::DataLayout;
 use ferofs_format::{Algorithm, BlockSize, BytePos};
 
-use crate::data::encode::{Encoder, Next, Sink};
-use crate::data::extents::index::{FileEnd, Form, Indexed};
-use crate::data::extents::list::ExtentLog;
-use crate::data::worker::SEGMENT;
-use crate::options::compression::{Compression, Recipe};
+use crate::data::encode::{Encoder, Following, SEGMENT, Sink};
+use crate::data::extents::index::{FileExtents, FileTail, IndexEncoder};
+use crate::data::extents::log::ExtentLog;
+use crate::options::compression::{Compression, FileCompression};
 use crate::output::Output;
 use crate::progress::timings::Timings;
 use crate::{Error, Result};
 
-/// What encodes metadata: in blocks, without anything that stands elsewhere.
-pub(crate) struct Coder<'a> {
+/// Encodes metadata in whole blocks, without inline tails and fragments.
+pub(crate) struct MetadataEncoder<'a> {
     encoder: Encoder<'a>,
-    form: Form,
-    recipe: Recipe,
+    index_encoder: IndexEncoder,
+    file_compression: FileCompression,
     algorithm: Algorithm,
     buffer: Vec<u8>,
 }
 
-/// Content that is being encoded, and appended.
+/// Content that is being encoded and appended.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct PendingContent {
     log: ExtentLog,
     first: BytePos,
     size: u64,
-    /// Bytes that make no segment yet.
+    /// The last bytes, which are not yet a whole segment.
     filling: Vec<u8>,
 }
 
-/// Content that was appended, and how it is found again.
+/// Content that is encoded and appended.
 #[derive(Debug)]
-pub(crate) struct Dense {
+pub(crate) struct EncodedContent {
     pub(crate) size: u64,
     pub(crate) layout: DataLayout,
     pub(crate) blocks: u64,
-    /// What follows the inode.
+    /// The index, which follows the inode.
     pub(crate) index: Vec<u8>,
 }
 
-impl<'a> Coder<'a> {
-    /// `compression` is one for metadata: see [`Compression::for_metadata`].
+impl<'a> MetadataEncoder<'a> {
+    /// `compression` comes from [`Compression::for_metadata`].
     pub(crate) fn new(
         compression: &'a Compression,
-        recipe: Recipe,
+        file_compression: FileCompression,
         block: BlockSize,
         timings: &'a Timings,
     ) -> Result<Self> {
-        let form = Form { index: compression.index, block, big: compression.is_big(block) };
+        let index_encoder = IndexEncoder { index: compression.index, block, big: compression.is_big(block) };
         let no_method =
             Error::Option { option: "metadata compression", problem: "there is no such algorithm" };
-        let algorithm = compression.methods.get(recipe.method).ok_or(no_method)?.algorithm();
+        let algorithm = compression.methods.get(file_compression.method).ok_or(no_method)?.algorithm();
         let encoder = Encoder::new(compression, block, timings);
-        Ok(Self { encoder, form, recipe, algorithm, buffer: Vec::new() })
+        Ok(Self { encoder, index_encoder, file_compression, algorithm, buffer: Vec::new() })
     }
 
-    /// The most bytes that follow an inode whose content has `size` bytes.
-    pub(crate) const fn index_max(&self, size: u64) -> u64 {
-        self.form.size_estimate(size)
+    /// The most bytes of the index of content of `size` bytes.
+    pub(crate) const fn max_index_size(&self, size: u64) -> u64 {
+        self.index_encoder.max_size(size)
     }
 
-    /// Starts content at the end of `output`, to which nothing else is appended until it is finished.
-    pub(crate) fn start(&self, output: &mut Output) -> Result<Stream> {
-        let block = self.form.block.bytes64();
+    /// Starts content at the end of `output`. Nothing else may be appended until [`Self::finish`].
+    pub(crate) fn start(&self, output: &mut Output) -> Result<PendingContent> {
+        let block = self.index_encoder.block.bytes64();
         output.pad_to(output.position().next_multiple_of(block))?;
         let first = BytePos::new(output.position());
-        Ok(Stream { log: ExtentLog::new(block), first, size: 0, filling: Vec::new() })
+        Ok(PendingContent { log: ExtentLog::new(block), first, size: 0, filling: Vec::new() })
     }
 
-    /// Takes more content.
-    pub(crate) fn push(&mut self, stream: &mut Stream, mut bytes: &[u8], output: &mut Output) -> Result<()> {
+    /// Adds bytes to the content.
+    pub(crate) fn push(
+        &mut self,
+        pending: &mut PendingContent,
+        mut bytes: &[u8],
+        output: &mut Output,
+    ) -> Result<()> {
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(SEGMENT as usize - stream.filling.len()));
-            stream.filling.extend_from_slice(now);
+            let (now, later) = bytes.split_at(bytes.len().min(SEGMENT as usize - pending.filling.len()));
+            pending.filling.extend_from_slice(now);
             bytes = later;
-            if stream.filling.len() as u64 == SEGMENT {
-                self.flush(stream, output)?;
+            if pending.filling.len() as u64 == SEGMENT {
+                self.flush(pending, output)?;
             }
         }
         Ok(())
     }
 
-    fn flush(&mut self, stream: &mut Stream, output: &mut Output) -> Result<()> {
+    fn flush(&mut self, pending: &mut PendingContent, output: &mut Output) -> Result<()> {
         self.buffer.clear();
         let sink = Sink { extents: &mut self.buffer, tails: &mut Vec::new() };
-        let encoded = self.encoder.encode(&stream.filling, self.recipe, Next::More, None, u64::MAX, sink)?;
+        let encoded = self.encoder.encode(
+            &pending.filling,
+            self.file_compression,
+            Following::MoreData,
+            None,
+            u64::MAX,
+            sink,
+        )?;
         if let Some(encoded) = encoded {
-            stream.log.extend(&encoded.log);
+            pending.log.extend(&encoded.log);
         }
         output.append(&self.buffer)?;
-        stream.size += stream.filling.len() as u64;
-        stream.filling.clear();
+        pending.size += pending.filling.len() as u64;
+        pending.filling.clear();
         Ok(())
     }
 
-    /// All content came: an inode of `head_len` bytes with its attributes will lead to it.
+    /// Encodes the rest, and the index for an inode of `inode_len` bytes with its xattrs.
     pub(crate) fn finish(
         &mut self,
-        mut stream: Stream,
-        head_len: usize,
+        mut pending: PendingContent,
+        inode_len: usize,
         output: &mut Output,
-    ) -> Result<Dense> {
-        if !stream.filling.is_empty() {
-            self.flush(&mut stream, output)?;
+    ) -> Result<EncodedContent> {
+        if !pending.filling.is_empty() {
+            self.flush(&mut pending, output)?;
         }
-        let Stream { log, first, size, .. } = stream;
-        let file = Indexed { log: &log, end: &FileEnd::None, size, first, algorithm: self.algorithm };
-        let (layout, index) = self.form.encode(file, head_len).map_err(Error::Layout)?;
-        Ok(Dense { size, layout, blocks: self.form.block.blocks_for(log.size_with_shared()), index })
+        let PendingContent { log, first, size, .. } = pending;
+        let file = FileExtents { log: &log, tail: &FileTail::None, size, first, algorithm: self.algorithm };
+        let (layout, index) = self.index_encoder.encode(file, inode_len).map_err(Error::Layout)?;
+        Ok(EncodedContent {
+            size,
+            layout,
+            blocks: self.index_encoder.block.blocks_for(log.size_with_shared()),
+            index,
+        })
     }
 }

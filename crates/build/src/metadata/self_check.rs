@@ -1,5 +1,5 @@
-//! The self-check: each inode with its index, and each block of a directory, is parsed again by the reader of
-//! `ferofs_format` before it is written. A mistake of the builder then ends the build, and no image with it exists.
+//! The self-check: parses each inode with its index, and each directory block, with the parser of `ferofs_format` before they are
+//! written. So a defect of the builder ends the build, instead of damaging an image.
 
 use ferofs_format::dirent::{DirBlock, Dirent};
 use ferofs_format::inode::{DataLayout, Inode, Place};
@@ -18,40 +18,40 @@ use crate::{Error, Result};
 pub struct InodePlace {
     /// Its position in the image, or in the metabox's content.
     pub pos: u64,
-    /// The end of what it may refer to in the image.
+    /// The end of the data in the image; the inode must not refer to bytes after it.
     pub data_end: u64,
 }
 
 impl InodePlace {
-    /// Parses an inode and what follows it, `bytes`, again; it was made from `inode`.
+    /// Parses `bytes`, which are `inode` and the bytes that follow it.
     ///
     /// # Errors
-    /// The rule of the format that the bytes break, or a difference from what was to be written.
+    /// The rule of the format that the bytes break, or a difference from `inode`.
     pub fn check(self, inode: &Inode, bytes: &[u8], superblock: &Superblock) -> Result<(), FormatError> {
-        // Addresses beyond the image can be those of other devices.
+        // Addresses after the image can be on extra devices.
         let data_end = Some(self.data_end).filter(|_| superblock.extra_devices == 0);
         WrittenInode { inode, bytes, pos: BytePos::new(self.pos), data_end }.check(superblock)
     }
 }
 
-/// An inode with all that follows it, as it is about to be written.
+/// An inode that will be written, with the bytes that follow it.
 #[derive(Clone, Copy, Debug)]
 struct WrittenInode<'a> {
-    /// What was to be written.
+    /// The inode that `bytes` must hold.
     inode: &'a Inode,
-    /// The inode, its attributes, and what follows them.
+    /// The inode, its xattrs, and the bytes that follow them.
     bytes: &'a [u8],
     pos: BytePos,
-    /// The end of what it may refer to; `None` when that can be on another device.
+    /// The end of the data; `None` when addresses can be on extra devices.
     data_end: Option<u64>,
 }
 
 /// Names the inode in an error of [`InodePlace::check`] or [`check_dir_block`].
-pub fn named(result: Result<(), FormatError>, inode: impl FnOnce() -> String) -> Result<()> {
+pub fn name_inode(result: Result<(), FormatError>, inode: impl FnOnce() -> String) -> Result<()> {
     result.map_err(|source| Error::SelfCheck { inode: inode(), source })
 }
 
-/// Parses a directory's block again: it must give back `entries`, in order.
+/// Parses a directory block, which must hold `entries` in this order.
 pub fn check_dir_block(bytes: &[u8], entries: &[Dirent<'_>]) -> Result<(), FormatError> {
     let block = DirBlock::parse(bytes)?;
     let bad = |fault| Err(FormatError::new(Structure::Directory, fault));
@@ -85,17 +85,17 @@ impl WrittenInode<'_> {
         let rest = rest.ok_or_else(|| wrong(Structure::Xattr, "attributes are missing"))?;
         match (read.layout, read.place) {
             (DataLayout::FlatPlain, Place::Blocks(start)) => {
-                self.ends(rest, 0)?;
-                self.in_image(start.get().checked_mul(block.bytes64()), read.size)
+                self.check_len(rest, 0)?;
+                self.check_in_image(start.get().checked_mul(block.bytes64()), read.size)
             }
-            (DataLayout::FlatPlain, _) => self.ends(rest, 0),
+            (DataLayout::FlatPlain, _) => self.check_len(rest, 0),
             (DataLayout::FlatInline, place) => {
                 let tail = read.size & block.mask();
-                self.ends(rest, tail)?;
+                self.check_len(rest, tail)?;
                 self.in_block(head as u64, tail, superblock)?;
                 match place {
                     Place::Blocks(start) => {
-                        self.in_image(start.get().checked_mul(block.bytes64()), read.size - tail)
+                        self.check_in_image(start.get().checked_mul(block.bytes64()), read.size - tail)
                     }
                     _ => Ok(()),
                 }
@@ -123,8 +123,8 @@ impl WrittenInode<'_> {
         self.bytes.get(offset..).unwrap_or_default()
     }
 
-    /// There are `have` bytes where `wanted` must be.
-    fn ends(&self, have: u64, wanted: u64) -> Result<(), FormatError> {
+    /// Checks that there are exactly `wanted` bytes where there are `have`.
+    fn check_len(&self, have: u64, wanted: u64) -> Result<(), FormatError> {
         match have.checked_sub(wanted) {
             Some(0) => Ok(()),
             Some(more) => Err(FormatError::new(Structure::Inode, Fault::TrailingBytes(more))),
@@ -132,7 +132,7 @@ impl WrittenInode<'_> {
         }
     }
 
-    /// Inline content at `offset` must not cross a block's end.
+    /// Checks that inline content at `offset` does not cross a block boundary.
     fn in_block(&self, offset: u64, len: u64, superblock: &Superblock) -> Result<(), FormatError> {
         let block = superblock.block_size;
         if self.at(offset).in_block(block) + len > block.bytes64() {
@@ -141,11 +141,10 @@ impl WrittenInode<'_> {
         Ok(())
     }
 
-    /// Data must be within the image.
-    fn in_image(&self, start: Option<u64>, len: u64) -> Result<(), FormatError> {
+    /// Checks that data is within the image.
+    fn check_in_image(&self, start: Option<u64>, len: u64) -> Result<(), FormatError> {
         let Some(limit) = self.data_end.filter(|_| len > 0) else { return Ok(()) };
         match start.and_then(|start| start.checked_add(len)) {
-            // The last block of stored content may be read beyond its end, but begins within the image.
             Some(end) if end <= limit => Ok(()),
             end => {
                 let fault = Fault::OutOfRange { field: "data", value: end.unwrap_or(u64::MAX), limit };
@@ -157,12 +156,12 @@ impl WrittenInode<'_> {
     fn chunks(&self, index: &ChunkIndex, superblock: &Superblock) -> Result<(), FormatError> {
         let format = index.format();
         let end = self.at(self.bytes.len() as u64).get();
-        self.ends(end - index.start().get(), index.count() * format.entry_size() as u64)?;
+        self.check_len(end - index.start().get(), index.count() * format.entry_size() as u64)?;
         for number in 0..index.count() {
             let Some(place) = format.decode(self.from(index.pos(number)?))? else { continue };
             if place.device.get() == 0 {
                 let start = place.addr.get().checked_mul(superblock.block_size.bytes64());
-                self.in_image(start, 1)?;
+                self.check_in_image(start, 1)?;
             }
         }
         Ok(())
@@ -185,7 +184,7 @@ impl WrittenInode<'_> {
                 }
             }
         };
-        self.ends(self.bytes.len() as u64, end.get() - self.pos.get())
+        self.check_len(self.bytes.len() as u64, end.get() - self.pos.get())
     }
 
     /// Parses all encoded extents; returns where they end.
@@ -222,7 +221,7 @@ impl WrittenInode<'_> {
                     Records::Regular { with_start: false, .. } => next,
                     _ => record.pstart.get(),
                 };
-                self.in_image(Some(start), len.into())?;
+                self.check_in_image(Some(start), len.into())?;
                 next = start + u64::from(len);
             }
         }
@@ -237,13 +236,13 @@ impl WrittenInode<'_> {
         header_end: BytePos,
         superblock: &Superblock,
     ) -> Result<BytePos, FormatError> {
-        let mut walk = Walk { written: self, header, superblock, size: inode.size, head: None };
+        let mut check = IndexCheck { written: self, header, superblock, size: inode.size, head: None };
         if header.format == IndexFormat::Full {
             let index = FullIndex::new(header_end, inode.size, header)?;
             for lcn in (0..index.lclusters()).map(Lcn::new) {
-                walk.next(lcn, index.decode(lcn, self.from(index.pos(lcn)?))?)?;
+                check.next(lcn, index.decode(lcn, self.from(index.pos(lcn)?))?)?;
             }
-            walk.finish()?;
+            check.finish()?;
             return Ok(index.end());
         }
         let index = CompactIndex::new(header_end, inode.size, superblock.block_size, header)?;
@@ -252,17 +251,17 @@ impl WrittenInode<'_> {
             let place = index.place(Lcn::new(lcn))?;
             let pack = index.pack(place, self.from(place.pos()))?;
             for _ in 0..place.slots().min(index.lclusters() - lcn) {
-                walk.next(Lcn::new(lcn), pack.get(Lcn::new(lcn))?)?;
+                check.next(Lcn::new(lcn), pack.get(Lcn::new(lcn))?)?;
                 lcn += 1;
             }
         }
-        walk.finish()?;
+        check.finish()?;
         Ok(index.end())
     }
 }
 
-/// A walk over the lclusters of an index.
-struct Walk<'a> {
+/// Checks the lclusters of an index, one after another.
+struct IndexCheck<'a> {
     written: &'a WrittenInode<'a>,
     header: &'a IndexHeader,
     superblock: &'a Superblock,
@@ -272,7 +271,7 @@ struct Walk<'a> {
     head: Option<(Lcn, u64, Head, u16)>,
 }
 
-impl Walk<'_> {
+impl IndexCheck<'_> {
     fn next(&mut self, lcn: Lcn, lcluster: Lcluster) -> Result<(), FormatError> {
         match (lcluster, &mut self.head) {
             (Lcluster::Head(head), before) => {
@@ -280,7 +279,7 @@ impl Walk<'_> {
                 if before.is_none_or(|(_, before, ..)| start <= before) && (before.is_some() || start > 0) {
                     return Err(self.wrong("extents out of order"));
                 }
-                // A HEAD at the file's end says only where that is: the one before it is the last.
+                // A HEAD at the end of the file marks only the end: the extent before it is the last one.
                 if start != self.size || self.header.tail == Tail::Blocks {
                     self.place()?;
                 }
@@ -299,18 +298,18 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The last HEAD's pcluster must be in the image.
+    /// Checks that the pcluster of the last HEAD is in the image.
     fn place(&self) -> Result<(), FormatError> {
         let Some((_, _, head, blocks)) = self.head else { return Ok(()) };
         let block = self.superblock.block_size;
         self.written
-            .in_image(head.addr.get().checked_mul(block.bytes64()), u64::from(blocks) * block.bytes64())
+            .check_in_image(head.addr.get().checked_mul(block.bytes64()), u64::from(blocks) * block.bytes64())
     }
 
     fn finish(self) -> Result<(), FormatError> {
         let size = self.size;
         match self.head {
-            // A HEAD that says only where the file ends, or whose extent is elsewhere, has no address.
+            // A HEAD that marks the end of the file, or whose extent is inline or a fragment, has no address.
             Some((_, start, ..)) if start == size || self.header.tail != Tail::Blocks => Ok(()),
             Some((_, start, ..)) if start > size => Err(self.wrong("an extent starts after the file's end")),
             _ => self.place(),

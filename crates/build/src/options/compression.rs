@@ -1,4 +1,5 @@
-//! What is asked of the data stage: algorithms, sizes, and where the ends of files go.
+//! Compression settings: algorithms, sizes of pclusters, indexes, and where the tails of files go. Also what they mean for each
+//! file and for the superblock.
 
 use ferofs_codec::{Compressor, Method, Params};
 use ferofs_format::algorithm::{CompressionConfigs, DeflateConfig, LZMA_MAX_DICT_SIZE, Lz4Config};
@@ -11,7 +12,7 @@ use crate::{Error, Result};
 /// The largest pcluster that Linux reads, in bytes.
 pub const PCLUSTER_MAX: u32 = 1 << 20;
 
-/// The most blocks of a pcluster: Linux mounts no LZ4 image with more, also where blocks are smaller than its pages.
+/// The most blocks of a pcluster. Linux does not mount LZ4 images with more, whatever the block size.
 const BLOCKS_MAX: u16 = 256;
 
 /// How content is encoded.
@@ -19,68 +20,68 @@ const BLOCKS_MAX: u16 = 256;
 pub struct Compression {
     /// Algorithms with their levels; files take the first unless a [`Hint`] says otherwise. At least one.
     pub methods: Vec<Params>,
-    /// The most encoded bytes of a pcluster: a multiple of the block size, up to [`PCLUSTER_MAX`]; `None`: a block. No
-    /// pcluster has more than 256 blocks.
+    /// The most encoded bytes of a pcluster: a multiple of the block size, up to [`PCLUSTER_MAX`]; `None`: one block. A pcluster
+    /// never has more than 256 blocks.
     pub pcluster: Option<u32>,
-    /// The same for the packed inode; `None`: as [`Self::pcluster`].
+    /// The same for the packed inode; `None`: like [`Self::pcluster`].
     pub fragment_pcluster: Option<u32>,
-    /// Other choices for some files; the first that matches counts.
+    /// Exceptions for some files; the first one that matches applies.
     pub hints: Vec<Hint>,
-    /// The most bytes that one extent decodes to.
+    /// The most decoded bytes of an extent.
     pub max_extent: Option<u32>,
     /// How extents are indexed.
     pub index: Index,
-    /// Encoded tails follow their inode where they fit (`ztailpacking`; Linux 5.17).
+    /// The encoded tail of a file follows its inode if it fits (`ztailpacking`; Linux 5.17).
     pub inline_tails: bool,
-    /// What goes into the packed inode (Linux 6.1).
+    /// What is stored in the packed inode (Linux 6.1).
     pub fragments: Fragments,
-    /// Extents that start like one before refer to it (`dedupe`; Linux 6.1).
+    /// Content that equals an extent stored before refers to it (`dedupe`; Linux 6.1).
     pub dedupe: bool,
-    /// Directories of more than a block are encoded.
+    /// Directories of more than one block are encoded.
     pub directories: bool,
-    /// Inodes, with all that follows them, are encoded in the metabox (Linux 6.17).
+    /// Inodes, and the bytes that follow them, are encoded in the metabox (Linux 6.17).
     pub metadata: Option<MetadataCompression>,
 }
 
-/// How the metabox is encoded; directories, if they are, the same way.
+/// How the metabox is encoded, and directories if they are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataCompression {
     /// Index into [`Compression::methods`].
     pub method: usize,
-    /// The most encoded bytes of a pcluster: as [`Compression::pcluster`].
+    /// The most encoded bytes of a pcluster: see [`Compression::pcluster`].
     pub pcluster: u32,
 }
 
 /// How a file's extents are indexed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Index {
-    /// In packs: two to four bytes for each block of content.
+    /// Packs of two to four bytes for each block of content.
     #[default]
     Compact,
     /// Eight bytes for each block of content.
     Full,
-    /// By encoded extents, placed to the byte (`48bit`; Linux 6.15).
+    /// One record for each extent; extents are placed to the byte (`48bit`; Linux 6.15).
     Extents,
 }
 
-/// What goes into the packed inode.
+/// What is stored in the packed inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fragments {
     /// Nothing.
     #[default]
     None,
-    /// Small files, and the ends of others that do not fill a pcluster.
+    /// Small files, and the tails of other files that do not fill a pcluster.
     Tails,
-    /// All files up to some size, and the ends of others.
+    /// Files up to [`SEGMENT`](crate::data::encode::SEGMENT), and the tails of larger ones.
     All,
 }
 
 /// How some files are encoded.
 #[derive(Clone, Debug)]
 pub struct Hint {
-    /// Paths, relative to the source, in which this is found.
+    /// Applies to paths, relative to the source, in which this expression is found.
     pub pattern: regex::bytes::Regex,
-    /// In place of [`Compression::pcluster`]; 0: stored as they are.
+    /// Replaces [`Compression::pcluster`]; 0: the files are stored uncompressed.
     pub pcluster: Option<u32>,
     /// Index into [`Compression::methods`].
     pub method: usize,
@@ -88,7 +89,7 @@ pub struct Hint {
 
 /// How one file is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recipe {
+pub struct FileCompression {
     /// Index into [`Compression::methods`].
     pub method: usize,
     /// The most encoded bytes of a pcluster.
@@ -96,7 +97,7 @@ pub struct Recipe {
 }
 
 impl Compression {
-    /// One method, in pclusters of one block, and nothing else.
+    /// One method, with pclusters of one block and without all other features.
     #[must_use]
     pub fn new(method: Params) -> Self {
         Self {
@@ -114,7 +115,7 @@ impl Compression {
         }
     }
 
-    /// LZ4 at `level` (0: fast; 1 to 12: as lz4hc's).
+    /// LZ4 at `level` (0: fast; 1 to 12: the levels of lz4hc).
     ///
     /// # Errors
     /// [`Error::Params`].
@@ -122,7 +123,7 @@ impl Compression {
         Params::new(Algorithm::Lz4, Some(level)).map(Self::new).map_err(Error::Params)
     }
 
-    /// Checks everything that the image's block size and the format limit.
+    /// Checks all limits of the format and of the block size.
     pub fn check(&self, block: BlockSize) -> Result<()> {
         let refuse = |option, problem| Err(Error::Option { option, problem });
         if self.methods.is_empty() {
@@ -151,10 +152,10 @@ impl Compression {
         Ok(())
     }
 
-    /// How the file at `path`, relative to the source, is encoded; `None`: not at all.
-    pub fn recipe(&self, path: impl FnOnce() -> Vec<u8>, block: BlockSize) -> Option<Recipe> {
+    /// How the file at `path`, relative to the source, is encoded; `None`: it is stored uncompressed.
+    pub fn for_file(&self, path: impl FnOnce() -> Vec<u8>, block: BlockSize) -> Option<FileCompression> {
         let size = |size: Option<u32>| pcluster_size(size, block);
-        let usual = Recipe { method: 0, pcluster: size(self.pcluster) };
+        let usual = FileCompression { method: 0, pcluster: size(self.pcluster) };
         if self.hints.is_empty() {
             return Some(usual);
         }
@@ -163,12 +164,12 @@ impl Compression {
             None => Some(usual),
             Some(Hint { pcluster: Some(0), .. }) => None,
             Some(hint) => {
-                Some(Recipe { method: hint.method, pcluster: size(hint.pcluster.or(self.pcluster)) })
+                Some(FileCompression { method: hint.method, pcluster: size(hint.pcluster.or(self.pcluster)) })
             }
         }
     }
 
-    /// How many of a file's `size` bytes are about to become a fragment.
+    /// About how many bytes of a file of `size` bytes become a fragment.
     pub fn fragment_len(&self, size: u64, block: BlockSize) -> u64 {
         match self.fragments {
             Fragments::None => 0,
@@ -178,12 +179,12 @@ impl Compression {
     }
 
     /// How the packed inode is encoded.
-    pub fn packed_recipe(&self, block: BlockSize) -> Recipe {
+    pub fn for_packed_inode(&self, block: BlockSize) -> FileCompression {
         let size = self.fragment_pcluster.or(self.pcluster);
-        Recipe { method: 0, pcluster: pcluster_size(size, block) }
+        FileCompression { method: 0, pcluster: pcluster_size(size, block) }
     }
 
-    /// The same methods for metadata, which is encoded in whole blocks, each file by itself.
+    /// The same methods for metadata, which has no inline tails, no fragments and no deduplication.
     pub fn for_metadata(&self) -> Self {
         Self {
             index: if self.index == Index::Full { Index::Full } else { Index::Compact },
@@ -194,11 +195,11 @@ impl Compression {
         }
     }
 
-    /// How metadata is encoded.
-    pub fn metadata_recipe(&self, block: BlockSize) -> Recipe {
+    /// How directories and the metabox are encoded.
+    pub fn for_directories(&self, block: BlockSize) -> FileCompression {
         let method = self.metadata.map_or(0, |metadata| metadata.method);
         let size = self.metadata.map(|metadata| metadata.pcluster).or(self.pcluster);
-        Recipe { method, pcluster: pcluster_size(size, block) }
+        FileCompression { method, pcluster: pcluster_size(size, block) }
     }
 
     /// The largest pcluster, in blocks.
@@ -208,20 +209,20 @@ impl Compression {
         let sizes = [self.pcluster, self.fragment_pcluster, metadata].into_iter().flatten().chain(hinted);
         let most = u16::try_from(PCLUSTER_MAX >> block.bits()).unwrap_or(u16::MAX).min(BLOCKS_MAX);
         let blocks = u16::try_from(sizes.max().unwrap_or(0) >> block.bits()).unwrap_or(u16::MAX).max(1);
-        // What is placed to the byte can begin and end within a block.
+        // An extent that is placed to the byte can start and end within a block, and so touches one block more.
         let blocks = if self.index == Index::Extents { blocks.saturating_add(1) } else { blocks };
         blocks.min(most)
     }
 
-    /// Whether any pcluster can have more than one block.
+    /// Whether a pcluster may have more than one block.
     pub fn is_big(&self, block: BlockSize) -> bool {
         self.max_blocks(block) > 1
     }
 
-    /// Tells `superblock` about the algorithms; returns what follows it.
+    /// Sets the algorithms in `superblock`; returns the configurations that follow it.
     pub fn configure(&self, superblock: &mut Superblock) -> Vec<u8> {
         let mut configs = CompressionConfigs::default();
-        // An image has one configuration of an algorithm: one that suits all its methods.
+        // An image has one configuration for each algorithm: it must suit all methods with this algorithm.
         for method in &self.methods {
             match method.method {
                 Method::Lz4(p) => {
@@ -242,7 +243,7 @@ impl Compression {
         }
         let plain = CompressionConfigs { lz4: configs.lz4, ..CompressionConfigs::default() };
         if let (Some(lz4), true) = (configs.lz4, configs == plain && !self.is_big(superblock.block_size)) {
-            // 0 is what old kernels know as the full distance.
+            // Old kernels know the full distance as 0.
             let max_distance = if lz4.max_distance == u16::MAX { 0 } else { lz4.max_distance };
             superblock.compression = superblock::Compression::Lz4Only { max_distance };
             return Vec::new();
@@ -252,7 +253,7 @@ impl Compression {
         configs.to_bytes()
     }
 
-    /// The compressor of a method.
+    /// Creates the compressor of a method.
     pub fn compressor(&self, method: usize) -> Result<Box<dyn Compressor>> {
         let no_method = Error::Option { option: "compression", problem: "no algorithm is given" };
         let params = self.methods.get(method).ok_or(no_method)?;
@@ -260,7 +261,7 @@ impl Compression {
     }
 }
 
-/// A pcluster's size in bytes: that many, or a block; at most [`BLOCKS_MAX`] blocks.
+/// The size of a pcluster in bytes: `size`, or one block by default; at most [`BLOCKS_MAX`] blocks.
 fn pcluster_size(size: Option<u32>, block: BlockSize) -> usize {
     size.map_or(block.bytes(), |size| (size as usize).min(usize::from(BLOCKS_MAX) * block.bytes()))
 }

@@ -1,4 +1,4 @@
-//! Files that get their name when they are complete and on the disk: until then the name stands for what it stood for before.
+//! Files that get their name when they are complete and on the disk. Until then the name stays with the file that has it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 /// A file that is being written.
 ///
-/// Devices and pipes, which keep their names, are written in place.
+/// Devices and pipes keep their names and are written in place.
 ///
 /// # Examples
 /// ```
@@ -30,14 +30,14 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
-    name: Option<FutureName>,
+    name: Option<PendingName>,
 }
 
 impl NewFile {
-    /// Opens a file that is to be called `path`. If that is a symbolic link, the file is to stand where it leads.
+    /// Creates a file that gets the name `path` later. If `path` is a symbolic link, its target gets replaced.
     ///
     /// # Errors
-    /// [`Error::Io`] when the directory takes no file.
+    /// [`Error::Io`] when the directory is not writable.
     pub fn create(path: &Path) -> Result<Self> {
         match std::fs::metadata(path) {
             Ok(old) if !old.is_file() => {
@@ -45,20 +45,20 @@ impl NewFile {
                 Ok(Self { file: file.map_err(|e| Error::io("open", path, e))?, name: None })
             }
             _ => {
-                // A name that does not exist yet leads nowhere.
+                // This fails for a name that does not exist yet, which needs no resolution.
                 let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-                let (file, name) = FutureName::create(&path)?;
+                let (file, name) = PendingName::create(&path)?;
                 Ok(Self { file, name: Some(name) })
             }
         }
     }
 
-    /// Makes the file durable, and gives it its name.
+    /// Makes the file durable, and then gives it its name.
     ///
     /// # Errors
-    /// [`Error::Io`]; the name then stands for what it stood for before.
+    /// [`Error::Io`]; the name then stays with the file that has it.
     pub fn finish(self) -> Result<()> {
-        self.name.map_or(Ok(()), |name| name.give_to(&self.file))
+        self.name.map_or(Ok(()), |name| name.publish(&self.file))
     }
 }
 
@@ -72,16 +72,16 @@ impl Write for NewFile {
     }
 }
 
-/// The name that a new file gets when it is complete.
+/// The name that a file gets when it is complete.
 #[derive(Debug)]
-pub(crate) struct FutureName {
+pub(crate) struct PendingName {
     path: PathBuf,
-    /// The name that it has until then, on file systems without nameless files.
+    /// The name that the file has until then, on file systems without `O_TMPFILE`.
     temporary: Option<PathBuf>,
 }
 
-impl FutureName {
-    /// Makes a file in the directory of `path`, for reading and writing.
+impl PendingName {
+    /// Creates a file in the directory of `path`, for reading and writing.
     pub(crate) fn create(path: &Path) -> Result<(File, Self)> {
         let name = |temporary| Self { path: path.to_owned(), temporary };
         let nameless = OpenOptions::new()
@@ -99,8 +99,8 @@ impl FutureName {
         Ok((file, name(Some(temporary))))
     }
 
-    /// Makes `file`, which was made with this name, durable, and gives it its name.
-    pub(crate) fn give_to(mut self, file: &File) -> Result<()> {
+    /// Makes `file` durable, which was created with this name, and then gives it the name.
+    pub(crate) fn publish(mut self, file: &File) -> Result<()> {
         let io = |action, e| Error::io(action, &self.path, e);
         file.sync_all().map_err(|e| io("sync", e))?;
         let temporary = match &self.temporary {
@@ -113,7 +113,7 @@ impl FutureName {
         };
         std::fs::rename(&temporary, &self.path).map_err(|e| Error::io("rename", &self.path, e))?;
         self.temporary = None;
-        // The name is durable with its directory; not every file system can sync one.
+        // Makes the name durable. Not every file system can sync a directory, so errors do not count.
         if let Ok(dir) = File::open(dir_of(&self.path)) {
             let _ = dir.sync_all();
         }
@@ -121,10 +121,10 @@ impl FutureName {
     }
 }
 
-impl Drop for FutureName {
+impl Drop for PendingName {
     fn drop(&mut self) {
         if let Some(name) = &self.temporary {
-            // There is nothing more to do about it.
+            // The file is not wanted anymore; if it cannot be removed there is nothing else to do.
             let _ = std::fs::remove_file(name);
         }
     }
@@ -137,7 +137,7 @@ fn dir_of(path: &Path) -> &Path {
     }
 }
 
-/// A name beside `path` that nobody else has.
+/// A random name in the directory of `path`.
 fn unused_name(path: &Path) -> Result<PathBuf> {
     let mut random = [0; 8];
     crate::random::random(&mut random)?;
@@ -146,7 +146,7 @@ fn unused_name(path: &Path) -> Result<PathBuf> {
 
 fn link(file: &File, name: &Path) -> Result<(), rustix::io::Errno> {
     match rustix::fs::linkat(file.as_fd(), c"", CWD, name, AtFlags::EMPTY_PATH) {
-        // Not permitted without a capability, on older kernels.
+        // Old kernels permit this only with CAP_DAC_READ_SEARCH.
         Err(_) => {
             let source = format!("/proc/self/fd/{}", file.as_raw_fd());
             rustix::fs::linkat(CWD, source, CWD, name, AtFlags::SYMLINK_FOLLOW)
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_for_the_complete_file() {
+    fn only_a_complete_file_gets_the_name() {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("file"), dir.path().join("link"));
         std::fs::write(&path, b"old").unwrap();

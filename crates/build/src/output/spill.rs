@@ -1,5 +1,5 @@
-//! Bytes that wait for their inode to get a place: inline tails and indexes. Beyond some megabytes they
-//! wait in a nameless temporary file, so that memory does not grow with the tree.
+//! Holds inline tails and indexes from the data stage until the metadata stage writes their inodes. More than 64 MiB go to a
+//! temporary file, so that memory does not grow with the tree.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,36 +7,38 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// Bytes kept in memory: enough for trees of some 50,000 files.
+/// The most bytes in memory, which is enough for about 50,000 files. More bytes go to the temporary file.
 const IN_MEMORY: usize = 64 << 20;
-/// Bytes read at once. Requests are in order for a directory's files, but go from one directory to another of the same level,
-/// while bytes came in the order of content: more than this is rarely wanted before the next leap.
-const WINDOW: usize = 64 << 10;
+/// Bytes that are read at once from the temporary file. The metadata stage reads level by level, the data stage wrote in the
+/// order of reading: both have the same order only within a directory, so that more bytes are rarely used.
+const WINDOW_LEN: usize = 64 << 10;
 
-/// A place in the [`Spill`].
+/// A range of bytes in the [`Spill`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Payload {
+pub struct SpillRange {
     at: u64,
     len: u32,
 }
 
-impl Payload {
+impl SpillRange {
     pub const fn len(self) -> usize {
         self.len as usize
     }
 }
 
+/// Holds bytes until they are read again, in any order.
 #[derive(Debug)]
 pub struct Spill {
-    /// Where the temporary file goes.
+    /// Where the temporary file is created.
     dir: PathBuf,
     file: Option<File>,
-    /// Bytes kept in memory, at most.
+    /// The most bytes in memory.
     in_memory: usize,
-    /// Bytes in the file.
+    /// Bytes in the temporary file.
     written: u64,
-    /// Bytes after those.
+    /// The bytes after those in the file.
     recent: Vec<u8>,
+    /// The bytes of the file that were read last, and their position.
     window: Vec<u8>,
     window_at: u64,
 }
@@ -54,13 +56,16 @@ impl Spill {
         }
     }
 
-    /// Where the temporary file goes.
+    /// Where the temporary file is created.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Keeps `bytes`; a payload has less than 4 GiB.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Payload> {
+    /// Adds `bytes`: less than 4 GiB.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] for more bytes, and [`Error::Io`].
+    pub fn push(&mut self, bytes: &[u8]) -> Result<SpillRange> {
         let Ok(len) = u32::try_from(bytes.len()) else {
             return Err(Error::DoesNotFit {
                 path: PathBuf::new(),
@@ -74,7 +79,7 @@ impl Spill {
         if self.recent.len() > self.in_memory {
             self.flush()?;
         }
-        Ok(Payload { at, len })
+        Ok(SpillRange { at, len })
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -89,27 +94,27 @@ impl Spill {
         Ok(())
     }
 
-    /// The bytes of `payload`.
-    pub fn get(&mut self, payload: Payload) -> Result<&[u8]> {
-        if let Some(start) = payload.at.checked_sub(self.written) {
+    /// The bytes of `range`.
+    pub fn get(&mut self, range: SpillRange) -> Result<&[u8]> {
+        if let Some(start) = range.at.checked_sub(self.written) {
             let start = start as usize;
-            return Ok(&self.recent[start..start + payload.len()]);
+            return Ok(&self.recent[start..start + range.len()]);
         }
         let Some(file) = &self.file else { return Ok(&[]) };
-        let end = payload.at + u64::from(payload.len);
-        if payload.at < self.window_at || end > self.window_at + self.window.len() as u64 {
-            self.window_at = payload.at.saturating_sub(WINDOW as u64 / 8);
-            let wanted = (WINDOW as u64).max(end - self.window_at).min(self.written - self.window_at);
+        let end = range.at + u64::from(range.len);
+        if range.at < self.window_at || end > self.window_at + self.window.len() as u64 {
+            self.window_at = range.at.saturating_sub(WINDOW_LEN as u64 / 8);
+            let wanted = (WINDOW_LEN as u64).max(end - self.window_at).min(self.written - self.window_at);
             self.window.resize(wanted as usize, 0);
             file.read_exact_at(&mut self.window, self.window_at)
                 .map_err(|e| Error::io("read a temporary file in", &self.dir, e))?;
         }
-        let start = (payload.at - self.window_at) as usize;
-        Ok(&self.window[start..start + payload.len()])
+        let start = (range.at - self.window_at) as usize;
+        Ok(&self.window[start..start + range.len()])
     }
 }
 
-/// A nameless file in `dir`, or where temporary files go.
+/// A temporary file without a name in `dir`, or in the system's directory for temporary files.
 pub fn tempfile(dir: &Path) -> std::io::Result<File> {
     tempfile::tempfile_in(dir).or_else(|_| tempfile::tempfile())
 }
@@ -119,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_back_what_was_pushed_in_any_order() {
+    fn returns_bytes_in_any_order() {
         let dir = tempfile::tempdir().unwrap();
         let mut spill = Spill { in_memory: 1 << 20, ..Spill::new(dir.path()) };
         let content = |n: usize| vec![n as u8; n * 37 % 5000];
-        let payloads: Vec<Payload> = (0..8000).map(|n| spill.push(&content(n)).unwrap()).collect();
+        let ranges: Vec<SpillRange> = (0..8000).map(|n| spill.push(&content(n)).unwrap()).collect();
         assert!(spill.written > 0, "nothing was spilled");
         for n in (0..8000).step_by(3).chain((0..8000).rev().step_by(7)) {
-            assert_eq!(spill.get(payloads[n]).unwrap(), content(n));
+            assert_eq!(spill.get(ranges[n]).unwrap(), content(n));
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

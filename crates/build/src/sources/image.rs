@@ -1,7 +1,7 @@
 //! EROFS images as sources: read through our own reader, whatever their layout, and laid over each other as layers.
 //!
 //! The first step of a build from images. Content stays where it is: [`file::SourceImage::read`] fetches it when it is encoded, or
-//! [`crate::data::external`] points to it. Images are as hostile as anywhere: a directory that is met again is an error.
+//! [`crate::data::chunks::external`] points to it. Images are as hostile as anywhere: a directory that is met again is an error.
 
 pub mod file;
 

@@ -1,36 +1,37 @@
-//! Where DEFLATE streams may be: Linux inflates page by page, and refuses a stream when a page ends between the code of
-//! its last byte and its end. In front of such a stream there must be a few zero bytes more, which readers skip.
+//! Places DEFLATE streams so that Linux can decode them. Linux decodes page by page, and refuses a stream when a page ends
+//! between the code of its last byte and the end of the stream. The builder then writes a few zero bytes before the
+//! stream, which readers skip.
 //!
-//! Concerns extents that are placed to the byte (`48bit`). In whole blocks, streams end with a page or at least a block
-//! after its start.
+//! Only extents that are placed to the byte (`48bit`) need this: the encoder ends streams in whole blocks with a page, or at
+//! least one block after its start.
 
 use ferofs_codec::{Algorithm, ClusterPlace, Decoder, LinuxChecker, Portion};
 use ferofs_format::{BlockSize, Fault, FormatError, Structure};
 
-use crate::data::extents::list::{Extent, ExtentLog, ExtentPlace};
+use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
 use crate::{Error, Result};
 
-/// Places streams so that Linux decodes them.
+/// Decides how a stream is placed.
 #[derive(Debug)]
-pub struct PageRule {
+pub struct DeflatePlacer {
     block: BlockSize,
     checker: LinuxChecker,
     decoder: Decoder,
 }
 
-/// What to append in place of an extent's bytes.
+/// What is appended for an encoded extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// These bytes.
+    /// Its bytes.
     AsIs,
-    /// So many zero bytes, and then these bytes.
+    /// This number of zero bytes, then its bytes.
     Padded(usize),
-    /// What they decode to: there is no room for zero bytes in the block.
+    /// Its decoded content: the block has no space for the zero bytes.
     Stored(Vec<u8>),
 }
 
 impl Placed {
-    /// The extent of what is appended.
+    /// The extent that is appended for `extent`.
     pub const fn extent(&self, extent: Extent) -> Extent {
         match self {
             Self::AsIs => extent,
@@ -39,7 +40,7 @@ impl Placed {
         }
     }
 
-    /// Appends it to `out`.
+    /// Appends the extent with these encoded `bytes` to `out`.
     pub fn write(&self, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::AsIs => out.extend_from_slice(bytes),
@@ -52,12 +53,12 @@ impl Placed {
     }
 }
 
-impl PageRule {
+impl DeflatePlacer {
     pub fn new(block: BlockSize) -> Self {
         Self { block, checker: LinuxChecker::default(), decoder: Decoder::new() }
     }
 
-    /// How the encoded `bytes` of `extent` are placed at `pos`: a position in the image, or, from a block's start on.
+    /// Decides how the encoded `bytes` of `extent` are placed at `pos`: a position in the image, or relative to a block start.
     pub fn place(&mut self, extent: Extent, bytes: &[u8], pos: u64) -> Result<Placed> {
         let offset = (pos & self.block.mask()) as usize;
         let place = ClusterPlace { block: self.block.bytes(), offset };
@@ -75,7 +76,7 @@ impl PageRule {
         }
     }
 
-    /// The extents of `log` and their `bytes`, when the first of them is at `pos`; `None` when all can stay as they are.
+    /// Returns the new extents and bytes for those of `log`, when the first one is at `pos`; `None` when nothing changes.
     pub fn place_all(
         &mut self,
         log: &ExtentLog,
@@ -83,11 +84,11 @@ impl PageRule {
         pos: u64,
     ) -> Result<Option<(ExtentLog, Vec<u8>)>> {
         let (mut new, mut out, mut changed) = (ExtentLog::new(self.block.bytes64()), Vec::new(), false);
-        new.move_as(log);
+        new.inherit_dedupe(log);
         out.reserve(bytes.len());
         for extent in log.iter() {
             if extent.place != ExtentPlace::Next {
-                new.push_kept(extent);
+                new.push_without_dedupe(extent);
                 continue;
             }
             let (own, later) = bytes.split_at(extent.size as usize);
@@ -98,7 +99,7 @@ impl PageRule {
             };
             changed |= placed != Placed::AsIs;
             placed.write(own, &mut out);
-            new.push_kept(placed.extent(extent));
+            new.push_without_dedupe(placed.extent(extent));
         }
         Ok(changed.then_some((new, out)))
     }

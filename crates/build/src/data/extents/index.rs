@@ -1,4 +1,4 @@
-//! From a file's extents to its compression index. Source: FORMAT.md 6.2 to 6.7.
+//! Encodes the extents of a compressed file as the index that follows its inode. Source: FORMAT.md 6.2 to 6.7.
 
 use ferofs_format::inode::DataLayout;
 use ferofs_format::map::header::HEADER_SIZE;
@@ -9,64 +9,69 @@ use ferofs_format::map::{
 use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault, FileOffset};
 use ferofs_format::{FormatError, Structure};
 
-use crate::data::extents::list::{Extent, ExtentLog, ExtentPlace};
+use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
 use crate::options::compression::Index;
 
-/// What an image's indexes have in common.
+/// Encodes the indexes of an image; all of them have these properties.
 #[derive(Clone, Copy, Debug)]
-pub struct Form {
+pub struct IndexEncoder {
     pub index: Index,
     pub block: BlockSize,
-    /// Any pcluster of the image can have more than one block.
+    /// Whether a pcluster of the image may have more than one block.
     pub big: bool,
 }
 
-/// Where what comes after a file's logged extents is.
+/// Where the last bytes of a file are that none of its logged extents holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileEnd {
-    /// Nothing comes after them.
+pub enum FileTail {
+    /// The extents hold all bytes.
     None,
-    /// Right behind the index.
+    /// Directly after the index.
     Inline {
-        /// The bytes there: at least one, at most a block.
+        /// From one byte to one block, as stored.
         bytes: Vec<u8>,
         encoded: bool,
     },
-    /// At this position of the packed inode.
+    /// At this offset of the packed inode.
     Fragment { offset: u64 },
 }
 
-/// What is indexed.
+/// The extents of a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Indexed<'a> {
+pub struct FileExtents<'a> {
     pub log: &'a ExtentLog,
-    pub end: &'a FileEnd,
-    /// Bytes of the file.
+    pub tail: &'a FileTail,
+    /// Bytes of the file, with its tail.
     pub size: u64,
-    /// Where the extents that follow each other start.
+    /// Where the first extent with [`ExtentPlace::Next`] starts.
     pub first: BytePos,
     pub algorithm: Algorithm,
 }
 
-/// The distance up to which readers may go through records of four bytes, which hold no positions.
+/// The most records of 4 bytes in an index. They hold no positions: a reader sums up all sizes before the one it needs. Files
+/// with more extents get records of 8 bytes.
 const UNPLACED_MAX: u64 = 1024;
 
-impl Form {
-    /// What follows an inode and its xattrs, `head_len` bytes: padding, the map header, the index, the
-    /// inline end.
-    pub fn encode(&self, file: Indexed<'_>, head_len: usize) -> Result<(DataLayout, Vec<u8>), FormatError> {
-        // Inodes start at multiples of 32, which is all that an index needs to know of its place.
+impl IndexEncoder {
+    /// Returns the bytes that follow an inode which has `head_len` bytes with its xattrs: padding, the map header, the index,
+    /// the inline tail.
+    pub fn encode(
+        &self,
+        file: FileExtents<'_>,
+        head_len: usize,
+    ) -> Result<(DataLayout, Vec<u8>), FormatError> {
+        // Inodes start at multiples of 32, so the alignment of the index follows from `head_len` alone.
         let header_start = head_len.next_multiple_of(8);
         let mut out = vec![0; header_start - head_len];
-        let layout = match file.end {
-            FileEnd::Fragment { offset } if file.log.count() == 0 => {
+        let layout = match file.tail {
+            FileTail::Fragment { offset } if file.log.count() == 0 => {
                 out.extend_from_slice(&MapHeader::WholeFragment { offset: *offset }.to_bytes(self.block)?);
                 DataLayout::CompressedCompact
             }
             _ if self.index == Index::Extents => self.extents(file, header_start, &mut out)?,
             _ => self.lclusters(file, header_start, &mut out)?,
         };
-        if let FileEnd::Inline { bytes, .. } = file.end {
+        if let FileTail::Inline { bytes, .. } = file.tail {
             out.extend_from_slice(bytes);
         }
         Ok((layout, out))
@@ -74,13 +79,13 @@ impl Form {
 
     fn lclusters(
         &self,
-        file: Indexed<'_>,
+        file: FileExtents<'_>,
         header_start: usize,
         out: &mut Vec<u8>,
     ) -> Result<DataLayout, FormatError> {
-        let Indexed { log, end, size, .. } = file;
+        let FileExtents { log, tail, size, .. } = file;
         let cluster = self.cluster(0)?;
-        let far = matches!(end, FileEnd::Fragment { offset } if u32::try_from(*offset).is_err());
+        let far = matches!(tail, FileTail::Fragment { offset } if u32::try_from(*offset).is_err());
         let format = match self.block.bits() {
             _ if self.index == Index::Full || log.shares() || far => IndexFormat::Full,
             0..=12 => IndexFormat::Compact { compacted_2b: true },
@@ -93,10 +98,10 @@ impl Form {
             algorithms: [file.algorithm; 2],
             big_pclusters: [self.big; 2],
             interlaced: false,
-            tail: match end {
-                FileEnd::None => Tail::Blocks,
-                FileEnd::Inline { bytes, .. } => Tail::Inline { size: bytes.len() as u16 },
-                FileEnd::Fragment { offset } => Tail::Fragment { offset: *offset as u32 },
+            tail: match tail {
+                FileTail::None => Tail::Blocks,
+                FileTail::Inline { bytes, .. } => Tail::Inline { size: bytes.len() as u16 },
+                FileTail::Fragment { offset } => Tail::Fragment { offset: *offset as u32 },
             },
         };
         out.extend_from_slice(&MapHeader::Index(header).to_bytes(self.block)?);
@@ -118,7 +123,7 @@ impl Form {
         Ok(DataLayout::CompressedCompact)
     }
 
-    fn pclusters(&self, file: Indexed<'_>) -> impl Iterator<Item = Pcluster> {
+    fn pclusters(&self, file: FileExtents<'_>) -> impl Iterator<Item = Pcluster> {
         let (mut start, bits) = (0, self.block.bits());
         let pclusters = file.log.placed(file.first).map(move |(at, extent)| {
             let pcluster = Pcluster {
@@ -138,25 +143,25 @@ impl Form {
             blocks,
             partial_ref: false,
         };
-        let end = match file.end {
-            FileEnd::None => None,
-            FileEnd::Inline { encoded, .. } => {
+        let tail = match file.tail {
+            FileTail::None => None,
+            FileTail::Inline { encoded, .. } => {
                 Some(last(if *encoded { HeadKind::Head1 } else { HeadKind::Plain }, 0, 1))
             }
-            // With a full index the HEAD's address is the offset's high half.
-            FileEnd::Fragment { offset } => Some(last(HeadKind::Head1, offset >> 32, 0)),
+            // In a full index, the address of this HEAD holds the high 32 bits of the offset.
+            FileTail::Fragment { offset } => Some(last(HeadKind::Head1, offset >> 32, 0)),
         };
-        pclusters.chain(end)
+        pclusters.chain(tail)
     }
 
     fn extents(
         &self,
-        file: Indexed<'_>,
+        file: FileExtents<'_>,
         header_start: usize,
         out: &mut Vec<u8>,
     ) -> Result<DataLayout, FormatError> {
         let records = self.records(file)?;
-        let fragment_tail = matches!(file.end, FileEnd::Fragment { .. });
+        let fragment_tail = matches!(file.tail, FileTail::Fragment { .. });
         let header = ExtentsHeader { records, interlaced: false, fragment_tail };
         out.extend_from_slice(&MapHeader::Extents(header).to_bytes(self.block)?);
         let size = records.size();
@@ -175,16 +180,16 @@ impl Form {
             ExtentRecord::new(encoding, at, FileOffset::new(lstart))?.write(size, out)?;
             lstart += len;
         }
-        if let FileEnd::Fragment { offset } = file.end {
+        if let FileTail::Fragment { offset } = file.tail {
             ExtentRecord::fragment(*offset, FileOffset::new(lstart)).write(size, out)?;
         }
         Ok(DataLayout::CompressedFull)
     }
 
-    /// The smallest records that can say where all extents are.
-    fn records(&self, file: Indexed<'_>) -> Result<Records, FormatError> {
-        let Indexed { log, size, .. } = file;
-        let fragment = matches!(file.end, FileEnd::Fragment { .. });
+    /// The smallest records that can hold all extents.
+    fn records(&self, file: FileExtents<'_>) -> Result<Records, FormatError> {
+        let FileExtents { log, size, .. } = file;
+        let fragment = matches!(file.tail, FileTail::Fragment { .. });
         let count = log.count() + u64::from(fragment);
         let sorted = Records::Sorted { wide: u32::try_from(size).is_err(), count };
         let unit = log.iter().next().map_or(0, |first| first.len);
@@ -202,7 +207,7 @@ impl Form {
         }
         let near = log.placed(file.first).all(|(at, _)| u32::try_from(at.get()).is_ok());
         let far_fragment =
-            matches!(file.end, FileEnd::Fragment { offset } if u32::try_from(*offset).is_err());
+            matches!(file.tail, FileTail::Fragment { offset } if u32::try_from(*offset).is_err());
         let consecutive = !log.shares() && !far_fragment && count <= UNPLACED_MAX;
         Ok(match (near, consecutive) {
             (true, true) if count > 2 => Records::Regular { with_start: false, unit },
@@ -212,7 +217,7 @@ impl Form {
         })
     }
 
-    /// The unit of extents whose first one has `len` bytes: that, or, of a single one, no less.
+    /// The unit of regular extents whose first one decodes to `len` bytes; a single extent may be shorter than its unit.
     fn unit(&self, len: u64, count: u64) -> Option<ClusterSize> {
         let len = if count == 1 { len.next_power_of_two() } else { len };
         let len = len.max(self.block.bytes64());
@@ -225,8 +230,8 @@ impl Form {
         ClusterSize::new(self.block, extra_bits).ok_or(FormatError::new(Structure::MapHeader, fault))
     }
 
-    /// At least as many bytes as the index of a file of `size` bytes takes, without an inline end.
-    pub const fn size_estimate(&self, size: u64) -> u64 {
+    /// The most bytes that the index of a file of `size` bytes takes, without its inline tail.
+    pub const fn max_size(&self, size: u64) -> u64 {
         if matches!(self.index, Index::Extents) {
             return 48;
         }
@@ -244,8 +249,8 @@ impl Form {
 mod tests {
     use super::*;
 
-    fn form(bits: u8, index: Index) -> Form {
-        Form { index, block: BlockSize::from_bits(bits).unwrap(), big: false }
+    fn form(bits: u8, index: Index) -> IndexEncoder {
+        IndexEncoder { index, block: BlockSize::from_bits(bits).unwrap(), big: false }
     }
 
     fn extent(len: u64, encoded: bool, size: u64) -> Extent {
@@ -261,15 +266,15 @@ mod tests {
                 let mut log = ExtentLog::new(block);
                 log.push(extent(100 * block + 7, true, block));
                 log.push(extent(block, false, block));
-                let file = Indexed {
+                let file = FileExtents {
                     log: &log,
-                    end: &FileEnd::None,
+                    tail: &FileTail::None,
                     size: log.len(),
                     first: BytePos::new(block),
                     algorithm: Algorithm::Lz4,
                 };
                 let (_, bytes) = form.encode(file, 44).unwrap();
-                assert!(bytes.len() as u64 <= form.size_estimate(log.len()), "{block} {index:?}");
+                assert!(bytes.len() as u64 <= form.max_size(log.len()), "{block} {index:?}");
             }
         }
     }
@@ -277,21 +282,23 @@ mod tests {
     #[test]
     fn extents_take_the_smallest_records() {
         let form = form(12, Index::Extents);
-        let records = |lens: &[u64], first: u64, end: &FileEnd, size: u64| {
+        let records = |lens: &[u64], first: u64, tail: &FileTail, size: u64| {
             let mut log = ExtentLog::new(4096);
             lens.iter().for_each(|len| log.push(extent(*len, true, 1000)));
             let first = BytePos::new(first);
-            form.records(Indexed { log: &log, end, size, first, algorithm: Algorithm::Zstd }).unwrap().size()
+            form.records(FileExtents { log: &log, tail, size, first, algorithm: Algorithm::Zstd })
+                .unwrap()
+                .size()
         };
-        let none = FileEnd::None;
+        let none = FileTail::None;
         assert_eq!(records(&[5000], 100, &none, 5000), RecordSize::Bytes8);
         assert_eq!(records(&[5000], 1 << 33, &none, 5000), RecordSize::Bytes16);
         assert_eq!(records(&[8192, 8192, 8192, 1], 100, &none, 24577), RecordSize::Bytes4);
         assert_eq!(
-            records(&[8192, 8192, 8192], 100, &FileEnd::Fragment { offset: 9 }, 24577),
+            records(&[8192, 8192, 8192], 100, &FileTail::Fragment { offset: 9 }, 24577),
             RecordSize::Bytes4
         );
-        let far = FileEnd::Fragment { offset: 1 << 33 };
+        let far = FileTail::Fragment { offset: 1 << 33 };
         assert_eq!(records(&[8192, 8192, 8192], 100, &far, 24577), RecordSize::Bytes8);
         assert_eq!(records(&[8192, 8193], 100, &none, 16385), RecordSize::Bytes16);
         assert_eq!(records(&[8192; 2000], 100, &none, 2000 * 8192), RecordSize::Bytes8);

@@ -1,52 +1,56 @@
-//! Large files with the same bytes share them. They are encoded in parts, which no worker sees together: so files of the
-//! same size are hashed before, wholly only if samples of them agree.
+//! Finds large files with identical content, before the data stage encodes any file: different workers encode the parts of a
+//! large file, so that no worker sees all of it. Files of equal size are hashed: first samples of them, then, if the samples
+//! are equal, all of their content.
 //!
-//! Stands before [`crate::data::schedule`], which leaves out the clones. For small files see [`crate::data::identical::small`].
+//! The scheduler leaves out the duplicates. For small files see [`small`](crate::data::identical::small).
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::Options;
 use crate::Result;
-use crate::data::worker::{SEGMENT, Shop};
+use crate::data::encode::SEGMENT;
+use crate::data::worker::context::WorkerContext;
 use crate::progress::timings::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::NodeId;
 
-/// Bytes of a sample, and what is read at once.
-const SAMPLE: u64 = 64 << 10;
-const PIECE: u64 = 1 << 20;
+/// Bytes of each of a file's three samples: enough to tell most files apart with one short read each.
+const SAMPLE_LEN: u64 = 64 << 10;
+/// Bytes that are read and hashed at once: what fits into the processor's cache.
+const READ_LEN: u64 = 1 << 20;
 
-/// Files that are another one, which comes before them in the order of reading.
-pub(crate) type Clones = BTreeMap<NodeId, NodeId>;
+/// For each duplicate, the first file in the order of reading with the same content.
+pub(crate) type Duplicates = BTreeMap<NodeId, NodeId>;
 
 type Hash = [u8; blake3::OUT_LEN];
 
-/// What of a file is hashed.
+/// Which part of a file is hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
-    /// Its start, its middle and its end.
+enum HashedPart {
+    /// Samples at its start, in its middle and at its end.
     Samples,
     All,
 }
 
-/// Finds all large files that can share what an earlier one stores.
-pub(crate) fn find(options: &Options, shop: Shop<'_>) -> Result<Clones> {
-    let is_large = |id: &NodeId| shop.tree.node(*id).size > SEGMENT && shop.twins.is_candidate(*id);
-    let is_settled = |id: &NodeId| shop.base.is_some_and(|base| base.has(*id));
-    let large: Vec<NodeId> = shop.order.ids().filter(|id| is_large(id) && !is_settled(id)).collect();
-    let alike = same(hash_each(options, shop, large, Extent::Samples)?);
-    let alike = alike.into_iter().flatten().collect();
-    let mut clones = Clones::new();
-    for files in same(hash_each(options, shop, alike, Extent::All)?) {
+/// Finds all large files that can share the data of an earlier one.
+pub(crate) fn find(options: &Options, context: WorkerContext<'_>) -> Result<Duplicates> {
+    let is_large =
+        |id: &NodeId| context.tree.node(*id).size > SEGMENT && context.identical_files.is_candidate(*id);
+    let has_content = |id: &NodeId| context.base_image.is_some_and(|base| base.has_content(*id));
+    let large: Vec<NodeId> = context.order.ids().filter(|id| is_large(id) && !has_content(id)).collect();
+    let candidates = groups_with_equal_hash(hash_each(options, context, large, HashedPart::Samples)?);
+    let candidates = candidates.into_iter().flatten().collect();
+    let mut duplicates = Duplicates::new();
+    for files in groups_with_equal_hash(hash_each(options, context, candidates, HashedPart::All)?) {
         if let Some((first, others)) = files.split_first() {
-            clones.extend(others.iter().map(|other| (*other, *first)));
+            duplicates.extend(others.iter().map(|other| (*other, *first)));
         }
     }
-    Ok(clones)
+    Ok(duplicates)
 }
 
-/// Files that have a hash in common, in their order.
-fn same(hashes: Vec<(NodeId, Hash)>) -> Vec<Vec<NodeId>> {
+/// Groups of two or more files with the same hash, in the order of `hashes`.
+fn groups_with_equal_hash(hashes: Vec<(NodeId, Hash)>) -> Vec<Vec<NodeId>> {
     let mut groups: HashMap<Hash, Vec<NodeId>> = HashMap::new();
     for (id, hash) in hashes {
         groups.entry(hash).or_default().push(id);
@@ -54,53 +58,55 @@ fn same(hashes: Vec<(NodeId, Hash)>) -> Vec<Vec<NodeId>> {
     groups.into_values().filter(|files| files.len() > 1).collect()
 }
 
-/// Hashes these files, on all cores; those that cannot be read are left out if they may be.
+/// Hashes these files, on all cores. Returns the hashes in the order of reading, without those of files that cannot be read.
 fn hash_each(
     options: &Options,
-    shop: Shop<'_>,
+    context: WorkerContext<'_>,
     files: Vec<NodeId>,
-    extent: Extent,
+    part: HashedPart,
 ) -> Result<Vec<(NodeId, Hash)>> {
     let hashes = options.run.parallel(
         files.len(),
-        || Reader::new(shop.contents, shop.tree),
+        || Reader::new(context.contents, context.tree),
         |reader, number| {
             let id = files[number];
-            match hash(options, shop, reader, id, extent) {
+            match hash(options, context, reader, id, part) {
                 Ok(hash) => Ok(Some((id, hash))),
-                // The data stage reads it again, and leaves the file out if it fails again.
+                // The data stage reads the file again, and leaves it out if that fails, too.
                 Err(error) if options.source.skip_unreadable && error.is_unreadable() => Ok(None),
                 Err(error) => Err(error),
             }
         },
     )?;
     let mut hashes: Vec<(NodeId, Hash)> = hashes.into_iter().flatten().collect();
-    hashes.sort_unstable_by_key(|(id, _)| shop.order.rank(*id));
+    hashes.sort_unstable_by_key(|(id, _)| context.order.rank(*id));
     Ok(hashes)
 }
 
-/// The hash of what `extent` says of a file, and of all else that decides what is stored of it.
+/// The hash of a part of a file, of its size, and of everything else that decides how it is stored.
 fn hash(
     options: &Options,
-    shop: Shop<'_>,
+    context: WorkerContext<'_>,
     reader: &mut Reader<'_>,
     id: NodeId,
-    extent: Extent,
+    part: HashedPart,
 ) -> Result<Hash> {
-    let size = shop.tree.node(id).size;
-    let ranges = match extent {
-        Extent::Samples => vec![0..SAMPLE, size / 2..size / 2 + SAMPLE, size - SAMPLE..size],
-        Extent::All => (0..size.div_ceil(PIECE)).map(|n| n * PIECE..size.min((n + 1) * PIECE)).collect(),
+    let size = context.tree.node(id).size;
+    let ranges = match part {
+        HashedPart::Samples => vec![0..SAMPLE_LEN, size / 2..size / 2 + SAMPLE_LEN, size - SAMPLE_LEN..size],
+        HashedPart::All => {
+            (0..size.div_ceil(READ_LEN)).map(|n| n * READ_LEN..size.min((n + 1) * READ_LEN)).collect()
+        }
     };
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&size.to_le_bytes()).update(&shop.print_form(id));
+    hasher.update(&size.to_le_bytes()).update(&context.encoding_key(id));
     let mut buffer = Vec::new();
     for range in ranges {
         options.run.check_cancelled()?;
         let len = (range.end - range.start) as usize;
         buffer.resize(len, 0);
-        shop.timings.time(Activity::Read, len, || reader.read(id, range.start, &mut buffer))?;
-        shop.timings.time(Activity::Hash, len, || hasher.update(&buffer));
+        context.timings.time(Activity::Read, len, || reader.read(id, range.start, &mut buffer))?;
+        context.timings.time(Activity::Hash, len, || hasher.update(&buffer));
     }
     Ok(hasher.finalize().into())
 }

@@ -1,41 +1,43 @@
-//! Files with the same bytes share them: who is the first of its kind.
+//! Finds small files with identical content while workers read them. Only files of a size that another file has are looked up.
 //!
-//! Only files whose size another one has are looked at. A worker that meets content which a file before it in
-//! the order of reading has, by its hash, need not encode it; the thread that appends decides, so that the image does not
-//! depend on who was faster.
+//! A worker looks up the fingerprint of each file. If a file that comes earlier in the order of reading has the same one, the
+//! worker does not encode the file. The appending thread makes the decision, in the order of reading: so the image does not
+//! depend on which worker was faster.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use crate::data::extents::list::ExtentLog;
+use crate::data::extents::log::ExtentLog;
 use crate::tree::{Kind, NodeId, Tree};
 
-/// Content, and all that decides what is stored of it.
+/// Identifies the content of a file, and everything else that decides how it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Print([u8; 32]);
+pub struct Fingerprint([u8; 32]);
 
-/// What a worker is to do with content.
+/// The result of [`IdenticalFiles::look_up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// No other file can have it.
-    Only,
-    /// No file before this one is known to have it.
-    First(Print),
-    /// A file before this one has it.
-    Twin(Print),
+pub enum Lookup {
+    /// No other file can have this content.
+    Unique,
+    /// No earlier file with this content has been looked up yet.
+    First(Fingerprint),
+    /// An earlier file has this content.
+    Duplicate(Fingerprint),
 }
 
+/// The small files of a tree that can have identical content.
 #[derive(Debug)]
-pub struct Twins {
-    looks: bool,
-    /// By node: another file has its size.
+pub struct IdenticalFiles {
+    /// Whether extents get fingerprints, too.
+    fingerprints_extents: bool,
+    /// By node: whether another file has the same size.
     candidates: Vec<bool>,
-    /// Where the first file known to have a content stands in the order of reading.
-    firsts: Mutex<HashMap<Print, u32>>,
+    /// For each fingerprint, the rank of the first file in the order of reading that was looked up so far.
+    firsts: Mutex<HashMap<Fingerprint, u32>>,
 }
 
-impl Twins {
-    /// Looks at all files of `tree`.
+impl IdenticalFiles {
+    /// Finds identical files among all files of `tree`.
     pub fn new(tree: &Tree) -> Self {
         let mut candidates = vec![false; tree.nodes.len()];
         let mut sizes: Vec<(u64, NodeId)> = tree
@@ -50,13 +52,13 @@ impl Twins {
                 candidates[id.index()] = true;
             }
         }
-        Self { looks: true, candidates, firsts: Mutex::default() }
+        Self { fingerprints_extents: true, candidates, firsts: Mutex::default() }
     }
 
-    /// What tells a file's extents from others', if they may be shared although its end is its own: files that only
-    /// differ there are common among compressed ones.
-    pub fn print_extents(&self, log: &ExtentLog, method: usize, bytes: &[u8]) -> Option<Print> {
-        if !self.looks || bytes.is_empty() || log.shares() {
+    /// Identifies the extents of a file without its tail; `None` if no other file may share them. Compressed files often differ
+    /// only in where their tails are.
+    pub fn fingerprint_extents(&self, log: &ExtentLog, method: usize, bytes: &[u8]) -> Option<Fingerprint> {
+        if !self.fingerprints_extents || bytes.is_empty() || log.shares() {
             return None;
         }
         let mut hasher = blake3::Hasher::new();
@@ -67,35 +69,46 @@ impl Twins {
                 .update(&extent.size.to_le_bytes())
                 .update(&[extent.encoded.into()]);
         }
-        Some(Print(*hasher.finalize().as_bytes()))
+        Some(Fingerprint(*hasher.finalize().as_bytes()))
     }
 
-    /// Looks at none.
+    /// Finds no identical files.
     pub fn none(tree: &Tree) -> Self {
-        Self { looks: false, candidates: vec![false; tree.nodes.len()], firsts: Mutex::default() }
+        Self {
+            fingerprints_extents: false,
+            candidates: vec![false; tree.nodes.len()],
+            firsts: Mutex::default(),
+        }
     }
 
-    /// Whether another file can have the content of `id`.
+    /// Whether another file may have the content of `id`.
     pub fn is_candidate(&self, id: NodeId) -> bool {
         self.candidates[id.index()]
     }
 
-    /// What to do with `content` of file `id`, the `rank`th; `form` is whatever else decides what is stored of it.
-    pub fn claim(&self, id: NodeId, rank: u32, content: &[u8], form: impl FnOnce() -> Vec<u8>) -> Claim {
+    /// Looks up file `id` with this `rank` in the order of reading and this `content`. `encoding_key` returns everything else that
+    /// decides how the file is stored.
+    pub fn look_up(
+        &self,
+        id: NodeId,
+        rank: u32,
+        content: &[u8],
+        encoding_key: impl FnOnce() -> Vec<u8>,
+    ) -> Lookup {
         if !self.is_candidate(id) {
-            return Claim::Only;
+            return Lookup::Unique;
         }
         let mut hasher = blake3::Hasher::new();
-        hasher.update(content).update(&form());
-        let print = Print(*hasher.finalize().as_bytes());
-        // A thread that panicked left the map whole.
+        hasher.update(content).update(&encoding_key());
+        let fingerprint = Fingerprint(*hasher.finalize().as_bytes());
+        // A thread that panicked while it held the lock left the map complete: each change is one insert.
         let mut firsts = self.firsts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let first = firsts.entry(print).or_insert(rank);
+        let first = firsts.entry(fingerprint).or_insert(rank);
         match *first < rank {
-            true => Claim::Twin(print),
+            true => Lookup::Duplicate(fingerprint),
             false => {
                 *first = rank;
-                Claim::First(print)
+                Lookup::First(fingerprint)
             }
         }
     }
@@ -106,15 +119,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_in_order_is_the_first_whoever_comes_first() {
-        let twins =
-            Twins { looks: true, candidates: vec![true, true, true, false], firsts: Mutex::default() };
-        let claim = |n, content: &[u8]| twins.claim(NodeId(n), n, content, Vec::new);
-        let Claim::First(print) = claim(1, b"a") else { panic!("the first claim is no twin's") };
-        assert_eq!(claim(2, b"a"), Claim::Twin(print));
-        assert_eq!(claim(0, b"a"), Claim::First(print));
-        assert_eq!(claim(1, b"a"), Claim::Twin(print));
-        assert!(matches!(claim(1, b"b"), Claim::First(other) if other != print));
-        assert_eq!(claim(3, b"a"), Claim::Only);
+    fn the_order_of_reading_decides_not_the_order_of_lookups() {
+        let identical_files = IdenticalFiles {
+            fingerprints_extents: true,
+            candidates: vec![true, true, true, false],
+            firsts: Mutex::default(),
+        };
+        let look_up = |n, content: &[u8]| identical_files.look_up(NodeId(n), n, content, Vec::new);
+        let Lookup::First(fingerprint) = look_up(1, b"a") else { panic!("the first file is no duplicate") };
+        assert_eq!(look_up(2, b"a"), Lookup::Duplicate(fingerprint));
+        assert_eq!(look_up(0, b"a"), Lookup::First(fingerprint));
+        assert_eq!(look_up(1, b"a"), Lookup::Duplicate(fingerprint));
+        assert!(matches!(look_up(1, b"b"), Lookup::First(other) if other != fingerprint));
+        assert_eq!(look_up(3, b"a"), Lookup::Unique);
     }
 }

@@ -4,8 +4,8 @@ use ferofs_format::inode::{FileType, InodeVersion, Timestamp};
 use ferofs_format::{Algorithm, BlockAddr, BlockSize, Nid};
 
 use super::*;
-use crate::data::extents::index::{FileEnd, Form, Indexed};
-use crate::data::extents::list::{Extent, ExtentLog, ExtentPlace};
+use crate::data::extents::index::{FileExtents, FileTail, IndexEncoder};
+use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
 use crate::options::compression::Index;
 
 const BLOCK: BlockSize = BlockSize::DEFAULT;
@@ -34,7 +34,7 @@ fn inode(layout: DataLayout, place: Place, size: u64) -> Inode {
 
 /// A file of 300 blocks, whose first extent is one of another file, with 3,000 inline bytes.
 fn shared_with_inline_end() -> (Inode, Vec<u8>) {
-    let form = Form { index: Index::Compact, block: BLOCK, big: false };
+    let encoder = IndexEncoder { index: Index::Compact, block: BLOCK, big: false };
     let mut log = ExtentLog::new(4096);
     for number in 0..299 {
         let at = BytePos::new(4096 * (1 + number));
@@ -44,10 +44,10 @@ fn shared_with_inline_end() -> (Inode, Vec<u8>) {
         };
         log.push(Extent { len: 4096, encoded: false, size: 4096, place });
     }
-    let end = FileEnd::Inline { bytes: vec![7; 3000], encoded: false };
+    let tail = FileTail::Inline { bytes: vec![7; 3000], encoded: false };
     let (size, first) = (log.len() + 3000, BytePos::new(4096));
-    let file = Indexed { log: &log, end: &end, size, first, algorithm: Algorithm::Lz4 };
-    let (layout, after) = form.encode(file, 64).unwrap();
+    let file = FileExtents { log: &log, tail: &tail, size, first, algorithm: Algorithm::Lz4 };
+    let (layout, after) = encoder.encode(file, 64).unwrap();
     assert_eq!(layout, DataLayout::CompressedFull);
     let inode = inode(layout, Place::Compressed { blocks: 299 }, size);
     let mut bytes = Vec::new();

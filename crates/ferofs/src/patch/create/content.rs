@@ -6,10 +6,11 @@ mod extents;
 mod maps;
 
 use ferofs_build::Warning;
-use ferofs_build::data::identical::small::Twins;
+use ferofs_build::data;
+use ferofs_build::data::identical::small::IdenticalFiles;
 use ferofs_build::data::order::Order;
-use ferofs_build::data::worker::Shop;
-use ferofs_build::data::{self, Content, Data};
+use ferofs_build::data::stored::{Data, StoredContent};
+use ferofs_build::data::worker::context::WorkerContext;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::sources::reader::Reader;
@@ -34,11 +35,11 @@ pub(crate) struct ContentWriter<'a> {
 }
 
 impl ContentWriter<'_> {
-    /// Copies maps and reuses blocks of the old image where possible; [`Content::None`] for the other nodes. A decision to
+    /// Copies maps and reuses blocks of the old image where possible; [`StoredContent::None`] for the other nodes. A decision to
     /// reuse the same content becomes one to reuse parts of it where the map cannot be copied.
-    pub(crate) fn reuse(&mut self, decisions: &mut ReuseDecisions) -> Result<Vec<Content>> {
+    pub(crate) fn reuse(&mut self, decisions: &mut ReuseDecisions) -> Result<Vec<StoredContent>> {
         let Inputs { old, tree, contents, .. } = self.context.inputs;
-        let mut placed: Vec<Content> = vec![Content::None; tree.nodes.len()];
+        let mut placed: Vec<StoredContent> = vec![StoredContent::None; tree.nodes.len()];
         let mut reader = Reader::new(contents, tree);
         for id in tree.ids() {
             let node = tree.node(id);
@@ -67,11 +68,11 @@ impl ContentWriter<'_> {
         Ok(placed)
     }
 
-    /// Encodes the content of all nodes that [`reuse`](Self::reuse) left at [`Content::None`].
+    /// Encodes the content of all nodes that [`reuse`](Self::reuse) left at [`StoredContent::None`].
     pub(crate) fn encode(
         &mut self,
         decisions: &ReuseDecisions,
-        placed: &[Content],
+        placed: &[StoredContent],
         warnings: &mut Vec<Warning>,
     ) -> Result<Data> {
         let Inputs { options, old, tree, contents, .. } = self.context.inputs;
@@ -89,7 +90,7 @@ impl ContentWriter<'_> {
                 .kept
                 .iter()
                 .zip(placed)
-                .map(|(kept, content)| kept.is_some() || !matches!(content, Content::None))
+                .map(|(kept, content)| kept.is_some() || !matches!(content, StoredContent::None))
                 .collect(),
             from: decisions.by_node.iter().map(changed_from).collect(),
             compression,
@@ -102,22 +103,22 @@ impl ContentWriter<'_> {
             }
             None => None,
         };
-        let twins = Twins::new(tree);
+        let identical_files = IdenticalFiles::new(tree);
         let order = Order::new(tree, compression, options.image.block_size, None);
-        let shop = Shop {
+        let context = WorkerContext {
             tree,
             order: &order,
             inode_sizes: self.inode_sizes,
-            twins: &twins,
-            known: known.as_ref(),
-            base: Some(&old_extents),
+            identical_files: &identical_files,
+            extent_index: known.as_ref(),
+            base_image: Some(&old_extents),
             contents,
             timings: &options.run.progress.timings,
             compression,
-            block: options.image.block_size,
+            block_size: options.image.block_size,
             skip_unreadable: false,
         };
-        Ok(data::run(options, shop, self.output, self.spill, warnings)?)
+        Ok(data::run(options, context, self.output, self.spill, warnings)?)
     }
 }
 

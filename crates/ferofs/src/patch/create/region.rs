@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferofs_build::Warning;
-use ferofs_build::data::Content;
+use ferofs_build::data::stored::StoredContent;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::tree::NodeId;
@@ -99,7 +99,7 @@ pub(crate) fn write(
     let data = writer.encode(&decisions, &placed, warnings)?;
     features |= data_features(context, &placed, data.features);
     for (place, content) in placed.iter_mut().zip(data.contents) {
-        if matches!(place, Content::None) {
+        if matches!(place, StoredContent::None) {
             *place = content;
         }
     }
@@ -190,9 +190,9 @@ fn root_place(context: &CreateContext<'_>, len: u64) -> Result<(RootPlace, Incom
 }
 
 /// The features of new content: `reused` was placed by reusing the old image, `encoded` comes from the data stage.
-fn data_features(context: &CreateContext<'_>, reused: &[Content], encoded: Incompat) -> Incompat {
+fn data_features(context: &CreateContext<'_>, reused: &[StoredContent], encoded: Incompat) -> Incompat {
     let mut features = encoded;
-    if reused.iter().any(|content| matches!(content, Content::Chunked { .. })) {
+    if reused.iter().any(|content| matches!(content, StoredContent::Chunked { .. })) {
         features |= Incompat::CHUNKED_FILE;
     }
     let old = context.area.superblock().incompat;
@@ -209,7 +209,7 @@ fn verify(
     mut region: Region,
     inode_sizes: &InodeSizes,
     xattrs: &XattrPlan,
-    stored: &[Content],
+    stored: &[StoredContent],
 ) -> Result<Region> {
     let Inputs { options, tree, contents, .. } = context.inputs;
     if options.output.verify {

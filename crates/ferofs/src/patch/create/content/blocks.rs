@@ -8,7 +8,7 @@ use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, DeviceId, FileOffset};
 
 use crate::Result;
-use ferofs_build::data::Content;
+use ferofs_build::data::stored::StoredContent;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
 use ferofs_build::sources::reader::Reader;
@@ -32,7 +32,7 @@ pub(super) fn store(
     reader: &mut Reader<'_>,
     output: &mut Output,
     spill: &mut Spill,
-) -> Result<Option<Content>> {
+) -> Result<Option<StoredContent>> {
     let block = old.superblock().block_size;
     let is_plain = matches!(inode.on_disk().place, Place::Blocks(_) | Place::Chunked { .. });
     if !is_plain || size < 2 * block.bytes64() || inode.size() < block.bytes64() {
@@ -74,7 +74,7 @@ pub(super) fn store(
         let place = ChunkPlace { device: DeviceId::new(0), addr: BlockAddr::new(addr) };
         format.encode(Some(place), &mut table).map_err(ferofs_build::Error::Layout)?;
     }
-    Ok(Some(Content::Chunked { format: format.raw(), table: spill.push(&table)? }))
+    Ok(Some(StoredContent::Chunked { format: format.raw(), table: spill.push(&table)? }))
 }
 
 /// Bytes of the table and of new blocks with chunks of 2^`extra_bits` blocks.

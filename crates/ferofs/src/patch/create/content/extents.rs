@@ -5,9 +5,9 @@ use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
 use crate::Result;
 use ferofs_build::Options;
-use ferofs_build::data::base_image::Base;
-use ferofs_build::data::encode::dedupe::{Known, Match, Stored, stamp};
-use ferofs_build::data::worker::SEGMENT;
+use ferofs_build::data::base_image::BaseImage;
+use ferofs_build::data::encode::SEGMENT;
+use ferofs_build::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match, StoredExtent};
 use ferofs_build::sources::data_ranges::Ranges;
 use ferofs_build::tree::NodeId;
 use ferofs_build::{Compression, Index};
@@ -31,7 +31,7 @@ impl OldExtents<'_> {
     }
 
     /// How a new index refers to an old extent; `None` if it cannot.
-    fn stored(&self, extent: &Extent, method: usize) -> Option<Stored> {
+    fn stored(&self, extent: &Extent, method: usize) -> Option<StoredExtent> {
         stored(extent, self.compression?, method, self.block())
     }
 
@@ -40,7 +40,12 @@ impl OldExtents<'_> {
     }
 }
 
-fn stored(extent: &Extent, compression: &Compression, method: usize, block: BlockSize) -> Option<Stored> {
+fn stored(
+    extent: &Extent,
+    compression: &Compression,
+    method: usize,
+    block: BlockSize,
+) -> Option<StoredExtent> {
     let in_blocks = compression.index != Index::Extents;
     let (at, size, algorithm, partial) = match extent.data {
         ExtentData::Encoded { algorithm, at, encoded_len, partial } => {
@@ -61,15 +66,15 @@ fn stored(extent: &Extent, compression: &Compression, method: usize, block: Bloc
     let placed = !in_blocks || at.in_block(block) == 0 && size & block.mask() == 0;
     let indexed = size <= block.bytes64() || compression.is_big(block) || !in_blocks;
     let usable = device == DeviceId::new(0) && short && placed && indexed && algorithm.is_none_or(fits);
-    usable.then_some(Stored { at, size, encoded: algorithm.is_some(), method, partial })
+    usable.then_some(StoredExtent { at, size, encoded: algorithm.is_some(), method, partial })
 }
 
-impl Base for OldExtents<'_> {
-    fn has(&self, node: NodeId) -> bool {
+impl BaseImage for OldExtents<'_> {
+    fn has_content(&self, node: NodeId) -> bool {
         self.placed[node.index()]
     }
 
-    fn matches(
+    fn find_extents(
         &self,
         node: NodeId,
         offset: u64,
@@ -93,13 +98,13 @@ impl Base for OldExtents<'_> {
             let range = start as usize..end as usize;
             let Some(stored) = self.stored(&extent, method) else { continue };
             if old[range.clone()] == src[range.clone()] {
-                matches.push(Match { start: range.start, len: range.len(), stored, kept: true });
+                matches.push(Match { start: range.start, len: range.len(), stored, same_offset: true });
             }
         }
         Ok(matches)
     }
 
-    fn cuts(&self, node: NodeId) -> Option<Ranges> {
+    fn split_ranges(&self, node: NodeId) -> Option<Ranges> {
         let inode = self.old_inode(node).ok()??;
         let size = self.sizes[node.index()];
         if !inode.layout().is_compressed() {
@@ -129,9 +134,9 @@ pub(super) fn index(
     old: &Image,
     files: &[Nid],
     compression: &Compression,
-) -> Result<Known> {
+) -> Result<ExtentIndex> {
     let block = old.superblock().block_size;
-    let known = Known::default();
+    let known = ExtentIndex::default();
     let found = options.run.parallel(files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
         let inode = old.inode(files[number])?;
         let mut found = Vec::new();
@@ -145,12 +150,12 @@ pub(super) fn index(
             let Some(stored) = method else { continue };
             buffer.resize(extent.len as usize, 0);
             old.read_at(&inode, extent.start, buffer)?;
-            found.extend(stamp(buffer).map(|stamp| (stamp, stored)));
+            found.extend(ExtentFingerprint::of(buffer).map(|fingerprint| (fingerprint, stored)));
         }
         Ok(found)
     })?;
-    for (stamp, stored) in found.into_iter().flatten() {
-        known.insert_before(stamp, stored);
+    for (fingerprint, stored) in found.into_iter().flatten() {
+        known.insert_before(fingerprint, stored);
     }
     Ok(known)
 }

@@ -1,6 +1,6 @@
 //! Copies the extent map of an old inode for a new inode with the same content, so that no content is written.
 
-use ferofs_build::data::Content;
+use ferofs_build::data::stored::StoredContent;
 use ferofs_build::output::spill::Spill;
 use ferofs_format::inode::{DataLayout, Place};
 use ferofs_format::map::header::HEADER_SIZE;
@@ -20,7 +20,7 @@ pub(super) fn copy(
     inode: &Inode,
     head_len: usize,
     spill: &mut Spill,
-) -> Result<Option<Content>> {
+) -> Result<Option<StoredContent>> {
     let block = old.superblock().block_size;
     let extents = old.extents(inode, FileOffset::new(0))?;
     let (start, end) = (inode.end()?, extents.metadata_end()?);
@@ -36,12 +36,12 @@ pub(super) fn copy(
     let old_head = start.pos.get() - inode.place().pos.get();
     let fits_in_block = head_len as u64 + len <= block.bytes64();
     Ok(match (inode.layout(), inode.on_disk().place) {
-        (DataLayout::FlatPlain, Place::Blocks(start)) => Some(Content::Flat { start, tail: None }),
+        (DataLayout::FlatPlain, Place::Blocks(start)) => Some(StoredContent::Flat { start, tail: None }),
         (DataLayout::FlatInline, Place::Blocks(start)) if after.is_empty() => {
-            Some(Content::Flat { start, tail: None })
+            Some(StoredContent::Flat { start, tail: None })
         }
         (DataLayout::FlatInline, Place::Blocks(start)) if fits_in_block => {
-            Some(Content::Flat { start, tail: Some(spill.push(&after)?) })
+            Some(StoredContent::Flat { start, tail: Some(spill.push(&after)?) })
         }
         (DataLayout::ChunkBased, Place::Chunked { format }) => {
             // A chunk table is aligned to the size of its entries.
@@ -50,7 +50,7 @@ pub(super) fn copy(
             let skip = (old_head as usize).next_multiple_of(entry) - old_head as usize;
             let mut table = vec![0; head_len.next_multiple_of(entry) - head_len];
             table.extend_from_slice(after.get(skip..).unwrap_or_default());
-            Some(Content::Chunked { format, table: spill.push(&table)? })
+            Some(StoredContent::Chunked { format, table: spill.push(&table)? })
         }
         (layout, Place::Compressed { blocks }) => {
             let skip = (old_head as usize).next_multiple_of(8) - old_head as usize;
@@ -64,7 +64,7 @@ pub(super) fn copy(
             let mut index = vec![0; head_len.next_multiple_of(8) - head_len];
             index.extend_from_slice(after.get(skip..).unwrap_or_default());
             // `can_move` made sure that an inline tail is in the same block as its inode.
-            Some(Content::Compressed { layout, blocks, index: spill.push(&index)?, inline: 0 })
+            Some(StoredContent::Compressed { layout, blocks, index: spill.push(&index)?, inline: 0 })
         }
         _ => None,
     })

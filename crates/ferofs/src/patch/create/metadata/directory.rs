@@ -61,7 +61,9 @@ pub(crate) fn write(
         .collect();
     let start = out.len();
     write_block(&dirents, out).map_err(ferofs_build::Error::Layout)?;
-    Ok(self_check::named(self_check::check_dir_block(&out[start..], &dirents), || tree.display_path(id))?)
+    Ok(self_check::name_inode(self_check::check_dir_block(&out[start..], &dirents), || {
+        tree.display_path(id)
+    })?)
 }
 
 /// Divides `entries` among blocks; also returns the directory's size.

@@ -11,8 +11,8 @@ use super::directory::{self, DirectoryBlocks};
 use super::root::RootPlace;
 use crate::Result;
 use ferofs_build::Options;
-use ferofs_build::data::Content;
-use ferofs_build::metadata::layout::Packer;
+use ferofs_build::data::stored::StoredContent;
+use ferofs_build::metadata::area::AreaAllocator;
 use ferofs_build::metadata::self_check::{self, InodePlace};
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
@@ -26,7 +26,7 @@ pub(crate) struct NewMetadata<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) xattrs: &'a XattrPlan,
-    pub(crate) contents: &'a [Content],
+    pub(crate) contents: &'a [StoredContent],
     pub(crate) spill: &'a mut Spill,
     /// Inodes of the old image that stay, by node.
     pub(crate) kept: &'a [Option<Nid>],
@@ -128,7 +128,7 @@ impl NewMetadata<'_> {
         // Appended metadata is always after the position that nids count from.
         let slots = superblock.inode_base().map_or(0, ferofs_format::BytePos::get);
         let nid = |pos: u64| Nid::new((pos - slots) / SLOT_SIZE);
-        let mut packer = Packer::new(block, 0);
+        let mut packer = AreaAllocator::new(block, 0);
         let mut places = Layout {
             nids: self.kept.iter().map(|kept| kept.unwrap_or_default()).collect(),
             items: Vec::new(),
@@ -141,7 +141,7 @@ impl NewMetadata<'_> {
                     let new = dir.blocks.iter().filter(|block| block.kept.is_none()).count();
                     (dir.blocks.len() * TABLE_ENTRY, new as u64)
                 }
-                (Content::None | Content::Skipped, None) => {
+                (StoredContent::None | StoredContent::Skipped, None) => {
                     let size = self.metadata_content_size(id, block);
                     let tail = self.tail(id, size, block);
                     (tail, block.blocks_for(size - tail as u64))
@@ -159,13 +159,13 @@ impl NewMetadata<'_> {
             match apart {
                 Some(pos) => places.nids[id.index()] = nid(pos),
                 None => {
-                    let pos = packer.place(len, self.contents[id.index()].inline_len());
+                    let pos = packer.allocate(len, self.contents[id.index()].inline_len());
                     places.nids[id.index()] = nid(base + pos);
                     places.items.push((pos, Item::Inode(id)));
                 }
             }
             if blocks > 0 {
-                let start = packer.place_blocks(blocks);
+                let start = packer.allocate_blocks(blocks);
                 places.blocks.push((id, BlockAddr::new((base >> block.bits()) + start)));
                 places.items.push((start * block.bytes64(), Item::Blocks(id)));
             }
@@ -243,11 +243,11 @@ impl NewMetadata<'_> {
         let mut after = None;
         match &self.contents[id.index()] {
             _ if self.block_dir(id).is_some() => self.finish_block_dir(id, places, &mut own, &mut inode)?,
-            Content::None | Content::Skipped => {
+            StoredContent::None | StoredContent::Skipped => {
                 self.write_metadata_content(id, places, superblock.block_size, &mut own)?;
                 self.finish_flat(id, places, superblock.block_size, &mut own, &mut inode);
             }
-            content => after = content.settle(&mut inode),
+            content => after = content.set_in(&mut inode),
         }
         inode.write(superblock, out).map_err(ferofs_build::Error::Layout)?;
         out.extend_from_slice(self.xattrs.region(id, self.tree.node(id).xattrs));
@@ -255,7 +255,7 @@ impl NewMetadata<'_> {
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);
         }
-        Ok(self_check::named(place.check(&inode, out, superblock), || self.tree.display_path(id))?)
+        Ok(self_check::name_inode(place.check(&inode, out, superblock), || self.tree.display_path(id))?)
     }
 
     /// Keeps only the inline tail in `own`, and puts the data layout into `inode`.

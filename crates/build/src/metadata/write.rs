@@ -1,4 +1,4 @@
-//! The metadata: first every inode gets its place, then everything is written in the order of places.
+//! Writes the metadata: plans a place for every inode first, and then writes everything in the order of places.
 //! Source: FORMAT.md 2, 3, 4.
 
 use std::collections::HashMap;
@@ -10,9 +10,9 @@ use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, Incompat, Nid};
 
 use crate::Options;
-use crate::data::{Content, PackedInode};
-use crate::metadata::compressed::{Coder, Dense};
-use crate::metadata::layout::Packer;
+use crate::data::stored::{PackedInode, StoredContent};
+use crate::metadata::area::AreaAllocator;
+use crate::metadata::compressed::{EncodedContent, MetadataEncoder};
 use crate::metadata::self_check::{self, InodePlace};
 use crate::options::compression::Compression;
 use crate::output::Output;
@@ -22,102 +22,109 @@ use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
 
-/// Bytes kept free before the root inode: no inode has nid 0, which old `readdir`s take for a deleted file,
-/// and an updated root inode can live in the two slots after that.
+/// Bytes that stay free before the root inode. One slot: no inode has nid 0, which old C libraries treat as a deleted file. Two
+/// more slots: a patch can put a new root inode there.
 const RESERVED: u64 = 3 * SLOT_SIZE;
 
-/// All that the metadata is made from.
-pub(crate) struct Emitter<'a> {
+/// Writes the metadata of these inodes.
+pub(crate) struct MetadataWriter<'a> {
     pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
     pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) xattrs: &'a XattrPlan,
-    pub(crate) contents: &'a [Content],
+    pub(crate) contents: &'a [StoredContent],
     pub(crate) packed: Option<&'a PackedInode>,
     pub(crate) spill: &'a mut Spill,
 }
 
-/// Something with a place of its own.
+/// An item with a place in the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
-    /// Bytes from the area's start.
+    /// Bytes from the start of the area.
     pos: u64,
-    what: What,
+    kind: ItemKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    /// An inode with what follows it.
+enum ItemKind {
+    /// An inode with the bytes that follow it.
     Inode(NodeId),
-    /// Blocks of its content.
+    /// The content of a directory or symbolic link, without its tail.
     Blocks(NodeId),
     /// The packed inode.
     Packed,
-    /// The metabox' inode.
+    /// The inode of the metabox.
     Metabox,
 }
 
-/// Where everything is.
+/// The places of all items.
 #[derive(Default)]
 struct Places {
     /// By node.
     nids: Vec<Nid>,
-    /// Of the area on the device; sorted.
+    /// Items in the metadata area; sorted.
     items: Vec<Item>,
-    /// Of the metabox, inodes alone; sorted.
+    /// Inodes in the metabox; sorted.
     metabox: Vec<Item>,
-    /// First blocks of the content in the area, by node; sorted.
-    blocks: Vec<(NodeId, u64)>,
-    /// Position of the packed inode.
+    /// For each [`ItemKind::Blocks`], its first block in the area; sorted by node.
+    content_blocks: Vec<(NodeId, u64)>,
+    /// The packed inode, in bytes from the start of the area.
     packed: Option<u64>,
-    /// Directories whose content is encoded.
-    dense: HashMap<NodeId, Content>,
+    /// The content of directories that are encoded.
+    encoded_dirs: HashMap<NodeId, StoredContent>,
     total_blocks: u64,
 }
 
-impl Emitter<'_> {
-    /// Appends the metadata and completes `superblock` with what is where.
-    pub(crate) fn emit(&mut self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
+impl MetadataWriter<'_> {
+    /// Appends the metadata and sets its positions in `superblock`.
+    pub(crate) fn write(&mut self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
         let block = superblock.block_size;
         let compression = self.options.data.compression.as_ref().map(Compression::for_metadata);
         let timings = &self.options.run.progress.timings;
-        let coder = |compression| {
-            Coder::new(compression, Compression::metadata_recipe(compression, block), block, timings)
+        let encoder = |compression| {
+            MetadataEncoder::new(
+                compression,
+                Compression::for_directories(compression, block),
+                block,
+                timings,
+            )
         };
-        let mut coder = compression.as_ref().map(coder).transpose()?;
+        let mut encoder = compression.as_ref().map(encoder).transpose()?;
         let in_metabox = superblock.incompat.contains(Incompat::METABOX);
-        let (mut packer, mut places) = self.plan(block, coder.as_ref(), in_metabox);
-        if let Some(coder) = &mut coder {
-            self.encode_directories(coder, &mut places, superblock, output)?;
+        let (mut area, mut places) = self.plan(block, encoder.as_ref(), in_metabox);
+        if let Some(encoder) = &mut encoder {
+            self.encode_directories(encoder, &mut places, superblock, output)?;
         }
-        // Blocks of directories must be known before the inodes in the metabox are written, and these before the metabox'.
-        let metabox = match &mut coder {
-            Some(coder) if in_metabox => {
+        // An inode in the metabox holds the address of its directory blocks, and the inode of the metabox holds the address of the
+        // metabox: so they are written in this order.
+        let metabox = match &mut encoder {
+            Some(encoder) if in_metabox => {
                 let blocks = places.total_blocks * block.bytes64();
                 self.write_area(&places, blocks, None, superblock, output)?;
-                Some(self.encode_metabox(coder, &places, superblock, output)?)
+                Some(self.encode_metabox(encoder, &places, superblock, output)?)
             }
             _ => None,
         };
         if let Some(metabox) = &metabox {
-            packer = Packer::new(block, RESERVED);
+            area = AreaAllocator::new(block, RESERVED);
             places.items.clear();
-            let pos = packer.place((inode_sizes::PACKED_LEN + metabox.index.len()) as u64, 0);
-            places.items.push(Item { pos, what: What::Metabox });
+            let pos = area.allocate((inode_sizes::PACKED_LEN + metabox.index.len()) as u64, 0);
+            places.items.push(Item { pos, kind: ItemKind::Metabox });
             superblock.metabox = Some(Nid::new(pos / SLOT_SIZE));
         }
         if let Some(packed) = self.packed {
-            let pos = packer.place(
+            let pos = area.allocate(
                 (inode_sizes::PACKED_LEN + packed.content.len_after()) as u64,
                 packed.content.inline_len(),
             );
             places.packed = Some(pos);
-            places.items.push(Item { pos, what: What::Packed });
+            places.items.push(Item { pos, kind: ItemKind::Packed });
         }
         places.items.sort_unstable();
-        places.total_blocks = packer.blocks();
+        places.total_blocks = area.blocks();
         superblock.root = places.nids[0];
-        let inodes = |items: &[Item]| items.iter().filter(|item| matches!(item.what, What::Inode(_))).count();
+        let inodes =
+            |items: &[Item]| items.iter().filter(|item| matches!(item.kind, ItemKind::Inode(_))).count();
         superblock.inodes = (inodes(&places.items) + inodes(&places.metabox)) as u64;
         superblock.packed = places.packed.map(|pos| Nid::new(pos / SLOT_SIZE));
         self.write_area(
@@ -137,12 +144,12 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Appends an area of `len` bytes, and says where it is.
+    /// Appends an area of `len` bytes, and sets its address in `superblock`.
     fn write_area(
         &mut self,
         places: &Places,
         len: u64,
-        metabox: Option<&Dense>,
+        metabox: Option<&EncodedContent>,
         superblock: &mut Superblock,
         output: &mut Output,
     ) -> Result<()> {
@@ -156,96 +163,105 @@ impl Emitter<'_> {
             output.pad_to(base + item.pos)?;
             bytes.clear();
             let place = InodePlace { pos: base + item.pos, data_end: base + len };
-            match (item.what, metabox) {
-                (What::Inode(node), _) => self.write_inode(node, places, superblock, place, &mut bytes)?,
-                (What::Blocks(node), _) => self.write_blocks(node, places, block, &mut bytes)?,
-                (What::Packed, _) => self.write_packed(superblock, place, &mut bytes)?,
-                (What::Metabox, Some(metabox)) => {
+            match (item.kind, metabox) {
+                (ItemKind::Inode(node), _) => {
+                    self.write_inode(node, places, superblock, place, &mut bytes)?
+                }
+                (ItemKind::Blocks(node), _) => self.write_blocks(node, places, block, &mut bytes)?,
+                (ItemKind::Packed, _) => self.write_packed(superblock, place, &mut bytes)?,
+                (ItemKind::Metabox, Some(metabox)) => {
                     self.write_metabox(metabox, superblock, place, &mut bytes)?
                 }
-                (What::Metabox, None) => {}
+                (ItemKind::Metabox, None) => {}
             }
             output.append(&bytes)?;
         }
         output.pad_to(base + len)
     }
 
-    /// Appends the content of directories that are to be encoded: their entries need only numbers of inodes.
+    /// Encodes and appends directories. Their entries hold nids only, which are known.
     fn encode_directories(
         &mut self,
-        coder: &mut Coder<'_>,
+        encoder: &mut MetadataEncoder<'_>,
         places: &mut Places,
         superblock: &mut Superblock,
         output: &mut Output,
     ) -> Result<()> {
-        let mut ids: Vec<NodeId> = places.dense.keys().copied().collect();
+        let mut ids: Vec<NodeId> = places.encoded_dirs.keys().copied().collect();
         ids.sort_unstable();
         let mut bytes = Vec::new();
         for id in ids {
             self.options.run.check_cancelled()?;
             bytes.clear();
             self.write_dir(id, places, superblock.block_size, &mut bytes)?;
-            let mut stream = coder.start(output)?;
-            coder.push(&mut stream, &bytes, output)?;
-            let Dense { layout, blocks, index, .. } =
-                coder.finish(stream, self.inode_sizes.len(id), output)?;
+            let mut pending = encoder.start(output)?;
+            encoder.push(&mut pending, &bytes, output)?;
+            let EncodedContent { layout, blocks, index, .. } =
+                encoder.finish(pending, self.inode_sizes.len(id), output)?;
             let index = self.spill.push(&index)?;
-            places.dense.insert(id, Content::Compressed { layout, blocks, index, inline: 0 });
-            // As erofs-utils says it: by then Linux surely reads them (6.1).
+            places.encoded_dirs.insert(id, StoredContent::Compressed { layout, blocks, index, inline: 0 });
+            // Like erofs-utils. Linux reads encoded directories since 6.1, and these features keep older kernels away.
             superblock.incompat |= Incompat::LZ4_0PADDING | Incompat::DEDUPE;
         }
         Ok(())
     }
 
-    /// Appends the metabox' content: all inodes.
+    /// Encodes and appends the metabox with all inodes.
     fn encode_metabox(
         &mut self,
-        coder: &mut Coder<'_>,
+        encoder: &mut MetadataEncoder<'_>,
         places: &Places,
         superblock: &mut Superblock,
         output: &mut Output,
-    ) -> Result<Dense> {
-        let mut stream = coder.start(output)?;
+    ) -> Result<EncodedContent> {
+        let mut pending = encoder.start(output)?;
         let (mut bytes, mut end) = (Vec::new(), 0);
         for item in &places.metabox {
             self.options.run.check_cancelled()?;
-            let What::Inode(node) = item.what else { continue };
+            let ItemKind::Inode(node) = item.kind else { continue };
             bytes.clear();
             bytes.resize((item.pos - end) as usize, 0);
             let place = InodePlace { pos: item.pos, data_end: output.position() };
             self.write_inode(node, places, superblock, place, &mut bytes)?;
             end += bytes.len() as u64;
-            coder.push(&mut stream, &bytes, output)?;
+            encoder.push(&mut pending, &bytes, output)?;
         }
-        // Whole blocks, which readers take at once.
+        // Readers read the metabox in whole blocks.
         bytes.clear();
         bytes.resize((end.next_multiple_of(superblock.block_size.bytes64()) - end) as usize, 0);
-        coder.push(&mut stream, &bytes, output)?;
+        encoder.push(&mut pending, &bytes, output)?;
         superblock.incompat |= Incompat::LZ4_0PADDING;
-        coder.finish(stream, inode_sizes::PACKED_LEN, output)
+        encoder.finish(pending, inode_sizes::PACKED_LEN, output)
     }
 
     fn is_skipped(&self, id: NodeId) -> bool {
-        matches!(self.contents[id.index()], Content::Skipped)
+        matches!(self.contents[id.index()], StoredContent::Skipped)
     }
 
-    /// Gives every inode its place, and blocks to what lies beside inodes: in one area, or inodes in the metabox. The
-    /// area's packer can take more.
-    fn plan(&self, block: BlockSize, coder: Option<&Coder<'_>>, in_metabox: bool) -> (Packer, Places) {
-        let mut area = if in_metabox { Packer::of_blocks(block) } else { Packer::new(block, RESERVED) };
-        let mut metabox = Packer::new(block, RESERVED);
+    /// Plans the place of every inode, in the metadata area or in the metabox, and of the blocks of directories and symbolic
+    /// links. Returns the area, where more can be allocated.
+    fn plan(
+        &self,
+        block: BlockSize,
+        encoder: Option<&MetadataEncoder<'_>>,
+        in_metabox: bool,
+    ) -> (AreaAllocator, Places) {
+        let mut area =
+            if in_metabox { AreaAllocator::for_blocks(block) } else { AreaAllocator::new(block, RESERVED) };
+        let mut metabox = AreaAllocator::new(block, RESERVED);
         let mut places = Places { nids: vec![Nid::default(); self.tree.nodes.len()], ..Places::default() };
-        let dense = self.options.data.compression.as_ref().is_some_and(|compression| compression.directories);
-        let dense = coder.filter(|_| dense);
+        let encoded_dirs =
+            self.options.data.compression.as_ref().is_some_and(|compression| compression.directories);
+        let encoded_dirs = encoder.filter(|_| encoded_dirs);
         for id in self.tree.ids().filter(|id| !self.is_skipped(*id)) {
             let (after, blocks) = match &self.contents[id.index()] {
-                Content::None | Content::Skipped => {
-                    let size = self.own_size(id, block);
+                StoredContent::None | StoredContent::Skipped => {
+                    let size = self.own_content_size(id, block);
                     let is_dir = matches!(self.tree.node(id).kind, Kind::Directory(_));
-                    match dense.filter(|_| is_dir && size > block.bytes64()) {
-                        Some(coder) => {
-                            places.dense.insert(id, Content::None);
-                            (coder.index_max(size) as usize, 0)
+                    match encoded_dirs.filter(|_| is_dir && size > block.bytes64()) {
+                        Some(encoder) => {
+                            places.encoded_dirs.insert(id, StoredContent::None);
+                            (encoder.max_index_size(size) as usize, 0)
                         }
                         None => {
                             let tail = self.inode_sizes.inline_tail(id, size, block);
@@ -256,20 +272,20 @@ impl Emitter<'_> {
                 content => (content.len_after(), 0),
             };
             let len = (self.inode_sizes.len(id) + after) as u64;
-            let (what, inline) = (What::Inode(id), self.contents[id.index()].inline_len());
+            let (kind, inline) = (ItemKind::Inode(id), self.contents[id.index()].inline_len());
             places.nids[id.index()] = if in_metabox {
-                let pos = metabox.place(len, inline);
-                places.metabox.push(Item { pos, what });
+                let pos = metabox.allocate(len, inline);
+                places.metabox.push(Item { pos, kind });
                 Nid::metabox_slot(pos / SLOT_SIZE)
             } else {
-                let pos = area.place(len, inline);
-                places.items.push(Item { pos, what });
+                let pos = area.allocate(len, inline);
+                places.items.push(Item { pos, kind });
                 Nid::new(pos / SLOT_SIZE)
             };
             if blocks > 0 {
-                let first = area.place_blocks(blocks);
-                places.blocks.push((id, first));
-                places.items.push(Item { pos: first * block.bytes64(), what: What::Blocks(id) });
+                let first = area.allocate_blocks(blocks);
+                places.content_blocks.push((id, first));
+                places.items.push(Item { pos: first * block.bytes64(), kind: ItemKind::Blocks(id) });
             }
         }
         places.metabox.sort_unstable();
@@ -278,8 +294,8 @@ impl Emitter<'_> {
         (area, places)
     }
 
-    /// Bytes of content that live in the metadata: directories and symbolic links.
-    fn own_size(&self, id: NodeId, block: BlockSize) -> u64 {
+    /// Bytes of content that the metadata holds: that of directories and symbolic links.
+    fn own_content_size(&self, id: NodeId, block: BlockSize) -> u64 {
         match self.tree.node(id).kind {
             Kind::Directory(_) => {
                 let mut packer = DirPacker::new(block);
@@ -314,31 +330,39 @@ impl Emitter<'_> {
         })
     }
 
-    /// Directory `id` block by block.
+    /// Appends the blocks of directory `id`.
     fn write_dir(&self, id: NodeId, places: &Places, block: BlockSize, out: &mut Vec<u8>) -> Result<()> {
         let mut packer = DirPacker::new(block);
-        let mut row: Vec<Dirent<'_>> = Vec::new();
+        let mut dirents: Vec<Dirent<'_>> = Vec::new();
         let start = out.len();
         for (name, node) in self.dir(id) {
-            if packer.push(name.len()) && !row.is_empty() {
-                self.write_row(id, &row, out)?;
+            if packer.push(name.len()) && !dirents.is_empty() {
+                self.write_dir_block(id, &dirents, out)?;
                 out.resize(start + (out.len() - start).next_multiple_of(block.bytes()), 0);
-                row.clear();
+                dirents.clear();
             }
             let nid = places.nids[node.index()];
-            row.push(Dirent { nid, file_type: Some(self.tree.node(node).kind.file_type()), name });
+            dirents.push(Dirent { nid, file_type: Some(self.tree.node(node).kind.file_type()), name });
         }
-        self.write_row(id, &row, out)
+        self.write_dir_block(id, &dirents, out)
     }
 
     /// Appends a block of directory `id`.
-    fn write_row(&self, id: NodeId, row: &[Dirent<'_>], out: &mut Vec<u8>) -> Result<()> {
+    fn write_dir_block(&self, id: NodeId, dirents: &[Dirent<'_>], out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
-        write_block(row, out).map_err(Error::Layout)?;
-        self_check::named(self_check::check_dir_block(&out[start..], row), || self.tree.display_path(id))
+        write_block(dirents, out).map_err(Error::Layout)?;
+        self_check::name_inode(self_check::check_dir_block(&out[start..], dirents), || {
+            self.tree.display_path(id)
+        })
     }
 
-    fn write_own(&self, id: NodeId, places: &Places, block: BlockSize, out: &mut Vec<u8>) -> Result<()> {
+    fn write_own_content(
+        &self,
+        id: NodeId,
+        places: &Places,
+        block: BlockSize,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         match self.tree.node(id).kind {
             Kind::Directory(_) => self.write_dir(id, places, block, out),
             Kind::Symlink(target) => {
@@ -350,7 +374,7 @@ impl Emitter<'_> {
     }
 
     fn write_blocks(&self, id: NodeId, places: &Places, block: BlockSize, out: &mut Vec<u8>) -> Result<()> {
-        self.write_own(id, places, block, out)?;
+        self.write_own_content(id, places, block, out)?;
         let tail = self.inode_sizes.inline_tail(id, out.len() as u64, block);
         out.truncate(out.len() - tail);
         Ok(())
@@ -369,16 +393,16 @@ impl Emitter<'_> {
             inode_sizes::inode(self.tree, self.xattrs, superblock, id, self.inode_sizes.version(id))?;
         let mut own = Vec::new();
         let mut after = None;
-        match places.dense.get(&id).unwrap_or(&self.contents[id.index()]) {
-            Content::None | Content::Skipped => {
-                self.write_own(id, places, block, &mut own)?;
-                self.settle_own(id, places, superblock, &mut own, &mut inode);
+        match places.encoded_dirs.get(&id).unwrap_or(&self.contents[id.index()]) {
+            StoredContent::None | StoredContent::Skipped => {
+                self.write_own_content(id, places, block, &mut own)?;
+                self.set_own_content(id, places, superblock, &mut own, &mut inode);
             }
             content => {
-                if places.dense.contains_key(&id) {
-                    inode.size = self.own_size(id, block);
+                if places.encoded_dirs.contains_key(&id) {
+                    inode.size = self.own_content_size(id, block);
                 }
-                after = content.settle(&mut inode);
+                after = content.set_in(&mut inode);
             }
         }
         inode.dot_omitted = self.options.inodes.dot_omitted && inode.file_type == FileType::Directory;
@@ -388,24 +412,24 @@ impl Emitter<'_> {
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);
         }
-        self_check::named(place.check(&inode, &out[start..], superblock), || self.tree.display_path(id))
+        self_check::name_inode(place.check(&inode, &out[start..], superblock), || self.tree.display_path(id))
     }
 
     fn write_packed(&mut self, superblock: &Superblock, place: InodePlace, out: &mut Vec<u8>) -> Result<()> {
         let Some(packed) = self.packed else { return Ok(()) };
         let mtime = Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec };
         let mut inode = inode_sizes::packed_inode(packed.size, self.tree.nodes.len() as u32 + 1, mtime);
-        let after = packed.content.settle(&mut inode);
+        let after = packed.content.set_in(&mut inode);
         inode.write(superblock, out).map_err(Error::Layout)?;
         if let Some(payload) = after {
             out.extend_from_slice(self.spill.get(payload)?);
         }
-        self_check::named(place.check(&inode, out, superblock), || "(packed inode)".to_owned())
+        self_check::name_inode(place.check(&inode, out, superblock), || "(packed inode)".to_owned())
     }
 
     fn write_metabox(
         &self,
-        metabox: &Dense,
+        metabox: &EncodedContent,
         superblock: &Superblock,
         place: InodePlace,
         out: &mut Vec<u8>,
@@ -416,11 +440,11 @@ impl Emitter<'_> {
         inode.place = Place::Compressed { blocks: metabox.blocks };
         inode.write(superblock, out).map_err(Error::Layout)?;
         out.extend_from_slice(&metabox.index);
-        self_check::named(place.check(&inode, out, superblock), || "(metabox)".to_owned())
+        self_check::name_inode(place.check(&inode, out, superblock), || "(metabox)".to_owned())
     }
 
-    /// Leaves in `own` only what follows the inode.
-    fn settle_own(
+    /// Completes `inode` for the content `own`, and leaves in `own` only the tail that follows the inode.
+    fn set_own_content(
         &self,
         id: NodeId,
         places: &Places,
@@ -437,8 +461,8 @@ impl Emitter<'_> {
         let has_content =
             matches!(inode.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
         if has_content {
-            let index = places.blocks.binary_search_by_key(&id, |(node, _)| *node);
-            let start = index.map_or(0, |index| superblock.meta.get() + places.blocks[index].1);
+            let index = places.content_blocks.binary_search_by_key(&id, |(node, _)| *node);
+            let start = index.map_or(0, |index| superblock.meta.get() + places.content_blocks[index].1);
             inode.place = Place::Blocks(BlockAddr::new(start));
         }
     }

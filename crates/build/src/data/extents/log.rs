@@ -1,5 +1,5 @@
-//! The extents of a file as the data stage hands them on: a few bytes each, since millions of them wait for
-//! their file's last one.
+//! The extents of a file, until the file is complete and its index is encoded. A large file has millions of them, so that
+//! the log takes only about two bytes for each.
 
 use ferofs_format::BytePos;
 
@@ -8,9 +8,9 @@ use ferofs_format::BytePos;
 pub struct Extent {
     /// Bytes that it decodes to: at least 1.
     pub len: u64,
-    /// Encoded, or stored as it is.
+    /// Encoded, or stored uncompressed.
     pub encoded: bool,
-    /// Bytes it takes in the image: whole blocks, unless extents are placed to the byte.
+    /// Bytes in the image: whole blocks, unless the index is [`Extents`](crate::Index::Extents), which places them to the byte.
     pub size: u64,
     pub place: ExtentPlace,
 }
@@ -18,34 +18,34 @@ pub struct Extent {
 /// Where an extent's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentPlace {
-    /// Right behind the file's extents before that are so placed.
+    /// Directly after the previous extent of the file that has this place.
     Next,
-    /// Where another extent put them.
+    /// At the place of an extent that was stored before.
     Shared {
         at: BytePos,
-        /// They decode to more than this extent.
+        /// The stored bytes decode to more than this extent.
         partial: bool,
     },
 }
 
-/// Extents in order, as variable-length integers: about two bytes for an extent of a block.
+/// Extents in the order of the file, as variable-length integers.
 #[derive(Clone, Debug)]
 pub struct ExtentLog {
     bytes: Vec<u8>,
-    /// A size that need not be said.
+    /// The usual size of an extent, which the log does not write.
     unit: u64,
     count: u64,
-    /// Bytes that all extents decode to.
+    /// Decoded bytes of all extents.
     len: u64,
-    /// Bytes of the extents that follow each other.
+    /// Bytes in the image of the extents with [`ExtentPlace::Next`].
     size: u64,
-    /// Bytes of all extents.
+    /// Bytes in the image of all extents.
     size_with_shared: u64,
-    /// Every extent is stored, and takes as much as it decodes to, but for the last one.
+    /// No extent is encoded or shared.
     flat: bool,
     shares: bool,
-    /// Some extent stands elsewhere than where its bytes were first.
-    moves: bool,
+    /// Some extent needs the image's `DEDUPE` feature.
+    deduplicates: bool,
 }
 
 const ENCODED: u64 = 1;
@@ -54,7 +54,7 @@ const PARTIAL: u64 = 4;
 const SIZED: u64 = 8;
 
 impl ExtentLog {
-    /// For extents that usually take `unit` bytes.
+    /// An empty log of extents that usually take `unit` bytes.
     pub const fn new(unit: u64) -> Self {
         Self {
             bytes: Vec::new(),
@@ -65,24 +65,24 @@ impl ExtentLog {
             size_with_shared: 0,
             flat: true,
             shares: false,
-            moves: false,
+            deduplicates: false,
         }
     }
 
     /// Adds an extent.
     pub fn push(&mut self, extent: Extent) {
-        self.moves |= extent.place != ExtentPlace::Next;
-        self.push_kept(extent);
+        self.deduplicates |= extent.place != ExtentPlace::Next;
+        self.push_without_dedupe(extent);
     }
 
-    /// Takes over whether extents of `other`, which these were made of, stand elsewhere.
-    pub const fn move_as(&mut self, other: &Self) {
-        self.moves |= other.moves;
+    /// Needs `DEDUPE` if `other` does: call it for a copy of `other` that is made with [`Self::push_without_dedupe`].
+    pub const fn inherit_dedupe(&mut self, other: &Self) {
+        self.deduplicates |= other.deduplicates;
     }
 
-    /// Adds an extent; one that is shared stands where it stood in the file before, so that kernels need know
-    /// nothing of sharing.
-    pub fn push_kept(&mut self, extent: Extent) {
+    /// Adds an extent that does not need the `DEDUPE` feature even if it is shared: a patch keeps it at the offset of the file
+    /// where it was before, which kernels without this feature can read.
+    pub fn push_without_dedupe(&mut self, extent: Extent) {
         let Extent { len, encoded, size, place } = extent;
         let mut flags = if encoded { ENCODED } else { 0 };
         if size != self.unit {
@@ -108,7 +108,7 @@ impl ExtentLog {
         self.flat &= !encoded && place == ExtentPlace::Next;
     }
 
-    /// Adds the extents of the part of the file that follows.
+    /// Adds the extents of the next part of the file.
     pub fn extend(&mut self, other: &Self) {
         debug_assert_eq!(self.unit, other.unit);
         self.bytes.extend_from_slice(&other.bytes);
@@ -118,7 +118,7 @@ impl ExtentLog {
         self.size_with_shared += other.size_with_shared;
         self.flat &= other.flat;
         self.shares |= other.shares;
-        self.moves |= other.moves;
+        self.deduplicates |= other.deduplicates;
     }
 
     fn number(&mut self, mut rest: u64) {
@@ -134,32 +134,32 @@ impl ExtentLog {
         self.count
     }
 
-    /// Bytes that they decode to.
+    /// Decoded bytes of all extents.
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Bytes in the image of those that are not shared.
+    /// Bytes in the image of the extents that are not shared.
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes in the image of all.
+    /// Bytes in the image of all extents.
     pub const fn size_with_shared(&self) -> u64 {
         self.size_with_shared
     }
 
-    /// Whether the image holds the content as it is.
+    /// Whether the image holds the content uncompressed, in one piece.
     pub const fn is_flat(&self) -> bool {
         self.flat
     }
 
-    /// Whether any extent's bytes are another one's, at another place.
-    pub const fn moves(&self) -> bool {
-        self.moves
+    /// Whether the image needs the `DEDUPE` feature.
+    pub const fn deduplicates(&self) -> bool {
+        self.deduplicates
     }
 
-    /// Whether any extent's bytes are another one's.
+    /// Whether any extent is shared.
     pub const fn shares(&self) -> bool {
         self.shares
     }
@@ -191,7 +191,7 @@ impl ExtentLog {
         })
     }
 
-    /// The extents with where each one's bytes are, when those that follow each other start at `first`.
+    /// The extents with their positions, when the first one with [`ExtentPlace::Next`] is at `first`.
     pub fn placed(&self, first: BytePos) -> impl Iterator<Item = (BytePos, Extent)> {
         let mut next = first.get();
         self.iter().map(move |extent| match extent.place {

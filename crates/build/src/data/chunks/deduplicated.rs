@@ -1,10 +1,8 @@
-//! The data stage of images in chunks: every file is cut into chunks of one size, equal ones are stored once,
-//! and chunks of zeroes not at all. Source: FORMAT.md 5.
+//! The data stage of images in chunks: every file is split into chunks of one size. Equal chunks are stored once, and chunks of
+//! zeroes not at all. Source: FORMAT.md 5.
 //!
-//! Stands where [`crate::data`] stands otherwise. Workers read and hash; the thread that called looks hashes up
-//! in the order of the tree, and appends what is new, to the image or to an extra device.
-
-pub mod sparse;
+//! Workers read and hash. The calling thread looks up the hashes in the order of reading, and appends new chunks to the image
+//! or to an extra device.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -12,9 +10,9 @@ use std::sync::atomic::Ordering;
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, DeviceId, Incompat};
 
-use crate::data::chunked::sparse::check_table;
+use crate::data::chunks::sparse::check_table_size;
 use crate::data::order::Order;
-use crate::data::{Content, Data};
+use crate::data::stored::{Data, StoredContent};
 use crate::options::data::ChunkOptions;
 use crate::output::Output;
 use crate::output::spill::Spill;
@@ -25,23 +23,25 @@ use crate::tree::inode_sizes::InodeSizes;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
 use crate::{Options, Warning};
-use ferofs_threads::{Workers, with_workers};
+use ferofs_threads::{Pipeline, with_pipeline};
 
+/// The largest chunk in bytes: workers hold whole chunks in memory.
 const CHUNK_MAX: u64 = 64 << 20;
-/// Bytes of a file that are read as one, unless a chunk is larger.
-const SLICE: u64 = 4 << 20;
-/// Slices go to a worker in batches of about this many bytes...
+/// The most bytes of a slice, unless a chunk is larger: a worker holds a batch in memory.
+const SLICE_MAX: u64 = 4 << 20;
+/// A batch ends when its slices have this many bytes: enough work to make the cost of a job small...
 const BATCH_BYTES: u64 = 1 << 20;
-/// ...or of this many.
+/// ...or when it has this many slices.
 const BATCH_SLICES: usize = 256;
-/// Batches under way for each worker.
-const AHEAD: usize = 3;
+/// Batches under way for each worker. With fewer, workers wait while one slow batch holds up the results of others; more take more
+/// memory.
+const BATCHES_PER_WORKER: usize = 3;
 
 type Hash = [u8; blake3::OUT_LEN];
 
-/// All that the stage works on.
+/// What the stage reads.
 #[derive(Clone, Copy)]
-pub(crate) struct Room<'a> {
+pub(crate) struct ChunkContext<'a> {
     pub(crate) options: &'a Options,
     pub(crate) chunks: &'a ChunkOptions,
     pub(crate) tree: &'a Tree,
@@ -50,7 +50,7 @@ pub(crate) struct Room<'a> {
     pub(crate) contents: &'a Contents,
 }
 
-/// A part of a file, from the start of a chunk on.
+/// A part of a file that starts with a chunk.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     node: NodeId,
@@ -58,142 +58,125 @@ struct Slice {
     len: u64,
 }
 
-/// A batch of slices, and what a worker found in them.
+/// A batch of slices that a worker has read.
 struct Batch {
-    number: usize,
     slices: Vec<Slice>,
-    /// The slices' bytes, but for those that failed.
+    /// The bytes of all slices except for those that failed.
     bytes: Vec<u8>,
-    /// Hashes of their chunks; `None` for zeroes.
+    /// The hashes of their chunks; `None` for a chunk of zeroes.
     hashes: Vec<Option<Hash>>,
-    /// Slices that could not be read, by number.
+    /// Slices that cannot be read, by index in `slices`.
     failures: Vec<(usize, Error)>,
 }
 
 /// Stores the content of every regular file, in `output` or in `device`.
 pub(crate) fn run(
-    room: Room<'_>,
+    context: ChunkContext<'_>,
     output: &mut Output,
     device: Option<&mut Output>,
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
 ) -> Result<Data> {
-    let block = room.options.image.block_size;
-    let entries = match room.chunks.force_indexes || device.is_some() {
+    let block = context.options.image.block_size;
+    let entries = match context.chunks.force_indexes || device.is_some() {
         true => EntryFormat::Indexes,
         false => EntryFormat::Addresses,
     };
-    let size = room.chunks.size;
+    let size = context.chunks.size;
     let fits = size.is_power_of_two() && (block.bytes64()..=CHUNK_MAX.max(block.bytes64())).contains(&size);
     let extra = u8::try_from(size.max(1).trailing_zeros()).unwrap_or(0).saturating_sub(block.bits());
     let format = ChunkFormat::new(extra, entries).filter(|_| fits);
     let problem = "not a power of two from a block to 64 MiB";
     let format = format.ok_or(Error::Option { option: "chunk size", problem })?;
     let id = DeviceId::new(u16::from(device.is_some()));
-    let store = Store { output: device.unwrap_or(output), id, known: HashMap::new(), bytes_shared: 0 };
-    let contents = vec![Content::None; room.tree.nodes.len()];
+    let store =
+        ChunkStore { output: device.unwrap_or(output), id, addresses: HashMap::new(), bytes_shared: 0 };
+    let contents = vec![StoredContent::None; context.tree.nodes.len()];
     let mut hole = Vec::new();
     format.encode(None, &mut hole).map_err(Error::Layout)?;
-    let mut stage = Stage { room, format, store, spill, warnings, contents, file: None, hole };
-    let peak_works = stage.drive()?;
-    let (contents, bytes_shared) = (stage.contents, stage.store.bytes_shared);
+    let mut writer = ChunkWriter { context, format, store, spill, warnings, contents, file: None, hole };
+    let peak_works = writer.run()?;
+    let (contents, bytes_shared) = (writer.contents, writer.store.bytes_shared);
     Ok(Data { contents, features: Incompat::CHUNKED_FILE, bytes_shared, peak_works, ..Data::default() })
 }
 
-/// Where chunks are kept.
-struct Store<'a> {
+/// Stores chunks, equal ones once.
+struct ChunkStore<'a> {
     output: &'a mut Output,
     id: DeviceId,
-    /// Addresses of chunks by hash and length; equal bytes of another length end in other blocks.
-    known: HashMap<(Hash, u64), u64>,
+    /// Addresses of chunks by hash and length: the last chunk of a file is shorter.
+    addresses: HashMap<(Hash, u64), u64>,
     bytes_shared: u64,
 }
 
-impl Store<'_> {
-    /// Where `chunk` is, which is stored unless it is already.
-    fn put(&mut self, chunk: &[u8], hash: Hash, room: Room<'_>) -> Result<ChunkPlace> {
-        let block = room.options.image.block_size;
+impl ChunkStore<'_> {
+    /// Stores `chunk` unless an equal one is stored already. Returns its place.
+    fn put(&mut self, chunk: &[u8], hash: Hash, context: ChunkContext<'_>) -> Result<ChunkPlace> {
+        let block = context.options.image.block_size;
         let place = |addr| ChunkPlace { device: self.id, addr: BlockAddr::new(addr) };
         let key = (hash, chunk.len() as u64);
-        if let Some(addr) = self.known.get(&key) {
+        if let Some(addr) = self.addresses.get(&key) {
             self.bytes_shared += chunk.len() as u64;
             return Ok(place(*addr));
         }
-        let unit = block.bytes64().saturating_mul(room.options.data.alignment.get().into());
-        if unit <= room.chunks.size {
+        let unit = block.bytes64().saturating_mul(context.options.data.alignment.get().into());
+        if unit <= context.chunks.size {
             self.output.pad_to(self.output.position().next_multiple_of(unit))?;
         }
         let addr = self.output.position() >> block.bits();
-        self.known.insert(key, addr);
+        self.addresses.insert(key, addr);
         self.output.append(chunk)?;
         self.output.pad_to(self.output.position().next_multiple_of(block.bytes64()))?;
         Ok(place(addr))
     }
 }
 
-/// The ordering side.
-struct Stage<'a> {
-    room: Room<'a>,
+/// Writes chunks, and the tables of files.
+struct ChunkWriter<'a> {
+    context: ChunkContext<'a>,
     format: ChunkFormat,
-    store: Store<'a>,
+    store: ChunkStore<'a>,
     spill: &'a mut Spill,
     warnings: &'a mut Vec<Warning>,
-    contents: Vec<Content>,
-    /// The file whose slices come, and the entries of its table so far.
+    contents: Vec<StoredContent>,
+    /// The current file, and the entries of its table so far.
     file: Option<(NodeId, Vec<u8>)>,
-    /// The entry of a hole.
+    /// The table entry of a hole.
     hole: Vec<u8>,
 }
 
-impl Stage<'_> {
-    fn drive(&mut self) -> Result<usize> {
-        let room = self.room;
-        let workers = room.options.run.worker_count();
-        let ahead = workers * AHEAD + 2;
-        let reader = || Reader::new(room.contents, room.tree);
-        let serve = |reader: &mut Reader<'_>, batch| serve(room, reader, batch);
-        with_workers(workers, reader, serve, |workers| self.order(ahead, &workers))
+impl ChunkWriter<'_> {
+    /// Stores all files; returns the most batches that were under way at the same time.
+    fn run(&mut self) -> Result<usize> {
+        let context = self.context;
+        let workers = context.options.run.worker_count();
+        let limit = workers * BATCHES_PER_WORKER + 2;
+        let reader = || Reader::new(context.contents, context.tree);
+        let work = |reader: &mut Reader<'_>, slices| read_batch(context, reader, slices);
+        with_pipeline(workers, limit, reader, work, |pipeline| self.drive(pipeline))
     }
 
-    fn order(&mut self, ahead: usize, workers: &Workers<Batch, Batch>) -> Result<usize> {
-        let mut batches = Cutter::new(self.room, self.format.entry_size());
-        // Answers by number, from the one that is stored next on.
-        let mut waiting: VecDeque<Option<Batch>> = VecDeque::new();
-        let (mut sent, mut stored, mut peak) = (0, 0, 0);
+    fn drive(&mut self, pipeline: &mut Pipeline<Vec<Slice>, Batch>) -> Result<usize> {
+        let mut batches = BatchScheduler::new(self.context, self.format.entry_size());
         loop {
-            while sent - stored < ahead
+            while pipeline.has_capacity()
                 && let Some(slices) = batches.next()?
             {
-                let batch = Batch {
-                    number: sent,
-                    slices,
-                    bytes: Vec::new(),
-                    hashes: Vec::new(),
-                    failures: Vec::new(),
-                };
-                workers.send(batch);
-                waiting.push_back(None);
-                sent += 1;
+                pipeline.submit(slices);
             }
-            peak = peak.max(sent - stored);
-            if sent == stored {
-                self.finish_file()?;
-                return Ok(peak);
-            }
-            self.room.options.run.check_cancelled()?;
-            let batch = workers.recv()?;
-            let place = batch.number - stored;
-            waiting[place] = Some(batch);
-            while let Some(batch) = waiting.front_mut().and_then(Option::take) {
-                waiting.pop_front();
-                stored += 1;
-                self.store(batch)?;
+            self.context.options.run.check_cancelled()?;
+            match pipeline.next()? {
+                Some(batch) => self.store(batch)?,
+                None => {
+                    self.finish_file()?;
+                    return Ok(pipeline.peak());
+                }
             }
         }
     }
 
     fn store(&mut self, batch: Batch) -> Result<()> {
-        let progress = &self.room.options.run.progress;
+        let progress = &self.context.options.run.progress;
         progress.bytes_done.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
         progress.files_done.fetch_add(batch.slices.len() as u64, Ordering::Relaxed);
         let (mut bytes, mut hashes) = (batch.bytes.as_slice(), batch.hashes.iter());
@@ -203,26 +186,26 @@ impl Stage<'_> {
                 self.finish_file()?;
             }
             if let Some((_, error)) = failures.next_if(|(failed, _)| *failed == number) {
-                if !self.room.options.source.skip_unreadable || !error.is_unreadable() {
+                if !self.context.options.source.skip_unreadable || !error.is_unreadable() {
                     return Err(error);
                 }
                 if !self.is_skipped(slice.node) {
                     self.warnings.push(Warning::Skipped(error));
                 }
-                self.contents[slice.node.index()] = Content::Skipped;
+                self.contents[slice.node.index()] = StoredContent::Skipped;
                 self.file = None;
                 continue;
             }
             let (content, rest) = bytes.split_at(slice.len as usize);
             bytes = rest;
-            let (node, size) = (slice.node, self.room.chunks.size);
-            // The rest of a file of which a part could not be read goes the same way.
+            let (node, size) = (slice.node, self.context.chunks.size);
+            // If a slice of a file cannot be read, its later slices are left out, too.
             let is_skipped = self.is_skipped(node);
             let mut file = self.file.take().filter(|_| !is_skipped).unwrap_or((node, Vec::new()));
             self.add_holes(&mut file.1, slice.offset / size);
             for (chunk, hash) in content.chunks(size as usize).zip(&mut hashes) {
                 let hash = hash.filter(|_| !is_skipped);
-                let place = hash.map(|hash| self.store.put(chunk, hash, self.room)).transpose()?;
+                let place = hash.map(|hash| self.store.put(chunk, hash, self.context)).transpose()?;
                 self.format.encode(place, &mut file.1).map_err(Error::Layout)?;
             }
             self.file = (!is_skipped).then_some(file);
@@ -231,7 +214,7 @@ impl Stage<'_> {
     }
 
     fn is_skipped(&self, node: NodeId) -> bool {
-        matches!(self.contents[node.index()], Content::Skipped)
+        matches!(self.contents[node.index()], StoredContent::Skipped)
     }
 
     /// Adds holes until there are `count` entries.
@@ -240,33 +223,33 @@ impl Stage<'_> {
         entries.extend(self.hole.iter().cycle().take(more * self.hole.len()));
     }
 
-    /// Writes the table of the file whose slices all came.
+    /// Writes the table of the current file, whose last slice is stored.
     fn finish_file(&mut self) -> Result<()> {
         let Some((node, mut entries)) = self.file.take() else { return Ok(()) };
-        self.add_holes(&mut entries, self.room.tree.node(node).size.div_ceil(self.room.chunks.size));
-        // Entries are aligned to their size, and nodes begin at multiples of 32.
-        let end = self.room.inode_sizes.len(node);
+        self.add_holes(&mut entries, self.context.tree.node(node).size.div_ceil(self.context.chunks.size));
+        // Entries are aligned to their size, and inodes start at multiples of 32.
+        let end = self.context.inode_sizes.len(node);
         let padding = end.next_multiple_of(self.format.entry_size()) - end;
         entries.splice(..0, std::iter::repeat_n(0, padding));
         let table = self.spill.push(&entries)?;
-        self.contents[node.index()] = Content::Chunked { format: self.format.raw(), table };
+        self.contents[node.index()] = StoredContent::Chunked { format: self.format.raw(), table };
         Ok(())
     }
 }
 
-/// Cuts the tree's files into batches of slices.
-struct Cutter<'a> {
-    room: Room<'a>,
+/// Splits the files of the tree into batches of slices.
+struct BatchScheduler<'a> {
+    context: ChunkContext<'a>,
     nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
-    /// Slices that are cut already.
+    /// Slices of the current file that are in no batch yet.
     ready: VecDeque<Slice>,
-    /// Bytes of an entry of a table.
+    /// Bytes of a table entry.
     entry_size: usize,
 }
 
-impl<'a> Cutter<'a> {
-    fn new(room: Room<'a>, entry_size: usize) -> Self {
-        Self { room, nodes: room.order.ids(), ready: VecDeque::new(), entry_size }
+impl<'a> BatchScheduler<'a> {
+    fn new(context: ChunkContext<'a>, entry_size: usize) -> Self {
+        Self { context, nodes: context.order.ids(), ready: VecDeque::new(), entry_size }
     }
 
     fn next(&mut self) -> Result<Option<Vec<Slice>>> {
@@ -279,7 +262,7 @@ impl<'a> Cutter<'a> {
                     batch.push(slice);
                 }
                 None => match self.nodes.next() {
-                    Some(node) => self.cut(node)?,
+                    Some(node) => self.split(node)?,
                     None => break,
                 },
             }
@@ -287,24 +270,24 @@ impl<'a> Cutter<'a> {
         Ok((!batch.is_empty()).then_some(batch))
     }
 
-    fn cut(&mut self, node: NodeId) -> Result<()> {
-        let Room { tree, contents, chunks, .. } = self.room;
+    fn split(&mut self, node: NodeId) -> Result<()> {
+        let ChunkContext { tree, contents, chunks, .. } = self.context;
         let Kind::Regular { sparse } = tree.node(node).kind else { return Ok(()) };
         let (size, chunk) = (tree.node(node).size, chunks.size);
         if size == 0 {
             return Ok(());
         }
-        check_table(size.div_ceil(chunk).saturating_mul(self.entry_size as u64), || {
+        check_table_size(size.div_ceil(chunk).saturating_mul(self.entry_size as u64), || {
             contents.path(tree, node)
         })?;
         let ranges = if sparse { contents.data_ranges(tree, node) } else { None };
         let mut at = 0;
         for (start, end) in ranges.unwrap_or_else(|| vec![(0, size)]) {
-            // Whole chunks, none of them twice.
+            // Whole chunks; two ranges in one chunk make one slice.
             at = at.max(start / chunk * chunk);
             let end = end.next_multiple_of(chunk).min(size);
             while at < end {
-                let len = SLICE.max(chunk).min(end - at);
+                let len = SLICE_MAX.max(chunk).min(end - at);
                 self.ready.push_back(Slice { node, offset: at, len });
                 at += len;
             }
@@ -316,26 +299,28 @@ impl<'a> Cutter<'a> {
     }
 }
 
-fn serve(room: Room<'_>, reader: &mut Reader<'_>, mut batch: Batch) -> Batch {
+/// Reads and hashes slices.
+fn read_batch(context: ChunkContext<'_>, reader: &mut Reader<'_>, slices: Vec<Slice>) -> Batch {
+    let mut batch = Batch { slices, bytes: Vec::new(), hashes: Vec::new(), failures: Vec::new() };
     for number in 0..batch.slices.len() {
-        if let Err(error) = read(room, reader, batch.slices[number], &mut batch) {
+        if let Err(error) = read(context, reader, batch.slices[number], &mut batch) {
             batch.failures.push((number, error));
         }
     }
     batch
 }
 
-fn read(room: Room<'_>, reader: &mut Reader<'_>, slice: Slice, batch: &mut Batch) -> Result<()> {
+fn read(context: ChunkContext<'_>, reader: &mut Reader<'_>, slice: Slice, batch: &mut Batch) -> Result<()> {
     let start = batch.bytes.len();
     batch.bytes.resize(start + slice.len as usize, 0);
-    let timings = &room.options.run.progress.timings;
+    let timings = &context.options.run.progress.timings;
     let read = || reader.read(slice.node, slice.offset, &mut batch.bytes[start..]);
     if let Err(error) = timings.time(Activity::Read, slice.len as usize, read) {
         batch.bytes.truncate(start);
         return Err(error);
     }
     timings.time(Activity::Hash, slice.len as usize, || {
-        for chunk in batch.bytes[start..].chunks(room.chunks.size as usize) {
+        for chunk in batch.bytes[start..].chunks(context.chunks.size as usize) {
             let is_hole = chunk.iter().all(|byte| *byte == 0);
             batch.hashes.push((!is_hole).then(|| blake3::hash(chunk).into()));
         }

@@ -1,7 +1,7 @@
-//! What stands before the data: the superblock, the table of extra devices, and long xattr name prefixes.
+//! The area before the data: the superblock, the table of extra devices, and long xattr name prefixes. Source: FORMAT.md 1, 4, 5.
 //!
-//! All of it is written last, over the room that was left for it, since most is known last. The tables
-//! stand here because the superblock has few bits for their positions. Source: FORMAT.md 1, 4, 5.
+//! The build reserves the area first and writes it last, when all fields are known. The tables are here because the superblock
+//! has few bits for their positions.
 
 use ferofs_format::device::{DEVICE_SLOT_SIZE, DeviceSlot};
 use ferofs_format::superblock::{self, PrefixTable, Superblock};
@@ -10,20 +10,22 @@ use ferofs_format::{BytePos, Compat, Incompat};
 
 use crate::{Error, Result};
 
-/// Room for the algorithms' configurations, after the superblock and its extension slots.
+/// Bytes reserved for the configurations of the algorithms, after the superblock and its extension slots. All algorithms
+/// together need less.
 const CONFIGS: u64 = 256;
 
-/// The plan of an image's front.
+/// The plan of the area.
 #[derive(Debug)]
-pub(crate) struct Front {
+pub(crate) struct SuperblockArea {
+    /// The encoded table of long xattr name prefixes.
     prefixes: Vec<u8>,
-    /// Bytes up to the first block of data.
+    /// Bytes before the first block of data.
     len: u64,
 }
 
-impl Front {
-    /// Plans the front of an image with `devices` extra devices and these long prefixes, and tells the
-    /// superblock what is where.
+impl SuperblockArea {
+    /// Plans the area of an image with `devices` extra devices and these long prefixes, and sets the positions of the tables in
+    /// the superblock.
     pub(crate) fn new(superblock: &mut Superblock, devices: u16, prefixes: &[LongPrefix]) -> Result<Self> {
         let mut end = (superblock::OFFSET + superblock.size()) as u64;
         if devices > 0 || !prefixes.is_empty() {
@@ -49,12 +51,12 @@ impl Front {
         Ok(Self { prefixes: table, len })
     }
 
-    /// Where data starts.
+    /// The position where data starts.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }
 
-    /// The front's bytes, when all is known.
+    /// The bytes of the area, with the completed superblock.
     pub(crate) fn bytes(
         &self,
         superblock: &Superblock,
@@ -64,7 +66,7 @@ impl Front {
         let mut bytes = vec![0; superblock::OFFSET];
         bytes.extend_from_slice(&superblock.to_bytes().map_err(Error::Layout)?);
         bytes.extend_from_slice(configs);
-        // The checksum covers whole blocks, and with small ones a bit of what follows.
+        // The checksum covers whole blocks, which can end after this area if they are small.
         let covered = superblock::OFFSET + superblock.checksum_len();
         bytes.resize(covered.max(self.len as usize), 0);
         for (slot, at) in

@@ -1,8 +1,6 @@
-//! The data stage of images that leave content in their sources: files become chunks on extra devices, which are the
-//! archives or images that they come from. What cannot be pointed to, such as an inline tail, is copied.
-//! Source: FORMAT.md 5.
-//!
-//! Stands where [`crate::data`] stands otherwise.
+//! The data stage of images that leave content in their sources. The archives or images become extra devices, and files
+//! become chunks on them. Content that a chunk cannot refer to is copied into the image, such as an inline tail of a source
+//! image. Source: FORMAT.md 5.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -11,7 +9,7 @@ use ferofs_format::device::{DEVICE_TAG_SIZE, DeviceSlot};
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 
-use crate::data::{Content, Data};
+use crate::data::stored::{Data, StoredContent};
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::sources::content::Contents;
@@ -22,65 +20,69 @@ use crate::tree::{Kind, NodeId, Tree};
 use crate::{Error, Result};
 use crate::{Options, Warning};
 
-/// Chunks of up to 2^31 blocks can be said.
+/// The largest chunk that the format allows, as a power of two of blocks.
 const EXTRA_BITS_MAX: u32 = 31;
-/// Bytes that are copied at once.
-const COPY: u64 = 4 << 20;
+/// Bytes that are copied at once: this much memory is used.
+const COPY_LEN: u64 = 4 << 20;
 
-/// All that the stage works on.
+/// What the stage reads.
 #[derive(Clone, Copy)]
-pub(crate) struct Room<'a> {
+pub(crate) struct ExternalContext<'a> {
     pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
     pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) contents: &'a Contents,
 }
 
-/// A range of a file, and where its first byte is.
+/// A range of a file, and where it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     start: u64,
     end: u64,
     device: DeviceId,
-    /// In bytes of the device.
+    /// The position on the device, in bytes.
     at: u64,
 }
 
-/// A range of a file: on a device, or to be copied.
-type Found = (std::ops::Range<u64>, Option<(DeviceId, u64)>);
+/// A range of a file and its place on a device; `None`: it must be copied.
+type PlacedRange = (std::ops::Range<u64>, Option<(DeviceId, u64)>);
 
-/// Points to the content of every regular file, and copies into `output` what cannot be pointed to.
+/// Refers to the content of every regular file, and copies content that it cannot refer to into `output`.
 pub(crate) fn run(
-    room: Room<'_>,
+    context: ExternalContext<'_>,
     output: &mut Output,
     spill: &mut Spill,
     warnings: &mut Vec<Warning>,
 ) -> Result<Data> {
     let mut data = Data {
-        contents: vec![Content::None; room.tree.nodes.len()],
+        contents: vec![StoredContent::None; context.tree.nodes.len()],
         features: Incompat::CHUNKED_FILE,
         ..Data::default()
     };
-    let mut reader = Reader::new(room.contents, room.tree);
-    for id in room.tree.ids() {
-        let node = room.tree.node(id);
+    let mut reader = Reader::new(context.contents, context.tree);
+    for id in context.tree.ids() {
+        let node = context.tree.node(id);
         if !matches!(node.kind, Kind::Regular { .. }) || node.size == 0 {
             continue;
         }
-        room.options.run.check_cancelled()?;
+        context.options.run.check_cancelled()?;
         if let Origin::Unreadable(errno) = node.origin {
-            warnings.push(Warning::Skipped(Error::io("read", room.contents.path(room.tree, id), errno)));
-            data.contents[id.index()] = Content::Skipped;
+            warnings.push(Warning::Skipped(Error::io(
+                "read",
+                context.contents.path(context.tree, id),
+                errno,
+            )));
+            data.contents[id.index()] = StoredContent::Skipped;
             continue;
         }
-        let progress = &room.options.run.progress;
+        let progress = &context.options.run.progress;
         progress.bytes_done.fetch_add(node.size, Ordering::Relaxed);
         progress.files_done.fetch_add(1, Ordering::Relaxed);
-        let found = found(room, id)?;
+        let found = find(context, id)?;
         if let [(range, None)] = found.as_slice()
             && *range == (0..node.size)
         {
-            data.contents[id.index()] = whole(room, &mut reader, id, output, spill)?;
+            data.contents[id.index()] = whole(context, &mut reader, id, output, spill)?;
             continue;
         }
         let mut runs: Vec<Run> = Vec::new();
@@ -89,8 +91,8 @@ pub(crate) fn run(
                 Some(place) => place,
                 None => {
                     let next = found.get(number + 1).and_then(|(_, place)| *place);
-                    keep_apart(room, output, runs.last(), range.end - range.start, next)?;
-                    (DeviceId::new(0), copy(room, &mut reader, id, range.clone(), output)?)
+                    avoid_adjacent_runs(context, output, runs.last(), range.end - range.start, next)?;
+                    (DeviceId::new(0), copy(context, &mut reader, id, range.clone(), output)?)
                 }
             };
             let run = Run { start: range.start, end: range.end, device, at };
@@ -100,26 +102,26 @@ pub(crate) fn run(
             }
         }
         let (format, places) =
-            table(&runs, node.size, room.options.image.block_size).map_err(Error::Layout)?;
-        // Entries are aligned to their size, and nodes begin at multiples of 32.
-        let end = room.inode_sizes.len(id);
+            table(&runs, node.size, context.options.image.block_size).map_err(Error::Layout)?;
+        // Entries are aligned to their size, and inodes start at multiples of 32.
+        let end = context.inode_sizes.len(id);
         let mut table = vec![0; end.next_multiple_of(format.entry_size()) - end];
         for place in places {
             format.encode(place, &mut table).map_err(Error::Layout)?;
         }
         let table = spill.push(&table)?;
-        data.contents[id.index()] = Content::Chunked { format: format.raw(), table };
+        data.contents[id.index()] = StoredContent::Chunked { format: format.raw(), table };
     }
     Ok(data)
 }
 
-/// The slots of the sources in the table of devices: in the unified address space they follow the image's `blocks`.
+/// The sources' slots in the device table. In the unified address space they follow the `blocks` of the image.
 pub(crate) fn slots(options: &Options, contents: &Contents, blocks: u64) -> Vec<DeviceSlot> {
     let mut start = blocks;
     let slots = contents.devices().iter().map(|device| {
         let blocks = options.image.block_size.blocks_for(device.bytes);
         let mut tag = [0; DEVICE_TAG_SIZE];
-        // As erofs-utils does: the image's UUID, in digits.
+        // Like erofs-utils: the UUID of the source image, in digits.
         let digits = device.uuid.map(|uuid| Hex(&uuid).to_string()).unwrap_or_default();
         tag[..digits.len()].copy_from_slice(digits.as_bytes());
         let slot = DeviceSlot { tag, blocks, start: Some(BlockAddr::new(start)) };
@@ -130,15 +132,15 @@ pub(crate) fn slots(options: &Options, contents: &Contents, blocks: u64) -> Vec<
 }
 
 impl Run {
-    /// Whether `next`, whose start is this one's end in the file, follows on the device too.
+    /// Whether `next`, which follows in the file, follows on the device, too.
     fn follows(&self, next: &Self) -> bool {
         self.device == next.device && self.at + (self.end - self.start) == next.at
     }
 }
 
-/// Where the content of `id` is, without its holes.
-fn found(room: Room<'_>, id: NodeId) -> Result<Vec<Found>> {
-    let Room { tree, contents, options, .. } = room;
+/// Finds where the content of `id` is, without its holes.
+fn find(context: ExternalContext<'_>, id: NodeId) -> Result<Vec<PlacedRange>> {
+    let ExternalContext { tree, contents, options, .. } = context;
     let (node, block) = (tree.node(id), options.image.block_size);
     let aligned = |offset: u64, len: u64, at: u64| {
         let ends = (offset + len).is_multiple_of(block.bytes64()) || offset + len == node.size;
@@ -148,7 +150,7 @@ fn found(room: Room<'_>, id: NodeId) -> Result<Vec<Found>> {
         let device = contents.device(file).filter(|_| aligned(offset, len, at));
         (offset..offset + len, device.map(|device| (device, at)))
     };
-    let mut pieces: Vec<Found> = match node.origin {
+    let mut pieces: Vec<PlacedRange> = match node.origin {
         Origin::At(place) => vec![on(place.file, 0, node.size, place.at)],
         Origin::Spans { first, count } => contents
             .spans(first, count)
@@ -170,43 +172,44 @@ fn found(room: Room<'_>, id: NodeId) -> Result<Vec<Found>> {
         Origin::Zeroes | Origin::None => Vec::new(),
         Origin::File(_) | Origin::Unreadable(_) => vec![(0..node.size, None)],
     };
-    // Copies are of whole blocks, which a piece elsewhere may begin or end in the midst of: then all is copied.
-    let torn = |(range, place): &Found| place.is_none() && !aligned(range.start, range.end - range.start, 0);
-    if pieces.iter().any(torn) {
+    // Only whole blocks can be copied. If a range to copy starts or ends within a block, the whole file is copied.
+    let unaligned_copy =
+        |(range, place): &PlacedRange| place.is_none() && !aligned(range.start, range.end - range.start, 0);
+    if pieces.iter().any(unaligned_copy) {
         pieces = vec![(0..node.size, None)];
     }
     Ok(pieces)
 }
 
-/// Copies a whole file, whose last bytes may follow its inode.
+/// Copies a whole file. Its tail can follow its inode.
 fn whole(
-    room: Room<'_>,
+    context: ExternalContext<'_>,
     reader: &mut Reader<'_>,
     id: NodeId,
     output: &mut Output,
     spill: &mut Spill,
-) -> Result<Content> {
-    let size = room.tree.node(id).size;
-    let tail = room.inode_sizes.inline_tail(id, size, room.options.image.block_size) as u64;
+) -> Result<StoredContent> {
+    let size = context.tree.node(id).size;
+    let tail = context.inode_sizes.inline_tail(id, size, context.options.image.block_size) as u64;
     let start = BlockAddr::new(
-        copy(room, reader, id, 0..size - tail, output)? >> room.options.image.block_size.bits(),
+        copy(context, reader, id, 0..size - tail, output)? >> context.options.image.block_size.bits(),
     );
     let mut bytes = vec![0; tail as usize];
     reader.read(id, size - tail, &mut bytes)?;
     let tail = if tail > 0 { Some(spill.push(&bytes)?) } else { None };
-    Ok(Content::Flat { start, tail })
+    Ok(StoredContent::Flat { start, tail })
 }
 
-/// Goes on by a block as long as a copy of `len` bytes would stand, by number, behind the run before it or in front of the
-/// next one. Linux reads chunks whose sectors follow each other with one request, from one device.
-fn keep_apart(
-    room: Room<'_>,
+/// Skips blocks until a copy of `len` bytes has no address that directly follows the run before it or directly precedes the
+/// next one. Linux reads chunks with consecutive addresses with one request, even if they are on different devices.
+fn avoid_adjacent_runs(
+    context: ExternalContext<'_>,
     output: &mut Output,
     before: Option<&Run>,
     len: u64,
     next: Option<(DeviceId, u64)>,
 ) -> Result<()> {
-    let block = room.options.image.block_size.bytes64();
+    let block = context.options.image.block_size.bytes64();
     let before = before.filter(|run| run.device != DeviceId::new(0));
     let before = before.map(|run| run.at + (run.end - run.start));
     loop {
@@ -219,16 +222,16 @@ fn keep_apart(
     }
 }
 
-/// Copies a range of a file; says where it starts in the image.
+/// Copies a range of a file; returns its position in the image.
 fn copy(
-    room: Room<'_>,
+    context: ExternalContext<'_>,
     reader: &mut Reader<'_>,
     id: NodeId,
     range: std::ops::Range<u64>,
     output: &mut Output,
 ) -> Result<u64> {
-    if !room.contents.is_readable(room.tree.node(id).origin) {
-        let path: PathBuf = room.contents.path(room.tree, id);
+    if !context.contents.is_readable(context.tree.node(id).origin) {
+        let path: PathBuf = context.contents.path(context.tree, id);
         let problem =
             "its data start where no block does, and cannot be left in a stream: build with --tar=f";
         return Err(Error::Layer { path, problem });
@@ -237,22 +240,22 @@ fn copy(
     let mut buffer = Vec::new();
     let mut at = range.start;
     while at < range.end {
-        room.options.run.check_cancelled()?;
-        let len = (range.end - at).min(COPY);
+        context.options.run.check_cancelled()?;
+        let len = (range.end - at).min(COPY_LEN);
         buffer.resize(len as usize, 0);
         reader.read(id, at, &mut buffer)?;
         output.append(&buffer)?;
         at += len;
     }
-    output.pad_to(output.position().next_multiple_of(room.options.image.block_size.bytes64()))?;
+    output.pad_to(output.position().next_multiple_of(context.options.image.block_size.bytes64()))?;
     Ok(start)
 }
 
 type Table = (ChunkFormat, Vec<Option<ChunkPlace>>);
 
-/// The shortest table of chunks for `runs`, which start at blocks, and end there or with the file.
+/// The shortest chunk table for `runs`, which start and end at block boundaries, except at the end of the file.
 fn table(runs: &[Run], size: u64, block: BlockSize) -> Result<Table, ferofs_format::FormatError> {
-    // Each boundary of a run must be one of a chunk, and no chunk need be larger than the file.
+    // Each run starts and ends at a chunk boundary. A chunk need not be larger than the file.
     let whole = size.next_power_of_two().trailing_zeros();
     let boundaries = runs.iter().flat_map(|run| [run.start, run.end]).filter(|at| *at != 0 && *at != size);
     let bits = boundaries.map(u64::trailing_zeros).chain([whole]).min().unwrap_or(whole);
@@ -277,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_as_short_as_can_be() {
+    fn tables_have_the_largest_possible_chunks() {
         let block = BlockSize::from_bits(9).unwrap();
         let run = |start, end, at| Run { start, end, device: DeviceId::new(1), at };
         let shown = |runs: &[Run], size| {
@@ -286,7 +289,7 @@ mod tests {
         };
         assert_eq!(shown(&[run(0, 9_000_000, 512)], 9_000_000), (16 << 20, vec![Some(1)]));
         assert_eq!(shown(&[run(0, 1, 1024)], 1), (512, vec![Some(2)]));
-        // A hole, and a piece elsewhere.
+        // A hole, and a run at a lower address.
         let (size, places) = shown(&[run(0, 4096, 512), run(12288, 13000, 0)], 13000);
         assert_eq!((size, places), (4096, vec![Some(1), None, None, Some(0)]));
         let (size, places) = shown(&[run(1024, 1536, 0)], 2048);

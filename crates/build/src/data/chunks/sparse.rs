@@ -1,4 +1,4 @@
-//! Files that are mostly holes: which chunks of them hold data. Source: FORMAT.md 5.
+//! Sparse files: plans chunks that leave out their holes. Source: FORMAT.md 5.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,23 @@ use ferofs_format::{BlockAddr, BlockSize, DeviceId, FormatError};
 use crate::sources::data_ranges::Ranges;
 use crate::{Error, Result};
 
-/// Chunks of more blocks than this, as a power of two, are of no use.
+/// The largest chunk, as a power of two of blocks: the table of a file then takes at most 4 bytes per 512 MiB or more, and larger
+/// chunks save nothing.
 const EXTRA_BITS_MAX: u8 = 20;
-/// When compressing: holes are encoded well enough unless they are this many times the data...
-const DOMINATE: u64 = 16;
-/// ...and more bytes than this.
-const LARGE: u64 = 256 << 20;
+/// With compression, a file is stored in chunks only if its holes have at least this many times the bytes of its data, since
+/// chunks are not compressed...
+const HOLES_PER_DATA_MIN: u64 = 16;
+/// ...and at least this many bytes: encoding fewer zeroes takes little time and space.
+const HOLES_MIN: u64 = 256 << 20;
 
-/// Bytes of a file's table of chunks: it is held in memory. Files that need more are refused.
+/// The most bytes of the chunk table of a file, which is held in memory. The build fails for a file that needs more.
 const TABLE_MAX: u64 = 1 << 30;
 
-/// Fails if a table of `bytes` is too long for the file at `path`.
-pub fn check_table(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()> {
+/// Checks the size of the chunk table of the file at `path`.
+///
+/// # Errors
+/// [`Error::DoesNotFit`].
+pub fn check_table_size(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()> {
     if bytes <= TABLE_MAX {
         return Ok(());
     }
@@ -31,23 +36,23 @@ pub fn check_table(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()> {
     })
 }
 
-/// How a file becomes chunks.
+/// How a sparse file is stored in chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkPlan {
     size: u64,
     block: BlockSize,
     extra_bits: u8,
-    /// What is stored: whole chunks but for the file's end.
+    /// The ranges that are stored: whole chunks, except at the end of the file.
     pub runs: Ranges,
 }
 
 impl ChunkPlan {
-    /// The smallest form of a file of `size` bytes with data in `ranges`, if it is worth its while:
-    /// `compressing` says that the alternative encodes holes to almost nothing.
+    /// Plans the smallest form of a file of `size` bytes with data in `ranges`; `None` if chunks save nothing. `compressing`: the
+    /// file is compressed otherwise, so that its holes take almost no space.
     pub fn new(size: u64, ranges: &[(u64, u64)], block: BlockSize, compressing: bool) -> Option<Self> {
         let data: u64 = ranges.iter().map(|(start, end)| end - start).sum();
         let holes = size.checked_sub(data)?;
-        if compressing && (holes < LARGE || holes / DOMINATE < data) {
+        if compressing && (holes < HOLES_MIN || holes / HOLES_PER_DATA_MIN < data) {
             return None;
         }
         let cost = |plan: &Self| {
@@ -68,12 +73,12 @@ impl ChunkPlan {
         self.block.bytes64() << self.extra_bits
     }
 
-    /// Bytes of the table.
+    /// Bytes of the chunk table.
     pub const fn table_size(&self) -> u64 {
         self.size.div_ceil(self.chunk_size()) * 4
     }
 
-    /// The inode's chunk format and the table after it, when the stored runs start at `first`.
+    /// The chunk format for the inode and the table that follows it, when the stored ranges start at `first`.
     pub fn encode(&self, first: BlockAddr) -> std::result::Result<(u16, Vec<u8>), FormatError> {
         let fault = ferofs_format::Fault::Map("no such chunk size");
         let fault = FormatError::new(ferofs_format::Structure::ChunkIndex, fault);
@@ -95,7 +100,7 @@ impl ChunkPlan {
     }
 }
 
-/// `ranges` widened to multiples of `unit`, and merged.
+/// `ranges`, widened to multiples of `unit` and merged.
 fn widen(ranges: &[(u64, u64)], unit: u64, size: u64) -> Ranges {
     let mut wide: Ranges = Vec::new();
     for (start, end) in ranges {
@@ -129,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn dense_files_are_no_chunks() {
+    fn files_with_few_holes_are_not_stored_in_chunks() {
         assert_eq!(ChunkPlan::new(100_000, &[(0, 100_000)], BLOCK, false), None);
         assert_eq!(ChunkPlan::new(10 << 20, &[(0, 4096)], BLOCK, true), None);
     }
 
     #[test]
-    fn terabytes_of_nothing_are_small() {
+    fn files_with_terabytes_of_holes_have_small_tables() {
         let plan = ChunkPlan::new(8 << 40, &[(5 << 40, (5 << 40) + 1)], BLOCK, true).unwrap();
         assert!(plan.table_size() < 64 << 20);
         let empty = ChunkPlan::new(1 << 40, &[], BLOCK, true).unwrap();

@@ -1,0 +1,200 @@
+//! Appends the results of workers to the image, in the order of the jobs. Everything that depends on this order is decided here:
+//! positions in the image, offsets of fragments, and which file or extent of several equal ones is stored.
+
+mod duplicates;
+mod extents;
+mod large_file;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+
+use ferofs_format::{BlockAddr, BytePos};
+
+use crate::data::append::large_file::PartialFile;
+use crate::data::encode::EncodedTail;
+use crate::data::encode::deflate_pages::DeflatePlacer;
+use crate::data::extents::index::{FileExtents, FileTail};
+use crate::data::extents::log::ExtentLog;
+use crate::data::identical::small::Fingerprint;
+use crate::data::packed_inode::PackedInodeBuilder;
+use crate::data::stored::{Data, PackedInode, StoredContent};
+use crate::data::worker::context::WorkerContext;
+use crate::data::worker::{JobResult, Piece, PieceKind};
+use crate::output::Output;
+use crate::output::spill::Spill;
+use crate::tree::NodeId;
+use crate::tree::inode_sizes::PACKED_LEN;
+use crate::{Error, Options, Result, Warning};
+
+/// Appends results to `output`.
+pub(super) struct Appender<'a> {
+    options: &'a Options,
+    context: WorkerContext<'a>,
+    output: &'a mut Output,
+    spill: &'a mut Spill,
+    warnings: &'a mut Vec<Warning>,
+    /// Large files of which parts are still to come, in their order.
+    partial_files: VecDeque<PartialFile>,
+    /// Where the content with a fingerprint is stored.
+    stored_files: HashMap<Fingerprint, StoredContent>,
+    /// Where extents with a fingerprint start, and their log if it is not that of the worker.
+    stored_extents: HashMap<Fingerprint, (BytePos, Option<ExtentLog>)>,
+    pub(super) packed: PackedInodeBuilder,
+    placer: DeflatePlacer,
+    /// The number of the job whose result is being appended.
+    job: usize,
+    data: Data,
+}
+
+impl<'a> Appender<'a> {
+    pub(super) fn new(
+        options: &'a Options,
+        context: WorkerContext<'a>,
+        output: &'a mut Output,
+        spill: &'a mut Spill,
+        warnings: &'a mut Vec<Warning>,
+    ) -> Self {
+        let contents = vec![StoredContent::None; context.tree.nodes.len()];
+        let block = context.block_size;
+        Self {
+            options,
+            context,
+            packed: PackedInodeBuilder::new(spill.dir(), block.bytes64(), context.deflate_placer(0)),
+            output,
+            spill,
+            warnings,
+            partial_files: VecDeque::new(),
+            stored_files: HashMap::new(),
+            stored_extents: HashMap::new(),
+            placer: DeflatePlacer::new(block),
+            job: 0,
+            data: Data { contents, ..Data::default() },
+        }
+    }
+
+    /// Appends the result of job `number`.
+    pub(super) fn append(&mut self, number: usize, result: &mut JobResult) -> Result<()> {
+        self.job = number;
+        let progress = &self.options.run.progress;
+        progress.bytes_done.fetch_add(result.bytes_read, Ordering::Relaxed);
+        progress.files_done.fetch_add(result.pieces.len() as u64, Ordering::Relaxed);
+        let (mut extents, mut tails) = (result.extents.as_slice(), result.tails.as_slice());
+        for piece in std::mem::take(&mut result.pieces) {
+            let (bytes, tail);
+            (bytes, extents) = extents.split_at(piece.extents_len);
+            (tail, tails) = tails.split_at(piece.tails_len);
+            let node = piece.node;
+            if self.partial_files.front().is_some_and(|file| file.node == node) {
+                self.append_part(piece.kind, bytes, tail, result.bytes_read)?;
+                continue;
+            }
+            let fingerprint = piece.fingerprint;
+            let content = match fingerprint.and_then(|fingerprint| self.stored_files.get(&fingerprint)) {
+                Some(stored) => {
+                    self.data.bytes_shared += self.context.tree.node(node).size;
+                    stored.clone()
+                }
+                None => self.append_file(piece, bytes, tail)?,
+            };
+            if let Some(fingerprint) = fingerprint {
+                self.stored_files.entry(fingerprint).or_insert_with(|| content.clone());
+            }
+            self.data.contents[node.index()] = content;
+        }
+        Ok(())
+    }
+
+    /// Adds an encoded part of the packed inode.
+    pub(super) fn append_packed(&mut self, result: &JobResult) -> Result<()> {
+        match result.pieces.last() {
+            Some(Piece { kind: PieceKind::Encoded(encoded, _), .. }) => {
+                self.packed.add_encoded(encoded, &result.extents)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends a whole file.
+    fn append_file(&mut self, piece: Piece, bytes: &[u8], tail: &[u8]) -> Result<StoredContent> {
+        let node = piece.node;
+        match piece.kind {
+            PieceKind::Stored => {
+                self.align()?;
+                let start = self.address();
+                self.output.append(bytes)?;
+                let tail = if tail.is_empty() { None } else { Some(self.spill.push(tail)?) };
+                Ok(StoredContent::Flat { start, tail })
+            }
+            PieceKind::Encoded(encoded, method) => {
+                // With deduplication the extent index does this, and more.
+                let fingerprint = piece.extents_fingerprint.filter(|_| self.context.extent_index.is_none());
+                let stored = fingerprint.and_then(|fingerprint| self.stored_extents.get(&fingerprint));
+                let (first, log) = match stored {
+                    Some((first, log)) => {
+                        self.data.bytes_shared += encoded.log.len();
+                        (*first, log.clone().unwrap_or(encoded.log))
+                    }
+                    None => {
+                        let first = BytePos::new(self.output.position());
+                        let log = self.append_extents(&encoded, method, bytes)?;
+                        if let Some(fingerprint) = fingerprint {
+                            let changed = log.size() != encoded.log.size();
+                            self.stored_extents.insert(fingerprint, (first, changed.then(|| log.clone())));
+                        }
+                        (first, log)
+                    }
+                };
+                let tail = self.place_tail(encoded.tail, tail);
+                self.compressed(node, &log, &tail, first, method)
+            }
+            PieceKind::Unreadable(error) => {
+                self.warnings.push(Warning::Skipped(error));
+                Ok(StoredContent::Skipped)
+            }
+            // The first file with this content comes before its duplicates and was read completely. It has no entry only if its
+            // content changed meanwhile. Only parts are copied, no whole files.
+            PieceKind::Duplicate | PieceKind::Copied(_) => {
+                Err(Error::SourceChanged(self.context.contents.path(self.context.tree, node)))
+            }
+        }
+    }
+
+    /// Decides where the tail of a file is stored, and adds it to the packed inode if it is a fragment.
+    fn place_tail(&mut self, tail: EncodedTail, bytes: &[u8]) -> FileTail {
+        match tail {
+            EncodedTail::None => FileTail::None,
+            EncodedTail::Inline { encoded, .. } => FileTail::Inline { bytes: bytes.to_vec(), encoded },
+            EncodedTail::Fragment { .. } => FileTail::Fragment { offset: self.packed.push(bytes) },
+        }
+    }
+
+    /// Appends the packed inode's data, and returns the result of the stage.
+    pub(super) fn finish(mut self, peak_works: usize) -> Result<Data> {
+        self.data.peak_works = peak_works;
+        if self.packed.size() > 0 {
+            self.align()?;
+            let first = BytePos::new(self.output.position());
+            self.packed.append_to(self.output)?;
+            let (log, size) = (self.packed.log().clone(), self.packed.size());
+            let tail = &FileTail::None;
+            let file = FileExtents { log: &log, tail, size, first, algorithm: self.algorithm(0) };
+            let content = self.indexed(file, PACKED_LEN)?;
+            self.data.packed = Some(PackedInode { size, content });
+        }
+        Ok(self.data)
+    }
+
+    fn is_skipped(&self, node: NodeId) -> bool {
+        matches!(self.data.contents[node.index()], StoredContent::Skipped)
+    }
+
+    /// Pads the image to a block boundary.
+    fn align(&mut self) -> Result<()> {
+        let position = self.output.position().next_multiple_of(self.context.block_size.bytes64());
+        self.output.pad_to(position)
+    }
+
+    fn address(&self) -> BlockAddr {
+        BytePos::new(self.output.position()).block(self.context.block_size)
+    }
+}

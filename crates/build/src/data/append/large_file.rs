@@ -1,0 +1,187 @@
+//! Appends large files part by part.
+
+use ferofs_format::{BlockAddr, BytePos, Incompat};
+
+use crate::data::append::Appender;
+use crate::data::chunks::sparse::{ChunkPlan, check_table_size};
+use crate::data::extents::index::FileTail;
+use crate::data::extents::log::ExtentLog;
+use crate::data::schedule::{LargeFile, Scheduler};
+use crate::data::stored::StoredContent;
+use crate::data::worker::PieceKind;
+use crate::output::spill::SpillRange;
+use crate::tree::NodeId;
+use crate::tree::origin::SourcePosition;
+use crate::{Error, Result, Warning};
+
+/// A large file of which parts are still to come.
+pub(super) struct PartialFile {
+    pub(super) node: NodeId,
+    /// Bytes of the parts that are still to come.
+    left: u64,
+    /// Where the first part is; `None` before it was appended.
+    start: Option<BytePos>,
+    log: ExtentLog,
+    /// The method of the encoded parts.
+    method: usize,
+    /// How the file is stored if it has large holes.
+    plan: Option<ChunkPlan>,
+}
+
+impl Appender<'_> {
+    /// Prepares for the parts of a file.
+    pub(in crate::data) fn begin_large_file(&mut self, file: LargeFile) -> Result<()> {
+        let LargeFile { node, bytes, plan } = file;
+        // A file that is one hole has no parts.
+        if let (Some(plan), 0) = (&plan, bytes) {
+            self.data.contents[node.index()] = self.chunked(node, plan, BlockAddr::new(0))?;
+            return Ok(());
+        }
+        let log = ExtentLog::new(self.context.block_size.bytes64());
+        self.partial_files.push_back(PartialFile { node, left: bytes, start: None, log, method: 0, plan });
+        Ok(())
+    }
+
+    /// Skips the remaining parts of the file that is being scheduled if one of its parts cannot be read.
+    pub(in crate::data) fn skip_rest_of_unreadable(&mut self, scheduler: &mut Scheduler<'_>) {
+        if let Some(file) = self.partial_files.back_mut()
+            && matches!(self.data.contents[file.node.index()], StoredContent::Skipped)
+        {
+            file.left -= scheduler.skip_rest(file.node);
+            if file.left == 0 {
+                self.partial_files.pop_back();
+            }
+        }
+    }
+
+    /// Appends the next part of the first partial file. Its job read `read` bytes; a job has only one part.
+    pub(super) fn append_part(
+        &mut self,
+        kind: PieceKind,
+        bytes: &[u8],
+        tail: &[u8],
+        read: u64,
+    ) -> Result<()> {
+        let Some(mut file) = self.partial_files.pop_front() else { return Ok(()) };
+        file.left -= read;
+        match kind {
+            PieceKind::Unreadable(error) => self.leave_out(&file, error)?,
+            _ if self.is_skipped(file.node) => {}
+            kind => {
+                if let Some(content) = self.append_readable_part(&mut file, kind, bytes, tail, read)? {
+                    self.data.contents[file.node.index()] = content;
+                }
+            }
+        }
+        if file.left > 0 {
+            self.partial_files.push_front(file);
+        }
+        Ok(())
+    }
+
+    /// Appends a part. Returns the content of the file after its last part.
+    fn append_readable_part(
+        &mut self,
+        file: &mut PartialFile,
+        kind: PieceKind,
+        bytes: &[u8],
+        tail: &[u8],
+        read: u64,
+    ) -> Result<Option<StoredContent>> {
+        let (node, block, last) = (file.node, self.context.block_size, file.left == 0);
+        let start = match file.start {
+            Some(start) => start,
+            None => {
+                self.align()?;
+                *file.start.insert(BytePos::new(self.output.position()))
+            }
+        };
+        let mut file_tail = FileTail::None;
+        match kind {
+            PieceKind::Encoded(encoded, method) if !file.log.is_flat() || !encoded.log.is_flat() => {
+                let log = self.append_extents(&encoded, method, bytes)?;
+                file.log.extend(&log);
+                file.method = method;
+                file_tail = self.place_tail(encoded.tail, tail);
+            }
+            PieceKind::Copied(place) => {
+                let tail = self.copy_part(node, place, read, last)?;
+                return Ok(last.then_some(StoredContent::Flat { start: start.block(block), tail }));
+            }
+            // All parts so far are uncompressed, and the whole file may stay so.
+            kind => {
+                if let PieceKind::Encoded(encoded, _) = kind {
+                    file.log.extend(&encoded.log);
+                }
+                let flat = last && file.plan.is_none();
+                let size = self.context.tree.node(node).size;
+                let tail_len = if flat { self.context.inline_tail(node, size) } else { 0 };
+                // With a tail, the last block of `bytes` is that of the tail.
+                let whole = match tail_len {
+                    0 => bytes.len(),
+                    _ => (bytes.len() - 1) / block.bytes() * block.bytes(),
+                };
+                self.output.append(&bytes[..whole])?;
+                if flat {
+                    let tail = match tail_len {
+                        0 => None,
+                        len => Some(self.spill.push(&bytes[whole..whole + len])?),
+                    };
+                    return Ok(Some(StoredContent::Flat { start: start.block(block), tail }));
+                }
+            }
+        }
+        if !last {
+            return Ok(None);
+        }
+        let content = match &file.plan {
+            Some(plan) => self.chunked(node, plan, start.block(block)),
+            None => self.compressed(node, &file.log, &file_tail, start, file.method),
+        };
+        content.map(Some)
+    }
+
+    /// Copies an uncompressed part of `len` bytes from the source. Returns the tail if this is the `last` part and has one.
+    fn copy_part(
+        &mut self,
+        node: NodeId,
+        place: SourcePosition,
+        len: u64,
+        last: bool,
+    ) -> Result<Option<SpillRange>> {
+        let contents = self.context.contents;
+        let size = self.context.tree.node(node).size;
+        let tail = if last { self.context.inline_tail(node, size) } else { 0 };
+        let whole = len - tail as u64;
+        let source = contents.file(place.file);
+        self.output.copy(source.file(), place.at, whole, |bytes, at| source.read(bytes, at))?;
+        if tail == 0 {
+            self.align()?;
+            return Ok(None);
+        }
+        let mut bytes = vec![0; tail];
+        contents.read_at(SourcePosition { at: place.at + whole, ..place }, &mut bytes)?;
+        Ok(Some(self.spill.push(&bytes)?))
+    }
+
+    /// Leaves out a file of which a part cannot be read.
+    fn leave_out(&mut self, file: &PartialFile, error: Error) -> Result<()> {
+        if self.is_skipped(file.node) {
+            return Ok(());
+        }
+        self.warnings.push(Warning::Skipped(error));
+        self.data.contents[file.node.index()] = StoredContent::Skipped;
+        match file.start {
+            // With deduplication, other files may share the parts that were appended.
+            Some(start) if self.context.extent_index.is_none() => self.output.rewind(start.get()),
+            _ => Ok(()),
+        }
+    }
+
+    fn chunked(&mut self, node: NodeId, plan: &ChunkPlan, start: BlockAddr) -> Result<StoredContent> {
+        check_table_size(plan.table_size(), || self.context.contents.path(self.context.tree, node))?;
+        let (format, table) = plan.encode(start).map_err(Error::Layout)?;
+        self.data.features |= Incompat::CHUNKED_FILE;
+        Ok(StoredContent::Chunked { format, table: self.spill.push(&table)? })
+    }
+}

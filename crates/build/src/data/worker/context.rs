@@ -1,0 +1,90 @@
+//! What all workers share, and the decisions on the content of a file that follow from it.
+
+use ferofs_format::units::SLOT_SIZE;
+use ferofs_format::{Algorithm, BlockSize};
+
+use crate::data::base_image::BaseImage;
+use crate::data::encode::dedupe::ExtentIndex;
+use crate::data::encode::deflate_pages::DeflatePlacer;
+use crate::data::extents::index::IndexEncoder;
+use crate::data::identical::small::IdenticalFiles;
+use crate::data::order::Order;
+use crate::options::compression::{Compression, FileCompression, Index};
+use crate::progress::timings::Timings;
+use crate::sources::content::Contents;
+use crate::tree::inode_sizes::InodeSizes;
+use crate::tree::{NodeId, Tree};
+
+/// Bytes to which the length of an inode with its xattrs is rounded up, if another file may have the same content. Files with
+/// the same rounded length can share their data. A larger value lets more files share, but fewer tails follow their inodes.
+const INODE_LEN_STEP: usize = 128;
+
+/// What all workers share.
+#[derive(Clone, Copy)]
+pub struct WorkerContext<'a> {
+    pub tree: &'a Tree,
+    pub order: &'a Order,
+    pub inode_sizes: &'a InodeSizes,
+    pub identical_files: &'a IdenticalFiles,
+    /// The extents that can be shared, with deduplication.
+    pub extent_index: Option<&'a ExtentIndex>,
+    /// The existing image that this one is built on.
+    pub base_image: Option<&'a dyn BaseImage>,
+    pub contents: &'a Contents,
+    pub timings: &'a Timings,
+    pub compression: Option<&'a Compression>,
+    pub block_size: BlockSize,
+    pub skip_unreadable: bool,
+}
+
+impl<'a> WorkerContext<'a> {
+    /// How `node` is encoded; `None`: it is stored uncompressed.
+    pub fn file_compression(&self, node: NodeId) -> Option<(&'a Compression, FileCompression)> {
+        let compression = self.compression.filter(|_| !self.order.is_stored(node))?;
+        Some((compression, compression.for_file(|| self.tree.path_bytes(node), self.block_size)?))
+    }
+
+    /// Encodes the indexes of compressed files.
+    pub fn index_encoder(&self) -> IndexEncoder {
+        let (block, compression) = (self.block_size, self.compression);
+        let index = compression.map_or(Index::Compact, |compression| compression.index);
+        IndexEncoder { index, block, big: compression.is_some_and(|compression| compression.is_big(block)) }
+    }
+
+    /// Places the extents that `method` encodes; `None` if Linux can decode them at any place.
+    pub fn deflate_placer(&self, method: usize) -> Option<DeflatePlacer> {
+        let compression = self.compression.filter(|compression| compression.index == Index::Extents)?;
+        let algorithm = compression.methods.get(method)?.algorithm();
+        (algorithm == Algorithm::Deflate).then(|| DeflatePlacer::new(self.block_size))
+    }
+
+    /// Bytes of the inode of `node` with its xattrs, for decisions on its content. They are rounded up if the file may have
+    /// duplicates, so that these decide the same.
+    pub fn rounded_inode_len(&self, node: NodeId) -> usize {
+        let len = self.inode_sizes.len(node);
+        if self.identical_files.is_candidate(node) { len.next_multiple_of(INODE_LEN_STEP) } else { len }
+    }
+
+    /// How many of the last bytes of a file of `size` bytes can follow its inode within one block.
+    pub fn inline_tail(&self, node: NodeId, size: u64) -> usize {
+        let tail = (size & self.block_size.mask()) as usize;
+        let fits = self.rounded_inode_len(node) + tail <= self.block_size.bytes();
+        if self.inode_sizes.may_inline(node) && fits { tail } else { 0 }
+    }
+
+    /// How many bytes can follow the index of `node`, a file of `size` bytes, within one block.
+    pub fn inline_capacity(&self, node: NodeId, size: u64) -> usize {
+        if !self.inode_sizes.may_inline(node) {
+            return 0;
+        }
+        let index = usize::try_from(self.index_encoder().max_size(size)).unwrap_or(usize::MAX);
+        self.block_size.bytes().saturating_sub(self.rounded_inode_len(node)).saturating_sub(index)
+    }
+
+    /// Everything but the content that decides how `node` is stored: see [`IdenticalFiles::look_up`].
+    pub fn encoding_key(&self, node: NodeId) -> Vec<u8> {
+        let compression = self.file_compression(node).map(|(_, file)| (file.method, file.pcluster));
+        let place = (self.rounded_inode_len(node), self.inode_sizes.len(node) % SLOT_SIZE as usize);
+        format!("{compression:?} {place:?} {}", self.inode_sizes.may_inline(node)).into_bytes()
+    }
+}
