@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use ferofs_format::{BlockAddr, BytePos};
 
-use crate::data::append::large_file::PartialFile;
+use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::EncodedTail;
 use crate::data::encode::deflate_pages::DeflatePlacer;
 use crate::data::extents::index::{FileExtents, FileTail};
@@ -44,6 +44,20 @@ pub(super) struct Appender<'a> {
     /// The number of the job whose result is being appended.
     job: usize,
     data: Data,
+}
+
+/// A large file of which parts are still to come.
+struct PartialFile {
+    node: NodeId,
+    /// Bytes of the parts that are still to come.
+    left: u64,
+    /// Where the first part is; `None` before it was appended.
+    start: Option<BytePos>,
+    log: ExtentLog,
+    /// The method of the encoded parts.
+    method: usize,
+    /// How the file is stored if it has large holes.
+    plan: Option<ChunkPlan>,
 }
 
 impl<'a> Appender<'a> {
