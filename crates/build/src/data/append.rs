@@ -33,7 +33,7 @@ pub(super) struct Appender<'a> {
     output: &'a mut Output,
     spill: &'a mut Spill,
     warnings: &'a mut Vec<Warning>,
-    /// Large files of which parts are still to come, in their order.
+    /// Large files that are not complete, in the order of their parts.
     partial_files: VecDeque<PartialFile>,
     /// Where the content with a fingerprint is stored.
     stored_files: HashMap<Fingerprint, StoredContent>,
@@ -46,10 +46,10 @@ pub(super) struct Appender<'a> {
     data: Data,
 }
 
-/// A large file of which parts are still to come.
+/// A large file that is not complete.
 struct PartialFile {
     node: NodeId,
-    /// Bytes of the parts that are still to come.
+    /// Bytes of the parts that are not appended yet.
     left: u64,
     /// Where the first part is; `None` before it was appended.
     start: Option<BytePos>,

@@ -49,7 +49,8 @@ impl<'a> MetadataEncoder<'a> {
         block: BlockSize,
         timings: &'a Timings,
     ) -> Result<Self> {
-        let index_encoder = IndexEncoder { index: compression.index, block, big: compression.is_big(block) };
+        let index_encoder =
+            IndexEncoder { index: compression.index, block, big_pclusters: compression.is_big(block) };
         let no_method =
             Error::Option { option: "metadata compression", problem: "there is no such algorithm" };
         let algorithm = compression.methods.get(file_compression.method).ok_or(no_method)?.algorithm();

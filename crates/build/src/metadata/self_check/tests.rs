@@ -34,7 +34,7 @@ fn inode(layout: DataLayout, place: Place, size: u64) -> Inode {
 
 /// A file of 300 blocks, whose first extent is one of another file, with 3,000 inline bytes.
 fn shared_with_inline_end() -> (Inode, Vec<u8>) {
-    let encoder = IndexEncoder { index: Index::Compact, block: BLOCK, big: false };
+    let encoder = IndexEncoder { index: Index::Compact, block: BLOCK, big_pclusters: false };
     let mut log = ExtentLog::new(4096);
     for number in 0..299 {
         let at = BytePos::new(4096 * (1 + number));
