@@ -14,6 +14,7 @@ use crate::data::identical::small::Twins;
 use crate::data::order::Order;
 use crate::data::worker::Shop;
 use crate::data::{self, Content, chunked, external};
+use crate::error::{Error, Result};
 use crate::metadata::emit::Emitter;
 use crate::metadata::superblock::Front;
 use crate::options::Options;
@@ -29,7 +30,6 @@ use crate::sources::{self, digest};
 use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::{Kind, NodeId, overrides};
 use crate::verify::Verifier;
-use crate::{Error, Result};
 
 /// Builds an image at `image`: a file, which gets that name when it is complete, or a block device.
 ///

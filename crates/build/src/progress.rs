@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ferofs_read::escape::Escaped;
 
-use crate::Error;
+use crate::error::Error;
 use crate::progress::timings::Timings;
 
 /// What a build is doing.

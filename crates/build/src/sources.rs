@@ -20,13 +20,14 @@ use std::path::Path;
 use ferofs_format::BlockSize;
 use ferofs_format::inode::Timestamp;
 
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
+use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::sources::tar::tar_stream::TarStream;
 use crate::tree::Tree;
 use crate::tree::layered_tree::LayeredTree;
-use crate::{Error, Result};
-use crate::{Options, Warning};
 use ferofs_read::{FileSource, Image};
 
 impl SourceFormat {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Bytes kept in memory: enough for trees of some 50,000 files.
 const IN_MEMORY: usize = 64 << 20;

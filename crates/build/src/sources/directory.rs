@@ -15,15 +15,16 @@ use ferofs_format::inode::{FileType, Rdev};
 use rustix::fs::{OFlags, RawDir, Statx};
 use rustix::io::Errno;
 
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::paths::as_path;
 use crate::paths::join;
+use crate::progress::Warning;
 use crate::sources::change_time;
 use crate::sources::open::{identity, open_dir, open_file, stat_at, stat_fd};
 use crate::tree::origin::{Identity, Origin};
 use crate::tree::xattr::{Attributes, encode_set};
 use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
-use crate::{Error, Result};
-use crate::{Options, Warning};
 use ferofs_threads::{Workers, with_workers};
 
 /// The kernel's limits on one list of names, and on one value.

@@ -13,13 +13,14 @@ use std::sync::atomic::Ordering;
 
 use ferofs_format::{FileOffset, Nid};
 
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::options::source::Whiteouts;
 use crate::paths::join;
 use crate::sources::content::Contents;
 use crate::sources::image::file::in_source;
 use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree, Names, overlay};
 use crate::tree::origin::Origin;
-use crate::{Error, Result};
-use crate::{Options, Whiteouts};
 use ferofs_read::{DataLayout, ExtentData, FileType, Image, Inode, Place};
 
 /// Where the magic of an EROFS image is, and the magic.
@@ -125,7 +126,7 @@ impl Layer<'_> {
         Error::Layer { path: self.path(path), problem }
     }
 
-    fn misplaced(&self, path: &[u8], fault: crate::Misplaced) -> Error {
+    fn misplaced(&self, path: &[u8], fault: crate::error::entry::Misplaced) -> Error {
         Error::Misplaced { path: self.path(path), fault }
     }
 

@@ -18,13 +18,15 @@ mod tests;
 
 use std::path::Path;
 
-use crate::Result;
+use crate::error::Result;
 use crate::error::oci::OciFault;
+use crate::options::Options;
+use crate::options::source::Whiteouts;
+use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::sources::tar;
 use crate::sources::tar::tar_stream::TarStream;
 use crate::tree::layered_tree::LayeredTree;
-use crate::{Options, Warning, Whiteouts};
 use document::{Config, LayerKind, Manifest};
 use store::Store;
 

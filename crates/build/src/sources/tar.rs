@@ -26,12 +26,14 @@ use std::sync::atomic::Ordering;
 
 use crate::error::archive::ArchiveFault;
 use crate::error::entry::Misplaced;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::options::source::{SourceData, SourceFormat, Whiteouts};
 use crate::paths::as_path;
+use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree, Names};
 use crate::tree::origin::{Origin, SourcePosition, Span};
-use crate::{Error, Result};
-use crate::{Options, SourceData, SourceFormat, Warning, Whiteouts};
 use limits::Limits;
 use members::{Data, End, Member, MemberKind, Members};
 use tar_stream::TarStream;

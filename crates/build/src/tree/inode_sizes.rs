@@ -6,10 +6,10 @@ use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Tim
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, xattr};
 
+use crate::error::{Error, Result};
 use crate::options::inodes::{InodeForm, InodeOptions};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
-use crate::{Error, Result};
 
 /// Bytes of the packed inode and of the metabox', which are extended and have no xattrs.
 pub const PACKED_LEN: usize = 64;

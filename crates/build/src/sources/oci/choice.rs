@@ -2,9 +2,9 @@
 
 use super::document::{Descriptor, Index};
 use super::store::Store;
-use crate::Options;
-use crate::Result;
+use crate::error::Result;
 use crate::error::oci::OciFault;
+use crate::options::Options;
 use crate::options::oci::Platform;
 use crate::sources::content::Contents;
 

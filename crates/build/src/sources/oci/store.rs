@@ -9,12 +9,12 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
 use super::document::{Descriptor, Digest, Index, Mark};
-use crate::Options;
 use crate::error::oci::OciFault;
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::tar;
 use crate::tree::origin::SourcePosition;
-use crate::{Error, Result};
 
 /// The file that says that a directory is a layout.
 pub(super) const MARK: &str = "oci-layout";

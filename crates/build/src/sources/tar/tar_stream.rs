@@ -16,11 +16,12 @@ use rustix::io::Errno;
 
 use super::gzip::Gzip;
 use super::limits::Limits;
-use crate::Options;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::output::new_file::NewFile;
 use crate::sources::content::Contents;
 use crate::sources::source_file::SourceFile;
 use crate::tree::origin::SourcePosition;
-use crate::{Error, NewFile, Result};
 
 /// Bytes read ahead of a decoder, and copied at once.
 const BUFFER: usize = 256 << 10;

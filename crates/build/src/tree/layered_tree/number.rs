@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use super::whiteouts::{OPAQUE, ORIGIN};
 use super::{Body, FileId, LayeredTree, Link};
-use crate::Result;
+use crate::error::Result;
+use crate::options::Options;
 use crate::paths::as_path;
 use crate::paths::join;
+use crate::progress::Warning;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{Attributes, encode_set};
 use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
-use crate::{Options, Warning};
 
 impl LayeredTree {
     /// Numbers what is left breadth-first, in the order of names, as a walk does.
