@@ -16,6 +16,7 @@ use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
 use crate::data::stored::StoredContent;
 use crate::data::worker::context::WorkerContext;
+use crate::error::{Error, Result};
 use crate::metadata::superblock_area::SuperblockArea;
 use crate::metadata::write::MetadataWriter;
 use crate::options::Options;
@@ -31,7 +32,6 @@ use crate::sources::{self, digest};
 use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::{Kind, NodeId, overrides};
 use crate::verify::Verifier;
-use crate::{Error, Result};
 
 /// Builds an image at `image`: a file, which gets that name when it is complete, or a block device.
 ///

@@ -1,4 +1,4 @@
-//! How far a build is, what it left out, and what it made.
+//! Progress, warnings and summary of a build.
 
 pub(crate) mod timings;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ferofs_read::escape::Escaped;
 
-use crate::Error;
+use crate::error::Error;
 use crate::progress::timings::Timings;
 
 /// What a build is doing.
@@ -18,13 +18,13 @@ pub enum Stage {
     Walk,
     /// Reading, encoding and writing content.
     Data,
-    /// Writing metadata, and making all durable.
+    /// Writing metadata, and waiting until the image is durable.
     Metadata,
     /// Comparing the image with the source.
     Verify,
 }
 
-/// How far a build is. Other threads may look at any time.
+/// Progress of a build. Other threads may read it at any time.
 #[derive(Debug, Default)]
 pub struct Progress {
     stage: AtomicU8,
@@ -57,14 +57,14 @@ impl Progress {
     }
 }
 
-/// Something that is not in the image although the source has it.
+/// Something in the source that the image lacks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
     /// It could not be read; only with [`crate::SourceOptions::skip_unreadable`].
     #[error("left out: {0}")]
     Skipped(Error),
-    /// An extended attribute that EROFS has no form for.
+    /// An extended attribute that EROFS cannot store.
     #[error("{}: attribute {name} left out", Escaped::path(path))]
     ForeignXattr {
         /// The file.
@@ -72,7 +72,7 @@ pub enum Warning {
         /// The attribute's name.
         name: String,
     },
-    /// An archive's member of a type that no standard has.
+    /// An archive's member of a type that no standard defines.
     #[error("{}: left out: unknown type {kind:?}", Escaped::path(path))]
     UnknownMember {
         /// The member.
@@ -86,7 +86,7 @@ pub enum Warning {
         /// The archive.
         archive: PathBuf,
     },
-    /// An archive that ends with one block of zeroes, and not with two. What may follow is left out.
+    /// An archive that ends with one block of zeroes instead of two. Bytes after it are left out.
     #[error(
         "{}: a lone block of zeroes at byte {offset}: anything after it is left out",
         Escaped::path(archive)
@@ -97,7 +97,7 @@ pub enum Warning {
         /// Where the block is.
         offset: u64,
     },
-    /// An archive without its end mark: it may have been cut short.
+    /// An archive without its end mark: it may be truncated.
     #[error("{}: no end of archive at byte {offset}: it may be incomplete", Escaped::path(archive))]
     NoEndOfArchive {
         /// The archive.
@@ -120,7 +120,7 @@ pub struct Summary {
     pub bytes_in: u64,
     /// Bytes of the image.
     pub bytes_out: u64,
-    /// Bytes of regular files that are stored as equal ones elsewhere in the image.
+    /// Bytes of regular files that share the data of identical files.
     pub bytes_shared: u64,
     /// Time spent listing the source.
     pub walk_time: Duration,
@@ -130,11 +130,11 @@ pub struct Summary {
     pub metadata_time: Duration,
     /// Time spent on comparing the image with the source.
     pub verify_time: Duration,
-    /// The most works that were under way at once: each holds at most some 5 MiB.
+    /// The most work items that were in progress at once; each takes up to about 5 MiB of memory.
     pub peak_works: usize,
     /// Worker threads.
     pub workers: usize,
-    /// The image's identity.
+    /// The image's UUID.
     pub uuid: [u8; 16],
     /// What was left out.
     pub warnings: Vec<Warning>,

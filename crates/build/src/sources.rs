@@ -1,6 +1,7 @@
-//! What an image is made of, and how each kind of source becomes a [`Tree`] with [`Contents`].
+//! Sources of an image: directories, archives, OCI image layouts and EROFS images.
 //!
-//! The first step of a build: [`gather`] goes to the room of the source's kind.
+//! The first stage of a build: [`read_source`] reads the names and attributes into a [`Tree`], and registers in [`Contents`] what
+//! the data stage reads content from.
 
 pub mod change_time;
 pub mod content;
@@ -20,18 +21,19 @@ use std::path::Path;
 use ferofs_format::BlockSize;
 use ferofs_format::inode::Timestamp;
 
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
+use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::sources::tar::tar_stream::TarStream;
 use crate::tree::Tree;
 use crate::tree::layered_tree::LayeredTree;
-use crate::{Error, Result};
-use crate::{Options, Warning};
 use ferofs_read::{FileSource, Image};
 
 impl SourceFormat {
-    /// What the source at `path` seems to be: an OCI image layout has files that say so, and in archives no others
-    /// before them, or it is taken for an ordinary directory or archive.
+    /// Detects the format of the source at `path`. An image layout is recognized by its marker file; in an archive, only other
+    /// parts of a layout may come before that file.
     ///
     /// # Errors
     /// [`Error::Io`] when the source cannot be read.
@@ -46,7 +48,7 @@ impl SourceFormat {
     }
 }
 
-/// The block size of images whose content is to stay in `source`: that of the image that it is, or that of archives.
+/// The block size that an image must have if its content stays in `source`.
 ///
 /// # Errors
 /// As [`ferofs_read::Image::open`].
@@ -59,7 +61,7 @@ pub fn block_size(format: SourceFormat, source: &Path) -> Result<BlockSize> {
     Ok(image.superblock().block_size)
 }
 
-/// Fails if the options do not go with content that is not the image's own.
+/// Fails if [`SourceData`] does not allow the other options.
 pub fn check(options: &Options) -> Result<()> {
     let plain = options.data.compression.is_none() && options.data.chunks.is_none();
     match options.source.data {
@@ -86,7 +88,7 @@ pub fn check(options: &Options) -> Result<()> {
     Err(Error::Option { option: "content", problem })
 }
 
-/// Lists the source, whatever it is. Files of `avoid` are no part of it.
+/// Reads the names and attributes of all files in the source. Files of `avoid`, as device numbers and inode number, are left out.
 pub fn read_source(
     options: &Options,
     avoid: &[(u32, u32, u64)],

@@ -1,4 +1,6 @@
-//! The tree to be built: inodes without places, numbered breadth-first, and the names that lead to them.
+//! The tree of the new image: inodes without positions, numbered breadth-first, and directories with their names.
+//!
+//! The second stage of a build: sources fill it; the data and metadata stages read it.
 //!
 //! [`Node`] 0 is the root. The order of nodes is the order in which their data and their inodes are laid out.
 
@@ -19,7 +21,7 @@ pub use crate::tree::node_id::NodeId;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{SetId, XattrTable};
 
-/// What a node is, and what only that kind has.
+/// The type of a node, with the fields of that type.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A regular file.
@@ -59,7 +61,7 @@ pub struct Text {
     len: u32,
 }
 
-/// An inode in the making.
+/// An inode without its position in the image.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub kind: Kind,
@@ -70,11 +72,11 @@ pub struct Node {
     pub nlink: u32,
     pub mtime: Timestamp,
     pub xattrs: SetId,
-    /// Bytes of content of a regular file.
+    /// The size of a regular file, in bytes.
     pub size: u64,
-    /// Where that content is.
+    /// Where the content of a regular file is.
     pub origin: Origin,
-    /// The directory of its first name, and that name.
+    /// The directory that holds the first name of this node.
     pub parent: NodeId,
     pub name: Text,
 }
@@ -93,7 +95,7 @@ pub struct Dir {
     pub count: usize,
 }
 
-/// The tree.
+/// All inodes, directories and names of the new image.
 #[derive(Debug, Default)]
 pub struct Tree {
     pub nodes: Vec<Node>,
@@ -104,7 +106,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Keeps `bytes`.
+    /// Stores `bytes` in the arena.
     pub fn intern(&mut self, bytes: &[u8]) -> Text {
         let at = self.arena.len() as u64;
         self.arena.extend_from_slice(bytes);
@@ -123,7 +125,7 @@ impl Tree {
 
     /// Every node's number, in order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
-        // Nodes are only added with a number that fits.
+        // The sources add a node only if its number fits.
         (0..self.nodes.len() as u32).map(NodeId)
     }
 

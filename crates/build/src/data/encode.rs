@@ -9,9 +9,9 @@ use ferofs_format::BlockSize;
 
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::error::{Error, Result};
 use crate::options::compression::{Compression, FileCompression, Fragments, Index};
 use crate::progress::timings::{Activity, Timings};
-use crate::{Error, Result};
 
 /// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it. A
 /// larger segment takes more memory in each worker; a smaller one cuts more extents short. The image depends on it, so it must

@@ -7,10 +7,10 @@ use ferofs_format::{Algorithm, BlockSize, BytePos};
 use crate::data::encode::{Encoder, Following, SEGMENT, Sink};
 use crate::data::extents::index::{FileExtents, FileTail, IndexEncoder};
 use crate::data::extents::log::ExtentLog;
+use crate::error::{Error, Result};
 use crate::options::compression::{Compression, FileCompression};
 use crate::output::Output;
 use crate::progress::timings::Timings;
-use crate::{Error, Result};
 
 /// Encodes metadata in whole blocks, without inline tails and fragments.
 pub(crate) struct MetadataEncoder<'a> {

@@ -7,7 +7,7 @@ use ferofs_format::algorithm::{LzmaConfig, ZstdConfig};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{Algorithm, BlockSize, Incompat, superblock};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The largest pcluster that Linux reads, in bytes.
 pub const PCLUSTER_MAX: u32 = 1 << 20;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The most bytes in memory, which is enough for about 50,000 files. More bytes go to the temporary file.
 const IN_MEMORY: usize = 64 << 20;

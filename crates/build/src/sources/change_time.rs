@@ -1,22 +1,22 @@
-//! The time from which on a change of a file shows in its `ctime`.
+//! Waits until a change of a file is visible in its `ctime`.
 //!
-//! A file system takes `ctime` from a clock that moves in ticks of up to 10 ms, or stores whole seconds. A change within the tick of
-//! the last one leaves `ctime` as it is, so it could not be told from no change.
+//! A file system takes `ctime` from a clock that moves in ticks of up to 10 ms, or stores whole seconds. A second change
+//! within one tick leaves `ctime` as it is, so that the build could not detect it.
 
 use std::time::Duration;
 
 use ferofs_format::inode::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What file systems that store no fractions of a second round times to, at most (FAT).
+/// The largest tick of file systems that store whole seconds only: 2 s on FAT.
 const COARSE: Duration = Duration::from_secs(2);
-/// Twice the longest tick, that of a kernel with 100 Hz. A `ctime` that is further ahead comes from another machine's clock, for
-/// which waiting is no use.
+/// Twice the longest tick, that of a kernel with 100 Hz. A `ctime` that is further ahead comes from another machine's clock, so
+/// that waiting would not help.
 const TICKS: Duration = Duration::from_millis(20);
-/// How long to sleep before the next look at the clock: the shortest tick, that of a kernel with 1000 Hz.
+/// Time between two reads of the clock: the shortest tick, that of a kernel with 1000 Hz.
 const STEP: Duration = Duration::from_millis(1);
 
-/// Waits until the next change of a file gives it another `ctime` than this one.
+/// Waits until the next change of a file would give it a `ctime` other than this one.
 pub(crate) fn wait(ctime: Timestamp) {
     while is_within_tick(ctime, now()) {
         std::thread::sleep(STEP);
@@ -26,7 +26,7 @@ pub(crate) fn wait(ctime: Timestamp) {
 /// The clock that file systems take times from.
 fn now() -> Timestamp {
     let now = clock_gettime(ClockId::RealtimeCoarse);
-    // The kernel gives less than a billion.
+    // The kernel returns less than 10^9 nanoseconds.
     Timestamp { secs: now.tv_sec, nanos: now.tv_nsec.try_into().unwrap_or(0) }
 }
 

@@ -13,6 +13,7 @@ use ferofs_read::FileSource;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::error::{Error, Result};
 use crate::sources::change_time;
 use crate::sources::data_ranges::{Ranges, data_ranges};
 use crate::sources::image::file::SourceImage;
@@ -21,7 +22,6 @@ use crate::sources::source_file::{SourceFile, is_unchanged};
 use crate::sources::spool::Spool;
 use crate::tree::origin::{Identity, Origin, SourcePosition, Span};
 use crate::tree::{NodeId, Tree};
-use crate::{Error, Result};
 
 /// The open sources of content.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use ferofs_format::xattr::LongPrefix;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::Options;
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
-use crate::{Error, Result};
 
 /// Bytes that are read and hashed at once. More would not be faster, and each worker has a buffer of this size.
 const PIECE: usize = 1 << 20;

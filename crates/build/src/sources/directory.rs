@@ -1,4 +1,4 @@
-//! From a source directory to a [`Tree`].
+//! Reads a source directory into a [`Tree`].
 //!
 //! Directories are listed in parallel, each by one worker; the listings are then numbered breadth-first
 //! by one thread, so that the tree does not depend on which worker was faster. File descriptors are held
@@ -15,33 +15,34 @@ use ferofs_format::inode::{FileType, Rdev};
 use rustix::fs::{OFlags, RawDir, Statx};
 use rustix::io::Errno;
 
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::paths::as_path;
 use crate::paths::join;
+use crate::progress::Warning;
 use crate::sources::change_time;
 use crate::sources::open::{identity, open_dir, open_file, stat_at, stat_fd};
 use crate::tree::origin::{Identity, Origin};
 use crate::tree::xattr::{Attributes, encode_set};
 use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
-use crate::{Error, Result};
-use crate::{Options, Warning};
 use ferofs_threads::{Workers, with_workers};
 
 /// The kernel's limits on one list of names, and on one value.
 const XATTR_BYTES: usize = 64 << 10;
 const DIRENT_BYTES: usize = 32 << 10;
 
-/// A file as a worker found it.
+/// A file of a listing.
 struct Found {
     name: Box<[u8]>,
     stat: Stat,
     xattrs: Box<[u8]>,
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     target: Box<[u8]>,
-    /// Of a directory: the number of its listing.
+    /// The index of a directory's listing.
     listing: usize,
 }
 
-/// What is kept of `statx`.
+/// The fields of `statx` that the tree needs.
 struct Stat {
     file_type: FileType,
     permissions: u16,
@@ -73,13 +74,13 @@ struct Listing {
 struct Context<'a> {
     options: &'a Options,
     root: BorrowedFd<'a>,
-    /// Files that are no part of the tree: the image itself.
+    /// Files that the tree leaves out, because they are the image itself.
     avoid: &'a [(u32, u32, u64)],
-    /// `/proc/self/fd` is there.
+    /// Whether `/proc/self/fd` exists.
     proc: bool,
 }
 
-/// Walks the source of `options`, open as `root`.
+/// Reads the tree of the source directory, which is open as `root`.
 pub fn walk(
     options: &Options,
     root: &OwnedFd,
@@ -143,7 +144,7 @@ fn serve(lister: &mut Lister<'_>, Job { listing: number, path }: Job) -> Listing
     Listing { number, path, found, warnings }
 }
 
-/// A worker's hands: its buffers.
+/// Lists directories for one worker, and reuses its buffers.
 struct Lister<'a> {
     context: &'a Context<'a>,
     dirents: Vec<u8>,
@@ -199,7 +200,7 @@ impl<'a> Lister<'a> {
         }
         let after = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
         if identity(&after) != identity(&before) {
-            // A name may have been missed, or met twice.
+            // The listing may lack a name, or have one twice.
             return Err(Error::SourceChanged(source.join(as_path(path))));
         }
         Ok(found)
@@ -233,7 +234,7 @@ impl<'a> Lister<'a> {
         } else if readable {
             self.xattrs_by_fd(dir, name)
         } else {
-            // Without /proc nothing but files and directories can be asked.
+            // Without /proc, only files and directories can be opened to read attributes.
             Ok(Vec::new())
         };
         match result {
@@ -255,7 +256,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    /// Through `/proc`, since no call takes a directory and a name (before Linux 6.13).
+    /// Reads attributes through `/proc`: before Linux 6.13 no system call takes a directory and a name.
     fn xattrs_by_path(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Attributes, Errno> {
         let mut path = Vec::with_capacity(40 + name.len());
         let _ = write!(path, "/proc/self/fd/{}/", dir.as_raw_fd());
@@ -263,7 +264,7 @@ impl<'a> Lister<'a> {
         let path = CString::new(path).map_err(|_| Errno::INVAL)?;
         let len = rustix::fs::llistxattr(&*path, &mut self.names[..])?;
         let value = &mut self.value;
-        gather(&self.names[..len], |name| {
+        read_values(&self.names[..len], |name| {
             let len = rustix::fs::lgetxattr(&*path, name, &mut value[..])?;
             Ok(value[..len].to_vec())
         })
@@ -273,15 +274,18 @@ impl<'a> Lister<'a> {
         let file = open_file(dir, name)?;
         let len = rustix::fs::flistxattr(&file, &mut self.names[..])?;
         let value = &mut self.value;
-        gather(&self.names[..len], |name| {
+        read_values(&self.names[..len], |name| {
             let len = rustix::fs::fgetxattr(&file, name, &mut value[..])?;
             Ok(value[..len].to_vec())
         })
     }
 }
 
-/// Reads the values of NUL-terminated `names`; attributes that are gone meanwhile are left out.
-fn gather(names: &[u8], mut get: impl FnMut(&[u8]) -> Result<Vec<u8>, Errno>) -> Result<Attributes, Errno> {
+/// Reads the values of NUL-terminated `names`. Attributes that were removed after the names were read are left out.
+fn read_values(
+    names: &[u8],
+    mut get: impl FnMut(&[u8]) -> Result<Vec<u8>, Errno>,
+) -> Result<Attributes, Errno> {
     let mut attributes = Vec::new();
     for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
         match get(name) {
@@ -311,7 +315,7 @@ impl Stat {
     }
 }
 
-/// Gives nodes their numbers, breadth-first, and counts links.
+/// Numbers the files breadth-first as nodes, and counts their links.
 fn number(options: &Options, top: Found, mut listings: Vec<Option<Vec<Found>>>) -> Result<Tree> {
     let mut tree = Tree::default();
     let mut links: HashMap<((u32, u32), u64), NodeId> = HashMap::new();

@@ -1,7 +1,8 @@
-//! EROFS images as sources: read through our own reader, whatever their layout, and laid over each other as layers.
+//! Reads the tree of an EROFS image as one layer. Source images may have any layout that `ferofs-read` reads.
 //!
-//! The first step of a build from images. Content stays where it is: [`file::SourceImage::read`] fetches it when it is encoded, or
-//! [`crate::data::chunks::external`] points to it. Images are as hostile as anywhere: a directory that is met again is an error.
+//! The first step of a build from images. The data stage reads the content later, by
+//! [`file::SourceImage::read`], or makes the image an extra device. Images are not trusted: a directory that appears twice is an
+//! error, because it could be a cycle.
 
 pub mod file;
 
@@ -13,30 +14,31 @@ use std::sync::atomic::Ordering;
 
 use ferofs_format::{FileOffset, Nid};
 
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::options::source::Whiteouts;
 use crate::paths::join;
 use crate::sources::content::Contents;
 use crate::sources::image::file::in_source;
 use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree, Names, overlay};
 use crate::tree::origin::Origin;
-use crate::{Error, Result};
-use crate::{Options, Whiteouts};
 use ferofs_read::{DataLayout, ExtentData, FileType, Image, Inode, Place};
 
-/// Where the magic of an EROFS image is, and the magic.
+/// The offset of the superblock's magic, and its bytes.
 const MAGIC: (u64, [u8; 4]) = (1024, [0xe2, 0xe1, 0xf5, 0xe0]);
 
 /// The number of the lower image: see [`crate::SourceOptions::lower_image`].
 pub const BELOW: u16 = 0;
 
-/// Whether `path` is an image, by its magic. Pipes are none, and are not opened.
+/// Whether `path` is an image, by its magic. Pipes are not opened, and are no images.
 ///
 /// # Errors
-/// [`Error::Io`] when the file cannot be read: it could be an image.
+/// [`Error::Io`] when the file cannot be read.
 pub fn is_image(path: &Path) -> Result<bool> {
     use std::os::unix::fs::{FileExt, FileTypeExt};
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
-        // It is said when it is opened.
+        // Opening the source later reports the error.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Error::io("stat", path, error)),
     };
@@ -52,7 +54,7 @@ pub fn is_image(path: &Path) -> Result<bool> {
     }
 }
 
-/// Puts the tree of image number `number` of `contents` into `layers`, as one layer.
+/// Adds the tree of image `number` of `contents` to the current layer of `layers`.
 pub fn read(
     options: &Options,
     number: u16,
@@ -66,7 +68,7 @@ pub fn read(
         Layer { image: source.image(), number, whiteouts, ignores_options, name: source.file().name() };
     let root = layer.image.root().map_err(|e| in_source(layer.name.to_owned(), e))?;
     let mut seen = HashSet::from([root.nid()]);
-    // The first name of each file that may have several.
+    // The first name of each file with several links.
     let mut firsts: HashMap<Nid, Vec<u8>> = HashMap::new();
     layer.put(layers, b"", &root)?;
     layer.image.budget().cancel_with(&options.run.cancel);
@@ -102,12 +104,12 @@ pub fn read(
     Ok(())
 }
 
-/// An image on its way into a layers.
+/// An image that is read as a layer.
 struct Layer<'a> {
     image: &'a Image,
     number: u16,
     whiteouts: Whiteouts,
-    /// Options leave its files as they are.
+    /// Options do not apply to its files.
     ignores_options: bool,
     name: &'a Path,
 }
@@ -125,11 +127,11 @@ impl Layer<'_> {
         Error::Layer { path: self.path(path), problem }
     }
 
-    fn misplaced(&self, path: &[u8], fault: crate::Misplaced) -> Error {
+    fn misplaced(&self, path: &[u8], fault: crate::error::entry::Misplaced) -> Error {
         Error::Misplaced { path: self.path(path), fault }
     }
 
-    /// Puts one file; `false` for a whiteout that is not kept.
+    /// Adds one file. Returns `false` for a whiteout that is applied and not added.
     fn put(&self, layers: &mut LayeredTree, path: &[u8], inode: &Inode) -> Result<bool> {
         let xattrs = self.image.xattrs(inode).map_err(|e| self.error(path, e))?;
         let mut xattrs: Vec<_> = xattrs.into_iter().map(|xattr| (xattr.name, xattr.value)).collect();

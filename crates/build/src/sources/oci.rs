@@ -1,14 +1,12 @@
-//! From an OCI image layout, a directory or an archive of one, to a [`LayeredTree`]: one image of it is chosen, and its
-//! layers are laid over each other.
+//! Reads one image of an OCI image layout, a directory or an archive, into a [`LayeredTree`]: applies its layers in order.
 //!
-//! | room | what it does | next |
-//! |---|---|---|
-//! | [`store`] | where each blob is; no blob is used before its digest is verified | here |
-//! | [`document`] | manifests, indexes, platforms: what their JSON says | [`choice`] |
-//! | [`choice`] | which image is meant | here |
-//! | [`fault`] | what can be wrong | the caller |
+//! | module | what it does |
+//! |---|---|
+//! | [`store`] | finds blobs, and verifies the digest of each before it is used |
+//! | [`document`] | parses manifests, indexes and configurations from JSON |
+//! | [`choice`] | chooses the image by name and platform |
 //!
-//! Nothing is fetched: what the layout lacks is an error. Source: the OCI Image Format Specification, 1.1.
+//! Nothing is downloaded: a blob that is not in the layout is an error. Source: the OCI Image Format Specification, 1.1.
 
 mod choice;
 mod document;
@@ -18,22 +16,25 @@ mod tests;
 
 use std::path::Path;
 
-use crate::Result;
+use crate::error::Result;
 use crate::error::oci::OciFault;
+use crate::options::Options;
+use crate::options::source::Whiteouts;
+use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::sources::tar;
 use crate::sources::tar::tar_stream::TarStream;
 use crate::tree::layered_tree::LayeredTree;
-use crate::{Options, Warning, Whiteouts};
 use document::{Config, LayerKind, Manifest};
 use store::Store;
 
-/// Layers of an image: container tools stop at some 128. A small manifest could name one large layer again and again.
+/// The most layers of an image; more are an error. Container tools stop at about 128, but a small manifest could name one large
+/// layer many times.
 const LAYERS_MAX: usize = 1024;
 
-/// Whether `path` is an image layout. In archives, such as `skopeo` and `docker save` write, nothing but parts of a
-/// layout may stand before the file that says so, and they must be seekable and not compressed: else this would take
-/// as long as reading them.
+/// Whether `path` is an image layout. In an archive, as `skopeo` and `docker save` write it, only
+/// other parts of a layout may come before the marker file, and the archive must be seekable and not compressed: else the test
+/// would read the whole archive.
 pub(crate) fn is_layout(path: &Path) -> bool {
     if path.is_dir() {
         return path.join(store::MARK).is_file() && path.join(store::INDEX).is_file();
@@ -42,13 +43,13 @@ pub(crate) fn is_layout(path: &Path) -> bool {
         && tar::first_foreign_name(path, is_part).is_some_and(|last| last == store::MARK.as_bytes())
 }
 
-/// Whether an archive's member is one of a layout, but not the file that says that it is one.
+/// Whether an archive's member is a part of a layout other than its marker file.
 fn is_part(name: &[u8]) -> bool {
     const OTHERS: [&[u8]; 4] = [b"", b"index.json", b"manifest.json", b"repositories"];
     OTHERS.contains(&name) || name == b"blobs" || name.starts_with(b"blobs/")
 }
 
-/// Puts the layers of the image that is meant into `layers`.
+/// Adds the layers of the chosen image to `layers`.
 pub(crate) fn read(
     options: &Options,
     source: &Path,

@@ -1,4 +1,4 @@
-//! Opening files below a source directory by paths of any length, without following symbolic links.
+//! Opens files below a source directory by paths of any length, without following symbolic links.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -28,7 +28,7 @@ pub fn open_dir(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<Owne
     }
 }
 
-/// Opens the regular file `name` for reading, if it still is one that can be.
+/// Opens the regular file `name` for reading. Fails if it is a symbolic link now, and does not wait if it is a pipe.
 pub fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     retry_on_intr(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
@@ -46,7 +46,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 fn open_piece(at: BorrowedFd<'_>, piece: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match retry_on_intr(|| rustix::fs::openat2(at, piece, flags, Mode::empty(), resolve)) {
-        // Kernels before 5.6, and sandboxes that do not know the call.
+        // Linux before 5.6 does not have the call, and some sandboxes refuse it.
         Err(Errno::NOSYS | Errno::PERM) => {
             retry_on_intr(|| rustix::fs::openat(at, piece, flags, Mode::empty()))
         }
@@ -54,13 +54,13 @@ fn open_piece(at: BorrowedFd<'_>, piece: &[u8], flags: OFlags) -> Result<OwnedFd
     }
 }
 
-/// `name` as of `statx`, in directory `dir`.
+/// Calls `statx` for `name` in the directory `dir`.
 pub fn stat_at(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS)
 }
 
-/// The open file `fd` as of `statx`.
+/// Calls `statx` for the open file `fd`.
 pub fn stat_fd(fd: BorrowedFd<'_>) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
@@ -69,7 +69,7 @@ pub fn timestamp(time: &StatxTimestamp) -> Timestamp {
     Timestamp { secs: time.tv_sec, nanos: time.tv_nsec }
 }
 
-/// What tells this file from another, and from itself after a change.
+/// The identity of a file and its state: it changes whenever the file does.
 pub fn identity(stat: &Statx) -> Identity {
     Identity { ino: stat.stx_ino, mtime: timestamp(&stat.stx_mtime), ctime: timestamp(&stat.stx_ctime) }
 }

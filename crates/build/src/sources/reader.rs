@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::error::{Error, Result};
 use crate::sources::change_time;
 use crate::sources::content::Contents;
 use crate::sources::image::file::in_source;
@@ -12,7 +13,6 @@ use crate::sources::open::{open_dir, open_file};
 use crate::sources::source_file::is_unchanged;
 use crate::tree::origin::{Identity, Origin, SourcePosition, Span};
 use crate::tree::{Node, NodeId, Tree};
-use crate::{Error, Result};
 
 /// Reads content for one worker. It keeps the directory of the last file open.
 #[derive(Debug)]

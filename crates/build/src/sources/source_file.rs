@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::error::{Error, Result};
 use crate::sources::open::{identity, stat_fd};
 use crate::tree::origin::Identity;
-use crate::{Error, Result};
 
 /// An open file that content is read from.
 #[derive(Clone, Debug)]

@@ -4,9 +4,9 @@
 
 use std::os::unix::fs::FileExt;
 
+use crate::error::{Error, Result};
 use crate::sources::source_file::SourceFile;
 use crate::tree::origin::SourcePosition;
-use crate::{Error, Result};
 
 /// Bytes that are collected before they are written, to reduce system calls.
 const BUFFER: usize = 1 << 20;

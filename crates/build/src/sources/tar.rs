@@ -1,14 +1,14 @@
-//! From tar archives to a [`LayeredTree`]: all dialects, plain or compressed, from a file or a pipe.
+//! Reads tar archives into a [`LayeredTree`]: all dialects, plain or compressed, from a file or a pipe.
 //!
-//! | room | what it does | next |
-//! |---|---|---|
-//! | [`tar_stream`] | an archive's plain bytes in order; where data stay or go | [`members`] |
-//! | [`header`], [`pax`], [`sparse`] | the forms of headers, pure | [`members`] |
-//! | [`members`] | members with what all their headers say | here |
-//! | [`fault`], [`limits`] | what can be wrong, and how much is too much | the caller |
+//! | module | what it does |
+//! |---|---|
+//! | [`tar_stream`] | reads the decompressed bytes of an archive in order, and stores content or its position |
+//! | [`header`], [`pax`], [`sparse`] | parse headers, without I/O |
+//! | [`members`] | combines the headers of each member |
+//! | [`limits`] | limits what an archive may cost |
 //!
-//! Archives are as hostile as images: see the faults. No parser from a crate, since none has GNU's and PAX's sparse
-//! forms, keeps the places of data, and says where a header is wrong.
+//! Archives are not trusted: see [`ArchiveFault`]. This is an own parser because no crate reads the sparse formats of GNU and PAX,
+//! tells the position of data, and tells the position of a wrong header.
 
 #[doc(hidden)]
 pub mod acl;
@@ -26,27 +26,29 @@ use std::sync::atomic::Ordering;
 
 use crate::error::archive::ArchiveFault;
 use crate::error::entry::Misplaced;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::options::source::{SourceData, SourceFormat, Whiteouts};
 use crate::paths::as_path;
+use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::tree::layered_tree::{self, Body, LayeredFile, LayeredTree, Names};
 use crate::tree::origin::{Origin, SourcePosition, Span};
-use crate::{Error, Result};
-use crate::{Options, SourceData, SourceFormat, Warning, Whiteouts};
 use limits::Limits;
 use members::{Data, End, Member, MemberKind, Members};
 use tar_stream::TarStream;
 
-/// The block size that every archive's data are aligned to.
+/// The block size of images whose content stays in archives: tar aligns data to 512 bytes.
 pub(crate) const BLOCK_SIZE: ferofs_format::BlockSize = ferofs_format::BlockSize::MIN;
 
-/// What aufs' names of removed files start with.
+/// The prefix of whiteouts, in the convention of aufs and OCI layers.
 const WHITEOUT: &[u8] = b".wh.";
-/// aufs' name for: lower layers show nothing here.
+/// The name that marks its directory as opaque: lower layers are not visible in it.
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// What the names of aufs' own files start with.
+/// The prefix of aufs' internal files.
 const AUFS_OWN: &[u8] = b".wh..wh.";
 
-/// What all members of an archive share.
+/// Reads an archive into the current layer.
 struct ArchiveReader<'a> {
     options: &'a Options,
     contents: &'a mut Contents,
@@ -54,11 +56,11 @@ struct ArchiveReader<'a> {
     warnings: &'a mut Vec<Warning>,
     whiteouts: Whiteouts,
     limits: Limits,
-    /// What holes cost so far, in bytes.
+    /// The cost of all holes so far, in bytes: see [`limits::cost_of_holes`].
     holes: u64,
 }
 
-/// Puts the members of an archive into `layers`, as one layer.
+/// Adds the members of an archive to the current layer of `layers`.
 pub(crate) fn read(
     options: &Options,
     mut tar_stream: TarStream,
@@ -88,7 +90,7 @@ pub(crate) fn read(
         }
     };
     let archive = || tar_stream.name.clone();
-    // Layers of container images often are.
+    // An empty layer of a container image is usual, and gives no warning.
     if is_empty && matches!(end, End::Marked) && options.source.format == SourceFormat::Archive {
         warnings.push(Warning::EmptyArchive { archive: archive() });
     }
@@ -100,7 +102,7 @@ pub(crate) fn read(
     tar_stream.finish(contents)
 }
 
-/// The regular files of the archive `source`, from which `contents` reads from then on: places and lengths by name.
+/// Registers the regular files of the archive `source` in `contents`; returns their positions and lengths by name.
 pub(crate) fn files(
     options: &Options,
     source: &Path,
@@ -122,8 +124,8 @@ pub(crate) fn files(
     Ok(files)
 }
 
-/// The name of the first member of the archive `source` that `pass` does not accept; `None` if there is none, or
-/// finding it would take more than a look at headers.
+/// The name of the first member of the archive `source` that `pass` does not accept. `None` if there is none, or if the archive
+/// is not seekable: then the search would read all content.
 pub(crate) fn first_foreign_name(source: &Path, pass: fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut contents = Contents::archives(Path::new("."), source);
     let options = Options::new(source);
@@ -147,7 +149,7 @@ impl ArchiveReader<'_> {
         self.put(members, member)?;
         let (packed, plain) = members.bytes_read();
         let limits = self.limits;
-        // One member's headers are limited, so that it is enough to look after each.
+        // The headers of one member are limited, so a check after each member is enough.
         let checked = limits.check_memory(self.layers.memory_used(), packed);
         let checked = checked.and_then(|()| limits.check_holes(self.holes, plain));
         checked.map_err(|fault| members.error(Some(&path), offset, fault))
@@ -238,7 +240,7 @@ impl ArchiveReader<'_> {
         }
     }
 
-    /// Does what a whiteout says; `None` if `member` is none.
+    /// Applies or converts a whiteout; `None` if `member` is not a whiteout.
     fn whiteout(&mut self, member: &Member) -> Option<Result<(), Misplaced>> {
         let path = member.path.strip_suffix(b"/").unwrap_or(&member.path);
         let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);

@@ -1,4 +1,5 @@
-//! The part of each inode that is known before its data is: its form, and how long it is with xattrs.
+//! The form and size of each inode, with its xattrs. They are fixed before the data stage, which must know how much data fits
+//! behind an inode. Source: FORMAT.md 3.
 
 use std::path::Path;
 
@@ -6,25 +7,25 @@ use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Tim
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BlockSize, xattr};
 
+use crate::error::{Error, Result};
 use crate::options::inodes::{InodeForm, InodeOptions};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
-use crate::{Error, Result};
 
-/// Bytes of the packed inode and of the metabox', which are extended and have no xattrs.
+/// Bytes of the packed inode and the metabox inode: both are extended, without xattrs.
 pub const PACKED_LEN: usize = 64;
 
-/// What is known of one inode.
+/// The form and size of one inode.
 #[derive(Clone, Copy, Debug)]
 struct InodeSize {
-    /// Bytes, with xattrs.
+    /// Bytes of the inode and its xattrs.
     len: u32,
     version: InodeVersion,
-    /// Its tail may follow it.
+    /// Whether the inode's tail may follow it.
     may_inline: bool,
 }
 
-/// What is known of all inodes, by node.
+/// The form and size of all inodes, by node.
 #[derive(Debug)]
 pub struct InodeSizes(Vec<InodeSize>);
 
@@ -84,7 +85,7 @@ impl InodeSizes {
     }
 }
 
-/// The packed inode, or the metabox', without a place.
+/// The packed inode or the metabox inode, without a position.
 pub fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
     Inode {
         version: InodeVersion::Extended,
@@ -103,7 +104,7 @@ pub fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
     }
 }
 
-/// Why an inode has no compact form.
+/// The error for an inode that does not fit the compact form.
 fn too_large(tree: &Tree, source: &Path, id: NodeId) -> Error {
     let node = tree.node(id);
     let values = [
@@ -117,7 +118,7 @@ fn too_large(tree: &Tree, source: &Path, id: NodeId) -> Error {
     Error::DoesNotFit { path: source.join(tree.path(id)), what, value, limit }
 }
 
-/// The inode of `id`, without a place and, of directories, without a size.
+/// The inode of `id`, without a position. Directories also have no size yet.
 pub fn inode(
     tree: &Tree,
     xattrs: &XattrPlan,
@@ -154,7 +155,7 @@ pub fn inode(
     Ok(inode)
 }
 
-/// The time of compact inodes.
+/// The time that all compact inodes share.
 const fn shared_time(superblock: &Superblock) -> Timestamp {
     Timestamp { secs: superblock.epoch, nanos: superblock.fixed_nsec }
 }

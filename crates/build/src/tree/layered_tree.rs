@@ -1,8 +1,8 @@
-//! A tree while it is put together from archives and layers, whose entries come in any order, replace each
-//! other, and are removed again.
+//! Merges archives and layers into one tree. Entries arrive in any order; later ones replace earlier ones, and whiteouts remove
+//! entries of lower layers.
 //!
-//! Entries are put into a layer. [`whiteouts`] remove what lower layers had, wherever they stand in their own; what is left
-//! at the end is given numbers ([`number`]).
+//! The sources add entries to the current layer. [`whiteouts`] removes entries of lower layers only, at any point of its own
+//! layer. At the end, [`number`] turns the rest into a [`crate::tree::Tree`].
 
 mod apply_directory;
 mod number;
@@ -18,28 +18,28 @@ use crate::error::entry::Misplaced;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::Attributes;
 
-/// Symbolic links that one path is followed through.
+/// The most symbolic links on one path, as in Linux; more are an error.
 const LINKS_MAX: usize = 40;
-/// EROFS has no longer names.
+/// The most bytes of a name in EROFS.
 const NAME_MAX: usize = 255;
-/// Linux has no longer targets of symbolic links.
+/// The most bytes of a symbolic link's target in Linux.
 const TARGET_MAX: usize = 4095;
-/// Names that are passed on the way of one path through symbolic links: 40 links through 25 directories each. More would let
-/// a short member take long.
+/// The most path components that one path may need in the targets of symbolic links: 40 links with 25 components each. More is an
+/// error, because a short member could take much time.
 const LINK_STEPS_MAX: usize = 1000;
-/// Directories within directories: twice as many as a path of Linux's `PATH_MAX` can name. The work for each file grows
-/// with it.
+/// The deepest nesting of directories: twice as deep as a path of `PATH_MAX` bytes. Deeper is an error, because the time for each
+/// file grows with the depth.
 const DEPTH_MAX: usize = 4096;
-/// Memory for an attribute, and its copies on the way, beside twice its bytes.
+/// Bytes of memory for an attribute and its temporary copies, in addition to twice its length.
 const ATTRIBUTE: u64 = 160;
-/// Memory for an entry that was replaced.
+/// Bytes of memory for an entry that was replaced.
 const REPLACED: u64 = 200;
-/// Memory for a directory that nobody described.
+/// Bytes of memory for a directory without an entry of its own.
 const IMPLIED: u64 = 256;
-/// Directories that nobody described.
+/// The permissions of a directory without an entry of its own.
 const IMPLIED_DIRECTORY_MODE: u16 = 0o755;
 
-/// A file's number: its place in the layers.
+/// The index of a file in [`LayeredTree::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId(u32);
 
@@ -51,7 +51,7 @@ impl FileId {
     }
 }
 
-/// What a file is, without its names.
+/// A file of a layer, without its names.
 #[derive(Clone, Debug)]
 pub struct LayeredFile {
     pub body: Body,
@@ -60,7 +60,7 @@ pub struct LayeredFile {
     pub gid: u32,
     pub mtime: Timestamp,
     pub xattrs: Rc<Attributes>,
-    /// The options have been applied, or do not apply.
+    /// Options for owners, times and excluded files do not apply, or were applied before.
     pub ignores_options: bool,
 }
 
@@ -80,11 +80,11 @@ pub(crate) type Names = BTreeMap<Box<[u8]>, Link>;
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     file: FileId,
-    /// The highest layer that mentions the name.
+    /// The highest layer with this name.
     layer: u32,
 }
 
-/// A place for an entry.
+/// The directory and name that a path leads to.
 #[derive(Debug)]
 pub struct EntryPosition {
     dir: FileId,
@@ -92,18 +92,18 @@ pub struct EntryPosition {
     name: Option<Box<[u8]>>,
 }
 
-/// The tree in the making.
+/// The merged tree of all layers so far.
 #[derive(Debug)]
 pub struct LayeredTree {
     files: Vec<LayeredFile>,
-    /// The layer that entries are put into.
+    /// The number of the current layer.
     layer: u32,
-    /// The time of implied directories.
+    /// The time of directories without an entry of their own.
     time: Timestamp,
     sets: HashSet<Rc<Attributes>>,
-    /// Bytes of memory for what is not the name of a file that is left in the end: about.
+    /// The estimated memory, in bytes, for everything but names of files that remain.
     memory_used: u64,
-    /// Directories from which this layer has removed what lower layers had.
+    /// Directories from which this layer has removed the entries of lower layers.
     emptied: HashSet<FileId>,
     /// Directories that may have whiteouts, whatever later layers say of their attributes.
     with_whiteouts: HashSet<FileId>,
@@ -112,7 +112,7 @@ pub struct LayeredTree {
 }
 
 impl LayeredTree {
-    /// An empty root directory; `time` is given to directories that nobody describes.
+    /// An empty root directory. Directories without an entry of their own get this `time`.
     pub fn new(time: Timestamp) -> Self {
         let mut layers = Self {
             files: Vec::new(),
@@ -129,14 +129,14 @@ impl LayeredTree {
         layers
     }
 
-    /// From here on, entries lie over those before.
+    /// Starts a layer above all entries so far.
     pub fn next_layer(&mut self) {
         self.layer += 1;
         self.emptied.clear();
     }
 
-    /// Bytes of memory, about, for attributes, replaced entries, directories that nobody described, and what was added by
-    /// [`Self::count_memory`].
+    /// The estimated memory, in bytes, for attributes, replaced entries, directories without an entry of their own, and what
+    /// [`Self::count_memory`] added.
     pub const fn memory_used(&self) -> u64 {
         self.memory_used
     }
@@ -146,7 +146,7 @@ impl LayeredTree {
         self.memory_used = self.memory_used.saturating_add(bytes);
     }
 
-    /// One copy of equal sets.
+    /// Stores equal sets of attributes once.
     pub fn attributes(&mut self, mut set: Attributes) -> Rc<Attributes> {
         set.sort_unstable();
         match self.sets.get(&set) {
@@ -199,15 +199,15 @@ impl LayeredTree {
         self.names(dir)?.get(name).copied()
     }
 
-    /// The position of `path`: absolute paths and `..` stay within the root, directories on the way are made
-    /// if `make`, symbolic links on the way are followed to directories that are there.
+    /// Resolves `path` to a directory and a name. Absolute paths and `..` stay within the root; symbolic links are followed to
+    /// existing directories; with `make`, missing directories are created.
     pub fn resolve(&mut self, path: &[u8], make: bool) -> Result<Option<EntryPosition>, Misplaced> {
         let parts = clean(path);
         let Some((name, parents)) = parts.split_last() else {
             return Ok(Some(EntryPosition { dir: FileId::ROOT, name: None }));
         };
         let mut way: Vec<FileId> = vec![FileId::ROOT];
-        // What is still to be walked, last part first.
+        // The components that are left, in reverse order.
         let mut rest: Vec<Box<[u8]>> = parents.iter().rev().map(|part| Box::from(*part)).collect();
         let (mut links, mut steps) = (0, 0);
         while let Some(part) = rest.pop() {
@@ -313,7 +313,7 @@ impl LayeredTree {
         self.insert_name(position.dir, name, file)
     }
 
-    /// Gives `path` the file at `target`.
+    /// Adds `path` as a hard link to the file at `target`.
     pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Misplaced> {
         let found = self.resolve(target, false)?.ok_or(Misplaced::LinkToNothing)?;
         let name = found.name.as_ref().ok_or(Misplaced::LinkToDirectory)?;
@@ -325,7 +325,7 @@ impl LayeredTree {
         self.insert_name(position.dir, position.name.as_ref().ok_or(Misplaced::Root)?, file)
     }
 
-    /// The file at `path`, as it stands.
+    /// The file at `path`, if there is one.
     pub fn file_at(&mut self, path: &[u8]) -> Result<Option<FileId>, Misplaced> {
         let Some(position) = self.resolve(path, false)? else { return Ok(None) };
         Ok(match &position.name {
@@ -335,7 +335,7 @@ impl LayeredTree {
     }
 }
 
-/// The parts of a path below the root: `..` leads up, but not out.
+/// The components of a path. `..` removes one, but does not leave the root.
 pub(crate) fn clean(path: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     for part in path.split(|b| *b == b'/') {

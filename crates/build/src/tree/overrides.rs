@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::Timestamp;
 
+use crate::error::{Error, Result};
 use crate::options::fs_config::{FsConfig, capability_xattr};
 use crate::options::{AttributeOptions, RunOptions};
 use crate::paths::as_path;
 use crate::tree::{NodeId, Tree};
-use crate::{Error, Result};
 
 /// Applies `options` to every node of `tree`.
 pub(crate) fn apply(tree: &mut Tree, options: &AttributeOptions, run: &RunOptions) -> Result<()> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use ferofs_format::FormatError;
 use ferofs_format::xattr::{self, Entry, LongPrefix, NAME_MAX, NameFilter, NameIndex, NamePrefix, Region};
 
-use crate::Error;
+use crate::error::Error;
 use crate::options::xattrs::XattrOptions;
 use crate::tree::node_id::NodeId;
 

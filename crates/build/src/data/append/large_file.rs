@@ -9,10 +9,11 @@ use crate::data::extents::log::ExtentLog;
 use crate::data::schedule::{LargeFile, Scheduler};
 use crate::data::stored::StoredContent;
 use crate::data::worker::PieceKind;
+use crate::error::{Error, Result};
 use crate::output::spill::SpillRange;
+use crate::progress::Warning;
 use crate::tree::NodeId;
 use crate::tree::origin::SourcePosition;
-use crate::{Error, Result, Warning};
 
 impl Appender<'_> {
     /// Prepares for the parts of a file.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
 use ferofs_read::{ExtentData, FileSource, Image, Location};
 
+use crate::error::{Error, Result};
 use crate::sources::source_file::SourceFile;
-use crate::{Error, Result};
 
 /// An image that content is read from.
 #[derive(Debug)]

@@ -1,17 +1,17 @@
-//! Which image of a layout is meant: by its name and its platform, through indexes.
+//! Chooses an image of a layout by its name and platform, through nested indexes.
 
 use super::document::{Descriptor, Index};
 use super::store::Store;
-use crate::Options;
-use crate::Result;
+use crate::error::Result;
 use crate::error::oci::OciFault;
+use crate::options::Options;
 use crate::options::oci::Platform;
 use crate::sources::content::Contents;
 
-/// Indexes within indexes; real ones have two.
+/// The deepest nesting of indexes; more is an error. Real layouts have two levels.
 const DEPTH_MAX: usize = 8;
 
-/// The manifest of the image that is meant, and whether its platform is surely the one that was asked for.
+/// The manifest of the chosen image, and whether the index states its platform. If not, the caller checks the configuration.
 pub(super) fn choose(
     store: &mut Store,
     options: &Options,
@@ -28,14 +28,14 @@ pub(super) fn choose(
             return Ok((chosen, is_certain));
         }
         index = store.document(&chosen, contents)?;
-        // What is below has no names of its own.
+        // Entries of nested indexes have no names.
         name = None;
         parent = Some(chosen);
     }
     Err(store.error(parent.as_ref().map(|parent| &parent.digest), OciFault::Nesting))
 }
 
-/// The one of `index` that is meant.
+/// The entry of `index` with this name and platform.
 pub(super) fn one(
     index: &Index,
     name: Option<&str>,
@@ -45,7 +45,7 @@ pub(super) fn one(
     let labels = |images: &[&Descriptor]| images.iter().map(|image| image.label()).collect::<Vec<_>>();
     let mut left: Vec<&Descriptor> =
         images().filter(|image| name.is_none_or(|name| image.is_called(name))).collect();
-    // One image under several names is one.
+    // An image with several names counts once.
     left.sort_by_key(|image| image.digest.to_string());
     left.dedup_by(|a, b| a.digest == b.digest);
     let here = Platform::of_this_machine();

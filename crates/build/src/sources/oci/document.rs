@@ -1,4 +1,4 @@
-//! The JSON documents of a layout, as far as they concern a root file system. Pure.
+//! The JSON documents of a layout: the fields that a build needs. No I/O.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,18 +20,18 @@ pub(super) struct Digest {
 }
 
 impl Digest {
-    /// Below the layout: `blobs/sha256/...`.
+    /// The blob's path in the layout: `blobs/sha256/...`.
     pub(super) fn path(&self) -> String {
         let (algorithm, digits) = (&self.text[..self.digits - 1], &self.text[self.digits..]);
         format!("blobs/{algorithm}/{digits}")
     }
 
-    /// What makes such a digest of bytes.
+    /// A hasher for the algorithm of this digest.
     pub(super) fn hasher(&self) -> Box<dyn DynDigest> {
         if self.text.starts_with("sha512") { Box::new(Sha512::new()) } else { Box::new(Sha256::new()) }
     }
 
-    /// The digest that a hasher of this one's made, as text.
+    /// The text of a digest with the algorithm of this one and these `bytes`.
     pub(super) fn like(&self, bytes: &[u8]) -> String {
         format!("{}{}", &self.text[..self.digits], Hex(bytes))
     }
@@ -46,7 +46,7 @@ impl fmt::Display for Digest {
 impl TryFrom<String> for Digest {
     type Error = &'static str;
 
-    /// Nothing else than an algorithm's name and its digits, so that no digest leads out of the layout.
+    /// Accepts only an algorithm's name and hexadecimal digits, so that [`Self::path`] stays below the layout.
     fn try_from(text: String) -> Result<Self, Self::Error> {
         let (algorithm, digits) = text.split_once(':').ok_or("a digest without its algorithm")?;
         let len = match algorithm {
@@ -79,7 +79,7 @@ pub(super) struct Index {
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
     pub(super) config: Descriptor,
-    /// The lowest first.
+    /// Layers; the lowest is first.
     pub(super) layers: Vec<Descriptor>,
 }
 
@@ -103,7 +103,7 @@ impl Config {
     }
 }
 
-/// What refers to a blob.
+/// A reference to a blob.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Descriptor {
@@ -116,10 +116,10 @@ pub(super) struct Descriptor {
     pub(super) platform: Option<Platform>,
 }
 
-/// What a manifest's layer is.
+/// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LayerKind {
-    /// A tar archive, compressed as its first bytes say.
+    /// A tar archive. Its first bytes tell how it is compressed.
     Archive,
     Encrypted,
     Other,
@@ -151,13 +151,13 @@ impl Descriptor {
         self.annotations.get("org.opencontainers.image.ref.name").map(String::as_str)
     }
 
-    /// Whether `name` means this, in its short form or in the long one of containerd.
+    /// Whether `name` is the name of this image, in the short form or in containerd's long form.
     pub(super) fn is_called(&self, name: &str) -> bool {
         self.name() == Some(name)
             || self.annotations.get("io.containerd.image.name").is_some_and(|n| n == name)
     }
 
-    /// What tells it from others, for messages.
+    /// Name, platform or digest, for messages.
     pub(super) fn label(&self) -> String {
         let parts = [self.name().map(str::to_owned), self.platform.as_ref().map(Platform::to_string)];
         let parts: Vec<String> = parts.into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! The blobs of a layout: found in its directory or archive, and verified before anyone believes them.
+//! Finds the blobs of a layout in its directory or archive, and verifies them before use.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,18 +9,18 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
 use super::document::{Descriptor, Digest, Index, Mark};
-use crate::Options;
 use crate::error::oci::OciFault;
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::tar;
 use crate::tree::origin::SourcePosition;
-use crate::{Error, Result};
 
 /// The file that says that a directory is a layout.
 pub(super) const MARK: &str = "oci-layout";
 /// The index of all images in a layout.
 pub(super) const INDEX: &str = "index.json";
-/// The first version, and the only one so far.
+/// The version that is supported; the specification has no other one yet.
 const VERSION: &str = "1.";
 /// Bytes of a document: registries take at most 4 MiB. Larger ones are refused, since what they say takes up to 20 times as
 /// much memory.
@@ -42,18 +42,18 @@ pub(super) struct Store<'a> {
     name: PathBuf,
     /// Files by name, of an archive.
     members: Option<BTreeMap<Vec<u8>, Blob>>,
-    /// Blobs that were verified, by digest: some layers stand in a manifest again and again.
+    /// Verified blobs by digest: a manifest may name the same layer several times.
     verified: BTreeMap<String, Blob>,
 }
 
 impl<'a> Store<'a> {
-    /// Opens the layout `source`; from then on `contents` reads from it.
+    /// Opens the layout `source`, and registers its files in `contents`.
     pub(super) fn open(options: &'a Options, source: &Path, contents: &mut Contents) -> Result<Self> {
         let members = match source.is_dir() {
             true => None,
             false => {
                 let files = tar::files(options, source, contents)?;
-                // What came in a pipe or compressed is read again.
+                // Blobs of a compressed archive or a pipe are in the spool, and are read from it next.
                 contents.finish_spool()?;
                 Some(files.into_iter().map(|(name, (place, len))| (name, Blob { place, len })).collect())
             }
@@ -83,7 +83,7 @@ impl<'a> Store<'a> {
             return Ok(members.get(name.as_bytes()).copied());
         }
         let path = self.name.join(name);
-        // Whoever made the layout may have put a FIFO there: opening one must not wait for its writer.
+        // Layouts are not trusted: if the file is a FIFO, opening must not wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::open(&path, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),

@@ -1,4 +1,4 @@
-//! Files of gzip members, which may end with zeroes, as those do that come from tapes or are filled up to whole blocks.
+//! Decompresses gzip files of several members. Zeroes may follow the last one, as padding to whole blocks.
 //! Source: RFC 1952, and what gzip(1) does.
 
 use std::io::{self, BufRead, Read};

@@ -1,43 +1,44 @@
-//! What an archive may cost. Headers are counted by what was read, not by what they claim; what stays in memory and what is
-//! written of holes is held against the bytes that were read, so that a short archive cannot ask for much.
+//! Limits on what an archive may cost. Memory and holes are limited in proportion to the bytes read, so that a small archive
+//! cannot cause much work. Headers count by the bytes read, not by the size that they claim.
 //!
-//! Names of members have no limit: each is a file of the image. See [`crate::Options::archive_limits`].
+//! The number of members has no limit: each is a file of the image. [`crate::SourceOptions::archive_limit_factor`] multiplies the
+//! limits.
 
 use std::num::NonZeroU32;
 
 use crate::error::archive::ArchiveFault;
 
-/// Bytes of all extended headers of one member. Linux has at most 64 KiB of names of attributes and 64 KiB a value; other
-/// programs refuse more than 1 MiB. A header beyond this is refused.
+/// Bytes of all extended headers of one member. Linux allows 64 KiB of attribute names and 64 KiB per value, and other
+/// programs refuse more than 1 MiB. A larger header is an error.
 const HEADERS: u64 = 4 << 20;
-/// Bytes of a long name or target: 16 times Linux's `PATH_MAX`, since some programs store deeper trees. Longer ones are refused.
+/// Bytes of a long name or target: 16 times Linux's `PATH_MAX`, since some programs store deeper trees. A longer one is an error.
 const LONG_NAME: u64 = 64 << 10;
-/// Bytes of the keywords and values of all global headers that are in force. They count for each member that follows,
-/// so that more would make reading quadratic. Real ones have an owner or a time. More is refused.
+/// Bytes of the keywords and values of all global headers that are in force. Each member that follows costs time for
+/// them. Real archives have an owner or a time there. More is an error.
 const GLOBALS: u64 = 4 << 10;
 /// Bytes of memory for attributes, sparse maps, entries that later ones replace, and directories without a member of their
-/// own, beside as many as the archive's file has. With the rest of the build they stay below 128 MiB.
+/// own, in addition to the bytes read of the archive's file. With the rest of the build they stay below 128 MiB.
 const MEMORY: u64 = 32 << 20;
 /// Bytes of a decompressor's window: Zstandard's command line takes no more either, and `xz -9` needs 64 MiB. Archives that
-/// want more are refused.
+/// need more are an error.
 const WINDOW: u64 = 128 << 20;
-/// Bytes that are written or encoded for holes of sparse files, beside [`HOLES_PER_BYTE`]: some seconds' work.
+/// Bytes that are written or encoded for holes of sparse files, in addition to [`HOLES_PER_BYTE`]: a few seconds of work.
 const HOLES: u64 = 4 << 30;
-/// The same for each byte of the plain archive: a MiB of it may cost a quarter of a second of zeroes.
+/// The same for each byte of the decompressed archive: 1 MiB of it may cost 0.25 s of encoding zeroes.
 const HOLES_PER_BYTE: u64 = 256;
 /// Holes of a file below this are encoded as zeroes; larger ones become chunks (see `chunk`).
 const ENCODED_HOLES: u64 = 256 << 20;
 /// Bytes of a sparse file: the largest file of ext4 has 16 TiB, and an image's table of chunks grows with it.
 const SPARSE_FILE: u64 = 64 << 40;
 
-/// Memory for a piece of a sparse file, and its copies on the way.
+/// Bytes of memory for a piece of a sparse file, with temporary copies.
 pub(super) const PIECE: u64 = 96;
-/// Memory for a warning, beside its path.
+/// Bytes of memory for a warning, without its path.
 pub(super) const WARNING: u64 = 128;
 
-/// Memory for a chunk of a size that was asked for, at most.
+/// The most bytes of memory for a chunk, if the caller chose the chunk size.
 pub(super) const CHUNK_ENTRY: u64 = 8;
-/// Memory for an entry of a table of chunks whose data stay in the archive, and its copies on the way.
+/// Bytes of memory for an entry of a chunk table whose data stay in the archive, with temporary copies.
 pub(super) const TABLE_ENTRY: u64 = 48;
 
 /// The limits, all multiplied by the same factor.
@@ -79,7 +80,7 @@ impl Limits {
         if holes > limit { Err(ArchiveFault::Holes { limit }) } else { Ok(()) }
     }
 
-    /// Fails if a sparse file is larger than any.
+    /// Fails if a sparse file is too large.
     pub(super) fn check_sparse_file(self, size: u64) -> Result<(), ArchiveFault> {
         let limit = SPARSE_FILE * self.0;
         if size > limit { Err(ArchiveFault::SparseFile { size, limit }) } else { Ok(()) }
@@ -91,8 +92,8 @@ impl Limits {
     }
 }
 
-/// What a file of `size` bytes with `stored` bytes of data costs for its holes, at most: they are encoded, or become chunks of
-/// the size for which table and padding are the least.
+/// The largest cost, in bytes, of the holes of a file of `size` bytes with `stored` bytes of data: they are encoded, or become
+/// chunks of the size with the smallest table and padding.
 pub(super) fn cost_of_holes(size: u64, stored: u64) -> u64 {
     let holes = size.saturating_sub(stored);
     if holes < ENCODED_HOLES { holes } else { 4 * size.isqrt() }

@@ -1,4 +1,4 @@
-//! From an archive's bytes to its members: headers, with what extended headers and long names say of them.
+//! Reads the members of an archive: each header, together with the extended headers and long names before it.
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
@@ -7,8 +7,8 @@ use super::limits::{Limits, PIECE};
 use super::pax::Records;
 use super::sparse::{Form, Lines, Map, form};
 use super::tar_stream::TarStream;
-use crate::Result;
 use crate::error::Error;
+use crate::error::Result;
 use crate::error::archive::ArchiveFault;
 use crate::paths::as_path;
 use crate::sources::content::Contents;
@@ -36,22 +36,22 @@ pub(super) enum MemberKind {
     Device(FileType, Rdev),
     Directory,
     Fifo,
-    /// A type that no standard has.
+    /// A type that no standard defines.
     Unknown(u8),
 }
 
-/// Data of a regular file in the archive.
+/// How a regular file's data are stored in the archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stored {
     bytes: u64,
     form: Option<Form>,
 }
 
-/// Data of a regular file, found.
+/// Where a regular file's data are.
 #[derive(Debug)]
 pub(super) struct Data {
     pub(super) size: u64,
-    /// Where the pieces are, one after the other.
+    /// The position of the first piece; the others follow it directly.
     pub(super) place: SourcePosition,
     /// Offset and length of each piece in the file; `None`: it has no holes.
     pub(super) pieces: Option<Vec<(u64, u64)>>,
@@ -60,11 +60,11 @@ pub(super) struct Data {
 /// Why there are no more members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Two blocks of zeroes, as it should be.
+    /// Two blocks of zeroes, as the format requires.
     Marked,
-    /// Only one, at this position.
+    /// Only one block of zeroes, at this position.
     Lone(u64),
-    /// The bytes are over, at this position.
+    /// The archive ends at this position without a block of zeroes.
     Missing(u64),
 }
 
@@ -76,11 +76,11 @@ pub(super) struct Members<'a> {
     global: Records,
     /// Bytes up to the next header.
     rest: u64,
-    /// There are headers alone, and no data between them.
+    /// The archive has headers only, without data.
     without_data: bool,
 }
 
-/// What extended headers say of the member that follows.
+/// The extended headers before a member.
 #[derive(Debug, Default)]
 struct Extension {
     records: Records,
@@ -100,7 +100,7 @@ impl<'a> Members<'a> {
         (self.tar_stream.packed_read(), self.tar_stream.position())
     }
 
-    /// The error that the member called `path`, whose header is at `offset`, has this fault.
+    /// The error for a fault of the member `path`, whose header is at `offset`.
     pub(super) fn error(&self, path: Option<&[u8]>, offset: u64, fault: ArchiveFault) -> Error {
         let member = path.filter(|path| !path.is_empty()).map(|path| as_path(path).to_owned());
         Error::Archive { archive: self.tar_stream.name.clone(), member, offset, fault }
@@ -162,7 +162,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Takes a header that says something of the next one; `false` for one that is a member itself.
+    /// Reads an extended header or a long name. Returns `false` if `header` is that of a member.
     fn extend(&mut self, header: &Header, extension: &mut Extension) -> std::result::Result<bool, Broken> {
         match header.kind() {
             b'x' | b'X' => {
@@ -174,13 +174,13 @@ impl<'a> Members<'a> {
                 self.limits.check_headers(header.unsigned(header::SIZE)?)?;
                 let payload = self.payload(header)?;
                 self.global.read(&payload)?;
-                // Places of pieces are one file's.
+                // Sparse maps belong to one file, so they are not valid in a global header.
                 self.global.pieces = Vec::new();
                 self.limits.check_globals(self.global.bytes())?;
             }
             b'L' => extension.path = Some(self.name(header)?),
             b'K' => extension.linkname = Some(self.name(header)?),
-            // A label, and GNU's old way to say long names, which nothing writes any more.
+            // A volume label, and GNU's obsolete form of long names, which no program writes any more.
             b'V' | b'N' => {
                 let size = header.unsigned(header::SIZE)?.checked_next_multiple_of(BLOCK as u64);
                 if !self.tar_stream.skip(size.ok_or(ArchiveFault::Number("the size"))?)? {
@@ -203,7 +203,7 @@ impl<'a> Members<'a> {
         let size = header.unsigned(header::SIZE)?;
         let mut payload = Vec::new();
         let mut left = size.next_multiple_of(BLOCK as u64);
-        // By what is there, not by what is claimed.
+        // Allocates for the bytes that were read, since the header may claim a wrong size.
         while left > 0 {
             let mut piece = [0; 16 * BLOCK];
             let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
@@ -291,7 +291,7 @@ impl<'a> Members<'a> {
         if form.is_some()
             && let Some(name) = records.text("GNU.sparse.name")
         {
-            // The header has a made-up one, for programs that do not know of sparse files.
+            // The name in the header is a placeholder for programs without support for sparse files.
             *path = name.to_vec();
         }
         if header.kind() == b'S' && form.is_none() {
@@ -328,8 +328,7 @@ impl<'a> Members<'a> {
         self.limits.check_memory(count * PIECE, self.tar_stream.packed_read())
     }
 
-    /// Finds a regular file's data, which follow its header; `contents` may read them from then on, unless
-    /// that is `None`.
+    /// Finds a regular file's data after its header, and registers them in `contents` unless that is `None`.
     pub(super) fn data(
         &mut self,
         path: &[u8],
@@ -382,7 +381,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A fault that has no place yet, or an error that needs none.
+/// A fault without a position yet, or a complete error.
 #[derive(Debug)]
 enum Broken {
     Fault(ArchiveFault),

@@ -1,7 +1,7 @@
-//! An archive's bytes in order, whatever they come from: a file or standard input, plain or compressed.
+//! The decompressed bytes of an archive, in order, from a file or standard input.
 //!
-//! The data of members stay where they are in a plain file; from anything else they go into the spool, from
-//! which they are read again when they are encoded.
+//! The data stage reads content again later: from the archive if it is a plain file, else from the spool, to which this module
+//! writes it.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
@@ -16,19 +16,20 @@ use rustix::io::Errno;
 
 use super::gzip::Gzip;
 use super::limits::Limits;
-use crate::Options;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::output::new_file::NewFile;
 use crate::sources::content::Contents;
 use crate::sources::source_file::SourceFile;
 use crate::tree::origin::SourcePosition;
-use crate::{Error, NewFile, Result};
 
-/// Bytes read ahead of a decoder, and copied at once.
+/// Bytes of the buffers before a decoder and for copying: enough to make system calls rare.
 const BUFFER: usize = 256 << 10;
-/// Bytes that wait in a pipe, so that its two ends take turns less often: what Linux gives any user.
+/// The pipe's size in bytes, so that the two processes switch less often: the most that Linux gives to any user.
 const PIPE: usize = 1 << 20;
-/// Bytes that tell how an archive is compressed.
+/// Bytes at the start of an archive that tell how it is compressed.
 const MAGIC: usize = 6;
-/// Bytes that a decoder of xz or lzip needs beside its dictionary.
+/// Bytes that a decoder of xz or lzip needs in addition to its dictionary.
 const XZ_EXTRA: u64 = 2 << 20;
 /// The largest window that Zstandard's library can be allowed.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
@@ -50,7 +51,7 @@ pub(crate) struct TarStream {
     /// Bytes of the plain archive that were read or skipped.
     position: u64,
     buffer: Vec<u8>,
-    /// What stands for a stream whose data are to stay where they are.
+    /// The index of the device for a stream, if content stays in the sources.
     stays: Option<u16>,
     /// See [`Contents::archive_bytes`].
     packed_read: Arc<AtomicU64>,
@@ -68,8 +69,8 @@ impl std::fmt::Debug for TarStream {
 }
 
 impl TarStream {
-    /// Opens the archive `source`, `-` for standard input. A plain file becomes one that `contents` reads
-    /// from.
+    /// Opens the archive `source`, `-` for standard input. Registers a plain file in
+    /// `contents`.
     pub(crate) fn open(source: &Path, options: &Options, contents: &mut Contents) -> Result<Self> {
         let (file, name) = if source == Path::new("-") {
             let stdin = io::stdin().as_fd().try_clone_to_owned();
@@ -97,7 +98,7 @@ impl TarStream {
         }
         let mut magic = [0; MAGIC];
         if metadata.is_file() {
-            // Standard input may be a file that somebody has read a part of.
+            // Standard input may be a file that another process has read in part.
             let start = rustix::fs::tell(&file).map_err(|e| io("seek in")(e.into()))?;
             let have = fill(&mut ReadFrom(&file, start), &mut magic).map_err(io("read"))?;
             let size = metadata.len().saturating_sub(start);
@@ -114,7 +115,7 @@ impl TarStream {
             };
             return Ok(Self::of(input, name, contents));
         }
-        // It is no pipe, or the system has no more room for pipes: then more calls are made.
+        // Fails if this is not a pipe, or the user's limit for pipes is reached. A smaller pipe works, too, with more system calls.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
         let mut pipe = CancellablePipe { pipe: file.into(), cancel: Arc::clone(&options.run.cancel) };
         let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
@@ -129,7 +130,7 @@ impl TarStream {
         Self { name, input, position: 0, buffer: Vec::new(), stays: None, packed_read }
     }
 
-    /// Takes `size` bytes of a medium for an archive of their own, called `name`.
+    /// Opens `size` bytes of a registered file as an archive with this `name`.
     pub(crate) fn within(
         options: &Options,
         contents: &Contents,
@@ -154,7 +155,7 @@ impl TarStream {
         Ok(Self::of(input, name, contents))
     }
 
-    /// Whether members can be passed over without being read.
+    /// Whether content can be skipped without reading it.
     pub(super) const fn is_seekable(&self) -> bool {
         matches!(self.input, Input::File { .. })
     }
@@ -163,7 +164,7 @@ impl TarStream {
         self.position
     }
 
-    /// Bytes that archives have on disk, or that were read of pipes and compressed files, so far.
+    /// See [`Contents::archive_bytes`].
     pub(super) fn packed_read(&self) -> u64 {
         self.packed_read.load(Ordering::Relaxed)
     }
@@ -183,7 +184,7 @@ impl TarStream {
         Ok(read)
     }
 
-    /// Passes over `len` bytes; says whether they were all there.
+    /// Skips `len` bytes; returns `false` if the archive ends before.
     pub(super) fn skip(&mut self, len: u64) -> Result<bool> {
         if let Input::File { size, .. } = self.input {
             let whole = size.saturating_sub(self.position) >= len;
@@ -193,7 +194,7 @@ impl TarStream {
         self.each_piece(len, |_| Ok(()))
     }
 
-    /// Makes `len` bytes part of what `contents` reads from; `None` if the archive ends before.
+    /// Keeps `len` bytes of content readable, and returns their position; `None` if the archive ends before.
     pub(super) fn keep(&mut self, len: u64, contents: &mut Contents) -> Result<Option<SourcePosition>> {
         if let Input::File { file, start, .. } = &self.input {
             let place = SourcePosition { file: file.id(), at: start + self.position };
@@ -225,7 +226,7 @@ impl TarStream {
         Ok(left == 0)
     }
 
-    /// Reads a stream to its end: whoever writes into a pipe shall not fail, and sums at the end shall be
+    /// Reads a stream to its end, so that the process that writes into a pipe does not fail, and checksums at the end are
     /// verified.
     pub(super) fn drain(&mut self) -> Result<()> {
         match self.input {
@@ -234,7 +235,7 @@ impl TarStream {
         }
     }
 
-    /// Ends the reading; data that are to stay where they are have their device from then on.
+    /// Reads to the end, and registers the archive as a device if content stays in the sources.
     pub(super) fn finish(&mut self, contents: &mut Contents) -> Result<()> {
         self.drain()?;
         if contents.is_external {
@@ -256,7 +257,7 @@ impl ArchiveCompression {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [0xfd, b'7', b'z', b'X', b'Z', 0] => Self::Xz,
             [b'L', b'Z', b'I', b'P', ..] => Self::Lzip,
-            // A frame, or one to be skipped before it.
+            // A frame, or a skippable frame.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Bzip2,
             _ => Self::None,
@@ -291,14 +292,14 @@ impl ArchiveCompression {
     }
 }
 
-/// `stream`, whose bytes go to a file, too, if that is asked for.
+/// `stream`, which also writes to [`crate::SourceOptions::plain_copy`] if that is set.
 fn copied(stream: Box<dyn Read>, options: &Options) -> Result<Box<dyn Read>> {
     let Some(path) = &options.source.plain_copy else { return Ok(stream) };
     let copy = io::BufWriter::with_capacity(BUFFER, NewFile::create(path)?);
     Ok(Box::new(CopyingReader { stream, copy: Some(copy), path: path.clone() }))
 }
 
-/// A stream whose bytes go to a file, too.
+/// A stream that also writes its bytes to a file.
 struct CopyingReader {
     stream: Box<dyn Read>,
     /// `None` once it is complete.
@@ -312,7 +313,7 @@ impl Read for CopyingReader {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: write: {e}", self.path.display()));
         match &mut self.copy {
             Some(copy) if read > 0 || buf.is_empty() => copy.write_all(&buf[..read]).map_err(named)?,
-            // The end is read, too: see `TarStream::drain`.
+            // `TarStream::drain` reads up to the end, so that this point is always reached.
             copy => {
                 if let Some(copy) = copy.take() {
                     let file = copy.into_inner().map_err(|e| named(e.into_error()))?;
@@ -324,14 +325,14 @@ impl Read for CopyingReader {
     }
 }
 
-/// A decoder with this largest window, in bytes: the libraries' messages do not name it.
+/// A decoder and its largest window in bytes, for the error message: the libraries' messages do not name the limit.
 struct WindowLimited<R>(R, u64);
 
 impl<R: Read> Read for WindowLimited<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.read(buf).map_err(|error| {
             let text = error.to_string();
-            // Neither library gives the case a kind of its own: these are zstd's and liblzma's words.
+            // Neither library has an error code for this case: these are parts of the messages of zstd and liblzma.
             if !text.contains("too much memory") && !text.contains("memory limit") {
                 return error;
             }
@@ -343,7 +344,7 @@ impl<R: Read> Read for WindowLimited<R> {
     }
 }
 
-/// A source whose bytes are counted.
+/// Counts the bytes that are read from `source`.
 struct CountingReader<R> {
     source: R,
     bytes: Arc<AtomicU64>,
@@ -377,7 +378,7 @@ fn fill(source: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// A file read from a position, whatever its own is.
+/// Reads a file from this position on, independent of the file's own position.
 struct ReadFrom<'a>(&'a File, u64);
 
 impl Read for ReadFrom<'_> {
@@ -405,7 +406,7 @@ impl Read for FilePart {
     }
 }
 
-/// A pipe whose silence does not keep a build from being cancelled.
+/// A pipe that can be cancelled while it waits for data.
 struct CancellablePipe {
     pipe: OwnedFd,
     cancel: Arc<AtomicBool>,
@@ -414,7 +415,7 @@ struct CancellablePipe {
 impl Read for CancellablePipe {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let moment = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        // A signal ends poll, and may have been the one that cancels.
+        // A signal interrupts poll, and its handler may have set the flag.
         while let Ok(0) | Err(Errno::INTR) =
             poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&moment))
         {

@@ -1,4 +1,4 @@
-//! A directory that was walked, as a layer of a [`LayeredTree`].
+//! Applies a directory's tree as a layer of a [`LayeredTree`].
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use crate::paths::join;
 use crate::tree::{Kind, Node, NodeId, Tree};
 
 impl LayeredTree {
-    /// Puts all of `tree` over what is there. Says which path cannot be put, and why.
+    /// Adds all files of `tree` to the current layer. On failure, returns the path and the reason.
     pub(crate) fn apply_directory(&mut self, tree: &Tree) -> Result<(), (PathBuf, Misplaced)> {
-        // The first names of files that have several.
+        // The first path of each file that was added, for hard links.
         let mut firsts: Vec<Option<Vec<u8>>> = vec![None; tree.nodes.len()];
         let wrong = |id, fault| (tree.path(id), fault);
         let root = self.layered_file(tree, tree.node(NodeId::ROOT));
         self.put(b"", root).map_err(|fault| wrong(NodeId::ROOT, fault))?;
-        // A directory's number is lower than those of what is in it.
+        // The number of a directory is lower than the numbers of its entries.
         for id in tree.ids() {
             let Kind::Directory(dir) = tree.node(id).kind else { continue };
             let base = tree.path_bytes(id);
@@ -47,7 +47,7 @@ impl LayeredTree {
         };
         let xattrs = self.attributes(tree.xattrs.attributes(node.xattrs, &[]));
         let Node { permissions, uid, gid, mtime, .. } = *node;
-        // The walk went by the options.
+        // Reading the directory has applied the options.
         LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: true }
     }
 }

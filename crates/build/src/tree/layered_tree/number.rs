@@ -1,20 +1,21 @@
-//! The end of a [`LayeredTree`]: what is left is numbered, as a walk would have.
+//! Turns a [`LayeredTree`] into a [`Tree`]: numbers the remaining files as reading a directory does.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use super::whiteouts::{OPAQUE, ORIGIN};
 use super::{Body, FileId, LayeredTree, Link};
-use crate::Result;
+use crate::error::Result;
+use crate::options::Options;
 use crate::paths::as_path;
 use crate::paths::join;
+use crate::progress::Warning;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{Attributes, encode_set};
 use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
-use crate::{Options, Warning};
 
 impl LayeredTree {
-    /// Numbers what is left breadth-first, in the order of names, as a walk does.
+    /// Numbers the remaining files breadth-first, in the order of names.
     pub(crate) fn finish(mut self, options: &Options, warnings: &mut Vec<Warning>) -> Result<Tree> {
         self.mark_directories_with_whiteouts();
         let mut tree = Tree::default();
@@ -114,7 +115,7 @@ impl LayeredTree {
     }
 }
 
-/// The attributes as EROFS has them.
+/// Encodes the attributes that EROFS can hold, and adds a warning for each other one.
 fn encode(
     options: &Options,
     attributes: &Attributes,

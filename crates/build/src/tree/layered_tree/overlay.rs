@@ -1,18 +1,18 @@
-//! What overlayfs says by file types and attributes: whiteouts, opaque directories, and where else to look.
+//! Recognizes the marks of overlayfs: whiteouts, opaque directories and redirects.
 
 use ferofs_format::inode::{FileType, Rdev};
 
 /// Attributes of overlayfs stand below either of these.
 const SPACES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
-/// What overlayfs is told by one file.
+/// The marks of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
-    /// Lower layers have no such name.
+    /// The file removes its name from lower layers.
     pub(crate) is_whiteout: bool,
-    /// Lower layers have nothing in this directory.
+    /// The directory hides those of lower layers.
     pub(crate) is_opaque: bool,
-    /// Its content or its names are those of another path.
+    /// Its content or its entries are those of another path.
     pub(crate) redirects: bool,
 }
 

@@ -1,6 +1,6 @@
 use super::whiteouts::{OPAQUE, ORIGIN};
 use super::*;
-use crate::Options;
+use crate::options::Options;
 use crate::paths::join;
 use crate::tree::Kind;
 

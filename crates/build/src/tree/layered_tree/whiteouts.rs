@@ -1,4 +1,4 @@
-//! Whiteouts: what a layer says of the layers below it. They are applied, or become overlayfs' own.
+//! Whiteouts, by which a layer removes entries of lower layers: applies them, or converts them to those of overlayfs.
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
@@ -10,7 +10,7 @@ pub(crate) const OPAQUE: &[u8] = b"trusted.overlay.opaque";
 pub(super) const ORIGIN: &[u8] = b"trusted.overlay.origin";
 
 impl LayeredTree {
-    /// Removes what lower layers have at `path`; what this layer has there stays.
+    /// Removes the entry of lower layers at `path`. An entry of the current layer stays.
     pub(crate) fn remove_lower(&mut self, path: &[u8]) -> Result<(), Misplaced> {
         let Some(EntryPosition { dir, name: Some(name) }) = self.resolve(path, false)? else { return Ok(()) };
         let Some(link) = self.child(dir, &name) else { return Ok(()) };
@@ -22,7 +22,7 @@ impl LayeredTree {
         Ok(())
     }
 
-    /// Removes what lower layers have in the directory `path`.
+    /// Removes the entries of lower layers in the directory `path`.
     pub(crate) fn remove_lower_entries(&mut self, path: &[u8]) -> Result<(), Misplaced> {
         if let Some(dir) = self.file_at(path)? {
             self.remove_lower_below(dir);
@@ -34,7 +34,7 @@ impl LayeredTree {
         let layer = self.layer;
         let mut dirs = vec![top];
         while let Some(dir) = dirs.pop() {
-            // Once is enough: what comes later is of this layer.
+            // Once per layer is enough: entries that come later belong to this layer.
             if self.names(dir).is_some() && !self.emptied.insert(dir) {
                 continue;
             }
@@ -45,8 +45,8 @@ impl LayeredTree {
         }
     }
 
-    /// Puts overlayfs' sign that lower layers have no `path`, unless this layer has it: then a directory
-    /// is marked as one that hides those below.
+    /// Adds overlayfs' whiteout for `path`, unless the current layer has an entry there. A directory of the current layer
+    /// becomes opaque instead.
     pub(crate) fn put_whiteout(&mut self, path: &[u8], mtime: Timestamp) -> Result<(), Misplaced> {
         match self.file_at(path)? {
             Some(file) if self.names(file).is_some() => self.mark_opaque(path),
@@ -69,7 +69,7 @@ impl LayeredTree {
         }
     }
 
-    /// Says that the directory in which `path` is may have whiteouts in it.
+    /// Records that the directory of `path` may have whiteouts in it.
     pub(crate) fn mark_has_whiteouts(&mut self, path: &[u8]) -> Result<(), Misplaced> {
         if let Some(position) = self.resolve(path, false)? {
             self.with_whiteouts.insert(position.dir);
@@ -77,7 +77,7 @@ impl LayeredTree {
         Ok(())
     }
 
-    /// Gives directories with whiteouts the attribute of those that were copied up: overlayfs looks for whiteouts nowhere else.
+    /// Gives directories with whiteouts the attribute of copied-up directories: overlayfs looks for whiteouts only in those.
     pub(super) fn mark_directories_with_whiteouts(&mut self) {
         for dir in std::mem::take(&mut self.with_whiteouts) {
             let has_origin = self.files[dir.index()].xattrs.iter().any(|(name, _)| name == ORIGIN);
@@ -87,7 +87,7 @@ impl LayeredTree {
         }
     }
 
-    /// Marks the directory `path` as one that hides those of lower layers, making it if need be.
+    /// Makes the directory `path` opaque, and creates it if it is missing.
     pub(crate) fn mark_opaque(&mut self, path: &[u8]) -> Result<(), Misplaced> {
         let inside = join(path, b".");
         let dir = match self.file_at(path)? {
@@ -137,7 +137,7 @@ impl LayeredTree {
 }
 
 impl LayeredFile {
-    /// Whether this is overlayfs' sign that lower layers have no such name.
+    /// Whether this is a whiteout of overlayfs.
     pub(crate) fn is_whiteout(&self) -> bool {
         matches!(self.body, Body::Device(FileType::CharDevice, Rdev { major: 0, minor: 0 }))
     }
