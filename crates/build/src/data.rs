@@ -122,7 +122,7 @@ impl Driver<'_, '_> {
         loop {
             while self.pipeline.has_capacity() && self.submit_next(&mut scheduler)? {}
             self.options.run.check_cancelled()?;
-            match self.pipeline.next()? {
+            match self.pipeline.next_result()? {
                 Some(finished) => self.append(finished?)?,
                 None => match self.appender.packed.last_part() {
                     Some(part) => self.submit(Job::Packed(part), None),

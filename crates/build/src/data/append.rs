@@ -147,7 +147,7 @@ impl<'a> Appender<'a> {
                 let stored = fingerprint.and_then(|fingerprint| self.stored_extents.get(&fingerprint));
                 let (first, log) = match stored {
                     Some((first, log)) => {
-                        self.data.bytes_shared += encoded.log.len();
+                        self.data.bytes_shared += encoded.log.decoded_len();
                         (*first, log.clone().unwrap_or(encoded.log))
                     }
                     None => {

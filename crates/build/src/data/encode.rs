@@ -222,7 +222,7 @@ impl EncodeCall<'_, '_> {
     fn encode_range(&mut self, end: usize) -> Result<RangeEnd> {
         self.compressor.begin();
         match self.compression.index {
-            Index::Extents => self.to_the_byte(end),
+            Index::Extents => self.in_slices(end),
             Index::Compact | Index::Full => self.in_blocks(end),
         }
     }
@@ -286,7 +286,7 @@ impl EncodeCall<'_, '_> {
 
     /// Cuts content into slices and encodes each one to the byte. The ratio of a slice gives the length of the next one, so that
     /// it fills about 7/8 of a pcluster. Extents need not fill their pclusters here, so that one attempt per slice is enough.
-    fn to_the_byte(&mut self, end: usize) -> Result<RangeEnd> {
+    fn in_slices(&mut self, end: usize) -> Result<RangeEnd> {
         let least = self.slice(self.file_compression.pcluster);
         let mut slice = least;
         while self.pos < end {
@@ -323,7 +323,7 @@ impl EncodeCall<'_, '_> {
         Ok(RangeEnd::Encoded)
     }
 
-    /// The length of a slice for [`Self::to_the_byte`]: about `wanted` bytes, in whole blocks.
+    /// The length of a slice for [`Self::in_slices`]: about `wanted` bytes, in whole blocks.
     fn slice(&self, wanted: usize) -> usize {
         let most = self.compression.max_extent.map_or(usize::MAX, |most| most as usize);
         (wanted.min(most).min(SLICE_MAX) / self.block * self.block).max(self.block)

@@ -21,7 +21,7 @@ pub struct SpillRange {
 }
 
 impl SpillRange {
-    pub const fn len(self) -> usize {
+    pub const fn byte_len(self) -> usize {
         self.len as usize
     }
 }
@@ -98,7 +98,7 @@ impl Spill {
     pub fn get(&mut self, range: SpillRange) -> Result<&[u8]> {
         if let Some(start) = range.at.checked_sub(self.written) {
             let start = start as usize;
-            return Ok(&self.recent[start..start + range.len()]);
+            return Ok(&self.recent[start..start + range.byte_len()]);
         }
         let Some(file) = &self.file else { return Ok(&[]) };
         let end = range.at + u64::from(range.len);
@@ -110,7 +110,7 @@ impl Spill {
                 .map_err(|e| Error::io("read a temporary file in", &self.dir, e))?;
         }
         let start = (range.at - self.window_at) as usize;
-        Ok(&self.window[start..start + range.len()])
+        Ok(&self.window[start..start + range.byte_len()])
     }
 }
 

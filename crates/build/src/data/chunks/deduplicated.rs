@@ -166,7 +166,7 @@ impl ChunkWriter<'_> {
                 pipeline.submit(slices);
             }
             self.context.options.run.check_cancelled()?;
-            match pipeline.next()? {
+            match pipeline.next_result()? {
                 Some(batch) => self.store(batch)?,
                 None => {
                     self.finish_file()?;

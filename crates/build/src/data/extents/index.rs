@@ -137,7 +137,7 @@ impl IndexEncoder {
             pcluster
         });
         let last = |kind, addr, blocks| Pcluster {
-            start: FileOffset::new(file.log.len()),
+            start: FileOffset::new(file.log.decoded_len()),
             kind,
             addr: BlockAddr::new(addr),
             blocks,
@@ -200,7 +200,7 @@ impl IndexEncoder {
             Some(this)
         });
         let regular = starts.by_ref().zip(0..).all(|(start, n)| start == n * unit.bytes64())
-            && (!fragment || log.len() == log.count() * unit.bytes64())
+            && (!fragment || log.decoded_len() == log.count() * unit.bytes64())
             && unit.lclusters_for(size) == count;
         if !regular {
             return Ok(sorted);
@@ -269,12 +269,12 @@ mod tests {
                 let file = FileExtents {
                     log: &log,
                     tail: &FileTail::None,
-                    size: log.len(),
+                    size: log.decoded_len(),
                     first: BytePos::new(block),
                     algorithm: Algorithm::Lz4,
                 };
                 let (_, bytes) = encoder.encode(file, 44).unwrap();
-                assert!(bytes.len() as u64 <= encoder.max_size(log.len()), "{block} {index:?}");
+                assert!(bytes.len() as u64 <= encoder.max_size(log.decoded_len()), "{block} {index:?}");
             }
         }
     }

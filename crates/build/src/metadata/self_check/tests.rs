@@ -45,7 +45,7 @@ fn shared_with_inline_end() -> (Inode, Vec<u8>) {
         log.push(Extent { len: 4096, encoded: false, size: 4096, place });
     }
     let tail = FileTail::Inline { bytes: vec![7; 3000], encoded: false };
-    let (size, first) = (log.len() + 3000, BytePos::new(4096));
+    let (size, first) = (log.decoded_len() + 3000, BytePos::new(4096));
     let file = FileExtents { log: &log, tail: &tail, size, first, algorithm: Algorithm::Lz4 };
     let (layout, after) = encoder.encode(file, 64).unwrap();
     assert_eq!(layout, DataLayout::CompressedFull);
