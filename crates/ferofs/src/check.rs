@@ -1,8 +1,8 @@
 //! Checks an image against all rules of the format. Nothing is repaired. Source: FORMAT.md 8.
 //!
-//! One thread walks the tree from the root and checks directories and links ([`walk`]). Workers check each inode's
-//! attributes, map and content ([`inodes`]), and add the bytes that it uses to [`used_space`]. If inodes use the same bytes
-//! against the rules, a second walk finds out which ones ([`owners`]).
+//! One thread walks the tree from the root and checks directories and links (`walk`). Workers check each inode's
+//! attributes, map and content (`inodes`), and add the bytes that it uses to `used_space`. If inodes use the same bytes
+//! against the rules, a second walk finds out which ones (`owners`).
 
 mod checker;
 mod findings;
@@ -37,14 +37,14 @@ const QUEUE: usize = 1024;
 /// # Errors
 /// [`crate::Error::Io`] when the image cannot be read; [`crate::Error::Interrupted`], and
 /// [`Limit`](ferofs_read::Error::Limit) in [`crate::Error::Read`], when the check was stopped. Broken rules are in the report.
-pub fn check(image: &Image, options: &Options) -> crate::Result<Report> {
+pub fn check(image: &Image, options: &Options) -> crate::error::Result<Report> {
     let (report, result) = check_until_stopped(image, options);
     result.map(|()| report)
 }
 
 /// Checks `image` like [`check`]. When an error stops the check, the report has the findings until then. It lacks unreferenced
 /// blocks, link counts, and bytes that are used twice: only a complete walk finds these.
-pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::Result<()>) {
+pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::error::Result<()>) {
     let checker = Checker::new(image, options.content);
     let workers = options.workers.or_else(|| std::thread::available_parallelism().ok());
     let tasks: Queue<Task> = Queue::new(QUEUE);
@@ -56,7 +56,7 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
         };
         start(scope, workers.map_or(1, NonZeroUsize::get), || serve)?;
         let closing = Closing(&tasks);
-        Ok::<_, crate::Error>(Walk::new(&checker, closing.0).run())
+        Ok::<_, crate::error::Error>(Walk::new(&checker, closing.0).run())
     });
     let inodes = match walked {
         Ok(inodes) => inodes,

@@ -1,9 +1,9 @@
 //! Extracts an image's tree to a directory, or as a tar stream.
 //!
-//! One thread walks the image ([`walk`]), creates directories, and gives files to the workers in an order in which nothing is
-//! decoded twice ([`schedule`]). Workers create files in batches, and large files in pieces ([`worker`]). Hard links come after
+//! One thread walks the image (`walk`), creates directories, and gives files to the workers in an order in which nothing is
+//! decoded twice (`schedule`). Workers create files in batches, and large files in pieces (`worker`). Hard links come after
 //! all files, and the attributes of directories last, as creating a file changes its directory's time. All files are opened
-//! below the target and never through a symbolic link, whatever names the image has ([`target`]).
+//! below the target and never through a symbolic link, whatever names the image has (`target`).
 
 mod content;
 mod extraction;

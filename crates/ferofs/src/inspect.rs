@@ -157,7 +157,7 @@ pub struct Inspection {
 ///
 /// # Errors
 /// [`Error::Io`] when the image cannot be read.
-pub fn inspect(image: &Image, options: &Options) -> crate::Result<Inspection> {
+pub fn inspect(image: &Image, options: &Options) -> crate::error::Result<Inspection> {
     let mut inspector = Inspector::new(image, *options);
     inspector.special_inodes()?;
     for walked in Walk::new(image) {

@@ -3,11 +3,11 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | [`create`](mod@create) | makes a patch: compares, encodes, lays out |
-//! | [`format`] | the patch file |
-//! | [`apply`](mod@apply) | applies a patch, rolls back, repairs |
-//! | [`image`] | what both sides need of an image: superblock sector, history, digest, interrupted changes |
-//! | [`add`](mod@add), [`squash`](mod@squash) | creates and applies at once; builds the current tree again |
+//! | `create` | makes a patch: compares, encodes, lays out |
+//! | `format` | the patch file |
+//! | `apply` | applies a patch, rolls back, repairs |
+//! | `image` | what both sides need of an image: superblock sector, history, digest, interrupted changes |
+//! | `add`, `squash` | creates and applies at once; builds the current tree again |
 //!
 //! ```
 //! use std::sync::Arc;

@@ -31,7 +31,7 @@ impl Numbers {
     }
 }
 
-/// What `stat` shows of an inode.
+/// The attributes of an inode for stat(2).
 pub(crate) fn attributes(inode: &Inode, ino: INodeNo, block_size: u32) -> FileAttr {
     let disk = inode.on_disk();
     let time = system_time(disk.mtime);
@@ -74,7 +74,7 @@ pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
     }
 }
 
-/// A time before or after 1970; one that no clock shows becomes 1970.
+/// A time before or after 1970; a time beyond the range of `SystemTime` becomes 1970.
 fn system_time(time: Timestamp) -> SystemTime {
     let nanos = Duration::from_nanos(time.nanos.min(999_999_999).into());
     let whole = Duration::from_secs(time.secs.unsigned_abs());

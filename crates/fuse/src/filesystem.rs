@@ -17,21 +17,23 @@ use fuser::{
 };
 
 use crate::attr::{Numbers, attributes, errno, kind};
-use crate::complaints::Complaints;
-use crate::neighbours::{Neighbours, Plan};
+use crate::damage_log::DamageLog;
+use crate::page_store::{PageStore, Plan};
 use crate::stats::{self, Counters};
 
-/// As good as for ever: an image does not change.
+/// How long the kernel may cache names and attributes. An image does not change, so that the longest time is right.
 const TTL: Duration = Duration::from_secs(1 << 31);
+/// Bytes at most of a name.
 const NAME_MAX: u32 = 255;
+/// Bytes at most of a request, as much as the kernel allows.
 const MAX_READ: u32 = 1 << 20;
 
 thread_local! {
-    /// Where a thread of the session puts what it reads; it grows to the largest request.
+    /// The buffer that a thread of the session reads to. It grows to the largest request.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An open image, and what follows from its superblock.
+/// An open image, and values that follow from its superblock.
 pub(crate) struct Opened {
     image: Image,
     numbers: Numbers,
@@ -51,16 +53,16 @@ impl Opened {
 pub(crate) struct ImageFilesystem {
     /// Set before the first request is answered.
     opened: Arc<OnceLock<Opened>>,
-    neighbours: Arc<Neighbours>,
-    complaints: Complaints,
+    page_store: Arc<PageStore>,
+    damage_log: DamageLog,
     counters: Counters,
 }
 
 impl ImageFilesystem {
     /// Will answer from the image that `opened` gets. The log calls it `name`.
-    pub(crate) fn new(opened: Arc<OnceLock<Opened>>, name: String, neighbours: Arc<Neighbours>) -> Self {
-        let (complaints, counters) = (Complaints::new(name), Counters::default());
-        Self { opened, neighbours, complaints, counters }
+    pub(crate) fn new(opened: Arc<OnceLock<Opened>>, name: String, page_store: Arc<PageStore>) -> Self {
+        let (damage_log, counters) = (DamageLog::new(name), Counters::default());
+        Self { opened, page_store, damage_log, counters }
     }
 
     fn opened(&self) -> Result<&Opened, Errno> {
@@ -73,28 +75,28 @@ impl ImageFilesystem {
 
     fn inode(&self, ino: INodeNo) -> Result<Inode, Errno> {
         let Opened { image, numbers, .. } = self.opened()?;
-        self.told(ino, image.inode(numbers.nid(ino)))
+        self.logged(ino, image.inode(numbers.nid(ino)))
     }
 
     fn attributes(&self, inode: &Inode, ino: INodeNo) -> Result<FileAttr, Errno> {
         Ok(attributes(inode, ino, self.opened()?.block_size))
     }
 
-    /// The error number of a failure at `ino`, which is logged when the image or the medium is to blame.
-    fn told<T>(&self, ino: INodeNo, result: ferofs_read::Result<T>) -> Result<T, Errno> {
+    /// The error number of a failure at `ino`. A failure because of the image or the medium is logged.
+    fn logged<T>(&self, ino: INodeNo, result: ferofs_read::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
             if matches!(
                 error,
                 Error::Corrupt(_) | Error::Unsupported(_) | Error::Io { .. } | Error::Limit { .. }
             ) {
                 self.counters.error();
-                self.complaints.complain(ino.0, &error);
+                self.damage_log.log(ino.0, &error);
             }
             errno(&error)
         })
     }
 
-    /// Reads what is asked, or `around` it: where the bytes start in the file, and how many there are.
+    /// Reads the `wanted` range, or the range `around` it; returns the range of the file that was read.
     fn read_into(
         &self,
         file: &mut File<'_>,
@@ -105,17 +107,17 @@ impl ImageFilesystem {
     ) -> Result<Range<u64>, Errno> {
         if let Some(wide) = around {
             let bytes = prepare(buffer, wide.end - wide.start);
-            // Damage outside of what is asked is not this read's concern.
+            // Damage outside of the wanted range is no error of this read.
             if file.read_at(FileOffset::new(wide.start), bytes).is_ok_and(|n| n == bytes.len()) {
                 return Ok(wide.clone());
             }
         }
         let bytes = prepare(buffer, wanted.end - wanted.start);
-        let len = self.told(ino, file.read_at(FileOffset::new(wanted.start), bytes))?;
+        let len = self.logged(ino, file.read_at(FileOffset::new(wanted.start), bytes))?;
         Ok(wanted.start..wanted.start + len as u64)
     }
 
-    /// Gives the kernel what the next steps of a stride will want, before it has the answer to this one, which `buffer` starts with.
+    /// Stores the pages of a stride's next steps, before the kernel has the answer to this read, which `buffer` starts with.
     fn give_ahead(
         &self,
         file: &mut File<'_>,
@@ -124,12 +126,12 @@ impl ImageFilesystem {
         ahead: Ahead,
         buffer: &mut Vec<u8>,
     ) {
-        let Some(store) = self.neighbours.start_ahead(&self.counters) else { return };
+        let Some(store) = self.page_store.start_ahead(&self.counters) else { return };
         let len = wanted.end - wanted.start;
         let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
         let mut count = 0;
         let mut at = wanted.start.saturating_add(ahead.step);
-        // Damage there is the concern of who reads it.
+        // Damage there is an error of the reads that want it.
         while count < ahead.count
             && at.saturating_add(len) <= file.inode().size()
             && file.read_at(FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
@@ -138,7 +140,7 @@ impl ImageFilesystem {
             count += 1;
             at = at.saturating_add(ahead.step);
         }
-        self.neighbours.stored_ahead(file.inode(), wanted.start, Ahead { count, ..ahead });
+        self.page_store.stored_ahead(file.inode(), wanted.start, Ahead { count, ..ahead });
     }
 
     /// The next hole or data at or after `offset`, as lseek(2) wants it.
@@ -154,15 +156,15 @@ impl ImageFilesystem {
             let wants_hole = matches!(whence, Whence::Hole);
             found = inode.size();
             let mut passed = from;
-            for extent in self.told(ino, self.image()?.extents(&inode, FileOffset::new(from)))? {
+            for extent in self.logged(ino, self.image()?.extents(&inode, FileOffset::new(from)))? {
                 let extent = match extent {
-                    // So far there is no data: what follows may be some, and is read as zeroes if it is none. As to holes,
-                    // none need be found.
+                    // No data so far. The rest may be reported as data even if it has none, as it then reads as zeroes; a hole
+                    // need not be reported.
                     Err(Error::Limit { .. }) => {
                         found = if wants_hole { inode.size() } else { passed };
                         break;
                     }
-                    extent => self.told(ino, extent)?,
+                    extent => self.logged(ino, extent)?,
                 };
                 passed = extent.end();
                 if matches!(extent.data, ExtentData::Hole) == wants_hole {
@@ -185,11 +187,11 @@ impl ImageFilesystem {
         mut add: impl FnMut(INodeNo, u64, &DirEntry) -> Result<bool, Errno>,
     ) -> Result<(), Errno> {
         let dir = self.inode(ino)?;
-        let mut entries = self.told(ino, self.image()?.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
+        let mut entries = self.logged(ino, self.image()?.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
         let mut any = false;
         while let Some(entry) = entries.next() {
-            // What was listed so far is given out; the damage is reported by the next request.
-            let entry = match self.told(ino, entry) {
+            // Return the entries so far; the next request reports the damage.
+            let entry = match self.logged(ino, entry) {
                 Err(_) if any => break,
                 entry => entry?,
             };
@@ -205,7 +207,7 @@ impl ImageFilesystem {
     fn names(&self, ino: INodeNo) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(ino)?;
         let mut names = Vec::new();
-        for xattr in self.told(ino, self.image()?.xattrs(&inode))? {
+        for xattr in self.logged(ino, self.image()?.xattrs(&inode))? {
             names.extend_from_slice(&xattr.name);
             names.push(0);
         }
@@ -217,11 +219,11 @@ impl ImageFilesystem {
             return Ok(stats::text(&self.counters, self.image()?).into_bytes());
         }
         let inode = self.inode(ino)?;
-        self.told(ino, self.image()?.xattr(&inode, name.as_bytes()))?.ok_or(Errno::ENODATA)
+        self.logged(ino, self.image()?.xattr(&inode, name.as_bytes()))?.ok_or(Errno::ENODATA)
     }
 }
 
-/// What lseek(2) looks for; the kernel answers all else by itself.
+/// What lseek(2) looks for. The kernel handles its other modes.
 #[derive(Clone, Copy)]
 enum Whence {
     Data,
@@ -241,7 +243,7 @@ impl Whence {
 
 /// The first `len` bytes of `buffer`, which grows as needed.
 fn prepare(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
-    // Requests and their neighbours have a few MiB at most.
+    // Requests and the ranges around them have a few MiB at most.
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     if buffer.len() < len {
         buffer.resize(len, 0);
@@ -271,11 +273,11 @@ impl Filesystem for ImageFilesystem {
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_MAX_PAGES
             | InitFlags::FUSE_POSIX_ACL;
-        // What an older kernel lacks, it does without.
+        // An older kernel refuses a capability that it lacks, which is no error.
         for flag in wanted.iter() {
             let _ = config.add_capabilities(flag);
         }
-        // The kernel answers with what it allows; that is then in force.
+        // If the kernel allows less, its limit is in force.
         let _ = config.set_max_readahead(MAX_READ);
         let _ = config.set_max_write(MAX_READ);
         Ok(())
@@ -284,7 +286,7 @@ impl Filesystem for ImageFilesystem {
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let find = || {
             let dir = self.inode(parent)?;
-            let Some(entry) = self.told(parent, self.image()?.lookup(&dir, name.as_bytes()))? else {
+            let Some(entry) = self.logged(parent, self.image()?.lookup(&dir, name.as_bytes()))? else {
                 return Ok(None);
             };
             let ino = self.opened()?.numbers.ino(entry.nid);
@@ -307,7 +309,7 @@ impl Filesystem for ImageFilesystem {
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        let read = || self.inode(ino).and_then(|inode| self.told(ino, self.image()?.read_link(&inode)));
+        let read = || self.inode(ino).and_then(|inode| self.logged(ino, self.image()?.read_link(&inode)));
         match Image::request(read) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(error),
@@ -342,7 +344,7 @@ impl Filesystem for ImageFilesystem {
                 let mut file = self.image()?.file(&inode);
                 let plan = match wanted.is_empty() {
                     true => Plan::Wanted,
-                    false => self.neighbours.plan(&mut file, &wanted),
+                    false => self.page_store.plan(&mut file, &wanted),
                 };
                 let around = if let Plan::Around(around) = &plan { Some(around) } else { None };
                 let got = self.read_into(&mut file, ino, &wanted, around, buffer)?;
@@ -363,7 +365,7 @@ impl Filesystem for ImageFilesystem {
             self.counters.read(answer.len());
             reply.data(answer);
             if got != wanted
-                && let Some(store) = self.neighbours.start(&self.counters)
+                && let Some(store) = self.page_store.start(&self.counters)
             {
                 store.store_around(ino, got.start, bytes, &wanted);
             }
@@ -442,7 +444,7 @@ impl Filesystem for ImageFilesystem {
     }
 }
 
-/// The attributes of what is not there: inode number 0.
+/// The attributes of a name that does not exist: inode number 0.
 fn absent() -> FileAttr {
     let epoch = std::time::UNIX_EPOCH;
     FileAttr {

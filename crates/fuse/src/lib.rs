@@ -1,25 +1,24 @@
-//! The FUSE daemon over [`ferofs::read`]: mounts an image where the kernel's driver cannot, or may not.
+//! The FUSE daemon over [`ferofs::read`]: mounts an image where the kernel's driver cannot mount it.
 //!
-//! | room | what it does |
+//! | module | what it does |
 //! |---|---|
 //! | [`session`](mount) | mounts, and serves until unmounted |
 //! | `filesystem` | answers the kernel's requests from an open image |
-//! | `neighbours` | gives the kernel's page cache more than a read asked for |
-//! | `pattern` | how files are being read: here and there, all over, in strides |
-//! | [`sandbox`](restrict) | gives up what serving does not need |
-//! | `complaints` | says what is damaged, without filling a log |
+//! | `page_store` | stores more pages in the kernel's page cache than a read asked for |
+//! | [`sandbox`](restrict) | removes the rights that serving does not need |
+//! | `damage_log` | logs which files are damaged, a limited number of lines |
 //! | [`stats`](STATS_XATTR) | counters of a live daemon |
 //! | `attr` | inode numbers, attributes and error numbers as the kernel wants them |
 //!
-//! An image never changes, so the kernel may keep all that it is told for as long as it likes: names,
-//! attributes, targets of links, content. Nothing is counted or remembered per open file.
+//! An image never changes, so that the kernel may cache everything without a time limit: names, attributes, targets of
+//! links, content. The daemon keeps no state for open files.
 
 #![forbid(unsafe_code)]
 
 mod attr;
-mod complaints;
+mod damage_log;
 mod filesystem;
-mod neighbours;
+mod page_store;
 mod sandbox;
 mod session;
 mod stats;

@@ -1,8 +1,8 @@
-//! Takes from the daemon every right that serving an open image does not need.
+//! Removes every right of the daemon that serving an open image does not need.
 //!
 //! Applied once the mount and all files are open, and before the first byte of the image is decoded. Landlock, user and
 //! capabilities belong to one thread: it must be the only one, and the threads that it starts afterwards inherit them.
-//! What is promised is in docs/SECURITY.md.
+//! docs/SECURITY.md lists the guarantees.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,14 +32,14 @@ const UNUSED_ID: u32 = 65533;
 const THREAD_FLAGS: u64 = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
 const NAMESPACE_FLAGS: u64 = 0x7e02_0080;
 
-/// What the sandbox consists of; what the kernel lacks is left out.
+/// The parts of the sandbox that are in force; parts that the kernel lacks are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sandbox {
     /// Landlock: no file can be opened but `/dev/fuse`, nothing mounted, no network.
     pub landlock: bool,
     /// Seccomp: system calls that serving does not need fail.
     pub seccomp: bool,
-    /// The user was root, and is one without any files or processes now.
+    /// The user was root, and is now one without any files or processes.
     pub user: bool,
 }
 
@@ -176,7 +176,7 @@ fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 6] {
 /// System calls that serving, logging, threads, memory and an orderly end need.
 fn allowed() -> Vec<i64> {
     let mut calls = vec![
-        // Requests, replies, the image, the log.
+        // For requests, replies, the image and the log.
         libc::SYS_read,
         libc::SYS_readv,
         libc::SYS_pread64,
@@ -192,7 +192,7 @@ fn allowed() -> Vec<i64> {
         libc::SYS_statx,
         libc::SYS_fcntl,
         libc::SYS_dup3,
-        // Landlock says what may be opened: /dev/fuse.
+        // Landlock limits what may be opened to /dev/fuse.
         libc::SYS_openat,
         // A signal reaches its thread through a pair of sockets, made earlier.
         libc::SYS_sendto,

@@ -8,21 +8,22 @@ use ferofs_read::Image;
 use fuser::{Config, MountOption, Session, SessionACL};
 
 use crate::filesystem::{ImageFilesystem, Opened};
-use crate::neighbours::Neighbours;
+use crate::page_store::PageStore;
 use crate::sandbox::FUSE_DEVICE;
 
-/// Bytes that may be read around a small request.
+/// Bytes at most that are read around a small request: a larger range would delay the answer.
 const WINDOW: u64 = 1 << 20;
+/// The same while memory is short: the kernel would evict more before it is read.
 const LOW_WINDOW: u64 = 128 << 10;
 
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// What the table of mounts names as the source: normally the image's path.
+    /// The source in the table of mounts: normally the image's path.
     pub source: String,
     /// Threads that answer requests.
     pub threads: usize,
-    /// Let other users in; root always does.
+    /// Allow access to other users; a mount by root always does.
     pub allow_other: bool,
     /// [`restrict`](crate::restrict) will be called before [`Mounted::serve`].
     pub confined: bool,
@@ -44,7 +45,7 @@ pub struct Mounted {
 }
 
 /// Makes a mount on `dir`. When this returns the mount is there; requests wait for [`Mounted::serve`], which gets the
-/// image: a process can give up its rights in between, before it decodes anything of the image.
+/// image: in between, a process can give up its rights before it decodes any byte of the image.
 ///
 /// # Errors
 /// When the kernel, or fusermount3 without root, refuses.
@@ -63,12 +64,12 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
     let threads = options.threads.max(1);
     config.n_threads = Some(threads);
     config.clone_fd = !options.confined || device_is_for_all();
-    let neighbours = Arc::new(Neighbours::new(threads, if options.low_memory { LOW_WINDOW } else { WINDOW }));
+    let page_store = Arc::new(PageStore::new(threads, if options.low_memory { LOW_WINDOW } else { WINDOW }));
     let opened = Arc::new(OnceLock::new());
     let filesystem =
-        ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&neighbours));
+        ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&page_store));
     let session = Session::new(filesystem, dir, &config)?;
-    neighbours.connect(session.notifier());
+    page_store.connect(session.notifier());
     Ok(Mounted { session, opened })
 }
 

@@ -1,6 +1,7 @@
-//! What a live daemon tells of itself: counters, as the value of an extended attribute of the mount's root.
+//! Counters of a live daemon, as the value of an extended attribute of the mount's root.
 //!
-//! The attribute is never listed, so that no copy takes it along, and needs nothing that the sandbox forbids.
+//! The attribute is never listed, so that programs that copy attributes do not copy it. It needs no right that the sandbox
+//! removes.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -11,17 +12,17 @@ use ferofs_read::Image;
 /// The attribute's name. Its value is text: a line for each counter, name and number.
 pub const STATS_XATTR: &str = "user.ferofs.stats";
 
-/// What the daemon counts besides the read engine.
+/// Counters of the daemon, besides those of the read engine.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Requests to read content.
     pub(crate) reads: AtomicU64,
     /// Bytes that they were answered with.
     pub(crate) read_bytes: AtomicU64,
-    /// Bytes that the kernel was given unasked, in `stores` calls.
+    /// Bytes that were stored in the kernel's page cache, in `stores` calls.
     pub(crate) stored_bytes: AtomicU64,
     pub(crate) stores: AtomicU64,
-    /// Requests that failed for damage or I/O.
+    /// Requests that failed because of damage or I/O.
     pub(crate) errors: AtomicU64,
 }
 

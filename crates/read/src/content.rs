@@ -26,9 +26,10 @@ use crate::numbers::to_u64;
 use crate::volume::Volume;
 use crate::volume::place::MetadataPlace;
 
-/// Linux's limit on the target of a symbolic link, without its NUL.
+/// Bytes at most of a symbolic link's target, without its NUL, as in Linux. A longer one is an error.
 const MAX_LINK: u64 = 4095;
-/// A file leads to the packed inode, and that to the metabox; sound images go no deeper.
+/// Requests at most that start one another. A file's request may start one on the packed inode, and that one on the
+/// metabox; sound images go no deeper. Beyond it, files lie within each other, which is an error.
 const MAX_DEPTH: u32 = 4;
 
 /// Bytes of bookkeeping for each extent in flight, and for each request with all that it can gather at once. They are
@@ -127,11 +128,11 @@ impl<'a> File<'a> {
 pub(crate) enum End {
     /// At its buffer's end.
     Buffer,
-    /// Before an encoded extent that its buffer has no room for.
+    /// Before an encoded extent that does not fit its buffer.
     Extent,
 }
 
-/// Whether a request for the next `room` bytes wants all of `extent`, or loses nothing by taking a part.
+/// Whether a request for the next `room` bytes wants all of `extent`, or can read a part of it without extra work.
 fn is_whole(extent: &Extent, room: usize) -> bool {
     !matches!(extent.data, ExtentData::Encoded { .. }) || extent.len <= to_u64(room)
 }
@@ -156,7 +157,7 @@ impl ContentReader {
         }
     }
 
-    /// Reads `inode`'s content from `offset` on into `buf`; says how many bytes that gave, which are
+    /// Reads `inode`'s content from `offset` on into `buf`; returns how many bytes that gave, which are
     /// fewer than asked only at the content's end.
     ///
     /// Any inode with content may be read: a directory's content is its blocks, a symbolic link's its
@@ -169,7 +170,7 @@ impl ContentReader {
     }
 
     /// Reads as [`Self::read_at`] does, but ends before a pcluster that `buf` cannot take whole, unless it
-    /// starts with that one: who reads on from there has nothing decoded twice.
+    /// starts with that one: for a caller that reads on from there, nothing is decoded twice.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -264,7 +265,7 @@ impl ContentReader {
         })
     }
 
-    /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has; says how much it filled.
+    /// Fills `buf` with the content of `inode` from `offset` on, all of which the file has; returns how much it filled.
     fn fill<'a>(
         &'a self,
         inode: &'a Inode,
@@ -310,7 +311,12 @@ impl ContentReader {
             }
             if let (Pattern::Strided { next, step, count }, Some(map)) = (request.pattern, map) {
                 for number in 0..count {
-                    hint(&request, map, next.get().saturating_add(step.saturating_mul(number)), inode.size());
+                    prefetch(
+                        &request,
+                        map,
+                        next.get().saturating_add(step.saturating_mul(number)),
+                        inode.size(),
+                    );
                 }
                 if request.waited.get() {
                     engine.patterns.waited(inode.nid());
@@ -321,7 +327,7 @@ impl ContentReader {
         nested(work)
     }
 
-    /// Fills a prefix of `buf`; says how long that is, at least 1.
+    /// Fills a prefix of `buf`; returns its length, at least 1.
     fn step(
         &self,
         request: &Request<'_>,
@@ -366,7 +372,7 @@ impl ContentReader {
     }
 }
 
-/// Fills a prefix of `buf` from what is `pinned`; says how long that is.
+/// Fills a prefix of `buf` from `pinned` bytes; returns its length.
 fn copy_pinned(request: &Request<'_>, pinned: &[u8], buf: &mut [u8]) -> usize {
     let len = pinned.len().min(buf.len());
     request.volume.counters.add(Counter::PinnedHits, 1);
@@ -375,18 +381,18 @@ fn copy_pinned(request: &Request<'_>, pinned: &[u8], buf: &mut [u8]) -> usize {
     len
 }
 
-/// Tells the system what a strided reader's request at `next` will want: just that, so that nothing is read for
-/// nothing but at the stride's end.
-fn hint(request: &Request<'_>, map: &mut FileMap<'_>, next: u64, size: u64) {
+/// Prefetches the clusters that a strided reader's request at `next` needs, and no others: bytes are read in vain only at
+/// the stride's end.
+fn prefetch(request: &Request<'_>, map: &mut FileMap<'_>, next: u64, size: u64) {
     let end = next.saturating_add(to_u64(request.len)).min(size);
-    let tell = |(device, pos, len): (DeviceId, BytePos, u64)| {
+    let announce = |(device, pos, len): (DeviceId, BytePos, u64)| {
         request.volume.counters.io(Cause::Hint, usize::try_from(len).unwrap_or(usize::MAX));
         request.volume.will_need(device, pos, len);
     };
     let mut at = next;
     let mut adjacent: Option<(DeviceId, BytePos, u64)> = None;
     while at < end {
-        // What cannot be mapped is an error when it is read.
+        // An error in the map is reported when the range is read.
         let Ok(extent) = map.extent_at(FileOffset::new(at)) else { break };
         at = extent.end();
         let ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } = extent.data else {
@@ -397,12 +403,12 @@ fn hint(request: &Request<'_>, map: &mut FileMap<'_>, next: u64, size: u64) {
                 Some((device, start, len.saturating_add(encoded_len)))
             }
             before => {
-                before.into_iter().for_each(tell);
+                before.into_iter().for_each(announce);
                 Some((device, pos, encoded_len))
             }
         };
     }
-    adjacent.into_iter().for_each(tell);
+    adjacent.into_iter().for_each(announce);
 }
 
 /// Reads from a rotated block: byte `o` of the file is at `o` modulo the block size. An extent of

@@ -35,14 +35,13 @@ pub struct OpenOptions {
     pub verify_checksum: bool,
     /// Budgets for reading content.
     pub engine: EngineOptions,
-    /// Where to read how short memory is, for [`LowMemory::Auto`](super::LowMemory::Auto). Default: opened with the
-    /// image. A process that may open nothing when it opens the image gives the file here.
+    /// The file that tells how short memory is, for [`LowMemory::Auto`](super::LowMemory::Auto). Default: opened with the
+    /// image. A sandboxed process that can open no files when it opens the image passes the open file here.
     pub pressure: Option<PressureFile>,
-    /// Limits what all reads together may cost to so many times what an image of that size may need: see
-    /// [`crate::Error::Limit`]. Default: no limit, as a server needs.
+    /// Limits the work of all reads together to this many times what an image of that size may need; beyond it, reads fail
+    /// with [`crate::Error::Limit`]. Default: no limit, as a server needs.
     pub work_limit: Option<u32>,
-    /// Once set, whatever reads the image ends with [`crate::Error::Interrupted`] after at most some milliseconds.
-    /// Default: nothing cancels.
+    /// Once set, all reads fail with [`crate::Error::Interrupted`] after a few milliseconds. Default: none.
     pub cancel: Option<Arc<AtomicBool>>,
 }
 
@@ -83,7 +82,7 @@ impl Image {
     /// Opens an image whose primary device is `source`, with `extra` devices in the order of its table.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for bytes that are no sound superblock, [`Error::Unsupported`] for features
+    /// [`Error::Corrupt`] for a superblock that is not sound, [`Error::Unsupported`] for features
     /// that this version does not know, [`Error::Option`] for too few devices.
     pub fn open_with(
         source: Box<dyn Source>,
@@ -253,7 +252,7 @@ impl Image {
         Ok(found)
     }
 
-    /// Shows each entry, and where it is if it is shared; returns the name filter.
+    /// Calls `each` with each entry, and with its place if it is shared; returns the name filter.
     pub fn walk_xattrs(
         &self,
         inode: &Inode,

@@ -1,7 +1,9 @@
 //! Read: from an image to names, attributes and bytes.
 //!
-//! Flows one way: [`Source`] -> [`Image`] (superblock) -> [`Inode`] -> directory entries, [`Xattr`]s or
-//! [`Extent`]s -> decoded bytes in the caller's buffer. Knows nothing of building.
+//! The data flows through these modules, whose imports go the same way: `volume` (devices, superblock, block cache) ->
+//! `metadata` (inodes, attributes) -> `map` (extents of a file) and `engine` (decoding) -> `content` (bytes of a file) ->
+//! `image` ([`Image`], the interface) -> `tree` (directories, paths, [`walk`]) -> `profile`. `accounting` limits and counts
+//! the work and memory of all of them.
 //!
 //! ```
 //! use ferofs_read::{ExtentData, FileOffset, FileSource, Image};
@@ -55,7 +57,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! How much memory it may hold, how it decodes, and what it keeps is up to [`EngineOptions`]:
+//! [`EngineOptions`] set how much memory it may hold, how it decodes, and what it keeps:
 //!
 //! ```
 //! use ferofs_read::{EngineOptions, FileOffset, Image, LowMemory, OpenOptions, Policy};

@@ -434,3 +434,38 @@ fn content_within_itself_is_an_error() {
     assert!(endless().unwrap_err().corruption().is_some());
     assert!(nested(|| Ok(())).is_ok(), "the count goes back");
 }
+
+#[test]
+fn extents_are_charged_one_by_one() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let dir = tempfile::tempdir().unwrap();
+    let (source, image) = (dir.path().join("source"), dir.path().join("image"));
+    std::fs::create_dir(&source).unwrap();
+    // One read of a compact index gives 16 records, so reads alone would cost almost nothing. Half noise and half zeroes
+    // fill a pcluster of 4 KiB with some 8 KiB.
+    let mut state = 1u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state
+    };
+    let content: Vec<u8> = (0..6_000)
+        .flat_map(|_| (0..512).map(|n| if n < 256 { noise() } else { 0 }).collect::<Vec<_>>())
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    std::fs::write(source.join("file"), content).unwrap();
+    let mut options = build::Options::new(source);
+    options.data.compression = Some(Compression::lz4(0).unwrap());
+    build::build(&options, &image).unwrap();
+
+    let cancel = Arc::new(AtomicBool::new(false));
+    let options = OpenOptions { cancel: Some(Arc::clone(&cancel)), ..OpenOptions::default() };
+    let image = Image::open_with(Box::new(std::fs::read(&image).unwrap()), Vec::new(), &options).unwrap();
+    let file = image.resolve("file".as_ref(), true).unwrap();
+    assert!(image.extents(&file, FileOffset::new(0)).unwrap().count() > 2_800);
+    cancel.store(true, Ordering::Relaxed);
+    let extents = image.extents(&file, FileOffset::new(0)).map(|extents| extents.take(2_500).last());
+    let end = extents.and_then(Option::unwrap);
+    assert!(matches!(end, Err(crate::Error::Interrupted)), "{end:?}");
+}

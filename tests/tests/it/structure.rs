@@ -27,11 +27,12 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
+    ("ferofs", &[&["error"], &["range_marks"], &["check", "diff", "extract", "inspect", "patch"], &["lib"]]),
     (
         "fuse",
         &[
-            &["attr", "complaints", "sandbox", "stats"],
-            &["neighbours"],
+            &["attr", "damage_log", "sandbox", "stats"],
+            &["page_store"],
             &["filesystem"],
             &["session"],
             &["lib"],

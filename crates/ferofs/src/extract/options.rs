@@ -83,7 +83,7 @@ pub struct Summary {
 }
 
 /// Called for each file that fails, with its path in the image.
-pub type OnError<'a> = &'a (dyn Fn(&Path, &crate::Error) + Sync);
+pub type OnError<'a> = &'a (dyn Fn(&Path, &crate::error::Error) + Sync);
 
 impl Progress {
     pub(super) fn summary(&self) -> Summary {

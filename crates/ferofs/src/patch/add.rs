@@ -8,8 +8,7 @@ use super::apply::medium::FileMedium;
 use super::create::append_patch;
 use super::create::options::{CreateOptions, Created};
 use super::format::reader::Patch;
-use crate::error::PatchFault;
-use crate::{Error, Result};
+use crate::error::{Error, PatchFault, Result};
 use ferofs_build::output::{Output, file_id};
 
 /// Adds the sources of `options` to the tree of `image`: files replace files of the same path, directories are merged. Returns
@@ -17,7 +16,7 @@ use ferofs_build::output::{Output, file_id};
 /// [`rollback`](crate::patch::rollback) goes back. `trailing` says whether bytes after the image may be overwritten.
 ///
 /// # Errors
-/// As [`create`](crate::patch::create) and [`apply`].
+/// As [`create`](crate::patch::create()) and [`apply`].
 pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Result<Option<Created>> {
     let mut options = options.clone();
     options.build.source.lower_image = Some(image.to_owned());

@@ -3,7 +3,7 @@
 //! | module | job |
 //! |---|---|
 //! | [`medium`] | the file or block device that an image is changed on |
-//! | [`commit`] | writes a change in a safe order, and undoes it if it fails |
+//! | [`commit`](mod@commit) | writes a change in a safe order, and undoes it if it fails |
 //! | [`rollback`] | makes an earlier state of the history current |
 //! | [`repair`] | restores a damaged superblock from the history |
 
@@ -17,15 +17,14 @@ use std::sync::atomic::AtomicBool;
 
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
 use self::medium::Medium;
-use crate::error::PatchFault;
+use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::header::Header;
 use crate::patch::format::reader::Patch;
 use crate::patch::image::digest::PartDigests;
 use crate::patch::image::history::{History, Origin};
-use crate::patch::image::interrupted::{MaskedSource, WrittenRanges};
+use crate::patch::image::journal::{MaskedSource, WrittenRanges};
 use crate::patch::image::overlay::Overlay;
 use crate::patch::image::sector::{SECTOR_POS, SuperblockArea};
-use crate::{Error, Result};
 use ferofs_read::{Source, Uuid};
 
 /// Checks that `image` is the one that the patch was made for, and returns the digests of its parts.

@@ -42,14 +42,13 @@ use self::decide::files::ReuseDecisions;
 use self::options::{CreateOptions, Created, Encoding};
 use self::region::Region;
 use self::survey::Survey;
-use crate::error::PatchFault;
+use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::header::Header;
 use crate::patch::format::writer;
 use crate::patch::image::digest::PartDigests;
 use crate::patch::image::history::History;
-use crate::patch::image::interrupted::MaskedSource;
+use crate::patch::image::journal::MaskedSource;
 use crate::patch::image::sector::{SECTOR_POS, SuperblockArea};
-use crate::{Error, Result};
 
 /// Bytes of the old image's metadata that the reader caches: each inode is read several times. Above this, metadata is read
 /// from the file again.

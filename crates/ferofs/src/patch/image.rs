@@ -3,6 +3,6 @@
 
 pub(crate) mod digest;
 pub(crate) mod history;
-pub(crate) mod interrupted;
+pub(crate) mod journal;
 pub(crate) mod overlay;
 pub(crate) mod sector;

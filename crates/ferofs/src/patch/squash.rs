@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::create::encoding;
 use super::create::survey::Survey;
-use crate::Result;
+use crate::error::Result;
 use ferofs_build::{Fragments, Options, SourceFormat, Summary, build};
 use ferofs_read::{FileSource, Image};
 

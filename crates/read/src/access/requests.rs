@@ -1,42 +1,46 @@
-//! Access patterns: which files are read from front to back, and which in equal steps.
+//! Classifies the requests that the engine gets: sequential, strided or random.
 
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
 use ferofs_format::{FileOffset, Nid};
 
+/// Entries of the table of files. With more files in use, they replace each other and are classified anew.
 const FILES: usize = 64;
-/// Equal steps that make a stride.
+/// Equal steps after which requests count as strided. Fewer happen by chance.
 const STEPS: u32 = 3;
-/// Steps of a stride that the system is told of before they are made: so many reads of the device go on at once.
-const TOLD: u64 = 8;
-/// Steps for which the system is told after one that had to wait for the medium; ever more, up to the most, if that happens
-/// again: where nothing waits, telling costs as much as reading.
-const PATIENCE: std::ops::RangeInclusive<u32> = 64..=1 << 15;
-/// The least that is read ahead, and the most, in bytes.
-const AHEAD: std::ops::RangeInclusive<usize> = 8 << 10..=64 << 10;
+/// Steps of a stride at most that are prefetched: the device then serves that many reads at once.
+const MAX_PREFETCHED: u64 = 8;
+/// Steps for which prefetching goes on after a request that waited for the medium. The number grows each time that a
+/// request waits again, from the least to the most. Without waits, prefetching stops: its system calls cost as much as
+/// reading cached bytes.
+const PREFETCHING: RangeInclusive<u32> = 64..=1 << 15;
+/// Bytes that are read ahead of a sequential reader, from the least to the most. They double with each request; the most
+/// is half of the cache that keeps them.
+const AHEAD: RangeInclusive<usize> = 8 << 10..=64 << 10;
 
-/// How a file is being read, as far as its last requests tell.
+/// How a file is being read, as far as its last requests show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// From front to back; `ahead` bytes more may be read at once.
+    /// Each request starts where the last one ended.
     Sequential {
-        /// Grows while the reader goes on.
+        /// Bytes to read ahead, which grow while the reader goes on.
         ahead: usize,
     },
-    /// In equal steps.
+    /// Requests are equal steps apart.
     Strided {
-        /// Of the requests that will come, the first of which the system has not been told. It may lie beyond the file.
+        /// The first expected request that was not prefetched yet. It may lie beyond the file.
         next: FileOffset,
-        /// From one to the next.
+        /// Bytes from one request to the next.
         step: u64,
-        /// So many are to be told of.
+        /// The number of requests to prefetch, from `next` on.
         count: u64,
     },
-    /// Here and there.
+    /// Neither.
     Random,
 }
 
-/// The last request on each file; files share places, which costs a guess at worst.
+/// The last request on each file. Files share entries, which costs a wrong guess at worst.
 #[derive(Debug)]
 pub(crate) struct Patterns([Mutex<Track>; FILES]);
 
@@ -46,18 +50,19 @@ struct Track {
     start: u64,
     end: u64,
     step: u64,
-    /// The furthest request that the system was told of, while steps are equal.
-    told: u64,
-    /// Requests that went on so.
+    /// Where the furthest request that was prefetched starts, while steps are equal.
+    prefetched: u64,
+    /// Requests that continued the pattern.
     streak: u32,
-    /// So many steps more are told of, and so many were the last time when that began.
-    telling: u32,
-    patience: u32,
+    /// Steps for which prefetching still goes on.
+    prefetching: u32,
+    /// The number that `prefetching` started from the last time.
+    prefetching_from: u32,
 }
 
 impl Track {
     const fn new(nid: Nid, start: u64, end: u64) -> Self {
-        Self { nid, start, end, step: 0, told: 0, streak: 0, telling: 0, patience: 0 }
+        Self { nid, start, end, step: 0, prefetched: 0, streak: 0, prefetching: 0, prefetching_from: 0 }
     }
 }
 
@@ -69,9 +74,9 @@ impl Default for Patterns {
 }
 
 impl Patterns {
-    /// Notes a request, and says what it is a part of. The start of a file is the start of a sequence.
+    /// Records a request, and classifies it. A request at a file's start counts as sequential.
     pub(crate) fn note(&self, nid: Nid, offset: FileOffset, len: u64) -> Pattern {
-        // Whoever finds another thread here does without a guess.
+        // A wait for another thread would cost more than a wrong guess.
         let Ok(mut track) = self.track(nid).try_lock() else { return Pattern::Random };
         let start = offset.get();
         let end = start.saturating_add(len);
@@ -84,36 +89,38 @@ impl Patterns {
         }
         if before.end == start {
             track.streak = before.streak.saturating_add(1);
-            // The first sequel alone does not make a reader that goes on.
+            // One continuation alone does not show that the reader goes on.
             let ahead = if track.streak < 2 { 0 } else { AHEAD.start() << (track.streak - 2).min(8) };
             return Pattern::Sequential { ahead: ahead.min(*AHEAD.end()) };
         }
         track.step = start.saturating_sub(before.start);
         if track.step > 0 && track.step == before.step {
             track.streak = before.streak.saturating_add(1);
-            (track.told, track.patience) = (before.told, before.patience);
-            track.telling = before.telling.saturating_sub(1);
+            (track.prefetched, track.prefetching_from) = (before.prefetched, before.prefetching_from);
+            track.prefetching = before.prefetching.saturating_sub(1);
         }
-        let Some(sure) = track.streak.checked_sub(STEPS) else { return Pattern::Random };
-        if track.telling == 0 {
+        let Some(surplus) = track.streak.checked_sub(STEPS) else { return Pattern::Random };
+        if track.prefetching == 0 {
             return Pattern::Strided { next: FileOffset::new(end), step: track.step, count: 0 };
         }
-        // The longer it goes on, the further ahead.
-        let until = start.saturating_add(track.step.saturating_mul((u64::from(sure) + 1).min(TOLD)));
-        let next = track.told.max(start).saturating_add(track.step);
-        track.told = track.told.max(until);
+        // The longer the stride goes on, the further ahead it is prefetched.
+        let until =
+            start.saturating_add(track.step.saturating_mul((u64::from(surplus) + 1).min(MAX_PREFETCHED)));
+        let next = track.prefetched.max(start).saturating_add(track.step);
+        track.prefetched = track.prefetched.max(until);
         let count = until.checked_sub(next).map_or(0, |ahead| ahead / track.step + 1);
         Pattern::Strided { next: FileOffset::new(next), step: track.step, count }
     }
 
-    /// Notes that a request on the file, a strided one, had to wait for the medium.
+    /// Records that a strided request on the file waited for the medium.
     pub(crate) fn waited(&self, nid: Nid) {
         let Ok(mut track) = self.track(nid).try_lock() else { return };
         if track.nid == nid {
-            if track.telling == 0 {
-                track.patience = track.patience.saturating_mul(8).clamp(*PATIENCE.start(), *PATIENCE.end());
+            if track.prefetching == 0 {
+                let longer = track.prefetching_from.saturating_mul(8);
+                track.prefetching_from = longer.clamp(*PREFETCHING.start(), *PREFETCHING.end());
             }
-            track.telling = track.patience;
+            track.prefetching = track.prefetching_from;
         }
     }
 
@@ -131,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn sequels_are_told_from_jumps() {
+    fn sequences_and_jumps_are_distinguished() {
         let patterns = Patterns::default();
         for offset in [0, 10] {
             assert_eq!(noted(&patterns, 7, offset), Pattern::Sequential { ahead: 0 });
@@ -153,21 +160,22 @@ mod tests {
             assert_eq!(noted(&patterns, 7, offset), Pattern::Random);
         }
         let strided = |next, count| Pattern::Strided { next: FileOffset::new(next), step: 100, count };
-        let untold = |end| Pattern::Strided { next: FileOffset::new(end), step: 100, count: 0 };
-        assert_eq!(noted(&patterns, 7, 1400), untold(1410), "nothing had to wait");
+        let not_prefetched = |end| Pattern::Strided { next: FileOffset::new(end), step: 100, count: 0 };
+        assert_eq!(noted(&patterns, 7, 1400), not_prefetched(1410), "nothing had to wait");
         patterns.waited(Nid::new(7));
         assert_eq!(noted(&patterns, 7, 1500), strided(1600, 2));
         assert_eq!(noted(&patterns, 7, 1600), strided(1800, 2));
         for offset in (1700..3000).step_by(100) {
             noted(&patterns, 7, offset);
         }
-        assert_eq!(noted(&patterns, 7, 3000), strided(3000 + 100 * TOLD, 1));
-        let told =
-            (3100..20_000).step_by(100).take_while(|start| noted(&patterns, 7, *start) != untold(start + 10));
-        assert_eq!(told.count(), 64 - 17, "nothing waited since");
+        assert_eq!(noted(&patterns, 7, 3000), strided(3000 + 100 * MAX_PREFETCHED, 1));
+        let prefetched = (3100..20_000)
+            .step_by(100)
+            .take_while(|start| noted(&patterns, 7, *start) != not_prefetched(start + 10));
+        assert_eq!(prefetched.count(), 64 - 17, "nothing waited since");
         let from = 3100 + 100 * (64 - 17);
         patterns.waited(Nid::new(7));
-        assert!(noted(&patterns, 7, from + 100) != untold(from + 110), "again");
+        assert!(noted(&patterns, 7, from + 100) != not_prefetched(from + 110), "again");
         assert_eq!(noted(&patterns, 7, from + 150), Pattern::Random);
         assert_eq!(noted(&patterns, 7, 300), Pattern::Random, "backwards");
     }

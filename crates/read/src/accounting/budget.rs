@@ -1,11 +1,11 @@
 //! Limits on the work that one image may cause, which follow from the bytes that it has.
 //!
-//! An image of a few kilobytes can describe exabytes: by holes, by blocks that are referred to again and again, by inodes
-//! in a metabox that is a hole. Whoever reads it charges its work here, before or after doing it; past the limit, or once
-//! the operation was cancelled, [`Budget::charge`] fails, and so ends every loop.
+//! An image of a few kilobytes can describe exabytes: by holes, by blocks that many extents share, by inodes in a metabox
+//! that is a hole. Code that reads an image charges its work here, before or after doing it. Beyond the limit, or after
+//! the operation was cancelled, [`Budget::charge`] fails, which ends every loop.
 //!
-//! A command has one budget for all of its reads. A server has no such total, but a [request](Budget::request) at a time
-//! with a bound of its own.
+//! A command has one budget for all of its reads. A server has no total limit, but each [request](Budget::request) has a
+//! limit of its own.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,22 +13,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Limited, Result};
 
-/// Work without regard to the image's size, in units of about 100 ns: three seconds. No sound image of less than a
-/// megabyte needs a tenth of it.
+/// Work that any image may cause, in units of about 100 ns: three seconds. Sound images of less than a megabyte need less
+/// than a tenth of it.
 const BASE_WORK: u64 = 32 << 20;
 /// Work for each byte of the image. A sound image needs about 3 for an index of 2-byte records, its densest structure,
-/// and less for all else.
+/// and less for all other structures.
 const WORK_PER_BYTE: u64 = 8;
-/// Names that a command may meet without regard to the image's size. Commands keep up to 120 bytes for each.
+/// Names that any image may have. Commands keep up to 120 bytes in memory for each name.
 const BASE_NAMES: u64 = 512 << 10;
-/// One more name for so many bytes. A name and its inode take 44 bytes or more, and seldom less than 3 where both are
+/// Bytes of an image for each further name. A name and its inode take 44 bytes or more, and seldom less than 3 where both are
 /// compressed.
 const BYTES_PER_NAME: u64 = 2;
-/// Work that a thread takes from the budget at once, so that threads do not wait for each other's counts. Also how often
-/// cancelling is looked for: every 0.5 ms.
+/// Work that a thread takes from the shared budget at once, to access the shared counter seldom. Cancelling is checked as
+/// often: every 0.5 ms.
 const BATCH: u64 = 4096;
-/// Work of one request of a server: about half a second. The largest requests of sound images, 2 MiB of pclusters of
-/// 512 bytes, need some 20,000.
+/// Work that one request of a server may take: about half a second. A request beyond it fails. The largest requests of
+/// sound images, 2 MiB of pclusters of 512 bytes, need some 20,000.
 const REQUEST: u64 = 4 << 20;
 
 /// Decoded or copied bytes for each unit of work: 100 ns for 64 bytes is what reading and decoding them take on a slow
@@ -36,9 +36,9 @@ const REQUEST: u64 = 4 << 20;
 const BYTES_PER_WORK: u64 = 64;
 
 thread_local! {
-    /// What this thread has taken from a budget and not used yet.
+    /// Work that this thread has taken from a budget and not used yet.
     static CREDIT: Cell<u64> = const { Cell::new(0) };
-    /// Whether this thread is within a request, whose credit is all that it gets.
+    /// Whether this thread serves a request, which cannot take more than [`REQUEST`].
     static IN_REQUEST: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -49,14 +49,13 @@ pub struct Budget {
     work_limit: u64,
     names: AtomicU64,
     names_limit: u64,
-    /// Looked at now and then: one of them set, all work ends. The first is of whoever opened the image, the other of
-    /// the operation that goes on.
+    /// All work ends soon after this or `cancel` is set. This one is the image's, the other one the current operation's.
     cancel_image: Option<Arc<AtomicBool>>,
     cancel: Mutex<Option<Arc<AtomicBool>>>,
 }
 
 impl Budget {
-    /// `factor` times what an image of so many bytes may need; no limit without a factor.
+    /// `factor` times the work that an image of `bytes` may need; no limit without a factor.
     pub(crate) fn new(bytes: u64, factor: Option<u32>, cancel: Option<Arc<AtomicBool>>) -> Self {
         let times = |amount: u64| factor.map_or(u64::MAX, |factor| amount.saturating_mul(factor.into()));
         Self {
@@ -69,12 +68,12 @@ impl Budget {
         }
     }
 
-    /// From now on, all work ends once `cancel` is set.
+    /// All work ends soon after `cancel` is set.
     pub fn cancel_with(&self, cancel: &Arc<AtomicBool>) {
         *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(cancel));
     }
 
-    /// Counts so much work.
+    /// Counts `work` units of about 100 ns.
     ///
     /// # Errors
     /// [`Error::Limit`], [`Error::Interrupted`].
@@ -88,7 +87,7 @@ impl Budget {
         }
     }
 
-    /// Counts the work of copying so many bytes.
+    /// Counts the work of copying `bytes`.
     ///
     /// # Errors
     /// As [`Self::charge`].
@@ -96,7 +95,7 @@ impl Budget {
         self.charge(bytes / BYTES_PER_WORK + 1)
     }
 
-    /// Counts so many names, or other things that are kept for as long as a command runs.
+    /// Counts `names`, or other things that stay in memory while a command runs.
     ///
     /// # Errors
     /// [`Error::Limit`].
@@ -124,7 +123,7 @@ impl Budget {
         let wanted = work.saturating_sub(CREDIT.get()).saturating_add(BATCH);
         let before = self.work.fetch_add(wanted, Ordering::Relaxed);
         if self.work_limit != u64::MAX && before.saturating_add(wanted) > self.work_limit {
-            // So that others, who ask later, fail too, and the sum never overflows.
+            // Later calls of other threads fail too, and the sum cannot overflow.
             self.work.store(self.work_limit, Ordering::Relaxed);
             return Err(Error::Limit { what: Limited::Work, limit: self.work_limit });
         }
@@ -132,9 +131,9 @@ impl Budget {
         Ok(())
     }
 
-    /// Runs one request of a server, which has a bound of its own.
+    /// Runs one request of a server, which has a limit of its own.
     pub(crate) fn request<T>(request: impl FnOnce() -> T) -> T {
-        /// Also when a request panics, the next one gets its credit.
+        /// Restores the thread's state even when a request panics.
         struct Restore(u64, bool);
         impl Drop for Restore {
             fn drop(&mut self) {

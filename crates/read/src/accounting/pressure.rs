@@ -1,4 +1,4 @@
-//! Whether memory is short: as told, or as Linux's pressure stall information (PSI) has it.
+//! Whether memory is short: as an option says, or as Linux's pressure stall information (PSI) says.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Pressure is looked up at most so often.
+/// The least time between two reads of the PSI file. The kernel updates its averages every two seconds.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Memory is short when some task waited for it this share of the last ten seconds, in percent.
+/// Percent of the last ten seconds in which some task waited for memory, from which on memory counts as short.
 const SHORT: f64 = 10.0;
 
-/// When memory counts as short: then no data is cached, and buffers go back at once.
+/// When memory counts as short. Then no data is cached, and buffers are freed at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LowMemory {
     /// Never.
     #[default]
     Never,
-    /// While Linux tells of memory pressure (PSI), of this process's cgroup or of the system.
+    /// While Linux reports memory pressure (PSI) of this process's cgroup or of the system.
     Auto,
     /// Always.
     Always,
@@ -28,10 +28,10 @@ pub enum LowMemory {
 #[derive(Debug)]
 pub(crate) struct Pressure {
     short: AtomicBool,
-    /// The kernel's file, kept open: a confined process opens nothing.
+    /// The kernel's PSI file, kept open because a sandboxed process can open no files.
     file: Option<PressureFile>,
     start: Instant,
-    /// Milliseconds from the start to the next look.
+    /// Milliseconds from `start` to the next read of the file.
     next: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl Pressure {
         self.short.load(Relaxed)
     }
 
-    /// Looks again if it is time to; true when memory has just become short.
+    /// Reads the file if [`INTERVAL`] has passed; true when memory has just become short.
     pub(crate) fn became_short(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -65,7 +65,7 @@ impl Pressure {
     }
 }
 
-/// The kernel's file that tells how short memory is, open.
+/// The kernel's PSI file for memory, open.
 #[derive(Clone, Debug)]
 pub struct PressureFile(Arc<File>);
 
@@ -104,14 +104,14 @@ mod tests {
         let pressure = Pressure::new(LowMemory::Auto, Some(&file));
         std::fs::write(room.path(), TEXT).unwrap();
         assert!(pressure.became_short() && pressure.is_short());
-        assert!(!pressure.became_short(), "it is not time to look again");
+        assert!(!pressure.became_short(), "the interval has not passed");
         std::fs::write(room.path(), TEXT.replace("12.50", "00.10")).unwrap();
         pressure.next.store(0, Relaxed);
         assert!(!pressure.became_short() && !pressure.is_short());
     }
 
     #[test]
-    fn told_is_told() {
+    fn options_need_no_file() {
         assert!(Pressure::new(LowMemory::Always, None).is_short());
         assert!(!Pressure::new(LowMemory::Never, None).is_short());
     }

@@ -1,10 +1,11 @@
-//! Counters of what reads did, and their snapshot.
+//! Counters of reads, and their snapshot.
 //!
-//! Each thread counts in one of a few shards, so that counting does not make threads wait for each other.
+//! Each thread counts in one of a few shards, so that threads do not write to the same cache lines.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+/// Shards of the counters. With more threads than shards, some share one, which is slower but correct.
 const SHARDS: usize = 8;
 
 /// Declares [`Counter`] and how many there are.
@@ -54,7 +55,7 @@ pub struct Io {
     pub bytes: u64,
 }
 
-/// What an image's reads did since it was opened. Fields keep their names and meanings; new ones may come.
+/// Counters of an image's reads since it was opened. Fields keep their names and meanings; new ones may come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Stats {
@@ -70,15 +71,15 @@ pub struct Stats {
     pub partial: Io,
     /// I/O for stored extents that were read on their own.
     pub stored: Io,
-    /// I/O for encoded blocks that a sequential reader will want next: one call brings them with the block wanted.
+    /// I/O that read ahead encoded blocks together with the wanted ones, for a sequential reader.
     pub ahead: Io,
-    /// Ranges that a strided reader will want next, which the system was told of; their reads are counted when made.
+    /// Ranges that were prefetched for a strided reader by advice to the system. Their reads are counted later.
     pub hinted: Io,
-    /// Bytes that decoders gave.
+    /// Bytes that were decoded.
     pub decoded_bytes: u64,
     /// Of these, bytes of the packed inode, where fragments are, and of the metabox.
     pub packed_decoded_bytes: u64,
-    /// Bytes copied from one place in memory to another: decoded ones to the request, encoded ones out of its way.
+    /// Bytes copied in memory: decoded bytes to the request, and encoded bytes out of its buffer.
     pub copied_bytes: u64,
     /// Clusters decoded in place: where their encoded bytes had been read to.
     pub in_place: u64,
@@ -94,23 +95,23 @@ pub struct Stats {
     pub moved: u64,
     /// Clusters whose encoded bytes were all in the cache.
     pub encoded_hits: u64,
-    /// Clusters that were found decoded.
+    /// Clusters found in the cache of decoded clusters.
     pub cluster_hits: u64,
     /// Of these, clusters that another thread was decoding at the time.
     pub cohort_hits: u64,
-    /// Times that pinned content was given.
+    /// Reads that pinned content served.
     pub pinned_hits: u64,
-    /// Bytes of pinned content given.
+    /// Bytes that pinned content served.
     pub pinned_bytes: u64,
-    /// Bytes of the page pool.
+    /// Bytes of the buffer pool.
     pub pool_bytes: u64,
-    /// The most of the pool that was in use at once, in bytes.
+    /// The most bytes of the pool that were in use at once.
     pub pool_peak: u64,
-    /// Buffers that the pool had no room for.
+    /// Buffers that did not fit the pool, and came from the heap.
     pub pool_misses: u64,
-    /// Times that a thread waited for another one: for a cluster that it decoded, or for memory that it held.
+    /// Waits of a thread for a cluster that another thread decodes, or for memory that others hold.
     pub stalls: u64,
-    /// Time spent so, in nanoseconds.
+    /// Nanoseconds of these waits.
     pub stalled_nanoseconds: u64,
     /// Whether memory is treated as short now.
     pub low_memory: bool,
@@ -176,7 +177,7 @@ impl Counters {
         self.add(Counter::StalledNanoseconds, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// The sums so far, without what only the engine knows.
+    /// The sums of all shards; memory and pool, which have no counters here, stay 0.
     pub(crate) fn snapshot(&self) -> Stats {
         let sum = |counter: Counter| {
             self.shards.iter().map(|shard| shard.0[counter as usize].load(Relaxed)).sum::<u64>()

@@ -1,8 +1,8 @@
 //! A bounded cache of decoded clusters, each decoded by one thread at a time.
 //!
-//! Who finds nothing claims the cluster and decodes it; who comes meanwhile waits, and takes the result instead of
-//! decoding the same bytes again (cohort decompression). A claim need not end in the cache: see [`Claim::is_wanted`].
-//! Buffers pass from evicted clusters to new ones.
+//! The first thread that misses a cluster gets a [`Decoding`]; threads that want it meanwhile wait for the result instead
+//! of decoding the same bytes again (single-flight). The result need not go to the cache: see [`Decoding::is_wanted`].
+//! Buffers of evicted clusters are used again for new ones.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,16 +12,17 @@ use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
 use crate::metadata::extent::Location;
 
-/// Clusters that are remembered although they were not kept.
-const GLANCES: usize = 32;
+/// Clusters whose first partial read is remembered although they were not kept. With more of them at once, a second read
+/// of the oldest counts as its first.
+const PARTIAL_READS: usize = 32;
 
-/// The cache. Keeps one cluster however large, unless there is a limit to memory; more within its budget.
+/// The cache. Its clusters stay within the budget, but without a memory limit one cluster may be larger.
 #[derive(Debug)]
 pub(crate) struct Clusters {
     state: Mutex<State>,
     decoded: Condvar,
     budget: usize,
-    /// Capacity of the smallest buffers: few sizes let evicted ones serve again.
+    /// Bytes of the smallest buffers: with few sizes, more evicted buffers fit new clusters.
     least: usize,
     /// Whether one cluster may be larger than the budget.
     keeps_one: bool,
@@ -32,11 +33,11 @@ pub(crate) struct Clusters {
 struct State {
     slots: Vec<Slot>,
     clock: u64,
-    /// Capacity of all buffers, with those of claims under way.
+    /// Bytes of all buffers, with those being decoded to.
     held: usize,
-    /// Clusters that were [glanced](Clusters::glance) at lately, and where the next one goes.
-    glances: [Option<Location>; GLANCES],
-    next_glance: usize,
+    /// Clusters that were [read in part](Clusters::is_first_partial_read) lately, and the index of the next one.
+    partial_reads: [Option<Location>; PARTIAL_READS],
+    next_partial_read: usize,
 }
 
 #[derive(Debug)]
@@ -45,25 +46,26 @@ struct Slot {
     /// Two extents of a deduplicated image may use one cluster to different lengths.
     len: usize,
     used: u64,
-    /// Threads that wait for the claim to end.
+    /// Threads that wait until it is decoded.
     waiting: u32,
     /// `None` while a thread decodes it.
     bytes: Option<Arc<Vec<u8>>>,
 }
 
-/// What a look-up gave.
+/// The result of a look-up.
 pub(crate) enum Found<'a> {
     /// The decoded cluster.
     Decoded(Arc<Vec<u8>>),
-    /// The caller is to decode it.
-    Claimed(Claim<'a>),
+    /// The caller must decode it.
+    Missing(Decoding<'a>),
 }
 
-/// The right and duty to decode a cluster. Dropped unpublished, it leaves the cluster to the next who asks.
-pub(crate) struct Claim<'a> {
+/// A cluster that this thread decodes, for which others may wait. Dropped without [`Self::publish`], it lets one of them
+/// decode the cluster.
+pub(crate) struct Decoding<'a> {
     cache: &'a Clusters,
     at: Location,
-    /// `None` before it is asked for, and once it is published.
+    /// `None` before [`Self::buffer`], and after [`Self::publish`].
     bytes: Option<Arc<Vec<u8>>>,
     published: bool,
 }
@@ -73,7 +75,7 @@ impl Clusters {
         Self { state: Mutex::default(), decoded: Condvar::new(), budget, least, keeps_one, memory }
     }
 
-    /// Whether there is room for a cluster of `len` bytes.
+    /// Whether a cluster of `len` bytes may be kept.
     pub(crate) const fn takes(&self, len: usize) -> bool {
         self.budget > 0 && (self.keeps_one || self.class(len) <= self.budget)
     }
@@ -105,26 +107,26 @@ impl Clusters {
                 }
                 None => {
                     state.slots.push(Slot { at, len, used: now, waiting: 0, bytes: None });
-                    return Found::Claimed(Claim { cache: self, at, bytes: None, published: false });
+                    return Found::Missing(Decoding { cache: self, at, bytes: None, published: false });
                 }
             }
         }
     }
 
-    /// Notes that somebody wants just a part of the cluster at `at`; says whether that is the first time lately, so that
-    /// the rest need not be kept.
-    pub(crate) fn glance(&self, at: Location) -> bool {
+    /// Records a read of a part of the cluster at `at`; returns whether it is the first one lately, so that the rest need not
+    /// be kept.
+    pub(crate) fn is_first_partial_read(&self, at: Location) -> bool {
         let mut state = self.lock();
-        if state.glances.contains(&Some(at)) {
+        if state.partial_reads.contains(&Some(at)) {
             return false;
         }
-        let next = state.next_glance % GLANCES;
-        state.glances[next] = Some(at);
-        state.next_glance = next + 1;
+        let next = state.next_partial_read % PARTIAL_READS;
+        state.partial_reads[next] = Some(at);
+        state.next_partial_read = next + 1;
         true
     }
 
-    /// Forgets what nobody uses, but for one cluster.
+    /// Evicts all clusters that no thread uses, but for one.
     pub(crate) fn shrink(&self) {
         let mut state = self.lock();
         while state.slots.len() > 1 {
@@ -134,11 +136,11 @@ impl Clusters {
     }
 
     /// A buffer for `len` bytes: a new one, or from clusters that are evicted to stay within the budget.
-    fn make_room(&self, len: usize) -> Arc<Vec<u8>> {
+    fn take_buffer(&self, len: usize) -> Arc<Vec<u8>> {
         let capacity = self.class(len);
         let mut state = self.lock();
         while state.held.saturating_add(capacity) > self.budget {
-            // A buffer of about this size passes on as it is, so that a warm cache does not allocate.
+            // A buffer of about this size is used again, so that a warm cache does not allocate.
             if let Some(fitting) = state.oldest(capacity..=capacity.saturating_mul(4)) {
                 // An idle buffer has no other owner.
                 return state.slots.swap_remove(fitting).bytes.unwrap_or_default();
@@ -153,24 +155,24 @@ impl Clusters {
 
     fn drop_slot(&self, state: &mut State, number: usize) {
         let capacity = state.slots.swap_remove(number).bytes.map_or(0, |bytes| bytes.capacity());
-        self.give(state, capacity);
+        self.release(state, capacity);
     }
 
-    fn give(&self, state: &mut State, capacity: usize) {
+    fn release(&self, state: &mut State, capacity: usize) {
         state.held -= capacity;
-        self.memory.give(capacity);
+        self.memory.release(capacity);
     }
 
-    /// The capacity for `len` bytes: a half power of two, or more.
+    /// The capacity for `len` bytes: a power of two, or three quarters of one.
     const fn class(&self, len: usize) -> usize {
         let least = if len > self.least { len } else { self.least };
         let power = least.next_power_of_two();
-        // Three quarters of it spare a quarter of the memory.
+        // Three quarters, where they suffice, save a quarter of the memory.
         if least <= power / 4 * 3 { power / 4 * 3 } else { power }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No panic can leave the state half changed: see `Claim::drop`.
+        // No panic can leave the state half changed: see `Decoding::drop`.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -178,7 +180,7 @@ impl Clusters {
 impl State {
     /// The least recently used cluster of those whose buffers have a certain capacity.
     fn oldest(&self, capacity: RangeInclusive<usize>) -> Option<usize> {
-        // What others still copy from, or are decoding, stays.
+        // Not those that other threads copy from, or decode to.
         let idle = self.slots.iter().enumerate().filter(|(_, slot)| {
             slot.bytes
                 .as_ref()
@@ -188,22 +190,22 @@ impl State {
     }
 }
 
-impl Claim<'_> {
-    /// Whether somebody waits for this cluster by now.
+impl Decoding<'_> {
+    /// Whether another thread waits for this cluster.
     pub(crate) fn is_wanted(&self) -> bool {
         self.cache.lock().slots.iter().any(|slot| slot.at == self.at && slot.waiting > 0)
     }
 
     /// The buffer to decode into.
     pub(crate) fn buffer(&mut self, len: usize) -> &mut [u8] {
-        let bytes = self.bytes.get_or_insert_with(|| self.cache.make_room(len));
-        // Only this claim has the buffer, which has room for `len` bytes, as callers ask once.
+        let bytes = self.bytes.get_or_insert_with(|| self.cache.take_buffer(len));
+        // No other thread has the buffer yet; its capacity suffices, as callers ask once.
         let bytes = Arc::make_mut(bytes);
         bytes.resize(len, 0);
         bytes
     }
 
-    /// Gives the first `len` decoded bytes to everyone.
+    /// Stores the first `len` decoded bytes in the cache, and wakes the threads that wait for them.
     pub(crate) fn publish(mut self, len: usize) {
         let mut state = self.cache.lock();
         self.published = true;
@@ -217,14 +219,14 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Decoding<'_> {
     fn drop(&mut self) {
         if self.published {
             return;
         }
         let mut state = self.cache.lock();
         if let Some(bytes) = self.bytes.take() {
-            self.cache.give(&mut state, bytes.capacity());
+            self.cache.release(&mut state, bytes.capacity());
         }
         let Some(number) = state.slots.iter().position(|s| s.at == self.at && s.bytes.is_none()) else {
             return;
@@ -256,9 +258,9 @@ mod tests {
     /// Whether the cluster had to be decoded.
     fn decode(cache: &Clusters, pos: u64, len: usize) -> bool {
         match find(cache, pos, len) {
-            Found::Claimed(mut claim) => {
-                claim.buffer(len).fill(7);
-                claim.publish(len);
+            Found::Missing(mut decoding) => {
+                decoding.buffer(len).fill(7);
+                decoding.publish(len);
                 true
             }
             Found::Decoded(_) => false,
@@ -266,18 +268,18 @@ mod tests {
     }
 
     #[test]
-    fn a_glance_is_remembered_for_a_while() {
+    fn the_first_partial_read_is_remembered_for_a_while() {
         let cache = cache(1 << 20);
-        assert!(cache.glance(at(1)) && !cache.glance(at(1)));
-        for pos in 2..=GLANCES as u64 {
-            assert!(cache.glance(at(pos)));
+        assert!(cache.is_first_partial_read(at(1)) && !cache.is_first_partial_read(at(1)));
+        for pos in 2..=PARTIAL_READS as u64 {
+            assert!(cache.is_first_partial_read(at(pos)));
         }
-        assert!(!cache.glance(at(1)), "as many as are remembered");
-        assert!(cache.glance(at(0)) && cache.glance(at(1)), "one more");
+        assert!(!cache.is_first_partial_read(at(1)), "as many as are remembered");
+        assert!(cache.is_first_partial_read(at(0)) && cache.is_first_partial_read(at(1)), "one more");
     }
 
     #[test]
-    fn keeps_the_recent_within_its_budget() {
+    fn recent_clusters_stay_within_the_budget() {
         const BUDGET: usize = 10_000;
         let cache = cache(BUDGET);
         let held = || cache.memory.held();
@@ -286,7 +288,7 @@ mod tests {
         assert!(decode(&cache, 2, 4000));
         assert!(held() <= BUDGET);
         assert!(!decode(&cache, 0, 4000) && decode(&cache, 1, 4000), "1 was the older");
-        assert!(decode(&cache, 3, 1 << 20) && held() == 1 << 20, "one stays however large");
+        assert!(decode(&cache, 3, 1 << 20) && held() == 1 << 20, "one stays, however large it is");
         assert!(decode(&cache, 4, 10) && held() <= BUDGET);
         cache.shrink();
         assert!(!decode(&cache, 4, 10));
@@ -295,16 +297,16 @@ mod tests {
     #[test]
     fn one_decodes_and_the_others_wait() {
         let cache = cache(100);
-        let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
-        assert!(!claim.is_wanted());
+        let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+        assert!(!decoding.is_wanted());
         std::thread::scope(|scope| {
             let others: Vec<_> =
                 (0..4).map(|_| scope.spawn(|| matches!(find(&cache, 0, 10), Found::Decoded(_)))).collect();
-            while !claim.is_wanted() {
+            while !decoding.is_wanted() {
                 std::thread::yield_now();
             }
-            claim.buffer(10).fill(1);
-            claim.publish(10);
+            decoding.buffer(10).fill(1);
+            decoding.publish(10);
             assert!(others.into_iter().all(|other| other.join().unwrap()));
         });
     }
@@ -313,14 +315,14 @@ mod tests {
     fn a_panic_while_decoding_lets_a_waiting_thread_decode() {
         let cache = cache(100);
         std::thread::scope(|scope| {
-            let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+            let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
             let others: Vec<_> = (0..4).map(|_| scope.spawn(|| decode(&cache, 0, 10))).collect();
             let panicked = ferofs_threads::catch(|| {
-                claim.buffer(10);
-                while !claim.is_wanted() {
+                decoding.buffer(10);
+                while !decoding.is_wanted() {
                     std::thread::yield_now();
                 }
-                let _claim = claim;
+                let _decoding = decoding;
                 panic!("a decoder's defect");
             });
             assert!(panicked.is_err());
@@ -330,17 +332,17 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_claim_passes_on() {
+    fn after_a_failure_another_thread_decodes() {
         let cache = cache(100);
-        let Found::Claimed(mut claim) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
-        claim.buffer(10);
-        drop(claim);
+        let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+        decoding.buffer(10);
+        drop(decoding);
         assert_eq!(cache.memory.held(), 0);
         assert!(decode(&cache, 0, 10));
     }
 
     #[test]
-    fn a_prefix_does_not_stand_for_more() {
+    fn a_shorter_prefix_is_not_enough() {
         let cache = cache(1 << 20);
         assert!(decode(&cache, 0, 10) && decode(&cache, 0, 20));
         assert!(!decode(&cache, 0, 15));

@@ -1,6 +1,6 @@
-//! The strategies: from the encoded bytes of a cluster to the range that a request wants of it.
+//! Decodes the encoded bytes of a cluster to the range that a request wants of it.
 //!
-//! Decoding in place is not here: it needs the encoded bytes where the request's own memory is, see
+//! Decoding in place is not here: it needs the encoded bytes at the end of the request's own memory, see
 //! [`super::run`] and [`super::partial`].
 
 use ferofs_codec::{Portion, decode_lz4_range};
@@ -13,7 +13,8 @@ use crate::accounting::stats::Counter;
 use crate::error::Result;
 use crate::metadata::extent::Location;
 
-/// What a buffer holds at most where LZ4 can roll and memory is short: the longest window.
+/// Bytes at most of a buffer for LZ4 while memory is short: the longest window of a rolling decode, which takes its place
+/// for longer ranges.
 const LONG: usize = 17 * PAGE;
 
 /// A cluster to decode.
@@ -27,7 +28,7 @@ pub(crate) struct Cluster {
     pub exact: bool,
 }
 
-/// The range wanted of a cluster.
+/// The wanted range of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     /// Bytes that precede it.
@@ -42,7 +43,7 @@ impl Wanted {
 }
 
 impl Request<'_> {
-    /// Fills `out` with the range wanted of `cluster`, whose encoded bytes are `encoded`.
+    /// Fills `out` with the wanted range of `cluster`, whose encoded bytes are `encoded`.
     pub(crate) fn decode(
         &self,
         cluster: &Cluster,
@@ -73,7 +74,7 @@ impl Request<'_> {
         }
     }
 
-    /// Bytes that LZ4 better decodes to a buffer than through a window, which takes more than twice the time: up to four
+    /// Bytes at most that LZ4 decodes to a buffer rather than through a window, which takes more than twice the time: four
     /// times the pool, unless memory is short.
     fn long(&self) -> usize {
         let engine = self.engine;

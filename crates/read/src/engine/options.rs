@@ -11,21 +11,21 @@ const LOW_METADATA: usize = 64 << 10;
 pub struct EngineOptions {
     /// Bytes set aside for buffers, which stay allocated between requests. Default: 256 KiB.
     pub pool: usize,
-    /// Encoded blocks of clusters that were wanted in part. Default: 128 KiB.
+    /// Bytes of the cache of encoded blocks, for clusters that were wanted in part. Default: 128 KiB.
     pub encoded_cache: usize,
-    /// Decoded clusters of which a sequential reader wants the rest next; one is kept however large it is.
+    /// Bytes of the cache of decoded clusters of which a sequential reader wants the rest next. One cluster may be larger.
     /// Default: 256 KiB.
     pub tail_cache: usize,
-    /// Decoded clusters of the packed inode, used by images with fragments alone; one is kept however large it is.
+    /// Bytes of the cache of decoded clusters of the packed inode, in images with fragments. One cluster may be larger.
     /// Default: 16 MiB.
     pub packed_cache: usize,
-    /// Bytes for all that an open image holds: the pool, caches with that of metadata, buffers, pinned content.
-    /// The budgets above shrink to fit. Only a single request's own buffers may go beyond, when its cluster cannot be
-    /// decoded in less. Default: none.
+    /// Bytes for all memory of an open image: the pool, caches with that of metadata, buffers, pinned content. The budgets
+    /// above shrink to fit. Only buffers of a single request may exceed it, if its cluster cannot be decoded with less.
+    /// Default: none.
     pub memory_limit: Option<usize>,
-    /// When to do without caches. Default: never.
+    /// When to read without caches. Default: never.
     pub low_memory: LowMemory,
-    /// Which strategy decodes a cluster. Default: what measures best.
+    /// How clusters are decoded. Default: the fastest way.
     pub policy: Policy,
     /// Count which ranges are read, for [`Image::profile`](crate::Image::profile). Default: no.
     pub record: bool,

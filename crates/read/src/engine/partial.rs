@@ -1,13 +1,13 @@
-//! Clusters of which a request wants a part, and those that no run takes.
+//! Clusters of which a request wants a part, and clusters that cannot be part of a run.
 //!
-//! Their encoded bytes go through a bounded cache, as neighbouring requests want the same clusters; for a reader that
-//! goes on in small steps, one call brings the blocks that follow, too. They are decoded only as far as wanted; but
-//! whole, and kept, where a sequential reader, other files or other threads want the rest.
+//! Their encoded bytes go through a bounded cache, because later requests often want the same clusters. For a sequential
+//! reader with small requests, one call reads the following blocks, too. Clusters are decoded only as far as wanted; but
+//! to their end, and kept, if a sequential reader, other files or other threads want the rest.
 
 use ferofs_codec::{decode_lz4_in_place, strip_padding};
 use ferofs_format::Algorithm;
 
-use super::clusters::{Claim, Found};
+use super::clusters::{Decoding, Found};
 use super::decode::{Cluster, Wanted};
 use super::request::{Request, undecodable};
 use super::run::in_place_margin;
@@ -18,7 +18,7 @@ use crate::metadata::extent::{Extent, ExtentData, Location};
 use crate::numbers::to_u64;
 use crate::volume::block_cache::{BlockCache, Key};
 
-/// Larger requests bring enough by themselves.
+/// Bytes from which on a request gets no read-ahead: it already reads enough with each call.
 const SMALL_REQUEST: usize = 64 << 10;
 
 impl Request<'_> {
@@ -31,7 +31,7 @@ impl Request<'_> {
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let len = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let wanted = Wanted { skip, to_end: skip + buf.len() == len };
-        // Reading an inline tail may lead to other files, so that its thread could come to wait for itself.
+        // To read an inline tail may start requests on other files: the thread could wait for its own decoding.
         if buf.len() == len || matches!(at, Location::Metadata(_)) {
             self.charge_decoding(algorithm, encoded_len, len)?;
             let mut encoded = self.buffer(encoded_len);
@@ -45,27 +45,27 @@ impl Request<'_> {
                 self.copy(&bytes[skip..skip + buf.len()], buf);
                 Ok(())
             }
-            Found::Claimed(claim) => {
-                // What comes next starts after this request, so the end of a cluster will not be wanted again.
+            Found::Missing(decoding) => {
+                // The next request starts after this one, so that a cluster read to its end is not wanted again.
                 let rest_follows = self.is_sequential() && !wanted.to_end && !engine.pressure.is_short();
-                // Who reads the tree in the order of its fragments meets a cluster at its start. In its midst it is wanted
-                // by a file that has the content of another one, and perhaps by others near that.
-                let glances = self.shared && skip > len / 8 && cache.glance(at);
-                let kept = if glances { len.min(skip + buf.len() + len / 8) } else { len };
+                // A reader that follows the order of fragments starts at a cluster's beginning. A read in its middle is for a
+                // file with the content of another one, and perhaps for its neighbours: the rest waits for a second read.
+                let is_single = self.shared && skip > len / 8 && cache.is_first_partial_read(at);
+                let kept = if is_single { len.min(skip + buf.len() + len / 8) } else { len };
                 if (self.shared || rest_follows) && cache.takes(kept) {
-                    self.decode_kept(&cluster, claim, kept, kept == len, wanted, buf)
+                    self.decode_kept(&cluster, decoding, kept, kept == len, wanted, buf)
                 } else {
-                    self.decode_wanted(&cluster, claim, len, wanted, buf)
+                    self.decode_wanted(&cluster, decoding, len, wanted, buf)
                 }
             }
         }
     }
 
-    /// Decodes the first `len` bytes of the cluster, perhaps the whole, for all who want them.
+    /// Decodes the first `len` bytes of the cluster, perhaps all, and keeps them in the cache.
     fn decode_kept(
         &self,
         cluster: &Cluster,
-        mut claim: Claim<'_>,
+        mut decoding: Decoding<'_>,
         len: usize,
         is_whole: bool,
         wanted: Wanted,
@@ -76,7 +76,7 @@ impl Request<'_> {
         if lz4 && is_whole && cluster.exact && self.engine.policy.in_place(len) {
             // With the margin after it, any LZ4 cluster decodes where its encoded bytes end.
             let room = len.max(cluster.encoded_len) + in_place_margin(cluster.encoded_len);
-            let out = claim.buffer(room);
+            let out = decoding.buffer(room);
             let start = room - cluster.encoded_len;
             self.fetch(cluster, &mut out[start..], false)?;
             let encoded = room - strip_padding(&out[start..]).len();
@@ -86,38 +86,38 @@ impl Request<'_> {
         } else {
             let mut encoded = self.buffer(cluster.encoded_len);
             self.fetch(cluster, &mut encoded, false)?;
-            let out = claim.buffer(len);
+            let out = decoding.buffer(len);
             self.decode(cluster, &encoded, Wanted { skip: 0, to_end: is_whole }, out)?;
             self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
         }
-        claim.publish(len);
+        decoding.publish(len);
         Ok(())
     }
 
-    /// Decodes as far as wanted; the whole cluster if others have come for it meanwhile.
+    /// Decodes as far as wanted; the whole cluster if other threads wait for it by now.
     fn decode_wanted(
         &self,
         cluster: &Cluster,
-        mut claim: Claim<'_>,
+        mut decoding: Decoding<'_>,
         len: usize,
         wanted: Wanted,
         buf: &mut [u8],
     ) -> Result<()> {
         let mut encoded = self.buffer(cluster.encoded_len);
         self.fetch(cluster, &mut encoded, true)?;
-        // As far as others may want it.
+        // Only as far as wanted: threads that wait charge for their own parts.
         self.charge_decoding(cluster.algorithm, cluster.encoded_len, wanted.skip + buf.len())?;
-        if !claim.is_wanted() {
+        if !decoding.is_wanted() {
             return self.decode(cluster, &encoded, wanted, buf);
         }
-        let out = claim.buffer(len);
+        let out = decoding.buffer(len);
         self.decode(cluster, &encoded, Wanted::WHOLE, out)?;
         self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
-        claim.publish(len);
+        decoding.publish(len);
         Ok(())
     }
 
-    /// Gets the encoded bytes, from the cache or with one read, and may `keep` them.
+    /// Gets the encoded bytes from the cache or with one read, which are then stored in the cache if `keep`.
     fn fetch(&self, cluster: &Cluster, encoded: &mut [u8], keep: bool) -> Result<()> {
         let block_size = self.volume.superblock.block_size;
         let cache = self.engine.encoded.as_ref().filter(|_| !self.engine.pressure.is_short());
@@ -165,10 +165,10 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Bytes that pay to be read together with those of this request.
+    /// Bytes to read ahead together with this request.
     fn ahead(&self) -> usize {
         match self.pattern {
-            // Encoded bytes are no more than decoded ones, of which the file has so many left.
+            // The rest of the file has at most as many encoded bytes as decoded ones.
             Pattern::Sequential { ahead } if self.len < SMALL_REQUEST => ahead.min(self.left),
             _ => 0,
         }

@@ -14,20 +14,20 @@ use crate::metadata::reader::ReadMetadata;
 use crate::numbers::to_u64;
 use crate::volume::Volume;
 
-/// One request on its way.
+/// One request, while it is served.
 pub(crate) struct Request<'a> {
     pub volume: &'a Volume,
     pub engine: &'a Engine,
     /// For data that is stored among the metadata.
     pub metadata: &'a dyn ReadMetadata,
     pub pattern: Pattern,
-    /// The file is the packed inode or the metabox, of which others will want the same clusters.
+    /// The file is the packed inode or the metabox: other files will want the same clusters.
     pub shared: bool,
     /// Bytes that it asks for.
     pub len: usize,
     /// Bytes of the file after it.
     pub left: usize,
-    /// Whether a read of its clusters had to wait for the medium, as far as is known.
+    /// Whether a read of its clusters had to wait for the medium.
     pub waited: Cell<bool>,
 }
 
@@ -49,7 +49,7 @@ impl Request<'_> {
                 let (source, pos) = self.volume.source_of(device, pos, Structure::Extent, buf.len())?;
                 let read = match self.pattern {
                     Pattern::Sequential { .. } => source.read_exact_at(pos.get(), buf),
-                    Pattern::Strided { .. } if source.read_at_hand(pos.get(), buf) => Ok(()),
+                    Pattern::Strided { .. } if source.read_if_cached(pos.get(), buf) => Ok(()),
                     Pattern::Strided { .. } | Pattern::Random => {
                         self.waited.set(true);
                         source.read_sparse_at(pos.get(), buf)
@@ -60,7 +60,7 @@ impl Request<'_> {
         }
     }
 
-    /// Counts the work of decoding so many bytes into `len`. LZMA takes about 25 ns for an encoded byte, the others at most
+    /// Counts the work of decoding `encoded_len` bytes into `len`. LZMA takes about 25 ns for an encoded byte, the others at most
     /// a quarter of that.
     pub(crate) fn charge_decoding(&self, algorithm: Algorithm, encoded_len: usize, len: usize) -> Result<()> {
         let encoded = to_u64(encoded_len) / if algorithm == Algorithm::Lzma { 4 } else { 16 };
@@ -68,7 +68,7 @@ impl Request<'_> {
         self.volume.budget.charge_bytes(to_u64(len))
     }
 
-    /// A buffer to borrow.
+    /// Borrows a buffer.
     pub(crate) fn buffer(&self, len: usize) -> Buffer<'_> {
         let engine = self.engine;
         engine.scratch.buffer(len, &self.volume.memory, &self.volume.counters, !engine.pressure.is_short())
@@ -90,8 +90,8 @@ impl Request<'_> {
         }
     }
 
-    /// Whether a cluster that is wanted to its end must end there. Not before Linux 5.4's right alignment, where
-    /// what follows the encoded bytes is not told apart from them.
+    /// Whether the encoded bytes end where the cluster ends, so that they must decode to exactly the extent. Without
+    /// LZ4_0PADDING (before Linux 5.4), unused bytes follow them.
     pub(crate) fn exact(&self, partial: bool) -> bool {
         !partial && self.volume.superblock.incompat.contains(Incompat::LZ4_0PADDING)
     }

@@ -16,9 +16,10 @@ use crate::metadata::extent::{Extent, ExtentData, Location};
 use crate::numbers::to_u64;
 use crate::volume::Volume;
 
-/// Extents of a run at most: their records are all the memory that a run needs.
-const MAX: usize = 128;
-/// Encoded bytes that other algorithms than LZ4 may have in a run, as they are moved before they are decoded.
+/// Extents of a run at most, which bounds the memory for their records. A longer sequence takes several runs.
+const MAX_PIECES: usize = 128;
+/// Encoded bytes at most of a cluster in a run with another algorithm than LZ4: it is moved to a buffer before decoding. A
+/// larger one is read on its own.
 const MAX_MOVED: usize = 64 << 10;
 
 /// Bytes of the record of an extent in flight.
@@ -37,7 +38,7 @@ struct Piece {
 /// A run being gathered.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pieces: [Option<Piece>; MAX],
+    pieces: [Option<Piece>; MAX_PIECES],
     count: usize,
     start: FileOffset,
     device: DeviceId,
@@ -59,7 +60,7 @@ impl Run {
         }
         let joins = volume.slots.is_empty();
         let mut run = Self {
-            pieces: [None; MAX],
+            pieces: [None; MAX_PIECES],
             count: 0,
             start: offset,
             device,
@@ -73,12 +74,12 @@ impl Run {
         Some(run)
     }
 
-    /// Whether another extent may fit.
+    /// Whether another extent may be added.
     pub(crate) fn wants_more(&self) -> bool {
-        self.joins && self.count < MAX && self.decoded_len < self.wanted
+        self.joins && self.count < MAX_PIECES && self.decoded_len < self.wanted
     }
 
-    /// Takes `extent`, which follows, if it belongs here.
+    /// Adds `extent`, which follows, if it is adjacent and wholly wanted.
     pub(crate) fn extend(&mut self, extent: &Extent) -> bool {
         let Some((device, pos, piece)) = piece(extent) else { return false };
         let fits = to_usize(piece.len) <= self.wanted - self.decoded_len;

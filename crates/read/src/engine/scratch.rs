@@ -12,7 +12,7 @@ use super::comparison::vmap::{Mapped, PagePool, Pages};
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
 
-/// Heap buffers that are kept for the next who needs one, in bytes.
+/// Bytes of idle heap buffers that are kept for later requests. Beyond it, they are freed.
 const SPARE: usize = 512 << 10;
 
 /// Where buffers come from.
@@ -86,7 +86,7 @@ impl Scratch {
         &self.pool
     }
 
-    /// A buffer of `len` bytes; one that is from the heap is kept afterwards if `keep`.
+    /// A buffer of `len` bytes; a heap buffer is kept for later requests if `keep`.
     pub(crate) fn buffer<'a>(
         &'a self,
         len: usize,
@@ -104,9 +104,9 @@ impl Scratch {
             fitting.map(|number| spare.swap_remove(number))
         };
         let mut bytes = spare.unwrap_or_else(|| {
-            // In few sizes, so that they can serve again.
+            // With few sizes, more buffers can be used again.
             let capacity = len.next_multiple_of(64 << 10);
-            memory.take_patiently(capacity, counters);
+            memory.take_or_wait(capacity, counters);
             Vec::with_capacity(capacity)
         });
         bytes.resize(len, 0);
@@ -130,10 +130,10 @@ impl Scratch {
         result
     }
 
-    /// Gives back what is kept for later.
+    /// Frees idle buffers and decoders.
     pub(crate) fn shrink(&self, memory: &Memory) {
         for bytes in lock(&self.spare).drain(..) {
-            memory.give(bytes.capacity());
+            memory.release(bytes.capacity());
         }
         lock(&self.decoders).clear();
     }
@@ -177,7 +177,7 @@ impl Drop for Buffer<'_> {
         if *keep && kept + bytes.capacity() <= SPARE {
             spare.push(bytes);
         } else {
-            memory.give(bytes.capacity());
+            memory.release(bytes.capacity());
         }
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_heap_helps_out_and_serves_again() {
+    fn heap_buffers_are_used_again() {
         let (scratch, memory) = (Scratch::new(Pool::new(PAGE, Policy::Auto).unwrap()), Memory::new(None));
         let counters = Counters::default();
         let first = scratch.buffer(100, &memory, &counters, true);
@@ -199,7 +199,7 @@ mod tests {
         let held = memory.held();
         assert!(held >= 100_000);
         drop(scratch.buffer(90_000, &memory, &counters, true));
-        assert_eq!(memory.held(), held, "the same once more");
+        assert_eq!(memory.held(), held, "the same buffer again");
         drop(scratch.buffer(100_000, &memory, &counters, false));
         assert_eq!((memory.held(), counters.snapshot().pool_misses), (0, 3));
     }

@@ -1,4 +1,4 @@
-//! What the requests of one image share: caches, buffers, and what is known of its readers.
+//! The state that all requests of an image share: caches, buffers, and access patterns.
 
 use std::sync::Arc;
 
@@ -15,21 +15,22 @@ use crate::accounting::stats::{Counter, Counters};
 use crate::error::{Error, Result};
 use crate::volume::block_cache::BlockCache;
 
-/// The smallest buffers of decoded clusters: most of LZ4's clusters of one block fit, so that one serves for the next.
+/// Bytes of the smallest buffers for decoded clusters of files, and of the packed inode. Most LZ4 clusters of one block fit,
+/// so that an evicted buffer fits the next cluster.
 const LEAST_TAIL: usize = 32 << 10;
 const LEAST_PACKED: usize = 4 << 10;
 
-/// What an image's reads share.
+/// The state that all requests of an image share.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub policy: Policy,
     memory: Arc<Memory>,
-    /// Bytes of the window that LZ4 rolls through.
+    /// Bytes of the window for a rolling decode of LZ4.
     pub lz4_window: usize,
     pub scratch: Scratch,
     pub pressure: Pressure,
     pub patterns: Patterns,
-    /// Encoded blocks of clusters that were wanted in part; `None` where memory is short.
+    /// Encoded blocks of clusters that were wanted in part; `None` if memory is always short.
     pub encoded: Option<BlockCache>,
     /// Decoded clusters of which a sequential reader wants the rest next.
     pub tails: Clusters,
@@ -40,7 +41,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// An engine with budgets that have been fitted to the limit, for an image of such blocks, where LZ4 looks back so far.
+    /// An engine with budgets that fit the memory limit, for an image with blocks of `block_size` bytes, whose LZ4 matches are
+    /// at most `max_distance` bytes back.
     pub(crate) fn new(
         options: &EngineOptions,
         block_size: usize,
@@ -69,7 +71,7 @@ impl Engine {
         })
     }
 
-    /// Gives back what is kept in case that it is wanted again.
+    /// Frees caches and idle buffers.
     pub(crate) fn shrink(&self, counters: &Counters) {
         counters.add(Counter::LowMemoryEntries, 1);
         if let Some(encoded) = &self.encoded {

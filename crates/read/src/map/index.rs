@@ -13,11 +13,11 @@ use crate::error::{Corruption, Error, Locate, Result};
 use crate::metadata::extent::{Extent, ExtentData, Location, MAX_DECODED, MAX_ENCODED};
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::ReadMetadata;
-use crate::metadata::slow_lookups::MANY;
+use crate::metadata::slow_lookups::MANY_STEPS;
 use crate::volume::place::MetadataPlace;
 
-/// No sound index needs more steps to the head or to the next one: 12 MiB of 512-byte lclusters are
-/// 24,576, and fragments, which may be longer, take 2,047 at a step.
+/// Steps at most to an extent's head or to the next one; a look-up with more is an error. No sound index needs as many:
+/// 12 MiB of 512-byte lclusters are 24,576, and fragments, which may be longer, take 2,047 lclusters at a step.
 const MAX_STEPS: u32 = 1 << 16;
 /// Bytes of the largest pack.
 const PACK_MAX: usize = 32;
@@ -29,7 +29,7 @@ pub(crate) struct IndexMap<'a> {
     header: IndexHeader,
     records: Records,
     in_metabox: bool,
-    /// Steps of the look-up under way.
+    /// Steps of the current look-up.
     steps: u32,
 }
 
@@ -77,7 +77,7 @@ impl<'a> IndexMap<'a> {
         }
         self.steps = 0;
         let extent = self.look_up(offset)?;
-        if self.steps > MANY {
+        if self.steps > MANY_STEPS {
             lookups.remember_extent(self.inode.nid(), extent);
         }
         Ok(extent)

@@ -9,7 +9,7 @@ use crate::error::{Corruption, Error, Locate, Result};
 use crate::metadata::extent::{Extent, ExtentData, Location, MAX_DECODED, MAX_ENCODED};
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::ReadMetadata;
-use crate::metadata::slow_lookups::MANY;
+use crate::metadata::slow_lookups::MANY_STEPS;
 use crate::volume::place::MetadataPlace;
 
 /// Bytes of records that are summed up at once.
@@ -123,7 +123,7 @@ impl<'a> RecordMap<'a> {
             Some(known) => known,
             None => (0, self.leading_start()?),
         };
-        let is_far = number - at > MANY.into();
+        let is_far = number - at > MANY_STEPS.into();
         let mut bytes = [0; SUM_BYTES];
         while at < number {
             let count = usize::try_from(number - at).unwrap_or(usize::MAX).min(SUM_BYTES / 4);

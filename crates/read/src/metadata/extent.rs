@@ -1,14 +1,14 @@
-//! Extents: what the plan of a file's content consists of.
+//! Extents: the ranges of a file's content, each with where and how it is stored.
 //!
-//! Planning (inode + offset -> extent) needs metadata alone; data is read and decoded afterwards.
+//! A map finds them from metadata alone; the engine reads and decodes their data.
 
 use ferofs_format::{Algorithm, BytePos, DeviceId, FileOffset};
 
 use crate::volume::place::MetadataPlace;
 
-/// Linux's limit on a pcluster, encoded. Source: FORMAT.md 6.1.
+/// Bytes at most of an encoded pcluster; Linux refuses larger ones. Source: FORMAT.md 6.1.
 pub(crate) const MAX_ENCODED: u64 = 1 << 20;
-/// Linux's limit on a pcluster, decoded.
+/// Bytes at most of a decoded pcluster; Linux refuses larger ones.
 pub(crate) const MAX_DECODED: u64 = 12 << 20;
 
 /// A range of a file's decoded content that is stored in one piece.
@@ -32,7 +32,7 @@ pub enum ExtentData {
         /// Where the extent's first byte is.
         at: Location,
     },
-    /// One stored block, rotated so that each byte stands at its file offset modulo the block size.
+    /// One stored block, rotated so that each byte is at its file offset modulo the block size.
     Interlaced {
         /// Where the block starts.
         at: Location,

@@ -9,7 +9,7 @@ use crate::error::{Locate, OfInode, Result};
 use crate::numbers::to_u64;
 use crate::volume::place::MetadataPlace;
 
-/// An inode, and where it stands.
+/// An inode, and where it is stored.
 #[derive(Clone, Debug)]
 pub struct Inode {
     pub(crate) nid: Nid,
@@ -44,13 +44,13 @@ impl Inode {
         self.nid
     }
 
-    /// Everything that its on-disk form says.
+    /// All fields of its on-disk form.
     #[must_use]
     pub const fn on_disk(&self) -> &inode::Inode {
         &self.disk
     }
 
-    /// What it is.
+    /// The type of file.
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         self.disk.file_type
@@ -68,7 +68,7 @@ impl Inode {
         self.disk.size
     }
 
-    /// Bytes that can be read: none of devices, fifos and sockets, whatever their size says.
+    /// Bytes that can be read: 0 for devices, fifos and sockets, even if their size is not 0.
     pub(crate) const fn content_len(&self) -> u64 {
         if self.disk.file_type.has_data() { self.disk.size } else { 0 }
     }
@@ -85,7 +85,7 @@ impl Inode {
         self.disk.layout
     }
 
-    /// Where it stands.
+    /// Where it is stored.
     #[must_use]
     pub const fn place(&self) -> MetadataPlace {
         self.place

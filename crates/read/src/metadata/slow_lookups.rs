@@ -1,7 +1,7 @@
-//! Look-ups that took many steps, remembered for the next ones nearby.
+//! Results of look-ups that took many steps, remembered for later look-ups nearby.
 //!
-//! An extent's head may be tens of thousands of records back, one by one, and records without addresses are summed up from
-//! the first. A file that is read in small requests would pay that for each; here it pays once.
+//! An extent's head may be tens of thousands of records back, which are followed one by one; records without addresses
+//! need the sum of all lengths before them. Without this cache, each small request would repeat those steps.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use ferofs_format::{BytePos, FileOffset, Nid};
 
 use super::extent::Extent;
 
-/// Steps from which on a look-up is remembered: sound indexes hardly ever need as many.
-pub(crate) const MANY: u32 = 64;
-/// Look-ups that are remembered: more than threads read files at the same time.
+/// Steps of a look-up from which on its result is remembered. Sound indexes hardly ever need as many.
+pub(crate) const MANY_STEPS: u32 = 64;
+/// Look-ups that are remembered, more than files are read at the same time. Then the oldest one is forgotten.
 const KEPT: usize = 64;
 
 /// Slow look-ups of one image.
 #[derive(Debug, Default)]
 pub(crate) struct SlowLookups {
-    /// Whether there are any: most images have none, and need no lock.
+    /// Whether any are remembered: most images have none, and then need no lock.
     any: AtomicBool,
     kept: Mutex<Kept>,
 }
@@ -59,7 +59,7 @@ impl SlowLookups {
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Kept>> {
-        // Each change is whole before the lock goes.
+        // A panic cannot leave the lists half changed.
         self.any.load(Ordering::Relaxed).then(|| self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -19,7 +19,7 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
-/// Shows each entry, and where it stands if it is shared; returns the name filter.
+/// Calls `each` with each entry, and with its place if it is shared; returns the name filter.
 pub(crate) fn walk(
     metadata: &dyn ReadMetadata,
     inode: &Inode,

@@ -1,4 +1,4 @@
-//! Pinned content: the ranges that are read most, decoded once and kept.
+//! Pins content: decodes the ranges that a profile lists, and keeps them in memory.
 
 use ferofs_format::FileOffset;
 
@@ -21,7 +21,7 @@ pub struct Pinned {
 
 impl Image {
     /// Decodes the ranges that `profile` says are read most, and keeps them in at most `memory` bytes: reads of them
-    /// then cost a copy. What was pinned before is let go.
+    /// then only copy. They replace those pinned before.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] when a directory on the way to a range is damaged; ranges that the image does not
@@ -29,7 +29,7 @@ impl Image {
     pub fn pin(&mut self, profile: &Profile, memory: usize) -> Result<Pinned> {
         let mut pinned = Pinned::default();
         let mut pins = PinnedRanges::default();
-        let mut room = memory;
+        let mut left = memory;
         let mut by_heat: Vec<_> = profile.ranges.iter().filter(|range| range.len > 0).collect();
         // Reads of each byte, as products so that nothing is rounded.
         by_heat.sort_by(|a, b| {
@@ -43,7 +43,7 @@ impl Image {
             };
             let have = inode.content_len().saturating_sub(hot.start).min(hot.len);
             let len = usize::try_from(have).unwrap_or(usize::MAX);
-            if len > room {
+            if len > left {
                 continue;
             }
             let mut bytes = vec![0; len].into_boxed_slice();
@@ -53,12 +53,12 @@ impl Image {
                 continue;
             }
             pins.insert(inode.nid(), hot.start, bytes);
-            room -= len;
+            left -= len;
             pinned.ranges += 1;
             pinned.bytes += to_u64(len);
         }
         let engine = &mut self.content.engine;
-        self.content.volume.memory.give(engine.pinned_ranges.len());
+        self.content.volume.memory.release(engine.pinned_ranges.len());
         self.content.volume.memory.take(pins.len());
         engine.pinned_ranges = pins;
         Ok(pinned)

@@ -13,7 +13,7 @@ use crate::accounting::recorder::{RANGE_BITS, Recorder};
 use crate::error::Result;
 use crate::image::Image;
 
-/// What an image that was opened to record has counted; goes on counting while the image is read.
+/// The counts of an image that was opened to record, which grow while the image is read.
 #[derive(Clone, Debug)]
 pub struct Recording(Arc<Recorder>);
 
@@ -27,7 +27,7 @@ impl Image {
         self.recording().map_or_else(|| Ok(Profile::default()), |recording| recording.profile(self))
     }
 
-    /// The counts of this image, for who gives the image away; `None` if it was not opened to record.
+    /// The counts of this image, which stay usable after it is closed; `None` if it was not opened to record.
     #[must_use]
     pub fn recording(&self) -> Option<Recording> {
         self.content.engine.recorder.clone().map(Recording)
@@ -39,7 +39,7 @@ impl Recording {
     /// for the files in the whole tree.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] for a root that is none; what else cannot be listed is left out.
+    /// [`crate::Error::Corrupt`] if there is no sound root; other directories that cannot be listed are left out.
     pub fn profile(&self, image: &Image) -> Result<Profile> {
         let reads = self.0.lock().clone();
         let mut wanted: HashMap<Nid, Vec<(u64, u64)>> = HashMap::new();
@@ -51,7 +51,7 @@ impl Recording {
         let mut seen = std::collections::HashSet::new();
         while let Some((nid, path)) = dirs.pop().filter(|_| !wanted.is_empty()) {
             let Ok(dir) = image.inode(nid) else { continue };
-            // Images may lie: a directory is listed once.
+            // A damaged image may have cycles: a directory is listed once.
             if !seen.insert(nid) {
                 continue;
             }

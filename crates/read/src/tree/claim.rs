@@ -1,6 +1,6 @@
-//! Claims: the bytes of a device that an extent takes.
+//! Claims: the bytes of a device that an extent uses.
 //!
-//! `check` looks for claims that contradict each other, `inspect` draws them.
+//! `check` looks for claims that overlap, `inspect` draws them.
 
 use ferofs_format::{Algorithm, BytePos, DeviceId, Fault, Structure};
 
@@ -22,7 +22,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What `extent` claims: nothing if it is a hole, a fragment, or inline.
+    /// The bytes that `extent` uses: none if it is a hole, a fragment, or inline.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] for bytes that no device has.
@@ -46,7 +46,7 @@ impl Claim {
 
     /// The position after the last byte.
     pub const fn end(&self) -> u64 {
-        // `of` has seen these bytes on a device.
+        // `of` has checked that the device has these bytes.
         self.start.get().saturating_add(self.len)
     }
 }

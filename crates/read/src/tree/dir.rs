@@ -15,7 +15,7 @@ use crate::metadata::inode::Inode;
 pub struct DirEntry {
     /// The name, any bytes but NUL.
     pub name: Vec<u8>,
-    /// The inode that it stands for.
+    /// Its inode.
     pub nid: Nid,
     /// The inode's type, if the directory says.
     pub file_type: Option<FileType>,
@@ -27,7 +27,7 @@ impl Image {
     /// # Errors
     /// [`Error::NotADirectory`]; each item fails by itself when its block is damaged.
     pub fn read_dir<'a>(&'a self, dir: &'a Inode) -> Result<ReadDir<'a>> {
-        // What a command keeps of a directory is more than of a name.
+        // Commands keep more of a directory than of a name.
         self.budget().charge_names(2)?;
         self.read_dir_from(dir, DirCookie::default())
     }
@@ -84,7 +84,7 @@ impl Image {
     }
 }
 
-/// Where a listing goes on: a block of the directory, and an entry of that block.
+/// Where a listing continues: a block of the directory, and an entry of that block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirCookie {
     block: u64,
@@ -106,7 +106,7 @@ impl DirCookie {
     }
 }
 
-/// A listing ends after so many damaged blocks: a directory may claim exabytes.
+/// Damaged blocks after which a listing ends: the size of a directory may be exabytes.
 const MAX_DAMAGED: u32 = 16;
 
 /// Iterates over a directory's entries.
@@ -120,7 +120,7 @@ pub struct ReadDir<'a> {
 }
 
 impl ReadDir<'_> {
-    /// Where a new listing finds the entry after the last one that this gave out.
+    /// Where a new listing continues after the last entry that this one returned.
     #[must_use]
     pub const fn cookie(&self) -> DirCookie {
         self.cookie
@@ -154,8 +154,8 @@ impl Iterator for ReadDir<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.step().of_inode(self.dir.nid).transpose();
         if let Some(Err(_)) = item {
-            // The rest of a damaged block is unknown; go on with the next one. After what cannot be read at
-            // all there is nothing to go on with.
+            // The rest of a damaged block is unknown; the next block follows. After a block that cannot be read, the
+            // listing ends.
             let ends_all = matches!(&item, Some(Err(error)) if error.ends_all());
             let readable = self.loaded == Some(self.cookie.block) && !ends_all;
             self.damaged += 1;

@@ -1,5 +1,4 @@
-//! A walk through an image's tree, one name at a time, bounded by its inodes: what `inspect`, `diff` and the second
-//! look of `check` go by.
+//! A walk through an image's tree, one name at a time, bounded by its inodes. `inspect`, `patch` and others use it.
 //!
 //! Directories are kept as a tree of names and not as paths, as the paths of a deep tree are far longer than its image.
 
@@ -15,7 +14,7 @@ use crate::image::Image;
 use crate::metadata::inode::Inode;
 use crate::tree::dir::DirCookie;
 
-/// A name on the way.
+/// A name, and its inode.
 #[derive(Debug)]
 pub struct Walked {
     /// From the root, which has an empty path.
@@ -52,12 +51,12 @@ struct Listing {
     cookie: DirCookie,
     /// The entries of its block that were read, the next one last.
     ready: Vec<(Vec<u8>, Nid)>,
-    /// Its first directory is entered first: they are pending in reverse.
+    /// Its directories; the first one is entered first, so that they become pending in reverse.
     below: Vec<usize>,
     ended: bool,
 }
 
-/// Entries that are read at once.
+/// Entries of a directory that are read at once, which bounds the memory of large directories.
 const READY: usize = 1024;
 
 impl<'a> Walk<'a> {
@@ -74,9 +73,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes a name of the directory `parent`.
+    /// Reads the inode of a name in the directory `parent`.
     fn walked(&mut self, path: PathBuf, parent: usize, name: &[u8], nid: Nid) -> (Walked, Option<usize>) {
-        // The paths of a deep tree are long.
+        // The paths of a deep tree are long, and count as work.
         let bytes = u64::try_from(path.as_os_str().len()).unwrap_or(u64::MAX);
         let inode = self.image.budget().charge_bytes(bytes).and_then(|()| self.image.inode(nid));
         let first = self.seen.insert(nid);

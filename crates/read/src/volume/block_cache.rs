@@ -1,15 +1,15 @@
-//! A bounded cache of blocks: metadata is read in small pieces, many times over; encoded blocks serve the requests
-//! that want parts of one cluster.
+//! A bounded cache of blocks: of metadata, which is read in small pieces, and of encoded clusters, of which several
+//! requests want parts.
 //!
-//! Shards keep threads apart; each evicts by second chance (CLOCK). Blocks are loaded outside of the
-//! lock, and buffers are reused, so that a warm cache neither allocates nor holds others up.
+//! Each shard has a lock of its own, and evicts by second chance (CLOCK). Blocks are loaded without the lock, and
+//! buffers are reused, so that a warm cache does not allocate.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::accounting::memory::Memory;
 
-/// Shards at most: no more than there are blocks.
+/// Shards at most: enough that threads seldom want the same lock. A cache of fewer blocks has fewer shards.
 const SHARDS: usize = 16;
 
 /// Identifies a cached block: its device and its number there.
@@ -58,7 +58,7 @@ impl BlockCache {
         Self { shards, block_size, slots_per_shard: blocks / blocks.min(SHARDS), memory }
     }
 
-    /// Hands the block to `use_block`; on a miss, `load` fills a buffer first.
+    /// Calls `use_block` with the block; on a miss, `load` fills a buffer first.
     pub(crate) fn with_block<T, E>(
         &self,
         key: Key,
@@ -92,7 +92,7 @@ impl BlockCache {
         true
     }
 
-    /// Keeps a copy of `block`.
+    /// Stores a copy of `block`.
     pub(crate) fn put(&self, key: Key, block: &[u8]) {
         let mut shard = self.shard(key);
         let mut buffer = shard.spare.pop().unwrap_or_else(|| self.new_block());
@@ -105,12 +105,12 @@ impl BlockCache {
         self.slots_per_shard * self.shards.len() * self.block_size
     }
 
-    /// Gives all of its memory back.
+    /// Frees all of its memory.
     pub(crate) fn clear(&self) {
         for shard in self.shards.iter() {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let Shard { slots, spare, .. } = std::mem::take(&mut *shard);
-            self.memory.give((slots.len() + spare.len()) * self.block_size);
+            self.memory.release((slots.len() + spare.len()) * self.block_size);
         }
     }
 
@@ -123,7 +123,7 @@ impl BlockCache {
         // Neighbouring blocks go to different shards; the remainder is below their number.
         let shards = u64::try_from(self.shards.len()).unwrap_or(u64::MAX);
         let index = usize::try_from(key.block % shards).unwrap_or(0);
-        // A panic elsewhere cannot leave a shard half changed, so poison says nothing.
+        // A panic cannot leave a shard half changed, so that a poisoned lock is usable.
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_is_used_within_its_budget() {
+    fn used_blocks_stay_within_the_budget() {
         let cache = BlockCache::new(512, 512 * 16 * 4, Arc::new(Memory::new(None)));
         let mut loads = 0;
         for round in 0..100u64 {

@@ -22,7 +22,7 @@ pub trait Source: Send + Sync {
         self.size()
     }
 
-    /// Where the next stored byte is, at or after `pos`, as far as is known; the size if there is none.
+    /// Where the next stored byte is, at or after `pos`, if the source knows its holes; the size if there is none.
     fn next_stored(&self, pos: u64) -> u64 {
         pos
     }
@@ -33,7 +33,7 @@ pub trait Source: Send + Sync {
     /// `UnexpectedEof` past the end, and whatever the medium reports.
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()>;
 
-    /// As [`Self::read_exact_at`], where nobody wants what lies around: nothing should be read ahead.
+    /// As [`Self::read_exact_at`], for random reads: the source should not read ahead.
     ///
     /// # Errors
     /// As there.
@@ -41,35 +41,34 @@ pub trait Source: Send + Sync {
         self.read_exact_at(pos, buf)
     }
 
-    /// Fills `buf` as [`Self::read_sparse_at`] does, if nobody has to wait for that. False if one would have to, or it cannot be
-    /// told; `buf` then holds anything.
-    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
+    /// Fills `buf` if the bytes are in memory already. Returns false, with any bytes in `buf`, if the read would wait for
+    /// the medium, or the source does not know.
+    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
         let _ = (pos, buf);
         false
     }
 
-    /// Says that `len` bytes from `pos` on will be wanted soon. Whoever can fetch them meanwhile may do so, without
-    /// making the caller wait.
+    /// Announces that `len` bytes from `pos` on will be read soon, so that the source can prefetch them. Does not wait.
     fn will_need(&self, pos: u64, len: u64) {
         let _ = (pos, len);
     }
 
-    /// What is the same for two sources of the same bytes, where that can be told: device, inode, and where in the
-    /// file the source starts.
+    /// The identity of the file: its device, its inode, and the offset where the source starts. `None` if unknown.
     fn identity(&self) -> Option<(u64, u64, u64)> {
         None
     }
 }
 
-/// Parts of a sparse file that are counted one by one. A file of more is as large as its blocks say.
+/// Data segments of a sparse file that are counted one by one, to bound the time. Of a file with more, the allocated blocks
+/// count instead.
 const MAX_SEGMENTS: u32 = 4096;
 
 /// A file or a block device.
 #[derive(Debug)]
 pub struct FileSource {
     file: File,
-    /// The same, opened once more for reads here and there: two that happen to be adjacent would have the system read
-    /// megabytes ahead. `None` where that cannot be.
+    /// The same file, opened again for random reads: after two adjacent ones, Linux would read megabytes ahead. `None` if
+    /// it cannot be opened again.
     sparse: Option<File>,
     start: u64,
     size: u64,
@@ -106,7 +105,7 @@ impl FileSource {
     }
 }
 
-/// Opens `file` once more: advice counts for all who share one opening.
+/// Opens `file` again, with advice for random reads, which applies to one file description.
 fn reopen_sparse(file: &File) -> Option<File> {
     let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     rustix::fs::fadvise(&again, 0, None, rustix::fs::Advice::Random).ok()?;
@@ -126,11 +125,11 @@ impl Source for FileSource {
     fn stored(&self) -> u64 {
         let end = self.start.saturating_add(self.size);
         let (mut sum, mut at) = (0u64, self.start);
-        // Not the blocks that stat(2) tells: some file systems allocate them later, or compress them.
+        // Not the blocks of stat(2): some file systems allocate them later, or compress them.
         for _ in 0..MAX_SEGMENTS {
             let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
                 Ok(data) if data < end => data,
-                // Past the last one, or not told.
+                // After the last segment, or the file system does not know.
                 Ok(_) | Err(rustix::io::Errno::NXIO) => return sum,
                 Err(_) => return sum.saturating_add(end - at),
             };
@@ -161,7 +160,7 @@ impl Source for FileSource {
         self.sparse.as_ref().unwrap_or(&self.file).read_exact_at(buf, pos)
     }
 
-    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
+    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
         let Some(pos) = pos.checked_add(self.start) else { return false };
         let (file, wanted) = (self.sparse.as_ref().unwrap_or(&self.file), buf.len());
         let read = preadv2(file, &mut [io::IoSliceMut::new(buf)], pos, ReadWriteFlags::NOWAIT);
@@ -170,7 +169,7 @@ impl Source for FileSource {
 
     fn will_need(&self, pos: u64, len: u64) {
         let Some(pos) = pos.checked_add(self.start) else { return };
-        // Advice: if the system takes none, the bytes come when they are read.
+        // Only advice: without it, the bytes are read later.
         let _ = rustix::fs::fadvise(
             &self.file,
             pos,
@@ -203,7 +202,7 @@ impl Source for Window {
     }
 
     fn stored(&self) -> u64 {
-        // The source as a whole is counted.
+        // The whole source is counted already.
         0
     }
 
@@ -215,8 +214,8 @@ impl Source for Window {
         self.whole.read_sparse_at(self.start_of(pos, buf.len())?, buf)
     }
 
-    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
-        self.start_of(pos, buf.len()).is_ok_and(|start| self.whole.read_at_hand(start, buf))
+    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
+        self.start_of(pos, buf.len()).is_ok_and(|start| self.whole.read_if_cached(start, buf))
     }
 
     fn will_need(&self, pos: u64, len: u64) {
@@ -231,7 +230,7 @@ impl Source for Window {
     }
 }
 
-/// A source with several users.
+/// A shared source.
 impl<T: Source + ?Sized> Source for Arc<T> {
     fn size(&self) -> u64 {
         (**self).size()
@@ -253,8 +252,8 @@ impl<T: Source + ?Sized> Source for Arc<T> {
         (**self).read_sparse_at(pos, buf)
     }
 
-    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
-        (**self).read_at_hand(pos, buf)
+    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
+        (**self).read_if_cached(pos, buf)
     }
 
     fn will_need(&self, pos: u64, len: u64) {
@@ -287,8 +286,8 @@ impl<T: Source + ?Sized> Source for &T {
         (**self).read_sparse_at(pos, buf)
     }
 
-    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
-        (**self).read_at_hand(pos, buf)
+    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
+        (**self).read_if_cached(pos, buf)
     }
 
     fn will_need(&self, pos: u64, len: u64) {
@@ -300,7 +299,6 @@ impl<T: Source + ?Sized> Source for &T {
     }
 }
 
-/// An image in memory.
 /// An image in memory.
 impl Source for Vec<u8> {
     fn size(&self) -> u64 {

@@ -54,7 +54,7 @@ pub(crate) fn read_device_slots(source: &dyn Source, sb: &Superblock) -> Result<
     Ok(slots)
 }
 
-/// Reads as much of `buf` as the source has; says how much that is.
+/// Reads as much of `buf` as the source has; returns how many bytes that are.
 fn read_up_to(source: &dyn Source, pos: BytePos, buf: &mut [u8]) -> Result<usize> {
     let have = usize::try_from(source.size().saturating_sub(pos.get())).unwrap_or(usize::MAX);
     let len = have.min(buf.len());

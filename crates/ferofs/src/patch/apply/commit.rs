@@ -6,7 +6,7 @@ use std::io;
 use super::medium::Medium;
 use crate::error::PatchFault;
 use crate::error::{AfterFailure, Error, Result};
-use crate::patch::image::interrupted::{WrittenRanges, first_nonzero};
+use crate::patch::image::journal::{WrittenRanges, first_nonzero};
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use ferofs_read::Source;
 
@@ -98,7 +98,7 @@ fn prepare<M: Medium>(
     verify: impl FnOnce(&dyn Source) -> Result<()>,
 ) -> Result<()> {
     let WrittenRanges { appended, root, .. } = &change.ranges;
-    medium.write_all_at(appended.start, &change.ranges.to_note(before)).map_err(unwritten)?;
+    medium.write_all_at(appended.start, &change.ranges.to_journal(before)).map_err(unwritten)?;
     medium.sync().map_err(unwritten)?;
     medium.reserve(appended.end).map_err(|error| match error.kind() {
         io::ErrorKind::StorageFull => {
@@ -106,7 +106,7 @@ fn prepare<M: Medium>(
         }
         _ => Error::io_unnamed("make room for the patch", error),
     })?;
-    // The first sector holds the note until all other bytes are durable.
+    // The first sector holds the journal until all other bytes are durable.
     let mut first = Vec::with_capacity(SECTOR);
     let mut at = appended.start;
     region(&mut |bytes| {
@@ -138,7 +138,7 @@ pub(crate) fn switch<M: Medium>(medium: &M, sector: &Sector) -> Result<()> {
 /// Writes zeroes over the ranges of a change, and restores the medium's size. `sector` is the current superblock, durable.
 fn undo<M: Medium>(medium: &M, ranges: &WrittenRanges, sector: &Sector) -> Result<()> {
     let WrittenRanges { appended, root, medium_size: size } = ranges;
-    let note_end = appended.start.saturating_add(SECTOR as u64);
+    let journal_end = appended.start.saturating_add(SECTOR as u64);
     let root = root.clone().unwrap_or_default();
     let is_clean = medium.size() <= *size
         && first_nonzero(medium, appended.clone())?.is_none()
@@ -146,27 +146,27 @@ fn undo<M: Medium>(medium: &M, ranges: &WrittenRanges, sector: &Sector) -> Resul
     if is_clean {
         return Ok(());
     }
-    if WrittenRanges::read_note(medium, appended.start, sector)?.is_none() {
-        // With the note, undoing can be interrupted and repeated, too. The note itself is removed last.
-        medium.write_all_at(appended.start, &ranges.to_note(sector)).map_err(unwritten)?;
+    if WrittenRanges::read_journal(medium, appended.start, sector)?.is_none() {
+        // With the journal, undoing can be interrupted and repeated, too. The journal itself is removed last.
+        medium.write_all_at(appended.start, &ranges.to_journal(sector)).map_err(unwritten)?;
         medium.sync().map_err(unwritten)?;
     }
     if !root.is_empty() {
         zero(medium, root)?;
         medium.sync().map_err(unwritten)?;
     }
-    let keeps_note = *size > appended.start;
-    if !keeps_note && *size < medium.size() {
+    let keeps_journal = *size > appended.start;
+    if !keeps_journal && *size < medium.size() {
         medium.release(*size).map_err(unwritten)?;
     }
     if medium.size() > appended.start {
         // The medium was longer than the image before: these bytes were zero, or the caller allowed to overwrite them.
-        zero(medium, note_end..appended.end.min(medium.size()))?;
-        if keeps_note && *size < medium.size() {
+        zero(medium, journal_end..appended.end.min(medium.size()))?;
+        if keeps_journal && *size < medium.size() {
             medium.release(*size).map_err(unwritten)?;
         }
         medium.sync().map_err(unwritten)?;
-        zero(medium, appended.start..note_end.min(medium.size()))?;
+        zero(medium, appended.start..journal_end.min(medium.size()))?;
     }
     medium.sync().map_err(unwritten)
 }

@@ -5,8 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use crate::error::PatchFault;
-use crate::{Error, Result};
+use crate::error::{Error, PatchFault, Result};
 use ferofs_read::{FileSource, Source};
 
 /// A [`Source`] that can also be written: an image is changed on it. It may be longer than the image.

@@ -1,18 +1,17 @@
 //! Restores a superblock whose sector is damaged, from the records of the image's history.
 //!
 //! A record holds the sector before and after its change. A change writes the sector only after its record is durable and its
-//! note is replaced (see [`interrupted`](crate::patch::image::interrupted)), so the last record has the sector that was to be
+//! journal is replaced (see [`journal`](crate::patch::image::journal)), so the last record has the sector that was to be
 //! written.
 
 use ferofs_format::Compat;
 
 use super::commit::{recover, switch};
 use super::medium::Medium;
-use crate::error::PatchFault;
+use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::history::{RECORD, Record};
-use crate::patch::image::interrupted::WrittenRanges;
+use crate::patch::image::journal::WrittenRanges;
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
-use crate::{Error, Result};
 use ferofs_read::Source;
 
 /// Bytes that are read at once.
@@ -76,9 +75,9 @@ fn restore<M: Medium>(medium: &M, is_valid: bool) -> Result<Option<u64>> {
 fn target(source: &dyn Source, record: &Record) -> Result<Option<(Sector, u64)>> {
     let before = (record.before, record.start, record.number.saturating_sub(1));
     let after = (record.after, record.end, record.number);
-    // While the note exists, the change's superblock cannot have been written.
-    let is_noted = WrittenRanges::read_note(source, record.start, &record.before)?.is_some();
-    let candidates = if is_noted { vec![before] } else { vec![after, before] };
+    // While the journal exists, the change's superblock cannot have been written.
+    let has_journal = WrittenRanges::read_journal(source, record.start, &record.before)?.is_some();
+    let candidates = if has_journal { vec![before] } else { vec![after, before] };
     let fits = |(sector, size, _): &(Sector, u64, u64)| {
         SuperblockArea::with(source, sector).is_ok_and(|area| area.size() == *size)
     };

@@ -2,11 +2,10 @@
 
 use super::commit::{ImageChange, TrailingData, check_trailing, commit, recover};
 use super::medium::Medium;
-use crate::error::PatchFault;
+use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::history::{History, Origin, RECORD, Record};
-use crate::patch::image::interrupted::WrittenRanges;
+use crate::patch::image::journal::WrittenRanges;
 use crate::patch::image::sector::SuperblockArea;
-use crate::{Error, Result};
 
 /// Makes state `to` of the image on `medium` current again, or the state before the current one, and returns its number. This
 /// appends a new state, so nothing is lost, and it can be rolled back, too. `time` goes into the log; `trailing` says whether

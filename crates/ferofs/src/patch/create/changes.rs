@@ -9,7 +9,7 @@ use ferofs_read::{ExtentData, Image, Location};
 use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
 use super::metadata::emit::WrittenMetadata;
-use crate::Result;
+use crate::error::Result;
 use crate::patch::format::change::{Change, ChangeKind};
 
 /// Appended bytes of each node's content in the new `image`. Bytes that several files share count for the first.

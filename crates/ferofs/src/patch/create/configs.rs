@@ -6,8 +6,7 @@ use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE, Lz4Config};
 use ferofs_format::superblock::{self, Superblock};
 
 use super::context::CreateContext;
-use crate::error::PatchFault;
-use crate::{Error, Result};
+use crate::error::{Error, PatchFault, Result};
 
 /// Adds the algorithms of new content to `superblock`. Returns the configurations that follow it, if they change.
 ///

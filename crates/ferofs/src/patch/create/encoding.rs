@@ -7,7 +7,7 @@ use ferofs_format::inode::FileType;
 use ferofs_format::{Algorithm, FileOffset, Incompat};
 
 use super::survey::Survey;
-use crate::Result;
+use crate::error::Result;
 use ferofs_build::{Compression, Fragments, Index, PCLUSTER_MAX, Params};
 use ferofs_read::{ExtentData, Image};
 

@@ -1,4 +1,4 @@
-//! What the caller of [`create`](crate::patch::create) asks for, and what it gets back.
+//! What the caller of [`create`](crate::patch::create()) asks for, and what it gets back.
 
 use std::path::PathBuf;
 

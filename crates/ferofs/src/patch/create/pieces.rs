@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::similar::SimilarRanges;
+use crate::error::{Error, Result};
 use crate::patch::format::piece::{PIECE_MAX, Piece, REFERENCES_MAX, encode, read_reference};
-use crate::{Error, Result};
 use ferofs_build::Options;
 use ferofs_read::Source;
 

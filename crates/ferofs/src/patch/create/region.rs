@@ -23,12 +23,11 @@ use super::metadata::emit::NewMetadata;
 use super::metadata::root::{self, RootPlace};
 use super::similar::SimilarRanges;
 use super::{changes, configs, similar};
-use crate::error::PatchFault;
+use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::change::Change;
 use crate::patch::image::history::{Origin, RECORD, Record};
 use crate::patch::image::overlay::Overlay;
 use crate::patch::image::sector::{SECTOR_POS, Sector};
-use crate::{Error, Result};
 
 /// What is appended, and what else the patch changes.
 pub(crate) struct Region {

@@ -9,7 +9,7 @@ use ferofs_read::{ExtentData, Location};
 
 use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
-use crate::Result;
+use crate::error::Result;
 
 /// Appended bytes, and the ranges of the base that resemble them.
 #[derive(Clone, Debug)]

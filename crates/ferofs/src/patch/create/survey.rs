@@ -8,7 +8,7 @@ use ferofs_format::inode::FileType;
 use ferofs_format::xattr::UNIT;
 use ferofs_format::{Compat, Nid};
 
-use crate::Result;
+use crate::error::Result;
 use ferofs_build::Options;
 use ferofs_read::Image;
 use ferofs_read::walk::Walk;

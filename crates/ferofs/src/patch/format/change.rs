@@ -5,8 +5,7 @@ use std::io::Read;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::PatchFault;
-use crate::{Error, Result};
+use crate::error::{Error, PatchFault, Result};
 
 /// Bytes of the decoded list at most: it is held in memory. Patches with a longer list are refused.
 pub(super) const CHANGES_MAX: u64 = 1 << 30;

@@ -4,8 +4,7 @@ use std::io::{Read, Write};
 
 use ferofs_read::Source;
 
-use crate::error::PatchFault;
-use crate::{Error, Result};
+use crate::error::{Error, PatchFault, Result};
 
 /// Bytes of a decoded piece at most. Smaller pieces find fewer repetitions; larger ones need more memory per worker.
 pub(crate) const PIECE_MAX: usize = 4 << 20;

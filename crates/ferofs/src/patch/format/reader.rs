@@ -12,10 +12,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use super::change::{self, CHANGES_MAX, Change};
 use super::header::{Header, MAGIC, RawHeader, RawPiece, RawReference, VERSION};
 use super::piece::{PIECE_MAX, decode, read_reference};
-use crate::error::PatchFault;
+use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::digest::Digest;
 use crate::patch::image::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, covered_end};
-use crate::{Error, Result};
 
 /// Bytes that are read and hashed at once.
 const BUFFER: usize = 1 << 20;

@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 use super::change::{self, Change};
 use super::header::{Header, MAGIC, RawHeader, RawPiece, RawReference, VERSION};
 use super::piece::Piece;
-use crate::Result;
+use crate::error::Result;
 use crate::patch::image::digest::Digest;
 
 /// Passes the bytes of a patch file to `out`, and returns their number.

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use ferofs_read::Source;
 use ferofs_threads as threads;
 

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::digest::Digest;
 use super::sector::{SECTOR, Sector, SuperblockArea};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use ferofs_read::Source;
 
 /// Bytes of a record.

@@ -5,8 +5,7 @@
 use ferofs_format::Compat;
 use ferofs_format::superblock::{self, Superblock};
 
-use crate::error::PatchFault;
-use crate::{Error, Result};
+use crate::error::{Error, PatchFault, Result};
 use ferofs_read::Source;
 use ferofs_read::error::Locate;
 

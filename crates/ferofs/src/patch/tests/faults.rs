@@ -24,7 +24,7 @@ fn killed(image: &[u8], change: impl FnOnce(&Recorder)) -> Vec<Vec<u8>> {
     let mut now = image.to_vec();
     for event in recorder.events.into_inner().unwrap() {
         if let Event::Write(pos, bytes) = event {
-            // The note makes the file longer, and then the space for everything else is reserved.
+            // The journal makes the file longer, and then the space for everything else is reserved.
             write(&mut now, pos, &bytes);
             states.push(now.clone());
         }

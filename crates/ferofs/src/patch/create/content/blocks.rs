@@ -7,7 +7,7 @@ use ferofs_format::inode::Place;
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, DeviceId, FileOffset};
 
-use crate::Result;
+use crate::error::Result;
 use ferofs_build::data::stored::StoredContent;
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;

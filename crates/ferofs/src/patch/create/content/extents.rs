@@ -3,7 +3,7 @@
 
 use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
-use crate::Result;
+use crate::error::Result;
 use ferofs_build::Options;
 use ferofs_build::data::base_image::BaseImage;
 use ferofs_build::data::encode::SEGMENT;
@@ -141,7 +141,7 @@ pub(super) fn index(
         let inode = old.inode(files[number])?;
         let mut found = Vec::new();
         if !inode.layout().is_compressed() {
-            return Ok::<_, crate::Error>(found);
+            return Ok::<_, crate::error::Error>(found);
         }
         for extent in old.extents(&inode, FileOffset::new(0))? {
             let extent = extent?;

@@ -8,7 +8,7 @@ use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{FileOffset, Structure};
 use ferofs_read::{ExtentData, Image, Inode, Location};
 
-use crate::Result;
+use crate::error::Result;
 
 /// Bytes of a copied index or table at most, as it is held in memory. The content of inodes with longer ones is encoded again.
 const COPY_MAX: u64 = 1 << 30;

@@ -11,7 +11,7 @@ use ferofs_format::inode::{FileType, Place};
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::Inode;
 
-use crate::Result;
+use crate::error::Result;
 use crate::patch::create::context::Inputs;
 
 /// Bytes that a worker compares or hashes at once: large files are divided among the workers.
@@ -130,7 +130,7 @@ pub(super) fn differences(
             let (node, nid, offset) = tasks[number];
             let differs = &differ[node.index()];
             if differs.load(Ordering::Relaxed) {
-                return Ok::<_, crate::Error>(());
+                return Ok::<_, crate::error::Error>(());
             }
             let len = (inputs.tree.node(node).size - offset).min(PART) as usize;
             ours.resize(len, 0);

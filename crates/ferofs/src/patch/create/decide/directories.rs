@@ -7,7 +7,7 @@ use ferofs_format::Nid;
 
 use super::compare;
 use super::files::{ReuseDecision, ReuseDecisions};
-use crate::Result;
+use crate::error::Result;
 use crate::patch::create::context::Inputs;
 use crate::patch::create::metadata::directory::{self, DirectoryBlocks};
 use crate::patch::create::metadata::root::RootPlace;

@@ -12,7 +12,7 @@ use ferofs_format::Nid;
 use ferofs_format::inode::FileType;
 
 use super::compare;
-use crate::Result;
+use crate::error::Result;
 use crate::patch::create::context::Inputs;
 use crate::patch::create::survey::{OldFile, name_hash};
 

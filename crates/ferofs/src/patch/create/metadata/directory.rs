@@ -6,7 +6,7 @@ use ferofs_format::inode::Place;
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, FileOffset, Nid};
 use ferofs_format::{BytePos, Structure};
 
-use crate::Result;
+use crate::error::Result;
 use ferofs_build::metadata::self_check;
 use ferofs_build::tree::{Kind, NodeId, Tree};
 use ferofs_read::{ExtentData, Image, Inode, Location};

@@ -9,7 +9,7 @@ use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat, Nid};
 
 use super::directory::{self, DirectoryBlocks};
 use super::root::RootPlace;
-use crate::Result;
+use crate::error::Result;
 use ferofs_build::Options;
 use ferofs_build::data::stored::StoredContent;
 use ferofs_build::metadata::area::AreaAllocator;

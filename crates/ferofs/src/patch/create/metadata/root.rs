@@ -10,8 +10,7 @@ use std::sync::Arc;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BytePos, DeviceId, FileOffset, Incompat, Nid};
 
-use crate::error::PatchFault;
-use crate::error::{Error, Result};
+use crate::error::{Error, PatchFault, Result};
 use crate::patch::create::survey::Survey;
 use crate::patch::image::history::History;
 use crate::patch::image::overlay::Overlay;

@@ -38,7 +38,7 @@ const WINDOW_CLUSTERS: u64 = 4;
 
 /// Decides what to store in the kernel's page cache, and stores it.
 #[derive(Debug)]
-pub(crate) struct Neighbours {
+pub(crate) struct PageStore {
     page_size: u64,
     max_window: u64,
     patterns: Patterns,
@@ -64,13 +64,13 @@ pub(crate) enum Plan {
 
 /// The permission to store; returned when dropped.
 pub(crate) struct Store<'a> {
-    neighbours: &'a Neighbours,
+    page_store: &'a PageStore,
     notifier: &'a Notifier,
     counters: &'a Counters,
     is_ahead: bool,
 }
 
-impl Neighbours {
+impl PageStore {
     /// For `threads` that answer requests; no window is larger than `max_window` bytes.
     pub(crate) fn new(threads: usize, max_window: u64) -> Self {
         Self {
@@ -132,7 +132,7 @@ impl Neighbours {
     pub(crate) fn start<'a>(&'a self, counters: &'a Counters) -> Option<Store<'a>> {
         let notifier = self.notifier.get()?;
         self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| n.checked_sub(1)).ok()?;
-        Some(Store { neighbours: self, notifier, counters, is_ahead: false })
+        Some(Store { page_store: self, notifier, counters, is_ahead: false })
     }
 
     /// The permission to store before the answer, unless another thread has it.
@@ -177,9 +177,9 @@ impl Store<'_> {
 impl Drop for Store<'_> {
     fn drop(&mut self) {
         if self.is_ahead {
-            self.neighbours.is_ahead.store(false, Ordering::Release);
+            self.page_store.is_ahead.store(false, Ordering::Release);
         }
-        self.neighbours.permits.fetch_add(1, Ordering::Release);
+        self.page_store.permits.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Finds what an interrupted change left in an image, by the note that each change writes first.
+//! The journal of a change, by which an interrupted change is found.
 //!
-//! A change first writes one sector at the image's end, the note: the ranges that the change will write, which are appended
-//! bytes and perhaps a root inode in free slots. When all other bytes are durable, the change replaces the note by the bytes
-//! that belong there, and then writes the superblock's sector. So until the change is complete either the note or the
-//! complete record (see [`super::history`]) shows which bytes it wrote. Layout: docs/PATCH.md.
+//! A change first writes one sector at the image's end, the journal: the ranges that the change will write, which are the
+//! appended bytes and perhaps a root inode in free slots. When all other bytes are durable, the change replaces the journal by
+//! the bytes that belong there, and then writes the superblock's sector. So until the change is complete, either the journal or
+//! the complete record (see [`super::history`]) shows which bytes it wrote. Layout: docs/PATCH.md.
 
 use std::io;
 use std::ops::Range;
@@ -13,20 +13,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::history::{RECORD, Record};
 use super::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, SuperblockArea};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use ferofs_read::Source;
 
 const MAGIC: [u8; 8] = *b"ferobegn";
 const VERSION: u32 = 1;
 /// Bytes that are read at once when the bytes after an image are searched.
 const BUFFER: usize = 1 << 20;
-/// Bytes after an image that are searched for a complete record if there is no note. A longer interrupted change is not
+/// Bytes after an image that are searched for a complete record if there is no journal. A longer interrupted change is not
 /// recognised then: the next change needs `--grow-over`.
 const SEARCH_MAX: u64 = 4 << 30;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawNote {
+struct RawJournal {
     magic: [u8; 8],
     version: U32,
     root_len: U32,
@@ -40,7 +40,7 @@ struct RawNote {
     checksum: [u8; 32],
 }
 
-const _: () = assert!(size_of::<RawNote>() == SECTOR);
+const _: () = assert!(size_of::<RawJournal>() == SECTOR);
 
 /// The ranges that a change writes besides the superblock's sector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +54,10 @@ pub(crate) struct WrittenRanges {
 }
 
 impl WrittenRanges {
-    /// The note for an image whose superblock is in `sector`.
-    pub(crate) fn to_note(&self, sector: &Sector) -> Sector {
+    /// The journal for an image whose superblock is in `sector`.
+    pub(crate) fn to_journal(&self, sector: &Sector) -> Sector {
         let root = self.root.clone().unwrap_or_default();
-        let mut raw = RawNote {
+        let mut raw = RawJournal {
             magic: MAGIC,
             version: VERSION.into(),
             root_len: u32::try_from(root.end - root.start).unwrap_or(0).into(),
@@ -73,16 +73,16 @@ impl WrittenRanges {
         zerocopy::transmute!(raw)
     }
 
-    /// The note at `start`, if it is one for the image whose superblock is in `sector`.
-    pub(crate) fn read_note(source: &dyn Source, start: u64, sector: &Sector) -> Result<Option<Self>> {
+    /// The journal at `start`, if it is one for the image whose superblock is in `sector`.
+    pub(crate) fn read_journal(source: &dyn Source, start: u64, sector: &Sector) -> Result<Option<Self>> {
         if source.size() < start.saturating_add(SECTOR as u64) {
             return Ok(None);
         }
         let mut bytes = [0; SECTOR];
         source.read_exact_at(start, &mut bytes).map_err(unreadable)?;
-        let raw: RawNote = zerocopy::transmute!(bytes);
-        let is_note = raw.magic == MAGIC && raw.version.get() == VERSION && raw.checksum == checksum(&raw);
-        if !is_note || raw.start.get() != start || raw.base != *blake3::hash(sector).as_bytes() {
+        let raw: RawJournal = zerocopy::transmute!(bytes);
+        let is_journal = raw.magic == MAGIC && raw.version.get() == VERSION && raw.checksum == checksum(&raw);
+        if !is_journal || raw.start.get() != start || raw.base != *blake3::hash(sector).as_bytes() {
             return Ok(None);
         }
         let end = raw.end.get().max(start);
@@ -93,8 +93,8 @@ impl WrittenRanges {
     /// The ranges that an interrupted change of the image in `source` may have written, if there was one.
     pub(crate) fn find_interrupted(source: &dyn Source, area: &SuperblockArea) -> Result<Option<Self>> {
         let (start, sector) = (area.size(), area.sector());
-        if let Some(noted) = Self::read_note(source, start, &sector)? {
-            return Ok(Some(noted));
+        if let Some(ranges) = Self::read_journal(source, start, &sector)? {
+            return Ok(Some(ranges));
         }
         let size = source.size();
         // No change begins with this many zeroes. So a device that is zero after the image is not read to its end.
@@ -133,7 +133,7 @@ fn root_range(pos: u64, len: u32, image_end: u64) -> Option<Range<u64>> {
     (len > 0 && len as usize <= ROOT_MAX && pos >= SECTOR_POS + SECTOR as u64).then_some(pos..end)
 }
 
-fn checksum(raw: &RawNote) -> [u8; 32] {
+fn checksum(raw: &RawJournal) -> [u8; 32] {
     let bytes = raw.as_bytes();
     *blake3::hash(&bytes[..bytes.len() - 32]).as_bytes()
 }
@@ -213,8 +213,8 @@ impl<S: Source> Source for MaskedSource<S> {
         Ok(())
     }
 
-    fn read_at_hand(&self, pos: u64, buf: &mut [u8]) -> bool {
-        let is_read = self.source.read_at_hand(pos, buf);
+    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
+        let is_read = self.source.read_if_cached(pos, buf);
         self.mask(pos, buf);
         is_read
     }
@@ -233,16 +233,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_read_for_its_own_image_only() {
+    fn a_journal_is_read_for_its_own_image_only() {
         let ranges = WrittenRanges { appended: 4096..20480, root: Some(2048..2112), medium_size: 4096 };
         let mut medium = vec![0; 4096];
-        medium.extend(ranges.to_note(&[7; SECTOR]));
-        assert_eq!(WrittenRanges::read_note(&medium, 4096, &[7; SECTOR]).unwrap(), Some(ranges));
-        assert_eq!(WrittenRanges::read_note(&medium, 4096, &[8; SECTOR]).unwrap(), None);
+        medium.extend(ranges.to_journal(&[7; SECTOR]));
+        assert_eq!(WrittenRanges::read_journal(&medium, 4096, &[7; SECTOR]).unwrap(), Some(ranges));
+        assert_eq!(WrittenRanges::read_journal(&medium, 4096, &[8; SECTOR]).unwrap(), None);
         assert_eq!(first_nonzero(&medium, 0..1 << 40).unwrap(), Some(4096));
         assert_eq!(first_nonzero(&medium, 0..4096).unwrap(), None);
         medium[4300] ^= 1;
-        assert_eq!(WrittenRanges::read_note(&medium, 4096, &[7; SECTOR]).unwrap(), None);
+        assert_eq!(WrittenRanges::read_journal(&medium, 4096, &[7; SECTOR]).unwrap(), None);
     }
 
     #[test]

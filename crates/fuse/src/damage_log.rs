@@ -1,4 +1,4 @@
-//! What the daemon says about damage: a line for each file concerned, but never so many that they fill a log.
+//! Logs damage: a line for each damaged file, limited in number so that a damaged image cannot fill the log.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,58 +8,59 @@ use std::time::{Duration, Instant};
 use ferofs_read::Error;
 use ferofs_read::escape::Escaped;
 
-/// A file is complained about again after this time.
+/// The time after which a file is logged again.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Files remembered.
+/// Files whose last line is remembered. With more within [`AGAIN`], further ones are logged each time, as far as [`BURST`]
+/// allows.
 const FILES: usize = 1024;
-/// Lines at once; after them, one each [`REFILL`].
+/// Lines that may be logged at once; after them, one each [`REFILL`]. Further lines are counted, not logged.
 const BURST: u32 = 32;
 const REFILL: Duration = Duration::from_secs(1);
 
-/// The complaints about one image.
+/// The log of one image.
 #[derive(Debug)]
-pub(crate) struct Complaints {
+pub(crate) struct DamageLog {
     image: String,
     limits: Mutex<Limits>,
 }
 
 #[derive(Debug)]
 struct Limits {
-    /// When each file was last complained about, by inode number.
-    told: HashMap<u64, Instant>,
+    /// When each file was last logged, by inode number.
+    logged: HashMap<u64, Instant>,
     lines: u32,
     refilled: Instant,
-    /// Since the last line.
+    /// Lines that were not logged since the last one.
     kept_back: u64,
 }
 
-impl Complaints {
+impl DamageLog {
     pub(crate) fn new(image: String) -> Self {
         Self { image, limits: Mutex::new(Limits::new(Instant::now())) }
     }
 
-    /// Says that reading `ino` failed, unless that was said a short while ago.
-    pub(crate) fn complain(&self, ino: u64, error: &Error) {
+    /// Logs that reading `ino` failed, unless that was logged lately.
+    pub(crate) fn log(&self, ino: u64, error: &Error) {
         // Nothing panics while it is locked.
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kept_back) = limits.allow(ino, Instant::now()) else { return };
         drop(limits);
         let more = if kept_back > 0 { format!(" ({kept_back} others kept back)") } else { String::new() };
         let line = format!("ferofs: {}: inode {ino}: {error}{more}\n", Escaped(self.image.as_bytes()));
-        // One write, as standard error may be a socket of syslog, where each write is a message. If nobody can hear,
-        // nobody can be told.
+        // One write, as standard error may be a socket of syslog, where each write is a message. A failure to
+        // write cannot be reported anywhere.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
 
 impl Limits {
     fn new(now: Instant) -> Self {
-        Self { told: HashMap::new(), lines: BURST, refilled: now, kept_back: 0 }
+        Self { logged: HashMap::new(), lines: BURST, refilled: now, kept_back: 0 }
     }
 
-    /// Whether a line may be said now: then, how many were not since the last one.
+    /// If a line may be logged now, the number of lines that were not logged since the last one.
     fn allow(&mut self, ino: u64, now: Instant) -> Option<u64> {
-        if self.told.get(&ino).is_some_and(|told| now.duration_since(*told) < AGAIN) {
+        if self.logged.get(&ino).is_some_and(|logged| now.duration_since(*logged) < AGAIN) {
             return None;
         }
         let elapsed = now.duration_since(self.refilled).as_secs() / REFILL.as_secs();
@@ -72,11 +73,11 @@ impl Limits {
             return None;
         };
         self.lines = left;
-        if self.told.len() >= FILES {
-            self.told.retain(|_, told| now.duration_since(*told) < AGAIN);
+        if self.logged.len() >= FILES {
+            self.logged.retain(|_, logged| now.duration_since(*logged) < AGAIN);
         }
-        if self.told.len() < FILES {
-            self.told.insert(ino, now);
+        if self.logged.len() < FILES {
+            self.logged.insert(ino, now);
         }
         Some(std::mem::take(&mut self.kept_back))
     }
@@ -107,6 +108,6 @@ mod tests {
         for ino in 0..3 * FILES as u64 {
             limits.allow(ino, start + REFILL * u32::try_from(ino).unwrap());
         }
-        assert!(limits.told.len() <= FILES);
+        assert!(limits.logged.len() <= FILES);
     }
 }
