@@ -16,6 +16,7 @@ use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
 use crate::data::stored::StoredContent;
 use crate::data::worker::context::WorkerContext;
+use crate::error::{Error, Result};
 use crate::metadata::superblock_area::SuperblockArea;
 use crate::metadata::write::MetadataWriter;
 use crate::options::Options;
@@ -29,10 +30,8 @@ use crate::progress::{Stage, Summary};
 use crate::random::random;
 use crate::sources::{self, digest};
 use crate::tree::inode_sizes::{self, InodeSizes};
-use crate::tree::overrides;
-use crate::tree::{Kind, NodeId};
+use crate::tree::{Kind, NodeId, overrides};
 use crate::verify::Verifier;
-use crate::{Error, Result};
 
 /// Builds an image at `image`: a file, which gets that name when it is complete, or a block device.
 ///
@@ -107,10 +106,14 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         };
         external::run(context, &mut output, &mut spill, &mut warnings)?
     } else if let Some(chunks) = &options.data.chunks {
-        let (order, inode_sizes) = (&order, &inode_sizes);
-        let contents = &contents;
-        let context =
-            deduplicated::ChunkContext { options, chunks, tree: &tree, order, inode_sizes, contents };
+        let context = deduplicated::ChunkContext {
+            options,
+            chunks,
+            tree: &tree,
+            order: &order,
+            inode_sizes: &inode_sizes,
+            contents: &contents,
+        };
         deduplicated::run(context, &mut output, device.as_mut(), &mut spill, &mut warnings)?
     } else {
         let context = WorkerContext {

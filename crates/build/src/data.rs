@@ -38,9 +38,11 @@ use crate::data::schedule::{Scheduled, Scheduler};
 use crate::data::stored::Data;
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{Job, JobResult, Worker};
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
-use crate::{Error, Options, Result, Warning};
+use crate::progress::Warning;
 
 /// Jobs under way for each worker. With fewer, workers wait while one slow job holds up the results of others; more take more
 /// memory, up to 8 MiB for each job.
@@ -120,7 +122,7 @@ impl Driver<'_, '_> {
         loop {
             while self.pipeline.has_capacity() && self.submit_next(&mut scheduler)? {}
             self.options.run.check_cancelled()?;
-            match self.pipeline.next()? {
+            match self.pipeline.next_result()? {
                 Some(finished) => self.append(finished?)?,
                 None => match self.appender.packed.last_part() {
                     Some(part) => self.submit(Job::Packed(part), None),

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
+use crate::error::{Error, Result};
 use crate::output::new_file::PendingName;
-use crate::{Error, Result};
 use ferofs_read::FileSource;
 
 /// Identifies a file: the device's major and minor number, and the inode number.

@@ -1,6 +1,6 @@
 //! Random bytes from the system, for UUIDs and names of temporary files.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Fills `bytes`.
 pub(crate) fn random(bytes: &mut [u8]) -> Result<()> {

@@ -6,14 +6,14 @@
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{FileOffset, Nid};
 
-use crate::Options;
 use crate::data::stored::StoredContent;
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
-use crate::{Error, Result};
 use ferofs_read::{FileSource, Image, OpenOptions, Source};
 
 /// Bytes that are compared at once: larger files are split into several tasks, which different threads do. A thread has two

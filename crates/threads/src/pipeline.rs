@@ -20,7 +20,7 @@ pub struct Pipeline<J, R> {
 }
 
 impl<J, R> Pipeline<J, R> {
-    /// Whether another job can be submitted now. A job is under way from [`Self::submit`] until [`Self::next`] returns its
+    /// Whether another job can be submitted now. A job is under way from [`Self::submit`] until [`Self::next_result`] returns its
     /// result.
     #[must_use]
     pub fn has_capacity(&self) -> bool {
@@ -41,7 +41,7 @@ impl<J, R> Pipeline<J, R> {
     ///
     /// # Errors
     /// [`Error::Ended`] when all workers have ended.
-    pub fn next(&mut self) -> Result<Option<R>, Error> {
+    pub fn next_result(&mut self) -> Result<Option<R>, Error> {
         loop {
             match self.results.front_mut() {
                 None => return Ok(None),
@@ -117,7 +117,7 @@ mod tests {
             {
                 pipeline.submit(job);
             }
-            match pipeline.next()? {
+            match pipeline.next_result()? {
                 Some(result) => results.push(result?),
                 None => return Ok(results),
             }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use ferofs_format::{BlockAddr, BytePos};
 
-use crate::data::append::large_file::PartialFile;
+use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::EncodedTail;
 use crate::data::encode::deflate_pages::DeflatePlacer;
 use crate::data::extents::index::{FileExtents, FileTail};
@@ -20,11 +20,13 @@ use crate::data::packed_inode::PackedInodeBuilder;
 use crate::data::stored::{Data, PackedInode, StoredContent};
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{JobResult, Piece, PieceKind};
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
+use crate::progress::Warning;
 use crate::tree::NodeId;
 use crate::tree::inode_sizes::PACKED_LEN;
-use crate::{Error, Options, Result, Warning};
 
 /// Appends results to `output`.
 pub(super) struct Appender<'a> {
@@ -33,7 +35,7 @@ pub(super) struct Appender<'a> {
     output: &'a mut Output,
     spill: &'a mut Spill,
     warnings: &'a mut Vec<Warning>,
-    /// Large files of which parts are still to come, in their order.
+    /// Large files that are not complete, in the order of their parts.
     partial_files: VecDeque<PartialFile>,
     /// Where the content with a fingerprint is stored.
     stored_files: HashMap<Fingerprint, StoredContent>,
@@ -44,6 +46,20 @@ pub(super) struct Appender<'a> {
     /// The number of the job whose result is being appended.
     job: usize,
     data: Data,
+}
+
+/// A large file that is not complete.
+struct PartialFile {
+    node: NodeId,
+    /// Bytes of the parts that are not appended yet.
+    left: u64,
+    /// Where the first part is; `None` before it was appended.
+    start: Option<BytePos>,
+    log: ExtentLog,
+    /// The method of the encoded parts.
+    method: usize,
+    /// How the file is stored if it has large holes.
+    plan: Option<ChunkPlan>,
 }
 
 impl<'a> Appender<'a> {
@@ -131,7 +147,7 @@ impl<'a> Appender<'a> {
                 let stored = fingerprint.and_then(|fingerprint| self.stored_extents.get(&fingerprint));
                 let (first, log) = match stored {
                     Some((first, log)) => {
-                        self.data.bytes_shared += encoded.log.len();
+                        self.data.bytes_shared += encoded.log.decoded_len();
                         (*first, log.clone().unwrap_or(encoded.log))
                     }
                     None => {

@@ -1,7 +1,7 @@
 //! The interface to an existing image that a new one is built on. `ferofs::patch` implements it.
 
-use crate::Result;
 use crate::data::encode::dedupe::Match;
+use crate::error::Result;
 use crate::sources::data_ranges::Ranges;
 use crate::tree::NodeId;
 

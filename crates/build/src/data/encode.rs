@@ -9,9 +9,9 @@ use ferofs_format::BlockSize;
 
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::error::{Error, Result};
 use crate::options::compression::{Compression, FileCompression, Fragments, Index};
 use crate::progress::timings::{Activity, Timings};
-use crate::{Error, Result};
 
 /// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it. A
 /// larger segment takes more memory in each worker; a smaller one cuts more extents short. The image depends on it, so it must
@@ -124,7 +124,7 @@ impl<'a> Encoder<'a> {
                 slot.insert(compressor)
             }
         };
-        let run = EncodeCall {
+        let call = EncodeCall {
             compression: self.compression,
             block: self.block.bytes(),
             compressor: compressor.as_mut(),
@@ -140,7 +140,7 @@ impl<'a> Encoder<'a> {
         let matches = reusable.map_or(Vec::new(), |reusable| {
             self.timings.time(Activity::Find, src.len(), || reusable.matches(src, file_compression.method))
         });
-        self.timings.time(Activity::Encode, src.len(), || run.all(&matches))
+        self.timings.time(Activity::Encode, src.len(), || call.encode_all(&matches))
     }
 }
 
@@ -174,15 +174,15 @@ enum RangeEnd {
 }
 
 impl EncodeCall<'_, '_> {
-    fn all(mut self, matches: &[Match]) -> Result<Option<Encoded>> {
+    fn encode_all(mut self, matches: &[Match]) -> Result<Option<Encoded>> {
         for found in matches {
-            match self.reach(found.start, found.len)? {
+            match self.encode_before_match(found.start, found.len)? {
                 RangeEnd::OverBudget => return Ok(None),
                 RangeEnd::CannotEndHere => {}
-                RangeEnd::Encoded | RangeEnd::Tail(_) => self.share(found),
+                RangeEnd::Encoded | RangeEnd::Tail(_) => self.push_match(found),
             }
         }
-        match self.range(self.src.len())? {
+        match self.encode_range(self.src.len())? {
             RangeEnd::OverBudget | RangeEnd::CannotEndHere => Ok(None),
             RangeEnd::Encoded => Ok(Some(self.finish(EncodedTail::None))),
             RangeEnd::Tail(tail) => Ok(Some(self.finish(tail))),
@@ -190,7 +190,7 @@ impl EncodeCall<'_, '_> {
     }
 
     /// Encodes the bytes before a match of `len` bytes at `start`, so that an extent can start there.
-    fn reach(&mut self, start: usize, len: usize) -> Result<RangeEnd> {
+    fn encode_before_match(&mut self, start: usize, len: usize) -> Result<RangeEnd> {
         let in_blocks = self.compression.index != Index::Extents;
         let gap = start - self.pos;
         // An index cannot describe two extents that start in the same lcluster.
@@ -198,19 +198,19 @@ impl EncodeCall<'_, '_> {
         {
             return Ok(RangeEnd::CannotEndHere);
         }
-        let (before, extents, pos) = (self.log.clone(), self.sink.extents.len(), self.pos);
+        let (log, extents, pos) = (self.log.clone(), self.sink.extents.len(), self.pos);
         let fingerprints = self.fingerprints.as_ref().map_or(0, Vec::len);
-        let reached = self.range(start)?;
-        if matches!(reached, RangeEnd::CannotEndHere) {
-            self.log = before;
+        let end = self.encode_range(start)?;
+        if matches!(end, RangeEnd::CannotEndHere) {
+            self.log = log;
             self.sink.extents.truncate(extents);
             self.pos = pos;
             self.fingerprints.iter_mut().for_each(|all| all.truncate(fingerprints));
         }
-        Ok(reached)
+        Ok(end)
     }
 
-    fn share(&mut self, found: &Match) {
+    fn push_match(&mut self, found: &Match) {
         let Match { len, stored, same_offset, .. } = *found;
         self.pos += len;
         let place = ExtentPlace::Shared { at: stored.at, partial: stored.partial };
@@ -219,10 +219,10 @@ impl EncodeCall<'_, '_> {
     }
 
     /// Encodes up to `end`: the start of a match, or the end of `src`.
-    fn range(&mut self, end: usize) -> Result<RangeEnd> {
+    fn encode_range(&mut self, end: usize) -> Result<RangeEnd> {
         self.compressor.begin();
         match self.compression.index {
-            Index::Extents => self.to_the_byte(end),
+            Index::Extents => self.in_slices(end),
             Index::Compact | Index::Full => self.in_blocks(end),
         }
     }
@@ -286,7 +286,7 @@ impl EncodeCall<'_, '_> {
 
     /// Cuts content into slices and encodes each one to the byte. The ratio of a slice gives the length of the next one, so that
     /// it fills about 7/8 of a pcluster. Extents need not fill their pclusters here, so that one attempt per slice is enough.
-    fn to_the_byte(&mut self, end: usize) -> Result<RangeEnd> {
+    fn in_slices(&mut self, end: usize) -> Result<RangeEnd> {
         let least = self.slice(self.file_compression.pcluster);
         let mut slice = least;
         while self.pos < end {
@@ -323,7 +323,7 @@ impl EncodeCall<'_, '_> {
         Ok(RangeEnd::Encoded)
     }
 
-    /// The length of a slice for [`Self::to_the_byte`]: about `wanted` bytes, in whole blocks.
+    /// The length of a slice for [`Self::in_slices`]: about `wanted` bytes, in whole blocks.
     fn slice(&self, wanted: usize) -> usize {
         let most = self.compression.max_extent.map_or(usize::MAX, |most| most as usize);
         (wanted.min(most).min(SLICE_MAX) / self.block * self.block).max(self.block)

@@ -2,8 +2,8 @@
 //!
 //! First come the files of an access profile, if there is one. All others come in the order in which a program reads that
 //! walks the whole tree: the entries of a directory by name, and the content of each subdirectory at its place among them.
-//! With fragments, near files of the same name come together: they are often alike, such as a program's messages in many
-//! languages, and compress better that way. Inodes keep the order of [`crate::tree`].
+//! With fragments, files of the same name that are near each other come together: such files are often similar, for example
+//! a program's messages in many languages, and then compress better. Inodes keep the order of [`crate::tree`].
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;

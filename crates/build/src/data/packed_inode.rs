@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use crate::data::encode::deflate_pages::DeflatePlacer;
 use crate::data::encode::{Encoded, SEGMENT};
 use crate::data::extents::log::ExtentLog;
+use crate::error::{Error, Result};
 use crate::output::Output;
 use crate::output::spill::tempfile;
-use crate::{Error, Result};
 
 /// Bytes that are copied at once from the temporary file to the image.
 const COPY_LEN: usize = 1 << 20;

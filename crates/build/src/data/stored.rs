@@ -25,9 +25,9 @@ impl StoredContent {
     /// Bytes that follow the inode and its xattrs.
     pub fn len_after(&self) -> usize {
         match self {
-            Self::Flat { tail, .. } => tail.map_or(0, SpillRange::len),
-            Self::Compressed { index, .. } => index.len(),
-            Self::Chunked { table, .. } => table.len(),
+            Self::Flat { tail, .. } => tail.map_or(0, SpillRange::byte_len),
+            Self::Compressed { index, .. } => index.byte_len(),
+            Self::Chunked { table, .. } => table.byte_len(),
             Self::None | Self::Skipped => 0,
         }
     }
@@ -35,7 +35,7 @@ impl StoredContent {
     /// How many of the last bytes that follow the inode are content, which must not cross a block boundary.
     pub fn inline_len(&self) -> u64 {
         match self {
-            Self::Flat { tail, .. } => tail.map_or(0, |tail| tail.len() as u64),
+            Self::Flat { tail, .. } => tail.map_or(0, |tail| tail.byte_len() as u64),
             Self::Compressed { inline, .. } => *inline,
             Self::None | Self::Skipped | Self::Chunked { .. } => 0,
         }

@@ -11,12 +11,12 @@ use crate::data::encode::{Encoded, EncodedTail, Encoder, Following, ReusableExte
 use crate::data::extents::log::ExtentLog;
 use crate::data::identical::small::{Fingerprint, Lookup};
 use crate::data::worker::context::WorkerContext;
+use crate::error::{Error, Result};
 use crate::options::compression::{Compression, FileCompression, Fragments, Index};
 use crate::progress::timings::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::NodeId;
 use crate::tree::origin::{Origin, SourcePosition};
-use crate::{Error, Result};
 
 /// A file of at least this many blocks without any encoded extent is stored flat, which is faster to read. For a smaller file,
 /// extents that are placed to the byte save a part of a block, which matters more.

@@ -7,10 +7,10 @@ use ferofs_format::{Algorithm, BlockSize, BytePos};
 use crate::data::encode::{Encoder, Following, SEGMENT, Sink};
 use crate::data::extents::index::{FileExtents, FileTail, IndexEncoder};
 use crate::data::extents::log::ExtentLog;
+use crate::error::{Error, Result};
 use crate::options::compression::{Compression, FileCompression};
 use crate::output::Output;
 use crate::progress::timings::Timings;
-use crate::{Error, Result};
 
 /// Encodes metadata in whole blocks, without inline tails and fragments.
 pub(crate) struct MetadataEncoder<'a> {
@@ -49,7 +49,8 @@ impl<'a> MetadataEncoder<'a> {
         block: BlockSize,
         timings: &'a Timings,
     ) -> Result<Self> {
-        let index_encoder = IndexEncoder { index: compression.index, block, big: compression.is_big(block) };
+        let index_encoder =
+            IndexEncoder { index: compression.index, block, big_pclusters: compression.is_big(block) };
         let no_method =
             Error::Option { option: "metadata compression", problem: "there is no such algorithm" };
         let algorithm = compression.methods.get(file_compression.method).ok_or(no_method)?.algorithm();

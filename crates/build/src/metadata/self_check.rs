@@ -11,7 +11,7 @@ use ferofs_format::map::{
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{BytePos, Fault, FormatError, Lcn, Structure};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Where an inode will be written.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use ferofs_format::superblock::{self, PrefixTable, Superblock};
 use ferofs_format::xattr::LongPrefix;
 use ferofs_format::{BytePos, Compat, Incompat};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Bytes reserved for the configurations of the algorithms, after the superblock and its extension slots. All algorithms
 /// together need less.

@@ -9,18 +9,18 @@ use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockAddr, BlockSize, Incompat, Nid};
 
-use crate::Options;
 use crate::data::stored::{PackedInode, StoredContent};
+use crate::error::{Error, Result};
 use crate::metadata::area::AreaAllocator;
 use crate::metadata::compressed::{EncodedContent, MetadataEncoder};
 use crate::metadata::self_check::{self, InodePlace};
+use crate::options::Options;
 use crate::options::compression::Compression;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
-use crate::{Error, Result};
 
 /// Bytes that stay free before the root inode. One slot: no inode has nid 0, which old C libraries treat as a deleted file. Two
 /// more slots: a patch can put a new root inode there.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A file that is being written.
 ///

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The most bytes in memory, which is enough for about 50,000 files. More bytes go to the temporary file.
 const IN_MEMORY: usize = 64 << 20;
@@ -21,7 +21,7 @@ pub struct SpillRange {
 }
 
 impl SpillRange {
-    pub const fn len(self) -> usize {
+    pub const fn byte_len(self) -> usize {
         self.len as usize
     }
 }
@@ -98,7 +98,7 @@ impl Spill {
     pub fn get(&mut self, range: SpillRange) -> Result<&[u8]> {
         if let Some(start) = range.at.checked_sub(self.written) {
             let start = start as usize;
-            return Ok(&self.recent[start..start + range.len()]);
+            return Ok(&self.recent[start..start + range.byte_len()]);
         }
         let Some(file) = &self.file else { return Ok(&[]) };
         let end = range.at + u64::from(range.len);
@@ -110,7 +110,7 @@ impl Spill {
                 .map_err(|e| Error::io("read a temporary file in", &self.dir, e))?;
         }
         let start = (range.at - self.window_at) as usize;
-        Ok(&self.window[start..start + range.len()])
+        Ok(&self.window[start..start + range.byte_len()])
     }
 }
 

@@ -9,9 +9,9 @@ use crate::data::encode::deflate_pages::Placed;
 use crate::data::extents::index::{FileExtents, FileTail};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
 use crate::data::stored::StoredContent;
+use crate::error::{Error, Result};
 use crate::options::compression::Index;
 use crate::tree::NodeId;
-use crate::{Error, Result};
 
 impl Appender<'_> {
     /// Appends encoded extents with these `bytes`. Returns their log, which differs from the encoder's if extents were found in

@@ -2,31 +2,18 @@
 
 use ferofs_format::{BlockAddr, BytePos, Incompat};
 
-use crate::data::append::Appender;
+use crate::data::append::{Appender, PartialFile};
 use crate::data::chunks::sparse::{ChunkPlan, check_table_size};
 use crate::data::extents::index::FileTail;
 use crate::data::extents::log::ExtentLog;
 use crate::data::schedule::{LargeFile, Scheduler};
 use crate::data::stored::StoredContent;
 use crate::data::worker::PieceKind;
+use crate::error::{Error, Result};
 use crate::output::spill::SpillRange;
+use crate::progress::Warning;
 use crate::tree::NodeId;
 use crate::tree::origin::SourcePosition;
-use crate::{Error, Result, Warning};
-
-/// A large file of which parts are still to come.
-pub(super) struct PartialFile {
-    pub(super) node: NodeId,
-    /// Bytes of the parts that are still to come.
-    left: u64,
-    /// Where the first part is; `None` before it was appended.
-    start: Option<BytePos>,
-    log: ExtentLog,
-    /// The method of the encoded parts.
-    method: usize,
-    /// How the file is stored if it has large holes.
-    plan: Option<ChunkPlan>,
-}
 
 impl Appender<'_> {
     /// Prepares for the parts of a file.

@@ -13,16 +13,17 @@ use ferofs_format::{BlockAddr, DeviceId, Incompat};
 use crate::data::chunks::sparse::check_table_size;
 use crate::data::order::Order;
 use crate::data::stored::{Data, StoredContent};
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::options::data::ChunkOptions;
 use crate::output::Output;
 use crate::output::spill::Spill;
+use crate::progress::Warning;
 use crate::progress::timings::Activity;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::InodeSizes;
 use crate::tree::{Kind, NodeId, Tree};
-use crate::{Error, Result};
-use crate::{Options, Warning};
 use ferofs_threads::{Pipeline, with_pipeline};
 
 /// The largest chunk in bytes: workers hold whole chunks in memory.
@@ -165,7 +166,7 @@ impl ChunkWriter<'_> {
                 pipeline.submit(slices);
             }
             self.context.options.run.check_cancelled()?;
-            match pipeline.next()? {
+            match pipeline.next_result()? {
                 Some(batch) => self.store(batch)?,
                 None => {
                     self.finish_file()?;

@@ -10,15 +10,16 @@ use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, Hex, Incompat};
 
 use crate::data::stored::{Data, StoredContent};
+use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
+use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
 use crate::tree::inode_sizes::InodeSizes;
 use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
-use crate::{Error, Result};
-use crate::{Options, Warning};
 
 /// The largest chunk that the format allows, as a power of two of blocks.
 const EXTRA_BITS_MAX: u32 = 31;

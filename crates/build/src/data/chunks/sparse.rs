@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::{BlockAddr, BlockSize, DeviceId, FormatError};
 
+use crate::error::{Error, Result};
 use crate::sources::data_ranges::Ranges;
-use crate::{Error, Result};
 
 /// The largest chunk, as a power of two of blocks: the table of a file then takes at most 4 bytes per 512 MiB or more, and larger
 /// chunks save nothing.

@@ -18,7 +18,7 @@ pub struct IndexEncoder {
     pub index: Index,
     pub block: BlockSize,
     /// Whether a pcluster of the image may have more than one block.
-    pub big: bool,
+    pub big_pclusters: bool,
 }
 
 /// Where the last bytes of a file are that none of its logged extents holds.
@@ -53,16 +53,16 @@ pub struct FileExtents<'a> {
 const UNPLACED_MAX: u64 = 1024;
 
 impl IndexEncoder {
-    /// Returns the bytes that follow an inode which has `head_len` bytes with its xattrs: padding, the map header, the index,
+    /// Returns the bytes that follow an inode which has `inode_len` bytes with its xattrs: padding, the map header, the index,
     /// the inline tail.
     pub fn encode(
         &self,
         file: FileExtents<'_>,
-        head_len: usize,
+        inode_len: usize,
     ) -> Result<(DataLayout, Vec<u8>), FormatError> {
-        // Inodes start at multiples of 32, so the alignment of the index follows from `head_len` alone.
-        let header_start = head_len.next_multiple_of(8);
-        let mut out = vec![0; header_start - head_len];
+        // Inodes start at multiples of 32, so the alignment of the index follows from `inode_len` alone.
+        let header_start = inode_len.next_multiple_of(8);
+        let mut out = vec![0; header_start - inode_len];
         let layout = match file.tail {
             FileTail::Fragment { offset } if file.log.count() == 0 => {
                 out.extend_from_slice(&MapHeader::WholeFragment { offset: *offset }.to_bytes(self.block)?);
@@ -85,9 +85,9 @@ impl IndexEncoder {
     ) -> Result<DataLayout, FormatError> {
         let FileExtents { log, tail, size, .. } = file;
         let cluster = self.cluster(0)?;
-        let far = matches!(tail, FileTail::Fragment { offset } if u32::try_from(*offset).is_err());
+        let far_fragment = matches!(tail, FileTail::Fragment { offset } if u32::try_from(*offset).is_err());
         let format = match self.block.bits() {
-            _ if self.index == Index::Full || log.shares() || far => IndexFormat::Full,
+            _ if self.index == Index::Full || log.shares() || far_fragment => IndexFormat::Full,
             0..=12 => IndexFormat::Compact { compacted_2b: true },
             13..=14 => IndexFormat::Compact { compacted_2b: false },
             _ => IndexFormat::Full,
@@ -96,7 +96,7 @@ impl IndexEncoder {
             format,
             cluster,
             algorithms: [file.algorithm; 2],
-            big_pclusters: [self.big; 2],
+            big_pclusters: [self.big_pclusters; 2],
             interlaced: false,
             tail: match tail {
                 FileTail::None => Tail::Blocks,
@@ -105,7 +105,7 @@ impl IndexEncoder {
             },
         };
         out.extend_from_slice(&MapHeader::Index(header).to_bytes(self.block)?);
-        let lclusters = Lclusters::new(self.pclusters(file), size, cluster, self.big);
+        let lclusters = Lclusters::new(self.pclusters(file), size, cluster, self.big_pclusters);
         if format == IndexFormat::Full {
             out.extend_from_slice(&[0; 8]);
             for lcluster in lclusters {
@@ -137,7 +137,7 @@ impl IndexEncoder {
             pcluster
         });
         let last = |kind, addr, blocks| Pcluster {
-            start: FileOffset::new(file.log.len()),
+            start: FileOffset::new(file.log.decoded_len()),
             kind,
             addr: BlockAddr::new(addr),
             blocks,
@@ -160,7 +160,7 @@ impl IndexEncoder {
         header_start: usize,
         out: &mut Vec<u8>,
     ) -> Result<DataLayout, FormatError> {
-        let records = self.records(file)?;
+        let records = self.choose_records(file)?;
         let fragment_tail = matches!(file.tail, FileTail::Fragment { .. });
         let header = ExtentsHeader { records, interlaced: false, fragment_tail };
         out.extend_from_slice(&MapHeader::Extents(header).to_bytes(self.block)?);
@@ -187,7 +187,7 @@ impl IndexEncoder {
     }
 
     /// The smallest records that can hold all extents.
-    fn records(&self, file: FileExtents<'_>) -> Result<Records, FormatError> {
+    fn choose_records(&self, file: FileExtents<'_>) -> Result<Records, FormatError> {
         let FileExtents { log, size, .. } = file;
         let fragment = matches!(file.tail, FileTail::Fragment { .. });
         let count = log.count() + u64::from(fragment);
@@ -200,7 +200,7 @@ impl IndexEncoder {
             Some(this)
         });
         let regular = starts.by_ref().zip(0..).all(|(start, n)| start == n * unit.bytes64())
-            && (!fragment || log.len() == log.count() * unit.bytes64())
+            && (!fragment || log.decoded_len() == log.count() * unit.bytes64())
             && unit.lclusters_for(size) == count;
         if !regular {
             return Ok(sorted);
@@ -249,8 +249,8 @@ impl IndexEncoder {
 mod tests {
     use super::*;
 
-    fn form(bits: u8, index: Index) -> IndexEncoder {
-        IndexEncoder { index, block: BlockSize::from_bits(bits).unwrap(), big: false }
+    fn encoder(bits: u8, index: Index) -> IndexEncoder {
+        IndexEncoder { index, block: BlockSize::from_bits(bits).unwrap(), big_pclusters: false }
     }
 
     fn extent(len: u64, encoded: bool, size: u64) -> Extent {
@@ -261,32 +261,33 @@ mod tests {
     fn every_block_size_has_an_index() {
         for bits in 9..=16 {
             for index in [Index::Compact, Index::Full] {
-                let form = form(bits, index);
-                let block = form.block.bytes64();
+                let encoder = encoder(bits, index);
+                let block = encoder.block.bytes64();
                 let mut log = ExtentLog::new(block);
                 log.push(extent(100 * block + 7, true, block));
                 log.push(extent(block, false, block));
                 let file = FileExtents {
                     log: &log,
                     tail: &FileTail::None,
-                    size: log.len(),
+                    size: log.decoded_len(),
                     first: BytePos::new(block),
                     algorithm: Algorithm::Lz4,
                 };
-                let (_, bytes) = form.encode(file, 44).unwrap();
-                assert!(bytes.len() as u64 <= form.max_size(log.len()), "{block} {index:?}");
+                let (_, bytes) = encoder.encode(file, 44).unwrap();
+                assert!(bytes.len() as u64 <= encoder.max_size(log.decoded_len()), "{block} {index:?}");
             }
         }
     }
 
     #[test]
     fn extents_take_the_smallest_records() {
-        let form = form(12, Index::Extents);
+        let encoder = encoder(12, Index::Extents);
         let records = |lens: &[u64], first: u64, tail: &FileTail, size: u64| {
             let mut log = ExtentLog::new(4096);
             lens.iter().for_each(|len| log.push(extent(*len, true, 1000)));
             let first = BytePos::new(first);
-            form.records(FileExtents { log: &log, tail, size, first, algorithm: Algorithm::Zstd })
+            encoder
+                .choose_records(FileExtents { log: &log, tail, size, first, algorithm: Algorithm::Zstd })
                 .unwrap()
                 .size()
         };

@@ -135,7 +135,7 @@ impl ExtentLog {
     }
 
     /// Decoded bytes of all extents.
-    pub const fn len(&self) -> u64 {
+    pub const fn decoded_len(&self) -> u64 {
         self.len
     }
 
@@ -235,7 +235,7 @@ mod tests {
             let all = [a, b].concat();
             prop_assert_eq!(joined.iter().collect::<Vec<_>>(), all.clone());
             prop_assert_eq!(joined.count(), all.len() as u64);
-            prop_assert_eq!(joined.len(), all.iter().map(|extent| extent.len).sum::<u64>());
+            prop_assert_eq!(joined.decoded_len(), all.iter().map(|extent| extent.len).sum::<u64>());
             let own = || all.iter().filter(|extent| extent.place == ExtentPlace::Next);
             prop_assert_eq!(joined.size(), own().map(|extent| extent.size).sum::<u64>());
             prop_assert_eq!(joined.shares(), own().count() < all.len());

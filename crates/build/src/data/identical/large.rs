@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::Options;
-use crate::Result;
 use crate::data::encode::SEGMENT;
 use crate::data::worker::context::WorkerContext;
+use crate::error::Result;
+use crate::options::Options;
 use crate::progress::timings::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::NodeId;

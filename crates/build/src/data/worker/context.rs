@@ -48,7 +48,11 @@ impl<'a> WorkerContext<'a> {
     pub fn index_encoder(&self) -> IndexEncoder {
         let (block, compression) = (self.block_size, self.compression);
         let index = compression.map_or(Index::Compact, |compression| compression.index);
-        IndexEncoder { index, block, big: compression.is_some_and(|compression| compression.is_big(block)) }
+        IndexEncoder {
+            index,
+            block,
+            big_pclusters: compression.is_some_and(|compression| compression.is_big(block)),
+        }
     }
 
     /// Places the extents that `method` encodes; `None` if Linux can decode them at any place.

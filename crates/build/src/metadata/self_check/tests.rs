@@ -34,7 +34,7 @@ fn inode(layout: DataLayout, place: Place, size: u64) -> Inode {
 
 /// A file of 300 blocks, whose first extent is one of another file, with 3,000 inline bytes.
 fn shared_with_inline_end() -> (Inode, Vec<u8>) {
-    let encoder = IndexEncoder { index: Index::Compact, block: BLOCK, big: false };
+    let encoder = IndexEncoder { index: Index::Compact, block: BLOCK, big_pclusters: false };
     let mut log = ExtentLog::new(4096);
     for number in 0..299 {
         let at = BytePos::new(4096 * (1 + number));
@@ -45,7 +45,7 @@ fn shared_with_inline_end() -> (Inode, Vec<u8>) {
         log.push(Extent { len: 4096, encoded: false, size: 4096, place });
     }
     let tail = FileTail::Inline { bytes: vec![7; 3000], encoded: false };
-    let (size, first) = (log.len() + 3000, BytePos::new(4096));
+    let (size, first) = (log.decoded_len() + 3000, BytePos::new(4096));
     let file = FileExtents { log: &log, tail: &tail, size, first, algorithm: Algorithm::Lz4 };
     let (layout, after) = encoder.encode(file, 64).unwrap();
     assert_eq!(layout, DataLayout::CompressedFull);

@@ -33,7 +33,7 @@ pub struct CreateOptions {
 }
 
 impl CreateOptions {
-    /// Makes a patch to the tree in `source`, of any [`ferofs_build::Input`] kind, with default options.
+    /// Makes a patch to the tree in `source`, of any [format](ferofs_build::SourceFormat), with default options.
     #[must_use]
     pub fn new(source: impl Into<PathBuf>) -> Self {
         let build = Options::new(source);

@@ -4,12 +4,13 @@
 use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
 use crate::error::Result;
+use ferofs_build::Options;
 use ferofs_build::data::base_image::BaseImage;
 use ferofs_build::data::encode::SEGMENT;
 use ferofs_build::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match, StoredExtent};
 use ferofs_build::sources::data_ranges::Ranges;
 use ferofs_build::tree::NodeId;
-use ferofs_build::{Compression, Index, Options};
+use ferofs_build::{Compression, Index};
 use ferofs_read::{Extent, ExtentData, Image, Inode, Location};
 
 /// The old image for the builder's data stage.
