@@ -154,7 +154,7 @@ impl Error {
     pub(crate) fn is_unreadable(&self) -> bool {
         match self {
             Self::Io { .. } => true,
-            // A file of an image that is damaged, or that the image's medium does not give.
+            // A damaged file of an image, or a read error of the image.
             Self::InSource { source, .. } => match &**source {
                 Self::Read(error) => error.corruption().is_some(),
                 error => matches!(error, Self::Io { .. }),

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-/// An `fs_config` file, read.
+/// A parsed `fs_config` file.
 #[derive(Clone, Debug, Default)]
 pub struct FsConfig(HashMap<Vec<u8>, FsEntry>);
 
-/// What such a file says of one path.
+/// The entry of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsEntry {
     /// The owner.
@@ -19,7 +19,7 @@ pub struct FsEntry {
     pub capabilities: u64,
 }
 
-/// The line of an `fs_config` file that is not understood.
+/// A malformed line of an `fs_config` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: not a path, a user, a group, a mode in octal and perhaps capabilities=N")]
 pub struct FsConfigError {
@@ -31,7 +31,7 @@ impl FsConfig {
     /// Reads the text of an `fs_config` file.
     ///
     /// # Errors
-    /// The first line that is not understood.
+    /// The first malformed line.
     pub fn parse(text: &[u8]) -> Result<Self, FsConfigError> {
         let mut entries = HashMap::new();
         for (number, line) in text.split(|b| *b == b'\n').enumerate() {
@@ -44,8 +44,8 @@ impl FsConfig {
         Ok(Self(entries))
     }
 
-    /// What is said of `path`, without a leading slash; of the root under any of its names: nothing, `/`,
-    /// and the mount point.
+    /// The entry of `path`, which has no leading slash. The root has an empty path, and may be in the file as an empty path or
+    /// as `/`.
     #[must_use]
     pub fn lookup(&self, path: &[u8]) -> Option<FsEntry> {
         self.0
@@ -56,7 +56,7 @@ impl FsConfig {
 }
 
 fn parse_line(line: &[u8]) -> Option<(Vec<u8>, FsEntry)> {
-    // A path is followed by what has no spaces, so it may have some; that of the root may be empty.
+    // The line is split from its end: only the path may have spaces, and the path of the root may be empty.
     let line = line.trim_ascii_end();
     let mut fields: Vec<&[u8]> = line.split(|b| *b == b' ' || *b == b'\t').collect();
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
@@ -80,7 +80,7 @@ fn parse_line(line: &[u8]) -> Option<(Vec<u8>, FsEntry)> {
     Some((path, FsEntry { uid, gid, permissions, capabilities }))
 }
 
-/// `security.capability` (revision 2) of a program that has these `capabilities`.
+/// The value of the attribute `security.capability` (revision 2) for these `capabilities`.
 pub(crate) fn capability_xattr(capabilities: u64) -> Vec<u8> {
     const REVISION_2: u32 = 0x0200_0000;
     const EFFECTIVE: u32 = 1;

@@ -10,25 +10,25 @@ use std::collections::HashMap;
 use ferofs_format::inode::FileType;
 use regex::bytes::Regex;
 
-/// A `file_contexts` file, read.
+/// A parsed `file_contexts` file.
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
-    /// Lines without a special character, by path. They win over all others, and the first over later ones.
+    /// Rules for exact paths. They override all patterns; of several rules for a path, the first applies.
     exact: HashMap<Vec<u8>, Vec<Rule>>,
-    /// The others, in order of precedence: the last that matches wins.
+    /// Rules with patterns, in the file's order: the last one that matches applies.
     patterns: Vec<(Pattern, Rule)>,
 }
 
 #[derive(Clone, Debug)]
 struct Pattern {
-    /// What each matching path starts with.
+    /// A prefix of each matching path, for a quick test.
     prefix: Vec<u8>,
     regex: Regex,
 }
 
 #[derive(Clone, Debug)]
 struct Rule {
-    /// Only for this type.
+    /// The rule applies to this type only.
     file_type: Option<FileType>,
     /// `None`: no label.
     label: Option<Vec<u8>>,
@@ -48,7 +48,7 @@ impl Labels {
     /// Reads the text of a `file_contexts` file.
     ///
     /// # Errors
-    /// The first line that is not understood.
+    /// The first malformed line.
     pub fn parse(text: &str) -> Result<Self, LabelsError> {
         let mut labels = Self::default();
         for (number, line) in text.lines().enumerate() {
@@ -109,7 +109,7 @@ fn file_type(text: &str) -> Option<FileType> {
     }
 }
 
-/// What all matches of `regex` start with, and whether that is all of it.
+/// The literal prefix of all matches of `regex`, and whether `regex` is nothing more than that prefix.
 fn literal_prefix(regex: &[u8]) -> (Vec<u8>, bool) {
     let mut prefix = Vec::new();
     let mut rest = regex.iter();
@@ -119,7 +119,7 @@ fn literal_prefix(regex: &[u8]) -> (Vec<u8>, bool) {
                 Some(&escaped) if escaped.is_ascii_punctuation() => prefix.push(escaped),
                 _ => return (stop(prefix, regex), false),
             },
-            // What comes before may be repeated or left out.
+            // The character before is optional or repeated.
             b'?' | b'*' | b'+' | b'{' => {
                 prefix.pop();
                 return (stop(prefix, regex), false);

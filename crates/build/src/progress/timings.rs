@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What threads of a build are busy with, once the source is listed.
+/// What the threads of a build do after the source was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// Reading files, and decoding those of images.
     Read,
-    /// Hashing files that others may be equal to.
+    /// Hashing files to find identical ones.
     Hash,
-    /// Looking for extents that are in the image already.
+    /// Looking for extents that the image already has.
     Find,
     /// Encoding.
     Encode,
@@ -25,12 +25,12 @@ impl Activity {
     pub const ALL: [Self; 6] = [Self::Read, Self::Hash, Self::Find, Self::Encode, Self::Write, Self::Sync];
 }
 
-/// What an activity took.
+/// The time and bytes of an activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Time, of all threads together.
     pub time: Duration,
-    /// Bytes that went in; of writing, bytes that were written.
+    /// Bytes of input; for [`Activity::Write`], bytes of output.
     pub bytes: u64,
 }
 
@@ -47,7 +47,7 @@ struct Meter {
 }
 
 impl Timings {
-    /// What `activity` took so far.
+    /// The time and bytes of `activity` so far.
     #[must_use]
     pub fn spent(&self, activity: Activity) -> Spent {
         let meter = &self.meters[activity as usize];
@@ -64,7 +64,7 @@ impl Timings {
         meter.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Does `work` on so many bytes, as a part of `activity`.
+    /// Runs `work` on this many bytes, and adds its time to `activity`.
     pub(crate) fn time<T>(&self, activity: Activity, bytes: usize, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = work();

@@ -14,13 +14,13 @@ fn words(seed: u32, len: usize) -> Vec<u8> {
 }
 
 /// Files that begin alike, and end each in its own way.
-fn write_alike(room: &Room) -> Vec<(String, Vec<u8>)> {
+fn write_alike(test: &TestBuild) -> Vec<(String, Vec<u8>)> {
     let start = words(1, 1_600_000);
     (0..40u32)
         .map(|number| {
             let end = words(number + 9, 2000 + 50 * number as usize);
             let (name, content) = (format!("file{number}"), [start.clone(), end].concat());
-            room.write(&name, &content);
+            test.write(&name, &content);
             (name, content)
         })
         .collect()
@@ -30,18 +30,18 @@ fn write_alike(room: &Room) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn inline_ends_stay_within_a_block_where_sharing_makes_indexes_longer() {
     for in_metabox in [false, true] {
-        let mut room = Room::new();
-        let compression = room.options.data.compression.as_mut().unwrap();
+        let mut test = TestBuild::new();
+        let compression = test.options.data.compression.as_mut().unwrap();
         compression.inline_tails = true;
         compression.dedupe = true;
         let metadata = crate::options::compression::MetadataCompression { method: 0, pcluster: 4096 };
         compression.metadata = in_metabox.then_some(metadata);
-        let files = write_alike(&room);
-        assert!(room.build().bytes_shared > 1_000_000);
-        let image = room.open();
+        let files = write_alike(&test);
+        assert!(test.build().bytes_shared > 1_000_000);
+        let image = test.open();
         let mut long = 0;
         for (name, content) in files {
-            assert!(room.read(&name) == content, "{name}");
+            assert!(test.read(&name) == content, "{name}");
             let inode = image.resolve(Path::new(&name), false).unwrap();
             let last =
                 image.extents(&inode, FileOffset::new(inode.size() - 1)).unwrap().next().unwrap().unwrap();
