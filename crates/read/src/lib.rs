@@ -1,7 +1,7 @@
 //! Read: from an image to names, attributes and bytes.
 //!
 //! The data flows through these modules, whose imports go the same way: `volume` (devices, superblock, block cache) ->
-//! `metadata` (inodes, attributes) -> `map` (extents of a file) and `engine` (decoding) -> `content` (bytes of a file) ->
+//! `metadata` (inodes, attributes, maps of files) -> `engine` (decoding) -> `content` (bytes of a file) ->
 //! `image` ([`Image`], the interface) -> `tree` (directories, paths, [`walk`]) -> `profile`. `accounting` limits and counts
 //! the work and memory of all of them.
 //!
@@ -97,7 +97,6 @@ mod accounting;
 mod content;
 mod engine;
 mod image;
-mod map;
 mod metadata;
 mod numbers;
 mod profile;
@@ -118,9 +117,9 @@ pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::{Compression, Superblock};
 pub use ferofs_format::{Algorithm, Compat, DeviceId, FileOffset, Hex, Incompat, Nid, ParseUuidError, Uuid};
 pub use image::{Image, OpenOptions};
-pub use map::Extents;
 pub use metadata::extent::{Extent, ExtentData, Location};
 pub use metadata::inode::Inode;
+pub use metadata::map::Extents;
 pub use metadata::xattr::Xattr;
 pub use profile::pin::Pinned;
 pub use profile::recording::Recording;

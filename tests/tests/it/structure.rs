@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 /// Crates, and their top-level modules from the lowest to the highest. Modules on one line may import each other, as
 /// long as there is no cycle between their files.
 const FLOWS: &[(&str, &[&[&str]])] = &[
-    ("threads", &[&["lib"]]),
     (
         "read",
         &[
@@ -19,7 +18,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["accounting", "access"],
             &["volume"],
             &["metadata"],
-            &["map", "engine"],
+            &["engine"],
             &["content"],
             &["image"],
             &["tree"],
