@@ -64,6 +64,4 @@ pub use progress::{Progress, Stage, Summary, Warning};
 pub use sources::block_size;
 
 #[cfg(test)]
-mod faults;
-#[cfg(test)]
 mod tests;

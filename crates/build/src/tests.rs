@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 
+mod faults;
 mod inline;
 
 use std::num::NonZeroUsize;

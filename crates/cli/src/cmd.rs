@@ -13,9 +13,19 @@ pub(crate) mod mount;
 mod patch;
 mod stats;
 
-use clap::Subcommand;
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::exit::Outcome;
+
+/// Build, mount, check, extract, inspect and patch EROFS images.
+#[derive(Parser)]
+#[command(name = "ferofs", version, max_term_width = 100)]
+#[command(after_help = "Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse or mount.erofs \
+(see `ferofs links`), it takes their command lines.")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -53,7 +63,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Keeper(args) => mount::unmount_helper::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),
-        Command::Completions(args) => completions::completions(&args),
-        Command::Man(args) => completions::man(&args),
+        Command::Completions(args) => completions::completions(&args, Cli::command()),
+        Command::Man(args) => completions::man(&args, Cli::command()),
     }
 }

@@ -19,16 +19,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Build, mount, check, extract, inspect and patch EROFS images.
-#[derive(Parser)]
-#[command(name = "ferofs", version, max_term_width = 100)]
-#[command(after_help = "Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse or mount.erofs \
-(see `ferofs links`), it takes their command lines.")]
-struct Cli {
-    #[command(subcommand)]
-    command: cmd::Command,
-}
-
 fn main() -> ExitCode {
     exit::guard(run)
 }
@@ -38,7 +28,7 @@ fn run() -> ExitCode {
     let front_end = args.first().and_then(|name| compat::front_end(name));
     exit::finish(match front_end {
         Some(run) => run(&args),
-        None => match Cli::try_parse_from(&args) {
+        None => match cmd::Cli::try_parse_from(&args) {
             Ok(cli) => cmd::run(cli.command),
             Err(error) if args.get(1).is_some_and(|command| command == "check") => {
                 Ok(exit::refuse_fsck(&error))

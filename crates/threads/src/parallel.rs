@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{Error, catch, pass_on, start};
+use crate::start::{Error, catch, pass_on, start};
 
 /// Runs `task` for the numbers 0 to `count` - 1 on up to `workers` threads, and returns the results in the order of the numbers.
 /// Each thread creates its own context with `context`.
@@ -53,7 +53,7 @@ pub fn parallel<C, T: Send, E: From<Error> + Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message;
+    use crate::start::message;
 
     #[test]
     fn a_panic_of_a_task_reaches_the_caller() {

@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 
-use crate::{Error, Workers, with_workers};
+use crate::start::Error;
+use crate::workers::{Workers, with_workers};
 
 /// Jobs `J` under way, and their results `R` in the order of submission.
 pub struct Pipeline<J, R> {
@@ -94,7 +95,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{catch, message};
+    use crate::start::{catch, message};
 
     #[derive(Debug)]
     enum Failure {

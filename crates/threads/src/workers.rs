@@ -4,7 +4,7 @@ use std::thread::Result as Caught;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use crate::{Error, catch, pass_on, start};
+use crate::start::{Error, catch, pass_on, start};
 
 /// Threads that do jobs `J` and return results `R` in any order. They end when this is dropped.
 pub struct Workers<J, R> {
@@ -68,7 +68,7 @@ pub fn with_workers<C, J: Send, R: Send, T, E: From<Error>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message;
+    use crate::start::message;
 
     #[test]
     fn a_panic_of_a_worker_reaches_the_driver() {

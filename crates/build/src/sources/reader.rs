@@ -1,5 +1,8 @@
 //! Reads the content of a node, whatever kind of source it comes from. Workers of the data stage and `verify` use it.
 
+#[cfg(test)]
+pub(crate) mod injected_faults;
+
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::OFlags;
@@ -32,7 +35,7 @@ impl<'a> Reader<'a> {
     pub fn read(&mut self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let node = self.tree.node(id);
         #[cfg(test)]
-        crate::faults::fail_if_asked(self.tree.text(node.name), offset)?;
+        injected_faults::fail_if_asked(self.tree.text(node.name), offset)?;
         match node.origin {
             Origin::File(expected) => self.read_file(id, node, expected, offset, buf),
             Origin::At(place) => {

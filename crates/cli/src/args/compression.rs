@@ -54,7 +54,7 @@ fn compressor(text: &str) -> Result<Compressor, SettingError> {
         "zstd" => (Algorithm::Zstd, None),
         name => {
             let names = ["lz4", "lz4hc", "lzma", "deflate", "libdeflate", "zstd"];
-            return Err(SettingError::Compressor(crate::compat::nearest(name, names)));
+            return Err(SettingError::Compressor(crate::args::suggestion::nearest(name, names)));
         }
     };
     let mut compressor = Compressor { algorithm, level, dictionary: None };

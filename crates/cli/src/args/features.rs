@@ -4,7 +4,7 @@
 use ferofs::build::{Compression, Fragments as Packing, Index, InodeForm, Options};
 
 use crate::args::byte_size;
-use crate::compat::nearest;
+use crate::args::suggestion::nearest;
 
 /// Why a text is no extended option, or does not go with the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,8 +11,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, ValueEnum};
 use ferofs::build::{
     BlockSize, Compression, Exclude, Hot, Options, Platform, SourceData, SourceFormat, Timestamp, Warning,
     Whiteouts, block_size as natural_block_size, build,
@@ -233,7 +233,9 @@ enum SourceKind {
 pub(crate) fn run(args: &Args) -> Outcome {
     let Some((image, [source, upper @ ..])) = args.paths.split_last() else {
         let missing = "the image is missing: ferofs build SOURCE... IMAGE\n";
-        crate::Cli::command().error(ErrorKind::MissingRequiredArgument, missing).exit()
+        <Args as clap::Args>::augment_args(clap::Command::new("ferofs build"))
+            .error(ErrorKind::MissingRequiredArgument, missing)
+            .exit()
     };
     execute(
         &args.options(source, upper, image)?,

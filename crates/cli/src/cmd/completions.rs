@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 
 use crate::exit::{Failure, Outcome};
@@ -22,19 +22,20 @@ pub(crate) struct ManArgs {
     dir: PathBuf,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
+/// `command` is that of the program.
+pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Outcome {
     // The generator panics when its writer fails; a broken pipe is no reason for that.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "ferofs", &mut script);
+    clap_complete::generate(args.shell, &mut command, "ferofs", &mut script);
     io::stdout().write_all(&script)?;
     Ok(0)
 }
 
-pub(crate) fn man(args: &ManArgs) -> Outcome {
-    let mut cli = crate::Cli::command();
-    cli.build();
-    let mut pages = vec![("ferofs".to_owned(), cli.clone())];
-    for sub in cli.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+/// `command` is that of the program.
+pub(crate) fn man(args: &ManArgs, mut command: Command) -> Outcome {
+    command.build();
+    let mut pages = vec![("ferofs".to_owned(), command.clone())];
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
         pages.push((format!("ferofs-{}", sub.get_name()), sub.clone()));
     }
     for (name, command) in pages {

@@ -3,38 +3,11 @@
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-
-use rustix::io::Errno;
 
 use super::*;
+use crate::sources::reader::injected_faults::READS_LEFT;
 use ferofs_read::{FileSource, Image};
 use ferofs_threads::catch;
-
-/// Names of files whose content may be read from its start so many times, and fails then.
-static READS_LEFT: Mutex<Vec<(&str, u32)>> = Mutex::new(Vec::new());
-
-/// What [`crate::sources::reader::Reader`] asks of files with certain names.
-pub(crate) fn fail_if_asked(name: &[u8], offset: u64) -> Result<()> {
-    let error = || Error::io("read", crate::paths::as_path(name), Errno::IO);
-    match name {
-        b"panics" => panic!("asked to"),
-        b"unreadable" => Err(error()),
-        b"unreadable-in-the-middle" if offset >= 4 << 20 => Err(error()),
-        b"changed" => Err(Error::SourceChanged(crate::paths::as_path(name).into())),
-        _ => {
-            let mut left = READS_LEFT.lock().unwrap();
-            match left.iter_mut().find(|(known, _)| known.as_bytes() == name) {
-                Some((_, 0)) => Err(error()),
-                Some((_, left)) if offset == 0 => {
-                    *left -= 1;
-                    Ok(())
-                }
-                _ => Ok(()),
-            }
-        }
-    }
-}
 
 struct Fixture {
     dir: tempfile::TempDir,
