@@ -20,8 +20,10 @@ use crate::exit::Outcome;
 /// Build, mount, check, extract, inspect and patch EROFS images.
 #[derive(Parser)]
 #[command(name = "ferofs", version, max_term_width = 100)]
-#[command(after_help = "Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse or mount.erofs \
-(see `ferofs links`), it takes their command lines.")]
+#[command(
+    after_help = "If the program is called by the name mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse or \
+mount.erofs, it takes the options of that program. `ferofs links` creates symbolic links with these names."
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

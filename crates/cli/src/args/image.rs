@@ -1,4 +1,4 @@
-//! How commands open an image: its file, its offset, its extra devices.
+//! Arguments that name an image (file, offset, extra devices, patches), and how commands open it.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,17 @@ pub(crate) struct ImageArgs {
     #[arg(id = "image", value_name = "IMAGE")]
     pub(crate) path: PathBuf,
 
-    /// Bytes before the image's start in its file
+    /// Start of the image in its file or block device, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(crate) offset: u64,
 
-    /// An extra device of a multi-device image; repeat in the order of its device table
+    /// Extra device of the image: a file or a block device. Give one for each entry of the image's device table, in the
+    /// same order
     #[arg(long = "device", value_name = "FILE")]
     pub(crate) devices: Vec<PathBuf>,
 
-    /// Let the image cause so many times the work that its size explains; 0 sets no limit. A damaged or hostile image can
-    /// ask for years of it, or for all memory
+    /// Multiply the limits on work and memory, which follow from the size of the image, by FACTOR; 0 removes them. Without
+    /// limits, a damaged or hostile image can keep the program busy for years or use all memory
     #[arg(long, value_name = "FACTOR", default_value_t = 1)]
     pub(crate) work_limit: u32,
 }
@@ -41,14 +42,14 @@ impl ImageArgs {
         self.open_patched(options, &[])
     }
 
-    /// Opens the image with `options` and, in memory, these patches over it, one upon the other.
+    /// Opens the image with `options`, and applies these patches to it in memory, in this order.
     pub(crate) fn open_patched(&self, options: &OpenOptions, patches: &[PathBuf]) -> Result<Image, Failure> {
         self.open_files(patches)?.decode(options)
     }
 
-    /// Opens the files of the image and of these patches, and decodes nothing yet.
+    /// Opens the files of the image and of these patches. Decodes nothing.
     pub(crate) fn open_files(&self, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
-        // Errors of opening name the file themselves.
+        // Errors of `FileSource::open` name the file already.
         let source = |path: &PathBuf, start| FileSource::open(path, start).map_err(Failure::from_named);
         Ok(OpenFiles {
             path: self.path.clone(),
@@ -62,7 +63,7 @@ impl ImageArgs {
     }
 }
 
-/// Open files of which nothing is decoded yet: a process can give up its rights before it does that.
+/// Open files that are not decoded yet, so that a process can drop its privileges before it decodes them.
 pub(crate) struct OpenFiles {
     path: PathBuf,
     primary: FileSource,
@@ -83,7 +84,7 @@ impl OpenFiles {
     }
 }
 
-/// The factor on an image's limits that the option asks for.
+/// Converts the value of `--work-limit`: 0 means no limit.
 pub(crate) const fn work_limit(option: u32) -> Option<u32> {
     if option == 0 { None } else { Some(option) }
 }

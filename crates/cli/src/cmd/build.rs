@@ -35,196 +35,206 @@ use preset::Preset;
 
 /// Build an image from a directory, tar archives, an OCI image layout, or EROFS images
 ///
-/// The image appears under its name once it is complete and durable; whatever goes wrong before that
-/// leaves nothing, and what was there before stays. A block device is written in place.
+/// The image gets its name when it is complete and synced to disk. If the build fails, a file that already has this
+/// name stays unchanged. A block device is written in place.
 #[derive(clap::Args)]
 #[command(override_usage = "ferofs build [OPTIONS] SOURCE... IMAGE")]
 pub(crate) struct Args {
-    /// What the image is made of: a directory, or a tar archive of any dialect, plain or compressed with
-    /// gzip, xz, lzip or zstd, `-` for standard input; of several archives, each is a layer over those
-    /// before it, and names such as `.wh.NAME` remove what these have; or an OCI image layout, whose
-    /// layers are flattened; or EROFS images, layers with overlayfs' whiteouts
+    /// One or more sources, then the image to write
     ///
-    /// The last path is the image, a file or a block device
+    /// A source is a directory, a tar archive (uncompressed or compressed with gzip, xz, lzip or zstd; `-` is standard
+    /// input), an OCI image layout, or an EROFS image. Several archives or several EROFS images are merged as layers:
+    /// each layer replaces files of the layers before it. In archives a file `.wh.NAME` removes NAME from the layers
+    /// below; in EROFS images the whiteouts of overlayfs do this. The last path is the image: a file, a block device,
+    /// or `-` for standard output.
     // One list, because options may stand between its paths.
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     paths: Vec<PathBuf>,
 
-    /// What the sources are [default: seen by what they contain]
+    /// Type of the sources [default: detected from their content]
     #[arg(long, value_enum, value_name = "KIND")]
     from: Option<SourceKind>,
 
-    /// Of an OCI image layout, the image for this platform [default: this machine's, unless there is one
-    /// image only]
+    /// For an OCI image layout: use the image for this platform [default: the platform of this machine; if the layout
+    /// has only one image, that image]
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<Platform>,
 
-    /// Of an OCI image layout, the image of this name
+    /// For an OCI image layout: use the image with this name
     #[arg(long, value_name = "NAME")]
     image_name: Option<String>,
 
-    /// Leave content in the sources, tar archives or uncompressed EROFS images, which the image then needs as its
-    /// extra devices, in this order (Linux 5.16)
+    /// Do not copy file data into the image: the image refers to the data in the sources. The sources must be tar
+    /// archives or EROFS images. To mount the image, give the sources as extra devices in the same order (Linux 5.16)
     #[arg(long, conflicts_with_all = ["compress", "preset", "chunk_size"])]
     index_only: bool,
 
-    /// Multiply the limits on what an archive's headers, attributes, sparse maps, holes and decompression may cost, which keep
-    /// hostile archives from taking all memory
+    /// Multiply the limits on the memory for archive headers, attributes, sparse maps and decompression, and on the size
+    /// of holes, by N (1 or more). The limits protect against hostile archives
     #[arg(long, value_name = "N", default_value = "1")]
     archive_limits: NonZeroU32,
 
-    /// Turn aufs' whiteouts (`.wh.NAME`) in an archive into those of overlayfs
+    /// Convert aufs whiteouts (`.wh.NAME`) in an archive to overlayfs whiteouts, instead of applying them
     #[arg(long)]
     aufs: bool,
 
-    /// How file content is compressed: none, or lz4, lz4hc, lzma, deflate or zstd, each with an optional
-    /// level (lz4hc,12 or zstd,level=19) and dictsize=BYTES (how far back the compressor
-    /// looks; not for deflate); further ones after colons, for --compress-hints
+    /// Compress file data with this algorithm: lz4, lz4hc, lzma, deflate or zstd; none stores it uncompressed
     /// [default: none]
+    ///
+    /// A level may follow: lz4hc,12 or zstd,level=19. dictsize=BYTES sets the window in which the compressor searches
+    /// for matches (not for deflate). --compress-hints can select further algorithms, which follow after colons:
+    /// lz4hc,12:zstd,19
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
 
-    /// Settings that go together; -z, -C and -E are stronger. Each says which Linux its images need
+    /// Use a set of options for a purpose. The options -z, -C and -E override it. Each preset names the first Linux
+    /// version that mounts its images
     #[arg(long, value_enum, value_name = "NAME")]
     preset: Option<Preset>,
 
-    /// The most compressed bytes that are read for any of a file's bytes: a multiple of the block size up to
-    /// 1M. More makes smaller images and slower random reads [default: the block size]
+    /// Largest compressed size of a pcluster, in bytes (K and M are understood): a multiple of the block size, up to 256
+    /// blocks and at most 1M. A larger size makes the image smaller and random reads slower [default: the block size]
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
     cluster_size: Option<u32>,
 
-    /// Features that make images smaller, and need newer kernels: ztailpacking (5.17), fragments[=SIZE],
-    /// all-fragments[=SIZE], dedupe (6.1), 48bit, dot-omitted (6.15); legacy-compress for full indexes; and what else
-    /// mkfs.erofs takes
+    /// Turn on features, separated by commas; ^X turns X off
+    ///
+    /// These make the image smaller and need a newer Linux: ztailpacking (5.17), fragments[=SIZE], all-fragments[=SIZE]
+    /// and dedupe (6.1), 48bit and dot-omitted (6.15). legacy-compress writes full instead of compact indexes. All other
+    /// extended options of mkfs.erofs are accepted too.
     #[arg(short = 'E', long, value_name = "X[,...]", allow_hyphen_values = true)]
     features: Vec<String>,
 
-    /// Compress inodes and what follows them, in clusters of SIZE, by -z's first compressor or by X (Linux 6.17)
+    /// Compress inodes, and the attributes and data stored behind them, in pclusters of at most SIZE bytes, with X
+    /// [default: the first algorithm of -z] (Linux 6.17)
     #[arg(short = 'm', long, value_name = "SIZE[:X]")]
     compress_metadata: Option<String>,
 
-    /// Compress directories of more than a block
+    /// Compress directories that are larger than one block
     #[arg(long)]
     compress_directories: bool,
 
-    /// Lines of `SIZE [NUMBER] REGEX`: the cluster size, and which of -z's algorithms, for paths
+    /// Read the pcluster size and the algorithm for some files from FILE
+    ///
+    /// Each line is `SIZE [NUMBER] REGEX`. It applies to paths, relative to SOURCE, in which the regular expression
+    /// matches. SIZE 0 stores these files uncompressed. NUMBER selects an algorithm of -z; 0, the default, is the first.
     #[arg(long, value_name = "FILE")]
     compress_hints: Option<PathBuf>,
 
-    /// The most bytes that one extent decodes to
+    /// Largest decoded size of an extent, in bytes (K, M and G are understood); at least the block size [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_extent_bytes: Option<u32>,
 
-    /// Store each file for itself, also where others have the same content
+    /// Store the data of identical files once for each file, instead of sharing it
     #[arg(long)]
     no_share: bool,
 
-    /// Lay out first what this access profile names, as ferofs mount --record-profile writes it: what is read is then near
-    /// to each other
+    /// Store the most-read files of this access profile first, so that they are close together. `ferofs mount
+    /// --record-profile` writes an access profile
     #[arg(long, value_name = "FILE", conflicts_with = "index_only")]
     profile: Option<PathBuf>,
 
-    /// Of the files that --profile says are read most for their size, store so many bytes as they are
+    /// Store the files with the most reads per byte in --profile uncompressed, up to SIZE bytes in total [default: 0]
     #[arg(long, value_name = "SIZE", requires = "profile", value_parser = size)]
     store_hottest: Option<u32>,
 
-    /// Number of worker threads; the image does not depend on it [default: one for each processor]
+    /// Number of worker threads, 1 or more; the image does not depend on it [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
 
-    /// Block size in bytes, from 512 to the page size of the machine that is to mount the image [default: 4096; with
-    /// --index-only, that of the sources, which is 512 for archives]
+    /// Block size in bytes: a power of two from 512 to 65536. Linux mounts block sizes up to its page size [default:
+    /// 4096; with --index-only the block size of the sources, which is 512 for archives]
     #[arg(short, long, value_name = "BYTES", value_parser = block_size)]
     block_size: Option<BlockSize>,
 
-    /// When the image was made, in seconds since 1970 [default: now]
+    /// Set the build time of the image, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
     #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
     time: Option<i64>,
 
-    /// Give every file the time of -T too
+    /// Also set the time of every file to the time of -T
     #[arg(long, requires = "time")]
     all_time: bool,
 
-    /// The image's UUID [default: random]
+    /// UUID of the image; `clear` sets all zeroes [default: random]
     #[arg(short = 'U', long, value_parser = uuid)]
     uuid: Option<[u8; 16]>,
 
-    /// The image's label, of at most 16 bytes
+    /// Label of the image, at most 16 bytes [default: empty]
     #[arg(short = 'L', long)]
     label: Option<OsString>,
 
-    /// Leave out this path, relative to SOURCE, and all below it
+    /// Exclude this path, relative to SOURCE, and everything below it; may be given several times
     #[arg(long, value_name = "PATH")]
     exclude: Vec<PathBuf>,
 
-    /// Leave out paths, relative to SOURCE, in which this regular expression is found
+    /// Exclude paths, relative to SOURCE, in which this regular expression matches; may be given several times
     #[arg(long, value_name = "REGEX")]
     exclude_regex: Vec<regex::bytes::Regex>,
 
-    /// Leave out what cannot be read, with a warning, instead of failing
+    /// Skip files and directories that cannot be read, with a warning, instead of failing
     #[arg(long)]
     skip_unreadable: bool,
 
-    /// Make this the owner of all files
+    /// Set the owner of all files to this user ID
     #[arg(long, value_name = "UID")]
     force_uid: Option<u32>,
 
-    /// Make this the group of all files
+    /// Set the group of all files to this group ID
     #[arg(long, value_name = "GID")]
     force_gid: Option<u32>,
 
-    /// Make root own all files
+    /// Set the owner and the group of all files to root
     #[arg(long, conflicts_with_all = ["force_uid", "force_gid"])]
     all_root: bool,
 
-    /// Add this to all owners
+    /// Add N to the user ID of every file; N may be negative
     #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     uid_offset: i64,
 
-    /// Add this to all groups
+    /// Add N to the group ID of every file; N may be negative
     #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     gid_offset: i64,
 
     #[command(flatten)]
     metadata: MetadataArgs,
 
-    /// Read the image back before it gets its name, and compare all of it with the source
+    /// Before the image gets its name, read all of it and compare it with the sources
     #[arg(long)]
     verify: bool,
 
-    /// Print the summary as one JSON object, also where nobody looks
+    /// Print the summary as one JSON object, even if standard output is not a terminal
     #[arg(long)]
     json: bool,
 
-    /// Print where the time went
+    /// Print how long each activity took, summed over all threads
     #[arg(long)]
     timings: bool,
 
-    /// Print nothing but errors, and what --json asks for
+    /// Print only errors and warnings, and the output of --json and --timings; no progress bar and no summary
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// How much is said.
+/// What `execute` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Voice {
     /// No progress and no summary.
     pub(crate) quiet: bool,
     /// The summary is one JSON object.
     pub(crate) json: bool,
-    /// Where the time went is a part of the summary, which is then always printed.
+    /// The summary includes the time of each activity, and is printed even if standard output is not a terminal.
     pub(crate) timings: bool,
-    /// No warnings of archives without an end mark, as erofs-utils with --quiet.
+    /// No warnings about archives without an end mark: erofs-utils prints none with --quiet.
     pub(crate) hide_archive_ends: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SourceKind {
-    /// A directory, also one that is an OCI image layout
+    /// A directory, even if it is an OCI image layout
     Dir,
     /// Tar archives
     Tar,
-    /// OCI image layouts, directories or archives of them
+    /// An OCI image layout: a directory, or a tar archive of one
     Oci,
     /// EROFS images
     Erofs,

@@ -10,13 +10,13 @@ use crate::exit::{About, Failure, Outcome};
 
 const BUFFER_SIZE: usize = 1 << 20;
 
-/// Write files of an image to standard output
+/// Write the content of files to standard output
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) image: ImageArgs,
 
-    /// Files to write, as paths within the image; symbolic links are followed
+    /// Paths of the files in the image; symbolic links are followed
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
 }

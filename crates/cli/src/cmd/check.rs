@@ -19,23 +19,23 @@ const OPERATIONAL_ERROR: u8 = 8;
 
 /// Check an image
 ///
-/// Every inode, directory, attribute and map is looked at, and who takes which bytes; with --deep, all content is
-/// decoded too. Exit codes are those of fsck(8): 0 the image is sound, 4 it is not, 8 it could not be read, 16 wrong
-/// usage. Nothing is repaired.
+/// Checks every inode, directory, extended attribute and map, and finds bytes that two structures use. With --deep,
+/// decodes all data too. Repairs nothing. Exit codes are those of fsck(8): 0 the image is sound, 4 it is damaged, 8 it
+/// could not be read or the check stopped at a limit, 16 wrong usage.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Decode every extent too
+    /// Also decode every extent
     #[arg(long)]
     deep: bool,
 
-    /// Report as one JSON object
+    /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
 
-    /// Number of threads [default: one for each processor]
+    /// Number of worker threads, 1 or more [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
 }

@@ -8,23 +8,23 @@ use clap_complete::Shell;
 
 use crate::exit::{Failure, Outcome};
 
-/// Write a shell's completion script to standard output
+/// Write a completion script for a shell to standard output
 #[derive(clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Name of the shell
     shell: Shell,
 }
 
-/// Write a manual page for each command into a directory
+/// Write a manual page for each command to a directory
 #[derive(clap::Args)]
 pub(crate) struct ManArgs {
-    /// The directory for the pages
+    /// The directory in which to write the pages
     dir: PathBuf,
 }
 
 /// `command` is that of the program.
 pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Outcome {
-    // The generator panics when its writer fails; a broken pipe is no reason for that.
+    // The generator panics if its writer fails, for example at a broken pipe, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "ferofs", &mut script);
     io::stdout().write_all(&script)?;

@@ -21,8 +21,8 @@ const TROUBLE: u8 = 2;
 
 /// Compare images and directories
 ///
-/// Shows what was added, removed and changed, a line each: content, mode, owner, time, attributes. Exit codes are those
-/// of diff(1): 0 no differences, 1 differences, 2 trouble.
+/// Prints one line for each file that was added, removed or changed (content, mode, owner, time, extended attributes).
+/// Exit codes are those of diff(1): 0 no differences, 1 differences, 2 error.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The first tree: an image or a directory
@@ -31,19 +31,19 @@ pub(crate) struct Args {
     /// The second tree: an image or a directory
     second: PathBuf,
 
-    /// Do not compare these
+    /// Do not compare these properties; separate several with commas
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     ignore: Vec<Aspect>,
 
-    /// Print nothing, and stop at the first difference
+    /// Print no differences, and stop at the first one; the exit code gives the result
     #[arg(short, long)]
     quiet: bool,
 
-    /// Let an image cause so many times the work that its size explains; 0 sets no limit
+    /// Multiply the limits on work and memory, which follow from the size of an image, by FACTOR; 0 removes them
     #[arg(long, value_name = "FACTOR", default_value_t = 1)]
     work_limit: u32,
 
-    /// One JSON object a line, and one with sums at the end
+    /// Print one JSON object for each difference, one per line, and an object with the sums at the end
     #[arg(long)]
     json: bool,
 }

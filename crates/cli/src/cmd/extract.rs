@@ -20,29 +20,31 @@ use crate::print::output::{message, print_line};
 use crate::print::progress::Display;
 use ferofs::escape::Escaped;
 
-/// Extract an image to a directory, or to a tar archive
+/// Extract an image to a directory or to a tar archive
 ///
-/// Nothing is ever written outside the directory. A file that fails is reported, and the others go on;
-/// the exit code then is 1.
+/// Nothing is written outside the directory. If a file fails, the program reports it, continues with the other files,
+/// and ends with exit code 1.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// The directory to extract to; made if need be
+    /// The directory to extract to; it is created if it does not exist
     #[arg(required_unless_present_any = ["tar", "metadata"])]
     dir: Option<PathBuf>,
 
-    /// Write a tar archive, to standard output if FILE is `-`
+    /// Write a tar archive instead of a directory; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "overwrite", "skip_existing"])]
     tar: Option<PathBuf>,
 
-    /// Also write what each name has besides content to FILE: as Android's fs_config or file_contexts if FILE's
-    /// name ends so, else as JSON
+    /// Also write the metadata of all files to FILE; may be given several times
+    ///
+    /// If the name of FILE, without its extension, ends in fs_config or filesystem_config, it gets Android's fs_config
+    /// form; if it ends in file_contexts, Android's file_contexts form; otherwise JSON.
     #[arg(long, value_name = "FILE")]
     metadata: Vec<PathBuf>,
 
-    /// Where the tree is to be mounted, for Android's files
+    /// Directory on which the tree will be mounted; --metadata writes Android's paths below it
     #[arg(long, value_name = "PATH", default_value = "/", requires = "metadata")]
     mount_point: PathBuf,
 
@@ -56,28 +58,27 @@ pub(crate) struct Args {
     #[arg(long)]
     overwrite: bool,
 
-    /// Go on with an extraction that was interrupted: leave files that have the right size and time, and
-    /// replace others
+    /// Continue an interrupted extraction: keep files with the right type, size and time, and replace the others
     #[arg(long, conflicts_with = "overwrite")]
     skip_existing: bool,
 
-    /// Leave owners as they come, and leave out setuid and setgid bits and capabilities; always so without root
+    /// Do not set owners, setuid and setgid bits, and file capabilities; without root this is always the case
     #[arg(long)]
     no_preserve_owner: bool,
 
-    /// Give files the permissions that the umask leaves of the image's, and no ACLs
+    /// Apply the umask to the permissions of files, and do not set ACLs
     #[arg(long)]
     no_preserve_perms: bool,
 
-    /// Leave out extended attributes
+    /// Do not set extended attributes
     #[arg(long)]
     no_xattrs: bool,
 
-    /// Number of threads [default: one for each processor]
+    /// Number of worker threads, 1 or more [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
 
-    /// Print nothing but errors
+    /// Print only errors; no progress and no summary
     #[arg(short, long)]
     quiet: bool,
 }
@@ -85,11 +86,11 @@ pub(crate) struct Args {
 /// Where in the image to start.
 #[derive(clap::Args, Debug)]
 pub(crate) struct FromArgs {
-    /// Start at this file or directory of the image
+    /// Start at this file or directory of the image [default: /]
     #[arg(long)]
     pub(crate) path: Option<PathBuf>,
 
-    /// Start at the inode of this number
+    /// Start at the inode with this number, decimal or hexadecimal with 0x
     #[arg(long, value_name = "NID", conflicts_with = "path", value_parser = nid)]
     pub(crate) nid: Option<u64>,
 }
@@ -97,12 +98,12 @@ pub(crate) struct FromArgs {
 /// Which names to take.
 #[derive(clap::Args)]
 struct SelectArgs {
-    /// Take only what matches this pattern, and what is below it. `*` stays within a name, `**` does not; a
-    /// pattern without a slash matches names anywhere
+    /// Extract only names that match this pattern, and everything below them; may be given several times. `*` matches
+    /// within one name, `**` across names; a pattern without a slash matches names at any depth
     #[arg(long, value_name = "GLOB")]
     include: Vec<String>,
 
-    /// Leave out what matches this pattern, and what is below it
+    /// Exclude names that match this pattern, and everything below them; may be given several times
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
 }

@@ -20,32 +20,32 @@ use ferofs::escape::Escaped;
 /// Owners of a block that are told.
 const MAX_OWNERS: usize = 1000;
 
-/// See inside an image
+/// Show the contents and the layout of an image
 ///
-/// Features, totals, compression by type and extension, the largest files, what sharing saves, and where in the image
-/// all of it is.
+/// Prints the superblock, features and totals, the compression by file type and extension, the largest files, the bytes
+/// that deduplication and fragments save, and a map of the blocks. Exit code 1 means that a part could not be read.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Show the extents of this file instead
+    /// Show only the extents of this file
     #[arg(long, value_name = "PATH", conflicts_with_all = ["block", "html"])]
     path: Option<PathBuf>,
 
-    /// Show whose block N is instead
+    /// Show only the inodes and files that use block N; the first block is 0
     #[arg(long, value_name = "N", conflicts_with = "html")]
     block: Option<u64>,
 
-    /// Write one self-contained page to look at in a browser
+    /// Write the report to FILE as one HTML page that loads no other file
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
 
-    /// Show so many of the largest files
+    /// Number of the largest files to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
 
-    /// Report as one JSON object
+    /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
 }

@@ -11,13 +11,13 @@ use crate::print::output::name as shown;
 /// The names under which this program takes erofs-utils' command lines.
 pub(crate) const NAMES: [&str; 5] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"];
 
-/// Make symbolic links to this program under the names of erofs-utils
+/// Create symbolic links to this program with the names of erofs-utils
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The directory for the links
+    /// The directory in which to create the links
     dir: PathBuf,
 
-    /// Replace what stands there under these names
+    /// Replace existing files with these names
     #[arg(short, long)]
     force: bool,
 }

@@ -12,27 +12,28 @@ use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{json as json_text, name as shown};
 
-/// List files of an image
+/// List the files of an image
 ///
-/// On a terminal, control characters in names are shown as `\xNN`; a program gets names as they are.
+/// On a terminal, control characters in names are printed as `\xNN`. If standard output is not a terminal, names are
+/// printed unchanged.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// A directory or file within the image
+    /// Path of a directory or file in the image
     #[arg(default_value = "/")]
     path: PathBuf,
 
-    /// Show mode, links, owner, size and time (UTC) too
+    /// Also show mode, number of links, owner, group, size, and time in UTC
     #[arg(short, long)]
     long: bool,
 
-    /// List everything below, with paths
+    /// List all subdirectories too, with paths
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// One JSON object a line; names that are no UTF-8 are given in `name_hex` too
+    /// Print one JSON object for each file, one per line; for names that are not UTF-8, `name_hex` has the bytes
     #[arg(long)]
     json: bool,
 }

@@ -35,7 +35,7 @@ const READY: &[u8] = b"mounted\n";
 /// Bytes of a cache where memory is short.
 const LOW_CACHE: usize = 1 << 20;
 
-/// Mount an image, through the kernel where it can, else through FUSE
+/// Mount an image with the kernel's EROFS driver if possible, otherwise through FUSE
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -44,8 +44,8 @@ pub(crate) struct Args {
     /// The directory to mount on
     pub(crate) dir: PathBuf,
 
-    /// Lay this patch over the image in memory: the image stays what it is; repeat for several, one upon the other.
-    /// Implies --fuse
+    /// Apply this patch in memory; the image file does not change. May be given several times: patches apply in this
+    /// order. Implies --fuse
     #[arg(long = "patch", value_name = "FILE", conflicts_with = "kernel")]
     pub(crate) patches: Vec<PathBuf>,
 
@@ -53,63 +53,63 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "kernel")]
     pub(crate) fuse: bool,
 
-    /// Mount through the kernel's own driver
+    /// Mount with the kernel's EROFS driver; fail if this is not possible
     #[arg(long)]
     pub(crate) kernel: bool,
 
-    /// Stay in the foreground until unmounted; implies --fuse
+    /// Stay in the foreground until the image is unmounted; implies --fuse
     #[arg(short, long, conflicts_with = "kernel")]
     pub(crate) foreground: bool,
 
-    /// Mount options, separated by commas, as of mount(8)
+    /// Mount options of mount(8), separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
 
-    /// Threads of the FUSE daemon [default: one for each processor]
+    /// Number of threads of the FUSE daemon, 1 or more [default: one for each processor, at least 2]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
 
-    /// Let the FUSE daemon cache little, and keep its buffers small
+    /// Use small caches and small buffers in the FUSE daemon
     #[arg(long)]
     pub(crate) low_memory: bool,
 
     #[command(flatten)]
     pub(crate) memory: MemoryArgs,
 
-    /// Let the FUSE daemon keep the rights that serving does not need
+    /// Do not confine the FUSE daemon: it keeps privileges that it does not need to serve the image
     #[arg(long)]
     pub(crate) no_sandbox: bool,
 
-    /// Append the FUSE daemon's messages to this file [default: in the background, syslog]
+    /// Append the messages of the FUSE daemon to this file [default: syslog, or standard error with --foreground]
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
 
-    /// Write the FUSE daemon's process number to this file, which goes with the daemon
+    /// Write the process ID of the FUSE daemon to this file. The file is removed when the daemon ends
     #[arg(long, value_name = "FILE")]
     pub(crate) pid_file: Option<PathBuf>,
 
-    /// Say which way was taken, and why
+    /// Print how the image was mounted, and why
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
-    /// What only mount(8) asks for
+    /// Set only when mount(8) calls this program
     #[arg(skip)]
     pub(crate) helper: Helper,
 }
 
-/// What mount(8) asks its helper `mount.erofs` for.
+/// Options that mount(8) gives to its helper `mount.erofs`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Helper {
-    /// Do everything but mount.
+    /// Do everything except the mount itself.
     pub(crate) fake: bool,
-    /// Leave out options that the kernel does not know.
+    /// Ignore options that the kernel does not know.
     pub(crate) sloppy: bool,
 }
 
 /// Unmount an image
 #[derive(clap::Args)]
 pub(crate) struct UmountArgs {
-    /// The directory that it is mounted on
+    /// The directory on which the image is mounted
     pub(crate) dir: PathBuf,
 }
 

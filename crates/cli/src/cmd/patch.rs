@@ -1,4 +1,4 @@
-//! `ferofs patch`: making patches, applying them, and an image's history.
+//! `ferofs patch`: creates, shows and applies patches, and manages the history of an image.
 
 mod show;
 
@@ -24,7 +24,7 @@ use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{message, print_line};
 use crate::signals::{GRACE, GRACE_IN_PLACE, cancel_on_signals};
 
-/// Update an image by a small patch, go back, and look at its history
+/// Update an image in place with a small patch, go back to an earlier state, and show the history
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -43,27 +43,29 @@ enum Command {
     Squash(Box<SquashArgs>),
 }
 
-/// How content is encoded.
+/// How new data is encoded.
 #[derive(clap::Args)]
 struct EncodingArgs {
-    /// How new content is compressed: as of `ferofs build` [default: as most of the old image]
+    /// Compress new data with this algorithm; `ferofs build --help` lists the values [default: as most data of the old
+    /// image]
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
 
-    /// The most compressed bytes that are read for any of a file's bytes [default: as in the old image]
+    /// Largest compressed size of a pcluster, in bytes (K and M are understood): a multiple of the block size, up to 1M
+    /// [default: the block size; without -z as in the old image]
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = size, requires = "compress")]
     cluster_size: Option<u32>,
 
-    /// Number of worker threads; nothing depends on it [default: one for each processor]
+    /// Number of worker threads, 1 or more; the result does not depend on it [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
 }
 
-/// What happens to other data after the image.
+/// Whether data behind the image may be overwritten.
 #[derive(clap::Args)]
 struct TrailingArgs {
-    /// Overwrite data that stands behind the image in its file or on its device, where the image grows: a footer, a hash
-    /// tree, another archive. It is lost, also when the change fails
+    /// Let the image grow over data behind it in its file or block device, for example a footer, a hash tree or an
+    /// archive. This data is lost, even if the change fails
     #[arg(long)]
     grow_over: bool,
 }
@@ -74,76 +76,76 @@ impl TrailingArgs {
     }
 }
 
-/// What is new, and how it is told of.
+/// How the source is read and encoded, and what is printed.
 #[derive(clap::Args)]
 struct HowArgs {
     #[command(flatten)]
     encoding: EncodingArgs,
 
-    /// Use no feature that the image does not have yet, so that the same kernels mount what becomes of it
+    /// Use only features that the image already has, so that every kernel that mounts the old image mounts the new one
     #[arg(long)]
     keep_features: bool,
 
-    /// Give every file of the source this time, in seconds since 1970
+    /// Set the time of every file of the source, in seconds since 1970
     #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
     all_time: Option<i64>,
 
-    /// Make root own all files of the source
+    /// Set the owner and the group of all files of the source to root
     #[arg(long)]
     all_root: bool,
 
-    /// When it was made, in seconds since 1970 [default: now]
+    /// Set the time of the patch, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
     #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
     time: Option<i64>,
 
-    /// Compare what will come out with the source before anything is kept
+    /// Compare the result with the source before the patch is written or applied
     #[arg(long)]
     verify: bool,
 
-    /// Print what was made as one JSON object
+    /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Make a patch that turns one image into another
+/// Create a patch that turns an image into a new one
 ///
-/// The old image may be whatever Linux mounts from one device. It is not changed.
+/// The old image may be any image that Linux mounts from one device. It does not change.
 #[derive(clap::Args)]
 struct CreateArgs {
     /// The old image
     old: PathBuf,
 
-    /// What it is to become: an image, a directory, or a tar archive
+    /// The new tree: an image, a directory, or a tar archive
     new: PathBuf,
 
-    /// The patch
+    /// The patch to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
     #[command(flatten)]
     how: HowArgs,
 
-    /// Let directories stay where they are when nothing but the place of their parent changes: the image grows less,
-    /// and Linux does not mind, but programs that check images find `..` to lead elsewhere
+    /// Do not rewrite a directory if only the inode number of its parent changes. The patch is smaller, and Linux accepts
+    /// it, but programs that check images report a wrong `..` entry
     #[arg(long)]
     loose_parents: bool,
 
-    /// Leave out this path, relative to NEW, and all below it
+    /// Exclude this path, relative to NEW, and everything below it; may be given several times
     #[arg(long, value_name = "PATH")]
     exclude: Vec<PathBuf>,
 }
 
-/// Lay a directory or a tar archive over what an image shows, in place
+/// Add a directory or a tar archive to the tree of an image, in place
 ///
-/// Files replace those of the same name, directories keep what they have. The image is the old one or the new one at any
-/// time, also after a power cut, and `rollback` leads back.
+/// Files replace files of the same name; existing directories keep their other entries. The change is atomic: after a
+/// power failure the image shows either the old tree or the new one. `ferofs patch rollback` goes back to the old tree.
 #[derive(clap::Args)]
 struct AddArgs {
     /// The image: a file or a block device
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
-    /// What is added: a directory or a tar archive
+    /// The source to add: a directory or a tar archive
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
 
@@ -154,13 +156,13 @@ struct AddArgs {
     trailing: TrailingArgs,
 }
 
-/// Tell what a patch is for, how large it is, and why
+/// Show the image that a patch applies to, its size, and what makes up the size
 #[derive(clap::Args)]
 struct ShowArgs {
     /// The patch
     patch: PathBuf,
 
-    /// List every file that it changes, and what each costs
+    /// List every changed file and the bytes that it adds, largest first
     #[arg(long)]
     files: bool,
 
@@ -171,7 +173,7 @@ struct ShowArgs {
 
 /// Apply a patch to an image, in place
 ///
-/// The image is the old one or the new one at any time, also after a power cut.
+/// The change is atomic: after a power failure the image shows either the old tree or the new one.
 #[derive(clap::Args)]
 struct ApplyArgs {
     /// The image: a file or a block device
@@ -186,7 +188,7 @@ struct ApplyArgs {
     trailing: TrailingArgs,
 }
 
-/// List the states that an image was in
+/// List the states in the history of an image
 #[derive(clap::Args)]
 struct LogArgs {
     /// The image
@@ -198,14 +200,16 @@ struct LogArgs {
     json: bool,
 }
 
-/// Make an earlier state of an image current; nothing is lost, and it can be undone the same way
+/// Make an earlier state of an image current
+///
+/// The later states stay in the image, so that a second rollback can undo this one.
 #[derive(clap::Args)]
 struct RollbackArgs {
     /// The image: a file or a block device
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
-    /// The state's number, as of `ferofs patch log` [default: the one before]
+    /// Number of the state, as `ferofs patch log` prints it [default: the state before the current one]
     #[arg(long, value_name = "N")]
     to: Option<u64>,
 
@@ -213,9 +217,10 @@ struct RollbackArgs {
     trailing: TrailingArgs,
 }
 
-/// Restore a damaged superblock from the image's history, and remove what an interrupted change left
+/// Restore a damaged superblock from the history, and remove the remains of an interrupted change
 ///
-/// For images that were patched, or whose first patch was interrupted: others have no record of their superblock.
+/// This works for images that were patched or whose first patch was interrupted. Other images have no copy of their
+/// superblock.
 #[derive(clap::Args)]
 struct RepairArgs {
     /// The image: a file or a block device
@@ -223,14 +228,14 @@ struct RepairArgs {
     image: PathBuf,
 }
 
-/// Write a fresh image of what an image shows, without its history
+/// Write a new image with the current tree of an image, without its history
 #[derive(clap::Args)]
 struct SquashArgs {
     /// The image
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
-    /// The fresh one
+    /// The new image
     #[arg(value_name = "OUT")]
     out: PathBuf,
 

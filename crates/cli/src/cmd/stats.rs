@@ -8,10 +8,10 @@ use crate::exit::{Failure, Outcome};
 /// Counters have far fewer bytes.
 const MAX: usize = 64 << 10;
 
-/// Show the counters of a live FUSE mount
+/// Show the counters of a FUSE mount
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the image is mounted
+    /// The directory on which the image is mounted
     dir: PathBuf,
 
     /// Print one JSON object

@@ -1,5 +1,5 @@
-//! `dump.erofs [OPTIONS] IMAGE`: the superblock, statistics, files, and their content, in erofs-utils' form, which
-//! scripts read.
+//! `dump.erofs [OPTIONS] IMAGE`: prints the superblock, statistics and files. Scripts parse the output, so that it has
+//! the same form as that of erofs-utils.
 
 mod statistics;
 
@@ -20,7 +20,7 @@ use crate::cmd::extract::nid;
 use crate::cmd::ls::{mode_string, time_format};
 use crate::exit::{About, Failure, Outcome};
 
-/// Look into an EROFS image.
+/// Show the contents of an EROFS image.
 #[derive(Parser, Debug)]
 #[command(name = "dump.erofs", version = super::version::PLAIN, disable_version_flag = true)]
 struct Args {
@@ -39,11 +39,11 @@ struct Args {
     #[arg(short = 'e')]
     extents: bool,
 
-    /// The file to look at, by its nid
+    /// Select a file by its inode number, decimal or hexadecimal with 0x
     #[arg(long, value_name = "NID", value_parser = nid)]
     nid: Option<u64>,
 
-    /// The file to look at, by its path
+    /// Select a file by its path
     #[arg(long, value_name = "PATH", conflicts_with = "nid")]
     path: Option<PathBuf>,
 
@@ -55,7 +55,7 @@ struct Args {
     #[arg(long)]
     cat: bool,
 
-    /// Print what udev wants to know
+    /// Print the properties of the file system for udev, such as its label and UUID
     #[arg(long)]
     blkid_udev: bool,
 
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     Ok(0)
 }
 
-/// A name as standard output may have it.
+/// A name, escaped if standard output is a terminal.
 fn shown(name: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     crate::print::output::name(name, io::stdout().is_terminal())
 }
@@ -114,7 +114,7 @@ fn shown(name: &[u8]) -> std::borrow::Cow<'_, [u8]> {
 fn write_udev(superblock: &Superblock, out: &mut impl Write) -> io::Result<()> {
     let uuid = Uuid(superblock.uuid);
     let label: String = String::from_utf8_lossy(&superblock.volume_name).trim_end_matches('\0').to_owned();
-    // What udev imports is a line each: a label must not make another one.
+    // udev reads one property per line: a label must not add a line.
     let label: String = label.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect();
     if !label.is_empty() {
         writeln!(out, "ID_FS_LABEL={label}\nID_FS_LABEL_ENC={label}")?;
@@ -169,7 +169,7 @@ fn write_superblock(image: &Image, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Compatible features, as erofs-utils call them.
+/// Compatible features, with their names in erofs-utils.
 const COMPAT: [(Compat, &str); 6] = [
     (Compat::SB_CHKSUM, "sb_csum"),
     (Compat::MTIME, "mtime"),
@@ -179,7 +179,7 @@ const COMPAT: [(Compat, &str); 6] = [
     (Compat::ISHARE_XATTRS, "ishare_xattrs"),
 ];
 
-/// Incompatible ones, with the first Linux that has them.
+/// Incompatible features, with their names in erofs-utils and the first Linux version that supports them.
 const INCOMPAT: [(Incompat, &str, (u32, u32)); 11] = [
     (Incompat::LZ4_0PADDING, "lz4_0padding", (5, 4)),
     (Incompat::COMPR_CFGS, "compr_cfgs", (5, 13)),
@@ -194,7 +194,7 @@ const INCOMPAT: [(Incompat, &str, (u32, u32)); 11] = [
     (Incompat::METABOX, "metabox", (6, 17)),
 ];
 
-/// Each name that is set, with a space after it, as erofs-utils print them.
+/// The names of the features that are set, each followed by a space, as erofs-utils prints them.
 fn names<'a>(all: impl Iterator<Item = (bool, &'a str)>) -> String {
     all.filter(|(set, _)| *set).map(|(_, name)| format!("{name} ")).collect()
 }
@@ -245,7 +245,8 @@ fn write_file(image: &Image, file: &Inode, path: &Path, out: &mut impl Write) ->
     writeln!(out, "Timestamp: {time}.{:09}", disk.mtime.nanos)
 }
 
-/// What erofs-utils take for a file's size on disk: that of compressed blocks, or else that of the content.
+/// A file's size on disk as erofs-utils defines it: the size of its compressed blocks, or the file size if it is not
+/// compressed.
 fn on_disk_size(image: &Image, file: &Inode) -> u64 {
     match file.on_disk().place {
         Place::Compressed { blocks } => blocks.saturating_mul(image.superblock().block_size.bytes64()),
@@ -289,7 +290,7 @@ fn write_extents(
     let mut count = 0u64;
     for extent in image.extents(file, FileOffset::new(0)).about(subject)? {
         let mut extent = extent.about(subject)?;
-        // erofs-utils tell of whole blocks where content is stored on blocks.
+        // erofs-utils rounds uncompressed extents up to whole blocks.
         let on_blocks = matches!(extent.data, ExtentData::Stored { at: Location::Device(..) });
         if on_blocks && !file.layout().is_compressed() {
             extent.len = extent.len.next_multiple_of(image.superblock().block_size.bytes64());

@@ -22,19 +22,19 @@ struct Args {
     #[arg(short)]
     foreground: bool,
 
-    /// Stay in the foreground, and say more
+    /// Stay in the foreground, and print how the image was mounted
     #[arg(short)]
     debug: bool,
 
-    /// Answer on one thread
+    /// Use only one thread
     #[arg(short)]
     single: bool,
 
-    /// Mount options, separated by commas
+    /// Mount options of mount(8), separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 
-    /// Messages: accepted
+    /// Accepted without effect: the level of messages
     #[arg(long, value_name = "LEVEL")]
     dbglevel: Option<u8>,
 }

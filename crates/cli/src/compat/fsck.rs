@@ -22,7 +22,7 @@ struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Decode all content, and extract it to DIR if that is given
+    /// Decode all data; with DIR, extract the files to it
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     extract: Option<Option<PathBuf>>,
 
@@ -37,51 +37,51 @@ struct Args {
     #[arg(long)]
     force: bool,
 
-    /// Keep owners and permissions (default as root)
+    /// Set owners and permissions (default for root)
     #[arg(long)]
     preserve: bool,
 
-    /// Leave owners as they come, and permissions to the umask (default for others)
+    /// Do not set owners, and apply the umask to permissions (default for other users)
     #[arg(long)]
     no_preserve: bool,
 
-    /// Keep owners
+    /// Set owners
     #[arg(long)]
     preserve_owner: bool,
 
-    /// Leave owners as they come
+    /// Do not set owners
     #[arg(long)]
     no_preserve_owner: bool,
 
-    /// Keep permissions
+    /// Set permissions without applying the umask
     #[arg(long)]
     preserve_perms: bool,
 
-    /// Leave permissions to the umask
+    /// Apply the umask to permissions
     #[arg(long)]
     no_preserve_perms: bool,
 
-    /// Keep extended attributes
+    /// Set extended attributes
     #[arg(long, overrides_with = "no_xattrs")]
     xattrs: bool,
 
-    /// Leave out extended attributes (default)
+    /// Do not set extended attributes (default)
     #[arg(long)]
     no_xattrs: bool,
 
-    /// Print the compression ratio of the content
+    /// Print the compression ratio; decodes all data
     #[arg(short = 'p')]
     print_ratio: bool,
 
-    /// Messages: accepted
+    /// Accepted without effect: the level of messages
     #[arg(short = 'd', value_name = "LEVEL")]
     debug: Option<u8>,
 
-    /// Repair without asking: accepted, nothing is ever repaired
+    /// Accepted without effect: nothing is ever repaired
     #[arg(short = 'a', visible_short_alias = 'A')]
     automatic: bool,
 
-    /// Answer yes: accepted, nothing is ever asked
+    /// Accepted without effect: nothing is ever asked
     #[arg(short = 'y')]
     yes: bool,
 
@@ -93,7 +93,7 @@ struct Args {
     preserves: Preserves,
 }
 
-/// Whether to keep owners and permissions; `None`: as is usual.
+/// Whether to set owners and permissions; `None`: the default for this user.
 #[derive(Clone, Copy, Debug, Default)]
 struct Preserves {
     owners: Option<bool>,
@@ -101,7 +101,7 @@ struct Preserves {
 }
 
 impl Preserves {
-    /// For each, the last flag of the line that concerns it counts.
+    /// The last option on the command line wins, for owners and for permissions separately.
     fn new(line: &ArgMatches) -> Self {
         let at = |flag: &str| {
             let given = line.value_source(flag) == Some(ValueSource::CommandLine);
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
             if !report.is_sound() {
                 return Ok(FAILURE);
             }
-            // The file that is named must be there, also where all are checked.
+            // The whole image is checked, but the file of --path or --nid must exist too.
             args.from.find(&image).about(&args.image.path)?;
             Ok(0)
         }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_on_preserving_counts() {
+    fn the_last_preserve_option_wins() {
         for (line, expected) in [
             ("", (true, true)),
             ("--no-preserve", (false, false)),

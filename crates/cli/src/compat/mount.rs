@@ -1,8 +1,8 @@
 //! `mount.erofs [OPTIONS] IMAGE DIR`.
 //!
-//! Installed as `/sbin/mount.erofs`, this is what mount(8) starts for `-t erofs`, `-t erofs.fuse` and `-t erofs.ferofs`
-//! (mount(8), "external helpers"): `mount.erofs SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`. So
-//! nothing here may start mount(8).
+//! mount(8) starts `/sbin/mount.erofs` for `-t erofs`, `-t erofs.fuse` and `-t erofs.ferofs` (mount(8), "external
+//! helpers"): `mount.erofs SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`. Nothing here may start
+//! mount(8), which would start this program again without end.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,11 +26,12 @@ struct Args {
     /// The directory to mount on
     dir: std::path::PathBuf,
 
-    /// `erofs` for the kernel, `erofs.fuse` or `erofs.ferofs` for FUSE; else the kernel where it can
+    /// How to mount: `erofs` with the kernel's driver, `erofs.fuse` or `erofs.ferofs` through FUSE [default: the kernel's
+    /// driver if possible, otherwise FUSE]
     #[arg(short = 't', value_name = "TYPE")]
     kind: Option<String>,
 
-    /// Mount options, separated by commas
+    /// Mount options of mount(8), separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 
@@ -38,23 +39,23 @@ struct Args {
     #[arg(short = 'u')]
     unmount: bool,
 
-    /// Given by mount(8): accepted
+    /// Accepted without effect: mount(8) gives this option
     #[arg(short = 'n')]
     no_mtab: bool,
 
-    /// Leave out options that the kernel does not know
+    /// Ignore options that the kernel does not know
     #[arg(short = 's')]
     sloppy: bool,
 
-    /// Do everything but mount
+    /// Do everything except the mount itself
     #[arg(short = 'f')]
     fake: bool,
 
-    /// Mount in the mount namespace that this file stands for
+    /// Mount in the mount namespace of this file, for example /proc/PID/ns/mnt
     #[arg(short = 'N', value_name = "NAMESPACE")]
     namespace: Option<std::path::PathBuf>,
 
-    /// Say which way was taken
+    /// Print how the image was mounted, and why
     #[arg(short = 'v')]
     verbose: bool,
 }
@@ -89,8 +90,8 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     })
 }
 
-/// Moves this process into a mount namespace. The FUSE daemon, which this process starts with the same arguments, comes
-/// to the same one.
+/// Moves this process into a mount namespace. The FUSE daemon is a child with the same arguments: it inherits the
+/// namespace and must not enter it again, because its path may mean another file there.
 fn enter(namespace: &Path) -> io::Result<()> {
     if mount::is_daemon() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Options of `ferofs build` that concern inodes, attributes, and where things go in the image.
+//! Options of `ferofs build` for inodes, extended attributes and the layout of the image.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -15,67 +15,70 @@ pub(super) struct MetadataArgs {
     #[arg(long, conflicts_with = "file_contexts")]
     no_xattrs: bool,
 
-    /// Share attributes that more than N files have [default: where it saves bytes]
+    /// Share an extended attribute if more than N files have it [default: share if this saves bytes]
     #[arg(short = 'x', long, value_name = "N")]
     inline_xattrs: Option<u32>,
 
-    /// Store this prefix of attribute names once, such as trusted.overlay. with its dot (Linux 6.4)
+    /// Store this prefix of attribute names once, for example `trusted.overlay.` with the dot; may be given several times
+    /// (Linux 6.4)
     #[arg(long, value_name = "PREFIX")]
     xattr_prefix: Vec<String>,
 
-    /// Record each file's SHA-256 as an attribute, for kernels that share their page cache between images
+    /// Store the SHA-256 digest of each file as an extended attribute, for kernels that share their page cache between
+    /// images [default name: erofs.fingerprint.v1]
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true,
           default_missing_value = "erofs.fingerprint.v1")]
     inode_digests: Option<String>,
 
-    /// Set SELinux labels by this file_contexts file
+    /// Set the SELinux labels that this file_contexts file gives
     #[arg(long, value_name = "FILE")]
     file_contexts: Option<PathBuf>,
 
-    /// Where the image will be mounted, for --file-contexts
+    /// Directory on which the image will be mounted; --file-contexts matches paths below it
     #[arg(long, value_name = "DIR", default_value = "/")]
     mount_point: String,
 
-    /// The form of inodes: 32 bytes where that is enough, 32 bytes always (without times), or 64 always
+    /// Size of inodes
     #[arg(long, value_enum, default_value_t = Form::Smallest)]
     inodes: Form,
 
-    /// Store no content behind inodes, for DAX
+    /// Never store file data behind the inode (DAX cannot map inline data)
     #[arg(long)]
     no_inline_data: bool,
 
-    /// Store each name of a hard-linked file as a file of its own
+    /// Store each hard link as a separate file
     #[arg(long)]
     hard_dereference: bool,
 
-    /// Times after SECS become SECS; $SOURCE_DATE_EPOCH sets this and -T where they are not given
+    /// Set file times later than SECS (seconds since 1970) to SECS [default: $SOURCE_DATE_EPOCH, if set]
     #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
     clamp_time: Option<i64>,
 
-    /// Store files in chunks of this many bytes, equal ones once; nothing is compressed (Linux 5.15)
+    /// Store files uncompressed in chunks of this size, and equal chunks once: a power of two from the block size to
+    /// 67108864 bytes (Linux 5.15)
     #[arg(long, value_name = "BYTES")]
     chunk_size: Option<u64>,
 
-    /// Put chunks into this file or block device (Linux 5.16)
+    /// Write chunks to this file or block device, which becomes extra device 1 of the image (Linux 5.16)
     #[arg(long, value_name = "FILE", requires = "chunk_size")]
     chunk_device: Option<PathBuf>,
 
-    /// Start the image at this byte of its file or device
+    /// Start of the image in its file or block device, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     offset: u64,
 
-    /// Make the image's size a multiple of this many blocks
+    /// Round the size of the image up to a multiple of this many blocks
     #[arg(long, value_name = "BLOCKS", default_value_t = NonZeroU32::MIN)]
     align_size: NonZeroU32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// 32 bytes where that is enough, else 64
+    /// 32 bytes if the inode's values fit, otherwise 64 bytes
     Smallest,
-    /// 32 bytes, without times of their own
+    /// Always 32 bytes; files do not have their own times
     Compact,
-    /// 64 bytes
+    /// Always 64 bytes
     Extended,
 }
 

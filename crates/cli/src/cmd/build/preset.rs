@@ -1,27 +1,27 @@
-//! `--preset`: settings that go together, under names that a person can remember.
+//! `--preset`: sets of compression options, one for each purpose.
 
 use clap::ValueEnum;
 
-/// What an image is for.
+/// The purpose of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Preset {
-    /// Quick to build and to read: LZ4 in clusters of a block. Linux 5.4
+    /// Fast to build and to read: LZ4, pclusters of one block. Linux 5.4
     Fast,
-    /// Smaller, and as quick to read in sequence: LZ4HC at level 9 in clusters of 64 KiB, tails behind their inodes.
-    /// Builds take several times as long, reads at random move more. Linux 5.17
+    /// Smaller than fast, with the same speed of sequential reads: LZ4HC level 9, pclusters of 64 KiB, tail packing. The
+    /// build takes several times as long, and random reads read more data. Linux 5.17
     Balanced,
-    /// As small as can be borne: Zstandard at level 19 in clusters of 128 KiB, tails and small files together. Builds
-    /// are slow, and reads at random decode much. Linux 6.10
+    /// Smallest image that is still practical: Zstandard level 19, pclusters of 128 KiB, fragments. The build is slow,
+    /// and random reads decode much data. Linux 6.10
     Small,
-    /// For system partitions of phones: LZ4HC at level 9 in clusters of a block, for little memory and reads at
-    /// random. Linux 5.4
+    /// For system partitions of phones: LZ4HC level 9, pclusters of one block, because phones have little memory and
+    /// read at random. Linux 5.4
     Android,
-    /// For live media: Zstandard at level 12 in clusters of 64 KiB, tails behind their inodes, since the medium is
-    /// slower than the processor. Linux 6.10
+    /// For live media: Zstandard level 12, pclusters of 64 KiB, tail packing, because the medium is slower than the
+    /// processor. Linux 6.10
     Live,
 }
 
-/// What a preset sets, in the words of the options; these are stronger.
+/// Values of the options that a preset sets. Options on the command line override them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     /// `-z`.

@@ -14,27 +14,28 @@ use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct MemoryArgs {
-    /// The page pool that decoding draws its buffers from; K, M and G are understood [default: 256K]
+    /// Size of the FUSE daemon's page pool for decode buffers, in bytes (K, M and G are understood) [default: 256K]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pool: Option<usize>,
 
-    /// The most that the open image may hold in memory, pool and caches included
+    /// Limit on the memory that the FUSE daemon uses for the open image, its page pool and its caches, in bytes (K, M and
+    /// G are understood) [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory_limit: Option<usize>,
 
-    /// How clusters are decoded
+    /// How the FUSE daemon decodes pclusters. The values other than auto exist for measurements [default: auto]
     #[arg(long, value_name = "POLICY")]
     decode: Option<Decode>,
 
-    /// Count what is read, and write an access profile when unmounted
+    /// Count reads, and write an access profile to FILE when the image is unmounted. Implies --fuse
     #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
     record_profile: Option<PathBuf>,
 
-    /// Keep decoded what this access profile says is read most
+    /// Keep the most-read data of this access profile decoded in memory. Implies --fuse
     #[arg(long, value_name = "PROFILE", conflicts_with = "kernel")]
     pin: Option<PathBuf>,
 
-    /// Memory for what is pinned
+    /// Limit on the memory for the data of --pin, in bytes (K, M and G are understood)
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "16M", requires = "pin")]
     pin_memory: Option<usize>,
 }

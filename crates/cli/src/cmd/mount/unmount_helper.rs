@@ -14,13 +14,13 @@ use std::process::{Child, Command, Stdio};
 use crate::cmd::mount::mount_table::mount_at;
 use crate::exit::{FAILURE, Failure, Outcome};
 
-/// Keep a mount until standard input ends, then take it away
+/// Wait until standard input ends, then unmount the image
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where it is mounted: an absolute path without symbolic links
+    /// The mount point: an absolute path without symbolic links
     dir: PathBuf,
 
-    /// A file to remove when the daemon is gone
+    /// A file to remove when the daemon has ended
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! The command line of `mkfs.erofs` 1.9, and Android's additions to it: every flag has its place here, whether
-//! it can be followed or not. [`super`] says what becomes of them.
+//! The command line of `mkfs.erofs` 1.9 with Android's additions. Every option is listed here, even if ferofs ignores or
+//! refuses it; [`super`] converts the options to the library's.
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -7,171 +7,177 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
 
-/// Make an EROFS image.
+/// Build an EROFS image.
 #[derive(Parser, Debug)]
 #[command(name = "mkfs.erofs", version = crate::compat::version::MKFS, disable_version_flag = true, max_term_width = 100)]
 #[command(infer_long_args = true, override_usage = "mkfs.erofs [OPTIONS] IMAGE [SOURCE]...")]
 pub(super) struct Args {
-    /// The image to make: a file, or a block device; - is standard output
+    /// The image to write: a file or a block device; - is standard output
     pub(super) image: PathBuf,
 
-    /// What to make it of
+    /// The sources: a directory, a tar archive, or EROFS images; - is standard input
     #[arg(value_name = "SOURCE")]
     pub(super) sources: Vec<PathBuf>,
 
-    /// Compress: X is one of the compressors named below
+    /// Compress file data with X, one of the compressors at the end of this help [default: no compression]
     #[arg(short = 'z', value_name = "X[,level=N][,dictsize=N][:...]")]
     pub(super) compressor: Option<String>,
 
-    /// Block size in bytes, from 512 to 65536 [default: 4096; where content stays in its sources, theirs]
+    /// Block size in bytes: a power of two from 512 to 65536 [default: 4096; if data stays in the sources, their block
+    /// size]
     #[arg(short = 'b', value_name = "SIZE", value_parser = size)]
     pub(super) block_size: Option<u64>,
 
-    /// Largest physical cluster in bytes
+    /// Largest compressed size of a pcluster in bytes: a multiple of the block size, up to 1M [default: the block size]
     #[arg(short = 'C', value_name = "SIZE", value_parser = size)]
     pub(super) pcluster_size: Option<u64>,
 
-    /// Extended options, separated by commas; ^X switches one off: 48bit, all-fragments[=N], dedupe,
+    /// Extended options, separated by commas; ^X turns X off: 48bit, all-fragments[=N], dedupe,
     /// dot-omitted, force-chunk-indexes, force-inode-blockmap, force-inode-compact, force-inode-extended,
     /// fragdedupe[=inode|full], fragments[=N], inline_data, legacy-compress, noinline_data, nosbcrc,
     /// plain-xattr-prefixes, sbcrc, xattr-name-filter, ztailpacking
     #[arg(short = 'E', value_name = "X[,...]", allow_hyphen_values = true)]
     pub(super) extended: Vec<String>,
 
-    /// The same by number: legacy-compress 1, ztailpacking 2, fragments 4, all-fragments 8, dedupe 16,
-    /// fragdedupe 32, 48bit 64, dot-omitted 128
+    /// Turn on extended options by number; BITS is a sum of: legacy-compress 1, ztailpacking 2, fragments 4,
+    /// all-fragments 8, dedupe 16, fragdedupe 32, 48bit 64, dot-omitted 128
     #[arg(long, value_name = "BITS")]
     pub(super) zfeature_bits: Option<u32>,
 
-    /// Volume label, at most 16 bytes
+    /// Label of the image, at most 16 bytes [default: empty]
     #[arg(short = 'L', value_name = "LABEL")]
     pub(super) label: Option<OsString>,
 
-    /// Compress inodes and what follows them, in clusters of this many bytes, by -z's first compressor or by X
+    /// Compress inodes, and the attributes and data behind them, in pclusters of at most SIZE bytes, with X [default: the
+    /// first compressor of -z]
     #[arg(short = 'm', value_name = "SIZE[:X]")]
     pub(super) metadata: Option<String>,
 
-    /// The image's and all files' time, seconds since 1970
+    /// Set the build time of the image and the time of all files, in seconds since 1970 [default: now, or
+    /// $SOURCE_DATE_EPOCH; files keep their times]
     #[arg(short = 'T', value_name = "SECONDS", allow_hyphen_values = true)]
     pub(super) time: Option<i64>,
 
-    /// With -T, keep the files' own times
+    /// With -T: keep the times of the files
     #[arg(long, overrides_with = "all_time")]
     pub(super) mkfs_time: bool,
 
-    /// With -T, set the time of all files too (default)
+    /// With -T: also set the time of all files (default)
     #[arg(long, overrides_with = "mkfs_time")]
     pub(super) all_time: bool,
 
-    /// Set the UUID; `clear` for all zeroes, `random` for a random one
+    /// UUID of the image; `clear` sets all zeroes, `random` a random UUID [default: random]
     #[arg(short = 'U', value_name = "UUID")]
     pub(super) uuid: Option<String>,
 
-    /// Share attributes that more than N files have; -1 stores none [default: share where it saves bytes]
+    /// Share an extended attribute if more than N files have it; -1 stores no attributes [default: share if this saves
+    /// bytes]
     #[arg(short = 'x', value_name = "N", allow_hyphen_values = true)]
     pub(super) xattr_tolerance: Option<i64>,
 
-    /// Messages: 0 prints errors only
+    /// Level of messages: 0 prints only errors, and all other levels are the same
     #[arg(short = 'd', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(super) debug: Option<u8>,
 
-    /// Print errors only
+    /// Print only errors
     #[arg(long)]
     pub(super) quiet: bool,
 
-    /// Compress directories of more than a block
+    /// Compress directories that are larger than one block (1) or not (0) [default: 0]
     #[arg(long = "zD", value_name = "0|1", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub(super) compress_directories: Option<String>,
 
-    /// Accepted; inodes (i) and directories (d) always stand in a zone of their own
+    /// Accepted without effect: inodes (i) and directories (d) are always stored apart from file data
     #[arg(long = "MZ", value_name = "0|id", num_args = 0..=1, require_equals = true, default_missing_value = "id")]
     pub(super) metadata_zone: Option<String>,
 
-    /// Give all files to root
+    /// Set the owner and the group of all files to root
     #[arg(long)]
     pub(super) all_root: bool,
 
-    /// Accepted; the queue is bounded by the number of workers
+    /// Accepted without effect: the length of the queue follows from the number of workers
     #[arg(long, value_name = "N")]
     pub(super) async_queue_limit: Option<u32>,
 
-    /// Put chunks on this device
+    /// Write chunks to this file or block device; needs --chunksize
     #[arg(long, value_name = "FILE")]
     pub(super) blobdev: Option<PathBuf>,
 
-    /// Store files as chunks of this many bytes, equal ones once
+    /// Store files uncompressed in chunks of this size, and equal chunks once: a power of two from the block size to
+    /// 67108864 bytes
     #[arg(long, value_name = "BYTES")]
     pub(super) chunksize: Option<u64>,
 
-    /// Build anew (default): data takes all content, rvsp reserves room for that of a tar; 0 is taken as data
+    /// Build a new image (default): `data` copies all data; `rvsp` reserves space for the data of a tar archive without
+    /// copying it; `0` is the same as `data`
     #[arg(long, value_name = "data|rvsp|0", num_args = 0..=1, require_equals = true, default_missing_value = "data")]
     pub(super) clean: Option<String>,
 
-    /// Add to the image, in place: what the source holds is laid over what it shows
+    /// Add the source to an existing image, in place: its files replace files of the same name
     #[arg(long, value_name = "data|rvsp|0", num_args = 0..=1, require_equals = true, default_missing_value = "data")]
     pub(super) incremental: Option<String>,
 
-    /// Cluster sizes and compressors by pattern
+    /// Read the pcluster size and the compressor for some files from FILE; each line is `SIZE [NUMBER] REGEX`
     #[arg(long, value_name = "FILE")]
     pub(super) compress_hints: Option<PathBuf>,
 
-    /// Align data to this many blocks
+    /// Align the data of chunks to a multiple of this many blocks [default: 1]
     #[arg(long, value_name = "BLOCKS")]
     pub(super) dsunit: Option<u32>,
 
-    /// Leave out this path, relative to the source
+    /// Exclude this path, relative to the source; may be given several times
     #[arg(long, value_name = "PATH")]
     pub(super) exclude_path: Vec<OsString>,
 
-    /// Leave out paths that match this POSIX extended regular expression
+    /// Exclude paths that match this POSIX extended regular expression; may be given several times
     #[arg(long, value_name = "REGEX")]
     pub(super) exclude_regex: Vec<String>,
 
-    /// Set SELinux labels by this file_contexts file
+    /// Set the SELinux labels that this file_contexts file gives
     #[arg(long, value_name = "FILE")]
     pub(super) file_contexts: Option<PathBuf>,
 
-    /// Android: set owners, modes and capabilities by this file
+    /// Android: set the owners, modes and capabilities that this fs_config file gives
     #[arg(long, value_name = "FILE")]
     pub(super) fs_config_file: Option<PathBuf>,
 
-    /// Android: where its own tables are; needs --fs-config-file, which takes their place
+    /// Android: ignored if --fs-config-file is given, and refused otherwise
     #[arg(long, value_name = "DIR")]
     pub(super) product_out: Option<PathBuf>,
 
-    /// Android: write the blocks of each file to this file
+    /// Android: write a list of the blocks of each file to FILE
     #[arg(long, value_name = "FILE")]
     pub(super) block_list_file: Option<PathBuf>,
 
-    /// Where the image will be mounted: for labels, owners and block lists
+    /// Directory on which the image will be mounted; labels, owners and block lists use paths below it
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(super) mount_point: OsString,
 
-    /// Give all files to this user
+    /// Set the owner of all files to this user ID
     #[arg(long, value_name = "UID")]
     pub(super) force_uid: Option<u32>,
 
-    /// Give all files to this group
+    /// Set the group of all files to this group ID
     #[arg(long, value_name = "GID")]
     pub(super) force_gid: Option<u32>,
 
-    /// Align the image's size to this many blocks
+    /// Round the size of the image up to a multiple of this many blocks; a power of two [default: 1]
     #[arg(long, value_name = "BLOCKS")]
     pub(super) fsalignblks: Option<u32>,
 
-    /// Add this to all users
+    /// Add N to the user ID of every file; N may be negative
     #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     pub(super) uid_offset: i64,
 
-    /// Add this to all groups
+    /// Add N to the group ID of every file; N may be negative
     #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
     pub(super) gid_offset: i64,
 
-    /// Store each name of a hard-linked file as a file of its own
+    /// Store each hard link as a separate file
     #[arg(long)]
     pub(super) hard_dereference: bool,
 
-    /// Use the build time for files whose own would take larger inodes
+    /// Set the time of a file to the build time if its own time needs a larger inode
     #[arg(long, overrides_with = "preserve_mtime")]
     pub(super) ignore_mtime: bool,
 
@@ -179,63 +185,64 @@ pub(super) struct Args {
     #[arg(long, overrides_with = "ignore_mtime")]
     pub(super) preserve_mtime: bool,
 
-    /// Largest extent, in bytes of content
+    /// Largest decoded size of an extent, in bytes; at least the block size [default: no limit]
     #[arg(long, value_name = "BYTES")]
     pub(super) max_extent_bytes: Option<u64>,
 
-    /// Start the image at this byte
+    /// Start of the image in its file or block device, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(super) offset: u64,
 
-    /// Keep this many bytes for the root's attributes, at least
+    /// Reserve at least this many bytes for the extended attributes of the root
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(super) root_xattr_isize: usize,
 
-    /// Turn AUFS' whiteouts into overlayfs'
+    /// Convert aufs whiteouts (`.wh.NAME`) to overlayfs whiteouts
     #[arg(long)]
     pub(super) aufs: bool,
 
-    /// Leave out overlayfs' own attributes and whiteouts
+    /// Remove overlayfs attributes and whiteouts (1) or keep them (0) [default: 0]
     #[arg(long, value_name = "0|1", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub(super) ovlfs_strip: Option<String>,
 
-    /// Order of a tar's data
+    /// Accepted without effect: the order of the data of a tar archive
     #[arg(long, value_name = "path|none")]
     pub(super) sort: Option<String>,
 
-    /// The source is a tar: f takes its content, i points into it, headerball has none
+    /// The source is a tar archive: `f` copies its data, `i` refers to the data in the archive, `headerball` is an archive
+    /// of headers without data
     #[arg(long, value_name = "f|i|headerball", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
     pub(super) tar: Option<String>,
 
-    /// The tar is compressed with gzip; write it to FILE too, decompressed
+    /// The tar archive is compressed with gzip; also write it to FILE, decompressed
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) ungzip: Option<OsString>,
 
-    /// The tar is compressed with xz; write it to FILE too, decompressed
+    /// The tar archive is compressed with xz; also write it to FILE, decompressed
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) unxz: Option<OsString>,
 
-    /// Refused: an index for reading gzip at random
+    /// Refused: an index for random access to gzip data is not supported
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) gzinfo: Option<OsString>,
 
-    /// Refused: an image of an object store
+    /// Refused: ferofs does not read object stores
     #[arg(long, value_name = "X")]
     pub(super) s3: Option<String>,
 
-    /// The source is an OCI image layout on disk, which is flattened; registries are refused
+    /// The source is an OCI image layout on disk; its layers are merged. Registries are refused
     #[arg(long, value_name = "f[,platform=X]", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
     pub(super) oci: Option<String>,
 
-    /// Describe the image and its extra devices, as one disk, in this file, for VMware and others
+    /// Write a VMDK descriptor to FILE: virtual machines can use the image and its extra devices as one disk
     #[arg(long, value_name = "FILE")]
     pub(super) vmdk_desc: Option<PathBuf>,
 
-    /// Compress on this many threads; the image does not depend on it [default: one for each processor]
+    /// Number of worker threads; the image does not depend on it [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<usize>,
 
-    /// Record each file's digest as an attribute of this name
+    /// Store the SHA-256 digest of each file as an extended attribute with this name
     #[arg(
         long,
         value_name = "NAME",
@@ -245,15 +252,16 @@ pub(super) struct Args {
     )]
     pub(super) xattr_inode_digest: Option<String>,
 
-    /// Store this prefix of attribute names once, such as trusted.overlay.
+    /// Store this prefix of attribute names once, for example `trusted.overlay.` with the dot; may be given several times
     #[arg(long, value_name = "PREFIX")]
     pub(super) xattr_prefix: Vec<String>,
 
-    /// Leave out what cannot be read, with a warning, instead of failing (not in erofs-utils)
+    /// Skip files and directories that cannot be read, with a warning, instead of failing (not in erofs-utils)
     #[arg(long)]
     pub(super) skip_unreadable: bool,
 
-    /// Multiply the limits on what a tar's headers, attributes, sparse maps and holes may cost (not in erofs-utils)
+    /// Multiply the limits on the memory for archive headers, attributes, sparse maps and decompression, and on the size
+    /// of holes, by N (not in erofs-utils)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(super) archive_limits: NonZeroU32,
 
@@ -262,7 +270,7 @@ pub(super) struct Args {
     version: Option<bool>,
 }
 
-/// A number of bytes as erofs-utils reads it: decimal, octal after 0, hexadecimal after 0x, and K, M or G behind it.
+/// A number of bytes as erofs-utils reads it: decimal, octal after 0, or hexadecimal after 0x, then optionally K, M or G.
 fn size(text: &str) -> Result<u64, &'static str> {
     const WRONG: &str = "not a number of bytes";
     let (number, unit) = match text.as_bytes().last() {
