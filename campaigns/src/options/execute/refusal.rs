@@ -2,7 +2,7 @@
 
 /// A part of the message, and a short reason.
 const KNOWN: &[(&str, &str)] = &[
-    ("pcluster size: not a multiple of the block size", "a cluster size or -m below the block size"),
+    ("not a multiple of the block size", "a cluster size or -m below the block size"),
     ("for compact inodes", "values that inodes of 32 bytes cannot have"),
     ("chunk size: not a power of two from a block", "chunks smaller than a block"),
     ("give -b", "--incremental into an image of other blocks than -b's"),
