@@ -1,4 +1,4 @@
-//! Values that several command lines take.
+//! Options and values that several commands take.
 
 pub(crate) mod byte_size;
 pub(crate) mod compression;

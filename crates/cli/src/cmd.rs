@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Umount(mount::UmountArgs),
     Stats(stats::Args),
     #[command(hide = true)]
-    Keeper(mount::unmount_helper::Args),
+    UnmountHelper(mount::unmount_helper::Args),
     Cat(cat::Args),
     Links(links::Args),
     Completions(completions::CompletionsArgs),
@@ -62,7 +62,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => mount::umount(&args),
         Command::Stats(args) => stats::run(&args),
-        Command::Keeper(args) => mount::unmount_helper::run(&args),
+        Command::UnmountHelper(args) => mount::unmount_helper::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),
         Command::Completions(args) => completions::completions(&args, Cli::command()),

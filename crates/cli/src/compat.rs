@@ -1,7 +1,6 @@
-//! The command lines of erofs-utils, chosen by the name that the program was called by.
+//! The command lines of erofs-utils, selected by the name of the program.
 //!
-//! Each front end parses its own flags, with erofs-utils' spelling, and then does what the subcommands in
-//! `cmd/` do.
+//! Each module parses the options of one program of erofs-utils and then runs the code of the subcommands in `cmd/`.
 
 mod dump;
 mod erofsfuse;
@@ -15,11 +14,11 @@ use std::path::Path;
 
 use crate::exit::Outcome;
 
-/// A front end: takes the arguments, the program's name first.
-pub(crate) type FrontEnd = fn(&[OsString]) -> Outcome;
+/// Runs a program of erofs-utils with these arguments, the program's name first.
+pub(crate) type RunProgram = fn(&[OsString]) -> Outcome;
 
-/// The front end for a program called `program`, if that is one of erofs-utils' names.
-pub(crate) fn front_end(program: &OsStr) -> Option<FrontEnd> {
+/// Finds the program of erofs-utils that has the name `program`, a path or a file name.
+pub(crate) fn find_program(program: &OsStr) -> Option<RunProgram> {
     match Path::new(program).file_name()?.to_str()? {
         "mkfs.erofs" => Some(mkfs::run),
         "fsck.erofs" => Some(fsck::run),

@@ -1,4 +1,4 @@
-//! Exit codes, and the one line that a failure prints.
+//! Exit codes, and the line that a failed command prints.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -17,26 +17,27 @@ pub(crate) const FAILURE: u8 = 1;
 /// Standard output could not be written.
 pub(crate) const OUTPUT_FAILURE: u8 = 2;
 
-/// What a shell says of a program that SIGPIPE ended: the reader of the output went away, as `head` does.
+/// The exit code that a shell gives to a program that SIGPIPE ended: the reader of its output, for example `head`, closed
+/// the pipe.
 const BROKEN_PIPE: u8 = 128 + 13;
 
-/// A defect of this program: a thread panicked. It is what Rust programs exit with then.
-const INTERNAL: u8 = 101;
+/// A defect of this program: a thread panicked. Rust programs use the same code.
+const INTERNAL_ERROR: u8 = 101;
 
-/// What a shell says of a program that SIGINT ended.
+/// The exit code that a shell gives to a program that SIGINT ended.
 pub(crate) const INTERRUPTED: i32 = 128 + 2;
 
-/// Wrong usage, of programs that check file systems: see fsck(8).
+/// Wrong usage, as fsck(8) defines it.
 const FSCK_USAGE: u8 = 16;
 
-/// Prints what is wrong with a checker's arguments, or the help that was asked for; gives the exit code of fsck(8).
-pub(crate) fn refuse_fsck(error: &clap::Error) -> u8 {
-    // Nobody can be told when this fails.
+/// Prints a usage error or the help, and returns the exit code that fsck(8) defines for it.
+pub(crate) fn print_usage_as_fsck(error: &clap::Error) -> u8 {
+    // An error here cannot be reported: standard error is the stream for reports.
     let _ = error.print();
     if error.use_stderr() { FSCK_USAGE } else { 0 }
 }
 
-/// Why a command failed: what it was about, and the reason.
+/// Why a command failed: the file that it concerns, the reason, and the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     subject: Option<PathBuf>,
@@ -44,7 +45,7 @@ pub(crate) struct Failure {
     code: u8,
 }
 
-/// What a command returns: its exit code, or why it failed.
+/// The result of a command: its exit code, or the failure.
 pub(crate) type Outcome = Result<u8, Failure>;
 
 impl Failure {
@@ -53,17 +54,17 @@ impl Failure {
         Self { subject: Some(subject.to_owned()), reason: reason.into(), code: FAILURE }
     }
 
-    /// A library error that names its file itself.
-    pub(crate) fn from_named(reason: impl Into<ferofs::Error>) -> Self {
+    /// A failure whose reason already names the file.
+    pub(crate) fn without_subject(reason: impl Into<ferofs::Error>) -> Self {
         Self { subject: None, reason: reason.into().into(), code: FAILURE }
     }
 
-    /// The same failure, with an exit code of its own.
+    /// The same failure with another exit code.
     pub(crate) fn with_code(self, code: u8) -> Self {
         Self { code, ..self }
     }
 
-    /// Whether the image is to blame, and not the system or the caller.
+    /// Whether the image is damaged, as opposed to a failure of the system or a wrong argument.
     pub(crate) fn is_damage(&self) -> bool {
         let read = || self.reason.downcast_ref::<ferofs::read::Error>()?.corruption();
         let corruption =
@@ -71,7 +72,7 @@ impl Failure {
         corruption.is_some()
     }
 
-    /// Whether this came of a reader of the output that went away.
+    /// Whether the reader of the output closed the pipe.
     fn is_broken_pipe(&self) -> bool {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*self.reason);
         while let Some(error) = cause {
@@ -85,7 +86,7 @@ impl Failure {
     }
 }
 
-/// Standard output failed, or another thing of the system without a name.
+/// An error of standard output, or of another stream or call without a file name.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self { subject: None, reason: error.into(), code: OUTPUT_FAILURE }
@@ -103,7 +104,7 @@ impl fmt::Display for Failure {
 
 /// Adds the subject to a library error.
 pub(crate) trait About<T> {
-    /// The error concerns `subject`.
+    /// Turns an error into a failure concerning `subject`.
     fn about(self, subject: &Path) -> Result<T, Failure>;
 }
 
@@ -113,21 +114,21 @@ impl<T, E: Into<ferofs::Error>> About<T> for Result<T, E> {
     }
 }
 
-/// Runs a command. A panic on any of its threads prints one line, and ends it with [`INTERNAL`].
-pub(crate) fn guard(command: impl FnOnce() -> ExitCode) -> ExitCode {
-    // A thread that waits for one that panicked may panic in its turn: the first line says where it began.
-    static TOLD: AtomicBool = AtomicBool::new(false);
+/// Runs a command. A panic on any of its threads prints one line, and ends it with [`INTERNAL_ERROR`].
+pub(crate) fn catch_panics(command: impl FnOnce() -> ExitCode) -> ExitCode {
+    // A thread that waits for a panicked thread may panic too: only the first panic shows the cause.
+    static REPORTED: AtomicBool = AtomicBool::new(false);
     panic::set_hook(Box::new(|info| {
-        if !TOLD.swap(true, Ordering::Relaxed) {
+        if !REPORTED.swap(true, Ordering::Relaxed) {
             // Not `eprintln`, which panics when standard error is closed.
             let _ = writeln!(io::stderr(), "ferofs: {}", internal_error(info));
         }
     }));
-    // Nothing of the command is used after a panic.
-    panic::catch_unwind(AssertUnwindSafe(command)).unwrap_or(ExitCode::from(INTERNAL))
+    // After a panic, no data of the command is used.
+    panic::catch_unwind(AssertUnwindSafe(command)).unwrap_or(ExitCode::from(INTERNAL_ERROR))
 }
 
-/// What is said of a panic: where it was, and its message in one line.
+/// The line that reports a panic: its place in the source, and its message.
 fn internal_error(info: &PanicHookInfo<'_>) -> String {
     let payload = info.payload();
     let text = payload.downcast_ref::<&str>().copied();
@@ -157,13 +158,13 @@ mod tests {
 
     #[test]
     fn a_panic_on_any_thread_is_an_exit_code() {
-        let code = guard(|| {
+        let code = catch_panics(|| {
             std::thread::scope(|scope| {
                 scope.spawn(|| panic!("a worker"));
             });
             ExitCode::SUCCESS
         });
-        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(INTERNAL)));
-        assert_eq!(format!("{:?}", guard(|| ExitCode::SUCCESS)), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(INTERNAL_ERROR)));
+        assert_eq!(format!("{:?}", catch_panics(|| ExitCode::SUCCESS)), format!("{:?}", ExitCode::SUCCESS));
     }
 }

@@ -1,10 +1,10 @@
 //! The `ferofs` command: build, mount, check, extract, inspect and patch EROFS images.
 //!
-//! `main` looks at the name it was called by: `ferofs` has subcommands (`cmd/`, one module each), the names
-//! of erofs-utils have their own command lines (`compat/`). Each command parses purely, runs, and
-//! returns an exit code or a [`exit::Failure`], which becomes one line on standard error.
+//! The name of the program selects the command line: `ferofs` has subcommands (`cmd/`, one module each), and the names of
+//! erofs-utils have the options of erofs-utils (`compat/`). Each command returns an exit code or an [`exit::Failure`],
+//! which becomes one line on standard error.
 
-// Allowed in `cmd::mount::loop_device` alone.
+// Only `cmd::mount::loop_device` allows it.
 #![deny(unsafe_code)]
 
 mod args;
@@ -20,18 +20,18 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    exit::guard(run)
+    exit::catch_panics(run)
 }
 
 fn run() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let front_end = args.first().and_then(|name| compat::front_end(name));
-    exit::finish(match front_end {
+    let program = args.first().and_then(|name| compat::find_program(name));
+    exit::finish(match program {
         Some(run) => run(&args),
         None => match cmd::Cli::try_parse_from(&args) {
             Ok(cli) => cmd::run(cli.command),
             Err(error) if args.get(1).is_some_and(|command| command == "check") => {
-                Ok(exit::refuse_fsck(&error))
+                Ok(exit::print_usage_as_fsck(&error))
             }
             Err(error) => error.exit(),
         },

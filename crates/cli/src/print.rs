@@ -1,4 +1,4 @@
-//! What people see: messages, names of files, progress.
+//! Output for people: messages, names of files, progress.
 
 pub(crate) mod names;
 pub(crate) mod output;

@@ -11,12 +11,14 @@ use signal_hook::iterator::Signals;
 use crate::exit::{Failure, INTERRUPTED};
 use crate::print::output::message;
 
-/// How long work may take to end after a signal. What waits longer waits for somebody else, such as the writer of a pipe.
-pub(crate) const GRACE: Duration = Duration::from_secs(1);
-/// The same for what changes an image in place, and puts back what it changed.
-pub(crate) const GRACE_IN_PLACE: Duration = Duration::from_secs(10);
+/// How long a command may take to stop after a signal. A command that takes longer is blocked in a system call, for
+/// example a read from a pipe.
+pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(1);
+/// The same for a command that changes an image in place: it must first undo its changes.
+pub(crate) const GRACE_PERIOD_IN_PLACE: Duration = Duration::from_secs(10);
 
-/// The first SIGINT or SIGTERM ends the work cleanly; after `grace`, or with a second signal, the process ends in any case.
+/// Makes SIGINT and SIGTERM set `cancel`. The process ends `grace` after the first signal, or at a second signal, even if
+/// the work did not stop.
 pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Result<(), Failure> {
     const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
     for signal in SIGNALS {
@@ -24,7 +26,7 @@ pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Re
         signal_hook::flag::register(signal, Arc::clone(cancel))?;
     }
     let mut signals = Signals::new(SIGNALS)?;
-    // Without this thread a second signal is needed.
+    // If the thread cannot be started, only a second signal ends the process.
     let _ = thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.forever().next().is_some() {
             thread::sleep(grace);

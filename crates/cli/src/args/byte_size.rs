@@ -1,6 +1,6 @@
-//! Numbers of bytes in options and in reports.
+//! Parses and prints numbers of bytes.
 
-/// Parses a number of bytes: `65536`, or with a unit of 1024 bytes and its powers, `64K`, `1M` or `2G`.
+/// Parses a number of bytes: `65536`, or with a binary unit, `64K`, `1M` or `2G`.
 pub(crate) fn parse<T: TryFrom<u64>>(text: &str) -> Option<T> {
     let (digits, shift) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 10),
@@ -31,7 +31,7 @@ pub(crate) fn parse_as_mount(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(base.checked_pow(power)?)
 }
 
-/// `bytes` with a binary unit and one decimal.
+/// Prints `bytes` with a binary unit and one decimal.
 pub(crate) fn human(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_have_a_unit() {
+    fn prints_numbers_with_a_unit() {
         assert_eq!(human(1023), "1023 B");
         assert_eq!(human(1536), "1.5 KiB");
     }

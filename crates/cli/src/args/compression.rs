@@ -1,33 +1,34 @@
-//! Compression as people write it: `-z lz4hc,12:zstd,level=3`, `-C 128K`, `-m 16K:zstd`, and files of hints. Both `ferofs build` and `mkfs.erofs` read it here.
+//! Parses the options about compression, such as `-z lz4hc,12:zstd,level=3`, `-C 128K` and `-m 16K:zstd`, and the file of
+//! `--compress-hints`. For `ferofs build`, `ferofs patch` and `mkfs.erofs`.
 
 use ferofs::build::{Algorithm, BlockSize, Compression, Hint, MetadataCompression, Method, Params};
 use regex::bytes::Regex;
 
 use crate::args::byte_size;
 
-/// Names of compressors, as `--help` lists them.
+/// Names of compressors, for messages.
 pub(crate) const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate, libdeflate or zstd";
 
-/// Why a text is no such setting.
+/// Why the value of `-z` or `-m` is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SettingError {
-    #[error("no such compressor{0}; there are {COMPRESSORS}")]
+pub(crate) enum CompressionError {
+    #[error("unknown compressor{0}; the compressors are {COMPRESSORS}")]
     Compressor(String),
-    #[error("{0} is no number")]
+    #[error("{0} is not a number")]
     Number(String),
-    #[error("compressors have no option {0}; there are level=N and dictsize=BYTES")]
+    #[error("unknown option {0} of a compressor; the options are level=N and dictsize=BYTES")]
     Unknown(String),
-    #[error("{0} has no dictionary")]
+    #[error("{0} does not take dictsize")]
     NoDictionary(&'static str),
-    #[error("a dictionary of Zstandard is a power of two")]
+    #[error("dictsize of zstd must be a power of two")]
     Dictionary,
-    #[error("LZ4 looks back 1024 to 65536 bytes")]
+    #[error("dictsize of lz4 must be 1024 to 65536")]
     Distance,
     #[error("{0}")]
     Params(ferofs::build::ParamsError),
 }
 
-/// One compressor of `-z`, as it was written.
+/// One compressor of `-z`, before its values are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Compressor {
     algorithm: Algorithm,
@@ -35,16 +36,16 @@ struct Compressor {
     dictionary: Option<u32>,
 }
 
-/// The methods that `text` names, with dictionaries made for pclusters of up to `pcluster` bytes where none is
-/// given.
+/// Parses compressors separated by colons. If a compressor has no `dictsize`, its window follows from the size of the
+/// largest pcluster, `pcluster` bytes.
 ///
 /// # Errors
-/// What is wrong with the text.
-pub(crate) fn methods(text: &str, pcluster: u32) -> Result<Vec<Params>, SettingError> {
+/// The part of the text that is wrong.
+pub(crate) fn methods(text: &str, pcluster: u32) -> Result<Vec<Params>, CompressionError> {
     text.split(':').map(|part| compressor(part)?.params(pcluster)).collect()
 }
 
-fn compressor(text: &str) -> Result<Compressor, SettingError> {
+fn compressor(text: &str) -> Result<Compressor, CompressionError> {
     let mut parts = text.split(',');
     let (algorithm, level) = match parts.next().unwrap_or_default() {
         "lz4" => (Algorithm::Lz4, None),
@@ -54,85 +55,91 @@ fn compressor(text: &str) -> Result<Compressor, SettingError> {
         "zstd" => (Algorithm::Zstd, None),
         name => {
             let names = ["lz4", "lz4hc", "lzma", "deflate", "libdeflate", "zstd"];
-            return Err(SettingError::Compressor(crate::args::suggestion::nearest(name, names)));
+            return Err(CompressionError::Compressor(crate::args::suggestion::nearest(name, names)));
         }
     };
     let mut compressor = Compressor { algorithm, level, dictionary: None };
     for part in parts {
-        let no_number = |text: &str| SettingError::Number(text.to_owned());
+        let not_a_number = |text: &str| CompressionError::Number(text.to_owned());
         match part.split_once('=') {
-            None => compressor.level = Some(part.parse().map_err(|_| no_number(part))?),
-            Some(("level", level)) => compressor.level = Some(level.parse().map_err(|_| no_number(level))?),
-            Some(("dictsize", size)) => {
-                compressor.dictionary = Some(byte_size::parse(size).ok_or_else(|| no_number(size))?);
+            None => compressor.level = Some(part.parse().map_err(|_| not_a_number(part))?),
+            Some(("level", level)) => {
+                compressor.level = Some(level.parse().map_err(|_| not_a_number(level))?)
             }
-            Some((option, _)) => return Err(SettingError::Unknown(option.to_owned())),
+            Some(("dictsize", size)) => {
+                compressor.dictionary = Some(byte_size::parse(size).ok_or_else(|| not_a_number(size))?);
+            }
+            Some((option, _)) => return Err(CompressionError::Unknown(option.to_owned())),
         }
     }
     Ok(compressor)
 }
 
 impl Compressor {
-    fn params(self, pcluster: u32) -> Result<Params, SettingError> {
-        let mut params = Params::new(self.algorithm, self.level).map_err(SettingError::Params)?;
+    fn params(self, pcluster: u32) -> Result<Params, CompressionError> {
+        let mut params = Params::new(self.algorithm, self.level).map_err(CompressionError::Params)?;
         match &mut params.method {
-            // Readers set aside this much for each thread: no more than is of use.
+            // A reader allocates the window for each thread, so the window is not larger than useful: a few times the
+            // pcluster.
             Method::Lzma(lzma) => {
-                let usual = pcluster.saturating_mul(8).clamp(32 << 10, 8 << 20);
-                lzma.dict_size = self.dictionary.unwrap_or(usual);
+                let default = pcluster.saturating_mul(8).clamp(32 << 10, 8 << 20);
+                lzma.dict_size = self.dictionary.unwrap_or(default);
             }
             Method::Zstd(zstd) => {
-                let usual = pcluster.saturating_mul(16).next_power_of_two().clamp(64 << 10, 1 << 20);
-                let size = self.dictionary.unwrap_or(usual);
+                let default = pcluster.saturating_mul(16).next_power_of_two().clamp(64 << 10, 1 << 20);
+                let size = self.dictionary.unwrap_or(default);
                 if !size.is_power_of_two() {
-                    return Err(SettingError::Dictionary);
+                    return Err(CompressionError::Dictionary);
                 }
                 zstd.window_log = size.trailing_zeros() as u8;
             }
-            // LZ4's window is how far matches reach back; 64K is meant for all that its offsets can say.
+            // The window of LZ4 is the largest distance of a match. 64K means the default: 65535, the largest offset that LZ4
+            // can encode.
             Method::Lz4(lz4) => match self.dictionary {
                 None | Some(65536) => {}
-                Some(size) => lz4.max_distance = u16::try_from(size).map_err(|_| SettingError::Distance)?,
+                Some(size) => {
+                    lz4.max_distance = u16::try_from(size).map_err(|_| CompressionError::Distance)?
+                }
             },
             Method::Deflate(_) if self.dictionary.is_some() => {
-                return Err(SettingError::NoDictionary(self.algorithm.name()));
+                return Err(CompressionError::NoDictionary(self.algorithm.name()));
             }
             Method::Deflate(_) => {}
         }
-        params.check().map_err(SettingError::Params)?;
+        params.check().map_err(CompressionError::Params)?;
         Ok(params)
     }
 }
 
-/// Everything that was said about compression.
+/// The values of all options about compression.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Setting<'a> {
+pub(crate) struct CompressionOptions<'a> {
     /// `-z`.
     pub(crate) compressors: Option<&'a str>,
     /// `-C`.
     pub(crate) pcluster: Option<u32>,
-    /// The content of a file of hints.
+    /// The content of the file of `--compress-hints`.
     pub(crate) hints: Option<&'a str>,
     /// `--max-extent-bytes`.
     pub(crate) max_extent: Option<u32>,
-    /// `-m`: the metabox' cluster size, and its compressor.
+    /// `-m`: the cluster size of the metabox, and its compressor.
     pub(crate) metadata: Option<&'a str>,
     /// `--zD`.
     pub(crate) directories: bool,
 }
 
-impl Setting<'_> {
-    /// What the library is asked for; `None` without compressors.
+impl CompressionOptions<'_> {
+    /// Converts the values to options of the library; `None` without `-z`.
     ///
     /// # Errors
-    /// The option that is wrong, and why.
+    /// The wrong option and the reason.
     pub(crate) fn compression(
         &self,
         block: BlockSize,
     ) -> Result<Option<Compression>, (&'static str, String)> {
         let Some(compressors) = self.compressors else {
             let metadata = [("-m", self.metadata.is_some()), ("--zD", self.directories)];
-            if let Some((option, _)) = metadata.iter().find(|(_, asked)| *asked) {
+            if let Some((option, _)) = metadata.iter().find(|(_, given)| *given) {
                 return Err((option, "needs a compressor (-z)".to_owned()));
             }
             return match self.pcluster {
@@ -145,7 +152,8 @@ impl Setting<'_> {
         let hints = self.hints.map(|text| hints(text, block)).transpose();
         let hints = hints.map_err(|(line, reason)| ("--compress-hints", format!("line {line}: {reason}")))?;
         let hints = hints.unwrap_or_default();
-        let metadata = self.metadata.map(|text| metadata(text).ok_or_else(|| ("-m", NO_METADATA.to_owned())));
+        let metadata =
+            self.metadata.map(|text| metadata(text).ok_or_else(|| ("-m", WRONG_METADATA.to_owned())));
         let metadata = metadata.transpose()?;
         let sizes = hints.iter().filter_map(|hint| hint.pcluster).chain(self.pcluster);
         let sizes = sizes.chain(metadata.map(|(size, _)| size));
@@ -170,18 +178,18 @@ impl Setting<'_> {
     }
 }
 
-const NO_METADATA: &str = "not a cluster size, or one with a compressor, such as 16384:zstd";
+const WRONG_METADATA: &str = "not SIZE or SIZE:COMPRESSOR, for example 16384:zstd";
 
-/// A cluster size, and what follows a colon.
+/// Splits the value of `-m` into the cluster size and the compressor after the colon.
 fn metadata(text: &str) -> Option<(u32, Option<&str>)> {
     let (size, method) = text.split_once(':').map_or((text, None), |(size, method)| (size, Some(method)));
     Some((byte_size::parse(size)?, method))
 }
 
-/// A file of hints: lines of `PCLUSTER [METHOD] REGEX`, where `#` starts a comment.
+/// Parses the file of `--compress-hints`: lines of `SIZE [NUMBER] REGEX`; lines that start with `#` are comments.
 ///
 /// # Errors
-/// The number of the line that is none, and why.
+/// The number of the wrong line and the reason.
 pub(crate) fn hints(text: &str, block: BlockSize) -> Result<Vec<Hint>, (usize, &'static str)> {
     let mut hints = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -191,19 +199,23 @@ pub(crate) fn hints(text: &str, block: BlockSize) -> Result<Vec<Hint>, (usize, &
             continue;
         }
         let mut words = line.split_whitespace();
-        let size = words.next().and_then(byte_size::parse).ok_or_else(|| refuse("no size of a pcluster"))?;
+        let size = words
+            .next()
+            .and_then(byte_size::parse)
+            .ok_or_else(|| refuse("the size of the pcluster is missing or wrong"))?;
         if !u64::from(size).is_multiple_of(block.bytes64()) {
             return Err(refuse("the size is no multiple of the block size"));
         }
-        let (first, second) = (words.next().ok_or_else(|| refuse("no pattern"))?, words.next());
+        let (first, second) =
+            (words.next().ok_or_else(|| refuse("the regular expression is missing"))?, words.next());
         let (method, pattern) = match second {
-            Some(pattern) => (first.parse().map_err(|_| refuse("the algorithm is no number"))?, pattern),
+            Some(pattern) => (first.parse().map_err(|_| refuse("the algorithm is not a number"))?, pattern),
             None => (0, first),
         };
         if words.next().is_some() {
             return Err(refuse("too many words"));
         }
-        let pattern = Regex::new(pattern).map_err(|_| refuse("no regular expression"))?;
+        let pattern = Regex::new(pattern).map_err(|_| refuse("not a regular expression"))?;
         hints.push(Hint { pattern, pcluster: Some(size), method });
     }
     Ok(hints)
@@ -214,26 +226,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_compressors_as_people_write_them() {
+    fn parses_compressors_with_their_options() {
         let one = |text| methods(text, 4096).map(|methods| methods[0].method);
         let Ok(Method::Zstd(zstd)) = one("zstd,level=7,dictsize=128K") else { panic!("no zstd") };
         assert_eq!((zstd.level, zstd.window_log), (7, 17));
         let Ok(Method::Lzma(lzma)) = one("lzma,109") else { panic!("no lzma") };
         assert_eq!((lzma.level, lzma.dict_size), (109, 32 << 10));
         assert_eq!(methods("lz4hc:lzma:deflate,9", 1 << 20).unwrap().len(), 3);
-        assert_eq!(one("deflate,dictsize=1").unwrap_err(), SettingError::NoDictionary("deflate"));
+        assert_eq!(one("deflate,dictsize=1").unwrap_err(), CompressionError::NoDictionary("deflate"));
         let Ok(Method::Lz4(lz4)) = one("lz4hc,9,dictsize=16K") else { panic!("no LZ4") };
         assert_eq!((lz4.level, lz4.max_distance), (9, 16 << 10));
         assert_eq!(one("lz4,dictsize=64K"), one("lz4"));
-        assert_eq!(one("lz4,dictsize=128K").unwrap_err(), SettingError::Distance);
+        assert_eq!(one("lz4,dictsize=128K").unwrap_err(), CompressionError::Distance);
         assert_eq!(
             one("lz4,dictsize=1").unwrap_err().to_string(),
             "max_distance is 1; it must be 1024 to 65535"
         );
-        assert_eq!(one("lz5").unwrap_err(), SettingError::Compressor("; the nearest is lz4".into()));
-        assert_eq!(one("zstd,x").unwrap_err().to_string(), "x is no number");
+        assert_eq!(one("lz5").unwrap_err(), CompressionError::Compressor("; the nearest is lz4".into()));
+        assert_eq!(one("zstd,x").unwrap_err().to_string(), "x is not a number");
         assert_eq!(one("zstd,99").unwrap_err().to_string(), "zstd has no level 99: 1 to 22");
-        assert_eq!(one("zstd,dictsize=3000").unwrap_err(), SettingError::Dictionary);
+        assert_eq!(one("zstd,dictsize=3000").unwrap_err(), CompressionError::Dictionary);
     }
 
     #[test]

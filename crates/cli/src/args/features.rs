@@ -1,12 +1,11 @@
-//! `-E`: extended options, read into a set with types. `^name` switches one off. Both `ferofs build` and `mkfs.erofs` read
-//! them here.
+//! Parses the extended options of `-E`; `^NAME` turns one off. For `ferofs build` and `mkfs.erofs`.
 
 use ferofs::build::{Compression, Fragments as Packing, Index, InodeForm, Options};
 
 use crate::args::byte_size;
 use crate::args::suggestion::nearest;
 
-/// Why a text is no extended option, or does not go with the others.
+/// An extended option that is unknown, has a wrong value, or needs another option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {reason}")]
 pub(crate) struct ExtendedError {
@@ -20,12 +19,11 @@ fn error(option: &str, reason: impl Into<String>) -> ExtendedError {
 
 /// The extended options of one command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Extended {
+pub(crate) struct ExtendedOptions {
     pub(crate) fragments: Option<Fragments>,
-    pub(crate) fragment_dedupe: FragmentDedupe,
     pub(crate) dedupe: bool,
     pub(crate) tail_packing: bool,
-    pub(crate) wide: bool,
+    pub(crate) layout_48bit: bool,
     pub(crate) dot_omitted: bool,
     pub(crate) legacy_compress: bool,
     pub(crate) inode_form: InodeForm,
@@ -33,45 +31,33 @@ pub(crate) struct Extended {
     pub(crate) inline_data: bool,
     pub(crate) checksum: bool,
     pub(crate) name_filter: bool,
-    pub(crate) plain_prefixes: bool,
 }
 
-/// Tails, or whole files, in the packed inode.
+/// What is stored in the packed inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragments {
-    /// Whole files.
+    /// Whole files; `false`: only tails.
     pub(crate) all: bool,
-    /// Pclusters of the packed inode, in bytes.
+    /// Largest compressed size of a pcluster of the packed inode, in bytes.
     pub(crate) pcluster: Option<u32>,
 }
 
-/// Which fragments are stored once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FragmentDedupe {
-    None,
-    /// Those of equal files.
-    Inodes,
-    #[default]
-    Full,
-}
-
-/// How tables of chunks are stored.
+/// The form of chunk indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkEntries {
-    /// 4-byte addresses.
+    /// 4 bytes: a block address.
     BlockMap,
-    /// 8-byte indexes with a device.
+    /// 8 bytes: a device and a block address.
     Indexes,
 }
 
-impl Default for Extended {
+impl Default for ExtendedOptions {
     fn default() -> Self {
         Self {
             fragments: None,
-            fragment_dedupe: FragmentDedupe::default(),
             dedupe: false,
             tail_packing: false,
-            wide: false,
+            layout_48bit: false,
             dot_omitted: false,
             legacy_compress: false,
             inode_form: InodeForm::Smallest,
@@ -79,12 +65,11 @@ impl Default for Extended {
             inline_data: true,
             checksum: true,
             name_filter: true,
-            plain_prefixes: false,
         }
     }
 }
 
-/// Every name, for suggestions.
+/// All names, to suggest the nearest one for an unknown name.
 const NAMES: [&str; 19] = [
     "48bit",
     "all-fragments",
@@ -107,8 +92,8 @@ const NAMES: [&str; 19] = [
     "ztailpacking",
 ];
 
-impl Extended {
-    /// Reads the values of all `-E`, each of them one or more options.
+impl ExtendedOptions {
+    /// Parses the values of all `-E`; each value is one option, or several separated by commas.
     pub(crate) fn parse<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Self, ExtendedError> {
         let mut extended = Self::default();
         for option in
@@ -129,15 +114,16 @@ impl Extended {
             None => (name, true),
         };
         let refuse = |reason: String| error(option, reason);
-        let flag = |to: &mut bool, on| match value {
-            None => {
-                *to = on;
-                Ok(())
-            }
+        let no_value = || match value {
+            None => Ok(()),
             Some(_) => Err(refuse("takes no value".into())),
         };
+        let flag = |to: &mut bool, on| {
+            *to = on;
+            no_value()
+        };
         match name {
-            "48bit" => flag(&mut self.wide, on),
+            "48bit" => flag(&mut self.layout_48bit, on),
             "dedupe" => flag(&mut self.dedupe, on),
             "dot-omitted" => flag(&mut self.dot_omitted, on),
             "legacy-compress" => flag(&mut self.legacy_compress, on),
@@ -147,17 +133,18 @@ impl Extended {
             "sbcrc" => flag(&mut self.checksum, on),
             "nosbcrc" => flag(&mut self.checksum, !on),
             "xattr-name-filter" => flag(&mut self.name_filter, on),
-            "plain-xattr-prefixes" => flag(&mut self.plain_prefixes, on),
+            // No effect: the builder always stores the table of prefixes outside the packed inode.
+            "plain-xattr-prefixes" => no_value(),
             "force-inode-compact" | "force-inode-extended" => {
                 let form = if name.ends_with("compact") { InodeForm::Compact } else { InodeForm::Extended };
                 self.inode_form = if on { form } else { InodeForm::Smallest };
-                flag(&mut true, true)
+                no_value()
             }
             "force-inode-blockmap" | "force-chunk-indexes" => {
                 let entries =
                     if name.ends_with("indexes") { ChunkEntries::Indexes } else { ChunkEntries::BlockMap };
                 self.chunk_entries = on.then_some(entries);
-                flag(&mut true, true)
+                no_value()
             }
             "fragments" | "all-fragments" => {
                 let pcluster = value
@@ -169,31 +156,27 @@ impl Extended {
             }
             "no-fragments" => {
                 self.fragments = None;
-                flag(&mut true, true)
+                no_value()
             }
-            "fragdedupe" => {
-                self.fragment_dedupe = match (on, value) {
-                    (false, None) => FragmentDedupe::None,
-                    (true, None | Some("full")) => FragmentDedupe::Full,
-                    (true, Some("inode")) => FragmentDedupe::Inodes,
-                    _ => return Err(refuse("takes inode or full".into())),
-                };
-                Ok(())
-            }
+            // No effect: the builder stores identical files once, with or without fragments.
+            "fragdedupe" => match (on, value) {
+                (_, None) | (true, Some("full" | "inode")) => Ok(()),
+                _ => Err(refuse("takes inode or full".into())),
+            },
             _ => {
                 let near = nearest(name, NAMES);
-                Err(refuse(format!("no such extended option{near}")))
+                Err(refuse(format!("unknown extended option{near}")))
             }
         }
     }
 
-    /// Forgets what is about compressed content.
-    pub(crate) fn forget_compression(&mut self) {
+    /// Resets the options that only apply to compressed data.
+    pub(crate) fn ignore_compression(&mut self) {
         self.tail_packing = false;
         self.fragments = None;
     }
 
-    /// Tells `options` all that is not about chunks: these, and `-z`, must be there already.
+    /// Sets everything in `options` except chunks. The compression of `options` must already be set.
     pub(crate) fn apply(&self, options: &mut Options) -> Result<(), ExtendedError> {
         if self.inode_form != InodeForm::Smallest {
             options.inodes.form = self.inode_form;
@@ -204,20 +187,20 @@ impl Extended {
         options.image.checksum &= self.checksum;
         options.xattrs.name_filter &= self.name_filter;
         let Some(compression) = &mut options.data.compression else {
-            let asked = [(self.tail_packing, "ztailpacking"), (self.fragments.is_some(), "fragments")];
-            return match asked.iter().find(|(asked, _)| *asked) {
+            let given = [(self.tail_packing, "ztailpacking"), (self.fragments.is_some(), "fragments")];
+            return match given.iter().find(|(given, _)| *given) {
                 Some((_, name)) => Err(error(name, "needs a compressor (-z)")),
                 None => Ok(()),
             };
         };
-        self.compress(compression);
+        self.apply_to_compression(compression);
         Ok(())
     }
 
-    fn compress(&self, compression: &mut Compression) {
+    fn apply_to_compression(&self, compression: &mut Compression) {
         compression.inline_tails = self.tail_packing;
         compression.dedupe = self.dedupe;
-        compression.index = match (self.wide, self.legacy_compress) {
+        compression.index = match (self.layout_48bit, self.legacy_compress) {
             (true, _) => Index::Extents,
             (false, true) => Index::Full,
             (false, false) => Index::Compact,
@@ -228,7 +211,7 @@ impl Extended {
         }
     }
 
-    /// Sets the options that `--zfeature-bits` stands for.
+    /// Sets the options that `--zfeature-bits` selects: bit N selects the Nth name.
     pub(crate) fn set_bits(&mut self, bits: u32) -> Result<(), ExtendedError> {
         const BITS: [&str; 8] = [
             "legacy-compress",
@@ -241,7 +224,7 @@ impl Extended {
             "dot-omitted",
         ];
         if bits >> BITS.len() != 0 {
-            return Err(error(&bits.to_string(), "bits go from 0 to 7"));
+            return Err(error(&bits.to_string(), "only bits 0 to 7 are defined"));
         }
         BITS.iter()
             .enumerate()
@@ -254,19 +237,17 @@ impl Extended {
 mod tests {
     use super::*;
 
-    fn parse(values: &[&str]) -> Result<Extended, String> {
-        Extended::parse(values.iter().copied()).map_err(|error| error.to_string())
+    fn parse(values: &[&str]) -> Result<ExtendedOptions, String> {
+        ExtendedOptions::parse(values.iter().copied()).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn options_come_in_lists_and_again() {
+    fn options_may_be_in_one_list_or_in_several() {
         let extended = parse(&["fragments,dedupe,force-inode-compact", "ztailpacking"]).unwrap();
         assert_eq!(extended.fragments, Some(Fragments { all: false, pcluster: None }));
         assert!(extended.dedupe && extended.tail_packing && extended.inode_form == InodeForm::Compact);
-        let core = parse(&["all-fragments=1048576,fragdedupe=inode"]).unwrap();
-        assert_eq!(core.fragments, Some(Fragments { all: true, pcluster: Some(1 << 20) }));
-        assert_eq!(core.fragment_dedupe, FragmentDedupe::Inodes);
-        assert_eq!(parse(&["^fragdedupe"]).unwrap().fragment_dedupe, FragmentDedupe::None);
+        let all = parse(&["all-fragments=1048576"]).unwrap();
+        assert_eq!(all.fragments, Some(Fragments { all: true, pcluster: Some(1 << 20) }));
         assert!(!parse(&["^inline_data"]).unwrap().inline_data);
         assert!(!parse(&["noinline_data,nosbcrc"]).unwrap().checksum);
         assert!(!parse(&["^xattr-name-filter"]).unwrap().name_filter);
@@ -274,19 +255,31 @@ mod tests {
     }
 
     #[test]
-    fn unknown_ones_are_named_with_their_neighbour() {
+    fn options_without_effect_are_checked() {
+        for option in
+            ["fragdedupe", "^fragdedupe", "fragdedupe=inode", "fragdedupe=full", "plain-xattr-prefixes"]
+        {
+            assert_eq!(parse(&[option]), Ok(ExtendedOptions::default()), "{option}");
+        }
+        for wrong in ["fragdedupe=x", "^fragdedupe=full", "plain-xattr-prefixes=1"] {
+            assert!(parse(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_is_reported_with_the_nearest_name() {
         assert_eq!(
             parse(&["fragmnts"]),
-            Err("fragmnts: no such extended option; the nearest is fragments".into())
+            Err("fragmnts: unknown extended option; the nearest is fragments".into())
         );
-        assert_eq!(parse(&["zzz"]), Err("zzz: no such extended option".into()));
+        assert_eq!(parse(&["zzz"]), Err("zzz: unknown extended option".into()));
         assert_eq!(parse(&["dedupe=1"]), Err("dedupe=1: takes no value".into()));
         assert_eq!(parse(&["fragments=x"]), Err("fragments=x: not a number of bytes".into()));
     }
 
     #[test]
-    fn bits_are_names() {
-        let mut extended = Extended::default();
+    fn each_bit_selects_one_option() {
+        let mut extended = ExtendedOptions::default();
         extended.set_bits(6).unwrap();
         assert!(extended.tail_packing && extended.fragments.is_some() && !extended.dedupe);
         assert!(extended.set_bits(256).is_err());

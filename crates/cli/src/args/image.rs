@@ -50,7 +50,7 @@ impl ImageArgs {
     /// Opens the files of the image and of these patches. Decodes nothing.
     pub(crate) fn open_files(&self, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
         // Errors of `FileSource::open` name the file already.
-        let source = |path: &PathBuf, start| FileSource::open(path, start).map_err(Failure::from_named);
+        let source = |path: &PathBuf, start| FileSource::open(path, start).map_err(Failure::without_subject);
         Ok(OpenFiles {
             path: self.path.clone(),
             extra: self.devices.iter().map(|path| source(path, 0)).collect::<Result<_, _>>()?,
@@ -89,14 +89,14 @@ pub(crate) const fn work_limit(option: u32) -> Option<u32> {
     if option == 0 { None } else { Some(option) }
 }
 
-/// Fails if `output` is one of the files that are read.
+/// Fails if `output` is one of the input files: writing it would destroy the input.
 pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
     let identity = |path| {
         std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino(), metadata.is_file()))
     };
     match identity(output) {
         Some(own @ (.., true)) if inputs.iter().any(|input| identity(input) == Some(own)) => {
-            Err(Failure::about(output, "the output would replace what is read"))
+            Err(Failure::about(output, "the output file is also an input"))
         }
         _ => Ok(()),
     }

@@ -1,8 +1,11 @@
-//! A suggestion for a name that does not exist.
+//! Suggests the nearest name for an unknown name.
 
-/// "; the nearest is X" when one of `names` is near enough to `name`.
+/// Returns "; the nearest is X" if one of `names` is similar to `name`, else nothing.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    let likeness = |other: &str| strsim::jaro_winkler(name, other);
-    let best = names.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    best.filter(|best| likeness(best) > 0.75).map_or(String::new(), |best| format!("; the nearest is {best}"))
+    // Jaro-Winkler similarity, from 0 to 1. Names below this value look unrelated to people.
+    const MIN_SIMILARITY: f64 = 0.75;
+    let similarity = |other: &str| strsim::jaro_winkler(name, other);
+    let best = names.into_iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+    best.filter(|best| similarity(best) > MIN_SIMILARITY)
+        .map_or(String::new(), |best| format!("; the nearest is {best}"))
 }

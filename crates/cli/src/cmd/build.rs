@@ -1,4 +1,4 @@
-//! `ferofs build`: an image from a directory, from archives, or from a container's image.
+//! `ferofs build`: builds an image from a directory, archives, an OCI image layout, or EROFS images.
 
 mod display;
 mod metadata;
@@ -21,13 +21,13 @@ use ferofs::build::{
 use ferofs::read::{ParseUuidError, Uuid};
 
 use crate::args::byte_size;
-use crate::args::compression::Setting;
-use crate::args::features::{ChunkEntries, Extended};
+use crate::args::compression::CompressionOptions;
+use crate::args::features::{ChunkEntries, ExtendedOptions};
 use crate::args::image::refuse_as_output;
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
 use crate::print::output::{message, print_line};
-use crate::signals::{GRACE, cancel_on_signals};
+use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use display::Display;
 use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// each layer replaces files of the layers before it. In archives a file `.wh.NAME` removes NAME from the layers
     /// below; in EROFS images the whiteouts of overlayfs do this. The last path is the image: a file, a block device,
     /// or `-` for standard output.
-    // One list, because options may stand between its paths.
+    // One list for sources and image: clap cannot split it, because options may stand between the paths.
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     paths: Vec<PathBuf>,
 
@@ -215,9 +215,9 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// What `execute` prints.
+/// Selects what [`execute`] prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Voice {
+pub(crate) struct PrintOptions {
     /// No progress and no summary.
     pub(crate) quiet: bool,
     /// The summary is one JSON object.
@@ -250,13 +250,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     execute(
         &args.options(source, upper, image)?,
         image,
-        Voice { quiet: args.quiet, json: args.json, timings: args.timings, hide_archive_ends: false },
+        PrintOptions { quiet: args.quiet, json: args.json, timings: args.timings, hide_archive_ends: false },
     )
 }
 
-/// Builds an image, with a progress bar and a summary where somebody looks.
-pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome {
-    // An image can be built anew in its place; an archive would be lost.
+/// Builds an image. Shows a progress bar if standard error is a terminal, and a summary if standard output is a terminal.
+pub(crate) fn execute(options: &Options, image: &Path, printed: PrintOptions) -> Outcome {
+    // The image may replace a source image, whose files it contains. An archive would be lost.
     if options.source.format == SourceFormat::Archive {
         let sources: Vec<&Path> = [&options.source.path]
             .into_iter()
@@ -265,9 +265,9 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
             .collect();
         refuse_as_output(image, &sources)?;
     }
-    cancel_on_signals(&options.run.cancel, GRACE)?;
-    let watched = !voice.quiet && std::io::stderr().is_terminal();
-    let display = watched.then(|| Display::start(&options.run.progress));
+    cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
+    let interactive = !printed.quiet && std::io::stderr().is_terminal();
+    let display = interactive.then(|| Display::start(&options.run.progress));
     let result = build(options, image);
     if let Some(display) = display {
         display.stop();
@@ -275,11 +275,11 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
     let summary = result.map_err(|error| {
         let is_output = image == Path::new("-")
             && matches!(&error, ferofs::build::Error::Io { action: "write", path: Some(path), .. } if path == "standard output");
-        let failure = Failure::from_named(error);
+        let failure = Failure::without_subject(error);
         if is_output { failure.with_code(OUTPUT_FAILURE) } else { failure }
     })?;
     let hidden = |warning: &&Warning| {
-        voice.hide_archive_ends
+        printed.hide_archive_ends
             && matches!(
                 warning,
                 Warning::NoEndOfArchive { .. } | Warning::LoneZeroBlock { .. } | Warning::EmptyArchive { .. }
@@ -288,25 +288,25 @@ pub(crate) fn execute(options: &Options, image: &Path, voice: Voice) -> Outcome 
     for warning in summary.warnings.iter().filter(|warning| !hidden(warning)) {
         message!("{warning}");
     }
-    let text = match voice {
-        Voice { json: true, .. } => summary::json(&summary, &options.run.progress.timings),
-        Voice { timings: true, .. } => {
+    let text = match printed {
+        PrintOptions { json: true, .. } => summary::json(&summary, &options.run.progress.timings),
+        PrintOptions { timings: true, .. } => {
             format!(
                 "{}\n{}",
                 summary::text(&summary),
                 summary::timings(&summary, &options.run.progress.timings)
             )
         }
-        Voice { quiet: false, .. } => summary::text(&summary),
-        Voice { quiet: true, .. } => return Ok(0),
+        PrintOptions { quiet: false, .. } => summary::text(&summary),
+        PrintOptions { quiet: true, .. } => return Ok(0),
     };
-    // Where the image itself goes, there is no room for words.
+    // Standard output contains the image itself, so the summary goes to standard error.
     if image == Path::new("-") {
-        if voice.json || voice.timings || watched {
-            // The lines are of our own making. If nobody can hear, nobody can be told.
+        if printed.json || printed.timings || interactive {
+            // Not `message!`, which prints one line. An error here cannot be reported.
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"));
         }
-    } else if voice.json || voice.timings || std::io::stdout().is_terminal() {
+    } else if printed.json || printed.timings || std::io::stdout().is_terminal() {
         print_line!("{text}")?;
     }
     Ok(0)
@@ -320,12 +320,12 @@ impl Args {
             Some(SourceKind::Tar) => SourceFormat::Archive,
             Some(SourceKind::Oci) => SourceFormat::Oci,
             Some(SourceKind::Erofs) => SourceFormat::Image,
-            None => SourceFormat::detect(source).map_err(Failure::from_named)?,
+            None => SourceFormat::detect(source).map_err(Failure::without_subject)?,
         };
         if options.source.format == SourceFormat::Directory
             && let Some(second) = upper.first()
         {
-            return Err(Failure::about(second, "a directory is built alone, not in layers"));
+            return Err(Failure::about(second, "a directory cannot be a layer: give it as the only source"));
         }
         options.source.upper_layers = upper.to_vec();
         options.source.whiteouts = match (self.aufs, upper) {
@@ -336,7 +336,7 @@ impl Args {
         options.image.block_size = match self.block_size {
             Some(size) => size,
             None if self.index_only => {
-                natural_block_size(options.source.format, source).map_err(Failure::from_named)?
+                natural_block_size(options.source.format, source).map_err(Failure::without_subject)?
             }
             None => BlockSize::DEFAULT,
         };
@@ -347,7 +347,7 @@ impl Args {
         options.source.oci.name = self.image_name.clone();
         options.data.compression = self.compression(image, options.image.block_size)?;
         options.data.share_identical = !self.no_share;
-        options.data.hot = self.hot()?;
+        options.data.hot = self.hot_files()?;
         options.run.workers = self.workers;
         options.image.build_time = self.time;
         options.attributes.all_time =
@@ -361,7 +361,7 @@ impl Args {
         options.source.skip_unreadable = self.skip_unreadable;
         options.attributes.force_uid = self.force_uid.or(self.all_root.then_some(0));
         options.attributes.force_gid = self.force_gid.or(self.all_root.then_some(0));
-        // Ids are added modulo 2^32, so negative offsets come out right.
+        // The builder adds modulo 2^32, so the cast of a negative offset is correct.
         options.attributes.uid_offset = self.uid_offset as u32;
         options.attributes.gid_offset = self.gid_offset as u32;
         options.output.verify = self.verify;
@@ -377,7 +377,7 @@ impl Args {
         Ok(options)
     }
 
-    fn hot(&self) -> Result<Option<Hot>, Failure> {
+    fn hot_files(&self) -> Result<Option<Hot>, Failure> {
         let Some(path) = &self.profile else { return Ok(None) };
         let profile = read_profile(path)?;
         Ok(Some(Hot { profile, stored: self.store_hottest.unwrap_or(0).into() }))
@@ -389,10 +389,10 @@ impl Args {
         };
         let preset = self.preset.map(Preset::settings);
         let compress = self.compress.as_deref().or(preset.map(|preset| preset.compress));
-        // A cluster size and features belong to the preset's algorithm.
+        // -z replaces the preset's algorithm, so the preset's cluster size does not apply either.
         let preset = preset.filter(|_| self.compress.is_none());
         let hints = self.compress_hints.as_ref().map(read).transpose()?;
-        let setting = Setting {
+        let setting = CompressionOptions {
             compressors: compress.filter(|name| *name != "none"),
             pcluster: self.cluster_size.or(preset.and_then(|preset| preset.cluster)),
             hints: hints.as_deref(),
@@ -404,17 +404,17 @@ impl Args {
         setting.compression(block_size).map_err(refuse)
     }
 
-    /// Extended options, or the preset's.
-    fn extended(&self) -> Result<Extended, String> {
+    /// The options of -E, or those of the preset.
+    fn extended(&self) -> Result<ExtendedOptions, String> {
         let preset = self.preset.filter(|_| self.compress.is_none() && self.features.is_empty());
         let features = preset.map_or(&[][..], |preset| preset.settings().features);
         let values = self.features.iter().map(String::as_str).chain(features.iter().copied());
-        Extended::parse(values).map_err(|e| e.to_string())
+        ExtendedOptions::parse(values).map_err(|e| e.to_string())
     }
 }
 
 pub(super) fn size(text: &str) -> Result<u32, &'static str> {
-    byte_size::parse(text).ok_or("not a number of bytes, such as 65536 or 64K")
+    byte_size::parse(text).ok_or("not a number of bytes, for example 65536 or 64K")
 }
 
 fn block_size(text: &str) -> Result<BlockSize, &'static str> {
@@ -422,7 +422,7 @@ fn block_size(text: &str) -> Result<BlockSize, &'static str> {
     BlockSize::from_bytes(bytes).ok_or("not a power of two from 512 to 65536")
 }
 
-/// A UUID in its usual form, or all zeroes for `clear`.
+/// Parses a UUID; `clear` is all zeroes.
 pub(crate) fn uuid(text: &str) -> Result<[u8; 16], ParseUuidError> {
     if text == "clear" { Ok([0; 16]) } else { text.parse().map(|Uuid(bytes)| bytes) }
 }

@@ -1,4 +1,4 @@
-//! `ferofs cat`: a file's content on standard output.
+//! `ferofs cat`: writes the data of files to standard output.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use ferofs::read::{FileOffset, FileType};
 use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
 
+/// Bytes per read. With 1 MiB, the cost of a call is negligible; more only needs more memory.
 const BUFFER_SIZE: usize = 1 << 20;
 
 /// Write the content of files to standard output

@@ -1,4 +1,4 @@
-//! `ferofs check`: an image held against the format's rules.
+//! `ferofs check`: checks an image against the rules of the format.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -42,29 +42,29 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let options = Options { workers: args.workers, content: args.deep };
-    let (image, report) = match examine(&args.image, &options)? {
-        Examined::Opened(image, report) => (image, report),
-        Examined::Stopped(image, report, error) => {
+    let (image, report) = match open_and_check(&args.image, &options)? {
+        CheckOutcome::Complete(image, report) => (image, report),
+        CheckOutcome::Stopped(image, report, error) => {
             if args.json {
                 let mut object = to_json(&image, &report);
                 object["sound"] = false.into();
                 object["refused"] = error.to_string().into();
-                say(format_args!("{}", json_text(&object)))?;
+                print_result(format_args!("{}", json_text(&object)))?;
             } else {
                 print_findings(&args.image.path, &image, &report);
             }
             message!("{}: {error}", Escaped::path(&args.image.path));
             return Ok(OPERATIONAL_ERROR);
         }
-        Examined::Refused(code, why) => {
+        CheckOutcome::NotOpened(code, reason) => {
             if args.json {
-                say(format_args!("{}", json_text(&json!({ "sound": false, "refused": why }))))?;
+                print_result(format_args!("{}", json_text(&json!({ "sound": false, "refused": reason }))))?;
             }
             return Ok(code);
         }
     };
     if args.json {
-        say(format_args!("{}", json_text(&to_json(&image, &report))))?;
+        print_result(format_args!("{}", json_text(&to_json(&image, &report))))?;
     } else {
         print_findings(&args.image.path, &image, &report);
         if report.is_sound() {
@@ -74,30 +74,30 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(if report.is_sound() { 0 } else { ERRORS_LEFT })
 }
 
-/// How far a check came.
-pub(crate) enum Examined {
-    /// To a report.
-    Opened(Box<Image>, Report),
-    /// To an error, such as a limit: what was found until then. The caller prints both.
+/// The result of [`open_and_check`].
+pub(crate) enum CheckOutcome {
+    /// The check is complete.
+    Complete(Box<Image>, Report),
+    /// The check stopped at an error, for example a limit; the report has the findings until then. The caller prints both.
     Stopped(Box<Image>, Report, ferofs::Error),
-    /// The image could not even be opened: that was printed, and this is the exit code.
-    Refused(u8, String),
+    /// The image could not be opened. The reason is printed already; these are the exit code and the reason.
+    NotOpened(u8, String),
 }
 
 /// Opens an image and checks it.
-pub(crate) fn examine(image: &ImageArgs, options: &Options) -> Result<Examined, Failure> {
+pub(crate) fn open_and_check(image: &ImageArgs, options: &Options) -> Result<CheckOutcome, Failure> {
     let opened = match image.open() {
         Ok(opened) => opened,
         Err(failure) => {
             message!("{failure}");
             let code = if failure.is_damage() { ERRORS_LEFT } else { OPERATIONAL_ERROR };
-            return Ok(Examined::Refused(code, failure.to_string()));
+            return Ok(CheckOutcome::NotOpened(code, failure.to_string()));
         }
     };
     let (report, result) = check_until_stopped(&opened, options);
     Ok(match result {
-        Ok(()) => Examined::Opened(Box::new(opened), report),
-        Err(error) => Examined::Stopped(Box::new(opened), report, error),
+        Ok(()) => CheckOutcome::Complete(Box::new(opened), report),
+        Err(error) => CheckOutcome::Stopped(Box::new(opened), report, error),
     })
 }
 
@@ -119,12 +119,12 @@ pub(crate) fn print_findings(path: &Path, image: &Image, report: &Report) {
         message!("{line}");
     }
     if report.unlisted > 0 {
-        message!("{}: {} findings more", Escaped::path(path), report.unlisted);
+        message!("{}: {} more findings", Escaped::path(path), report.unlisted);
     }
 }
 
-/// Prints a result. A check whose result nobody got is one that failed.
-fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+/// Prints a line of the result. If this fails, the check failed: its result is lost.
+fn print_result(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
     print_line!("{text}").map_err(|error| Failure::from(error).with_code(OPERATIONAL_ERROR))
 }
 
@@ -134,7 +134,11 @@ fn print_summary(path: &Path, report: &Report, deep: bool) -> Result<(), Failure
         0 => String::new(),
         blocks => format!(", {blocks} blocks unreferenced"),
     };
-    say(format_args!("{}: sound, {} inodes{content}{unreferenced}", Escaped::path(path), report.inodes))
+    print_result(format_args!(
+        "{}: sound, {} inodes{content}{unreferenced}",
+        Escaped::path(path),
+        report.inodes
+    ))
 }
 
 fn to_json(image: &Image, report: &Report) -> serde_json::Value {

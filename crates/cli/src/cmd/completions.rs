@@ -1,4 +1,4 @@
-//! `ferofs completions` and `ferofs man`: generated from the same definitions as `--help`.
+//! `ferofs completions` and `ferofs man`: shell completions and manual pages, generated from the definitions of `--help`.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(crate) struct ManArgs {
     dir: PathBuf,
 }
 
-/// `command` is that of the program.
+/// Runs `ferofs completions`; `command` is the definition of the whole command line.
 pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Outcome {
     // The generator panics if its writer fails, for example at a broken pipe, so it writes to memory.
     let mut script = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Outco
     Ok(0)
 }
 
-/// `command` is that of the program.
+/// Runs `ferofs man`; `command` is the definition of the whole command line.
 pub(crate) fn man(args: &ManArgs, mut command: Command) -> Outcome {
     command.build();
     let mut pages = vec![("ferofs".to_owned(), command.clone())];

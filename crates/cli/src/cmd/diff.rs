@@ -1,4 +1,4 @@
-//! `ferofs diff`: two trees held against each other, each an image or a directory.
+//! `ferofs diff`: compares two trees, each an image or a directory.
 
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use crate::exit::{About, Failure, Outcome};
 use crate::print::names::shown;
 use crate::print::output::{json as json_text, message};
 
-/// As of diff(1).
+/// Exit codes of diff(1).
 const DIFFERENT: u8 = 1;
 const TROUBLE: u8 = 2;
 
@@ -84,7 +84,7 @@ fn compare(args: &Args) -> Outcome {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut sums = Sums::default();
     let mut written: io::Result<()> = Ok(());
-    let walked = diff(&first, &second, &options, |event| {
+    let compared = diff(&first, &second, &options, |event| {
         match event {
             Event::Failed { path, error } => {
                 sums.failed += 1;
@@ -104,7 +104,7 @@ fn compare(args: &Args) -> Outcome {
         }
         if written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    walked.map_err(Failure::from_named)?;
+    compared.map_err(Failure::without_subject)?;
     written?;
     if !args.quiet {
         sums.write(args.json, &mut out)?;
@@ -121,7 +121,7 @@ fn side(path: &Path, limit: u32) -> Result<Side, Failure> {
     if path.is_dir() {
         return Ok(Side::Directory(path.to_owned()));
     }
-    let source = FileSource::open(path, 0).map_err(Failure::from_named)?;
+    let source = FileSource::open(path, 0).map_err(Failure::without_subject)?;
     let options = OpenOptions { work_limit: crate::args::image::work_limit(limit), ..OpenOptions::default() };
     Ok(Side::Image(Box::new(Image::open_with(Box::new(source), Vec::new(), &options).about(path)?)))
 }

@@ -1,6 +1,6 @@
-//! `ferofs extract`: an image's tree, made anew in a directory or as a tar archive; and records of its attributes.
+//! `ferofs extract`: writes the tree of an image to a directory or a tar archive, and its metadata to files.
 
-mod sidecar;
+mod metadata_file;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -83,7 +83,7 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// Where in the image to start.
+/// Selects where in the image to start.
 #[derive(clap::Args, Debug)]
 pub(crate) struct FromArgs {
     /// Start at this file or directory of the image [default: /]
@@ -95,7 +95,7 @@ pub(crate) struct FromArgs {
     pub(crate) nid: Option<u64>,
 }
 
-/// Which names to take.
+/// Selects the names to extract.
 #[derive(clap::Args)]
 struct SelectArgs {
     /// Extract only names that match this pattern, and everything below them; may be given several times. `*` matches
@@ -112,7 +112,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let defaults = Options::default();
     let options = Options {
         workers: args.workers,
-        select: Selection::new(&args.select.include, &args.select.exclude).map_err(Failure::from_named)?,
+        select: Selection::new(&args.select.include, &args.select.exclude)
+            .map_err(Failure::without_subject)?,
         existing: match (args.overwrite, args.skip_existing) {
             (true, _) => Existing::Replace,
             (_, true) => Existing::SkipSame,
@@ -128,10 +129,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let from = args.from.find(&image).about(name)?;
     let mut code = 0;
     for file in &args.metadata {
-        let complain = |path: &Path, error: &Error| complain(name, path, error);
-        // Counted for itself.
+        let print_error = |path: &Path, error: &Error| print_error(name, path, error);
+        // A progress of its own: its count of failures gives the exit code of this file.
         let options = Options { progress: Default::default(), ..options.clone() };
-        code = code.max(sidecar::write(&image, &from, file, &args.mount_point, &options, &complain)?);
+        code =
+            code.max(metadata_file::write(&image, &from, file, &args.mount_point, &options, &print_error)?);
     }
     if let Some(archive) = &args.tar {
         code = code.max(execute_tar(name, &image, &from, &args.from.name(), archive, &options, args.quiet)?);
@@ -154,29 +156,31 @@ fn execute_tar(
     quiet: bool,
 ) -> Outcome {
     crate::args::image::refuse_as_output(archive, &[name])?;
-    crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE)?;
+    crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE_PERIOD)?;
     let to_stdout = archive == Path::new("-");
     let write = |out: &mut dyn Write| {
         let _display = display(image, options, quiet);
-        let summary = write_tar(image, from, file, out, options, &|path, error| complain(name, path, error));
+        let summary =
+            write_tar(image, from, file, out, options, &|path, error| print_error(name, path, error));
         summary.map_err(|error| {
             let is_output = to_stdout && error.corruption().is_none();
             Failure::about(archive, error).with_code(if is_output { OUTPUT_FAILURE } else { FAILURE })
         })
     };
     let summary = if to_stdout {
-        // Chunks are large already: no lock, and no buffer that looks for line ends.
+        // Not `Stdout`, which takes a lock and searches for line ends: the writes are large already.
         write(&mut File::from(std::io::stdout().as_fd().try_clone_to_owned()?))?
     } else {
-        let mut out = NewFile::create(archive).map_err(Failure::from_named)?;
+        let mut out = NewFile::create(archive).map_err(Failure::without_subject)?;
         let summary = write(&mut out)?;
-        out.finish().map_err(Failure::from_named)?;
+        out.finish().map_err(Failure::without_subject)?;
         summary
     };
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
 }
 
-/// Extracts `from` to `target`, with progress and a summary where somebody looks.
+/// Extracts `from` to `target`. Shows progress if standard error is a terminal, and a summary if standard output is a
+/// terminal.
 pub(crate) fn execute(
     name: &Path,
     image: &Image,
@@ -185,22 +189,22 @@ pub(crate) fn execute(
     options: &Options,
     quiet: bool,
 ) -> Outcome {
-    crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE)?;
+    crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE_PERIOD)?;
     let display = display(image, options, quiet);
-    let result = extract(image, from, target, options, &|path, error| complain(name, path, error));
+    let result = extract(image, from, target, options, &|path, error| print_error(name, path, error));
     drop(display);
-    let summary = result.map_err(Failure::from_named)?;
+    let summary = result.map_err(Failure::without_subject)?;
     if !quiet && std::io::stdout().is_terminal() {
         let skipped = match summary.skipped {
             0 => String::new(),
-            skipped => format!(", {skipped} were there already"),
+            skipped => format!(", {skipped} existed already"),
         };
         print_line!("{} files with {}{skipped}", summary.names, HumanBytes(summary.bytes))?;
     }
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
 }
 
-/// A line that tells of the progress, on a terminal.
+/// Starts the progress line, if standard error is a terminal.
 fn display(image: &Image, options: &Options, quiet: bool) -> Option<Display> {
     (!quiet && std::io::stderr().is_terminal()).then(|| {
         let (progress, total) = (options.progress.clone(), image.superblock().inodes);
@@ -212,9 +216,9 @@ fn display(image: &Image, options: &Options, quiet: bool) -> Option<Display> {
     })
 }
 
-/// Prints the line of a file that failed.
-fn complain(image: &Path, path: &Path, error: &Error) {
-    // Errors of the system name the path themselves.
+/// Reports a file that failed.
+fn print_error(image: &Path, path: &Path, error: &Error) {
+    // Errors of the system contain the path already.
     match error.corruption() {
         Some(_) => message!("{}: {}: {error}", Escaped::path(image), Escaped::path(path)),
         None => message!("{error}"),
@@ -230,14 +234,14 @@ impl FromArgs {
         }
     }
 
-    /// What a file is called that is no directory.
+    /// The name to give to an extracted file that is not a directory.
     fn name(&self) -> PathBuf {
         let name = self.path.as_deref().and_then(Path::file_name).map(PathBuf::from);
         name.unwrap_or_else(|| self.nid.unwrap_or_default().to_string().into())
     }
 }
 
-/// A number in decimal, or in hexadecimal after `0x`.
+/// Parses a nid: decimal, or hexadecimal after `0x`.
 pub(crate) fn nid(text: &str) -> Result<u64, std::num::ParseIntError> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),

@@ -1,4 +1,4 @@
-//! `ferofs inspect`: what an image consists of, for people (text, a page to look at) and programs (JSON).
+//! `ferofs inspect`: shows the contents and the layout of an image as text, HTML or JSON.
 
 mod html;
 mod report;
@@ -17,7 +17,8 @@ use crate::print::names::shown;
 use crate::print::output::{json as json_text, message};
 use ferofs::escape::Escaped;
 
-/// Owners of a block that are told.
+/// Inodes and files that `--block` lists at most. More are left out: with deduplication, a block can have as many owners
+/// as the image has files.
 const MAX_OWNERS: usize = 1000;
 
 /// Show the contents and the layout of an image
@@ -55,9 +56,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let subject = &args.image.path;
     let mut out = BufWriter::new(io::stdout().lock());
     if let Some(path) = &args.path {
-        file(args, &image, path, &mut out)?;
+        show_file(args, &image, path, &mut out)?;
     } else if let Some(block) = args.block {
-        owners(args, &image, block, &mut out)?;
+        show_owners(args, &image, block, &mut out)?;
     } else {
         let options = Options { largest: args.top, files: args.html.is_some() };
         let inspection = inspect(&image, &options).about(subject)?;
@@ -67,9 +68,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         match &args.html {
             Some(target) => {
                 let page = html::page(subject, &image, &inspection);
-                let mut file = NewFile::create(target).map_err(Failure::from_named)?;
+                let mut file = NewFile::create(target).map_err(Failure::without_subject)?;
                 file.write_all(page.as_ref()).map_err(|error| Failure::about(target, error))?;
-                file.finish().map_err(Failure::from_named)?;
+                file.finish().map_err(Failure::without_subject)?;
             }
             None if args.json => writeln!(out, "{}", json_text(&report::to_json(&image, &inspection)))?,
             None => report::write(&image, &inspection, &mut out)?,
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(0)
 }
 
-fn file(args: &Args, image: &Image, path: &Path, out: &mut impl Write) -> Result<(), Failure> {
+fn show_file(args: &Args, image: &Image, path: &Path, out: &mut impl Write) -> Result<(), Failure> {
     let subject = &args.image.path;
     let inode = image.resolve(path, false).about(subject)?;
     let disk = inode.on_disk();
@@ -124,7 +125,7 @@ fn write_extents(image: &Image, inode: &Inode, subject: &Path, out: &mut impl Wr
     Ok(())
 }
 
-/// How an extent is stored, where, and in how many bytes.
+/// How an extent is stored, its position, and its length on disk.
 fn describe(extent: &Extent) -> (String, Option<u64>, u64) {
     let at = |at: Location| match at {
         Location::Device(device, pos) if device == DeviceId::new(0) => (String::new(), pos.get()),
@@ -155,7 +156,7 @@ fn json_extent(extent: &Extent) -> Value {
     json!({ "offset": extent.start.get(), "bytes": extent.len, "kind": kind, "position": at, "stored": len })
 }
 
-fn owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> Result<(), Failure> {
+fn show_owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> Result<(), Failure> {
     let owners = block_owners(image, DeviceId::new(0), block, MAX_OWNERS).about(&args.image.path)?;
     let is_superblock = {
         let superblock = image.superblock();
@@ -192,7 +193,7 @@ fn owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> Resul
         }
     }
     if owners.is_empty() && !is_superblock {
-        writeln!(out, "no file has a part of block {block}")?;
+        writeln!(out, "no file uses block {block}")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `ferofs links`: symbolic links under the names of erofs-utils.
+//! `ferofs links`: creates symbolic links to this program with the names of erofs-utils.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::exit::{Failure, Outcome};
 use crate::print::output::name as shown;
 
-/// The names under which this program takes erofs-utils' command lines.
+/// The names of the programs of erofs-utils that this program replaces.
 pub(crate) const NAMES: [&str; 5] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mount.erofs"];
 
 /// Create symbolic links to this program with the names of erofs-utils
@@ -26,14 +26,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let program = std::env::current_exe()?;
     for name in NAMES {
         let link = args.dir.join(name);
-        let made = symlink(&program, &link).or_else(|error| {
+        let created = symlink(&program, &link).or_else(|error| {
             if !args.force || error.kind() != io::ErrorKind::AlreadyExists {
                 return Err(error);
             }
             std::fs::remove_file(&link)?;
             symlink(&program, &link)
         });
-        made.map_err(|e| Failure::about(&link, e))?;
+        created.map_err(|e| Failure::about(&link, e))?;
         io::stdout().write_all(&shown(link.as_os_str().as_bytes(), io::stdout().is_terminal()))?;
         writeln!(io::stdout())?;
     }

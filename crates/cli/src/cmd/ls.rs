@@ -1,4 +1,4 @@
-//! `ferofs ls`: names in an image, with all that `stat` would tell.
+//! `ferofs ls`: lists the files of an image and their attributes.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -56,19 +56,19 @@ pub(crate) fn run(args: &Args) -> Outcome {
 struct Listing<'a> {
     image: &'a Image,
     args: &'a Args,
-    /// Standard output is a terminal, which names must not steer.
+    /// Standard output is a terminal: control characters in names are escaped.
     terminal: bool,
 }
 
 impl Listing<'_> {
     fn directory(&self, root: Inode, out: &mut impl Write) -> Result<(), Failure> {
         let mut visited = std::collections::HashSet::from([root.nid()]);
-        // All directories so far: the number of the parent, the name, the inode. The paths of a deep tree are far longer
-        // than its image.
+        // All directories found so far: the index of the parent, the name, the inode. Not whole paths: in a deep tree they
+        // need far more memory than the image.
         let mut dirs = vec![(0, Vec::new(), root.nid())];
         let mut pending = vec![0];
-        while let Some(number) = pending.pop() {
-            let (path, nid) = (path_of(&dirs, number), dirs[number].2);
+        while let Some(index) = pending.pop() {
+            let (path, nid) = (path_of(&dirs, index), dirs[index].2);
             let dir = self.image.inode(nid).about(self.subject())?;
             let first = dirs.len();
             for entry in self.image.read_dir(&dir).about(self.subject())? {
@@ -87,7 +87,7 @@ impl Listing<'_> {
                 self.entry(&name, &inode, out)?;
                 // A hostile image may link directories in circles.
                 if self.args.recursive && inode.is_dir() && visited.insert(inode.nid()) {
-                    dirs.push((number, entry.name, inode.nid()));
+                    dirs.push((index, entry.name, inode.nid()));
                 }
             }
             pending.extend((first..dirs.len()).rev());
@@ -143,17 +143,18 @@ impl Listing<'_> {
     }
 }
 
-fn path_of(dirs: &[(usize, Vec<u8>, Nid)], mut number: usize) -> PathBuf {
+/// The path of the directory `dirs[index]`; `dirs[0]` is the start, with an empty path.
+fn path_of(dirs: &[(usize, Vec<u8>, Nid)], mut index: usize) -> PathBuf {
     let mut names = Vec::new();
-    while number > 0 {
-        let (parent, name, _) = &dirs[number];
+    while index > 0 {
+        let (parent, name, _) = &dirs[index];
         names.push(std::ffi::OsStr::from_bytes(name));
-        number = *parent;
+        index = *parent;
     }
     names.into_iter().rev().collect()
 }
 
-/// The ten characters that `ls -l` shows.
+/// File type and permissions as the ten characters that `ls -l` prints.
 pub(crate) fn mode_string(file_type: FileType, permissions: u16) -> String {
     let kind = match file_type {
         FileType::Regular => '-',
@@ -183,7 +184,7 @@ pub(crate) fn time_string(secs: i64) -> String {
     time_format(secs, "%Y-%m-%d %H:%M")
 }
 
-/// A time (UTC), as `format` says in the way of strftime(3).
+/// Prints a time in UTC with a format of strftime(3). A time that no date can express is printed as `@SECONDS`.
 pub(crate) fn time_format(secs: i64, format: &str) -> String {
     match jiff::Timestamp::from_second(secs) {
         Ok(time) => time.strftime(format).to_string(),
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_look_as_in_ls() {
+    fn modes_and_times_are_printed_as_by_ls() {
         assert_eq!(mode_string(FileType::Regular, 0o644), "-rw-r--r--");
         assert_eq!(mode_string(FileType::Directory, 0o1777), "drwxrwxrwt");
         assert_eq!(mode_string(FileType::Regular, 0o6711), "-rws--s--x");

@@ -1,7 +1,7 @@
 //! `ferofs mount` and `ferofs umount`.
 //!
-//! Without `-f` the FUSE daemon is this program once more, in a session of its own: it mounts, says so on
-//! its standard output, and only then does the command return.
+//! Without `-f` the command starts itself again as the FUSE daemon, in a new session. The daemon writes a line to its
+//! standard output when it has mounted; then the command returns.
 
 mod daemon_log;
 mod flags;
@@ -23,16 +23,17 @@ use ferofs_fuse::{MountOptions, Sandbox};
 
 use crate::args::image::{ImageArgs, OpenFiles};
 use crate::cmd::mount::kernel::Request;
-use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, Record};
-use crate::cmd::mount::options::Sorted;
+use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, ProfileRecording};
+use crate::cmd::mount::options::SortedOptions;
 use crate::exit::{Failure, Outcome};
 use crate::print::output::message;
 use ferofs::escape::Escaped;
 
-/// Tells the daemon that somebody waits for its word.
-const READY_VARIABLE: &str = "FEROFS_TELL_WHEN_MOUNTED";
+/// Environment variable that makes this program the daemon.
+const DAEMON_VARIABLE: &str = "FEROFS_MOUNT_DAEMON";
+/// The line that the daemon writes when it has mounted.
 const READY: &[u8] = b"mounted\n";
-/// Bytes of a cache where memory is short.
+/// Limit of the cache for metadata, and of the cache for the packed inode, with --low-memory, in bytes.
 const LOW_CACHE: usize = 1 << 20;
 
 /// Mount an image with the kernel's EROFS driver if possible, otherwise through FUSE
@@ -94,12 +95,12 @@ pub(crate) struct Args {
 
     /// Set only when mount(8) calls this program
     #[arg(skip)]
-    pub(crate) helper: Helper,
+    pub(crate) helper: HelperOptions,
 }
 
 /// Options that mount(8) gives to its helper `mount.erofs`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Helper {
+pub(crate) struct HelperOptions {
     /// Do everything except the mount itself.
     pub(crate) fake: bool,
     /// Ignore options that the kernel does not know.
@@ -124,16 +125,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.log_file = args.log_file.or_else(|| options.log_file.clone());
     args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
     let args = &args;
-    // Files that are missing are told at once. Nothing of the image is decoded here, where nothing confines it.
+    // Reports missing files before anything is mounted. Does not decode the image: this process is not confined.
     drop(args.image.open_files(&args.patches)?);
     if args.helper.fake {
         return Ok(0);
     }
     let daemon = is_daemon();
-    // The kernel's driver neither records nor pins.
     let patched = !args.patches.is_empty();
-    let fuse = args.fuse || args.foreground || daemon || patched || args.memory.wants_fuse();
-    let mut kernels_refusal = None;
+    let fuse = args.fuse || args.foreground || daemon || patched || args.memory.needs_fuse();
+    let mut kernel_error = None;
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
         let request = Request {
@@ -148,43 +148,43 @@ pub(crate) fn run(args: &Args) -> Outcome {
         };
         match kernel::mount(&request) {
             Ok(how) => {
-                args.say(&format!("mounted by the kernel, {how}"));
+                args.print_verbose(&format!("mounted by the kernel, {how}"));
                 return Ok(0);
             }
             Err(error) if args.kernel => {
                 return Err(Failure::about(&args.image.path, error));
             }
             Err(error) => {
-                let refusal = format!("the kernel does not mount it ({error})");
-                args.say(&format!("{refusal}; using FUSE"));
-                kernels_refusal = Some(refusal);
+                let text = format!("the kernel does not mount it ({error})");
+                args.print_verbose(&format!("{text}; using FUSE"));
+                kernel_error = Some(text);
             }
         }
     }
     if options.size_limit.is_some() {
-        let reason = kernels_refusal.map_or(String::new(), |refusal| format!("; {refusal}"));
-        let reason = format!("-o sizelimit is for the kernel: FUSE serves the whole file{reason}");
+        let reason = kernel_error.map_or(String::new(), |text| format!("; {text}"));
+        let reason = format!("only the kernel supports -o sizelimit; FUSE serves the whole file{reason}");
         return Err(Failure::about(&args.image.path, reason));
     }
     if args.foreground || daemon {
         return serve(args, options, daemon);
     }
     let code = start_daemon()?;
-    if let Some(refusal) = kernels_refusal.filter(|_| code != 0 && !args.verbose) {
-        message!("{}: {refusal}", Escaped::path(&args.image.path));
+    if let Some(text) = kernel_error.filter(|_| code != 0 && !args.verbose) {
+        message!("{}: {text}", Escaped::path(&args.image.path));
     }
     Ok(code)
 }
 
-/// Whether this process is the daemon that [`run`] starts.
+/// Whether this process is the daemon that [`start_daemon`] started.
 pub(crate) fn is_daemon() -> bool {
-    std::env::var_os(READY_VARIABLE).is_some()
+    std::env::var_os(DAEMON_VARIABLE).is_some()
 }
 
 pub(crate) fn umount(args: &UmountArgs) -> Outcome {
     let unmounted = rustix::mount::unmount(&args.dir, rustix::mount::UnmountFlags::NOFOLLOW);
     let Err(error) = unmounted else { return Ok(0) };
-    // Without root, fusermount3 takes away what it mounted.
+    // Without root, only fusermount3 can unmount, because it made the mount.
     if error == rustix::io::Errno::PERM {
         let status = Command::new("fusermount3").arg("-u").arg(&args.dir).status();
         match status.map_err(|e| Failure::about(Path::new("fusermount3"), e))?.code() {
@@ -207,20 +207,20 @@ impl Args {
         options
     }
 
-    /// Decodes what is in these files: the image with its patches and its root, and access profiles.
+    /// Decodes the open files: the image with its patches, and the access profiles.
     fn open(
         &self,
         files: OpenFiles,
         memory_files: MemoryFiles,
         options: &OpenOptions,
-    ) -> Result<(Image, Option<Record>), Failure> {
+    ) -> Result<(Image, Option<ProfileRecording>), Failure> {
         let mut image = files.decode(options)?;
         let root = image.root().map_err(|e| Failure::about(&self.image.path, e))?;
         if !root.is_dir() {
             return Err(Failure::about(&self.image.path, "the root is not a directory"));
         }
         if let Some(pinned) = memory_files.pin(&mut image)? {
-            self.say(&format!(
+            self.print_verbose(&format!(
                 "pinned {} ranges, {} bytes; {} are not in the image",
                 pinned.ranges, pinned.bytes, pinned.missing
             ));
@@ -229,38 +229,39 @@ impl Args {
         Ok((image, recording))
     }
 
-    fn say(&self, what: &str) {
+    fn print_verbose(&self, text: &str) {
         if self.verbose {
-            message!("{}: {what}", Escaped::path(&self.image.path));
+            message!("{}: {text}", Escaped::path(&self.image.path));
         }
     }
 }
 
-/// Runs this command again as the daemon, and waits until it has mounted or failed.
+/// Starts this command again as the daemon, and waits until the daemon has mounted or failed.
 fn start_daemon() -> Outcome {
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_else(|| "ferofs".into());
     let mut daemon = Command::new(std::env::current_exe()?)
         .arg0(name)
         .args(args)
-        .env(READY_VARIABLE, "1")
+        .env(DAEMON_VARIABLE, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut word = Vec::new();
+    let mut answer = Vec::new();
     if let Some(stdout) = daemon.stdout.take() {
-        stdout.take(READY.len() as u64).read_to_end(&mut word)?;
+        stdout.take(READY.len() as u64).read_to_end(&mut answer)?;
     }
-    if word == READY {
+    if answer == READY {
         return Ok(0);
     }
-    // It has printed why.
+    // The daemon has printed the reason.
     let code = daemon.wait()?.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.filter(|code| *code != 0).unwrap_or(crate::exit::FAILURE))
 }
 
-/// Opens all files and mounts, gives up all rights that this took, and only then decodes the image and serves it.
-fn serve(args: &Args, sorted: Sorted, daemon: bool) -> Outcome {
+/// Opens all files and mounts, then drops all privileges, and only then decodes the image and serves it: a hostile image
+/// is decoded without privileges.
+fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
     let files = args.image.open_files(&args.patches)?;
     let memory_files = args.memory.open_files(&args.image)?;
     let open_options = OpenOptions { pressure: PressureFile::open(), ..args.open_options() };
@@ -276,71 +277,72 @@ fn serve(args: &Args, sorted: Sorted, daemon: bool) -> Outcome {
     };
     let signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
-    // The keeper works from another directory.
+    // The unmount helper has another current directory, so it needs an absolute path.
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
     let log = daemon_log::open(args.log_file.as_deref(), daemon)?;
-    let null = daemon.then(leave).transpose()?;
-    let mut keeper = crate::cmd::mount::unmount_helper::start(&dir, pid_file.as_deref(), daemon)?;
+    let null = daemon.then(detach_from_terminal).transpose()?;
+    let mut helper = crate::cmd::mount::unmount_helper::start(&dir, pid_file.as_deref(), daemon)?;
     let mounted = ferofs_fuse::mount(&dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
-    crate::cmd::mount::unmount_helper::tell_mounted(&mut keeper)?;
+    crate::cmd::mount::unmount_helper::tell_mounted(&mut helper)?;
     if let Some(file) = &pid_file {
         std::fs::write(file, format!("{}\n", std::process::id())).map_err(|e| Failure::about(file, e))?;
     }
     if confined {
         let sandbox = ferofs_fuse::restrict().map_err(|e| Failure::about(&args.dir, e))?;
         let Sandbox { landlock, seccomp, user } = sandbox;
-        args.say(&format!("Landlock: {landlock}, seccomp: {seccomp}, another user: {user}"));
+        args.print_verbose(&format!("Landlock: {landlock}, seccomp: {seccomp}, another user: {user}"));
     }
-    let waiting = signals.handle();
-    let keepers_input = keeper.stdin.take();
-    // When there is no thread, the end of its input makes the keeper unmount.
-    let stop = Builder::new().spawn(move || stop_on_signals(signals, keepers_input));
+    let signals_handle = signals.handle();
+    let helper_input = helper.stdin.take();
+    // If the thread cannot be started, the pipe closes, and the unmount helper unmounts.
+    let stop = Builder::new().spawn(move || stop_on_signals(signals, helper_input));
     let stop = stop.map_err(|e| Failure::about(&args.dir, e))?;
     let served = args.open(files, memory_files, &open_options).and_then(|(image, recording)| {
         if let Some(log) = log {
             rustix::stdio::dup2_stderr(&log).map_err(io::Error::from)?;
         }
         if let Some(null) = null {
-            let_go(&null)?;
+            report_mounted(&null)?;
         }
         mounted.serve(image).map_err(|e| Failure::about(&args.dir, e))?;
         Ok(recording)
     });
-    // The keeper takes away the mount, if it is still there.
-    waiting.close();
-    // The thread holds nothing that could fail to be released.
+    // Ends the thread. The thread closes the pipe, and the unmount helper removes the mount if it still exists.
+    signals_handle.close();
+    // A panic of the thread closes the pipe too.
     let _ = stop.join();
-    keeper.wait()?;
-    served?.map_or(Ok(()), Record::finish)?;
+    helper.wait()?;
+    served?.map_or(Ok(()), ProfileRecording::finish)?;
     Ok(0)
 }
 
-/// One for each processor; and never one alone, which could not store into the page cache.
+/// One thread for each processor, at least two: while threads store pages in the page cache, one must stay free.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |threads| threads.get().max(2))
 }
 
-/// The first signal takes the mount away, so that the daemon ends with its last user; the second one ends
-/// it at once.
-fn stop_on_signals(mut signals: signal_hook::iterator::Signals, keepers_input: Option<ChildStdin>) {
-    let mut keepers_input = keepers_input;
+/// At the first signal, closes the pipe to the unmount helper, which detaches the mount; the daemon ends when nobody uses
+/// the mount any more. The second signal ends the daemon at once.
+fn stop_on_signals(mut signals: signal_hook::iterator::Signals, helper_input: Option<ChildStdin>) {
+    let mut helper_input = helper_input;
     for signal in signals.forever() {
-        if keepers_input.take().is_none() {
+        if helper_input.take().is_none() {
             std::process::exit(128 + signal);
         }
     }
 }
 
-/// Leaves the terminal's session and the current directory; opens what stands in for standard streams.
-fn leave() -> io::Result<std::fs::File> {
+/// Moves the daemon to its own session and to the root directory, so that it keeps no terminal and no directory in use.
+/// Returns the open /dev/null, which replaces the standard streams later.
+fn detach_from_terminal() -> io::Result<std::fs::File> {
     rustix::process::setsid()?;
     std::env::set_current_dir("/")?;
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
-/// Says that the mount is there, and lets go of standard streams.
-fn let_go(null: &std::fs::File) -> Result<(), Failure> {
+/// Tells the waiting command that the image is mounted, and replaces the standard streams by `null`.
+fn report_mounted(null: &std::fs::File) -> Result<(), Failure> {
     let mut out = io::stdout();
     out.write_all(READY)?;
     out.flush()?;

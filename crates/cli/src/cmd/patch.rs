@@ -17,12 +17,12 @@ use ferofs::patch::{
 };
 use ferofs::read::{FileSource, Image};
 
-use crate::args::compression::Setting;
+use crate::args::compression::CompressionOptions;
 use crate::args::image::refuse_as_output;
 use crate::cmd::build::{size, source_date_epoch};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{message, print_line};
-use crate::signals::{GRACE, GRACE_IN_PLACE, cancel_on_signals};
+use crate::signals::{GRACE_PERIOD, GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Update an image in place with a small patch, go back to an earlier state, and show the history
 #[derive(clap::Args)]
@@ -43,7 +43,7 @@ enum Command {
     Squash(Box<SquashArgs>),
 }
 
-/// How new data is encoded.
+/// Options about the encoding of new data.
 #[derive(clap::Args)]
 struct EncodingArgs {
     /// Compress new data with this algorithm; `ferofs build --help` lists the values [default: as most data of the old
@@ -61,7 +61,7 @@ struct EncodingArgs {
     workers: Option<NonZeroUsize>,
 }
 
-/// Whether data behind the image may be overwritten.
+/// The option about data behind the image.
 #[derive(clap::Args)]
 struct TrailingArgs {
     /// Let the image grow over data behind it in its file or block device, for example a footer, a hash tree or an
@@ -76,9 +76,9 @@ impl TrailingArgs {
     }
 }
 
-/// How the source is read and encoded, and what is printed.
+/// Options of the commands that create a change from a source.
 #[derive(clap::Args)]
-struct HowArgs {
+struct ChangeArgs {
     #[command(flatten)]
     encoding: EncodingArgs,
 
@@ -123,7 +123,7 @@ struct CreateArgs {
     output: PathBuf,
 
     #[command(flatten)]
-    how: HowArgs,
+    change: ChangeArgs,
 
     /// Do not rewrite a directory if only the inode number of its parent changes. The patch is smaller, and Linux accepts
     /// it, but programs that check images report a wrong `..` entry
@@ -150,7 +150,7 @@ struct AddArgs {
     source: PathBuf,
 
     #[command(flatten)]
-    how: HowArgs,
+    change: ChangeArgs,
 
     #[command(flatten)]
     trailing: TrailingArgs,
@@ -257,37 +257,39 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn run_create(args: &CreateArgs) -> Outcome {
-    let mut options = args.how.options(&args.old, &args.new)?;
+    let mut options = args.change.options(&args.old, &args.new)?;
     options.build.source.excludes = args.exclude.iter().cloned().map(Exclude::Path).collect();
     options.loose_parents = args.loose_parents;
     refuse_as_output(&args.output, &[&args.old, &args.new])?;
-    cancel_on_signals(&options.build.run.cancel, GRACE)?;
+    cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD)?;
     let created = create(&args.old, &options, &args.output).about(&args.old)?;
-    tell(&created, args.how.json)?;
+    print_created(&created, args.change.json)?;
     Ok(0)
 }
 
 fn run_add(args: &AddArgs) -> Outcome {
-    let options = args.how.options(&args.image, &args.source)?;
+    let options = args.change.options(&args.image, &args.source)?;
     if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Archive) {
-        return Err(Failure::about(&args.source, "neither a directory nor a tar archive: see ferofs build"));
+        return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
     }
-    cancel_on_signals(&options.build.run.cancel, GRACE_IN_PLACE)?;
+    cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD_IN_PLACE)?;
     match add(&args.image, &options, args.trailing.trailing()).about(&args.image)? {
-        Some(added) => tell(&added, args.how.json)?,
-        None if args.how.json => print_line!("null")?,
-        None if std::io::stdout().is_terminal() => print_line!("nothing new")?,
+        Some(added) => print_created(&added, args.change.json)?,
+        None if args.change.json => print_line!("null")?,
+        None if std::io::stdout().is_terminal() => {
+            print_line!("nothing to add: the image has all of it already")?
+        }
         None => {}
     }
     Ok(0)
 }
 
-impl HowArgs {
-    /// To change `image` by what `source` holds.
+impl ChangeArgs {
+    /// The library options to change `image` by `source`.
     fn options(&self, image: &Path, source: &Path) -> Result<CreateOptions, Failure> {
         let mut options = CreateOptions::new(source);
         let new = &mut options.build;
-        new.source.format = SourceFormat::detect(source).map_err(Failure::from_named)?;
+        new.source.format = SourceFormat::detect(source).map_err(Failure::without_subject)?;
         new.run.workers = self.encoding.workers;
         new.output.verify = self.verify;
         new.image.build_time = self.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
@@ -300,7 +302,8 @@ impl HowArgs {
     }
 }
 
-fn tell(created: &Created, json: bool) -> Result<(), Failure> {
+/// Prints the warnings and the summary of a new patch or a change.
+fn print_created(created: &Created, json: bool) -> Result<(), Failure> {
     for warning in &created.warnings {
         message!("{warning}");
     }
@@ -316,13 +319,13 @@ fn run_apply(args: &ApplyArgs) -> Outcome {
     let patch = Patch::open(&args.patch).about(&args.patch)?;
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     let cancel = Arc::new(AtomicBool::new(false));
-    cancel_on_signals(&cancel, GRACE_IN_PLACE)?;
+    cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
     apply(&medium, &patch, args.trailing.trailing(), &cancel).about(&args.image)?;
     Ok(0)
 }
 
 fn run_log(args: &LogArgs) -> Outcome {
-    let source = FileSource::open(&args.image, 0).map_err(Failure::from_named)?;
+    let source = FileSource::open(&args.image, 0).map_err(Failure::without_subject)?;
     let states = log(&source).about(&args.image)?;
     let text = if args.json { show::log_json(&states).to_string() } else { show::log_text(&states) };
     print_line!("{text}")?;
@@ -335,7 +338,7 @@ fn run_rollback(args: &RollbackArgs) -> Outcome {
     let time = source_date_epoch()?.unwrap_or(i64::try_from(now).unwrap_or(i64::MAX));
     let state = rollback(&medium, args.to, args.trailing.trailing(), time).about(&args.image)?;
     if std::io::stdout().is_terminal() {
-        print_line!("back in state {state}")?;
+        print_line!("state {state} is current again")?;
     }
     Ok(0)
 }
@@ -344,7 +347,7 @@ fn run_repair(args: &RepairArgs) -> Outcome {
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     match repair(&medium).about(&args.image)? {
         Repaired::Nothing => print_line!("nothing to repair")?,
-        Repaired::Leftovers => print_line!("removed what an interrupted change left")?,
+        Repaired::Leftovers => print_line!("removed the remains of an interrupted change")?,
         Repaired::Superblock(state) => print_line!("restored the superblock of state {state}")?,
     }
     Ok(0)
@@ -356,15 +359,16 @@ fn run_squash(args: &SquashArgs) -> Outcome {
     if let Some(compression) = args.encoding.compression(&args.image, options.image.block_size)? {
         options.data.compression = compression;
     }
-    cancel_on_signals(&options.run.cancel, GRACE)?;
+    cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     build(&options, &args.out).about(&args.image)?;
     Ok(0)
 }
 
 impl EncodingArgs {
-    /// How what is new for `image` is encoded.
+    /// The encoding of new data for `image`.
     fn for_image(&self, image: &Path) -> Result<Encoding, Failure> {
-        let opened = Image::open(FileSource::open(image, 0).map_err(Failure::from_named)?).about(image)?;
+        let opened =
+            Image::open(FileSource::open(image, 0).map_err(Failure::without_subject)?).about(image)?;
         Ok(match self.compression(image, opened.superblock().block_size)? {
             None => Encoding::AsOld,
             Some(None) => Encoding::Stored,
@@ -372,8 +376,8 @@ impl EncodingArgs {
         })
     }
 
-    /// What was asked for: `None`: as it was; `Some(None)`: no compression.
-    #[allow(clippy::option_option, reason = "not to ask, and to ask for none, are two answers")]
+    /// The compression that the options select: `None`: as in the old image; `Some(None)`: no compression.
+    #[allow(clippy::option_option, reason = "no option, and the option none, mean different things")]
     fn compression(
         &self,
         image: &Path,
@@ -381,10 +385,10 @@ impl EncodingArgs {
     ) -> Result<Option<Option<ferofs::build::Compression>>, Failure> {
         let Some(name) = self.compress.as_deref() else { return Ok(None) };
         let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
-        let setting = Setting {
+        let setting = CompressionOptions {
             compressors: Some(name).filter(|name| *name != "none"),
             pcluster: self.cluster_size,
-            ..Setting::default()
+            ..CompressionOptions::default()
         };
         let compression = setting.compression(block).map_err(refuse)?;
         Ok(Some(compression))

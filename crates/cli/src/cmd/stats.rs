@@ -1,12 +1,12 @@
-//! `ferofs stats`: the counters of a live FUSE mount, which its daemon gives as an extended attribute of the root.
+//! `ferofs stats`: shows the counters of a FUSE mount. The daemon provides them as an extended attribute of the root.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::exit::{Failure, Outcome};
 
-/// Counters have far fewer bytes.
-const MAX: usize = 64 << 10;
+/// Size of the buffer for the counters, in bytes: the largest extended attribute in Linux.
+const MAX_LEN: usize = 64 << 10;
 
 /// Show the counters of a FUSE mount
 #[derive(clap::Args)]
@@ -36,11 +36,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn fetch(dir: &Path) -> Result<String, Failure> {
-    let mut value = vec![0; MAX];
+    let mut value = vec![0; MAX_LEN];
     let len =
         rustix::fs::getxattr(dir, ferofs_fuse::STATS_XATTR, &mut value[..]).map_err(|error| match error {
             rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => {
-                Failure::about(dir, "not the root of a mount by ferofs through FUSE")
+                Failure::about(dir, "not the root of a FUSE mount of ferofs")
             }
             error => Failure::about(dir, io::Error::from(error)),
         })?;

@@ -1,5 +1,5 @@
-//! `dump.erofs [OPTIONS] IMAGE`: prints the superblock, statistics and files. Scripts parse the output, so that it has
-//! the same form as that of erofs-utils.
+//! `dump.erofs [OPTIONS] IMAGE`: prints the superblock, statistics and files, in the form of erofs-utils, because scripts
+//! parse the output.
 
 mod statistics;
 

@@ -10,7 +10,7 @@ use ferofs::extract::Existing;
 use ferofs::{check, extract};
 
 use crate::args::image::ImageArgs;
-use crate::cmd::check::{Examined, examine, print_findings};
+use crate::cmd::check::{CheckOutcome, open_and_check, print_findings};
 use crate::cmd::extract::{FromArgs, execute};
 use crate::exit::{About, FAILURE, Failure, Outcome};
 use crate::print::output::{message, print_line};
@@ -77,11 +77,11 @@ struct Args {
     #[arg(short = 'd', value_name = "LEVEL")]
     debug: Option<u8>,
 
-    /// Accepted without effect: nothing is ever repaired
+    /// Accepted without effect: the program repairs nothing
     #[arg(short = 'a', visible_short_alias = 'A')]
     automatic: bool,
 
-    /// Accepted without effect: nothing is ever asked
+    /// Accepted without effect: the program asks no questions
     #[arg(short = 'y')]
     yes: bool,
 
@@ -90,17 +90,17 @@ struct Args {
     version: Option<bool>,
 
     #[arg(skip)]
-    preserves: Preserves,
+    preserve_options: PreserveOptions,
 }
 
 /// Whether to set owners and permissions; `None`: the default for this user.
 #[derive(Clone, Copy, Debug, Default)]
-struct Preserves {
+struct PreserveOptions {
     owners: Option<bool>,
     permissions: Option<bool>,
 }
 
-impl Preserves {
+impl PreserveOptions {
     /// The last option on the command line wins, for owners and for permissions separately.
     fn new(line: &ArgMatches) -> Self {
         let at = |flag: &str| {
@@ -122,20 +122,20 @@ impl Preserves {
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = match Args::parse_line(args) {
         Ok(args) => args,
-        Err(error) => return Ok(crate::exit::refuse_fsck(&error)),
+        Err(error) => return Ok(crate::exit::print_usage_as_fsck(&error)),
     };
     if let Some(Some(target)) = &args.extract {
         return args.extract_to(target);
     }
     let content = args.extract.is_some() || args.print_ratio;
-    match examine(&args.image, &check::Options { workers: None, content })? {
-        Examined::Refused(..) => Ok(FAILURE),
-        Examined::Stopped(image, report, error) => {
+    match open_and_check(&args.image, &check::Options { workers: None, content })? {
+        CheckOutcome::NotOpened(..) => Ok(FAILURE),
+        CheckOutcome::Stopped(image, report, error) => {
             print_findings(&args.image.path, &image, &report);
             message!("{}: {error}", Escaped::path(&args.image.path));
             Ok(FAILURE)
         }
-        Examined::Opened(image, report) => {
+        CheckOutcome::Complete(image, report) => {
             print_findings(&args.image.path, &image, &report);
             if args.print_ratio && report.content_bytes > 0 {
                 let image = std::fs::metadata(&args.image.path).map_or(0, |metadata| metadata.len());
@@ -156,7 +156,7 @@ impl Args {
     fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches_from(line)?;
         let mut args = Self::from_arg_matches(&matches)?;
-        args.preserves = Preserves::new(&matches);
+        args.preserve_options = PreserveOptions::new(&matches);
         Ok(args)
     }
 
@@ -170,8 +170,8 @@ impl Args {
         let defaults = extract::Options::default();
         let options = extract::Options {
             existing: if self.overwrite { Existing::Replace } else { Existing::Refuse },
-            owners: self.preserves.owners.unwrap_or(defaults.owners),
-            permissions: self.preserves.permissions.unwrap_or(defaults.owners),
+            owners: self.preserve_options.owners.unwrap_or(defaults.owners),
+            permissions: self.preserve_options.permissions.unwrap_or(defaults.owners),
             xattrs: self.xattrs,
             ..defaults
         };
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_lines_that_callers_use() {
+    fn parses_the_command_lines_of_known_callers() {
         assert_eq!(args("fsck.erofs IMG").extract, None);
         assert_eq!(args("fsck.erofs --extract IMG").extract, Some(None));
         let to = args("fsck.erofs --extract=DIR --no-preserve --xattrs --path=/a IMG");
@@ -212,7 +212,7 @@ mod tests {
             ("--no-preserve --preserve", (true, true)),
         ] {
             let given = args(&format!("fsck.erofs {line} IMG"));
-            let Preserves { owners, permissions } = given.preserves;
+            let PreserveOptions { owners, permissions } = given.preserve_options;
             assert_eq!((owners.unwrap_or(true), permissions.unwrap_or(true)), expected, "{line}");
         }
     }

@@ -1,9 +1,9 @@
 //! `mkfs.erofs [OPTIONS] IMAGE [SOURCE]...`.
 //!
-//! Callers glue values to short options (`-C65536`, `-zlz4hc,12`, `-EA,B`), put options after the
-//! positional arguments, and look into `--help` for what is there: `callers` has their very lines.
-//! [`args`] is the command line, [`crate::args::features`] what `-E` takes; here both become the library's options, or a
-//! refusal that says why. [`sources`] is about what the image is made of.
+//! [`args`] defines the command line, and [`crate::args::features`] the options of `-E`. This module converts both to the
+//! options of the library, or to a refusal with its reason; [`sources`] does this for the sources of the image.
+//! Callers write values directly behind short options (`-C65536`, `-zlz4hc,12`, `-EA,B`), write options after positional
+//! arguments, and search the text of `--help`: the tests in `callers` have their command lines.
 
 mod args;
 mod block_list;
@@ -27,14 +27,14 @@ use ferofs::build::{
     XattrOptions, block_size,
 };
 
-use crate::args::compression::Setting;
-use crate::args::features::{ChunkEntries, Extended, ExtendedError};
+use crate::args::compression::CompressionOptions;
+use crate::args::features::{ChunkEntries, ExtendedError, ExtendedOptions};
 use crate::args::image::ImageArgs;
-use crate::cmd::build::{Voice, source_date_epoch};
+use crate::cmd::build::{PrintOptions, source_date_epoch};
 use crate::exit::{About, Failure, Outcome};
 use args::Args;
 
-/// The compressors, as `--help` names them, with what may follow them.
+/// The compressors and their options, in the words of `mkfs.erofs --help`.
 const COMPRESSORS: [(&str, &str); 6] = [
     ("lz4", ""),
     ("lz4hc", "[,level=<0-12>] (default=9)"),
@@ -44,7 +44,7 @@ const COMPRESSORS: [(&str, &str); 6] = [
     ("zstd", "[,level=<1-22>] (default=3) [,dictsize=<1024-1048576>]"),
 ];
 
-/// Why an argument is refused.
+/// An argument that cannot be used, and the reason.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}{}{value}: {reason}", if value.is_empty() { "" } else { " " })]
 struct Refusal {
@@ -58,23 +58,24 @@ fn refusal(option: &'static str, value: String, reason: impl Into<String>) -> Re
 }
 
 impl Args {
-    /// Reads a command line, the program's name first.
+    /// Parses a command line, the program's name first.
     fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        // Callers look for these very words.
-        let mut more = String::from("A tar is taken with --tar=f, --tar=i or --tar=headerball.\n\n");
-        more += "Available compressors / supported compressors, and their options:";
+        // Callers search the help for these words.
+        let mut after_help = String::from("A tar is taken with --tar=f, --tar=i or --tar=headerball.\n\n");
+        after_help += "Available compressors / supported compressors, and their options:";
         for (name, options) in COMPRESSORS {
-            more += &format!("\n  {name}{options}");
+            after_help += &format!("\n  {name}{options}");
         }
-        let matches = Self::command().after_help(more).try_get_matches_from(line)?;
+        let matches = Self::command().after_help(after_help).try_get_matches_from(line)?;
         Self::from_arg_matches(&matches)
     }
 
-    /// What the library is asked for. Nothing is opened yet.
+    /// Converts the arguments to options of the library. Opens no files.
     fn options(&self) -> Result<Options, Refusal> {
-        self.refuse_foreign()?;
+        self.refuse_unsupported()?;
         let refuse = |option| move |e: ExtendedError| refusal(option, e.option, e.reason);
-        let mut extended = Extended::parse(self.extended.iter().map(String::as_str)).map_err(refuse("-E"))?;
+        let mut extended =
+            ExtendedOptions::parse(self.extended.iter().map(String::as_str)).map_err(refuse("-E"))?;
         extended.set_bits(self.zfeature_bits.unwrap_or(0)).map_err(refuse("--zfeature-bits"))?;
         let mut options = self.sources()?;
         if let Some(size) = self.block_size {
@@ -90,17 +91,17 @@ impl Args {
         }
         self.compression(&mut options)?;
         self.xattrs(&mut options)?;
-        self.identity(&mut options)?;
+        self.uuid_and_label(&mut options)?;
         self.ownership(&mut options);
         self.times(&mut options);
         self.excludes(&mut options)?;
         options.inodes.keep_mtime = !self.ignore_mtime;
         if options.data.compression.is_none() {
-            // As erofs-utils: where nothing is compressed, these mean nothing.
-            extended.forget_compression();
+            // As erofs-utils: without a compressor, options about compression are ignored.
+            extended.ignore_compression();
         }
         extended.apply(&mut options).map_err(refuse("-E"))?;
-        // As erofs-utils: an archive of no bytes has no members.
+        // As erofs-utils: an archive of 0 bytes is an archive without members.
         options.source.allow_empty_archives = true;
         options.source.hard_dereference = self.hard_dereference;
         options.source.archive_limit_factor = self.archive_limits;
@@ -118,27 +119,32 @@ impl Args {
         Ok(options)
     }
 
-    /// What erofs-utils has and ferofs will not, or cannot in this call.
-    fn refuse_foreign(&self) -> Result<(), Refusal> {
+    /// Refuses options of erofs-utils that ferofs does not support, or not together with the other options.
+    fn refuse_unsupported(&self) -> Result<(), Refusal> {
         let text = |value: &OsString| value.to_string_lossy().into_owned();
         if let Some(value) = &self.s3 {
             return Err(refusal(
                 "--s3",
                 value.clone(),
-                "ferofs reads no object stores; give it a directory or a tar",
+                "ferofs does not read object stores; give a directory or a tar archive",
             ));
         }
         if let Some(value) = &self.gzinfo {
-            return Err(refusal("--gzinfo", text(value), "indexes into gzip are not supported"));
+            return Err(refusal(
+                "--gzinfo",
+                text(value),
+                "an index for random access to gzip data is not supported",
+            ));
         }
         if let (Some(dir), None) = (&self.product_out, &self.fs_config_file) {
-            let reason = "Android's compiled-in table of owners and modes is not here; give --fs-config-file";
+            let reason = "ferofs does not include Android's table of owners and modes; give --fs-config-file";
             return Err(refusal("--product-out", dir.to_string_lossy().into_owned(), reason));
         }
-        let made_of_image = [("--block-list-file", &self.block_list_file), ("--vmdk-desc", &self.vmdk_desc)];
-        for (option, file) in made_of_image {
+        let written_from_image =
+            [("--block-list-file", &self.block_list_file), ("--vmdk-desc", &self.vmdk_desc)];
+        for (option, file) in written_from_image {
             if let (Some(file), "-") = (file, self.image.to_string_lossy().as_ref()) {
-                let reason = "is made from the image, which does not stay on standard output";
+                let reason = "reads the image again, which is not possible on standard output";
                 return Err(refusal(option, file.to_string_lossy().into_owned(), reason));
             }
         }
@@ -152,9 +158,9 @@ impl Args {
                 refusal("--compress-hints", path.display().to_string(), format!("cannot be read: {e}"))
             })?),
         };
-        let setting = Setting {
+        let setting = CompressionOptions {
             compressors: self.compressor.as_deref(),
-            // As erofs-utils: without a compressor it means nothing.
+            // As erofs-utils: without a compressor, -C is ignored.
             pcluster: self
                 .pcluster_size
                 .filter(|_| self.compressor.is_some() || hints.is_some())
@@ -178,18 +184,18 @@ impl Args {
         Ok(())
     }
 
-    fn chunks(&self, extended: &Extended, options: &mut Options) -> Result<(), Refusal> {
+    fn chunks(&self, extended: &ExtendedOptions, options: &mut Options) -> Result<(), Refusal> {
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();
         let Some(size) = self.chunksize else {
             let Some(device) = &self.blobdev else { return Ok(()) };
-            return Err(refusal("--blobdev", path(device), "holds chunks; give their --chunksize too"));
+            return Err(refusal("--blobdev", path(device), "needs --chunksize"));
         };
         if !size.is_power_of_two() || size < options.image.block_size.bytes64() {
             let reason = "not a power of two, or smaller than a block";
             return Err(refusal("--chunksize", size.to_string(), reason));
         }
         if let (Some(ChunkEntries::BlockMap), Some(device)) = (extended.chunk_entries, &self.blobdev) {
-            let reason = "addresses of 4 bytes name no device; leave out -E force-inode-blockmap";
+            let reason = "chunk indexes of 4 bytes name no device; remove -E force-inode-blockmap";
             return Err(refusal("--blobdev", path(device), reason));
         }
         let force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
@@ -209,19 +215,19 @@ impl Args {
         }
         for prefix in &self.xattr_prefix {
             let parsed = XattrOptions::prefix(prefix.as_bytes());
-            let reason = "no prefix of attribute names, such as trusted.overlay.";
+            let reason = "not a prefix of attribute names, for example trusted.overlay.";
             xattrs.prefixes.push(parsed.ok_or_else(|| refusal("--xattr-prefix", prefix.clone(), reason))?);
         }
         if let Some(name) = &self.xattr_inode_digest {
             let parsed = XattrOptions::digest_name(name.as_bytes());
-            let reason = "no attribute's name";
+            let reason = "not the name of an extended attribute";
             xattrs.digest =
                 Some(parsed.ok_or_else(|| refusal("--xattr-inode-digest", name.clone(), reason))?);
         }
         Ok(())
     }
 
-    fn identity(&self, options: &mut Options) -> Result<(), Refusal> {
+    fn uuid_and_label(&self, options: &mut Options) -> Result<(), Refusal> {
         options.image.uuid = match self.uuid.as_deref() {
             None | Some("random") => None,
             Some(text) => {
@@ -243,7 +249,7 @@ impl Args {
         let root = self.all_root.then_some(0);
         options.attributes.force_uid = self.force_uid.or(root);
         options.attributes.force_gid = self.force_gid.or(root);
-        // Ids are added modulo 2^32, so negative offsets come out right.
+        // The builder adds modulo 2^32, so the cast of a negative offset is correct.
         options.attributes.uid_offset = self.uid_offset as u32;
         options.attributes.gid_offset = self.gid_offset as u32;
     }
@@ -260,21 +266,22 @@ impl Args {
         }
         for text in &self.exclude_regex {
             let regex = posix::regex(text);
-            let reason = "no POSIX extended regular expression";
+            let reason = "not a POSIX extended regular expression";
             let regex = regex.ok_or_else(|| refusal("--exclude-regex", text.clone(), reason))?;
             options.source.excludes.push(Exclude::Regex(regex));
         }
         Ok(())
     }
 
-    /// Reads the files that options name.
-    fn load(&self, options: &mut Options) -> Result<(), Failure> {
-        // As erofs-utils: an index of a tar has blocks of 512 bytes whatever -b says, since members start at multiples of 512.
+    /// Completes `options` with values from files and from the environment.
+    fn read_files(&self, options: &mut Options) -> Result<(), Failure> {
+        // As erofs-utils: an index of an archive always has blocks of 512 bytes, also with -b, because members start at
+        // multiples of 512.
         let index =
             options.source.data == SourceData::External && options.source.format == SourceFormat::Archive;
         if index || (options.source.data, self.block_size) == (SourceData::External, None) {
             options.image.block_size =
-                block_size(options.source.format, &options.source.path).map_err(Failure::from_named)?;
+                block_size(options.source.format, &options.source.path).map_err(Failure::without_subject)?;
         }
         let mount_point = self.mount_point.as_bytes();
         let inner = mount_point.iter().position(|b| *b != b'/').map(|start| &mount_point[start..]);
@@ -282,7 +289,7 @@ impl Args {
         while options.attributes.target.mount_point.ends_with(b"/") {
             options.attributes.target.mount_point.pop();
         }
-        // As erofs-utils: -T is stronger.
+        // As erofs-utils: -T has priority over $SOURCE_DATE_EPOCH.
         if self.time.is_none() {
             options.image.build_time = source_date_epoch()?;
             options.attributes.newest_time = options.image.build_time;
@@ -302,7 +309,7 @@ impl Args {
 }
 
 impl Args {
-    /// Where the image will be, and its extra devices, for `option`.
+    /// The files of the finished image and of its extra devices, which `option` needs.
     fn files(&self, options: &Options, option: &'static str) -> Result<ImageArgs, Refusal> {
         let mut devices: Vec<PathBuf> = self.blobdev.iter().cloned().collect();
         if options.source.data == SourceData::External {
@@ -310,14 +317,15 @@ impl Args {
             devices.extend(options.source.upper_layers.iter().cloned());
         }
         if devices.iter().any(|device| device.as_os_str() == "-") {
-            let reason = "reads or names the files of extra devices; give the archive by its name";
+            let reason =
+                "needs the file of each extra device; give the archive as a file, not on standard input";
             return Err(refusal(option, String::new(), reason));
         }
         Ok(ImageArgs { path: self.image.clone(), offset: self.offset, devices, work_limit: 1 })
     }
 }
 
-/// `path` as files below a source are named.
+/// `path` relative to the source, without empty and `.` parts.
 fn relative(path: &OsStr) -> PathBuf {
     path.as_bytes()
         .split(|b| *b == b'/')
@@ -332,40 +340,40 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         Ok(args) => args,
         Err(error) => {
             error.print()?;
-            // Callers know 1 alone.
-            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return Ok(u8::from(!asked_for));
+            // As erofs-utils: every error has exit code 1.
+            let requested = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return Ok(u8::from(!requested));
         }
     };
     let mut options = args.options().map_err(|refusal| Failure::about(&args.image, refusal))?;
-    args.load(&mut options)?;
+    args.read_files(&mut options)?;
     if args.incremental.is_some() {
-        return args.add(options);
+        return args.add_to_image(options);
     }
     let mut descriptor = None;
     if let Some(path) = &args.vmdk_desc {
         let files =
             args.files(&options, "--vmdk-desc").map_err(|refusal| Failure::about(&args.image, refusal))?;
-        // A name that cannot be written to is told before the work.
-        let file = NewFile::create(path).map_err(Failure::from_named)?;
+        // Created before the build, so that an unwritable path fails early.
+        let file = NewFile::create(path).map_err(Failure::without_subject)?;
         descriptor = Some((path, files, file));
     }
     let quiet = args.quiet || args.debug == Some(0);
-    let voice = Voice { quiet, json: false, timings: false, hide_archive_ends: quiet };
-    let code = crate::cmd::build::execute(&options, &args.image, voice)?;
+    let printed = PrintOptions { quiet, json: false, timings: false, hide_archive_ends: quiet };
+    let code = crate::cmd::build::execute(&options, &args.image, printed)?;
     if let Some(path) = &args.block_list_file {
         let image = args
             .files(&options, "--block-list-file")
             .map_err(|refusal| Failure::about(&args.image, refusal))?
             .open()?;
-        let mut list = std::io::BufWriter::new(NewFile::create(path).map_err(Failure::from_named)?);
+        let mut list = std::io::BufWriter::new(NewFile::create(path).map_err(Failure::without_subject)?);
         block_list::write(&image, &options.attributes.target.mount_point, &mut list).about(path)?;
         let list = list.into_inner().map_err(|e| Failure::about(path, e.into_error()))?;
-        list.finish().map_err(Failure::from_named)?;
+        list.finish().map_err(Failure::without_subject)?;
     }
     if let Some((path, files, mut file)) = descriptor {
         vmdk::write(&files.open()?, &files, &mut file).map_err(|e| Failure::about(path, e))?;
-        file.finish().map_err(Failure::from_named)?;
+        file.finish().map_err(Failure::without_subject)?;
     }
     Ok(code)
 }

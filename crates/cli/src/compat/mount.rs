@@ -1,8 +1,8 @@
 //! `mount.erofs [OPTIONS] IMAGE DIR`.
 //!
 //! mount(8) starts `/sbin/mount.erofs` for `-t erofs`, `-t erofs.fuse` and `-t erofs.ferofs` (mount(8), "external
-//! helpers"): `mount.erofs SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`. Nothing here may start
-//! mount(8), which would start this program again without end.
+//! helpers"): `mount.erofs SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`. This program
+//! must never start mount(8): mount(8) would start this program again, without end.
 
 use std::ffi::OsString;
 use std::io;
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         no_sandbox: false,
         patches: Vec::new(),
         verbose: args.verbose,
-        helper: mount::Helper { fake: args.fake, sloppy: args.sloppy },
+        helper: mount::HelperOptions { fake: args.fake, sloppy: args.sloppy },
     })
 }
 

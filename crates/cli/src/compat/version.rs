@@ -1,8 +1,8 @@
-//! The versions that the programs print: first that of the erofs-utils that they replace, because callers compare it
-//! (kata requires at least 1.8.2), then that of ferofs.
+//! The versions that the programs print: the version of erofs-utils first, because callers compare it (kata requires at
+//! least 1.8.2), then the version of ferofs.
 
-/// The text after a program's name. The first version is that of the erofs-utils whose options these programs take;
-/// `cargo xtask peers` shows the newest one.
+/// The text after the name of the program. The first version is the version of erofs-utils with the same options;
+/// `cargo xtask peers` shows whether a newer version exists.
 macro_rules! version {
     ($($line:literal)?) => {
         concat!("(erofs-utils) 1.9.4", $("\n", $line,)? "\nferofs ", env!("CARGO_PKG_VERSION"))

@@ -1,10 +1,10 @@
-//! Names for people: what a hostile image calls its files must not steer a terminal.
+//! Prints file names. Names in a hostile image may contain control sequences of a terminal; they are escaped.
 
 use std::path::Path;
 
 use ferofs::escape::Escaped;
 
-/// `path` from the root on, so that no character of it steers a terminal.
+/// Prints `path` with a leading slash; control characters are escaped.
 pub(crate) fn shown(path: &Path) -> String {
     format!("/{}", Escaped::path(path))
 }

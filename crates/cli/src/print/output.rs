@@ -1,5 +1,5 @@
-//! Lines for people: messages on standard error, results on standard output. Neither ever panics, and messages never
-//! steer a terminal, whatever names they have in them.
+//! Writes messages to standard error and results to standard output. Does not panic if a stream is closed, and escapes
+//! control characters in messages, because names come from hostile images.
 
 use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};
@@ -8,20 +8,20 @@ use std::io::{self, Write};
 use ferofs::escape::{Escaped, steers};
 use serde_json::Value;
 
-/// Prints a message, in one line, on standard error.
+/// Prints a message as one line on standard error.
 macro_rules! message {
     ($($text:tt)*) => { $crate::print::output::write_message(format_args!($($text)*)) };
 }
-/// Prints lines on standard output: an [`io::Result`].
+/// Prints a line on standard output; returns an [`io::Result`].
 macro_rules! print_line {
     ($($text:tt)*) => { $crate::print::output::write_line(format_args!($($text)*)) };
 }
 pub(crate) use {message, print_line};
 
 pub(crate) fn write_message(text: Arguments<'_>) {
-    // Names are escaped already where they are put in; this is for what is not known to be a name.
+    // Callers escape names; this escapes the texts of errors, which may contain names too.
     let line = format!("ferofs: {}\n", Escaped(text.to_string().as_bytes()));
-    // When nobody can hear, nobody can be told.
+    // An error here cannot be reported: standard error is the stream for reports.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
@@ -32,8 +32,7 @@ pub(crate) fn write_line(text: Arguments<'_>) -> io::Result<()> {
     out.flush()
 }
 
-/// What `bytes`, which may be a name, look like on standard output: escaped for a terminal, and as they are for a
-/// program.
+/// A name for standard output: escaped if it is a terminal, else unchanged, because programs need the exact bytes.
 pub(crate) fn name(bytes: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     match terminal {
         true => Cow::Owned(Escaped(bytes).to_string().into_bytes()),
@@ -41,12 +40,12 @@ pub(crate) fn name(bytes: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     }
 }
 
-/// JSON in which no character steers a terminal.
+/// Prints JSON with control characters escaped.
 pub(crate) fn json(value: &Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
         if steers(c) {
-            // All of these have four digits; JSON itself has them in strings alone.
+            // Control characters have at most four hexadecimal digits, and JSON contains them only in strings.
             let _ = write!(text, "\\u{:04x}", u32::from(c));
         } else {
             text.push(c);
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_stays_the_same_value() {
+    fn escaped_json_has_the_same_value() {
         let value = serde_json::json!({ "name": "a\u{9b}2J\u{202e}\u{7f}\n\"\\" });
         let text = json(&value);
         assert!(!text.chars().any(steers), "{text}");

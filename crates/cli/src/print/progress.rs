@@ -1,4 +1,4 @@
-//! A line on the terminal that says how far a long work is.
+//! A progress line on the terminal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 
-/// The line, and the thread that draws it. Dropped, it is wiped away.
+/// The progress line, and the thread that draws it. Dropping this value removes the line.
 pub(crate) struct Display {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Display {
-    /// Lets `show` set up the bar before each drawing.
+    /// Starts the thread. It draws the line ten times a second and calls `show` before each time.
     pub(crate) fn start(show: impl Fn(&ProgressBar) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -27,7 +27,7 @@ impl Display {
             }
             bar.finish_and_clear();
         };
-        // Without a thread nothing is drawn.
+        // If no thread can be started, nothing is drawn: progress is not worth an error.
         let thread = std::thread::Builder::new().spawn(draw).ok();
         Self { stop, thread }
     }
@@ -38,7 +38,7 @@ impl Drop for Display {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It has nothing that could panic but the drawing, which is no reason to fail.
+            // A panic of the drawing code must not make the command fail.
             let _ = thread.join();
         }
     }

@@ -391,7 +391,7 @@ fn sources_that_cannot_be_are_named() {
         build(&[&upper], &fixture.path("alone"), "");
     }
     let refused = mkfs_command(&fixture).args(["-zlz4"]).args([&out, &image]).run().failure(1);
-    assert!(refused.stderr.contains("content stays in the sources"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the data stays in the sources"), "{}", refused.stderr);
     let refused = mkfs_command(&fixture).args([&out, &source, &image]).run().failure(1);
     assert!(refused.stderr.contains("if all of them are EROFS images"), "{}", refused.stderr);
 }

@@ -1,4 +1,4 @@
-//! What a person sees while an image is built: a progress bar, with rate and time left.
+//! The progress bar of `ferofs build`, with rate and remaining time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferofs::build::{Progress, Stage};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The progress bar and the thread that moves it.
+/// The progress bar, and the thread that draws it.
 pub(super) struct Display {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -26,7 +26,7 @@ impl Display {
             }
             bar.finish_and_clear();
         };
-        // Without a thread nothing is drawn.
+        // If no thread can be started, nothing is drawn: progress is not worth an error.
         let thread = std::thread::Builder::new().spawn(draw).ok();
         Self { stop, thread }
     }
@@ -35,7 +35,7 @@ impl Display {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread {
             thread.thread().unpark();
-            // It has nothing that could panic but the drawing, which is no reason to fail.
+            // A panic of the drawing code must not make the command fail.
             let _ = thread.join();
         }
     }
@@ -48,7 +48,7 @@ fn show(bar: &ProgressBar, progress: &Progress) {
             if bar.length().is_none() {
                 let template = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
                 bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| {
-                    // The template is a constant; the default bar is as good.
+                    // Cannot happen: the template is a valid constant.
                     ProgressStyle::default_bar()
                 }));
                 bar.set_length(progress.bytes_total.load(Ordering::Relaxed));

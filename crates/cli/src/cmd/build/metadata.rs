@@ -88,7 +88,7 @@ impl MetadataArgs {
         options.xattrs.inline_limit = self.inline_xattrs;
         for text in &self.xattr_prefix {
             let prefix = XattrOptions::prefix(text.as_bytes());
-            let reason = "no prefix of attribute names, such as trusted.overlay.";
+            let reason = "not a prefix of attribute names, for example trusted.overlay.";
             options.xattrs.prefixes.push(prefix.ok_or_else(|| Failure::about(text.as_ref(), reason))?);
         }
         let name = self.inode_digests.as_ref().map(String::as_bytes);
@@ -123,9 +123,9 @@ impl MetadataArgs {
     }
 }
 
-/// What reproducible-builds.org specifies: the time that takes the place of now and of all later times.
+/// Reads $SOURCE_DATE_EPOCH: the time to use instead of now, and instead of all later times (reproducible-builds.org).
 pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
     let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
     let number = text.to_str().and_then(|text| text.parse().ok());
-    number.map(Some).ok_or_else(|| Failure::about("$SOURCE_DATE_EPOCH".as_ref(), "no number of seconds"))
+    number.map(Some).ok_or_else(|| Failure::about("$SOURCE_DATE_EPOCH".as_ref(), "not a number of seconds"))
 }

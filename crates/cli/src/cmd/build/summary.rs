@@ -1,11 +1,11 @@
-//! What was built, for people and for programs.
+//! The summary of a build, as text and as JSON.
 
 use ferofs::build::{Activity, Summary, Timings};
 use ferofs::read::Uuid;
 use indicatif::HumanBytes;
 use serde_json::json;
 
-/// A few lines of text.
+/// The summary as a few lines of text.
 pub(super) fn text(summary: &Summary) -> String {
     let times = [
         (summary.walk_time, "listing"),
@@ -34,11 +34,11 @@ pub(super) fn text(summary: &Summary) -> String {
     )
 }
 
-/// A table of what threads were busy with, in seconds of all of them together.
+/// A table of the time that each activity took, summed over all threads.
 pub(super) fn timings(summary: &Summary, timings: &Timings) -> String {
     let mut table = format!(
         "{} workers\n{:<10} {:>9} {:>12} {:>14}",
-        summary.workers, "", "seconds", "bytes", "a second"
+        summary.workers, "", "seconds", "bytes", "per second"
     );
     for activity in Activity::ALL {
         let spent = timings.spent(activity);
@@ -70,7 +70,7 @@ const fn name(activity: Activity) -> &'static str {
     }
 }
 
-/// One JSON object. Fields are only ever added.
+/// The summary as one JSON object. Programs read it: fields may be added, but not removed or renamed.
 pub(super) fn json(summary: &Summary, timings: &Timings) -> String {
     let warnings: Vec<String> = summary.warnings.iter().map(ToString::to_string).collect();
     json!({
@@ -99,7 +99,7 @@ pub(super) fn json(summary: &Summary, timings: &Timings) -> String {
     .to_string()
 }
 
-/// The image's size in hundredths of the content's.
+/// The size of the image in percent of the size of the data.
 fn percent(summary: &Summary) -> f64 {
     if summary.bytes_in == 0 { 100.0 } else { summary.bytes_out as f64 * 100.0 / summary.bytes_in as f64 }
 }

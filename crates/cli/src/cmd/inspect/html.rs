@@ -1,8 +1,8 @@
-//! The page of `ferofs inspect --html`: the template `page.html`, with what it shows as JSON in it.
+//! The page of `ferofs inspect --html`: the template `page.html` with the data as JSON in it.
 //!
-//! Names come from the image and may be hostile: in the JSON no `<`, `>` or `&` is left as it is, so that nothing in it
-//! ends its element, and the page's script only ever sets text. The page's size is bounded: cells of the map, nodes
-//! of the tree and rows of the table are limited, and the rest is summed up.
+//! Names come from the image and may be hostile. The JSON contains no `<`, `>` or `&`, so that no name can end the script
+//! element, and the script of the page inserts names only as text. The size of the page is limited: cells of the map,
+//! nodes of the tree and rows of the table beyond the limits are summed up.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,27 +16,28 @@ use crate::args::byte_size::human;
 use crate::cmd::ls::time_string;
 
 const TEMPLATE: &str = include_str!("page.html");
-/// Where the data goes, once.
-const PLACE: &str = "@DATA@";
-/// Cells of the block map.
+/// The text in the template that the data replaces.
+const DATA_MARKER: &str = "@DATA@";
+/// Cells of the block map at most, to limit the size of the page. In larger images a cell stands for several blocks.
 const CELLS: u64 = 16_384;
-/// Files that have a node and a row of their own: those that take the most.
+/// Files with their own node and table row at most: those with the most stored bytes. The others are summed up for each
+/// directory.
 const FILES: usize = 6000;
-/// Nodes of the tree, with directories.
+/// Nodes of the tree at most, including directories; the limit keeps the page usable in a browser.
 const NODES: usize = 20_000;
-/// Levels of the tree; what is deeper counts for the directory there.
+/// Levels of the tree at most; deeper files are added to the directory at this level.
 const DEPTH: usize = 64;
-/// Extensions.
+/// File name extensions in the table at most: those with the most stored bytes.
 const EXTENSIONS: usize = 16;
 
 /// The whole page.
 pub(super) fn page(subject: &Path, image: &Image, inspection: &Inspection) -> String {
     let data = escape(&data(subject, image, inspection).to_string());
-    let (head, tail) = TEMPLATE.split_once(PLACE).unwrap_or((TEMPLATE, ""));
+    let (head, tail) = TEMPLATE.split_once(DATA_MARKER).unwrap_or((TEMPLATE, ""));
     [head, &data, tail].concat()
 }
 
-/// Leaves nothing in JSON that means something in HTML.
+/// Escapes the characters in JSON that have a meaning in HTML.
 fn escape(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -104,14 +105,14 @@ fn data(subject: &Path, image: &Image, inspection: &Inspection) -> Value {
     })
 }
 
-/// What a node is: its letter in the page.
+/// The kind of a node, a letter in the page.
 #[derive(Clone, Copy)]
 enum Kind {
     Directory,
     File,
     Link,
     Special,
-    /// Files without a node of their own.
+    /// The sum of this many files that have no node of their own.
     Others(u64),
 }
 
@@ -137,7 +138,7 @@ impl Node {
     }
 }
 
-/// The tree as far as the page shows it; parents before what is in them.
+/// The part of the tree that the page shows. A directory comes before the files in it.
 struct Tree<'a> {
     nodes: Vec<Node>,
     directories: HashMap<&'a Path, usize>,
@@ -152,7 +153,7 @@ impl<'a> Tree<'a> {
             Self { nodes: vec![root], directories: HashMap::from([(Path::new(""), 0)]), omitted: 0 };
         let mut largest: Vec<&FileInfo> = files.iter().collect();
         largest.sort_by(|a, b| {
-            // Bytes of paths compare faster than their components.
+            // `Path` compares component by component, which is slower than bytes.
             (b.stored, b.size, a.path.as_os_str()).cmp(&(a.stored, a.size, b.path.as_os_str()))
         });
         let mut others: HashMap<usize, (u64, u64, u64)> = HashMap::new();
@@ -163,7 +164,7 @@ impl<'a> Tree<'a> {
                 continue;
             }
             let is_dir = file.file_type == FileType::Directory;
-            let place = shallow(&file.path);
+            let place = limit_depth(&file.path);
             if !is_dir && shown < FILES && place == file.path && tree.add(file) {
                 shown += 1;
                 continue;
@@ -181,7 +182,7 @@ impl<'a> Tree<'a> {
         others.sort_unstable();
         for (parent, (count, size, stored)) in others {
             if count == 0 {
-                // Directories' own blocks.
+                // The blocks of directories themselves.
                 tree.nodes[parent].stored = tree.nodes[parent].stored.saturating_add(stored);
                 continue;
             }
@@ -197,7 +198,7 @@ impl<'a> Tree<'a> {
         tree
     }
 
-    /// Adds a file, and the directories that lead to it, if there is room.
+    /// Adds a file and its missing parent directories. Returns `false` if this would exceed [`NODES`].
     fn add(&mut self, file: &'a FileInfo) -> bool {
         let missing: Vec<&Path> =
             file.path.ancestors().skip(1).take_while(|dir| !self.directories.contains_key(dir)).collect();
@@ -221,14 +222,14 @@ impl<'a> Tree<'a> {
         true
     }
 
-    /// The node of the directory that is nearest above `path`.
+    /// The node of the nearest parent directory of `path` that has a node.
     fn nearest(&self, path: &Path) -> usize {
         path.ancestors().skip(1).find_map(|dir| self.directories.get(dir)).copied().unwrap_or(0)
     }
 }
 
-/// The ancestor of `path` that the tree is deep enough for, or `path` itself.
-fn shallow(path: &Path) -> &Path {
+/// `path`, or its ancestor at level [`DEPTH`] if it is deeper.
+fn limit_depth(path: &Path) -> &Path {
     let too_deep = path.components().count().saturating_sub(DEPTH);
     path.ancestors().nth(too_deep).unwrap_or(path)
 }
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_the_data_ends_its_element() {
+    fn names_cannot_end_the_script_element() {
         let hostile = json!({ "name": "</script><script>alert(1)</script><!--&amp;" }).to_string();
         let escaped = escape(&hostile);
         assert!(!escaped.contains(['<', '>', '&']), "{escaped}");
@@ -256,11 +257,11 @@ mod tests {
             serde_json::from_str::<Value>(&escaped).unwrap(),
             serde_json::from_str::<Value>(&hostile).unwrap()
         );
-        assert_eq!(TEMPLATE.matches(PLACE).count(), 1);
+        assert_eq!(TEMPLATE.matches(DATA_MARKER).count(), 1);
     }
 
     #[test]
-    fn the_tree_is_bounded_and_loses_nothing() {
+    fn the_tree_is_limited_and_its_sums_are_complete() {
         let mut files = vec![file("", FileType::Directory, 0), file("a", FileType::Directory, 7)];
         let count = FILES as u64 + 500;
         files.extend((0..count).map(|n| file(&format!("a/{n}/f"), FileType::Regular, n)));

@@ -10,14 +10,14 @@ use crate::args::byte_size::human;
 use crate::cmd::ls::time_string;
 use crate::print::names::shown;
 
-/// Extensions that the text shows.
+/// File name extensions that the text shows at most: those with the most stored bytes.
 const EXTENSIONS: usize = 15;
-/// Rows of the layout in JSON; beyond, it is told in cells.
+/// Ranges of blocks of one kind that the JSON lists at most. Layouts with more ranges are listed in cells of equal size.
 const MAX_RUNS: usize = 2000;
-/// Cells of the map in the text: rows of 64.
+/// Cells of the map in the text at most: 8 rows of 64 letters.
 const CELLS: u64 = 512;
 
-/// Writes the report for people.
+/// Writes the report as text.
 pub(super) fn write(image: &Image, inspection: &Inspection, out: &mut impl Write) -> io::Result<()> {
     let superblock = image.superblock();
     let field =
@@ -92,11 +92,11 @@ fn write_group(name: &str, group: &Group, out: &mut impl Write) -> io::Result<()
     )
 }
 
-/// The image's blocks, a letter for each cell.
+/// Writes the map of the blocks, one letter for each cell.
 fn write_map(inspection: &Inspection, out: &mut impl Write) -> io::Result<()> {
     let map = &inspection.map;
     let (per_cell, cells) = map.cells(CELLS);
-    writeln!(out, "\nlayout, {per_cell} blocks a letter:")?;
+    writeln!(out, "\nlayout, {per_cell} blocks per letter:")?;
     for row in cells.chunks(64) {
         writeln!(out, "  {}", row.iter().map(|kind| letter(*kind)).collect::<String>())?;
     }
@@ -105,7 +105,7 @@ fn write_map(inspection: &Inspection, out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "  {} {:<10} {:>10} blocks", letter(kind), kind.name(), map.total(kind))?;
         }
     }
-    writeln!(out, "  {:<12} {:>10} blocks, in those above", "shared", map.shared())
+    writeln!(out, "  {:<12} {:>10} of these blocks", "shared", map.shared())
 }
 
 fn letter(kind: BlockKind) -> char {
@@ -125,7 +125,7 @@ fn letter(kind: BlockKind) -> char {
     }
 }
 
-/// The report for programs.
+/// The report as JSON.
 pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
     let superblock = image.superblock();
     let groups = |groups: &mut dyn Iterator<Item = (String, Group)>| -> Value {
@@ -201,7 +201,7 @@ pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
     })
 }
 
-/// Extensions, those that take the most first.
+/// Extensions sorted by stored bytes, the largest first.
 pub(super) fn by_stored(inspection: &Inspection) -> Vec<(&String, &Group)> {
     let mut all: Vec<_> = inspection.extensions.iter().collect();
     all.sort_by(|(a, left), (b, right)| right.stored.cmp(&left.stored).then_with(|| a.cmp(b)));

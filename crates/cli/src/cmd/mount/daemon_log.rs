@@ -1,4 +1,4 @@
-//! Where the FUSE daemon's messages go: they are lines on its standard error, which is pointed there.
+//! Opens the destination of the FUSE daemon's messages. The daemon replaces its standard error by it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,13 +8,13 @@ use std::path::Path;
 
 use crate::exit::Failure;
 
-/// Where syslog, or journald in its place, listens.
+/// The socket of syslog or journald.
 const SYSLOG: &str = "/dev/log";
 
-/// What standard error becomes: the file that was named; without one, for a daemon in the background, syslog where
-/// there is one, and otherwise nothing. `None` leaves it as it is.
+/// Opens `file`. Without `file`, a daemon in the background gets syslog, or /dev/null if there is no syslog, and a daemon in
+/// the foreground keeps its standard error (`None`).
 ///
-/// Opened early: the sandbox opens nothing.
+/// Must be called before the sandbox starts: the sandbox forbids opening files.
 pub(crate) fn open(file: Option<&Path>, background: bool) -> Result<Option<OwnedFd>, Failure> {
     if let Some(path) = file {
         let file = OpenOptions::new().append(true).create(true).open(path);
@@ -29,11 +29,11 @@ pub(crate) fn open(file: Option<&Path>, background: bool) -> Result<Option<Owned
     }))
 }
 
-/// A socket on which each write is a message of syslog's.
+/// Opens a socket on which each write is one message of syslog.
 fn syslog() -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(SYSLOG)?;
-    // Messages are better lost than waited for.
+    // The daemon must not block if syslog does not read: it rather loses messages.
     socket.set_nonblocking(true)?;
     Ok(socket)
 }

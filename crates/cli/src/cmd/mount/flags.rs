@@ -1,18 +1,18 @@
-//! Mount options that Linux takes as flags, and not as text for the file system (mount(8), "file-system-independent
-//! mount options").
+//! Mount options that are flags of the mount and not options of the file system (mount(8), "file-system-independent mount
+//! options").
 
 use rustix::mount::{MountAttrFlags, MountPropagationFlags};
 
-/// Flags of one mount of a file system.
+/// The flags of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags {
     /// For fsmount(2).
     pub(crate) attributes: MountAttrFlags,
-    /// Set once the mount is there.
+    /// For mount(2), after the mount.
     pub(crate) propagation: Option<MountPropagationFlags>,
 }
 
-/// Options that change nothing on a file system that is never written.
+/// Options without effect on a read-only file system.
 const NO_EFFECT: [&str; 15] = [
     "async",
     "sync",
@@ -32,7 +32,7 @@ const NO_EFFECT: [&str; 15] = [
 ];
 
 impl Flags {
-    /// Sorts `options` into flags and the rest, which EROFS and the security modules judge. The last of two opposites
+    /// Splits `options` into flags and the options of EROFS and of security modules. The last of two opposite options
     /// wins.
     pub(crate) fn split(options: &[String]) -> (Self, Vec<&str>) {
         let mut flags = Self { attributes: MountAttrFlags::MOUNT_ATTR_RDONLY, propagation: None };
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_told_from_options_of_erofs() {
+    fn flags_and_options_of_erofs_are_separated() {
         let options =
             ["nosuid", "noexec", "exec", "noatime", "cache_strategy=disabled", "sync", "rprivate", "acl"];
         let options = options.map(str::to_owned);

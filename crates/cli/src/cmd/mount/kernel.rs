@@ -1,7 +1,6 @@
-//! Mounts by the kernel's EROFS, with the kernel's own calls (fsopen(2), fsmount(2), move_mount(2); Linux 5.2).
+//! Mounts with the kernel's EROFS driver, through fsopen(2), fsmount(2) and move_mount(2) (Linux 5.2).
 //!
-//! mount(8) is never started: installed as `/sbin/mount.erofs`, this program is what mount(8) starts for EROFS, and
-//! starting it again would never end.
+//! Never starts mount(8): mount(8) starts `/sbin/mount.erofs` for EROFS, which may be this program, without end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,27 +14,27 @@ use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags,
 use crate::cmd::mount::flags::Flags;
 use crate::cmd::mount::loop_device::LoopDevice;
 
-/// Bytes of a message of the kernel that are kept; the kernel's own are shorter.
+/// Bytes of a kernel message that are read. Messages of EROFS are shorter; a longer message is cut.
 const MESSAGE: usize = 1024;
-/// Messages that the kernel keeps for a mount, at most (`struct fc_log`).
+/// The number of messages that the kernel keeps for a mount at most (`struct fc_log`).
 const MESSAGES: usize = 8;
 
-/// What the kernel shall mount.
+/// The parameters of a mount.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     /// The image: a file or a block device.
     pub(crate) image: &'a Path,
-    /// Bytes before the image in its file.
+    /// Start of the image in its file, in bytes.
     pub(crate) offset: u64,
-    /// Bytes of the file that belong to the image; `None` for all.
+    /// Length of the image in its file, in bytes; `None`: up to the end of the file.
     pub(crate) size_limit: Option<u64>,
     /// Extra devices, files or block devices, in the order of the image's device table.
     pub(crate) devices: &'a [PathBuf],
-    /// Options of Linux: flags of a mount, and the rest for EROFS and security modules.
+    /// Mount options: flags of the mount, and options of EROFS and of security modules.
     pub(crate) options: &'a [String],
-    /// A loop device is wanted even where Linux could read the file itself.
+    /// Use a loop device even if EROFS can read the file directly.
     pub(crate) force_loop: bool,
-    /// Unknown options are left out.
+    /// Ignore options that the kernel does not know.
     pub(crate) sloppy: bool,
     /// The directory to mount on.
     pub(crate) dir: &'a Path,
@@ -47,12 +46,12 @@ pub(crate) enum Error {
     /// A source cannot be used.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The kernel refuses, with its own words where it has any.
+    /// The kernel refuses the mount.
     #[error("{}{}", io::Error::from(*errno), message.as_ref().map_or(String::new(), |text| format!(" ({text})")))]
     Linux {
-        /// The error's number.
+        /// The error number.
         errno: Errno,
-        /// What the kernel says besides.
+        /// The message of the kernel, if there is one.
         message: Option<String>,
     },
 }
@@ -64,17 +63,17 @@ impl From<Errno> for Error {
 }
 
 impl Error {
-    /// Whether EROFS may take a block device where it refuses this file: kernels before 6.12 do not read files, later
-    /// ones cannot read files of every file system.
-    fn asks_for_block_device(&self) -> bool {
+    /// Whether a block device may work although EROFS refused the file: Linux before 6.12 does not read files, and later
+    /// versions cannot read files of all file systems.
+    fn may_need_block_device(&self) -> bool {
         matches!(self, Self::Linux { errno: Errno::NOTBLK | Errno::INVAL | Errno::OPNOTSUPP, .. })
     }
 }
 
-/// Mounts; says how.
+/// Mounts the image. Returns how, for a message.
 ///
 /// # Errors
-/// No loop device stays behind.
+/// The reason of the kernel. After an error no loop device stays attached.
 pub(crate) fn mount(request: &Request<'_>) -> Result<&'static str, Error> {
     let image = Source::of(request.image)?;
     let devices = request.devices.iter().map(|path| Source::of(path)).collect::<io::Result<Vec<_>>>()?;
@@ -91,17 +90,17 @@ pub(crate) fn mount(request: &Request<'_>) -> Result<&'static str, Error> {
     if all_are_files && !part && !request.force_loop {
         match mount_sources(request, &image.path, paths()) {
             Ok(()) => return Ok("from a file"),
-            Err(error) if error.asks_for_block_device() => refusal = Some(error),
+            Err(error) if error.may_need_block_device() => refusal = Some(error),
             Err(error) => return Err(error),
         }
     }
-    // The first refusal tells more than a lack of loop devices.
+    // If loop devices fail too, the first error is the more helpful one.
     let (image, devices) = attach(request, &image, &devices).map_err(|e| refusal.unwrap_or(e.into()))?;
     mount_sources(request, image.path(), devices.iter().map(Backing::path))?;
     Ok("from a loop device")
 }
 
-/// Loop devices for all sources that are not block devices already.
+/// Attaches loop devices to all sources that are not block devices.
 fn attach(request: &Request<'_>, image: &Source, devices: &[Source]) -> io::Result<(Backing, Vec<Backing>)> {
     let attach = |source: &Source, offset: u64, limit: Option<u64>| -> io::Result<Backing> {
         if source.is_block && offset == 0 && limit.is_none() {
@@ -114,10 +113,10 @@ fn attach(request: &Request<'_>, image: &Source, devices: &[Source]) -> io::Resu
     Ok((image, devices.collect::<io::Result<_>>()?))
 }
 
-/// Changes the flags and options of what is mounted on the directory.
+/// Changes the flags and options of the mount on `dir`.
 ///
 /// # Errors
-/// What the kernel says.
+/// The reason of the kernel.
 pub(crate) fn remount(dir: &Path, options: &[String]) -> Result<(), Error> {
     let (flags, rest) = Flags::split(options);
     let mut mount_flags = MountFlags::RDONLY;
@@ -135,7 +134,7 @@ pub(crate) fn remount(dir: &Path, options: &[String]) -> Result<(), Error> {
     Ok(mount::mount_remount(dir, mount_flags, rest.join(",").as_str())?)
 }
 
-/// An image or extra device.
+/// The file or block device of the image, or an extra device.
 struct Source {
     path: PathBuf,
     is_block: bool,
@@ -144,14 +143,14 @@ struct Source {
 impl Source {
     fn of(path: &Path) -> io::Result<Self> {
         let name = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        // The kernel shows the path in its table of mounts.
+        // The kernel shows this path in its mount table, so it must be absolute.
         let path = std::fs::canonicalize(path).map_err(name)?;
         let is_block = std::fs::metadata(&path).map_err(name)?.file_type().is_block_device();
         Ok(Self { path, is_block })
     }
 }
 
-/// What EROFS is given in place of a source.
+/// The block device that EROFS gets for a source.
 enum Backing {
     Block(PathBuf),
     Loop(LoopDevice),
@@ -166,7 +165,7 @@ impl Backing {
     }
 }
 
-/// Mounts `image`, which the kernel opens by its path, as all of `devices`.
+/// Mounts `image` with the extra devices `devices`. The kernel opens all of them by their paths.
 fn mount_sources<'a>(
     request: &Request<'_>,
     image: &Path,
@@ -201,8 +200,8 @@ fn mount_sources<'a>(
     Ok(())
 }
 
-/// The kernel's error, with the last message that it left in `context` (each read(2) gives one, such as
-/// "e erofs: Unknown parameter 'x'").
+/// Adds the last error message in `context` to `errno`. Each read(2) returns one message, for example
+/// "e erofs: Unknown parameter 'x'".
 fn explained(context: &OwnedFd, errno: Errno) -> Error {
     let mut buffer = [0; MESSAGE];
     let mut message = None;
@@ -216,7 +215,7 @@ fn explained(context: &OwnedFd, errno: Errno) -> Error {
     Error::Linux { errno, message }
 }
 
-/// `"a,b"` without its quotation marks, which only keep the comma from ending an option.
+/// Removes the quotation marks of `"a,b"`: they only mean that the comma does not separate options.
 fn unquoted(value: &str) -> &str {
     value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value)
 }

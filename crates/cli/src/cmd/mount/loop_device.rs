@@ -1,6 +1,6 @@
 //! Loop devices: Linux shows a file, or a part of one, as a block device (loop(4), linux/loop.h).
 //!
-//! Only this module of the command has unsafe code: the two ioctl(2) calls, for which there is no safe wrapper.
+//! This is the only module of the command with unsafe code: the two ioctl(2) calls have no safe wrapper.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// ioctl(2) request on `/dev/loop-control`: the number of a free device, which is made if there is none.
+/// ioctl(2) request on `/dev/loop-control`: returns the number of a free device, and creates one if there is none.
 const LOOP_CTL_GET_FREE: u32 = 0x4c82;
 /// ioctl(2) request on a loop device: attaches a file, with all settings at once (Linux 5.8).
 const LOOP_CONFIGURE: u32 = 0x4c0a;
@@ -17,7 +17,8 @@ const LOOP_CONFIGURE: u32 = 0x4c0a;
 const READ_ONLY: u32 = 1;
 /// The device is detached when its last user closes it: when the file system is unmounted.
 const AUTOCLEAR: u32 = 4;
-/// Reads bypass the page cache of the file. Linux ignores this flag where the file cannot be read so.
+/// Reads bypass the page cache of the file, so that data is not cached twice. Linux ignores the flag for files that do not
+/// support it.
 const DIRECT_IO: u32 = 16;
 
 /// Bytes of a sector of the device. EROFS has blocks of 512 bytes and more, and Linux refuses blocks smaller than a
@@ -25,7 +26,7 @@ const DIRECT_IO: u32 = 16;
 const SECTOR: u32 = 512;
 
 /// How many free devices are tried: another process can take the device between the two calls. Beyond this, the
-/// system attaches devices faster than we do, and the mount fails with EBUSY.
+/// system attaches devices faster than this process, and the mount fails with EBUSY.
 const ATTEMPTS: usize = 64;
 
 /// `struct loop_config`, with its `struct loop_info64` in place.
@@ -64,7 +65,7 @@ impl LoopDevice {
     /// Attaches `file` from `offset` on, at most `size_limit` bytes of it, to a free device, read-only.
     ///
     /// # Errors
-    /// What the kernel says, with the file or device that it says it of.
+    /// The reason of the kernel, with the path of the file or device.
     pub(crate) fn attach(file: &Path, offset: u64, size_limit: Option<u64>) -> io::Result<Self> {
         let name = |path: &Path, e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
         let backing = File::open(file).map_err(|e| name(file, e))?;
@@ -78,7 +79,7 @@ impl LoopDevice {
             inode: 0,
             rdevice: 0,
             offset,
-            // Linux takes 0 as "up to the file's end".
+            // For Linux, 0 means: up to the end of the file.
             size_limit: size_limit.unwrap_or(0),
             number: 0,
             encrypt_type: 0,
@@ -90,7 +91,7 @@ impl LoopDevice {
             init: [0; 2],
             reserved: [0; 8],
         };
-        // Shown by losetup(8); the last byte stays 0.
+        // losetup(8) shows this name. The last byte must stay 0.
         for (to, from) in config.file_name.iter_mut().take(63).zip(file.as_os_str().as_bytes()) {
             *to = *from;
         }

@@ -1,4 +1,4 @@
-//! What the FUSE daemon keeps in memory: options of `ferofs mount`, and the access profile that it writes or pins.
+//! Options of `ferofs mount` about the memory of the FUSE daemon, and the access profiles that the daemon records or pins.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -40,7 +40,7 @@ pub(crate) struct MemoryArgs {
     pin_memory: Option<usize>,
 }
 
-/// Policies and strategies, see [`Policy`] and [`Strategy`].
+/// The values of --decode: [`Policy`] and [`Strategy`].
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Decode {
     Auto,
@@ -53,28 +53,29 @@ enum Decode {
     Direct,
 }
 
-/// The access profile in a file.
+/// Reads an access profile.
 pub(crate) fn read_profile(path: &Path) -> Result<Profile, Failure> {
     let file = File::open(path).map_err(|e| Failure::about(path, e))?;
     Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))
 }
 
-/// An access profile in the making.
-pub(crate) struct Record {
+/// An access profile that the daemon records; it is written at the end.
+pub(crate) struct ProfileRecording {
     path: PathBuf,
     file: File,
     recording: Recording,
-    /// The same image once more, to find the files' names: the daemon has the other, and may open nothing later.
+    /// A second view of the image, to find the names of files at the end: the FUSE session owns the first one, and the
+    /// sandbox forbids opening files later.
     image: Image,
 }
 
 impl MemoryArgs {
-    /// Whether only the FUSE daemon does what is asked.
-    pub(crate) const fn wants_fuse(&self) -> bool {
+    /// Whether an option is given that only the FUSE daemon supports.
+    pub(crate) const fn needs_fuse(&self) -> bool {
         self.record_profile.is_some() || self.pin.is_some()
     }
 
-    /// Sets what is asked.
+    /// Sets the options of the engine.
     pub(crate) fn apply(&self, options: &mut EngineOptions) {
         options.pool = self.pool.unwrap_or(options.pool);
         options.memory_limit = self.memory_limit;
@@ -83,14 +84,14 @@ impl MemoryArgs {
         options.low_memory = LowMemory::Auto;
     }
 
-    /// Opens, and makes, the files that are asked for, while that is allowed.
+    /// Opens the files of the options. Must be called before the sandbox starts: the sandbox forbids opening files.
     pub(crate) fn open_files(&self, args: &ImageArgs) -> Result<MemoryFiles, Failure> {
         let pin = self.pin.as_ref().map(|path| {
             let file = File::open(path).map_err(|e| Failure::about(path, e))?;
             Ok::<_, Failure>((path.clone(), file, self.pin_memory.unwrap_or(0)))
         });
         let record = self.record_profile.as_ref().map(|path| {
-            // What is there is kept until there is a profile to replace it.
+            // An old profile stays until the new one replaces it.
             let file = File::options().write(true).create(true).truncate(false).open(path);
             let file = file.map_err(|e| Failure::about(path, e))?;
             Ok::<_, Failure>((path.clone(), file, args.open_files(&[])?))
@@ -101,30 +102,35 @@ impl MemoryArgs {
 
 /// Open files of access profiles.
 pub(crate) struct MemoryFiles {
-    /// The profile that says what to keep decoded, and in how many bytes.
+    /// The profile to pin, and the memory limit in bytes.
     pin: Option<(PathBuf, File, usize)>,
-    /// Where a profile is to go, and the image once more.
+    /// The file for the recorded profile, and the files of a second view of the image.
     record: Option<(PathBuf, File, OpenFiles)>,
 }
 
 impl MemoryFiles {
-    /// Pins what is asked.
+    /// Pins the data of the profile of --pin.
     pub(crate) fn pin(&self, image: &mut Image) -> Result<Option<Pinned>, Failure> {
         let Some((path, file, bytes)) = &self.pin else { return Ok(None) };
         let profile = Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))?;
         image.pin(&profile, *bytes).about(path).map(Some)
     }
 
-    /// Starts the profile that is asked for.
-    pub(crate) fn record(self, image: &Image) -> Result<Option<Record>, Failure> {
+    /// Prepares the profile of --record-profile.
+    pub(crate) fn record(self, image: &Image) -> Result<Option<ProfileRecording>, Failure> {
         let (Some((path, file, image_files)), Some(recording)) = (self.record, image.recording()) else {
             return Ok(None);
         };
-        Ok(Some(Record { path, file, recording, image: image_files.decode(&OpenOptions::default())? }))
+        Ok(Some(ProfileRecording {
+            path,
+            file,
+            recording,
+            image: image_files.decode(&OpenOptions::default())?,
+        }))
     }
 }
 
-impl Record {
+impl ProfileRecording {
     /// Writes the profile.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let profile = self.recording.profile(&self.image).about(&self.path)?;

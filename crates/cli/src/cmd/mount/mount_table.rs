@@ -1,12 +1,12 @@
-//! Which mount is on a directory, by the kernel's table /proc/self/mountinfo (see proc(5)).
+//! Finds the mount on a directory in /proc/self/mountinfo (proc(5)).
 //!
-//! Unlike stat(2), looking there asks nothing of the daemon that serves the mount.
+//! stat(2) would send a request to the FUSE daemon of the mount, which may not answer any more.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A mount's number, which no other mount has at the same time.
+/// The number of a mount. Linux may give it to another mount after the unmount.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MountId(Vec<u8>);
 
@@ -29,7 +29,7 @@ fn find(table: &[u8], dir: &Path) -> Option<MountId> {
     found
 }
 
-/// A path as the kernel's tables of mounts write it.
+/// The path in the form of mountinfo: some characters are octal escapes.
 fn escaped(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     for byte in path.as_os_str().as_bytes() {

@@ -1,11 +1,11 @@
-//! What `-o` says, as mount(8), fstab(5) and erofsfuse spell it.
+//! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse.
 
 use std::path::PathBuf;
 
 use crate::args::byte_size;
 use crate::args::image::ImageArgs;
 
-/// Options that mean something to mount(8) alone, or that hold anyway.
+/// Options without effect here: only mount(8) uses them, or the mount always has the property.
 const IGNORED: [&str; 11] = [
     "ro",
     "rw",
@@ -17,50 +17,50 @@ const IGNORED: [&str; 11] = [
     "_netdev",
     "defaults",
     "default_permissions",
-    // The keeper sees to it.
+    // The unmount helper always does this.
     "auto_unmount",
 ];
 
-/// The options, sorted by whom they concern.
+/// The options, sorted by the program that handles them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sorted {
-    /// Let other users in.
+pub(crate) struct SortedOptions {
+    /// Allow other users to use the mount.
     pub(crate) allow_other: bool,
-    /// Keep the rights that serving does not need.
+    /// Do not confine the FUSE daemon.
     pub(crate) no_sandbox: bool,
-    /// Cache little.
+    /// Use small caches.
     pub(crate) low_memory: bool,
-    /// Where messages go.
+    /// The file for the messages of the FUSE daemon.
     pub(crate) log_file: Option<PathBuf>,
-    /// Where the daemon's number goes.
+    /// The file for the process ID of the FUSE daemon.
     pub(crate) pid_file: Option<PathBuf>,
-    /// Change what is mounted instead of mounting.
+    /// Change the options of an existing mount.
     pub(crate) remount: bool,
-    /// Use a loop device even where the kernel reads files itself.
+    /// Use a loop device even if EROFS can read the file directly.
     pub(crate) force_loop: bool,
-    /// Bytes of the file that belong to the image.
+    /// Length of the image in its file, in bytes; `None`: up to the end of the file.
     pub(crate) size_limit: Option<u64>,
-    /// For the kernel or fusermount3.
+    /// All other options, for the kernel or fusermount3.
     pub(crate) passed: Vec<String>,
 }
 
-/// Sorts `options`, each a list separated by commas; `offset=` and `device=` go to the image.
+/// Sorts `options`; each is a list separated by commas. `offset=` and `device=` change `image`.
 ///
 /// # Errors
-/// The option whose value is no number.
-pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<Sorted, InvalidOption> {
-    let mut sorted = Sorted::default();
+/// An option whose value is not a number of bytes.
+pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOptions, InvalidOption> {
+    let mut sorted = SortedOptions::default();
     for option in options.iter().flat_map(|list| split(list)) {
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
         let bytes = |value| byte_size::parse_as_mount(value).ok_or_else(|| InvalidOption(option.to_owned()));
-        let restrict = |sorted: &mut Sorted, flags: &[&str]| {
+        let restrict = |sorted: &mut SortedOptions, flags: &[&str]| {
             sorted.passed.extend(flags.iter().map(|flag| (*flag).to_owned()));
         };
         match (name, value) {
             ("offset" | "fsoffset", Some(value)) => image.offset = bytes(value)?,
             ("sizelimit", Some(value)) => sorted.size_limit = Some(bytes(value)?).filter(|limit| *limit != 0),
             ("device", Some(value)) => image.devices.push(PathBuf::from(value)),
-            // Any free loop device serves as well as one that is named.
+            // Uses any free loop device, even if the option names one.
             ("loop", _) => sorted.force_loop = true,
             ("remount", None) => sorted.remount = true,
             ("allow_other", None) => sorted.allow_other = true,
@@ -68,11 +68,11 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<Sorted, 
             ("low_memory", None) => sorted.low_memory = true,
             ("log_file", Some(value)) => sorted.log_file = Some(value.into()),
             ("pid_file", Some(value)) => sorted.pid_file = Some(value.into()),
-            // As mount(8): who lets users mount trusts no file in the image.
+            // As mount(8): an image that a user may mount can contain harmful setuid files and devices.
             ("user" | "users", _) => restrict(&mut sorted, &["nosuid", "nodev", "noexec"]),
             ("owner" | "group", None) => restrict(&mut sorted, &["nosuid", "nodev"]),
             ("", None) | ("comment" | "uhelper" | "helper", Some(_)) => {}
-            // Options of user space, by convention: x-systemd.automount and the like.
+            // By convention, options for programs in user space, for example x-systemd.automount.
             (name, _) if name.starts_with("x-") || name.starts_with("X-") || IGNORED.contains(&name) => {}
             _ => sorted.passed.push(option.to_owned()),
         }
@@ -80,7 +80,7 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<Sorted, 
     Ok(sorted)
 }
 
-/// The parts of a list separated by commas; a comma between quotation marks separates nothing, as in labels of SELinux:
+/// Splits a list at its commas, except between quotation marks: SELinux labels contain commas, for example
 /// `context="system_u:object_r:tmp_t:s0:c1,c2"`.
 fn split(list: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
@@ -90,7 +90,7 @@ fn split(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// An option that makes no sense.
+/// An option whose value is not a number of bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InvalidOption(String);
 
@@ -106,13 +106,13 @@ impl std::error::Error for InvalidOption {}
 mod tests {
     use super::*;
 
-    fn sorted(text: &str) -> (Result<Sorted, InvalidOption>, ImageArgs) {
+    fn sorted(text: &str) -> (Result<SortedOptions, InvalidOption>, ImageArgs) {
         let mut image = ImageArgs { path: "i".into(), offset: 0, devices: Vec::new(), work_limit: 1 };
         (sort(&[text.to_owned()], &mut image), image)
     }
 
     #[test]
-    fn options_go_where_they_belong() {
+    fn options_are_sorted_by_the_program_that_handles_them() {
         let (options, image) = sorted(
             "defaults,ro,,offset=512,device=a,x-systemd.automount,nodev,device=b,allow_other,pid_file=p,nofail,_netdev",
         );
@@ -120,39 +120,50 @@ mod tests {
         let passed = vec!["nodev".to_owned()];
         assert_eq!(
             options,
-            Ok(Sorted { allow_other: true, pid_file: Some("p".into()), passed, ..Sorted::default() })
+            Ok(SortedOptions {
+                allow_other: true,
+                pid_file: Some("p".into()),
+                passed,
+                ..SortedOptions::default()
+            })
         );
     }
 
     #[test]
-    fn loops_take_a_part_of_a_file() {
+    fn a_loop_device_can_show_a_part_of_a_file() {
         let (options, image) = sorted("loop=/dev/loop7,offset=1MiB,sizelimit=2KB");
         assert_eq!(image.offset, 1 << 20);
-        assert_eq!(options, Ok(Sorted { force_loop: true, size_limit: Some(2000), ..Sorted::default() }));
-        assert_eq!(sorted("sizelimit=0").0, Ok(Sorted::default()));
+        assert_eq!(
+            options,
+            Ok(SortedOptions { force_loop: true, size_limit: Some(2000), ..SortedOptions::default() })
+        );
+        assert_eq!(sorted("sizelimit=0").0, Ok(SortedOptions::default()));
     }
 
     #[test]
-    fn users_mounts_are_restricted_unless_told_otherwise() {
+    fn mounts_by_users_are_restricted_unless_a_later_option_allows_more() {
         let passed = ["nosuid", "nodev", "noexec", "exec"].map(str::to_owned).to_vec();
-        assert_eq!(sorted("user=joe,exec").0, Ok(Sorted { passed, ..Sorted::default() }));
+        assert_eq!(sorted("user=joe,exec").0, Ok(SortedOptions { passed, ..SortedOptions::default() }));
     }
 
     #[test]
-    fn a_comma_in_quotation_marks_ends_no_option() {
+    fn a_comma_in_quotation_marks_does_not_separate_options() {
         let passed = ["context=\"s0:c1,c2\"", "noexec"].map(str::to_owned).to_vec();
-        assert_eq!(sorted("context=\"s0:c1,c2\",noexec").0, Ok(Sorted { passed, ..Sorted::default() }));
+        assert_eq!(
+            sorted("context=\"s0:c1,c2\",noexec").0,
+            Ok(SortedOptions { passed, ..SortedOptions::default() })
+        );
     }
 
     #[test]
-    fn a_bad_offset_is_named() {
+    fn the_error_shows_the_wrong_offset() {
         for text in ["offset=1k2", "offset=", "offset=-1", "offset=99999999999999T", "offset=K"] {
             assert_eq!(sorted(text).0, Err(InvalidOption(text.into())));
         }
     }
 
     #[test]
-    fn nothing_is_nothing() {
-        assert_eq!(sorted("").0, Ok(Sorted::default()));
+    fn an_empty_list_has_no_options() {
+        assert_eq!(sorted("").0, Ok(SortedOptions::default()));
     }
 }

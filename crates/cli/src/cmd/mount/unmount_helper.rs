@@ -1,9 +1,8 @@
-//! The keeper of a mount: takes it away when the FUSE daemon wants that, or is gone.
+//! The unmount helper: a process that removes the mount when the FUSE daemon ends.
 //!
-//! The daemon gives up the right to unmount with all its other rights, so a second process, which reads
-//! nothing of the image, keeps it. It waits for the end of its standard input, whose other end the daemon
-//! holds: the kernel closes that for a daemon that was killed, too. It is there before the mount, so that no moment is
-//! without it.
+//! The daemon drops all privileges, so it cannot unmount. The helper keeps them; it never reads the image. It waits for the
+//! end of its standard input, a pipe from the daemon: the kernel closes the pipe even if the daemon is killed. The helper
+//! starts before the mount, so that a daemon that is killed right after mounting leaves no mount either.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -27,37 +26,37 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let before = mount_at(&args.dir)?;
-    answer()?;
+    send_answer()?;
     let is_mounted = io::stdin().read(&mut [0])? > 0;
-    // A daemon that died may have mounted and not said so.
-    let mine = mount_at(&args.dir)?.filter(|mount| is_mounted || before.as_ref() != Some(mount));
+    // A daemon that died may have mounted without reporting it.
+    let own_mount = mount_at(&args.dir)?.filter(|mount| is_mounted || before.as_ref() != Some(mount));
     if is_mounted {
-        answer()?;
+        send_answer()?;
         io::stdin().read_to_end(&mut Vec::new())?;
     }
     if let Some(file) = args.pid_file.as_ref().filter(|_| is_mounted) {
-        // It may be gone by now.
+        // Somebody else may have removed it already.
         let _ = std::fs::remove_file(file);
     }
-    // Somebody may have unmounted it by now, and mounted something else.
-    if mine.is_some() && mount_at(&args.dir)? == mine { detach(&args.dir) } else { Ok(0) }
+    // Somebody else may have unmounted it, and mounted another file system there.
+    if own_mount.is_some() && mount_at(&args.dir)? == own_mount { detach(&args.dir) } else { Ok(0) }
 }
 
-fn answer() -> io::Result<()> {
+fn send_answer() -> io::Result<()> {
     io::stdout().write_all(b"\n")?;
     io::stdout().flush()
 }
 
-/// Starts the keeper of what will be mounted on `dir`, and waits until it knows what is there before. It unmounts when
-/// the returned process's standard input is closed.
+/// Starts the unmount helper for `dir`, and waits until it has read which mount is on `dir` now. The helper unmounts when
+/// the standard input of the returned process is closed.
 pub(crate) fn start(dir: &Path, pid_file: Option<&Path>, quiet: bool) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command
-        // By this name the program has subcommands.
+        // The name selects the command line with subcommands.
         .arg0("ferofs")
-        .arg("keeper")
+        .arg("unmount-helper")
         .current_dir("/")
-        // A terminal's signals are for the daemon.
+        // Ctrl-C in the terminal must reach only the daemon.
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -65,31 +64,31 @@ pub(crate) fn start(dir: &Path, pid_file: Option<&Path>, quiet: bool) -> io::Res
     if let Some(file) = pid_file {
         command.arg("--pid-file").arg(file);
     }
-    let mut keeper = command.args([OsStr::new("--"), dir.as_os_str()]).spawn()?;
-    wait_for_answer(&mut keeper)?;
-    Ok(keeper)
+    let mut helper = command.args([OsStr::new("--"), dir.as_os_str()]).spawn()?;
+    wait_for_answer(&mut helper)?;
+    Ok(helper)
 }
 
-/// Tells the keeper that the mount is there, and waits until it knows it.
-pub(crate) fn tell_mounted(keeper: &mut Child) -> io::Result<()> {
-    if let Some(stdin) = &mut keeper.stdin {
+/// Tells the unmount helper that the image is mounted, and waits until it has read the number of the mount.
+pub(crate) fn tell_mounted(helper: &mut Child) -> io::Result<()> {
+    if let Some(stdin) = &mut helper.stdin {
         stdin.write_all(b"\n")?;
     }
-    wait_for_answer(keeper)?;
-    keeper.stdout = None;
+    wait_for_answer(helper)?;
+    helper.stdout = None;
     Ok(())
 }
 
-fn wait_for_answer(keeper: &mut Child) -> io::Result<()> {
-    keeper.stdout.as_mut().map_or(Ok(()), |stdout| stdout.read_exact(&mut [0]))
+fn wait_for_answer(helper: &mut Child) -> io::Result<()> {
+    helper.stdout.as_mut().map_or(Ok(()), |stdout| stdout.read_exact(&mut [0]))
 }
 
-/// Takes the mount away from `dir`; who still uses it may go on until done.
+/// Detaches the mount from `dir`; processes that use files on it can continue.
 fn detach(dir: &Path) -> Outcome {
     use rustix::mount::UnmountFlags;
     match rustix::mount::unmount(dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(0),
-        // Without root, fusermount3 takes away what it mounted.
+        // Without root, only fusermount3 can unmount, because it made the mount.
         Err(rustix::io::Errno::PERM) => {
             let status = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(dir).status();
             let status = status.map_err(|e| Failure::about(Path::new("fusermount3"), e))?;

@@ -1,4 +1,4 @@
-//! What is said of patches and of histories.
+//! Prints patches and histories, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::exit::{About, Outcome};
 use crate::print::output::{json as json_text, print_line};
 use ferofs::escape::Escaped;
 
-/// `ferofs patch show`.
+/// Runs `ferofs patch show`.
 pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
     let patch = Patch::open(path).about(path)?;
     let changes = patch.changes().about(path)?;
@@ -63,7 +63,7 @@ pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
     )?;
     print_line!("patch          {}", HumanBytes(patch.file_len()))?;
     print_line!(
-        "image grows by {}: {} of content, {} of metadata",
+        "image grows by {}: {} of data, {} of metadata",
         HumanBytes(patch.result_size() - patch.base_size()),
         HumanBytes(patch.content_len()),
         HumanBytes(patch.metadata_len()),
@@ -103,7 +103,7 @@ pub(super) fn created_text(created: &Created) -> String {
         _ => format!("\nnew features: {}", features.join(", ")),
     };
     format!(
-        "{}; the image will grow by {}: {} of content, {} of metadata{features}",
+        "patch of {}; the image grows by {}: {} of data, {} of metadata{features}",
         HumanBytes(created.patch_len),
         HumanBytes(created.growth),
         HumanBytes(created.content_len),

@@ -1,4 +1,4 @@
-//! `dump.erofs -S`: how many files of which type and size there are, in erofs-utils' form.
+//! `dump.erofs -S`: the number of files by type, size and extension, in the form of erofs-utils.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,12 +8,12 @@ use ferofs::read::{FileType, Image};
 
 use crate::exit::{About, Failure};
 
-/// Upper bounds of the sizes that are told apart: powers of two, in KiB.
+/// Size classes below the last one. Class N ends at 2^N KiB; the last class has all larger files, as with erofs-utils.
 const SIZES: u32 = 16;
-/// Extensions that are told apart.
+/// File name extensions that erofs-utils counts separately.
 const EXTENSIONS: [&str; 9] = [".txt", ".so", ".xml", ".apk", ".odex", ".vdex", ".oat", ".rc", ".otf"];
 
-/// Writes the statistics. Each name counts, also those of hard links.
+/// Writes the statistics. Each hard link counts as a file.
 pub(super) fn write(image: &Image, subject: &Path, out: &mut impl Write) -> Result<(), Failure> {
     let inspection = inspect(image, &Options { largest: 0, files: true }).about(subject)?;
     let names = |file: &FileInfo| match file.file_type {
@@ -30,7 +30,7 @@ pub(super) fn write(image: &Image, subject: &Path, out: &mut impl Write) -> Resu
         regular().fold(0u64, |sum, file| sum.saturating_add(value(file).saturating_mul(names(file))))
     };
     write_counts(&inspection, &names, out)?;
-    // The packed inode counts among the compressed ones, and on disk.
+    // As erofs-utils: the packed inode counts as a compressed file, and its size on disk is included.
     let packed = image.superblock().packed.map(|nid| image.inode(nid)).transpose().about(subject)?;
     let packed = packed.map(|inode| super::on_disk_size(image, &inode));
     let others =
@@ -81,7 +81,7 @@ fn write_sizes(
     for (size, names) in files {
         let kib = size >> 10;
         let bin = if kib == 0 { 0 } else { (kib.ilog2() + 1).min(SIZES) };
-        // Bounded right above.
+        // `bin` is at most `SIZES`.
         if let Some(count) = counts.get_mut(bin as usize) {
             *count += names;
         }

@@ -34,13 +34,13 @@ pub(super) struct Args {
 
     /// Extended options, separated by commas; ^X turns X off: 48bit, all-fragments[=N], dedupe,
     /// dot-omitted, force-chunk-indexes, force-inode-blockmap, force-inode-compact, force-inode-extended,
-    /// fragdedupe[=inode|full], fragments[=N], inline_data, legacy-compress, noinline_data, nosbcrc,
-    /// plain-xattr-prefixes, sbcrc, xattr-name-filter, ztailpacking
+    /// fragments[=N], inline_data, legacy-compress, noinline_data, nosbcrc, sbcrc, xattr-name-filter, ztailpacking;
+    /// accepted without effect: fragdedupe[=inode|full], plain-xattr-prefixes
     #[arg(short = 'E', value_name = "X[,...]", allow_hyphen_values = true)]
     pub(super) extended: Vec<String>,
 
     /// Turn on extended options by number; BITS is a sum of: legacy-compress 1, ztailpacking 2, fragments 4,
-    /// all-fragments 8, dedupe 16, fragdedupe 32, 48bit 64, dot-omitted 128
+    /// all-fragments 8, dedupe 16, fragdedupe 32 (without effect), 48bit 64, dot-omitted 128
     #[arg(long, value_name = "BITS")]
     pub(super) zfeature_bits: Option<u32>,
 
@@ -272,7 +272,6 @@ pub(super) struct Args {
 
 /// A number of bytes as erofs-utils reads it: decimal, octal after 0, or hexadecimal after 0x, then optionally K, M or G.
 fn size(text: &str) -> Result<u64, &'static str> {
-    const WRONG: &str = "not a number of bytes";
     let (number, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
@@ -286,5 +285,5 @@ fn size(text: &str) -> Result<u64, &'static str> {
         (None, Some(digits)) => u64::from_str_radix(digits, 8),
         (None, None) => number.parse(),
     };
-    bytes.ok().and_then(|bytes: u64| bytes.checked_mul(unit)).ok_or(WRONG)
+    bytes.ok().and_then(|bytes: u64| bytes.checked_mul(unit)).ok_or("not a number of bytes")
 }

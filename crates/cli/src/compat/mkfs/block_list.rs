@@ -1,7 +1,7 @@
-//! `--block-list-file`: Android's list of the blocks that each file has, made from the finished image.
+//! `--block-list-file`: Android's list of the blocks of each file, read from the finished image.
 //!
-//! One line a file: its path on the target, then its ranges of blocks, `FIRST-LAST` or `BLOCK`. What stands among
-//! the metadata has no blocks of its own.
+//! One line for each file: its path on the target, then its ranges of blocks, `FIRST-LAST` or `BLOCK`. Inline data is left
+//! out: it has no blocks of its own.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,10 +9,10 @@ use std::path::Path;
 use ferofs::Result;
 use ferofs::read::{ExtentData, FileOffset, FileType, Image, Inode, Location};
 
-/// Writes the list of the image's files to `out`; `mount_point` has no slashes around it.
+/// Writes the list to `out`. `mount_point` has no leading and no trailing slash.
 pub(super) fn write(image: &Image, mount_point: &[u8], out: &mut impl Write) -> Result<()> {
     let io = |e| ferofs::Error::io("write", Path::new("the block list"), e);
-    // Directories that are still to be listed. Those of a fresh image form a tree.
+    // Directories that are not listed yet. The image was just built, so its directories contain no cycle.
     let mut pending = vec![(image.root()?, mount_point.to_vec())];
     while let Some((dir, path)) = pending.pop() {
         for entry in image.read_dir(&dir)? {
@@ -20,20 +20,20 @@ pub(super) fn write(image: &Image, mount_point: &[u8], out: &mut impl Write) -> 
             if entry.name == b"." || entry.name == b".." {
                 continue;
             }
-            let mut below = path.clone();
-            if !below.is_empty() {
-                below.push(b'/');
+            let mut entry_path = path.clone();
+            if !entry_path.is_empty() {
+                entry_path.push(b'/');
             }
-            below.extend_from_slice(&entry.name);
+            entry_path.extend_from_slice(&entry.name);
             let inode = image.inode(entry.nid)?;
             match inode.file_type() {
-                FileType::Directory => pending.push((inode, below)),
+                FileType::Directory => pending.push((inode, entry_path)),
                 FileType::Regular => {
                     let ranges = ranges(image, &inode)?;
                     if ranges.is_empty() {
                         continue;
                     }
-                    let mut line = [b"/".as_slice(), &below].concat();
+                    let mut line = [b"/".as_slice(), &entry_path].concat();
                     for (first, last) in ranges {
                         let range =
                             if first == last { format!(" {first}") } else { format!(" {first}-{last}") };
@@ -49,7 +49,7 @@ pub(super) fn write(image: &Image, mount_point: &[u8], out: &mut impl Write) -> 
     out.flush().map_err(io)
 }
 
-/// The ranges of blocks that a file has, first and last, in the order of its content.
+/// The ranges of blocks of a file (first and last block), in the order of its data.
 fn ranges(image: &Image, inode: &Inode) -> Result<Vec<(u64, u64)>> {
     let bits = image.superblock().block_size.bits();
     let mut ranges: Vec<(u64, u64)> = Vec::new();

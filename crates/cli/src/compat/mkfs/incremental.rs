@@ -1,7 +1,7 @@
-//! `mkfs.erofs --incremental`: what the source holds is laid over what an image shows, in place.
+//! `mkfs.erofs --incremental`: adds a source to the tree of an existing image, in place.
 //!
-//! The image stays what it is: options that say so of a new one are refused. Content is encoded as most of the image's, unless `-z`
-//! says otherwise.
+//! Options about the image as a whole, such as its UUID, are refused. Without `-z`, new data is encoded as most data of the
+//! image.
 
 use ferofs::build::{Options, SourceFormat};
 use ferofs::patch::{CreateOptions, Encoding, TrailingData, add};
@@ -11,25 +11,27 @@ use super::{Refusal, refusal};
 use crate::args::image::ImageArgs;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::message;
-use crate::signals::{GRACE_IN_PLACE, cancel_on_signals};
+use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 impl Args {
-    /// Refuses what does not go with `--incremental`, if that is asked for.
+    /// With `--incremental`, refuses sources and options that it does not support.
     pub(super) fn refuse_for_incremental(&self, format: SourceFormat) -> Result<(), Refusal> {
         let Some(mode) = &self.incremental else { return Ok(()) };
         let refuse = |reason: &str| Err(refusal("--incremental", mode.clone(), reason));
         match format {
-            SourceFormat::Image => return refuse("EROFS images are merged into new ones: leave it out"),
-            SourceFormat::Oci => return refuse("there is no such thing for OCI images"),
+            SourceFormat::Image => {
+                return refuse("EROFS images can only be merged into a new image: remove --incremental");
+            }
+            SourceFormat::Oci => return refuse("not supported for OCI images"),
             SourceFormat::Archive if mode == "rvsp" => {
-                return refuse("room without content is only reserved in new images: --clean=rvsp");
+                return refuse("only a new image can reserve space for data: use --clean=rvsp");
             }
             SourceFormat::Archive if !matches!(self.tar.as_deref(), None | Some("f")) => {
-                return refuse("content goes into the image: give --tar=f");
+                return refuse("the data must go into the image: use --tar=f");
             }
             SourceFormat::Archive if !self.exclude_path.is_empty() || !self.exclude_regex.is_empty() => {
                 return refuse(
-                    "what a tar holds is added as a whole: leave out --exclude-path and --exclude-regex",
+                    "a tar archive is added as a whole: remove --exclude-path and --exclude-regex",
                 );
             }
             SourceFormat::Archive | SourceFormat::Directory => {}
@@ -49,13 +51,13 @@ impl Args {
             ("--skip-unreadable", self.skip_unreadable),
         ];
         match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => refuse(&format!("the image stays what it is: leave out {option}")),
+            Some((option, _)) => refuse(&format!("an existing image keeps its settings: remove {option}")),
             None => Ok(()),
         }
     }
 
-    /// Adds to the image.
-    pub(super) fn add(&self, options: Options) -> Outcome {
+    /// Adds the source to the image.
+    pub(super) fn add_to_image(&self, options: Options) -> Outcome {
         let image =
             ImageArgs { path: self.image.clone(), offset: 0, devices: Vec::new(), work_limit: 1 }.open()?;
         let block = image.superblock().block_size;
@@ -64,7 +66,7 @@ impl Args {
             return Err(Failure::about(&self.image, problem));
         }
         drop(image);
-        cancel_on_signals(&options.run.cancel, GRACE_IN_PLACE)?;
+        cancel_on_signals(&options.run.cancel, GRACE_PERIOD_IN_PLACE)?;
         let mut wanted = CreateOptions::new(&options.source.path);
         if self.compressor.is_some() {
             wanted.encoding = options.data.compression.clone().map_or(Encoding::Stored, Encoding::With);

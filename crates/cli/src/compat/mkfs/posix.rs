@@ -1,12 +1,11 @@
-//! POSIX extended regular expressions, as `--exclude-regex` and `--compress-hints` take them, in the words of
-//! the `regex` crate.
+//! Translates the POSIX extended regular expressions of `--exclude-regex` to the syntax of the `regex` crate.
 //!
-//! They differ within brackets, where POSIX knows no escapes and no set operations, and in what escaped
-//! letters mean.
+//! The syntaxes differ in brackets, where POSIX has no escapes and no set operations, and in the meaning of escaped
+//! letters.
 
 use regex::bytes::Regex;
 
-/// The expression `text`, over bytes; `None` if it is none.
+/// Compiles the expression `text` for bytes; `None` if it is not a POSIX extended regular expression.
 pub(super) fn regex(text: &str) -> Option<Regex> {
     Regex::new(&format!("(?s-u:{})", translate(text)?)).ok()
 }
@@ -17,21 +16,18 @@ fn translate(text: &str) -> Option<String> {
     while let Some(c) = rest.next() {
         match c {
             '\\' => match rest.next()? {
-                // GNU's additions to POSIX.
+                // Extensions of GNU.
                 c @ ('w' | 'W' | 's' | 'S' | 'b' | 'B') => out.extend(['\\', c]),
                 '<' => out.push_str(r"\b{start}"),
                 '>' => out.push_str(r"\b{end}"),
                 '`' => out.push_str(r"\A"),
                 '\'' => out.push_str(r"\z"),
-                // A back reference, which takes more than a regular expression.
+                // Back references are not supported.
                 '1'..='9' => return None,
                 c => push_literal(&mut out, c),
             },
-            '(' => {
-                // What follows is no flag, nor a name.
-                let start = if rest.peek() == Some(&'?') { return None } else { "(" };
-                out.push_str(start);
-            }
+            // The regex crate would read flags or a name; POSIX has neither.
+            '(' if rest.peek() == Some(&'?') => return None,
             '[' => bracket(&mut rest, &mut out)?,
             '{' if !rest.peek().is_some_and(|c| c.is_ascii_digit() || *c == ',') => out.push_str(r"\{"),
             '{' if rest.peek() == Some(&',') => out.push_str("{0"),
@@ -41,7 +37,7 @@ fn translate(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// A bracket expression, from behind its first `[`.
+/// Translates a bracket expression; `rest` starts behind its `[`.
 fn bracket(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Option<()> {
     out.push('[');
     if rest.next_if_eq(&'^').is_some() {
@@ -58,7 +54,7 @@ fn bracket(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String
                 }
                 out.push_str(&name);
             }
-            // Collating symbols and classes depend on a locale.
+            // Collating symbols and equivalence classes depend on a locale, so they are not supported.
             '[' if matches!(rest.peek(), Some('.' | '=')) => return None,
             '-' => out.push(if first || rest.peek() == Some(&']') { '\u{0}' } else { '-' }),
             c => push_literal(out, c),
@@ -89,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn means_what_posix_means() {
+    fn expressions_match_as_posix_defines() {
         assert!(matches("^dir/.*", "dir/a") && !matches("^dir/.*", "a/dir/b"));
         assert!(matches(r"\.(o|ko)$", "a/b.ko") && !matches(r"\.(o|ko)$", "bko"));
         assert!(matches(r"[\]", r"\") && matches("[]a]", "]") && !matches("[^]a]", "]"));
@@ -101,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn is_refused_when_it_is_none() {
+    fn wrong_and_unsupported_expressions_are_refused() {
         for bad in ["(", "[a", "a**(", r"(a)\1", "(?i)a", "[[.a.]]", "\\"] {
             assert!(regex(bad).is_none(), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! `--vmdk-desc`: a descriptor by which VMware, and other virtual machine monitors, take the image and its extra
+//! `--vmdk-desc`: writes a descriptor with which VMware, and other virtual machine monitors, use the image and its extra
 //! devices, in this order, as one disk (VMware's "Virtual Disk Format", twoGbMaxExtentFlat).
 
 use std::io::{self, Write};
@@ -9,13 +9,13 @@ use crate::args::image::ImageArgs;
 
 /// Bytes of a sector of the disk.
 const SECTOR: u64 = 512;
-/// Sectors of an extent, at most: 2 GiB. Larger files become several extents.
-const MOST: u64 = (2 << 30) / SECTOR;
-/// The disk's nominal geometry. Nobody addresses by it, but it must cover all sectors.
+/// The largest extent of this disk type, 2 GiB, in sectors. A larger file becomes several extents.
+const MAX_EXTENT: u64 = (2 << 30) / SECTOR;
+/// The nominal geometry of the disk. Addresses do not depend on it, but it must cover all sectors.
 const HEADS: u64 = 16;
 const SECTORS_PER_TRACK: u64 = 63;
 
-/// Writes the descriptor of `image`, which is in `files`: the primary device's file, then those of extra devices.
+/// Writes the descriptor of `image`; `files` has the path of the image and the paths of its extra devices.
 pub(super) fn write(image: &Image, files: &ImageArgs, out: &mut dyn Write) -> io::Result<()> {
     let sb = image.superblock();
     let sectors = |blocks: u64| blocks.saturating_mul(sb.block_size.bytes64()) / SECTOR;
@@ -23,7 +23,7 @@ pub(super) fn write(image: &Image, files: &ImageArgs, out: &mut dyn Write) -> io
     for (device, path) in image.device_slots().iter().zip(&files.devices) {
         extents.push((path, 0, sectors(device.blocks)));
     }
-    // The disk's identity follows from the image's: the words of the UUID, XORed, as erofs-utils make it.
+    // As erofs-utils: the content ID of the disk is the XOR of the words of the UUID.
     let words = sb.uuid.chunks_exact(4).map(|word| {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(word);
@@ -36,7 +36,7 @@ pub(super) fn write(image: &Image, files: &ImageArgs, out: &mut dyn Write) -> io
     for (path, mut start, sectors) in extents {
         let mut rest = sectors;
         while rest > 0 {
-            let count = rest.min(MOST);
+            let count = rest.min(MAX_EXTENT);
             writeln!(out, "RW {count} FLAT \"{}\" {start}", path.display())?;
             start = start.saturating_add(count);
             rest -= count;
@@ -55,7 +55,8 @@ pub(super) fn write(image: &Image, files: &ImageArgs, out: &mut dyn Write) -> io
 mod tests {
     use super::*;
 
-    /// What mkfs.erofs 1.9.4 writes for the same images, but for the first extent, which is as long as our image.
+    /// The expected text is what mkfs.erofs 1.9.4 writes, except the length of the first extent: the image of ferofs has
+    /// another size.
     #[test]
     fn large_devices_become_extents_of_two_gigabytes() {
         let dir = tempfile::tempdir().unwrap();

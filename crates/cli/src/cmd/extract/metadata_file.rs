@@ -1,7 +1,9 @@
-//! Sidecar files: what names have besides content, for those who cannot keep it in the file system.
+//! `ferofs extract --metadata`: writes the metadata of all files to a file, because a file system or a user without root
+//! cannot always store it.
 //!
-//! Android's two forms are those that `mkfs.erofs --fs-config-file` and `--file-contexts` take: one line a name with
-//! owner and mode, and one with a regular expression and its SELinux label. JSON has everything.
+//! The two forms of Android are those that `mkfs.erofs --fs-config-file` and `--file-contexts` read. An fs_config file has
+//! a line with path, owner and mode for each file; a file_contexts file has a line with a regular expression and an
+//! SELinux label. JSON has all metadata.
 
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -27,18 +29,18 @@ enum Form {
     Json,
 }
 
-/// Writes the sidecar `file`, in the form that its name says.
+/// Writes the metadata below `from` to `file`. The name of `file` selects the form.
 pub(super) fn write(
     image: &Image,
     from: &Inode,
     file: &Path,
     mount_point: &Path,
     options: &Options,
-    complain: OnError<'_>,
+    print_error: OnError<'_>,
 ) -> Outcome {
     let form = Form::of(file);
     let failed = |source| Failure::about(file, source);
-    let mut out = BufWriter::new(NewFile::create(file).map_err(Failure::from_named)?);
+    let mut out = BufWriter::new(NewFile::create(file).map_err(Failure::without_subject)?);
     let (mut left_out, mut first) = (0_u64, true);
     let mut visit = |entry: Entry<'_>| {
         let line = match form {
@@ -53,14 +55,17 @@ pub(super) fn write(
         left_out += u64::from(line.is_none() && (form != Form::FileContexts || has_label()));
         out.write_all(&line.unwrap_or_default()).map_err(|e| Error::io("write", file, e))
     };
-    inventory(image, from, options, complain, &mut visit).map_err(Failure::from_named)?;
+    inventory(image, from, options, print_error, &mut visit).map_err(Failure::without_subject)?;
     if form == Form::Json {
         out.write_all(if first { b"[]\n" } else { b"\n]\n" }).map_err(failed)?;
     }
     let out = out.into_inner().map_err(|e| failed(e.into_error()))?;
-    out.finish().map_err(Failure::from_named)?;
+    out.finish().map_err(Failure::without_subject)?;
     if left_out > 0 {
-        message!("{}: {left_out} names with white space have no form in it", Escaped::path(file));
+        message!(
+            "{}: {left_out} names left out: the format allows no white space in names",
+            Escaped::path(file)
+        );
     }
     let failures = options.progress.failures.load(std::sync::atomic::Ordering::Relaxed);
     Ok(if left_out == 0 && failures == 0 { 0 } else { FAILURE })
@@ -68,7 +73,7 @@ pub(super) fn write(
 
 impl Form {
     fn of(file: &Path) -> Self {
-        // As Android's builds call them: fs_config, system_filesystem_config.txt, plat_file_contexts.
+        // The names in builds of Android: fs_config, system_filesystem_config.txt, plat_file_contexts.
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         if name.ends_with("fs_config") || name.ends_with("filesystem_config") {
             Self::FsConfig
@@ -80,7 +85,8 @@ impl Form {
     }
 }
 
-/// `PATH UID GID MODE [capabilities=0x...]`, where the path has no slash in front; the root's is `/`.
+/// A line `PATH UID GID MODE [capabilities=0x...]`. The path has no leading slash; the path of the root is `/`.
+/// `None` if the path contains white space.
 fn fs_config(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
     let path = mounted(entry.path, mount_point);
     let mut line = if path.is_empty() { b"/".to_vec() } else { writable(&path)?.to_vec() };
@@ -95,13 +101,14 @@ fn fs_config(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
     Some(line)
 }
 
-/// The permitted set of a `security.capability` attribute. Source: Linux, `struct vfs_cap_data`.
+/// The permitted capabilities in a `security.capability` attribute. Source: Linux, `struct vfs_cap_data`.
 fn permitted(value: &[u8]) -> Option<u64> {
     let word = |at: usize| Some(u32::from_le_bytes(value.get(at..at + 4)?.try_into().ok()?));
     Some(u64::from(word(4)?) | u64::from(word(12).unwrap_or(0)) << 32)
 }
 
-/// `REGEX LABEL`, for names that have a label. The regular expression matches this path alone.
+/// A line `REGEX LABEL`. The regular expression matches only this path. `None` if the file has no label, or if the path
+/// contains white space.
 fn file_contexts(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
     let label = &entry.xattrs.iter().find(|xattr| xattr.name == LABEL)?.value;
     let label = label.strip_suffix(b"\0").unwrap_or(label);
@@ -119,14 +126,14 @@ fn file_contexts(entry: &Entry<'_>, mount_point: &Path) -> Option<Vec<u8>> {
     Some(line)
 }
 
-/// The path below the mount point, without a slash in front.
+/// The path below the mount point, without a leading slash.
 fn mounted(path: &Path, mount_point: &Path) -> Vec<u8> {
     let mount_point = mount_point.strip_prefix("/").unwrap_or(mount_point);
     let path = if path.as_os_str().is_empty() { mount_point.to_owned() } else { mount_point.join(path) };
     path.as_os_str().as_bytes().to_vec()
 }
 
-/// What a line of words can hold.
+/// `word`, if a line whose fields are separated by white space can contain it.
 fn writable(word: &[u8]) -> Option<&[u8]> {
     (!word.is_empty() && !word.iter().any(u8::is_ascii_whitespace)).then_some(word)
 }
@@ -157,7 +164,7 @@ fn to_json(entry: &Entry<'_>) -> Value {
     value
 }
 
-/// Text as a string; bytes that are no UTF-8 as an object with their digits.
+/// UTF-8 as a string; other bytes as an object with their hexadecimal digits.
 fn text(bytes: &[u8]) -> Value {
     std::str::from_utf8(bytes).map_or_else(|_| json!({ "hex": Hex(bytes).to_string() }), Value::from)
 }
@@ -167,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_the_form() {
+    fn the_name_selects_the_form() {
         for (name, form) in [
             ("out/vendor_fs_config", Form::FsConfig),
             ("system_filesystem_config.txt", Form::FsConfig),
@@ -181,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_one_number() {
+    fn capabilities_become_one_number() {
         let value = [0x01, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(permitted(&value), Some(0x1_0000_2000));
         assert_eq!(permitted(&value[..6]), None);
