@@ -1,4 +1,4 @@
-//! Inode numbers, attributes and error numbers as the kernel wants them.
+//! Converts nids, attributes and errors of the image to inode numbers, attributes and error numbers of the kernel.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,28 +6,28 @@ use ferofs_read::Error;
 use ferofs_read::{FileType, Inode, Nid, Place, Rdev, Timestamp};
 use fuser::{Errno, FileAttr, INodeNo};
 
-/// What the kernel takes the root's inode number for.
-const ROOT: u64 = 1;
-/// Nids start at 0; 0 is no inode number, and 1 is the root's.
-const FIRST: u64 = 2;
+/// The inode number of the root in FUSE.
+const ROOT_INO: u64 = 1;
+/// The inode number of nid 0. In FUSE, 0 is not an inode number, and 1 is the root.
+const FIRST_INO: u64 = 2;
 
-/// Inode numbers for nids, and back. Hard links have one nid, and so one number.
+/// Converts nids to inode numbers and back. Hard links have the same nid, and so the same inode number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct InodeNumbers {
     root: Nid,
 }
 
-impl Numbers {
+impl InodeNumbers {
     pub(crate) const fn new(root: Nid) -> Self {
         Self { root }
     }
 
     pub(crate) fn ino(self, nid: Nid) -> INodeNo {
-        if nid == self.root { INodeNo(ROOT) } else { INodeNo(nid.get().wrapping_add(FIRST)) }
+        if nid == self.root { INodeNo(ROOT_INO) } else { INodeNo(nid.get().wrapping_add(FIRST_INO)) }
     }
 
     pub(crate) fn nid(self, ino: INodeNo) -> Nid {
-        if ino.0 == ROOT { self.root } else { Nid::new(ino.0.wrapping_sub(FIRST)) }
+        if ino.0 == ROOT_INO { self.root } else { Nid::new(ino.0.wrapping_sub(FIRST_INO)) }
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
     }
 }
 
-/// A time before or after 1970; a time beyond the range of `SystemTime` becomes 1970.
+/// Converts a time, which may be before 1970. A time beyond the range of `SystemTime` becomes 1970.
 fn system_time(time: Timestamp) -> SystemTime {
     let nanos = Duration::from_nanos(time.nanos.min(999_999_999).into());
     let whole = Duration::from_secs(time.secs.unsigned_abs());
@@ -97,9 +97,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_there_and_back() {
-        let numbers = Numbers::new(Nid::new(36));
-        assert_eq!(numbers.ino(Nid::new(36)), INodeNo(ROOT));
+    fn nids_become_inode_numbers_and_back() {
+        let numbers = InodeNumbers::new(Nid::new(36));
+        assert_eq!(numbers.ino(Nid::new(36)), INodeNo(ROOT_INO));
         for raw in [0, 1, 35, 36, 37, 1 << 63, u64::MAX - 2] {
             let ino = numbers.ino(Nid::new(raw));
             assert_eq!(numbers.nid(ino), Nid::new(raw));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_and_beyond_all_clocks() {
+    fn times_before_1970_and_out_of_range_are_converted() {
         let before = system_time(Timestamp { secs: -2, nanos: 250_000_000 });
         assert_eq!(UNIX_EPOCH.duration_since(before).unwrap(), Duration::from_millis(1750));
         system_time(Timestamp { secs: i64::MIN, nanos: u32::MAX });

@@ -1,4 +1,4 @@
-//! Logs damage: a line for each damaged file, limited in number so that a damaged image cannot fill the log.
+//! Logs damaged files. The number of lines is limited, so that a damaged image cannot fill the log.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use ferofs_read::Error;
 use ferofs_read::escape::Escaped;
 
-/// The time after which a file is logged again.
-const AGAIN: Duration = Duration::from_secs(60);
-/// Files whose last line is remembered. With more within [`AGAIN`], further ones are logged each time, as far as [`BURST`]
-/// allows.
-const FILES: usize = 1024;
-/// Lines that may be logged at once; after them, one each [`REFILL`]. Further lines are counted, not logged.
+/// The shortest time between two lines about one file.
+const REPEAT_AFTER: Duration = Duration::from_secs(60);
+/// The number of files whose last line is remembered; it limits the memory. If more files fail within [`REPEAT_AFTER`], each
+/// failure of the further files is logged, as far as [`BURST`] allows.
+const REMEMBERED_FILES: usize = 1024;
+/// The number of lines that may be logged at once; after them, one line each [`REFILL`]. Further lines are only counted.
 const BURST: u32 = 32;
 const REFILL: Duration = Duration::from_secs(1);
 
@@ -30,8 +30,8 @@ struct Limits {
     logged: HashMap<u64, Instant>,
     lines: u32,
     refilled: Instant,
-    /// Lines that were not logged since the last one.
-    kept_back: u64,
+    /// Lines that were suppressed since the last logged line.
+    suppressed: u64,
 }
 
 impl DamageLog {
@@ -39,28 +39,29 @@ impl DamageLog {
         Self { image, limits: Mutex::new(Limits::new(Instant::now())) }
     }
 
-    /// Logs that reading `ino` failed, unless that was logged lately.
+    /// Logs that reading `ino` failed, unless a limit suppresses the line.
     pub(crate) fn log(&self, ino: u64, error: &Error) {
-        // Nothing panics while it is locked.
+        // No code panics while it holds this lock.
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(kept_back) = limits.allow(ino, Instant::now()) else { return };
+        let Some(suppressed) = limits.allow(ino, Instant::now()) else { return };
         drop(limits);
-        let more = if kept_back > 0 { format!(" ({kept_back} others kept back)") } else { String::new() };
+        let more =
+            if suppressed > 0 { format!(" ({suppressed} other messages suppressed)") } else { String::new() };
         let line = format!("ferofs: {}: inode {ino}: {error}{more}\n", Escaped(self.image.as_bytes()));
-        // One write, as standard error may be a socket of syslog, where each write is a message. A failure to
-        // write cannot be reported anywhere.
+        // A single write: standard error may be a socket of syslog, where each write is a message. An error here cannot be
+        // reported.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
 
 impl Limits {
     fn new(now: Instant) -> Self {
-        Self { logged: HashMap::new(), lines: BURST, refilled: now, kept_back: 0 }
+        Self { logged: HashMap::new(), lines: BURST, refilled: now, suppressed: 0 }
     }
 
-    /// If a line may be logged now, the number of lines that were not logged since the last one.
+    /// Whether a line may be logged now: the number of lines that were suppressed before it, or `None`.
     fn allow(&mut self, ino: u64, now: Instant) -> Option<u64> {
-        if self.logged.get(&ino).is_some_and(|logged| now.duration_since(*logged) < AGAIN) {
+        if self.logged.get(&ino).is_some_and(|logged| now.duration_since(*logged) < REPEAT_AFTER) {
             return None;
         }
         let elapsed = now.duration_since(self.refilled).as_secs() / REFILL.as_secs();
@@ -69,17 +70,17 @@ impl Limits {
             self.refilled = now;
         }
         let Some(left) = self.lines.checked_sub(1) else {
-            self.kept_back += 1;
+            self.suppressed += 1;
             return None;
         };
         self.lines = left;
-        if self.logged.len() >= FILES {
-            self.logged.retain(|_, logged| now.duration_since(*logged) < AGAIN);
+        if self.logged.len() >= REMEMBERED_FILES {
+            self.logged.retain(|_, logged| now.duration_since(*logged) < REPEAT_AFTER);
         }
-        if self.logged.len() < FILES {
+        if self.logged.len() < REMEMBERED_FILES {
             self.logged.insert(ino, now);
         }
-        Some(std::mem::take(&mut self.kept_back))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
@@ -88,26 +89,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_file_once_in_a_while() {
+    fn a_file_is_logged_at_most_once_a_minute() {
         let start = Instant::now();
         let mut limits = Limits::new(start);
         assert_eq!(limits.allow(1, start), Some(0));
         assert_eq!(limits.allow(1, start), None);
         assert_eq!(limits.allow(2, start), Some(0));
-        assert_eq!(limits.allow(1, start + AGAIN), Some(0));
+        assert_eq!(limits.allow(1, start + REPEAT_AFTER), Some(0));
     }
 
     #[test]
-    fn never_a_flood() {
+    fn a_burst_of_failures_is_limited() {
         let start = Instant::now();
         let mut limits = Limits::new(start);
-        let said = (0..10_000).filter(|ino| limits.allow(*ino, start).is_some()).count();
-        assert_eq!(said, 32);
+        let logged = (0..10_000).filter(|ino| limits.allow(*ino, start).is_some()).count();
+        assert_eq!(logged, 32);
         assert_eq!(limits.allow(20_000, start + REFILL), Some(10_000 - 32));
         assert_eq!(limits.allow(20_001, start + REFILL), None);
-        for ino in 0..3 * FILES as u64 {
+        for ino in 0..3 * REMEMBERED_FILES as u64 {
             limits.allow(ino, start + REFILL * u32::try_from(ino).unwrap());
         }
-        assert!(limits.logged.len() <= FILES);
+        assert!(limits.logged.len() <= REMEMBERED_FILES);
     }
 }

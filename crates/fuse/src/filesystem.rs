@@ -1,4 +1,4 @@
-//! Answers the kernel's requests from an open image.
+//! Answers the requests of the kernel from an open image.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -16,34 +16,34 @@ use fuser::{
     ReplyStatfs, ReplyXattr, Request,
 };
 
-use crate::attr::{Numbers, attributes, errno, kind};
+use crate::attr::{InodeNumbers, attributes, errno, kind};
 use crate::damage_log::DamageLog;
 use crate::page_store::{PageStore, Plan};
 use crate::stats::{self, Counters};
 
-/// How long the kernel may cache names and attributes. An image does not change, so that the longest time is right.
+/// How long the kernel may cache names and attributes: practically forever, because an image does not change.
 const TTL: Duration = Duration::from_secs(1 << 31);
-/// Bytes at most of a name.
+/// The longest name, in bytes.
 const NAME_MAX: u32 = 255;
-/// Bytes at most of a request, as much as the kernel allows.
+/// The largest read request, in bytes: the maximum that the kernel allows.
 const MAX_READ: u32 = 1 << 20;
 
 thread_local! {
-    /// The buffer that a thread of the session reads to. It grows to the largest request.
+    /// The buffer of a thread for file data. It grows to the largest request of the thread.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An open image, and values that follow from its superblock.
 pub(crate) struct Opened {
     image: Image,
-    numbers: Numbers,
+    numbers: InodeNumbers,
     block_size: u32,
 }
 
 impl Opened {
     pub(crate) fn new(image: Image) -> Self {
         let superblock = image.superblock();
-        let numbers = Numbers::new(superblock.root);
+        let numbers = InodeNumbers::new(superblock.root);
         // Block sizes are at most 64 KiB.
         let block_size = u32::try_from(superblock.block_size.bytes64()).unwrap_or(4096);
         Self { image, numbers, block_size }
@@ -51,7 +51,7 @@ impl Opened {
 }
 
 pub(crate) struct ImageFilesystem {
-    /// Set before the first request is answered.
+    /// Set before the first reply.
     opened: Arc<OnceLock<Opened>>,
     page_store: Arc<PageStore>,
     damage_log: DamageLog,
@@ -59,7 +59,7 @@ pub(crate) struct ImageFilesystem {
 }
 
 impl ImageFilesystem {
-    /// Will answer from the image that `opened` gets. The log calls it `name`.
+    /// `opened` gets the image later. `name` is the name of the image in the log.
     pub(crate) fn new(opened: Arc<OnceLock<Opened>>, name: String, page_store: Arc<PageStore>) -> Self {
         let (damage_log, counters) = (DamageLog::new(name), Counters::default());
         Self { opened, page_store, damage_log, counters }
@@ -82,7 +82,7 @@ impl ImageFilesystem {
         Ok(attributes(inode, ino, self.opened()?.block_size))
     }
 
-    /// The error number of a failure at `ino`. A failure because of the image or the medium is logged.
+    /// Converts an error at `ino` to an error number, and logs it if the image is damaged or cannot be read.
     fn logged<T>(&self, ino: INodeNo, result: ferofs_read::Result<T>) -> Result<T, Errno> {
         result.map_err(|error| {
             if matches!(
@@ -96,7 +96,7 @@ impl ImageFilesystem {
         })
     }
 
-    /// Reads the `wanted` range, or the range `around` it; returns the range of the file that was read.
+    /// Reads `around`, or only `wanted` if this fails. Returns the range of the file that is in `buffer`.
     fn read_into(
         &self,
         file: &mut File<'_>,
@@ -107,7 +107,7 @@ impl ImageFilesystem {
     ) -> Result<Range<u64>, Errno> {
         if let Some(wide) = around {
             let bytes = prepare(buffer, wide.end - wide.start);
-            // Damage outside of the wanted range is no error of this read.
+            // Damage outside the wanted range must not make this read fail.
             if file.read_at(FileOffset::new(wide.start), bytes).is_ok_and(|n| n == bytes.len()) {
                 return Ok(wide.clone());
             }
@@ -117,8 +117,9 @@ impl ImageFilesystem {
         Ok(wanted.start..wanted.start + len as u64)
     }
 
-    /// Stores the pages of a stride's next steps, before the kernel has the answer to this read, which `buffer` starts with.
-    fn give_ahead(
+    /// Stores the pages of the next steps of a stride before the reply. The data of the reply is at the start of `buffer` and
+    /// must stay there.
+    fn store_ahead(
         &self,
         file: &mut File<'_>,
         ino: INodeNo,
@@ -131,7 +132,7 @@ impl ImageFilesystem {
         let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
         let mut count = 0;
         let mut at = wanted.start.saturating_add(ahead.step);
-        // Damage there is an error of the reads that want it.
+        // Damage in these pages must not make this read fail.
         while count < ahead.count
             && at.saturating_add(len) <= file.inode().size()
             && file.read_at(FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
@@ -143,7 +144,7 @@ impl ImageFilesystem {
         self.page_store.stored_ahead(file.inode(), wanted.start, Ahead { count, ..ahead });
     }
 
-    /// The next hole or data at or after `offset`, as lseek(2) wants it.
+    /// The offset of the next hole or data at or after `offset`, as lseek(2) defines it.
     fn seek(&self, ino: INodeNo, offset: i64, whence: Whence) -> Result<i64, Errno> {
         let inode = self.inode(ino)?;
         let from = u64::try_from(offset).ok().filter(|from| *from < inode.size()).ok_or(Errno::ENXIO)?;
@@ -151,15 +152,15 @@ impl ImageFilesystem {
             Whence::Data => from,
             Whence::Hole => inode.size(),
         };
-        // The other layouts have holes only as far as they decode to zeroes.
+        // Only chunk indexes show holes without decoding data. Zeroes in other layouts are reported as data.
         if inode.layout() == DataLayout::ChunkBased {
             let wants_hole = matches!(whence, Whence::Hole);
             found = inode.size();
             let mut passed = from;
             for extent in self.logged(ino, self.image()?.extents(&inode, FileOffset::new(from)))? {
                 let extent = match extent {
-                    // No data so far. The rest may be reported as data even if it has none, as it then reads as zeroes; a hole
-                    // need not be reported.
+                    // The work limit is reached, and no data was found. lseek(2) may report the rest as data even if it is a
+                    // hole, and it may omit a hole.
                     Err(Error::Limit { .. }) => {
                         found = if wants_hole { inode.size() } else { passed };
                         break;
@@ -172,7 +173,7 @@ impl ImageFilesystem {
                     break;
                 }
             }
-            // The end of a file counts as a hole, and not as data.
+            // The end of a file counts as a hole.
             if !wants_hole && found == inode.size() {
                 return Err(Errno::ENXIO);
             }
@@ -180,6 +181,7 @@ impl ImageFilesystem {
         i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
     }
 
+    /// Calls `add` for the entries of a directory from the cookie `offset` on, until it returns that the reply is full.
     fn list(
         &self,
         ino: INodeNo,
@@ -190,7 +192,7 @@ impl ImageFilesystem {
         let mut entries = self.logged(ino, self.image()?.read_dir_from(&dir, DirCookie::from_raw(offset)))?;
         let mut any = false;
         while let Some(entry) = entries.next() {
-            // Return the entries so far; the next request reports the damage.
+            // Reply with the entries so far; the next request reports the damage.
             let entry = match self.logged(ino, entry) {
                 Err(_) if any => break,
                 entry => entry?,
@@ -204,7 +206,7 @@ impl ImageFilesystem {
         Ok(())
     }
 
-    fn names(&self, ino: INodeNo) -> Result<Vec<u8>, Errno> {
+    fn xattr_names(&self, ino: INodeNo) -> Result<Vec<u8>, Errno> {
         let inode = self.inode(ino)?;
         let mut names = Vec::new();
         for xattr in self.logged(ino, self.image()?.xattrs(&inode))? {
@@ -214,7 +216,7 @@ impl ImageFilesystem {
         Ok(names)
     }
 
-    fn value(&self, ino: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
+    fn xattr_value(&self, ino: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
         if ino == INodeNo::ROOT && stats::is_stats(name) {
             return Ok(stats::text(&self.counters, self.image()?).into_bytes());
         }
@@ -223,7 +225,7 @@ impl ImageFilesystem {
     }
 }
 
-/// What lseek(2) looks for. The kernel handles its other modes.
+/// What lseek(2) searches. The kernel handles the other modes itself.
 #[derive(Clone, Copy)]
 enum Whence {
     Data,
@@ -243,7 +245,7 @@ impl Whence {
 
 /// The first `len` bytes of `buffer`, which grows as needed.
 fn prepare(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
-    // Requests and the ranges around them have a few MiB at most.
+    // Requests and windows have at most a few MiB.
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     if buffer.len() < len {
         buffer.resize(len, 0);
@@ -251,11 +253,11 @@ fn prepare(buffer: &mut Vec<u8>, len: u64) -> &mut [u8] {
     &mut buffer[..len]
 }
 
-/// Answers a request for bytes whose size the kernel may want to know first.
+/// Answers a request for extended attributes. With `size` 0 the kernel asks for the length of the value.
 fn reply_sized(bytes: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
     match bytes {
         Err(error) => reply.error(error),
-        // Values have at most 64 KiB; names of one inode fit its 256 KiB of attributes.
+        // The conversion cannot fail: a value has at most 64 KiB, and the names of an inode have less than 256 KiB.
         Ok(bytes) if size == 0 => reply.size(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
         Ok(bytes) if bytes.len() > size as usize => reply.error(Errno::ERANGE),
         Ok(bytes) => reply.data(&bytes),
@@ -273,11 +275,11 @@ impl Filesystem for ImageFilesystem {
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_MAX_PAGES
             | InitFlags::FUSE_POSIX_ACL;
-        // An older kernel refuses a capability that it lacks, which is no error.
+        // An error means that an older kernel does not have the capability, which is not needed.
         for flag in wanted.iter() {
             let _ = config.add_capabilities(flag);
         }
-        // If the kernel allows less, its limit is in force.
+        // An error means that the kernel has a lower limit, which it uses.
         let _ = config.set_max_readahead(MAX_READ);
         let _ = config.set_max_write(MAX_READ);
         Ok(())
@@ -294,7 +296,7 @@ impl Filesystem for ImageFilesystem {
         };
         match Image::request(find) {
             Ok(Some(attr)) => reply.entry(&TTL, &attr, Generation(0)),
-            // An inode number of 0 makes the kernel remember that there is no such name.
+            // With inode number 0 the kernel caches that the name does not exist.
             Ok(None) => reply.entry(&TTL, &absent(), Generation(0)),
             Err(error) => reply.error(error),
         }
@@ -316,7 +318,7 @@ impl Filesystem for ImageFilesystem {
         }
     }
 
-    // Files and directories need no handle: the kernel then opens them by itself, and keeps their pages.
+    // ENOSYS means that files need no handle. The kernel then opens them without a request, and keeps their pages.
     fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         reply.error(Errno::ENOSYS);
     }
@@ -347,27 +349,27 @@ impl Filesystem for ImageFilesystem {
                     false => self.page_store.plan(&mut file, &wanted),
                 };
                 let around = if let Plan::Around(around) = &plan { Some(around) } else { None };
-                let got = self.read_into(&mut file, ino, &wanted, around, buffer)?;
+                let read_range = self.read_into(&mut file, ino, &wanted, around, buffer)?;
                 if let Plan::Ahead(ahead) = plan
-                    && got == wanted
+                    && read_range == wanted
                 {
-                    self.give_ahead(&mut file, ino, &wanted, ahead, buffer);
+                    self.store_ahead(&mut file, ino, &wanted, ahead, buffer);
                 }
-                Ok((wanted, got))
+                Ok((wanted, read_range))
             };
-            let (wanted, got) = match Image::request(read) {
+            let (wanted, read_range) = match Image::request(read) {
                 Ok(read) => read,
                 Err(error) => return reply.error(error),
             };
-            let at = |offset: u64| usize::try_from(offset - got.start).unwrap_or(usize::MAX);
-            let bytes = &buffer[..at(got.end)];
-            let answer = &bytes[at(wanted.start)..at(wanted.end.min(got.end))];
-            self.counters.read(answer.len());
-            reply.data(answer);
-            if got != wanted
+            let at = |offset: u64| usize::try_from(offset - read_range.start).unwrap_or(usize::MAX);
+            let bytes = &buffer[..at(read_range.end)];
+            let data = &bytes[at(wanted.start)..at(wanted.end.min(read_range.end))];
+            self.counters.read(data.len());
+            reply.data(data);
+            if read_range != wanted
                 && let Some(store) = self.page_store.start(&self.counters)
             {
-                store.store_around(ino, got.start, bytes, &wanted);
+                store.store_around(ino, read_range.start, bytes, &wanted);
             }
         });
     }
@@ -381,11 +383,11 @@ impl Filesystem for ImageFilesystem {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let sought = match Whence::from_raw(whence) {
+        let found = match Whence::from_raw(whence) {
             Some(whence) => Image::request(|| self.seek(ino, offset, whence)),
             None => Err(Errno::EINVAL),
         };
-        match sought {
+        match found {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(error),
         }
@@ -414,7 +416,7 @@ impl Filesystem for ImageFilesystem {
         mut reply: ReplyDirectoryPlus,
     ) {
         let add = |ino, next, entry: &DirEntry| {
-            // The name of a damaged inode is listed all the same; looking at it then fails.
+            // The name of a damaged inode is listed; a later lookup reports the damage.
             let attr = self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
             let attr = attr.unwrap_or_else(|_| absent());
             Ok(reply.add(ino, next, OsStr::from_bytes(&entry.name), &TTL, &attr, Generation(0)))
@@ -436,11 +438,11 @@ impl Filesystem for ImageFilesystem {
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        reply_sized(Image::request(|| self.value(ino, name)), size, reply);
+        reply_sized(Image::request(|| self.xattr_value(ino, name)), size, reply);
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        reply_sized(Image::request(|| self.names(ino)), size, reply);
+        reply_sized(Image::request(|| self.xattr_names(ino)), size, reply);
     }
 }
 

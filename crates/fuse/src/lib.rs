@@ -2,16 +2,16 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`session`](mount) | mounts, and serves until unmounted |
-//! | `filesystem` | answers the kernel's requests from an open image |
+//! | [`session`](mount) | mounts, and answers requests until the unmount |
+//! | `filesystem` | answers each kind of request from an open image |
 //! | `page_store` | stores more pages in the kernel's page cache than a read asked for |
-//! | [`sandbox`](restrict) | removes the rights that serving does not need |
+//! | [`sandbox`](restrict) | removes the privileges that the daemon does not need to answer requests |
 //! | `damage_log` | logs which files are damaged, a limited number of lines |
-//! | [`stats`](STATS_XATTR) | counters of a live daemon |
-//! | `attr` | inode numbers, attributes and error numbers as the kernel wants them |
+//! | [`stats`](STATS_XATTR) | counters of the running daemon |
+//! | `attr` | converts nids, attributes and errors to those of the kernel |
 //!
-//! An image never changes, so that the kernel may cache everything without a time limit: names, attributes, targets of
-//! links, content. The daemon keeps no state for open files.
+//! An image never changes, so the kernel may cache names, attributes, link targets and data without a time limit. The
+//! daemon keeps no state for open files.
 
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,15 @@
-//! Stores more pages in the kernel's page cache than a read asked for, where that saves requests.
+//! Read-around: stores more pages in the kernel's page cache than a read asked for, which saves later requests.
 //!
-//! The kernel asks for single pages where it sees no sequence. The server stores pages around them in its page cache
-//! (`FUSE_NOTIFY_STORE`), so that reading all of a file at random decodes each cluster about once:
+//! If reads are not sequential, the kernel asks for single pages. The daemon then also stores pages around them in the page
+//! cache (`FUSE_NOTIFY_STORE`), so that random reads of a whole file decode each cluster about once:
 //!
-//! - for a random read: the other whole pages of the clusters that had to be decoded anyway;
-//! - for a random read in a region that is read all over: a whole window, decoded in one go;
-//! - for a stride: the pages of its next steps, stored before the read is answered, so that the kernel need not ask for them;
-//! - when the kernel evicts stored pages before they are read: none.
+//! - for a random read, the other whole pages of the clusters that the read decodes anyway;
+//! - for a random read in a region of which most is read, a whole window, decoded with one call;
+//! - for a stride, the pages of its next steps, stored before the reply, so that the kernel does not ask for them;
+//! - if the kernel evicts stored pages before they are read (thrashing), no pages.
 //!
-//! [`ferofs_read::access`] classifies the reads.
-//!
-//! The stored bytes of a read are bounded. Only small reads are classified: large ones are sequential, and the kernel
-//! already reads ahead of them.
+//! [`ferofs_read::access`] classifies the reads, but only small ones: large reads are the kernel's own read-ahead. The bytes
+//! that are stored for a read are limited.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -23,17 +21,17 @@ use fuser::{INodeNo, Notifier};
 
 use crate::stats::Counters;
 
-/// Bytes of the largest read around which pages are stored. Larger reads are those of the kernel's own read-ahead.
+/// The largest read that is classified, in bytes. Larger reads are the kernel's own read-ahead.
 const SMALL_READ: u64 = 16 << 10;
-/// Bytes at most that are stored before a read, and as many after it, of the clusters that it touches. It bounds the
-/// time of a request in clusters of megabytes.
-const REACH: u64 = 128 << 10;
-/// Extents at most that are looked up for a small read. A read over more of them gets no pages around it.
+/// How far before and after a read the pages of its clusters are stored, in bytes. This limits the time of a request in
+/// clusters of several MiB.
+const MAX_DISTANCE: u64 = 128 << 10;
+/// The number of extents that are looked up for a small read. A read of more extents gets no read-around.
 const MAX_EXTENTS: usize = 16;
-/// Bytes at least of the window that is stored of a region that is read all over.
+/// The smallest window in a region of which most is read, in bytes: as much as the kernel's default read-ahead.
 const MIN_WINDOW: u64 = 128 << 10;
-/// Clusters at least in a window: clusters at its ends are decoded for the next windows, too, which costs a quarter or
-/// less.
+/// The number of clusters in a window at least. A cluster across the end of a window is decoded for the next window again:
+/// with four clusters this costs a quarter at most.
 const WINDOW_CLUSTERS: u64 = 4;
 
 /// Decides what to store in the kernel's page cache, and stores it.
@@ -43,18 +41,18 @@ pub(crate) struct PageStore {
     max_window: u64,
     patterns: Patterns,
     notifier: OnceLock<Notifier>,
-    /// Threads that may store at the same time.
+    /// The number of further threads that may store now.
     ///
-    /// Storing waits for a page that another read in flight holds. One thread less than there are always
-    /// stays free to answer that read, so that they cannot all wait.
+    /// Storing a page waits while another unanswered read has locked the page. At most all threads but one may store, so that
+    /// one thread can always answer that read: otherwise all threads could wait for each other.
     permits: AtomicUsize,
-    /// Whether a thread stores before it answers. Two of them could wait for each other's answers.
+    /// Whether a thread stores before its reply. Two of them could wait for each other's reply.
     is_ahead: AtomicBool,
 }
 
 /// What to read for a small read.
 pub(crate) enum Plan {
-    /// The wanted range alone.
+    /// Only the wanted range.
     Wanted,
     /// This range, which contains the wanted one.
     Around(Range<u64>),
@@ -62,7 +60,7 @@ pub(crate) enum Plan {
     Ahead(Ahead),
 }
 
-/// The permission to store; returned when dropped.
+/// The permission to store pages. Dropping it gives the permission back.
 pub(crate) struct Store<'a> {
     page_store: &'a PageStore,
     notifier: &'a Notifier,
@@ -71,7 +69,7 @@ pub(crate) struct Store<'a> {
 }
 
 impl PageStore {
-    /// For `threads` that answer requests; no window is larger than `max_window` bytes.
+    /// `threads` is the number of threads that answer requests; windows have at most `max_window` bytes.
     pub(crate) fn new(threads: usize, max_window: u64) -> Self {
         Self {
             page_size: u64::try_from(rustix::param::page_size()).unwrap_or(4096),
@@ -83,15 +81,16 @@ impl PageStore {
         }
     }
 
-    /// From now on, pages are stored through `notifier`.
+    /// Sets the connection to the kernel. Before this, no pages are stored.
     pub(crate) fn connect(&self, notifier: Notifier) {
-        // There is one session only; a second one would keep the first one's notifier.
+        // Cannot fail: a page store belongs to one session, which calls this once.
         let _ = self.notifier.set(notifier);
     }
 
-    /// What to read for `wanted`, which is not empty and within the file.
+    /// Plans the read of `wanted`, which is not empty and within the file.
     pub(crate) fn plan(&self, file: &mut File<'_>, wanted: &Range<u64>) -> Plan {
-        // Reads without the page cache start anywhere; a file's start is mostly the start of a sequence.
+        // A read that does not start at a page bypasses the page cache. A read at the start of a file is mostly the first of
+        // a sequential read.
         if wanted.end.saturating_sub(wanted.start) > SMALL_READ
             || wanted.start == 0
             || !wanted.start.is_multiple_of(self.page_size)
@@ -125,33 +124,33 @@ impl PageStore {
             }
             last = file.extent_at(FileOffset::new(last.end())).ok()??;
         }
-        window(&first, &last, wanted, size, self.page_size)
+        extent_window(&first, &last, wanted, size, self.page_size)
     }
 
-    /// The permission to store, unless too many threads have one.
+    /// Gets the permission to store, unless too many threads have it.
     pub(crate) fn start<'a>(&'a self, counters: &'a Counters) -> Option<Store<'a>> {
         let notifier = self.notifier.get()?;
         self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| n.checked_sub(1)).ok()?;
         Some(Store { page_store: self, notifier, counters, is_ahead: false })
     }
 
-    /// The permission to store before the answer, unless another thread has it.
+    /// Gets the permission to store before the reply, unless another thread has it.
     pub(crate) fn start_ahead<'a>(&'a self, counters: &'a Counters) -> Option<Store<'a>> {
         let mut store = self.start(counters)?;
         store.is_ahead = !self.is_ahead.swap(true, Ordering::Acquire);
         store.is_ahead.then_some(store)
     }
 
-    /// Records that these steps ahead of the read at `offset` were stored.
+    /// Records that `ahead` was stored, the next steps after the read at `offset`.
     pub(crate) fn stored_ahead(&self, inode: &Inode, offset: u64, ahead: Ahead) {
         self.patterns.stored_ahead(inode.nid(), offset, ahead);
     }
 }
 
 impl Store<'_> {
-    /// Stores `bytes`, which start at `start`; returns whether the kernel took them.
+    /// Stores `bytes` at file offset `start`; returns whether the kernel stored them.
     pub(crate) fn store(&self, ino: INodeNo, start: u64, bytes: &[u8]) -> bool {
-        // Old kernels have no such call, and memory may be short: then the kernel asks for the pages when they are read.
+        // An error is harmless, for example without memory: the kernel asks for the pages when a program reads them.
         let stored = self.notifier.store(ino, start, bytes).is_ok();
         if stored {
             self.counters.stored(bytes.len());
@@ -159,10 +158,10 @@ impl Store<'_> {
         stored
     }
 
-    /// Stores the pages of `bytes`, which start at `start`, without those of `wanted` at either end, which the answer had.
+    /// Stores `bytes` at file offset `start`, without the part at either end that is in `wanted`: the reply contains it.
     pub(crate) fn store_around(&self, ino: INodeNo, start: u64, bytes: &[u8], wanted: &Range<u64>) {
         let end = start.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-        // Wanted pages in the middle are stored again: a second call costs more than their copy.
+        // A wanted part in the middle is stored again: this costs less than a second call.
         let from = if wanted.start == start { wanted.end } else { start };
         let to = if wanted.end >= end { wanted.start.max(from) } else { end };
         let split =
@@ -183,7 +182,7 @@ impl Drop for Store<'_> {
     }
 }
 
-/// The aligned window around `wanted`, where extents have about `extent` bytes.
+/// The aligned window around `wanted` in a file whose extents have about `extent` bytes.
 fn aligned_window(extent: u64, wanted: &Range<u64>, size: u64, max: u64) -> Range<u64> {
     let len = extent.saturating_mul(WINDOW_CLUSTERS).checked_next_power_of_two().unwrap_or(max);
     let len = len.clamp(MIN_WINDOW, max);
@@ -192,16 +191,22 @@ fn aligned_window(extent: u64, wanted: &Range<u64>, size: u64, max: u64) -> Rang
     start..end
 }
 
-/// Whole pages (the file's last one counts as whole) of the encoded extents at both ends of `wanted`.
-fn window(first: &Extent, last: &Extent, wanted: &Range<u64>, size: u64, page: u64) -> Option<Range<u64>> {
+/// `wanted` and the whole pages of the encoded extents at its ends. The last page of the file counts as whole.
+fn extent_window(
+    first: &Extent,
+    last: &Extent,
+    wanted: &Range<u64>,
+    size: u64,
+    page: u64,
+) -> Option<Range<u64>> {
     let is_encoded = |extent: &Extent| matches!(extent.data, ExtentData::Encoded { .. });
     let mut window = wanted.clone();
     if is_encoded(first) {
-        let start = first.start.get().max(wanted.start.saturating_sub(REACH));
+        let start = first.start.get().max(wanted.start.saturating_sub(MAX_DISTANCE));
         window.start = start.checked_next_multiple_of(page)?.min(wanted.start);
     }
     if is_encoded(last) && last.end() > wanted.end {
-        let end = last.end().min(wanted.end.saturating_add(REACH));
+        let end = last.end().min(wanted.end.saturating_add(MAX_DISTANCE));
         let whole = if end >= size { size } else { end - end % page };
         window.end = whole.max(wanted.end);
     }
@@ -227,28 +232,28 @@ mod tests {
     }
 
     #[test]
-    fn whole_pages_of_the_clusters_around() {
+    fn the_window_has_the_whole_pages_of_the_decoded_clusters() {
         let cluster = extent(1000..20_000, true);
         // From the first whole page of the cluster to its last.
-        let wide = window(&cluster, &cluster, &(8192..12_288), SIZE, 4096);
+        let wide = extent_window(&cluster, &cluster, &(8192..12_288), SIZE, 4096);
         assert_eq!(wide, Some(4096..16_384));
-        // A page that lies across two clusters brings both.
+        // A page in two clusters gives the pages of both.
         let next = extent(20_000..40_000, true);
-        assert_eq!(window(&cluster, &next, &(16_384..20_480), SIZE, 4096), Some(4096..36_864));
-        // What is not decoded brings nothing.
+        assert_eq!(extent_window(&cluster, &next, &(16_384..20_480), SIZE, 4096), Some(4096..36_864));
+        // An extent that is not encoded gives no pages.
         let stored = extent(1000..20_000, false);
-        assert_eq!(window(&stored, &stored, &(8192..12_288), SIZE, 4096), None);
+        assert_eq!(extent_window(&stored, &stored, &(8192..12_288), SIZE, 4096), None);
     }
 
     #[test]
-    fn the_last_page_is_whole_at_the_end_of_the_file() {
+    fn the_last_page_of_a_file_counts_as_whole() {
         let cluster = extent(90_000..SIZE, true);
-        assert_eq!(window(&cluster, &cluster, &(90_112..94_208), SIZE, 4096), Some(90_112..SIZE));
-        assert_eq!(window(&cluster, &cluster, &(98_304..SIZE), SIZE, 4096), Some(90_112..SIZE));
+        assert_eq!(extent_window(&cluster, &cluster, &(90_112..94_208), SIZE, 4096), Some(90_112..SIZE));
+        assert_eq!(extent_window(&cluster, &cluster, &(98_304..SIZE), SIZE, 4096), Some(90_112..SIZE));
     }
 
     #[test]
-    fn windows_are_aligned_and_bounded() {
+    fn windows_are_aligned_and_limited() {
         let window = |extent, start: u64| aligned_window(extent, &(start..start + 4096), SIZE * 100, 1 << 20);
         assert_eq!(window(12_000, 200_704), 131_072..262_144);
         assert_eq!(window(100_000, 600_000), 524_288..1_048_576);
@@ -257,11 +262,11 @@ mod tests {
     }
 
     #[test]
-    fn large_clusters_are_cut() {
+    fn the_window_in_a_large_cluster_is_limited() {
         let size = 64 << 20;
         let cluster = extent(0..size, true);
         let wanted = 32 << 20..(32 << 20) + 4096;
-        let wide = window(&cluster, &cluster, &wanted, size, 4096);
-        assert_eq!(wide, Some(wanted.start - REACH..wanted.end + REACH));
+        let wide = extent_window(&cluster, &cluster, &wanted, size, 4096);
+        assert_eq!(wide, Some(wanted.start - MAX_DISTANCE..wanted.end + MAX_DISTANCE));
     }
 }

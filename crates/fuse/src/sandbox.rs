@@ -1,7 +1,8 @@
-//! Removes every right of the daemon that serving an open image does not need.
+//! Removes all privileges that the daemon does not need to answer requests.
 //!
-//! Applied once the mount and all files are open, and before the first byte of the image is decoded. Landlock, user and
-//! capabilities belong to one thread: it must be the only one, and the threads that it starts afterwards inherit them.
+//! Called after the mount and after all files are open, and before the first byte of the image is decoded. Landlock, user
+//! and capabilities are properties of one thread: it must be the only thread, and threads that it starts later inherit
+//! them.
 //! docs/SECURITY.md lists the guarantees.
 
 use std::collections::BTreeMap;
@@ -20,26 +21,27 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-/// Each thread of the session opens this once more for itself.
+/// Each thread of a session opens this device for itself.
 pub(crate) const FUSE_DEVICE: &str = "/dev/fuse";
 /// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`: the only ioctl(2) that a session makes.
 const FUSE_DEV_IOC_CLONE: u64 = 0x8004_e500;
 
-/// The user and group that a daemon of root's becomes: no account has this number, so that no other process of that
-/// user can send it signals, as another of nobody's (65534) could.
+/// The user and group of a daemon that root started. No account has this number. With nobody (65534), other processes of
+/// nobody could send signals to the daemon.
 const UNUSED_ID: u32 = 65533;
-/// What clone(2) must be asked for: a thread of this process. The namespaces that it could make are in the mask.
+/// The flags that clone(2) must have: they create a thread of this process.
 const THREAD_FLAGS: u64 = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
+/// The flags that clone(2) must not have: all `CLONE_NEW*` flags, which create namespaces.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0080;
 
-/// The parts of the sandbox that are in force; parts that the kernel lacks are left out.
+/// The active parts of the sandbox. Parts that the kernel does not support are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Landlock: no file can be opened but `/dev/fuse`, nothing mounted, no network.
+    /// Landlock: the process can open only `/dev/fuse`, cannot mount, and cannot use the network.
     pub landlock: bool,
-    /// Seccomp: system calls that serving does not need fail.
+    /// Seccomp: system calls that the daemon does not need fail.
     pub seccomp: bool,
-    /// The user was root, and is now one without any files or processes.
+    /// The user was root, and is now a user without files and other processes.
     pub user: bool,
 }
 
@@ -51,17 +53,17 @@ pub struct SandboxError {
     reason: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// The failure of a part of the sandbox that the kernel has.
+/// Converts an error of a part of the sandbox that the kernel supports.
 fn failed<E: std::error::Error + Send + Sync + 'static>(part: &'static str) -> impl Fn(E) -> SandboxError {
     move |error| SandboxError { part, reason: error.into() }
 }
 
 /// Restricts this process, whose only thread calls this, and the threads that it starts from now on.
 ///
-/// Nothing can be executed, opened or unmounted afterwards.
+/// Afterwards, the process cannot execute programs, open files or unmount.
 ///
 /// # Errors
-/// [`SandboxError`], also when there are other threads; the process may then be restricted in part.
+/// [`SandboxError`], also if the process has other threads. After an error the process may be partly restricted.
 pub fn restrict() -> Result<Sandbox, SandboxError> {
     let threads = std::fs::read_dir("/proc/self/task").map_err(failed("threads"))?.count();
     if threads != 1 {
@@ -70,7 +72,7 @@ pub fn restrict() -> Result<Sandbox, SandboxError> {
     restrict_thread(seccompiler::apply_filter_all_threads)
 }
 
-/// Restricts the calling thread; `apply` puts a filter of system calls in force.
+/// Restricts the calling thread; `apply` installs a seccomp filter.
 fn restrict_thread(apply: Apply) -> Result<Sandbox, SandboxError> {
     rustix::thread::set_no_new_privs(true).map_err(failed("privileges"))?;
     let landlock = restrict_paths().map_err(failed("Landlock"))?;
@@ -81,7 +83,8 @@ fn restrict_thread(apply: Apply) -> Result<Sandbox, SandboxError> {
     Ok(Sandbox { landlock, seccomp: restrict_calls(apply)?, user })
 }
 
-/// Becomes a user without any files or processes, if it is root now; false where this user namespace has no such user.
+/// Changes from root to [`UNUSED_ID`]. Returns `false` if the user is not root, or if the user namespace does not have this
+/// ID.
 fn leave_root() -> Result<bool, Errno> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
@@ -92,7 +95,8 @@ fn leave_root() -> Result<bool, Errno> {
         result => result?,
     }
     match set_thread_groups(&[]) {
-        // A user namespace may forbid it, where groups that the namespace's owner has not would be gained by it.
+        // A user namespace may forbid this (/proc/PID/setgroups): a group can be used to deny access to its members, and
+        // leaving the group would give this access.
         Err(Errno::PERM) | Ok(()) => {}
         Err(error) => return Err(error),
     }
@@ -116,11 +120,11 @@ fn restrict_paths() -> Result<bool, RulesetError> {
     Ok(ruleset.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
 }
 
-/// How a filter comes into force: for all threads, or for one in tests.
+/// The function that installs a filter: for all threads, or in tests for one thread.
 type Apply = fn(&[seccompiler::sock_filter]) -> Result<(), seccompiler::Error>;
 
-/// The filter answers what it does not know with `EPERM`: an allocator or a C library that tries something
-/// new finds another way.
+/// Installs the seccomp filters. A system call that is not allowed fails with `EPERM` and does not kill the process: a C
+/// library or an allocator that tries a newer call then uses an older one.
 fn restrict_calls(apply: Apply) -> Result<bool, SandboxError> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(false) };
     for filter in [without_clone3(arch), filter(arch)] {
@@ -136,7 +140,7 @@ fn restrict_calls(apply: Apply) -> Result<bool, SandboxError> {
     Ok(true)
 }
 
-/// clone3(2) takes its flags in memory, which no filter sees. Without it, C libraries take clone(2).
+/// Makes clone3(2) fail with ENOSYS. Its flags are in memory, where a filter cannot check them; C libraries then call clone(2).
 fn without_clone3(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let rules = BTreeMap::from([(libc::SYS_clone3, vec![])]);
@@ -154,16 +158,17 @@ fn filter(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)?.try_into()
 }
 
-/// System calls that are allowed if an argument, of this number, compares so with a value.
+/// System calls that are allowed only with certain arguments: the call, the index of the argument, the comparison, the
+/// value.
 fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 6] {
     use SeccompCmpOp::{Eq, MaskedEq};
     let number = |value: i32| u64::from(value.unsigned_abs());
     let exec = number(libc::PROT_EXEC);
     [
         (libc::SYS_ioctl, 1, Eq, FUSE_DEV_IOC_CLONE),
-        // Threads, but no processes and no namespaces.
+        // Allows threads, but not processes and namespaces.
         (libc::SYS_clone, 0, MaskedEq(THREAD_FLAGS | NAMESPACE_FLAGS), THREAD_FLAGS),
-        // Memory, but no new code.
+        // Allows memory, but not executable memory.
         (libc::SYS_mmap, 2, MaskedEq(exec), 0),
         (libc::SYS_mprotect, 2, MaskedEq(exec), 0),
         // Names of threads.
@@ -173,7 +178,7 @@ fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 6] {
     ]
 }
 
-/// System calls that serving, logging, threads, memory and an orderly end need.
+/// System calls that are always allowed: for requests, the log, threads, memory, and the end of the process.
 fn allowed() -> Vec<i64> {
     let mut calls = vec![
         // For requests, replies, the image and the log.
@@ -192,9 +197,9 @@ fn allowed() -> Vec<i64> {
         libc::SYS_statx,
         libc::SYS_fcntl,
         libc::SYS_dup3,
-        // Landlock limits what may be opened to /dev/fuse.
+        // Landlock limits this to /dev/fuse.
         libc::SYS_openat,
-        // A signal reaches its thread through a pair of sockets, made earlier.
+        // The signal handler wakes the signal thread through a pair of sockets.
         libc::SYS_sendto,
         libc::SYS_recvfrom,
         libc::SYS_ppoll,
@@ -206,7 +211,7 @@ fn allowed() -> Vec<i64> {
         // Memory shared by several mappings.
         libc::SYS_memfd_create,
         libc::SYS_ftruncate,
-        // Threads. The other filter says that clone3(2) does not exist; here EPERM would take precedence.
+        // Threads. The other filter refuses clone3(2) with ENOSYS; EPERM from this filter would take precedence.
         libc::SYS_clone3,
         libc::SYS_futex,
         libc::SYS_rseq,
@@ -224,7 +229,7 @@ fn allowed() -> Vec<i64> {
         libc::SYS_geteuid,
         libc::SYS_exit,
         libc::SYS_exit_group,
-        // Waiting for the process that unmounts.
+        // Waiting for the unmount helper.
         libc::SYS_wait4,
         libc::SYS_waitid,
         // Clocks and randomness (hash tables).
@@ -244,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// In a thread of its own: restrictions cannot be taken off again.
+    /// Runs `work` in a restricted thread, because a thread cannot remove its restrictions.
     fn restricted<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let thread = std::thread::spawn(|| {
             restrict_thread(seccompiler::apply_filter).unwrap();
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_be_executed_connected_or_signalled() {
+    fn programs_sockets_and_signals_are_refused() {
         let own = Pid::from_raw(1).unwrap_or_else(rustix::process::getpid);
         assert_eq!(restricted(move || rustix::process::test_kill_process(own)), Err(Errno::PERM));
         let run = restricted(|| std::process::Command::new("/bin/true").spawn().map(drop));
@@ -264,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn no_file_can_be_opened_but_open_ones_are_read() {
+    fn open_files_can_be_read_but_no_file_can_be_opened() {
         use std::os::unix::fs::FileExt;
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let (sandbox, opened, read) = restricted(move || {
             let mut magic = [0; 4];
             let read = file.read_exact_at(&mut magic, 0).map(|()| magic);
-            // The thread has a sandbox; a second one on top tells what it consists of.
+            // A second sandbox shows whether the kernel supports Landlock.
             (restrict_paths(), std::fs::read("/etc/passwd").map(drop), read)
         });
         assert_eq!(&read.unwrap(), b"\x7fELF");
@@ -280,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_start_and_memory_is_to_be_had() {
+    fn threads_and_memory_are_available() {
         let sum = restricted(|| {
             let threads: Vec<_> =
                 (0..4u8).map(|i| std::thread::spawn(move || vec![i; 1 << 22].len())).collect();

@@ -1,4 +1,4 @@
-//! Mounting, and serving until unmounted.
+//! Mounts, and answers requests until the unmount.
 
 use std::io;
 use std::path::Path;
@@ -11,15 +11,15 @@ use crate::filesystem::{ImageFilesystem, Opened};
 use crate::page_store::PageStore;
 use crate::sandbox::FUSE_DEVICE;
 
-/// Bytes at most that are read around a small request: a larger range would delay the answer.
-const WINDOW: u64 = 1 << 20;
-/// The same while memory is short: the kernel would evict more before it is read.
-const LOW_WINDOW: u64 = 128 << 10;
+/// The largest window around a small read, in bytes: decoding more would delay the reply.
+const MAX_WINDOW: u64 = 1 << 20;
+/// The same with `low_memory`: the kernel would evict more pages before a program reads them.
+const MAX_WINDOW_LOW_MEMORY: u64 = 128 << 10;
 
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// The source in the table of mounts: normally the image's path.
+    /// The source in the mount table, normally the path of the image.
     pub source: String,
     /// Threads that answer requests.
     pub threads: usize,
@@ -27,9 +27,9 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// [`restrict`](crate::restrict) will be called before [`Mounted::serve`].
     pub confined: bool,
-    /// Keep buffers small.
+    /// Use small windows.
     pub low_memory: bool,
-    /// Further options for the kernel or for fusermount3, such as `nosuid`.
+    /// Further options for the kernel or for fusermount3, for example `nosuid`.
     pub extra: Vec<String>,
 }
 
@@ -38,17 +38,17 @@ pub struct MountOptions {
 #[error("mount: {0}")]
 pub struct MountError(#[from] io::Error);
 
-/// A mount for an image that is not served yet.
+/// A mount whose requests are not answered yet.
 pub struct Mounted {
     session: Session<ImageFilesystem>,
     opened: Arc<OnceLock<Opened>>,
 }
 
-/// Makes a mount on `dir`. When this returns the mount is there; requests wait for [`Mounted::serve`], which gets the
-/// image: in between, a process can give up its rights before it decodes any byte of the image.
+/// Mounts on `dir`. Requests wait until [`Mounted::serve`] gets the image. In between, a process can drop its privileges
+/// before it decodes any byte of the image.
 ///
 /// # Errors
-/// When the kernel, or fusermount3 without root, refuses.
+/// If the kernel refuses the mount; without root, if fusermount3 refuses it.
 pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
     let mut config = Config::default();
     config.mount_options = vec![
@@ -63,8 +63,11 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
     }
     let threads = options.threads.max(1);
     config.n_threads = Some(threads);
-    config.clone_fd = !options.confined || device_is_for_all();
-    let page_store = Arc::new(PageStore::new(threads, if options.low_memory { LOW_WINDOW } else { WINDOW }));
+    config.clone_fd = !options.confined || anyone_may_open_device();
+    let page_store = Arc::new(PageStore::new(
+        threads,
+        if options.low_memory { MAX_WINDOW_LOW_MEMORY } else { MAX_WINDOW },
+    ));
     let opened = Arc::new(OnceLock::new());
     let filesystem =
         ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&page_store));
@@ -73,14 +76,14 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
     Ok(Mounted { session, opened })
 }
 
-/// Whether each user may open the FUSE device, as each thread of a session does for itself. Where only root may, a
-/// process that gave up root's rights shares one descriptor among its threads.
-fn device_is_for_all() -> bool {
+/// Whether every user may open the FUSE device. Each thread of a session opens it for itself; if only root may open it, a
+/// process that dropped its privileges shares one descriptor between its threads.
+fn anyone_may_open_device() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(FUSE_DEVICE).is_ok_and(|device| device.mode() & 0o006 == 0o006)
 }
 
-/// Options that are flags of mount(2) have a type of their own; others are passed on as they are.
+/// Converts an option: fuser has own values for the flags of mount(2), and passes other options on as text.
 fn mount_option(text: &str) -> MountOption {
     match text {
         "dev" => MountOption::Dev,
@@ -97,12 +100,12 @@ fn mount_option(text: &str) -> MountOption {
 }
 
 impl Mounted {
-    /// Answers requests from `image` until the mount is gone.
+    /// Answers requests from `image` until the unmount.
     ///
     /// # Errors
-    /// When the connection to the kernel fails.
+    /// If the connection to the kernel fails.
     pub fn serve(self, image: Image) -> Result<(), MountError> {
-        // It is set once, here.
+        // Cannot fail: only this line sets it, and `serve` consumes `self`.
         let _ = self.opened.set(Opened::new(image));
         Ok(self.session.run()?)
     }

@@ -1,7 +1,7 @@
-//! Counters of a live daemon, as the value of an extended attribute of the mount's root.
+//! The counters of the running daemon, as an extended attribute of the root of the mount. Unlike a socket, this needs no
+//! privilege that the sandbox removes.
 //!
-//! The attribute is never listed, so that programs that copy attributes do not copy it. It needs no right that the sandbox
-//! removes.
+//! listxattr(2) does not show the attribute, so that programs that copy attributes do not copy it.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ferofs_read::Image;
 
-/// The attribute's name. Its value is text: a line for each counter, name and number.
+/// The name of the attribute. Its value is text: one line for each counter, with name and number.
 pub const STATS_XATTR: &str = "user.ferofs.stats";
 
-/// Counters of the daemon, besides those of the read engine.
+/// The counters of the daemon; the read engine has further ones.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Requests to read content.
+    /// Read requests.
     pub(crate) reads: AtomicU64,
-    /// Bytes that they were answered with.
+    /// Bytes in the replies to read requests.
     pub(crate) read_bytes: AtomicU64,
-    /// Bytes that were stored in the kernel's page cache, in `stores` calls.
+    /// Bytes stored in the page cache, with `stores` calls.
     pub(crate) stored_bytes: AtomicU64,
     pub(crate) stores: AtomicU64,
     /// Requests that failed because of damage or I/O.
@@ -47,7 +47,7 @@ pub(crate) fn is_stats(name: &OsStr) -> bool {
     name == STATS_XATTR
 }
 
-/// All counters, a line each.
+/// All counters, one line for each.
 pub(crate) fn text(counters: &Counters, image: &Image) -> String {
     let engine = image.stats();
     let own = |counter: &AtomicU64| counter.load(Relaxed);
