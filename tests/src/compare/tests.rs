@@ -1,4 +1,4 @@
-//! The judge is judged: it finds each kind of difference, and none where there is none.
+//! Tests that the comparison finds each kind of difference, and none in equal trees.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -13,7 +13,7 @@ use crate::scratch;
 use crate::tree::DirWriter;
 use crate::xattr;
 
-/// A small tree with one of everything that the tests below spoil.
+/// Creates a small tree with one entry for each test.
 fn create(dir: &Path) {
     let writer = DirWriter::open(dir, Rng::new(1), need::is_root()).unwrap();
     writer.file(b"file", &[b'a'; 300_000]).unwrap();
@@ -26,19 +26,19 @@ fn create(dir: &Path) {
     writer.finish().unwrap();
 }
 
-/// The fields that `spoil` makes differ, with the paths; times of files and directories it touches are put back.
-fn found(spoil: impl FnOnce(&Path)) -> Vec<(String, Field)> {
+/// Creates two equal trees, applies `change` to the second one, and returns the differences: path and field.
+fn found(change: impl FnOnce(&Path)) -> Vec<(String, Field)> {
     let (left, right) = (scratch(), scratch());
     create(left.path());
     create(right.path());
-    spoil(right.path());
+    change(right.path());
     let options = Options::default();
     let report = compare(left.path(), right.path(), &options).unwrap();
     assert_eq!(report.count, report.differences.len() as u64);
     report.differences.into_iter().map(|difference| (difference.path, difference.field)).collect()
 }
 
-/// Runs `change` and gives `path` back the time it had.
+/// Runs `change`, and then sets the old time of `path` again.
 fn keeping_time(path: PathBuf, change: impl FnOnce(&Path)) {
     let before = fs::symlink_metadata(&path).unwrap().modified().unwrap();
     change(&path);
@@ -50,12 +50,12 @@ fn one(path: &str, field: Field) -> Vec<(String, Field)> {
 }
 
 #[test]
-fn nothing_in_equal_trees() {
+fn equal_trees_have_no_differences() {
     assert_eq!(found(|_| ()), []);
 }
 
 #[test]
-fn a_changed_byte() {
+fn a_changed_byte_is_found() {
     let change =
         |path: &Path| File::options().write(true).open(path).unwrap().write_all_at(b"b", 262_145).unwrap();
     let found = found(|root| keeping_time(root.join("other"), change));
@@ -63,21 +63,21 @@ fn a_changed_byte() {
 }
 
 #[test]
-fn a_size() {
+fn another_size_is_found() {
     let change = |path: &Path| File::options().write(true).open(path).unwrap().set_len(299_999).unwrap();
     let found = found(|root| keeping_time(root.join("other"), change));
     assert_eq!(found, [("other".into(), Field::Size), ("other".into(), Field::Content(299_999))]);
 }
 
 #[test]
-fn a_mode() {
+fn another_mode_is_found() {
     let found =
         found(|root| fs::set_permissions(root.join("directory"), PermissionsExt::from_mode(0o1755)).unwrap());
     assert_eq!(found, one("directory", Field::Mode));
 }
 
 #[test]
-fn an_owner_and_a_group() {
+fn another_owner_and_group_are_found() {
     if !need::root("owners in compare") {
         return;
     }
@@ -88,7 +88,7 @@ fn an_owner_and_a_group() {
 }
 
 #[test]
-fn a_nanosecond() {
+fn a_nanosecond_is_found() {
     let touch = |root: &Path| {
         let path = root.join("directory/below/leaf");
         let before = fs::metadata(&path).unwrap().modified().unwrap();
@@ -98,14 +98,14 @@ fn a_nanosecond() {
 }
 
 #[test]
-fn a_time_of_the_root_itself() {
+fn another_time_of_the_root_is_found() {
     let touch =
         |root: &Path| File::open(root).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     assert_eq!(found(touch), one(".", Field::Mtime));
 }
 
 #[test]
-fn a_missing_and_an_unexpected_name() {
+fn a_missing_and_an_unexpected_name_are_found() {
     let rename = |root: &Path| {
         keeping_time(root.to_owned(), |root| fs::rename(root.join("other"), root.join("another")).unwrap());
     };
@@ -113,7 +113,7 @@ fn a_missing_and_an_unexpected_name() {
 }
 
 #[test]
-fn a_type() {
+fn another_type_is_found() {
     let change = |root: &Path| {
         keeping_time(root.to_owned(), |root| {
             fs::remove_file(root.join("fifo")).unwrap();
@@ -124,7 +124,7 @@ fn a_type() {
 }
 
 #[test]
-fn a_symlink_target() {
+fn another_symlink_target_is_found() {
     let change = |root: &Path| {
         keeping_time(root.to_owned(), |root| {
             fs::remove_file(root.join("symlink")).unwrap();
@@ -137,7 +137,7 @@ fn a_symlink_target() {
 }
 
 #[test]
-fn a_device_number() {
+fn another_device_number_is_found() {
     if !need::root("devices in compare") {
         return;
     }
@@ -152,7 +152,7 @@ fn a_device_number() {
 }
 
 #[test]
-fn xattrs_changed_lost_and_gained() {
+fn changed_missing_and_new_xattrs_are_found() {
     let xattr = |name: &str| Field::Xattr(name.to_owned());
     let set = |root: &Path, name: &[u8], key: &[u8], value: &[u8]| {
         let dir = rustix::fs::open(root, rustix::fs::OFlags::DIRECTORY, Mode::empty()).unwrap();
@@ -165,7 +165,7 @@ fn xattrs_changed_lost_and_gained() {
 }
 
 #[test]
-fn a_hard_link_that_became_a_copy() {
+fn a_copy_instead_of_a_hard_link_is_found() {
     let unlink = |root: &Path| {
         keeping_time(root.to_owned(), |root| {
             fs::remove_file(root.join("linked")).unwrap();
@@ -180,7 +180,7 @@ fn a_hard_link_that_became_a_copy() {
 }
 
 #[test]
-fn a_copy_that_became_a_hard_link() {
+fn a_hard_link_instead_of_a_copy_is_found() {
     let link = |root: &Path| {
         keeping_time(root.to_owned(), |root| {
             fs::remove_file(root.join("directory/below/leaf")).unwrap();
@@ -192,7 +192,7 @@ fn a_copy_that_became_a_hard_link() {
 }
 
 #[test]
-fn what_is_ignored_is_not_told() {
+fn ignored_fields_are_not_reported() {
     let (left, right) = (scratch(), scratch());
     create(left.path());
     create(right.path());
@@ -202,7 +202,7 @@ fn what_is_ignored_is_not_told() {
 }
 
 #[test]
-fn one_thread_and_many_agree() {
+fn the_result_does_not_depend_on_the_number_of_threads() {
     let (left, right) = (scratch(), scratch());
     create(left.path());
     let report =

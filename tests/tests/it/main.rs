@@ -1,6 +1,6 @@
 //! Tests of ferofs as a command, from outside. One test binary; each folder is a topic, and its `mod.rs` lists what its modules test.
 //! `cargo test -p ferofs-tests --test it mount::fuse` runs one module.
-//! `structure` looks at the source instead: the imports of each crate go one way.
+//! `structure` checks the source code instead: the imports of each crate go one way.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed step fails the test")]
 #![allow(clippy::panic, reason = "the way to fail a test")]
 

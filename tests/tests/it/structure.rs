@@ -2,7 +2,7 @@
 //!
 //! [`FLOWS`] lists the crates, each with their top-level modules from the lowest to the highest. A crate whose imports do
 //! not go one way yet is not in the list; `crates` (run with `--ignored --nocapture`) prints the state of all crates.
-//! Test modules are not looked at. An import through a re-export counts as an import of the re-exporting file.
+//! Test modules are ignored. An import through a re-export counts as an import of the re-exporting file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -244,7 +244,7 @@ fn expand(before: &Module, tree: &str, paths: &mut Vec<Module>) {
     }
 }
 
-/// The file that has what `path`, in the file of `module`, names; `None` if that is not in this crate.
+/// The file that contains what `path` names in the file of `module`; `None` if it is not in this crate.
 fn resolve<T>(module: &Module, path: &Module, files: &BTreeMap<Module, T>) -> Option<Module> {
     let mut at = module.clone();
     let mut names = path.iter().peekable();

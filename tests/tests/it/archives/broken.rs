@@ -1,5 +1,5 @@
-//! Archives that lie, and archives that are odd but good: a clear error that names the member and its place and leaves
-//! nothing, or what a person would expect.
+//! Damaged archives give an error with the member and its position, and leave no image. Unusual but valid archives give the
+//! expected tree.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use ferofs_tests::{Run, ferofs};
 
 use crate::common::fixture::Fixture;
 
-/// Far more than a build of so little needs.
+/// The limit on address space, in bytes: much more than these small builds need.
 const MEMORY: u64 = 1 << 30;
 
 fn build(fixture: &Fixture, bytes: &[u8], options: &[&str]) -> (PathBuf, ferofs_tests::run::Outcome) {
@@ -23,8 +23,8 @@ fn build(fixture: &Fixture, bytes: &[u8], options: &[&str]) -> (PathBuf, ferofs_
     (image, outcome)
 }
 
-/// Paths with what they hold, of the image of `bytes`.
-fn shown(bytes: &[u8], options: &[&str]) -> Vec<(String, String)> {
+/// Builds an image of the archive `bytes`, and returns its paths, each with type, link target, link count and data.
+fn listing(bytes: &[u8], options: &[&str]) -> Vec<(String, String)> {
     let fixture = Fixture::empty();
     let (image, outcome) = build(&fixture, bytes, options);
     outcome.success();
@@ -50,13 +50,13 @@ fn pairs(lines: &[(String, String)]) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn each_fault_is_named_with_its_place() {
+fn every_damage_is_reported_with_member_and_position() {
     let good = file("good", b"good");
     let huge = [&[0x80][..], &[0xff; 11]].concat();
     let truncated = |bytes: Vec<u8>, len: usize| bytes[..len].to_vec();
-    for (what, bytes, says) in [
+    for (what, bytes, message) in [
         ("checksum", [good.clone(), Header::new("bad", b'0', 0).0.to_vec()].concat(), "checksum is wrong"),
-        ("text", b"this is no archive\n".repeat(100), "checksum is wrong"),
+        ("text", b"not an archive\n".repeat(100), "checksum is wrong"),
         (
             "size",
             archive(&[good.clone(), Header::new("bad", b'0', 0).with(124, &huge).bytes()]),
@@ -70,7 +70,7 @@ fn each_fault_is_named_with_its_place() {
         ("long name that ends", Header::new("x", b'L', 60 << 10).bytes(), "the archive ends within"),
         ("cut data", truncated(file("bad", &[1; 5000]), 3000), "bad: the archive ends within it"),
         ("cut header", [good.clone(), vec![b'a'; 100]].concat(), "(at byte 1024)"),
-        ("extended and no more", pax(&[("path", b"x")]), "the archive ends within"),
+        ("an extended header without a member", pax(&[("path", b"x")]), "the archive ends within"),
         ("nothing", Vec::new(), "empty"),
         ("link to nothing", archive(&[hard_link("bad", "nothing")]), "bad: a hard link to something"),
         ("link ahead", archive(&[hard_link("bad", "good"), good.clone()]), "bad: a hard link to something"),
@@ -83,16 +83,16 @@ fn each_fault_is_named_with_its_place() {
         ("below a file", archive(&[good.clone(), file("good/bad", b"")]), "good/bad: below something"),
         ("below a loop", archive(&[soft_link("l", "l"), file("l/bad", b"")]), "l/bad: below a loop"),
         ("below nothing", archive(&[soft_link("l", "no"), file("l/bad", b"")]), "l/bad: below something"),
-        ("the root is no file", archive(&[file("..", b"")]), "..: the root is no directory"),
+        ("a file as the root", archive(&[file("..", b"")]), "..: the root is no directory"),
         (
-            "a long part",
+            "a long name",
             archive(&[pax(&[("path", &[b'n'; 256])]), file("x", b"")]),
             "a name of more than 255",
         ),
         ("an empty target", archive(&[soft_link("bad", "")]), "bad: a symbolic link"),
         ("volumes", archive(&[Header::new("bad", b'M', 0).bytes()]), "bad: a part of an archive"),
         (
-            "sparse pieces over the end",
+            "sparse pieces after the end",
             archive(&[
                 pax(&[("GNU.sparse.size", b"5"), ("GNU.sparse.map", b"0,9")]),
                 file("bad", b"123456789"),
@@ -111,11 +111,11 @@ fn each_fault_is_named_with_its_place() {
         let fixture = Fixture::empty();
         let (_, outcome) = build(&fixture, &bytes, &[]);
         let outcome = outcome.failure(1);
-        assert!(outcome.stderr.contains(says), "{what}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(message), "{what}: {}", outcome.stderr);
         assert!(outcome.stderr.contains("archive.tar"), "{what}: {}", outcome.stderr);
         let left = fs::read_dir(fixture.path("")).unwrap().count();
         assert_eq!(left, 2, "{what}: something was left beside the source and the archive");
-        // The same through a pipe, where nothing can be sought.
+        // The same through a pipe, which cannot seek.
         let piped = Command::new("sh")
             .args(["-c", "cat \"$1\" | \"$0\" build - \"$2\""])
             .arg(ferofs_tests::run::ferofs_path())
@@ -123,12 +123,12 @@ fn each_fault_is_named_with_its_place() {
             .output()
             .unwrap();
         let stderr = String::from_utf8_lossy(&piped.stderr);
-        assert!(piped.status.code() == Some(1) && stderr.contains(says), "{what} in a pipe: {stderr}");
+        assert!(piped.status.code() == Some(1) && stderr.contains(message), "{what} in a pipe: {stderr}");
     }
 }
 
 #[test]
-fn paths_do_not_leave_the_image() {
+fn paths_stay_within_the_root() {
     let bytes = archive(&[
         file("/etc/abs", b"1"),
         file("a/../up", b"2"),
@@ -137,7 +137,7 @@ fn paths_do_not_leave_the_image() {
         soft_link("out", "../../.."),
         dir("."),
     ]);
-    let lines = shown(&bytes, &[]);
+    let lines = listing(&bytes, &[]);
     let expected = [
         ("b", "d 2"),
         ("b/c", "f 1 4"),
@@ -151,7 +151,7 @@ fn paths_do_not_leave_the_image() {
 }
 
 #[test]
-fn the_last_of_equal_names_wins() {
+fn the_last_member_with_a_name_wins() {
     let bytes = archive(&[
         file("f", b"old"),
         hard_link("g", "f"),
@@ -175,12 +175,13 @@ fn the_last_of_equal_names_wins() {
         ("g", "f 1 old"),
         ("s", "ld 1"),
     ];
-    assert_eq!(pairs(&shown(&bytes, &[])), expected);
+    assert_eq!(pairs(&listing(&bytes, &[])), expected);
 }
 
 #[test]
-fn odd_but_good_archives_are_taken() {
-    // A base-256 size, a signed checksum's neighbour, v7's directory, a member of no type, garbage behind the end.
+fn unusual_but_valid_archives_are_built() {
+    // Members: a size in base 256, a directory of v7, a GNU long name, a hard link with a size, a member of unknown type, a
+    // volume label, a PAX header. Garbage follows the end.
     let long = "long/".repeat(60) + "name";
     let unlinked = Header::new("h", b'1', 5).to("f").bytes();
     let mut bytes = archive(&[
@@ -195,28 +196,29 @@ fn odd_but_good_archives_are_taken() {
         file("q", b"pax"),
     ]);
     bytes.extend_from_slice(&b"garbage".repeat(200));
-    let lines = shown(&bytes, &["--quiet"]);
+    let lines = listing(&bytes, &["--quiet"]);
     let files: Vec<_> = pairs(&lines).into_iter().filter(|(_, what)| !what.starts_with('d')).collect();
     assert_eq!(files, [("f", "f 2 abc"), ("h", "f 2 abc"), (long.as_str(), "f 1 far"), ("p", "f 1 pax")]);
     assert!(lines.iter().any(|(path, what)| path == "v7" && what == "d 2"));
 }
 
 #[test]
-fn a_doubtful_end_is_told() {
+fn an_incomplete_end_is_reported() {
     let fixture = Fixture::empty();
     let lone = [file("f", b"1"), vec![0; 512], file("g", b"2"), vec![0; 1024]].concat();
-    for (bytes, says) in [(file("f", b"1"), "no end of archive at byte 1024"), (lone, "lone block of zeroes")]
+    for (bytes, message) in
+        [(file("f", b"1"), "no end of archive at byte 1024"), (lone, "lone block of zeroes")]
     {
         let (image, outcome) = build(&fixture, &bytes, &[]);
         let outcome = outcome.success();
-        assert!(outcome.stderr.contains(says), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
         assert_eq!(ferofs().arg("cat").arg(&image).arg("f").run().success().stdout, b"1");
         assert_ne!(ferofs().arg("cat").arg(&image).arg("g").run().code, 0);
     }
 }
 
 #[test]
-fn layers_lie_over_each_other() {
+fn several_archives_are_merged_as_layers() {
     let fixture = Fixture::empty();
     let layers = [
         archive(&[file("a", b"1"), file("d/x", b"1"), file("d/y", b"1"), file("o/x", b"1"), file("k", b"1")]),

@@ -1,4 +1,5 @@
-//! `ferofs extract --tar`: GNU tar extracts the archive to the same tree; and sidecar files with metadata.
+//! `ferofs extract --tar`: GNU tar extracts the archive to the same tree. `ferofs extract --metadata`: the files with
+//! metadata.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -41,7 +42,7 @@ fn remove_sockets(dir: &Path) {
 }
 
 #[test]
-fn tar_unpacks_every_oddity() {
+fn gnu_tar_extracts_the_same_tree() {
     if need::tool("tar", "archives of images").is_none() {
         return;
     }
@@ -63,7 +64,7 @@ fn tar_unpacks_every_oddity() {
 }
 
 #[test]
-fn no_name_of_a_socket_is_in_an_archive() {
+fn an_archive_has_no_sockets_and_no_links_to_them() {
     let fixture = Fixture::empty();
     let socket = fixture.source().join("socket");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
@@ -72,18 +73,18 @@ fn no_name_of_a_socket_is_in_an_archive() {
     let archive = fixture.path("archive");
     let outcome = ferofs().arg("extract").arg("--tar").args([&archive, &image]).run().success();
     assert_eq!(outcome.stderr.lines().count(), 2, "{}", outcome.stderr);
-    // A link to a member that is not there could not be unpacked, nor built from.
+    // An archive with a hard link to a missing member could not be extracted or built.
     ferofs().arg("build").args([&archive, &fixture.path("again")]).run().success();
 }
 
 #[test]
-fn large_numbers_and_holes_survive_tar() {
+fn large_ids_long_names_and_holes_are_archived() {
     if !need::root("foreign owners") || need::tool("tar", "archives of images").is_none() {
         return;
     }
     let fixture = Fixture::empty();
     let file = fs::File::create(fixture.source().join("sparse")).unwrap();
-    // Comparing reads all of the file: the quick one is small.
+    // The comparison reads the whole file, so it is small in a quick run.
     let size = if need::is_quick() { 50 << 20 } else { 5 << 30 };
     file.set_len(size).unwrap();
     for (seed, place) in [(1, 0), (2, 1 << 20), (3, size - (2 << 20))] {
@@ -109,7 +110,7 @@ fn large_numbers_and_holes_survive_tar() {
 }
 
 #[test]
-fn a_part_becomes_an_archive_too() {
+fn a_part_of_an_image_can_be_archived() {
     let Some(tar) = need::tool("tar", "archives of images") else { return };
     let fixture = Fixture::empty();
     fs::create_dir_all(fixture.source().join("dir/below")).unwrap();
@@ -136,7 +137,7 @@ fn a_part_becomes_an_archive_too() {
 }
 
 #[test]
-fn sidecars_keep_what_the_file_system_cannot() {
+fn metadata_files_have_owners_modes_and_labels() {
     if !need::root("owners and labels") {
         return;
     }

@@ -1,4 +1,4 @@
-//! Images of tar archives: every format of tar gives the same tree as the directory.
+//! Builds from tar archives: every format of tar gives the same tree as the directory.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -46,7 +46,7 @@ fn tar_fixture() -> Fixture {
     let fixture = Fixture::new(&tree::Options { deep: 30, wide: 300, ..tree::Options::small() });
     let sockets = Command::new("find").arg(fixture.source()).args(["-type", "s", "-delete"]).status();
     assert!(sockets.unwrap().success());
-    // GNU tar writes these as devices of their own.
+    // GNU tar archives these hard links as separate files.
     for name in ["device too", "fifo too"] {
         fs::remove_file(fixture.source().join("kinds/links").join(name)).unwrap();
     }
@@ -61,7 +61,7 @@ fn without(fields: &[Field]) -> compare::Options {
 }
 
 #[test]
-fn pax_archives_give_the_same_bits_as_the_directory() {
+fn pax_archives_give_the_same_image_as_the_directory() {
     let Some(_) = need::tool("tar", "archives") else { return };
     let fixture = tar_fixture();
     let xattrs = ["--xattrs", "--xattrs-include=*"];
@@ -89,12 +89,12 @@ fn pax_archives_give_the_same_bits_as_the_directory() {
 }
 
 #[test]
-fn linux_shows_archives_of_every_format() {
+fn linux_shows_the_tree_of_every_tar_format() {
     let Some(_) = need::tool("tar", "archives") else { return };
     if !need::kernel_erofs("images of archives through the kernel") {
         return;
     }
-    // Whole seconds only; attributes in PAX alone.
+    // Only PAX stores nanoseconds and xattrs.
     let (time, xattr) = (Field::Mtime, Field::Xattr(String::new()));
     for (format, sparse, lost) in [
         ("gnu", "--sparse", &[time.clone(), xattr.clone()][..]),
@@ -119,7 +119,7 @@ fn linux_shows_archives_of_every_format() {
     }
 }
 
-/// A tree for the oldest formats: short names, small files; v7 has no devices and fifos.
+/// A tree for the oldest formats: short names and small files, and no devices and fifos, which v7 does not have.
 fn plain_fixture(format: &str) -> Fixture {
     let fixture = Fixture::empty();
     let source = fixture.source();
@@ -137,7 +137,7 @@ fn plain_fixture(format: &str) -> Fixture {
 }
 
 #[test]
-fn compressed_and_piped_archives_give_the_same_bits() {
+fn compressed_and_piped_archives_give_the_same_image() {
     let Some(_) = need::tool("tar", "archives") else { return };
     let fixture = tar_fixture();
     let tar = archive(&fixture, "plain.tar", &["--format=pax", "--xattrs"]);
@@ -152,7 +152,7 @@ fn compressed_and_piped_archives_give_the_same_bits() {
         assert!(fs::read(piped(&fixture, &packed)).unwrap() == expected, "{tool} through a pipe");
     }
     assert!(fs::read(piped(&fixture, &fs::read(&tar).unwrap())).unwrap() == expected, "through a pipe");
-    // A file as standard input is read where it is.
+    // Standard input is a file: ferofs reads it directly, without a temporary copy.
     let image = fixture.path("redirected");
     let status = Command::new(ferofs_path())
         .args(["build", "-z", "lz4", "-"])
@@ -163,7 +163,10 @@ fn compressed_and_piped_archives_give_the_same_bits() {
     assert!(status.unwrap().success());
     assert!(fs::read(image).unwrap() == expected, "redirected");
     let names: Vec<_> = fs::read_dir(fixture.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert!(names.iter().all(|name| !name.to_string_lossy().starts_with('.')), "left behind: {names:?}");
+    assert!(
+        names.iter().all(|name| !name.to_string_lossy().starts_with('.')),
+        "a temporary file is left: {names:?}"
+    );
 }
 
 /// An image of an archive that ferofs reads from a pipe.

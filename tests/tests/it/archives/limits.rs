@@ -15,7 +15,7 @@ use crate::common::fixture::Fixture;
 const ADDRESSES: u64 = 1 << 30;
 /// The limit on resident memory, in addition to the size of the archive.
 const MEMORY: u64 = 128 << 20;
-/// Processor time, 20 times what each of these takes.
+/// The limit on processor time: 20 times what each build takes.
 const TIME: Duration = Duration::from_secs(20);
 
 type Archive<'a> = &'a mut dyn Write;
@@ -39,11 +39,12 @@ fn packed(fixture: &Fixture, name: &str, write: impl FnOnce(Archive<'_>)) -> std
     path
 }
 
-fn refused(says: &str, write: impl FnOnce(Archive<'_>)) {
+/// Fails unless the build of the archive fails with `message` and leaves no image.
+fn refused(message: &str, write: impl FnOnce(Archive<'_>)) {
     let fixture = Fixture::empty();
     let archive = packed(&fixture, "archive.tar.gz", write);
     let outcome = build(&fixture, &[&archive], &[]).failure(1);
-    assert!(outcome.stderr.contains(says), "{says}: {}", outcome.stderr);
+    assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
     assert!(!fixture.path("image").exists());
 }
 
@@ -51,7 +52,7 @@ fn put(archive: Archive<'_>, bytes: &[u8]) {
     archive.write_all(bytes).unwrap();
 }
 
-/// Headers of a sparse file of the form 1.0, whose map and data follow.
+/// The headers of a sparse file of format 1.0; its map and data follow.
 fn sparse(name: &str, size: u64, stored: u64) -> Vec<u8> {
     let (size, stored) = (size.to_string(), stored.to_string());
     let records: [(&str, &[u8]); 4] = [
@@ -81,7 +82,7 @@ fn maps_of_sparse_files_are_limited() {
             put(archive, format!("{}\n1\n", 2 * at).as_bytes());
         }
     });
-    // GNU's old form: blocks of 21 pieces, each of which says that one more follows.
+    // The old GNU format: blocks of 21 pieces, each with the mark that another block follows.
     refused(IN_MEMORY, |archive| {
         let header = Header::new("s", b'S', 1 << 30).with(482, &[1]).with(483, b"77777777777\0");
         put(archive, &header.bytes());
@@ -112,7 +113,7 @@ fn extended_headers_are_limited() {
             put(archive, &file(&format!("f{number}"), b""));
         }
     });
-    // Attributes of every member are cheap as long as they are few.
+    // Global attributes apply to every member: each of 20,000 members gets 150.
     refused(IN_MEMORY, |archive| {
         put(archive, &attributes(b'g', 0, 150));
         for number in 0..20_000 {
@@ -123,12 +124,12 @@ fn extended_headers_are_limited() {
 }
 
 #[test]
-fn what_is_no_file_in_the_end_is_limited() {
+fn members_that_become_no_file_are_limited() {
     let again = file("f", b"").repeat(1000);
     refused(IN_MEMORY, |archive| (0..500).for_each(|_| put(archive, &again)));
     let unknown = Header::new("odd", b'Z', 0).bytes().repeat(1000);
     refused(IN_MEMORY, |archive| (0..500).for_each(|_| put(archive, &unknown)));
-    // Directories that no member describes.
+    // Directories that exist only in the paths of members.
     refused(IN_MEMORY, |archive| {
         for number in 0..200 {
             let path = format!("{number}/{}f\0", "a/".repeat(1500));
@@ -169,7 +170,7 @@ fn tables_of_chunks_are_limited() {
     });
     let outcome = build(&fixture, &[&archive], &["--chunk-size", "4096"]).failure(1);
     assert!(outcome.stderr.contains("bytes of memory"), "{}", outcome.stderr);
-    // A directory has no such limit, but a table has.
+    // A directory as the source has no limit on memory, but one table of chunks has a limit.
     let source = fixture.directory("tree");
     let file = File::create(source.join("huge")).unwrap();
     file.set_len(1 << 50).unwrap_or_else(|_| file.set_len(15 << 40).unwrap());
@@ -179,7 +180,7 @@ fn tables_of_chunks_are_limited() {
 }
 
 #[test]
-fn ways_through_links_are_limited() {
+fn paths_through_symlinks_are_limited() {
     refused("below a loop of symbolic links", |archive| {
         put(archive, &dir("d"));
         for number in 0..38 {
@@ -192,9 +193,9 @@ fn ways_through_links_are_limited() {
     });
 }
 
-/// An opaque directory hides what is below once, and not again for each sign of it.
+/// The first opaque marker hides the entries of lower layers; further markers of the directory must not repeat the work.
 #[test]
-fn opaque_signs_cost_nothing_again() {
+fn repeated_opaque_markers_cost_no_time() {
     let fixture = Fixture::empty();
     let lower = packed(&fixture, "lower.tar.gz", |archive| put(archive, &file("d/lower", b"")));
     let upper = packed(&fixture, "upper.tar.gz", |archive| {
@@ -225,7 +226,7 @@ fn windows_of_decompressors_are_limited() {
 fn limits_can_be_raised() {
     let fixture = Fixture::empty();
     let archive = packed(&fixture, "archive.tar.gz", |archive| {
-        // What nobody looks at does not count.
+        // Ignored records do not count.
         put(archive, &pax_of(b'g', &[("comment", &[b'c'; 300_000]), ("VENDOR.key", &[b'v'; 300_000])]));
         put(archive, &pax_of(b'g', &[("SCHILY.xattr.user.a", &[b'v'; 5000])]));
         put(archive, &file("f", b"content"));

@@ -1,7 +1,7 @@
 //! Tar archives and OCI image layouts: as sources of images, and tar archives made from images.
 //!
 //! - `broken`: archives that are damaged or unusual.
-//! - `extract_tar`: `ferofs extract --tar` and sidecar files.
+//! - `extract_tar`: `ferofs extract --tar` and `--metadata`.
 //! - `formats`: all formats of tar.
 //! - `limits`: archives that demand much memory or time.
 //! - `oci`: OCI image layouts.

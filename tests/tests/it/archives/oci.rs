@@ -1,4 +1,5 @@
-//! OCI image layouts: layers flattened as container runtimes do, one image of several, and layouts that lie.
+//! OCI image layouts: layers are merged as container runtimes do, one of several images is selected, and damaged layouts
+//! are refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,14 +28,14 @@ impl Layout {
         Self(dir)
     }
 
-    /// Adds a blob; says what refers to it, with more fields.
+    /// Adds a blob, and returns its descriptor, with `more` fields.
     fn add(&self, kind: &str, bytes: &[u8], more: &str) -> String {
         let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         fs::write(self.0.join("blobs/sha256").join(&digest), bytes).unwrap();
         format!(r#"{{"mediaType":"{kind}","digest":"sha256:{digest}","size":{}{more}}}"#, bytes.len())
     }
 
-    /// An image of these layers.
+    /// Adds an image of these layers, and returns the descriptor of its manifest.
     fn image(&self, layers: &[String], more: &str) -> String {
         let config = r#"{"architecture":"s390x","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#;
         let config = self.add("application/vnd.oci.image.config.v1+json", config.as_bytes(), "");
@@ -49,7 +50,7 @@ impl Layout {
     }
 }
 
-/// What `tool` makes of `bytes`.
+/// Compresses `bytes` with `tool`.
 fn packed(fixture: &Fixture, tool: &str, bytes: &[u8]) -> Vec<u8> {
     let plain = fixture.path("plain");
     fs::write(&plain, bytes).unwrap();
@@ -69,8 +70,8 @@ fn tar(fixture: &Fixture, arguments: &[&str]) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-/// A tree, and a layout whose layers make that very tree: gone files, hidden ones, replaced ones.
-fn stage_and_layout() -> Option<(Fixture, Layout)> {
+/// A tree, and a layout whose layers give the same tree: upper layers remove, hide and replace files of lower ones.
+fn tree_and_layout() -> Option<(Fixture, Layout)> {
     for tool in ["tar", "gzip", "zstd"] {
         need::tool(tool, "OCI image layouts")?;
     }
@@ -79,7 +80,7 @@ fn stage_and_layout() -> Option<(Fixture, Layout)> {
     let sockets = Command::new("find").arg(&source).args(["-type", "s", "-delete"]).status();
     assert!(sockets.unwrap().success());
     for name in ["device too", "fifo too"] {
-        // GNU tar writes these as devices of their own.
+        // GNU tar archives these hard links as separate files.
         fs::remove_file(source.join("kinds/links").join(name)).unwrap();
     }
     let lowest = archive(&[
@@ -113,8 +114,8 @@ fn build(fixture: &Fixture, source: &Path, options: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn layers_flatten_to_the_tree_they_make() {
-    let Some((fixture, layout)) = stage_and_layout() else { return };
+fn a_layout_gives_the_same_image_as_its_tree() {
+    let Some((fixture, layout)) = tree_and_layout() else { return };
     let expected = fs::read(build(&fixture, &fixture.source(), &[])).unwrap();
     let image = build(&fixture, &layout.0, &["--verify"]);
     assert!(fs::read(&image).unwrap() == expected, "a directory");
@@ -127,7 +128,7 @@ fn layers_flatten_to_the_tree_they_make() {
     let options = ["-zlz4", "-T2000000000", "--mkfs-time", "--oci", "-U", FIXED[3]];
     mkfs_command(&fixture).args(options).args([&fixture.path("image"), &layout.0]).run().success();
     assert!(fs::read(&image).unwrap() == expected, "mkfs.erofs --oci");
-    // Archives, in the order of skopeo and in another.
+    // Archives of the layout, with the order of skopeo and with another one.
     for order in [["blobs", "index.json", "oci-layout"], ["oci-layout", "index.json", "blobs"]] {
         let path = fixture.path("layout.tar");
         let made = Command::new("tar").arg("-C").arg(&layout.0).arg("-cf").arg(&path).args(order).status();
@@ -140,16 +141,16 @@ fn layers_flatten_to_the_tree_they_make() {
 }
 
 #[test]
-fn a_layout_can_be_a_plain_directory_too() {
-    let Some((fixture, layout)) = stage_and_layout() else { return };
+fn a_layout_can_be_built_as_an_ordinary_directory() {
+    let Some((fixture, layout)) = tree_and_layout() else { return };
     let image = build(&fixture, &layout.0, &["--from", "dir"]);
     let listed = ferofs().args(["ls"]).arg(&image).run().success();
     assert_eq!(String::from_utf8_lossy(&listed.stdout), "blobs\nindex.json\noci-layout\n");
-    // As erofs-utils has it.
+    // As erofs-utils: without --oci it is a directory.
     mkfs_command(&fixture).args([&image, &layout.0]).run().success();
     let listed = ferofs().args(["ls"]).arg(&image).run().success();
     assert!(String::from_utf8_lossy(&listed.stdout).contains("oci-layout"));
-    // An ordinary archive that has such names, but others before them.
+    // An ordinary archive: it has files with the names of a layout, but another file before them.
     let tar = fixture.path("plain.tar");
     fs::write(&tar, archive(&[file("readme", b""), file("oci-layout", b""), file("index.json", b"")]))
         .unwrap();
@@ -157,7 +158,7 @@ fn a_layout_can_be_a_plain_directory_too() {
 }
 
 #[test]
-fn one_image_of_several_is_chosen() {
+fn platform_and_name_select_one_of_several_images() {
     let fixture = Fixture::empty();
     let layout = Layout::new(fixture.path("layout"));
     let image = |text: &str, more: &str| {
@@ -179,22 +180,22 @@ fn one_image_of_several_is_chosen() {
     assert_eq!(shown(&["--image-name=multi", "--platform=linux/mips"]), "for-mips\n");
     assert_eq!(shown(&["--image-name=multi", "--platform=linux/sparc64"]), "for-sparc\n");
     assert_eq!(shown(&["--image-name=other"]), "single\n");
-    // Its configuration tells, where its entry does not.
+    // The entry in the index has no platform, so the configuration of the image decides.
     assert_eq!(shown(&["--image-name=other", "--platform=linux/s390x"]), "single\n");
-    for (options, says) in [
+    for (options, message) in [
         (&[][..], "several images; say which one by its platform or its name: "),
         (&["--image-name=none"], "no image called none for linux/"),
         (&["--image-name=multi", "--platform=linux/vax"], "there are linux/sparc64, linux/mips"),
         (&["--image-name=other", "--platform=linux/mips"], "an image for linux/s390x"),
     ] {
         let outcome = ferofs().arg("build").args(options).args([&layout.0, &fixture.path("no")]).run();
-        assert!(outcome.failure(1).stderr.contains(says), "{says}");
+        assert!(outcome.failure(1).stderr.contains(message), "{message}");
         assert!(!fixture.path("no").exists());
     }
 }
 
 #[test]
-fn a_layout_that_lies_is_refused_by_the_blob_s_name() {
+fn a_damaged_layout_is_refused_with_the_name_of_the_blob() {
     let fixture = Fixture::empty();
     let layout = Layout::new(fixture.path("layout"));
     let bytes = archive(&[file("a", b"content")]);
@@ -202,10 +203,10 @@ fn a_layout_that_lies_is_refused_by_the_blob_s_name() {
     layout.index(&[layout.image(std::slice::from_ref(&layer), "")]);
     let digest = layer.split("sha256:").nth(1).unwrap().split('"').next().unwrap();
     let blob = layout.0.join("blobs/sha256").join(digest);
-    let fails = |says: &str| {
+    let fails = |message: &str| {
         let image = fixture.path("image");
         let outcome = ferofs().arg("build").args([&layout.0, &image]).run().failure(1);
-        assert!(outcome.stderr.contains(says), "{says}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
         assert!(!image.exists());
         outcome.stderr
     };
@@ -217,18 +218,18 @@ fn a_layout_that_lies_is_refused_by_the_blob_s_name() {
     assert!(fails("1024 bytes instead of").contains(digest));
     fs::remove_file(&blob).unwrap();
     assert!(fails("not in the layout").contains(digest));
-    // Nobody writes into it, so that opening it for reading would never end.
+    // A FIFO without a writer: opening it for reading would wait forever.
     rustix::fs::mknodat(rustix::fs::CWD, &blob, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     assert!(fails("not in the layout").contains(digest));
-    for (kind, content, says) in [
-        (LAYER, &b"this is no archive\n".repeat(100)[..], "checksum is wrong"),
+    for (kind, content, message) in [
+        (LAYER, &b"not an archive\n".repeat(100)[..], "checksum is wrong"),
         ("text/plain", b"", "a layer of type text/plain"),
         (&format!("{LAYER}+gzip+encrypted"), b"", "an encrypted layer"),
     ] {
         layout.index(&[layout.image(&[layout.add(kind, content, "")], "")]);
-        fails(says);
+        fails(message);
     }
-    for (index, says) in [
+    for (index, message) in [
         ("{", "not the document that it should be"),
         (r#"{"manifests":[]}"#, "there are none"),
         (
@@ -237,7 +238,7 @@ fn a_layout_that_lies_is_refused_by_the_blob_s_name() {
         ),
     ] {
         fs::write(layout.0.join("index.json"), index).unwrap();
-        fails(says);
+        fails(message);
     }
     fs::write(layout.0.join("oci-layout"), r#"{"imageLayoutVersion":"2.0.0"}"#).unwrap();
     fails("version 2.0.0");

@@ -1,4 +1,4 @@
-//! The very command lines by which programs call erofs-utils, run to their end. docs/CALLERS.md has the table.
+//! Runs the command lines with which known programs call erofs-utils. docs/CALLERS.md lists the programs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -36,7 +36,7 @@ impl CallerFixture {
         self.command(line).run()
     }
 
-    /// The command `line`, in which IMG and DIR, UUID and F:NAME (a file) stand for what is here.
+    /// The command `line`; IMG, DIR, UUID and F:NAME (a file) are replaced by the paths and the UUID of this fixture.
     fn command(&self, line: &str) -> Run {
         let mut words = line.split_whitespace();
         let program = self.fixture.path("bin").join(words.next().unwrap());
@@ -54,6 +54,7 @@ impl CallerFixture {
         Run::new(program).args(arguments)
     }
 
+    /// Fails unless `line` builds a valid image.
     fn builds(&self, line: &str) {
         let outcome = self.line(line);
         assert_eq!(outcome.code, 0, "{line}: {}", outcome.stderr);
@@ -61,7 +62,7 @@ impl CallerFixture {
     }
 }
 
-/// Lines that make an image of a directory.
+/// Command lines that build an image of a directory.
 const DIRECTORY_LINES: &[&str] = &[
     // containerd
     "mkfs.erofs --quiet -Enoinline_data IMG DIR",
@@ -102,15 +103,15 @@ const DIRECTORY_LINES: &[&str] = &[
     // microvm.nix, ghaf
     "mkfs.erofs -zlz4hc -Eztailpacking -Efragments IMG DIR",
     "mkfs.erofs -zlz4 -E48bit IMG DIR",
-    // options after positionals
+    // options after the paths
     "mkfs.erofs IMG DIR -z lz4 -C 4096 -x -1 -T0",
 ];
 
 #[test]
-fn lines_over_directories_build_sound_images() {
+fn command_lines_of_callers_build_valid_images_of_directories() {
     let caller = CallerFixture::new();
     fs::write(caller.fixture.path("contexts"), "/.* system_u:object_r:usr_t:s0\n").unwrap();
-    // Android's names have no line ends.
+    // The file formats of Android do not support line ends in names.
     fs::remove_dir_all(caller.fixture.source().join("names")).unwrap();
     fs::remove_dir_all(caller.fixture.source().join("attrs")).unwrap();
     // Compact inodes, which archiso asks for, have owners of 16 bits.
@@ -127,7 +128,7 @@ fn lines_over_directories_build_sound_images() {
     }
 }
 
-/// Lines that make an image of a tar archive on standard input.
+/// Command lines that build an image of a tar archive on standard input.
 const TAR_LINES: &[&str] = &[
     // containerd
     "mkfs.erofs --tar=f --aufs --quiet -Enoinline_data IMG",
@@ -137,11 +138,11 @@ const TAR_LINES: &[&str] = &[
 ];
 
 #[test]
-fn lines_over_a_tar_in_a_pipe_build_sound_images() {
+fn command_lines_of_callers_build_valid_images_of_piped_archives() {
     let Some(tar) = need::tool("tar", "archives in a pipe") else { return };
     let caller = CallerFixture::new();
     let archive = caller.fixture.path("archive");
-    // Sockets are left out, with a code that says so.
+    // GNU tar leaves out sockets, and reports this with its exit code.
     Run::new(tar).args(["-C", caller.fixture.source().to_str().unwrap(), "-cf"]).arg(&archive).arg(".").run();
     for line in TAR_LINES {
         let mut child = caller.command(line).command().stdin(std::process::Stdio::piped()).spawn().unwrap();
@@ -153,14 +154,14 @@ fn lines_over_a_tar_in_a_pipe_build_sound_images() {
 }
 
 #[test]
-fn the_checks_and_dumps_of_callers_work() {
+fn fsck_and_dump_command_lines_of_callers_work() {
     let caller = CallerFixture::new();
     caller.builds("mkfs.erofs -zlz4 -U UUID IMG DIR");
     assert_eq!(caller.line("fsck.erofs IMG").code, 0);
     assert_eq!(caller.line("fsck.erofs -p IMG").code, 0);
     assert_eq!(caller.line("fsck.erofs --path=/files IMG").code, 0);
     assert_eq!(caller.line("fsck.erofs --path=/nowhere IMG").code, 1);
-    // Android: no directory, everything is decoded as a check.
+    // Android: without a directory, --extract only decodes all data.
     assert_eq!(caller.line("fsck.erofs --extract IMG").code, 0);
     assert_eq!(caller.line("fsck.erofs --extract=F:out --no-preserve --xattrs IMG").code, 0);
     assert_eq!(caller.line("fsck.erofs --extract=F:part --path=/files IMG").code, 0);
@@ -190,7 +191,7 @@ fn a_block_device_is_written_in_place() {
         assert!(fs::metadata(&device).unwrap().file_type().is_block_device());
         ferofs().args(["build", "-z", "lz4"]).args([&caller.fixture.source(), &device]).run().success();
         ferofs().arg("check").arg(&device).run().success();
-        // It is busy while it is mounted.
+        // A mounted device must not be overwritten.
         if need::kernel_erofs("a mounted device") {
             let dir = caller.fixture.directory("mount");
             rustix::mount::mount(&device, &dir, "erofs", rustix::mount::MountFlags::RDONLY, None).unwrap();
@@ -207,7 +208,7 @@ fn a_block_device_is_written_in_place() {
 }
 
 #[test]
-fn a_small_device_is_full_and_says_so() {
+fn a_build_on_a_full_device_reports_that_no_space_is_left() {
     if !need::root("a loop device") || need::tool("losetup", "a loop device").is_none() {
         return;
     }
@@ -222,9 +223,9 @@ fn a_small_device_is_full_and_says_so() {
 }
 
 #[test]
-fn the_version_is_that_of_erofs_utils() {
+fn version_prints_the_version_of_erofs_utils() {
     let fixture = Fixture::new(&tree::Options::small());
-    for (name, behind) in [
+    for (name, prefix) in [
         ("mkfs.erofs", "mkfs.erofs (erofs-utils) "),
         ("fsck.erofs", "fsck.erofs (erofs-utils) "),
         ("dump.erofs", "dump.erofs (erofs-utils) "),
@@ -236,9 +237,9 @@ fn the_version_is_that_of_erofs_utils() {
         for flag in ["-V", "--version"] {
             let text = String::from_utf8(Run::new(&link).arg(flag).run().success().stdout).unwrap();
             let first = text.lines().next().unwrap();
-            let version = first.strip_prefix(behind).unwrap_or_else(|| panic!("{first}"));
+            let version = first.strip_prefix(prefix).unwrap_or_else(|| panic!("{first}"));
             let numbers: Vec<u32> = version.split('.').map(|number| number.parse().unwrap()).collect();
-            // What kata asks for.
+            // The oldest version that kata accepts.
             assert!(numbers.as_slice() >= [1, 8, 2].as_slice(), "{version}");
             assert!(text.contains("\nferofs "), "{text}");
             assert_eq!(
@@ -250,7 +251,7 @@ fn the_version_is_that_of_erofs_utils() {
 }
 
 #[test]
-fn options_of_compression_mean_nothing_without_a_compressor() {
+fn options_about_compression_are_ignored_without_a_compressor() {
     let caller = CallerFixture::new();
     for option in [
         "-Eall-fragments",
@@ -269,14 +270,14 @@ fn with_input(caller: &CallerFixture, line: &str, input: &[u8]) -> std::process:
     let mut command = caller.command(line).command();
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The program may have ended before it read all.
+    // The program may end before it has read all of its input.
     let _ = std::io::Write::write_all(child.stdin.as_mut().unwrap(), input);
     drop(child.stdin.take());
     child.wait_with_output().unwrap()
 }
 
 #[test]
-fn an_empty_standard_input_is_an_empty_tar() {
+fn an_empty_standard_input_is_an_empty_archive() {
     let caller = CallerFixture::new();
     for line in ["mkfs.erofs --tar=f --aufs --quiet -Enoinline_data IMG", "mkfs.erofs --tar=f IMG"] {
         let output = with_input(&caller, line, b"");
@@ -287,7 +288,7 @@ fn an_empty_standard_input_is_an_empty_tar() {
 }
 
 #[test]
-fn quiet_says_nothing_of_a_missing_end_mark() {
+fn quiet_hides_the_warning_about_a_missing_end_mark() {
     let caller = CallerFixture::new();
     let archive = ferofs_tests::tar::file("f", b"content");
     for (line, quiet) in [("mkfs.erofs --quiet --tar=f IMG", true), ("mkfs.erofs --tar=f IMG", false)] {

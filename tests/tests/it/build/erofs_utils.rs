@@ -9,7 +9,7 @@ use crate::common::erofs_utils::programs;
 use crate::common::fixture::{COMPRESSIONS, Fixture};
 
 #[test]
-fn their_fsck_accepts_our_images() {
+fn erofs_utils_accept_images_of_ferofs() {
     let fixture = Fixture::new(&tree::Options { deep: 50, wide: 2_000, ..tree::Options::default() });
     for fsck in programs("fsck.erofs", "erofs-utils on our images") {
         for compression in COMPRESSIONS {
@@ -25,14 +25,14 @@ fn their_fsck_accepts_our_images() {
 }
 
 #[test]
-fn we_accept_their_images() {
+fn ferofs_accepts_images_of_erofs_utils() {
     let options = tree::Options { wide: 300, ..tree::Options::small() };
     for mkfs in programs("mkfs.erofs", "images of erofs-utils") {
         let fixture = Fixture::new(&options);
         let mut settings = SETTINGS.to_vec();
         if is_old(&mkfs) {
-            // It puts "." and ".." before names that sort before them. Linux does not find such names, so that
-            // `ferofs check` is right to complain.
+            // This version stores "." and ".." before names that must be before them. Linux does not find these names, and
+            // `ferofs check` reports them.
             for dir in ["names", "meta/times"] {
                 std::fs::remove_dir_all(fixture.source().join(dir)).unwrap();
             }
@@ -51,7 +51,7 @@ fn we_accept_their_images() {
                 checked.stderr,
                 String::from_utf8_lossy(&checked.stdout)
             );
-            same_as_the_kernel(&fixture, &image, &context);
+            assert_same_as_kernel(&fixture, &image, &context);
         }
     }
 }
@@ -84,12 +84,12 @@ const NEW_SETTINGS: [&[&str]; 8] = [
 /// Whether this mkfs.erofs is older than 2023.
 fn is_old(mkfs: &Path) -> bool {
     let outcome = Run::new(mkfs).arg("-V").run();
-    let said = String::from_utf8_lossy(&outcome.stdout) + outcome.stderr.as_str();
-    said.contains(" 1.5") || said.contains(" 1.4")
+    let version = String::from_utf8_lossy(&outcome.stdout) + outcome.stderr.as_str();
+    version.contains(" 1.5") || version.contains(" 1.4")
 }
 
-/// Compares the extracted tree with the image mounted by Linux, not with the source: erofs-utils leave things out.
-fn same_as_the_kernel(fixture: &Fixture, image: &Path, context: &str) {
+/// Compares the extracted tree with the image mounted by Linux. Not with the source: erofs-utils do not store all of it.
+fn assert_same_as_kernel(fixture: &Fixture, image: &Path, context: &str) {
     if !need::kernel_erofs("images of erofs-utils through the kernel") {
         return;
     }

@@ -1,5 +1,5 @@
-//! Images made of images: of any layout, in layers that overlayfs merges alike, and such as leave content where it is; so do
-//! indexes of tar archives.
+//! EROFS images as sources: one image of any layout, and layers that are merged as by overlayfs. Images and indexes of tar
+//! archives whose data stays in the sources.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -26,7 +26,7 @@ fn build(sources: &[&Path], image: &Path, options: &str) {
     ferofs().arg("build").args(options).args(sources).arg(image).run().success();
 }
 
-/// By Linux, with extra devices in files; `None` before Linux 6.12.
+/// Mounts with Linux, with files as extra devices; `None` before Linux 6.12.
 fn kernel_with(image: &Path, dir: &Path, devices: &[&Path]) -> Option<Mount> {
     let mut options = OsString::new();
     for device in devices {
@@ -44,8 +44,8 @@ fn kernel_with(image: &Path, dir: &Path, devices: &[&Path]) -> Option<Mount> {
     }
 }
 
-/// Fails unless both checkers accept the image with its devices.
-fn sound_with(image: &Path, devices: &[&Path]) {
+/// Fails unless both checkers accept the image with its extra devices.
+fn assert_valid_with(image: &Path, devices: &[&Path]) {
     let with: Vec<OsString> =
         devices.iter().map(|device| [OsStr::new("--device="), device.as_os_str()].concat_os()).collect();
     let checked = ferofs().arg("check").args(&with).arg(image).run();
@@ -89,26 +89,26 @@ fn an_image_of_any_layout_is_a_source() {
         fs::remove_dir_all(extracted).unwrap();
         build(&[&first], &again, "--compress=lz4 --workers=3");
         assert_valid(&again);
-        // Chunks of zeroes are holes, which the source need not have.
+        // Chunks of zeroes become holes, which the directory does not have.
         let same = fs::read(&again).unwrap() == expected || layout.starts_with("--chunk-size");
-        assert!(same, "the same bits as of the directory: {layout}");
+        assert!(same, "the same image as from the directory: {layout}");
     }
-    if need::kernel_erofs("an image made of an image") {
+    if need::kernel_erofs("an image built from an image") {
         let mount = Mount::kernel(&again, &fixture.directory("mount")).unwrap();
         fixture.assert_same_as_source(mount.path());
     }
-    if let Some(theirs) = newest("mkfs.erofs") {
-        Run::new(theirs)
+    if let Some(mkfs) = newest("mkfs.erofs") {
+        Run::new(mkfs)
             .args(["--quiet", "-zzstd", "-C65536", "-Efragments,dedupe,ztailpacking"])
             .args([&first, &fixture.source()])
             .run()
             .success();
         build(&[&first], &again, "--compress=lz4");
-        assert!(fs::read(&again).unwrap() == expected, "of their image");
+        assert!(fs::read(&again).unwrap() == expected, "from an image of erofs-utils");
     }
 }
 
-/// Two images and directories that they are of: the upper one has every sign that overlayfs knows.
+/// A lower and an upper image, and the fixture with their sources. The upper one has all kinds of overlayfs whiteouts.
 fn layers() -> Option<(Fixture, PathBuf, PathBuf)> {
     if !need::root("overlayfs' whiteouts") || !need::kernel_erofs("layers through the kernel") {
         return None;
@@ -143,7 +143,7 @@ fn layers() -> Option<(Fixture, PathBuf, PathBuf)> {
     Some((fixture, below, above))
 }
 
-/// Both layers, merged by overlayfs.
+/// Both layers, mounted and merged by overlayfs.
 struct Merged {
     overlay: Mount,
     _below: (Mount, Mount),
@@ -160,15 +160,15 @@ fn merged(fixture: &Fixture, lower: &Path, upper: &Path) -> Merged {
     Merged { overlay: Mount::adopt(&dir), _below: (above, below) }
 }
 
-/// What overlayfs makes up: link counts of directories, inode numbers in listings.
-fn as_overlayfs() -> compare::Options {
+/// Ignores the fields that overlayfs changes: link counts, and the inode numbers in listings.
+fn like_overlayfs() -> compare::Options {
     let mut options = same();
     options.ignore.extend([Field::Links, Field::Listing]);
     options
 }
 
 #[test]
-fn layers_merge_as_overlayfs_does() {
+fn layers_are_merged_as_by_overlayfs() {
     let Some((fixture, lower, upper)) = layers() else { return };
     let merged = merged(&fixture, &lower, &upper);
     let (image, packed) = (fixture.path("image"), fixture.path("packed.erofs"));
@@ -176,14 +176,14 @@ fn layers_merge_as_overlayfs_does() {
     build(&[&packed, &upper], &image, "-z zstd -C 64K -E fragments --verify");
     assert_valid(&image);
     let mount = Mount::kernel(&image, &fixture.directory("mount")).unwrap();
-    compare(merged.overlay.path(), mount.path(), &as_overlayfs()).unwrap().assert_same();
+    compare(merged.overlay.path(), mount.path(), &like_overlayfs()).unwrap().assert_same();
     let names =
         Command::new("find").arg(mount.path()).args(["-type", "c", "-printf", "%P\n"]).output().unwrap();
     assert!(!String::from_utf8_lossy(&names.stdout).contains("layers/"), "whiteouts are gone");
 }
 
 #[test]
-fn mkfs_points_to_the_layers() {
+fn mkfs_refers_to_the_data_in_the_layers() {
     let Some((fixture, lower, upper)) = layers() else { return };
     let merged = merged(&fixture, &lower, &upper);
     let image = fixture.path("image");
@@ -193,22 +193,22 @@ fn mkfs_points_to_the_layers() {
             .args([&image, &lower, &upper])
             .run()
             .success();
-        sound_with(&image, &[&lower, &upper]);
+        assert_valid_with(&image, &[&lower, &upper]);
         let sizes = [&image, &lower].map(|path| fs::metadata(path).unwrap().len());
         assert!(sizes[0] * 2 < sizes[1], "{sizes:?}");
         let dir = fixture.path("mount");
         let _ = fs::create_dir(&dir);
         let Some(mount) = kernel_with(&image, &dir, &[&lower, &upper]) else { return };
         if options.is_empty() {
-            // Whiteouts are kept for layers below, and hidden by overlayfs again.
+            // Without --ovlfs-strip the whiteouts stay, for layers below this image.
             let kept = fs::symlink_metadata(mount.path().join("layers/merged/never"));
             assert!(std::os::unix::fs::FileTypeExt::is_char_device(&kept.unwrap().file_type()));
         } else {
-            compare(merged.overlay.path(), mount.path(), &as_overlayfs()).unwrap().assert_same();
+            compare(merged.overlay.path(), mount.path(), &like_overlayfs()).unwrap().assert_same();
         }
         mount.unmount().unwrap();
     }
-    // A clean build has all of it.
+    // With --clean=data the image has all data.
     mkfs_command(&fixture)
         .args(["--clean=data", "--ovlfs-strip=1", "-zlz4"])
         .args([&image, &lower, &upper])
@@ -216,17 +216,17 @@ fn mkfs_points_to_the_layers() {
         .success();
     assert_valid(&image);
     let mount = Mount::kernel(&image, &fixture.path("mount")).unwrap();
-    compare(merged.overlay.path(), mount.path(), &as_overlayfs()).unwrap().assert_same();
+    compare(merged.overlay.path(), mount.path(), &like_overlayfs()).unwrap().assert_same();
 }
 
 #[test]
-fn an_index_of_a_tar_shows_the_tree() {
+fn an_index_of_an_archive_shows_its_tree() {
     let Some(tar) = need::tool("tar", "indexes of archives") else { return };
     let fixture = Fixture::new(&tree::Options { deep: 10, wide: 300, ..tree::Options::small() });
     let source = fixture.source();
     assert!(Command::new("find").arg(&source).args(["-type", "s", "-delete"]).status().unwrap().success());
     for name in ["device too", "fifo too"] {
-        // GNU tar writes these as devices of their own.
+        // GNU tar archives these hard links as separate files.
         fs::remove_file(source.join("kinds/links").join(name)).unwrap();
     }
     let (archive, image) = (fixture.path("archive.tar"), fixture.path("image"));
@@ -240,7 +240,7 @@ fn an_index_of_a_tar_shows_the_tree() {
         .args([&image, &archive])
         .run()
         .success();
-    sound_with(&image, &[&archive]);
+    assert_valid_with(&image, &[&archive]);
     let device = [OsStr::new("--device="), archive.as_os_str()].concat_os();
     let extracted = fixture.path("extracted");
     ferofs().arg("extract").arg(device).args([&image, &extracted]).run().success();
@@ -251,7 +251,7 @@ fn an_index_of_a_tar_shows_the_tree() {
             fixture.assert_same_as_source(mount.path());
         }
     }
-    // The archive behind its index, as containerd has it: one file, which needs no device.
+    // As containerd does it, the archive is appended to its index: one file without an extra device.
     let joined = fixture.path("joined");
     fs::write(&joined, [fs::read(&image).unwrap(), fs::read(&archive).unwrap()].concat()).unwrap();
     ferofs().arg("check").arg(&joined).run().success();
@@ -262,7 +262,7 @@ fn an_index_of_a_tar_shows_the_tree() {
         let mount = Mount::kernel(&joined, &fixture.path("mount")).unwrap();
         fixture.assert_same_as_source(mount.path());
     }
-    // Compressed: the content stays in the plain copy.
+    // From a compressed archive: the index refers to the uncompressed copy.
     assert!(Command::new("gzip").args(["-k", "-1"]).arg(&archive).status().unwrap().success());
     let (plain, of_packed) = (fixture.path("plain.tar"), fixture.path("of-packed"));
     mkfs_command(&fixture)
@@ -272,8 +272,8 @@ fn an_index_of_a_tar_shows_the_tree() {
         .run()
         .success();
     assert!(fs::read(&plain).unwrap() == fs::read(&archive).unwrap());
-    sound_with(&of_packed, &[&plain]);
-    // Of a stream, which somebody keeps elsewhere, and by our own name.
+    assert_valid_with(&of_packed, &[&plain]);
+    // From a stream, which the caller stores elsewhere; and with `ferofs build`.
     let piped = fixture.path("piped");
     let mut child = mkfs_command(&fixture)
         .command()
@@ -287,7 +287,7 @@ fn an_index_of_a_tar_shows_the_tree() {
     assert!(child.wait().unwrap().success());
     build(&[&archive], &image, "--index-only --verify");
     assert!(fs::read(&piped).unwrap() == fs::read(&image).unwrap());
-    // Of a file, -b changes nothing either: with larger blocks the content would have to be copied.
+    // -b has no effect: with larger blocks the data would have to be copied.
     let of_file = fixture.path("of-file");
     mkfs_command(&fixture)
         .args(["-b4096", "--tar=i", "-T2000000000", "--mkfs-time", "-U"])
@@ -298,7 +298,7 @@ fn an_index_of_a_tar_shows_the_tree() {
     assert!(fs::read(&of_file).unwrap() == fs::read(&image).unwrap());
 }
 
-/// A loop device, for as long as it is needed.
+/// A loop device. Dropping the value detaches it.
 struct Loop(String);
 
 impl Loop {
@@ -312,28 +312,29 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // Linux detaches later what it cannot detach now.
+        // If the device is busy, Linux detaches it later.
         let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
 
-/// Linux reads blocks of one file with one request when their numbers follow each other, on whatever device they are.
+/// Linux reads adjacent block numbers of a file with one request, even if the blocks are on different devices. So a block
+/// on the image must not have the number that follows a block on an extra device.
 #[test]
-fn copies_do_not_follow_what_is_on_a_device() {
-    // The text is compressed in the lower image, and copied: its blocks move the copies that follow.
+fn copied_blocks_are_not_adjacent_to_blocks_on_a_device() {
+    // The text is compressed in the lower image, so it is copied. Its size changes the addresses of the other copied blocks.
     for blocks in 0..6 {
         let fixture = Fixture::empty();
         let mut rng = Rng::new(5);
         fs::write(fixture.source().join("00"), Content::Text.bytes(4096 * blocks + 100, &mut rng)).unwrap();
         for number in 1..6 {
-            // A block that stays where it is, and an end that has to be copied from a fragment.
+            // A block to which the image refers, and a tail in a fragment, which is copied.
             let path = fixture.source().join(format!("{number:02}"));
             fs::write(path, Content::Noise.bytes(4096 + 3000, &mut rng)).unwrap();
         }
         let (lower, image) = (fixture.path("lower"), fixture.path("image"));
         build(&[&fixture.source()], &lower, "-z lz4 -E fragments");
         build(&[&lower], &image, "--index-only");
-        sound_with(&image, &[&lower]);
+        assert_valid_with(&image, &[&lower]);
         if need::kernel_erofs("devices by their loop devices") {
             let device = Loop::new(&lower);
             let options = format!("ro,loop,device={}", device.0);
@@ -344,9 +345,9 @@ fn copies_do_not_follow_what_is_on_a_device() {
     }
 }
 
-/// They do not announce their chunks, and Linux does not ask.
+/// These images use chunks without the feature bit for chunks, which Linux accepts.
 #[test]
-fn tar_indexes_of_erofs_utils_are_sound() {
+fn archive_indexes_of_erofs_utils_are_accepted() {
     let Some(mkfs) = newest("mkfs.erofs") else { return };
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let (archive, index, joined) =
@@ -360,15 +361,15 @@ fn tar_indexes_of_erofs_utils_are_sound() {
 }
 
 #[test]
-fn sources_that_cannot_be_are_named() {
+fn unusable_sources_are_refused_with_their_names() {
     let fixture = Fixture::empty();
     let source = fixture.source();
     fs::write(source.join("file"), "text ".repeat(20_000)).unwrap();
     let (image, out) = (fixture.path("image"), fixture.path("out"));
     build(&[&source], &image, "-z lz4");
-    let fails = |sources: &[&Path], options: &[&str], says: &str| {
+    let fails = |sources: &[&Path], options: &[&str], message: &str| {
         let outcome = ferofs().arg("build").args(options).args(sources).arg(&out).run().failure(1);
-        assert!(outcome.stderr.contains(says), "{says}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(message), "{message}: {}", outcome.stderr);
         assert!(!out.exists());
     };
     let mut damaged = fs::read(&image).unwrap();
@@ -387,7 +388,7 @@ fn sources_that_cannot_be_are_named() {
         let upper = fixture.path("upper");
         build(&[&source], &upper, "");
         fails(&[&image, &upper], &[], "upper/file: overlayfs is to look for its content elsewhere");
-        // Alone it is a file as any other.
+        // As the only source, the image is accepted.
         build(&[&upper], &fixture.path("alone"), "");
     }
     let refused = mkfs_command(&fixture).args(["-zlz4"]).args([&out, &image]).run().failure(1);

@@ -60,7 +60,7 @@ const NO_ALGORITHM: &str = "-d2";
 /// Settings by number, one of each dimension.
 type Row = Vec<usize>;
 
-/// Rows in which each pair of settings of two dimensions is found, unless it is excluded.
+/// Rows that together contain each pair of settings of two dimensions, unless the pair is excluded.
 fn pairwise(dimensions: &[&[&str]], excluded: fn(&str, &str) -> bool) -> Vec<Row> {
     let clash = |a: (usize, usize), b: (usize, usize)| {
         let (one, other) = (dimensions[a.0][a.1], dimensions[b.0][b.1]);
@@ -102,7 +102,7 @@ fn ordered(a: (usize, usize), b: (usize, usize)) -> ((usize, usize), (usize, usi
 }
 
 #[test]
-fn pairs_are_all_there() {
+fn the_rows_contain_every_pair() {
     let dimensions: &[&[&str]] = &[&["a", "b", "c"], &["d", "e", "f"], &["g", "h"], &["i", "j"]];
     let rows = pairwise(dimensions, |one, other| one == "a" && other == "d");
     let has = |row: &Row, text: &str| row.iter().zip(dimensions).any(|(value, of)| of[*value] == text);
@@ -114,12 +114,12 @@ fn pairs_are_all_there() {
 }
 
 #[test]
-fn every_pair_of_settings_gives_a_sound_image() {
+fn every_pair_of_settings_gives_a_valid_image() {
     if !need::kernel_erofs("the matrix through the kernel") {
         return;
     }
     let fixture = Fixture::new(&tree::Options { largest: 70_001, ..tree::Options::small() });
-    // Long enough for large pclusters, and to be cut in segments.
+    // Larger than the largest pcluster, and than a segment.
     for content in [Content::Text, Content::Mixed] {
         let bytes = content.bytes(4_500_000, &mut Rng::new(3));
         fs::write(fixture.source().join(format!("{content:?}")), bytes).unwrap();
@@ -149,7 +149,7 @@ fn every_pair_of_settings_gives_a_sound_image() {
     }
 }
 
-/// What options leave out on purpose.
+/// Ignores the fields that the options do not store.
 fn ignoring(options: &str) -> compare::Options {
     let mut comparison = same();
     if options.contains("force-inode-compact") {

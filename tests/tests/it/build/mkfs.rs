@@ -13,7 +13,7 @@ use crate::common::erofs_utils::newest;
 use crate::common::fixture::{Fixture, same};
 use crate::common::mkfs::{assert_valid, mkfs, mkfs_command};
 
-/// Builds an image, which both checkers must accept.
+/// Builds an image, and fails unless both checkers accept it.
 fn built(fixture: &Fixture, name: &str, options: &str) -> PathBuf {
     let image = fixture.path(name);
     mkfs(fixture, options, &image).success();
@@ -40,7 +40,7 @@ fn small() -> tree::Options {
 }
 
 #[test]
-fn room_is_reserved_for_the_content_of_tars() {
+fn clean_rvsp_reserves_space_for_the_data_of_an_archive() {
     let fixture = Fixture::empty();
     for name in ["a", "b"] {
         fs::write(fixture.source().join(name), [7; 10_000]).unwrap();
@@ -57,7 +57,7 @@ fn room_is_reserved_for_the_content_of_tars() {
 }
 
 #[test]
-fn metadata_is_stored_as_asked_and_shown_as_it_was() {
+fn options_about_metadata_do_not_change_the_tree() {
     let fixture = Fixture::new(&small());
     for options in need::sample(&[
         "-x 0",
@@ -80,7 +80,7 @@ fn metadata_is_stored_as_asked_and_shown_as_it_was() {
 }
 
 #[test]
-fn some_options_take_something_away() {
+fn options_that_drop_metadata_change_only_their_field() {
     let fixture = Fixture::new(&small());
     let cases = [
         ("-x -1", vec![Field::Xattr(String::new())]),
@@ -98,7 +98,7 @@ fn some_options_take_something_away() {
 }
 
 #[test]
-fn compact_inodes_are_all_or_an_error() {
+fn compact_inodes_refuse_values_that_do_not_fit() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "x").unwrap();
     let image = built(&fixture, "image", "-Eforce-inode-compact -T 1000 --mkfs-time --all-root");
@@ -107,7 +107,7 @@ fn compact_inodes_are_all_or_an_error() {
     assert!(outcome.stderr.contains("70000") && outcome.stderr.contains("65535"), "{}", outcome.stderr);
 }
 
-/// A source that was built with digests has them as attributes.
+/// The source image already has digests as extended attributes.
 #[test]
 fn digests_replace_older_ones() {
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
@@ -120,7 +120,7 @@ fn digests_replace_older_ones() {
 }
 
 #[test]
-fn fsck_finds_the_digests_right() {
+fn fsck_of_erofs_utils_accepts_the_digests() {
     let Some(fsck) = newest("fsck.erofs") else { return };
     let fixture = Fixture::new(&tree::Options { largest: 5_000_000, ..small() });
     for name in ["", "=trusted.ferofs.digest"] {
@@ -131,7 +131,7 @@ fn fsck_finds_the_digests_right() {
 }
 
 #[test]
-fn attributes_that_do_not_fit_are_told_in_numbers() {
+fn too_large_xattrs_are_reported_with_size_and_limit() {
     if !need::root("a file system with large attributes") {
         return;
     }
@@ -158,7 +158,7 @@ fn attributes_that_do_not_fit_are_told_in_numbers() {
 }
 
 #[test]
-fn labels_are_those_of_erofs_utils() {
+fn labels_are_the_same_as_with_erofs_utils() {
     if !need::kernel_erofs("labels through the kernel") {
         return;
     }
@@ -176,8 +176,8 @@ fn labels_are_those_of_erofs_utils() {
         /system/lib/modules(/.*)? <<none>>\n/system/top u:object_r:top:s0\n/system/t.* u:object_r:late:s0\n";
     fs::write(&contexts, text).unwrap();
     let options = format!("--file-contexts={} --mount-point=/system", contexts.display());
-    let ours = built(&fixture, "ours", &options);
-    let mount = Mount::kernel(&ours, &fixture.directory("mount")).unwrap();
+    let labelled = built(&fixture, "labelled", &options);
+    let mount = Mount::kernel(&labelled, &fixture.directory("mount")).unwrap();
     let label = |path: &str| {
         let dir = fs::File::open(mount.path()).unwrap();
         let all = xattr::all(&dir, path.as_bytes()).unwrap();
@@ -196,13 +196,13 @@ fn labels_are_those_of_erofs_utils() {
     ] {
         assert_eq!(label(path), expected.map(|name| format!("u:object_r:{name}:s0")), "{path}");
     }
-    if let Some(theirs) = newest("mkfs.erofs") {
-        let image = fixture.path("theirs");
-        Run::new(theirs).args(options.split(' ')).arg(&image).arg(fixture.source()).run().success();
-        let theirs = Mount::kernel(&image, &fixture.directory("their mount")).unwrap();
-        // They store whole seconds.
+    if let Some(mkfs) = newest("mkfs.erofs") {
+        let image = fixture.path("reference");
+        Run::new(mkfs).args(options.split(' ')).arg(&image).arg(fixture.source()).run().success();
+        let reference = Mount::kernel(&image, &fixture.directory("reference mount")).unwrap();
+        // erofs-utils store whole seconds.
         let options = compare::Options { ignore: vec![Field::Mtime], ..compare::Options::default() };
-        compare(theirs.path(), mount.path(), &options).unwrap().assert_same();
+        compare(reference.path(), mount.path(), &options).unwrap().assert_same();
     }
     let broken = fixture.path("broken");
     fs::write(&broken, "/a u:b\n/( u:c\n").unwrap();
@@ -212,7 +212,7 @@ fn labels_are_those_of_erofs_utils() {
 }
 
 #[test]
-fn android_s_owners_and_modes_are_set() {
+fn fs_config_sets_owners_modes_and_capabilities() {
     if !need::kernel_erofs("fs_config through the kernel") {
         return;
     }
@@ -239,26 +239,26 @@ fn android_s_owners_and_modes_are_set() {
 }
 
 #[test]
-fn a_wrong_call_exits_with_1_and_names_what_is_wrong() {
+fn wrong_options_are_reported_with_exit_code_1() {
     let fixture = Fixture::empty();
     let image = fixture.path("image");
-    let said = |options: &str| {
+    let stderr = |options: &str| {
         let outcome = mkfs(&fixture, options, &image);
         assert_eq!(outcome.code, 1, "{options}");
         assert!(!image.exists());
         outcome.stderr
     };
-    assert!(said("--chunk-size=4096").contains("--chunksize"));
-    assert!(said("-Eztailpaking").contains("the nearest is ztailpacking"));
-    assert!(said("-zlz4h").contains("the nearest is lz4hc"));
-    assert!(said("--s3=x").contains("object stores"));
+    assert!(stderr("--chunk-size=4096").contains("--chunksize"));
+    assert!(stderr("-Eztailpaking").contains("the nearest is ztailpacking"));
+    assert!(stderr("-zlz4h").contains("the nearest is lz4hc"));
+    assert!(stderr("--s3=x").contains("object stores"));
     let help = Run::new(fixture.path("mkfs.erofs")).arg("--help").run().success();
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(help.contains("--tar=") && help.contains("Available compressors"), "{help}");
 }
 
 #[test]
-fn the_image_s_size_is_a_multiple_of_what_was_asked() {
+fn fsalignblks_rounds_up_the_size_of_the_image() {
     let fixture = Fixture::empty();
     let image = built(&fixture, "image", "--fsalignblks=16");
     assert_eq!(fs::metadata(&image).unwrap().len(), 16 * 4096);
@@ -268,7 +268,7 @@ fn the_image_s_size_is_a_multiple_of_what_was_asked() {
 }
 
 #[test]
-fn chunks_are_shared_and_shown() {
+fn images_with_chunks_show_the_source() {
     let fixture = Fixture::new(&tree::Options { largest: 300_001, ..small() });
     for options in [
         "--chunksize=4096",
@@ -298,7 +298,7 @@ fn equal_chunks_are_stored_once() {
 }
 
 #[test]
-fn chunks_go_to_another_device() {
+fn blobdev_puts_chunks_on_an_extra_device() {
     let fixture = Fixture::new(&small());
     let (image, blob) = (fixture.path("image"), fixture.path("blob"));
     mkfs(&fixture, &format!("--chunksize=4096 --blobdev={}", blob.display()), &image).success();
@@ -332,13 +332,13 @@ fn chunks_go_to_another_device() {
 }
 
 #[test]
-fn an_image_starts_where_it_is_asked_to() {
+fn offset_keeps_the_bytes_before_the_image() {
     let fixture = Fixture::new(&small());
     let image = fixture.path("image");
     fs::write(&image, vec![0xaa; 100_000]).unwrap();
     mkfs(&fixture, "--offset=65536 -zlz4", &image).success();
     let bytes = fs::read(&image).unwrap();
-    assert!(bytes[..65536].iter().all(|byte| *byte == 0xaa), "what was there before is not kept");
+    assert!(bytes[..65536].iter().all(|byte| *byte == 0xaa), "the bytes before the image have changed");
     ferofs().args(["check", "--offset=65536"]).arg(&image).run().success();
     fs::write(&image, &bytes[65536..]).unwrap();
     assert_valid(&image);
@@ -346,7 +346,7 @@ fn an_image_starts_where_it_is_asked_to() {
 }
 
 #[test]
-fn an_image_can_go_to_standard_output() {
+fn an_image_can_be_written_to_standard_output() {
     let fixture = Fixture::new(&small());
     let options = "-T7 --mkfs-time -U clear -zlz4";
     let stream = mkfs(&fixture, options, Path::new("-")).success().stdout;
@@ -354,7 +354,7 @@ fn an_image_can_go_to_standard_output() {
 }
 
 #[test]
-fn android_s_block_list_names_the_blocks_of_each_file() {
+fn the_block_list_has_the_blocks_of_each_file() {
     let fixture = Fixture::empty();
     let noise =
         |seed| ferofs_tests::content::Content::Noise.bytes(20_000, &mut ferofs_tests::rng::Rng::new(seed));

@@ -1,8 +1,8 @@
 //! Building images: from a directory, with all options, compared with erofs-utils.
 //!
 //! - `callers`: the command lines of known callers of mkfs.erofs.
-//! - `erofs_utils`: erofs-utils read our images, and we read theirs.
-//! - `layers`: images made of images, and images whose data stays in their sources.
+//! - `erofs_utils`: erofs-utils read images of ferofs, and ferofs reads images of erofs-utils.
+//! - `layers`: EROFS images as sources, and images whose data stays in their sources.
 //! - `matrix`: every pair of settings.
 //! - `mkfs`: the options of `mkfs.erofs`.
 //! - `round_trip`: extracting an image gives the source.

@@ -1,4 +1,4 @@
-//! Build, then extract: what comes out is what went in. No mount, so these run for anybody.
+//! Builds an image and extracts it: the result is the source. Needs no mount, so most of these tests run without root.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use ferofs_tests::{ferofs, need, tree};
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
 
 #[test]
-fn every_oddity_survives() {
+fn the_whole_test_tree_is_preserved() {
     let fixture = Fixture::new(&usual_tree());
     for compression in COMPRESSIONS {
         let image = fixture.build(compression, ["--compress", compression]);
@@ -35,7 +35,7 @@ fn every_block_size_works() {
 }
 
 #[test]
-fn inline_ends_in_a_metabox_are_no_data_of_the_image() {
+fn tails_can_be_inline_in_a_metabox() {
     let fixture = Fixture::empty();
     let text = Content::Text.bytes(39_077, &mut Rng::new(3));
     fs::write(fixture.source().join("text"), text).unwrap();
@@ -45,7 +45,7 @@ fn inline_ends_in_a_metabox_are_no_data_of_the_image() {
 }
 
 #[test]
-fn an_empty_directory_is_a_tree() {
+fn an_empty_directory_can_be_built() {
     let fixture = Fixture::empty();
     let image = fixture.build("image", ["--compress", "lz4"]);
     ferofs().args(["check", "--deep"]).arg(&image).run().success();
@@ -53,7 +53,7 @@ fn an_empty_directory_is_a_tree() {
 }
 
 #[test]
-fn other_seeds_work_too() {
+fn trees_of_other_seeds_are_preserved() {
     for seed in need::sample(&[2, 3, 4, 5]).copied() {
         let fixture = Fixture::new(&tree::Options { seed, ..tree::Options::small() });
         let image = fixture.build("image", ["--compress", "lz4"]);
@@ -76,7 +76,7 @@ fn holes_stay_holes() {
 }
 
 #[test]
-fn large_xattrs_survive() {
+fn large_xattrs_are_preserved() {
     if !need::root("large xattrs: a tmpfs") {
         return;
     }
@@ -97,7 +97,7 @@ fn large_xattrs_survive() {
 }
 
 #[test]
-fn cat_gives_the_bytes_and_ls_the_names() {
+fn cat_prints_the_data_and_ls_the_names() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
     for path in ["files/mixed/65537", "files/noise/4097", "files/text/1", "files/text/0", "sparse/middle"] {
@@ -128,7 +128,7 @@ fn excluded_names_are_not_in_the_image() {
 }
 
 #[test]
-fn owners_can_be_forced_and_shifted() {
+fn owners_can_be_replaced_and_shifted() {
     if !need::root("forced owners") {
         return;
     }
@@ -147,7 +147,7 @@ fn owners_can_be_forced_and_shifted() {
 }
 
 #[test]
-fn all_times_can_be_one() {
+fn all_time_sets_the_time_of_all_files() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["-T", "1234567890", "--all-time"]);
     let extracted = fixture.extract(&image, "extracted");
@@ -155,13 +155,13 @@ fn all_times_can_be_one() {
         let meta = fs::symlink_metadata(extracted.join(path)).unwrap();
         assert_eq!((meta.mtime(), meta.mtime_nsec()), (1_234_567_890, 0), "{path}");
     }
-    // The build time alone changes no file's time.
+    // Without --all-time the times of files do not change.
     let image = fixture.build("image of a time", ["-T", "1234567890"]);
     fixture.assert_same_as_source(&fixture.extract(&image, "extracted too"));
 }
 
 #[test]
-fn the_machine_s_usr_survives() {
+fn all_of_usr_is_preserved() {
     if !full() {
         return;
     }
@@ -173,7 +173,7 @@ fn the_machine_s_usr_survives() {
     compare(Path::new("/usr"), &extracted, &same()).unwrap().assert_same();
 }
 
-/// A tmpfs, gone when the value goes.
+/// A mounted tmpfs. Dropping the value unmounts it.
 struct Tmpfs(std::path::PathBuf);
 
 impl Tmpfs {

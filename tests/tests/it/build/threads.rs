@@ -10,8 +10,8 @@ use crate::common::mkfs::mkfs;
 const FIXED: [&str; 4] = ["-T", "1700000000", "-U", "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71"];
 
 #[test]
-fn one_two_and_five_workers_agree() {
-    // Large enough for files to be cut into segments.
+fn the_image_does_not_depend_on_the_number_of_workers() {
+    // The largest files have several segments.
     let fixture = Fixture::new(&tree::Options {
         largest: 20_000_003,
         wide: 2_000,
@@ -26,8 +26,8 @@ fn one_two_and_five_workers_agree() {
             fs::read(image).unwrap()
         };
         let one = build("1");
-        assert!(build("2") == one, "{compression}: two workers make another image than one");
-        assert!(build("5") == one, "{compression}: five workers make another image than one");
+        assert!(build("2") == one, "{compression}: two workers give another image than one");
+        assert!(build("5") == one, "{compression}: five workers give another image than one");
     }
 }
 
@@ -46,7 +46,7 @@ fn another_copy_of_the_tree_gives_the_same_image() {
 }
 
 #[test]
-fn neither_day_nor_directory_nor_order_shows() {
+fn the_image_does_not_depend_on_date_directory_and_order() {
     let fixture = Fixture::new(&tree::Options { largest: 5_000_003, wide: 500, ..tree::Options::small() });
     // Holes are part of the source, and copies may have other holes.
     fs::remove_dir_all(fixture.source().join("sparse")).unwrap();

@@ -50,7 +50,7 @@ fn every_path_exists() {
     for page in current_pages() {
         let page = Page::read(&page);
         for path in page.quoted.iter().filter_map(|quoted| quoted.split_whitespace().next()) {
-            // The folders' names alone are also words.
+            // The name of a folder without a slash may be an ordinary word.
             if !FOLDERS.iter().any(|folder| path.starts_with(folder)) || path.contains(['*', '<']) {
                 continue;
             }
@@ -74,7 +74,7 @@ fn every_module_exists() {
         for word in words.map(|word| word.trim_end_matches(':')) {
             let Some((krate, rest)) = word.split_once("::") else { continue };
             let Some((_, folder)) = CRATES.iter().find(|(name, _)| *name == krate) else { continue };
-            // Types and their functions are for rustdoc to check.
+            // rustdoc checks types and their functions.
             if rest.contains(|c: char| c.is_ascii_uppercase()) {
                 continue;
             }
@@ -99,7 +99,7 @@ fn every_ferofs_command_is_known() {
         for line in page.commands("ferofs ") {
             let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
             let names = words.iter().take_while(|word| is_name(word)).count();
-            // Only `patch` has commands of its own; a word after another command is an argument.
+            // Only `patch` has subcommands; a word after another command is an argument.
             let names = if words.first() == Some(&"patch") { names.min(2) } else { names.min(1) };
             let flags = words.split_off(names);
             if words.is_empty() {
@@ -160,7 +160,7 @@ fn every_xtask_command_is_known() {
         let page = Page::read(&page);
         for line in page.commands("cargo xtask ") {
             let words: Vec<&str> = line.split_whitespace().skip(2).collect();
-            // `help` prints the lines.
+            // `help` prints the usage, which does not list `help` itself.
             let Some(name) = words.first().filter(|word| is_name(word) && **word != "help") else { continue };
             commands += 1;
             let of_name: Vec<&str> =
@@ -185,7 +185,7 @@ fn every_xtask_command_is_known() {
 }
 
 #[test]
-fn the_tests_that_callers_md_names_are_there() {
+fn every_test_that_callers_md_names_exists() {
     let code = code(&["crates", "tests/tests"]);
     let text = fs::read_to_string(repository().join("docs/CALLERS.md")).unwrap();
     let quoted = text.split('`').skip(1).step_by(2);
@@ -196,7 +196,7 @@ fn the_tests_that_callers_md_names_are_there() {
         .collect();
     assert!(names.len() > 15, "{names:?}");
     for name in names {
-        assert!(code.contains(&format!("fn {name}(")), "{name} is no test");
+        assert!(code.contains(&format!("fn {name}(")), "{name} is not a test");
     }
 }
 
@@ -210,7 +210,7 @@ fn the_index_lists_every_decision() {
 }
 
 #[test]
-fn every_page_says_whom_it_is_for() {
+fn every_page_says_who_its_readers_are() {
     for page in current_pages() {
         let name = page.file_name().unwrap();
         // The front page is for everybody, a decision has its own form, and a program writes the results.
@@ -247,7 +247,7 @@ impl Page {
         Self { name, quoted, code }
     }
 
-    /// Quoted commands that start so.
+    /// The quoted commands that start with `start`.
     fn commands<'a>(&'a self, start: &'a str) -> impl Iterator<Item = &'a str> {
         self.quoted.iter().chain(&self.code).map(String::as_str).filter(move |text| text.starts_with(start))
     }
@@ -277,14 +277,14 @@ fn flag(word: &str) -> Option<&str> {
     (flag.starts_with('-') && name.starts_with(|c: char| c.is_ascii_alphabetic())).then_some(flag)
 }
 
-/// Whether `word` is in `text`, and not as a part of a longer one.
+/// Whether `text` contains `word` as a whole word.
 fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     text.match_indices(word)
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
 }
 
-/// Whether a word is a command's name, and no placeholder, path or option.
+/// Whether a word is the name of a command: not a placeholder, a path or an option.
 fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_lowercase())
         && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
@@ -317,7 +317,7 @@ fn pages() -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 
-/// All pages but the changelog, whose older entries name what was there then.
+/// All pages except the changelog: its old entries may name things that do not exist any more.
 fn current_pages() -> Vec<PathBuf> {
     pages().into_iter().filter(|page| !page.ends_with("CHANGELOG.md")).collect()
 }

@@ -1,4 +1,4 @@
-//! Commands to which the system refuses something.
+//! Commands for which a system call fails, waits or runs out of space.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::common::fixture::Fixture;
 use crate::common::mkfs::mkfs_command;
 
-/// No address space has room for a stack of this size, so that no thread can be started.
+/// A stack size larger than the address space: no thread can be started.
 const NO_STACK: &str = "1152921504606846976";
 
 #[test]
@@ -38,16 +38,16 @@ fn without_threads_commands_end_with_a_message() {
             .args(paths)
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(output.status.code(), Some(1 | 8)), "{words:?}: {}: {told}", output.status);
-        assert!(told.contains("start a thread"), "{words:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(1 | 8)), "{words:?}: {}: {stderr}", output.status);
+        assert!(stderr.contains("start a thread"), "{words:?}: {stderr}");
         assert!(!other.exists(), "{words:?} leaves a file");
     }
     ferofs().arg("check").arg(&image).run().success();
 }
 
 #[test]
-fn an_archive_without_room_leaves_the_old_one() {
+fn on_a_full_disk_the_old_archive_stays() {
     if !need::root("a full disk: a tmpfs") {
         return;
     }
@@ -64,20 +64,20 @@ fn an_archive_without_room_leaves_the_old_one() {
 }
 
 #[test]
-fn outputs_replace_files_and_are_written_to_devices() {
+fn an_output_replaces_a_file_but_is_written_into_a_device() {
     let fixture = Fixture::new(&tree::Options::small());
     let (image, page) = (fixture.path("image"), fixture.path("page"));
     ferofs().arg("build").args([fixture.source(), image.clone()]).run().success();
     fs::write(&page, "old").unwrap();
     let inode = fs::metadata(&page).unwrap().ino();
     ferofs().args(["inspect", "--html"]).args([page.clone(), image.clone()]).run().success();
-    // What had the name is as it was, for whoever still reads it.
+    // A new inode: a program that still reads the old file sees the old data.
     assert_ne!(fs::metadata(&page).unwrap().ino(), inode);
     ferofs().args(["extract", "--tar", "/dev/null", "--metadata", "/dev/null"]).arg(&image).run().success();
 }
 
 #[test]
-fn zeroes_are_an_archive_without_members_and_that_is_said() {
+fn an_archive_of_zeroes_is_built_with_a_warning() {
     let fixture = Fixture::empty();
     let zeroes = fixture.path("zeroes");
     fs::write(&zeroes, [0; 10_240]).unwrap();
@@ -85,9 +85,9 @@ fn zeroes_are_an_archive_without_members_and_that_is_said() {
     assert!(outcome.stderr.contains("without members"), "{}", outcome.stderr);
 }
 
-/// A FIFO without a writer, and a pipe whose writer says nothing: what waits for them ends at a signal.
+/// Commands that wait for a FIFO without a writer, or for a pipe without data.
 #[test]
-fn what_waits_for_a_pipe_ends_at_a_signal() {
+fn a_signal_ends_a_command_that_waits_for_a_pipe() {
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let (image, fifo, other) = (fixture.build("image", [""; 0]), fixture.path("fifo"), fixture.path("other"));
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -124,7 +124,7 @@ fn what_waits_for_a_pipe_ends_at_a_signal() {
 }
 
 #[test]
-fn no_output_replaces_what_is_read() {
+fn an_output_that_is_also_an_input_is_refused() {
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let (image, archive) = (fixture.build("image", [""; 0]), fixture.path("archive.tar"));
     ferofs().args(["extract", "--tar"]).args([&archive, &image]).run().success();
@@ -142,13 +142,13 @@ fn no_output_replaces_what_is_read() {
     let outcome = mkfs_command(&fixture).arg("--tar=f").args([&archive, &archive]).run().failure(1);
     assert!(outcome.stderr.contains("the output file is also an input"), "{}", outcome.stderr);
     assert!(before == [fs::read(&image).unwrap(), fs::read(&archive).unwrap()]);
-    // An image is read to its end before it is replaced.
+    // An image may replace its source: it is read completely before.
     ferofs().arg("build").args([&image, &image]).run().success();
     ferofs().arg("diff").args([&image, &link]).run().success();
 }
 
 #[test]
-fn a_full_standard_output_has_a_code_of_its_own() {
+fn a_full_standard_output_has_its_own_exit_code() {
     let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     let status = Command::new(ferofs_path())

@@ -1,4 +1,4 @@
-//! Options, exit codes, errors, and what is left behind after them.
+//! Options, exit codes, errors, and the files that a failed command leaves.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,7 +23,7 @@ const UUID: std::ops::Range<usize> = SUPER + 0x30..SUPER + 0x40;
 const LABEL: std::ops::Range<usize> = SUPER + 0x40..SUPER + 0x50;
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_and_version_end_with_success() {
     for arg in ["--help", "--version", "-h", "-V"] {
         let outcome = ferofs().arg(arg).run().success();
         assert!(outcome.stdout.starts_with(b"ferofs") || arg.contains('h'), "{arg}");
@@ -37,19 +37,19 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
-fn a_wrong_call_is_explained() {
+fn wrong_arguments_are_reported() {
     for args in [&["nonsense"][..], &["build"], &["build", "--nonsense", "a", "b"], &["check"]] {
         let outcome = ferofs().args(args).run();
         assert_ne!(outcome.code, 0, "{args:?}");
         assert!(!outcome.stderr.is_empty(), "{args:?}");
     }
-    // As fsck(8) has it.
+    // The exit codes of fsck(8).
     assert_eq!(ferofs().arg("check").run().code, 16);
     assert_eq!(ferofs().args(["check", "--help"]).run().code, 0);
 }
 
 #[test]
-fn the_superblock_holds_what_was_asked_for() {
+fn options_set_the_fields_of_the_superblock() {
     let fixture = Fixture::new(&tree::Options::small());
     let uuid = "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71";
     let image =
@@ -68,8 +68,8 @@ fn output_to_a_pipe_is_quiet() {
     assert!(!outcome.stdout.iter().any(|byte| b"\r\x1b".contains(byte)), "no progress bar in a pipe");
 }
 
-/// Commands that write results to standard output, and their exit codes when that fails.
-fn talkers(fixture: &Fixture, image: &Path) -> Vec<(Run, i32)> {
+/// Commands that write results to standard output, and their exit codes if writing fails.
+fn commands_with_output(fixture: &Fixture, image: &Path) -> Vec<(Run, i32)> {
     let line = |name: &str, args: &[&str]| {
         let program = fixture.path(name);
         if !program.exists() {
@@ -99,13 +99,13 @@ fn talkers(fixture: &Fixture, image: &Path) -> Vec<(Run, i32)> {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error_to_tell() {
+fn a_closed_pipe_ends_a_command_without_a_message() {
     let fixture = Fixture::new(&tree::Options::small());
-    // An archive is told to be without it.
+    // `extract --tar` would print a message about a socket.
     fs::remove_file(fixture.source().join("kinds/socket")).unwrap();
     let image = fixture.build("image", ["--compress", "lz4"]);
-    for (talker, _) in talkers(&fixture, &image) {
-        let mut command = talker.command();
+    for (run, _) in commands_with_output(&fixture, &image) {
+        let mut command = run.command();
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
@@ -119,32 +119,32 @@ fn a_reader_that_goes_away_is_no_error_to_tell() {
 fn a_full_standard_output_is_an_error() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
-    for (talker, code) in talkers(&fixture, &image) {
-        let mut command = talker.command();
+    for (run, code) in commands_with_output(&fixture, &image) {
+        let mut command = run.command();
         let full = || fs::File::options().write(true).open("/dev/full").unwrap();
         let output = command.stdin(Stdio::null()).stdout(full()).stderr(Stdio::piped()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{command:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{command:?}: {stderr}");
         assert!(
-            said.contains("No space left on device") && !said.contains("panicked"),
-            "{command:?}: {said}"
+            stderr.contains("No space left on device") && !stderr.contains("panicked"),
+            "{command:?}: {stderr}"
         );
     }
-    // Nor does it matter that messages cannot be written.
+    // If messages cannot be written, the exit code stays the same.
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let status = Command::new(ferofs_path()).args(["check", "/dev/null"]).stderr(full).status().unwrap();
     assert_eq!(status.code(), Some(4));
 }
 
 #[test]
-fn names_do_not_steer_a_terminal() {
+fn control_characters_in_names_are_escaped() {
     let fixture = Fixture::empty();
     let name = OsStr::from_bytes(b"a\x1b[31m\xe2\x80\xaeb\n\xff");
     let shown = "a\\x1b[31m\\xe2\\x80\\xaeb\\x0a\\xff";
     fs::create_dir(fixture.source().join(name)).unwrap();
     fs::write(fixture.source().join(name).join("file"), "content").unwrap();
     let image = fixture.build("image", ["-T0"]);
-    // Messages, of the library and of commands.
+    // In messages of the library and of commands.
     ferofs().arg("extract").args([&image, &fixture.path("target")]).run().success();
     let again = ferofs().arg("extract").args([&image, &fixture.path("target")]).run().failure(1);
     let missing = ferofs().arg("cat").arg(&image).arg(name).run().failure(1);
@@ -160,7 +160,7 @@ fn names_do_not_steer_a_terminal() {
         assert!(outcome.stderr.contains(shown), "{}", outcome.stderr);
         assert!(!outcome.stderr.contains(['\x1b', '\u{202e}']), "{}", outcome.stderr);
     }
-    // A program gets names as they are; a terminal does not.
+    // Only a terminal gets escaped names; a program gets the exact bytes.
     let listed = ferofs().arg("ls").arg(&image).run().success().stdout;
     assert_eq!(listed, [name.as_bytes(), b"\n"].concat());
     let json = ferofs().args(["ls", "--json"]).arg(&image).run().success().stdout;
@@ -187,7 +187,7 @@ fn an_unreadable_file_leaves_no_image() {
     fs::write(&secret, "secret").unwrap();
     let build = || ferofs().arg("build").args([fixture.source(), fixture.path("image")]);
     if need::is_root() {
-        // Root reads everything but what its medium cannot give: a damaged image's file.
+        // Root may read every file, so the file is in a mounted image that is damaged.
         fs::remove_file(&secret).unwrap();
         if !need::fuse("an unreadable file, for root") {
             return;
@@ -205,10 +205,10 @@ fn an_unreadable_file_leaves_no_image() {
         for options in [&["-z", "lz4"][..], &["--chunk-size", "4096"], &["--inode-digests", "--verify"]] {
             let run = ferofs().args(["build", "--skip-unreadable"]).args(options);
             let skipped = run.args([&fixture.source(), &lenient]).run();
-            let told = skipped.code == 0
+            let is_reported = skipped.code == 0
                 && skipped.stderr.contains("left out")
                 && skipped.stderr.contains("secret/file");
-            assert!(told, "{}", skipped.stderr);
+            assert!(is_reported, "{}", skipped.stderr);
             ferofs().arg("check").arg(&lenient).run().success();
             let listing = ferofs().arg("ls").arg(&lenient).arg("files/secret").run().success().stdout;
             assert_eq!(String::from_utf8_lossy(&listing).trim(), "");
@@ -256,7 +256,7 @@ fn a_signal_leaves_no_image() {
         std::thread::sleep(Duration::from_millis(100));
         kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
         let done = child.wait().unwrap();
-        // On a fast machine the build may have won; then the image is whole.
+        // On a fast machine the build may be complete before the signal. Then the image must be valid.
         if done.success() {
             ferofs().args(["check", "--deep"]).arg(&image).run().success();
             fs::remove_file(&image).unwrap();
@@ -266,7 +266,7 @@ fn a_signal_leaves_no_image() {
 }
 
 #[test]
-fn an_old_image_stays_until_the_new_one_is_whole() {
+fn an_old_image_stays_until_the_new_one_is_complete() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["-L", "old"]);
     let old = fs::read(&image).unwrap();
@@ -278,12 +278,12 @@ fn an_old_image_stays_until_the_new_one_is_whole() {
 }
 
 #[test]
-fn extraction_stays_in_its_target() {
+fn extraction_does_not_follow_symlinks_out_of_its_target() {
     let fixture = Fixture::empty();
     symlink("../outside", fixture.source().join("link")).unwrap();
     fs::write(fixture.source().join("file"), "new").unwrap();
     let image = fixture.build("image", ["--compress", "lz4"]);
-    // A symlink lies in wait where the file goes.
+    // The target has a symlink to the outside with the name of the file.
     let target = fixture.directory("target");
     fs::write(fixture.path("outside"), "old").unwrap();
     symlink("../outside", target.join("file")).unwrap();
@@ -292,7 +292,7 @@ fn extraction_stays_in_its_target() {
 }
 
 #[test]
-fn what_is_no_image_is_refused() {
+fn files_that_are_not_images_are_refused() {
     let fixture = Fixture::empty();
     fs::write(fixture.path("text"), "not an image\n".repeat(1_000)).unwrap();
     fs::write(fixture.path("empty"), "").unwrap();
@@ -306,7 +306,7 @@ fn what_is_no_image_is_refused() {
 }
 
 #[test]
-fn it_answers_to_the_names_of_erofs_utils() {
+fn the_names_of_erofs_utils_select_their_command_lines() {
     let fixture = Fixture::new(&tree::Options::small());
     let links = fixture.directory("links");
     ferofs().arg("links").arg(&links).run().success();
@@ -318,7 +318,7 @@ fn it_answers_to_the_names_of_erofs_utils() {
     let mkfs = || Run::new(links.join("mkfs.erofs"));
     mkfs().args(["-zlz4", "-T0", "--quiet"]).args([&image, &fixture.source()]).run().success();
     Run::new(links.join("fsck.erofs")).arg(&image).run().success();
-    // Options may follow, glued and spaced.
+    // Options may follow the paths, with or without a space before the value.
     mkfs()
         .args([&image, &fixture.source()])
         .args(["-z", "lz4", "-b4096", "-L", "label", "--quiet"])
@@ -368,7 +368,7 @@ fn a_verified_build_reports_what_it_did() {
 }
 
 #[test]
-fn the_source_date_epoch_is_now() {
+fn source_date_epoch_replaces_the_current_time() {
     let fixture = Fixture::new(&tree::Options::small());
     let build = |name: &str| {
         let image = fixture.path(name);
@@ -383,7 +383,7 @@ fn the_source_date_epoch_is_now() {
 }
 
 #[test]
-fn presets_are_what_their_options_are() {
+fn presets_give_the_same_images_as_their_options() {
     let fixture = Fixture::new(&tree::Options::small());
     let fixed = ["-T1", "-Uclear"];
     for (preset, options) in [
@@ -405,7 +405,7 @@ fn presets_are_what_their_options_are() {
 }
 
 #[test]
-fn the_time_of_a_build_is_accounted_for() {
+fn timings_list_every_activity_of_a_build() {
     let fixture = Fixture::empty();
     let text = "text to be compressed ".repeat(300_000);
     for name in ["a", "b"] {
@@ -420,7 +420,7 @@ fn the_time_of_a_build_is_accounted_for() {
     for activity in ["read", "hash", "dedupe", "compress", "write", "sync", "idle"] {
         assert!(table.lines().any(|line| line.starts_with(activity)), "{activity}: {table}");
     }
-    // Both are read to be hashed, and one of them again to be encoded.
+    // Both files are read to hash them, and one of them again to encode it.
     let json = build(&["--json"]);
     let bytes = |activity: &str| {
         let rest = json.split(&format!("\"{activity}\":{{")).nth(1).unwrap();

@@ -16,10 +16,12 @@ const RESIDENT: u64 = 100 << 20;
 /// A command that takes longer hangs: reading a megabyte takes milliseconds.
 const HANG: Duration = Duration::from_secs(60);
 
+/// Runs `ferofs ARGS IMAGE MORE` with the limits.
 pub(crate) fn command(args: &[&str], image: &Path, more: &[&Path]) -> Outcome {
     Run::limited(ferofs_path(), Some(ADDRESS_SPACE), HANG).args(args).arg(image).args(more).run()
 }
 
+/// Fails unless the command ended with a documented exit code, with a message if it failed, and within the memory limit.
 #[track_caller]
 pub(crate) fn assert_handled(outcome: &Outcome, context: &str) {
     let Outcome { code, stderr, peak, .. } = outcome;

@@ -86,8 +86,8 @@ impl ImageWriter {
         self.put(SUPER + 0x80, &nid.to_le_bytes());
     }
 
-    /// A metabox of `size` bytes, which starts with what `encoded` decodes to, `len` bytes, and else is a hole. Without
-    /// `lz4` they are stored as they are.
+    /// A metabox of `size` bytes. Its first `len` bytes are `encoded`, as LZ4 data with `lz4` and else uncompressed; the rest
+    /// is a hole.
     pub(crate) fn metabox(&mut self, size: u64, encoded: &[u8], len: u64, lz4: bool) {
         let block = self.data(encoded);
         let record = |plen: u32, pstart: u64, lstart: u64| {
@@ -98,7 +98,7 @@ impl ImageWriter {
         if size > len {
             records.extend(record(0, 0, len));
         }
-        // EXTENTS, records of 32 bytes, which are aligned to as many.
+        // Layout EXTENTS with records of 32 bytes, aligned to 32 bytes.
         let header = [(records.len() / 32) as u8, 0, 0, 0, 7, 0, 0, 0];
         let map = [&header[..], &[0; 24], &records].concat();
         let nid =
@@ -149,7 +149,7 @@ impl ImageWriter {
         self.inode(&InodeSpec { mode: REGULAR, layout: FULL, size, union, links: 1, after: &map })
     }
 
-    /// A directory whose entries, with `.` and `..`, are written as they are given.
+    /// A directory with exactly these entries; `.` and `..` must be among them.
     pub(crate) fn directory(&mut self, nid: u64, links: u32, entries: &[(&[u8], u64, u8)]) {
         let after = dirents(entries);
         let size = after.len() as u64;
@@ -187,7 +187,7 @@ impl ImageWriter {
     }
 }
 
-/// Blocks of a directory with these entries, in order, each with its number and as many as fit.
+/// The blocks of a directory with these entries, in this order.
 pub(crate) fn dir_blocks(entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
     let mut blocks: Vec<u8> = Vec::new();
     for part in entries.chunks(BLOCK / (12 + 16)) {
@@ -197,7 +197,7 @@ pub(crate) fn dir_blocks(entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
     blocks
 }
 
-/// Bytes of a directory's only block.
+/// The bytes of a directory with a single block.
 pub(crate) fn dirents(entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
     let mut block = Vec::new();
     let mut nameoff = entries.len() * 12;
@@ -211,7 +211,7 @@ pub(crate) fn dirents(entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
     block
 }
 
-/// A HEAD's record of a full index: type 0 is plain, 1 HEAD1.
+/// The record of a HEAD in a full index; type 0 is PLAIN, type 1 is HEAD1.
 pub(crate) fn head(kind: u16, clusterofs: u16, block: u32) -> [u8; 8] {
     let [a, b] = kind.to_le_bytes();
     let [c, d] = clusterofs.to_le_bytes();
@@ -219,7 +219,7 @@ pub(crate) fn head(kind: u16, clusterofs: u16, block: u32) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// A NONHEAD's record of a full index.
+/// The record of a NONHEAD in a full index.
 pub(crate) fn non_head(back: u16, forward: u16) -> [u8; 8] {
     let [e, f] = back.to_le_bytes();
     let [g, h] = forward.to_le_bytes();

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Code that several topics share.
 
 pub(crate) mod erofs_utils;
 pub(crate) mod fixture;

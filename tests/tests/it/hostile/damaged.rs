@@ -52,7 +52,7 @@ fn damages(image: &[u8], bits: usize, seed: u64) -> Vec<Damage> {
 }
 
 #[test]
-fn damaged_images_are_endured() {
+fn every_command_handles_damaged_images() {
     // Little data and much metadata, so that most damage affects metadata.
     let fixture =
         Fixture::new(&tree::Options { largest: 20_001, wide: 200, deep: 8, ..tree::Options::small() });
@@ -68,12 +68,12 @@ fn damaged_images_are_endured() {
 }
 
 #[test]
-fn check_finds_what_must_be_found() {
+fn check_finds_truncation_and_a_wrong_checksum() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = fs::read(fixture.build("image", ["--compress", "lz4"])).unwrap();
     let mut damages: Vec<_> =
         [1024, 1200, 2000, image.len() / 2, image.len() - 4096].map(Damage::Cut).to_vec();
-    // The checksum covers all of the first block behind the boot sector's place.
+    // The checksum covers the first block from byte 1024 on.
     damages.extend([1024, 1028, 1036, 1060, 1100, 1150, 2000, 3000, 4095].map(|at| Damage::Flip(at, 3)));
     for damage in damages {
         let damaged = fixture.path("damaged");
@@ -93,7 +93,7 @@ fn without_checksum(mut image: Vec<u8>) -> Vec<u8> {
 fn run_all_commands(fixture: &Fixture, image: &[u8], damages: &[Damage]) {
     let next = AtomicUsize::new(0);
     let threads = thread::available_parallelism().map_or(2, usize::from);
-    // tmpfs is ten times as fast as ext4, which searches long for inodes that were not deleted recently.
+    // tmpfs is ten times as fast as ext4, which is slow to find inodes that were not deleted recently.
     let memory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     thread::scope(|scope| {
         for worker in 0..threads {
@@ -120,9 +120,9 @@ fn run_all_commands(fixture: &Fixture, image: &[u8], damages: &[Damage]) {
     });
 }
 
-/// Without this feature bit, Linux expects the data at the first byte of a cluster.
+/// Without the feature bit LZ4_0PADDING, Linux expects the data at the first byte of a cluster.
 #[test]
-fn padding_must_be_announced() {
+fn padding_without_its_feature_bit_is_found() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "words and more words, ".repeat(9000)).unwrap();
     let image = fixture.build("image", ["-z", "lz4", "-C", "16384", "-E", "nosbcrc"]);

@@ -1,5 +1,5 @@
-//! Images with one false field, of kinds that have broken readers before. `ferofs check` must find it; the other commands must end as
-//! documented, within limits on time and memory.
+//! Images with one false field, of kinds that have caused defects in readers. `ferofs check` must find it; the other commands must end
+//! as documented, within limits on time and memory.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ const DIRECTORIES: [FieldChange; 18] = [
         let (below, root) = (f.find("outer/inner"), f.root());
         f.put(below.at, root, 8);
     }),
-    ("a directory of two names", |f| {
+    ("a directory with two names", |f| {
         let (one, other) = (f.find("outer/inner"), f.find("other").nid);
         f.put(one.at, other, 8);
     }),
@@ -61,7 +61,7 @@ const DIRECTORIES: [FieldChange; 18] = [
         let at = f.find("aaa").at;
         f.put(at, u64::MAX / 32 + 1, 8);
     }),
-    ("a nid in a metabox that is not there", |f| {
+    ("a nid in a metabox that does not exist", |f| {
         let dirent = f.find("aaa");
         f.put(dirent.at, dirent.nid | 1 << 63, 8);
     }),
@@ -78,7 +78,7 @@ const DIRECTORIES: [FieldChange; 18] = [
         let at = first(f, "outer");
         f.put(at + D_NAMEOFF, 12 * 300, 2);
     }),
-    ("name offsets that fall", |f| {
+    ("name offsets that decrease", |f| {
         let at = f.find("outer/inner").at;
         f.put(at + D_NAMEOFF, 12, 2);
     }),
@@ -102,7 +102,7 @@ const DIRECTORIES: [FieldChange; 18] = [
         let at = f.find("aaa").at;
         f.put(at + D_TYPE, 2, 1);
     }),
-    ("a parent that is another", |f| {
+    ("a wrong parent", |f| {
         let outer = f.find("outer/inner").nid;
         let (at, other) = (f.dirents(outer)[1].at, f.find("other").nid);
         f.put(at, other, 8);
@@ -113,9 +113,9 @@ const DIRECTORIES: [FieldChange; 18] = [
     }),
 ];
 
-/// Lies of inodes.
+/// False fields of inodes.
 const INODES: [FieldChange; 13] = [
-    ("a mode of no type", |f| {
+    ("a mode without a file type", |f| {
         let inode = inode(f, "aaa");
         f.put(inode + I_MODE, 0o010_644 | 0o020_000 | 0o100_000, 2);
     }),
@@ -160,9 +160,9 @@ const INODES: [FieldChange; 13] = [
     ("a directory that claims to be compressed", |f| layout(f, "outer", 3)),
 ];
 
-/// Lies of the map of a compressed file; the map's header is 8 bytes, after the inode and its xattrs.
+/// False fields of the index of a compressed file. Its header has 8 bytes and follows the inode and its xattrs.
 const MAPS: [FieldChange; 6] = [
-    ("an algorithm that is not there", |f| {
+    ("an algorithm that does not exist", |f| {
         let map = map(f);
         f.put(map + 6, 0x0F, 1);
     }),
@@ -217,16 +217,16 @@ fn check_finds_each_false_field() {
     assert_eq!(clean.code, 0, "the image without a change: {}", clean.stderr);
 
     let (forged, target) = (fixture.path("forged"), fixture.path("extracted"));
-    let mut believed = Vec::new();
+    let mut not_found = Vec::new();
     for (name, change) in [&SUPERBLOCK[..], &DIRECTORIES, &INODES, &MAPS].concat() {
         let mut changed = image.clone();
         change(&mut changed);
-        assert!(changed.bytes != image.bytes, "{name}: the change is told");
+        assert!(changed.bytes != image.bytes, "{name}: the image has not changed");
         fs::write(&forged, &changed.bytes).unwrap();
         let checked = command(&["check", "--deep"], &forged, &[]);
         assert_handled(&checked, &format!("check, {name}"));
         if checked.code == 0 {
-            believed.push(name);
+            not_found.push(name);
         }
         assert_handled(&command(&["ls"], &forged, &[]), &format!("ls, {name}"));
         for path in ["aaa", "text", "plain", "symlink", "outer/inner/leaf"] {
@@ -238,11 +238,11 @@ fn check_finds_each_false_field() {
             fs::remove_dir_all(&target).unwrap();
         }
     }
-    assert!(believed.is_empty(), "check believes: {believed:#?}");
+    assert!(not_found.is_empty(), "check does not find: {not_found:#?}");
 }
 
 #[test]
-fn the_daemon_outlives_lies() {
+fn the_daemon_handles_each_false_field() {
     if !need::fuse("FUSE mounts of images that change") {
         return;
     }
@@ -258,14 +258,14 @@ fn the_daemon_outlives_lies() {
     }
 }
 
-/// One of each kind that the lies are about.
+/// Creates the files and directories whose fields are changed.
 fn create(fixture: &Fixture) {
     let writer = DirWriter::open(&fixture.source(), Rng::new(1), false).unwrap();
     writer.file(b"aaa", b"a small file\n").unwrap();
     writer.file(b"bbb", b"another\n").unwrap();
     writer.file(b"text", &Content::Text.bytes(300_000, &mut Rng::new(1))).unwrap();
     writer.file(b"plain", &Content::Noise.bytes(8 << 10, &mut Rng::new(1))).unwrap();
-    writer.file(b"xattr", b"of one xattr\n").unwrap();
+    writer.file(b"xattr", b"with one xattr\n").unwrap();
     writer.xattr(b"xattr", b"user.key", b"value").unwrap();
     writer.symlink(b"symlink", b"target").unwrap();
     writer.node(b"fifo", FileType::Fifo, (0, 0)).unwrap();

@@ -22,7 +22,7 @@ type Case = (&'static str, fn() -> Vec<u8>);
 const CASES: [Case; 8] = [
     ("a chunk table in a hole of 2^60 bytes", chunks_in_a_hole),
     ("extent records in a hole of 2^60 bytes", records_in_a_hole),
-    ("65,500 index records, each back to the one before, in an encoded metabox", long_way_back),
+    ("65,500 index records, each with a reference to the previous one, in an encoded metabox", long_way_back),
     ("2,000 inodes at the end of a cluster of 11 MiB", far_inodes),
     ("1,000 chunk tables that overlap", overlapping_tables),
     ("82 million entries in one shared block", shared_block),
@@ -30,25 +30,27 @@ const CASES: [Case; 8] = [
     ("a file of 2^62 bytes, all of them in one chunk of a hole", hole),
 ];
 
-/// Nids of the metabox.
+/// The bit of nids in the metabox.
 const IN_METABOX: u64 = 1 << 63;
 const BLOCK: u64 = 4096;
-/// As much processor time as a test binary without optimization may take; optimized ones take less than 10 seconds.
+/// The limit on processor time, for builds without optimization; optimized ones take less than 10 seconds.
 const TIME: Duration = Duration::from_secs(45);
+/// A command that takes longer hangs.
 const HANG: Duration = Duration::from_secs(240);
+/// The limit on resident memory in bytes, in addition to the size of the image.
 const MEMORY: u64 = 128 << 20;
 
 const EMPTY: InodeSpec<'static> =
     InodeSpec { mode: REGULAR, layout: FLAT_PLAIN, size: 0, union: u32::MAX, links: 1, after: &[] };
 
 fn with_metabox(size: u64, encoded: &[u8], len: u64, lz4: bool, slot: u64) -> Vec<u8> {
-    let mut mint = ImageWriter::new(LZ4_0PADDING | CHUNKED_FILE | BIT48 | METABOX);
-    let root = mint.reserve(100);
-    mint.metabox(size, encoded, len, lz4);
-    mint.finish_with(root, &[(b"file", IN_METABOX | slot, 1)])
+    let mut writer = ImageWriter::new(LZ4_0PADDING | CHUNKED_FILE | BIT48 | METABOX);
+    let root = writer.reserve(100);
+    writer.metabox(size, encoded, len, lz4);
+    writer.finish_with(root, &[(b"file", IN_METABOX | slot, 1)])
 }
 
-/// The last inode of the metabox's first block: what follows it is in the hole.
+/// The inode is the last one in the first block of the metabox, so its chunk table is in the hole.
 fn chunks_in_a_hole() -> Vec<u8> {
     let file = InodeSpec { mode: REGULAR, layout: CHUNKED, size: 1 << 62, union: 0, links: 1, after: &[] };
     let block = [vec![0; 126 * 32], file.bytes(126)].concat();
@@ -56,7 +58,7 @@ fn chunks_in_a_hole() -> Vec<u8> {
 }
 
 fn records_in_a_hole() -> Vec<u8> {
-    // EXTENTS, records of 4 bytes, for a block each.
+    // Layout EXTENTS with records of 4 bytes, one for each block.
     let after = [0, 0, 0, 0, 1, 0, 0, 0];
     let file = InodeSpec { mode: REGULAR, layout: FULL, size: 1 << 62, union: 0, links: 1, after: &after };
     let mut block = [vec![0; 122 * 32], file.bytes(122)].concat();
@@ -93,43 +95,43 @@ fn far_inodes() -> Vec<u8> {
     const ZEROES: usize = 11 << 20;
     let inodes: Vec<u8> = (0..2000).flat_map(|nid| EMPTY.bytes(nid)).collect();
     let len = (ZEROES + inodes.len()) as u64;
-    let mut mint = ImageWriter::new(LZ4_0PADDING | BIT48 | METABOX);
-    let root = mint.reserve(0);
-    mint.metabox(len, &lz4(&[0; 64], 1, ZEROES - 64, &inodes), len, true);
+    let mut writer = ImageWriter::new(LZ4_0PADDING | BIT48 | METABOX);
+    let root = writer.reserve(0);
+    writer.metabox(len, &lz4(&[0; 64], 1, ZEROES - 64, &inodes), len, true);
     let names: Vec<_> = (0..2000).map(|number| format!("{number:06}").into_bytes()).collect();
     let nid = |number: usize| IN_METABOX | (ZEROES / 32 + number * 2) as u64;
     let entries: Vec<_> =
         names.iter().enumerate().map(|(number, name)| (&name[..], nid(number), 1)).collect();
-    with_root_blocks(mint, root, &entries)
+    with_root_blocks(writer, root, &entries)
 }
 
-/// The image whose root has these entries, in blocks of its own.
-fn with_root_blocks(mut mint: ImageWriter, root: u64, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+/// The image whose root has these entries, in blocks outside the inode.
+fn with_root_blocks(mut writer: ImageWriter, root: u64, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
     let all = [&[(&b"."[..], root, 2), (b"..", root, 2)][..], entries].concat();
     let blocks = dir_blocks(&all);
-    let union = mint.data(&blocks);
+    let union = writer.data(&blocks);
     let size = blocks.len() as u64;
-    mint.fill(root, &InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size, union, links: 2, after: &[] });
-    mint.finish(root)
+    writer.fill(root, &InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size, union, links: 2, after: &[] });
+    writer.finish(root)
 }
 
 fn overlapping_tables() -> Vec<u8> {
     const CHUNKS: usize = 1 << 18;
-    let mut mint = ImageWriter::new(CHUNKED_FILE);
-    let root = mint.reserve(0);
+    let mut writer = ImageWriter::new(CHUNKED_FILE);
+    let root = writer.reserve(0);
     let size = CHUNKS as u64 * BLOCK;
     let file = InodeSpec { mode: REGULAR, layout: CHUNKED, size, union: 0, links: 1, after: &[] };
-    let nids: Vec<_> = (0..1000).map(|_| mint.inode(&file)).collect();
-    // The tables run on over what follows.
-    mint.data(&vec![0; CHUNKS * 4]);
+    let nids: Vec<_> = (0..1000).map(|_| writer.inode(&file)).collect();
+    // Each table covers the inodes and the data after it.
+    writer.data(&vec![0; CHUNKS * 4]);
     let names: Vec<_> = (0..1000).map(|number| format!("{number:06}").into_bytes()).collect();
     let entries: Vec<_> = names.iter().zip(&nids).map(|(name, nid)| (&name[..], *nid, 1)).collect();
-    with_root_blocks(mint, root, &entries)
+    with_root_blocks(writer, root, &entries)
 }
 
-/// A block with as many entries as can be, all of them names of `nid`.
+/// A block with as many entries as possible, all of them names of `nid`.
 fn full_block(nid: u64) -> Vec<u8> {
-    // Of two bytes each, neither of which is a NUL, a newline or a slash.
+    // Names of two bytes, without NUL, newline and slash.
     let names: Vec<_> =
         (0..291u16).map(|number| [(64 + number / 128) as u8, (128 + number % 128) as u8]).collect();
     let entries: Vec<_> = names.iter().map(|name| (&name[..], nid, 1)).collect();
@@ -138,50 +140,56 @@ fn full_block(nid: u64) -> Vec<u8> {
 
 fn shared_block() -> Vec<u8> {
     const BLOCKS: usize = 1 << 18;
-    let mut mint = ImageWriter::new(CHUNKED_FILE);
-    let root = mint.reserve(100);
-    let file = mint.file(b"content");
-    let block = mint.data(&full_block(file));
+    let mut writer = ImageWriter::new(CHUNKED_FILE);
+    let root = writer.reserve(100);
+    let file = writer.file(b"content");
+    let block = writer.data(&full_block(file));
     let table: Vec<u8> = block.to_le_bytes().repeat(BLOCKS);
     let size = BLOCKS as u64 * BLOCK;
-    let dir =
-        mint.inode(&InodeSpec { mode: DIRECTORY, layout: CHUNKED, size, union: 0, links: 2, after: &table });
-    mint.finish_with(root, &[(b"dir", dir, 2)])
+    let dir = writer.inode(&InodeSpec {
+        mode: DIRECTORY,
+        layout: CHUNKED,
+        size,
+        union: 0,
+        links: 2,
+        after: &table,
+    });
+    writer.finish_with(root, &[(b"dir", dir, 2)])
 }
 
 fn shared_directories() -> Vec<u8> {
-    let mut mint = ImageWriter::new(0);
-    let root = mint.reserve(0);
-    let file = mint.file(b"content");
-    let union = mint.data(&full_block(file));
+    let mut writer = ImageWriter::new(0);
+    let root = writer.reserve(0);
+    let file = writer.file(b"content");
+    let union = writer.data(&full_block(file));
     let dir = InodeSpec { mode: DIRECTORY, layout: FLAT_PLAIN, size: BLOCK, union, links: 2, after: &[] };
-    let nids: Vec<_> = (0..8000).map(|_| mint.inode(&dir)).collect();
+    let nids: Vec<_> = (0..8000).map(|_| writer.inode(&dir)).collect();
     let names: Vec<_> = (0..8000).map(|number| format!("{number:06}").into_bytes()).collect();
     let entries: Vec<_> = names.iter().zip(&nids).map(|(name, nid)| (&name[..], *nid, 2)).collect();
-    with_root_blocks(mint, root, &entries)
+    with_root_blocks(writer, root, &entries)
 }
 
 fn hole() -> Vec<u8> {
-    let mut mint = ImageWriter::new(0);
-    let root = mint.reserve(100);
-    let file = mint.inode(&InodeSpec { size: 1 << 62, ..EMPTY });
-    mint.finish_with(root, &[(b"file", file, 1)])
+    let mut writer = ImageWriter::new(0);
+    let root = writer.reserve(100);
+    let file = writer.inode(&InodeSpec { size: 1 << 62, ..EMPTY });
+    writer.finish_with(root, &[(b"file", file, 1)])
 }
 
-/// What is wrong with how a command ended, if anything is.
-fn wrong(outcome: &Outcome, image: u64) -> Option<String> {
-    let why = match outcome {
+/// How a command violated a limit or a rule, if it did.
+fn violation(outcome: &Outcome, image: u64) -> Option<String> {
+    let problem = match outcome {
         Outcome { code: 128.., .. } => "was ended by a signal",
         Outcome { cpu, .. } if *cpu > TIME => "took too long",
         Outcome { peak, .. } if *peak > MEMORY + image => "took too much memory",
         Outcome { code, .. } if *code != 0 && !outcome.has_error_message() && outcome.stdout.is_empty() => {
-            "says nothing"
+            "printed no message"
         }
         Outcome { stderr, .. } if stderr.contains("panicked") => "panicked",
         _ => return None,
     };
-    let said: String = outcome.stderr.chars().take(300).collect();
-    Some(format!("{why}: {:?}, {} MiB, code {}: {said}", outcome.cpu, outcome.peak >> 20, outcome.code))
+    let stderr: String = outcome.stderr.chars().take(300).collect();
+    Some(format!("{problem}: {:?}, {} MiB, code {}: {stderr}", outcome.cpu, outcome.peak >> 20, outcome.code))
 }
 
 fn run_all(fixture: &Fixture, name: &str, image: &Path, bytes: u64) -> Vec<String> {
@@ -207,38 +215,38 @@ fn run_all(fixture: &Fixture, name: &str, image: &Path, bytes: u64) -> Vec<Strin
         }
         let outcome = run.run();
         eprintln!("{name}: {args:?}: {:?}, {} MiB, code {}", outcome.cpu, outcome.peak >> 20, outcome.code);
-        found.extend(wrong(&outcome, bytes).map(|why| format!("{name}: {args:?} {why}")));
+        found.extend(violation(&outcome, bytes).map(|problem| format!("{name}: {args:?} {problem}")));
         let _ = fs::remove_dir_all(&target);
     }
     found
 }
 
 #[test]
-fn every_command_ends_by_itself() {
+fn every_command_ends_within_its_limits() {
     let fixture = Fixture::empty();
     let image = fixture.path("image");
     fs::write(fixture.path("other"), hole()).unwrap();
     let mut found = Vec::new();
-    for (name, mint) in CASES {
-        fs::write(&image, mint()).unwrap();
+    for (name, create) in CASES {
+        fs::write(&image, create()).unwrap();
         found.extend(run_all(&fixture, name, &image, fs::metadata(&image).unwrap().len()));
     }
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The file is as large as the addresses say, but stores next to nothing.
+/// The image is a sparse file: it has the size that its addresses need, but stores almost no data.
 #[test]
-fn a_sparse_image_is_as_small_as_what_it_stores() {
+fn the_limits_of_a_sparse_image_follow_from_its_stored_size() {
     const SIZE: u64 = 1 << 40;
     let fixture = Fixture::empty();
     let image = fixture.path("image");
     fs::write(fixture.path("other"), hole()).unwrap();
-    let mut mint = ImageWriter::new(CHUNKED_FILE);
-    let root = mint.reserve(100);
-    let large = mint.inode(&InodeSpec { size: SIZE - (1 << 30), union: 20, ..EMPTY });
+    let mut writer = ImageWriter::new(CHUNKED_FILE);
+    let root = writer.reserve(100);
+    let large = writer.inode(&InodeSpec { size: SIZE - (1 << 30), union: 20, ..EMPTY });
     let file = InodeSpec { mode: REGULAR, layout: CHUNKED, size: SIZE << 8, union: 0, links: 1, after: &[] };
-    let table = mint.inode(&file);
-    let mut bytes = mint.finish_with(root, &[(b"file", large, 1), (b"table", table, 1)]);
+    let table = writer.inode(&file);
+    let mut bytes = writer.finish_with(root, &[(b"file", large, 1), (b"table", table, 1)]);
     bytes[1024 + 0x24..][..4].copy_from_slice(&((SIZE / BLOCK) as u32).to_le_bytes());
     fs::write(&image, &bytes).unwrap();
     File::options().write(true).open(&image).unwrap().set_len(SIZE).unwrap();
@@ -247,7 +255,7 @@ fn a_sparse_image_is_as_small_as_what_it_stores() {
 }
 
 #[test]
-fn a_limit_is_named_and_can_be_raised() {
+fn the_message_names_the_limit_and_the_option_raises_it() {
     let fixture = Fixture::empty();
     let image = fixture.path("image");
     fs::write(&image, shared_directories()).unwrap();
@@ -266,8 +274,8 @@ fn a_limit_is_named_and_can_be_raised() {
 fn a_signal_ends_an_endless_extraction() {
     let fixture = Fixture::empty();
     let image = fixture.path("image");
-    for (name, mint) in [CASES[0], CASES[1]] {
-        fs::write(&image, mint()).unwrap();
+    for (name, create) in [CASES[0], CASES[1]] {
+        fs::write(&image, create()).unwrap();
         for args in [&["extract"][..], &["extract", "--tar", "/dev/null"]] {
             let mut command = std::process::Command::new(ferofs_path());
             command.args(args).args(["--work-limit", "0"]).arg(&image).stderr(Stdio::piped());
@@ -289,18 +297,18 @@ fn a_signal_ends_an_endless_extraction() {
 }
 
 #[test]
-fn the_daemon_answers_others_meanwhile() {
+fn the_daemon_answers_other_requests_during_expensive_ones() {
     if !need::fuse("FUSE mounts of hostile images") {
         return;
     }
     let fixture = Fixture::empty();
     let (image, dir) = (fixture.path("image"), fixture.directory("mount"));
-    for (name, mint) in [CASES[0], CASES[1], CASES[2], CASES[3], CASES[7]] {
-        fs::write(&image, mint()).unwrap();
+    for (name, create) in [CASES[0], CASES[1], CASES[2], CASES[3], CASES[7]] {
+        fs::write(&image, create()).unwrap();
         let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
         let path = fs::read_dir(&dir).unwrap().next().unwrap().unwrap().path();
         std::thread::scope(|scope| {
-            // More requests than the daemon has threads, all of them of the costly kind.
+            // More expensive requests than the daemon has threads.
             for number in 0..8u64 {
                 let path = &path;
                 scope.spawn(move || {
@@ -318,7 +326,7 @@ fn the_daemon_answers_others_meanwhile() {
             }
             assert!(start.elapsed() < TIME, "{name}: listing took {:?}", start.elapsed());
         });
-        let (code, said) = mount.unmount().unwrap();
-        assert_eq!(code, Some(0), "{name}: {said}");
+        let (code, stderr) = mount.unmount().unwrap();
+        assert_eq!(code, Some(0), "{name}: {stderr}");
     }
 }

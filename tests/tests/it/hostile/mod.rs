@@ -3,8 +3,8 @@
 //! - `damaged`: truncated images and flipped bits.
 //! - `false_fields`: images with one false field; `check` finds it.
 //! - `huge`: small images that describe exabytes.
-//! - `malformed`: images that broke other readers.
-//! - `regressions`: images in tests/corrupt, which once broke ferofs.
+//! - `malformed`: images that caused defects in other readers.
+//! - `regressions`: images in tests/corrupt, which caused defects in ferofs.
 
 mod damaged;
 mod false_fields;

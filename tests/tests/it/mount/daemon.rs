@@ -24,7 +24,7 @@ pub(crate) fn small_image(fixture: &Fixture) -> PathBuf {
     fixture.build("image", ["--compress", "lz4"])
 }
 
-/// Waits up to 10 s until `done` is true: the effect of a process that is not our child.
+/// Waits up to 10 s until `done` is true. For the effects of a process that is not a child of this one.
 fn eventually(mut done: impl FnMut() -> bool) -> bool {
     (0..1000).any(|_| {
         done() || {
@@ -50,14 +50,14 @@ fn unreadable(dir: &Path, found: &mut BTreeSet<u64>) {
     }
 }
 
-/// Writes what is no LZ4 over a part of the image, where content is.
+/// Overwrites a part of the data of the image with bytes that are not valid LZ4.
 fn damage(image: &Path) {
     let file = File::options().write(true).open(image).unwrap();
     file.write_all_at(&vec![0xff; 96 << 10], 32 << 10).unwrap();
 }
 
 #[test]
-fn damage_is_told_once_for_each_file() {
+fn each_damaged_file_is_logged_once() {
     if !need::fuse("damage under a FUSE mount") {
         return;
     }
@@ -70,19 +70,19 @@ fn damage_is_told_once_for_each_file() {
         unreadable(mount.path(), &mut found);
     }
     assert!(!found.is_empty());
-    let (code, said) = mount.unmount().unwrap();
+    let (code, stderr) = mount.unmount().unwrap();
     assert_eq!(code, Some(0));
-    let complaint = |line: &str| {
+    let inode_of = |line: &str| {
         line.split_once(": inode ").and_then(|(_, rest)| Some(rest.split_once(':')?.0.parse().unwrap()))
     };
-    let told: Vec<u64> = said.lines().filter_map(complaint).collect();
-    let once: BTreeSet<u64> = told.iter().copied().collect();
-    assert_eq!(told.len(), once.len(), "{said}");
-    assert!(once.is_subset(&found) && once.len() == found.len().min(32), "{found:?}\n{said}");
+    let logged: Vec<u64> = stderr.lines().filter_map(inode_of).collect();
+    let unique: BTreeSet<u64> = logged.iter().copied().collect();
+    assert_eq!(logged.len(), unique.len(), "{stderr}");
+    assert!(unique.is_subset(&found) && unique.len() == found.len().min(32), "{found:?}\n{stderr}");
 }
 
 #[test]
-fn an_image_cut_short_gives_errors_and_no_crash() {
+fn a_truncated_image_gives_errors_until_it_is_restored() {
     if !need::fuse("truncation under a FUSE mount") {
         return;
     }
@@ -93,14 +93,14 @@ fn an_image_cut_short_gives_errors_and_no_crash() {
     File::options().write(true).open(&image).unwrap().set_len(4096).unwrap();
     let error = fs::read(mount.path().join("files/text/4097")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
-    // What was broken works again once the image is back.
+    // After the image is restored, reads succeed again.
     fs::write(&image, whole).unwrap();
     fixture.assert_same_as_source(mount.path());
     assert_eq!(mount.unmount().unwrap().0, Some(0));
 }
 
 #[test]
-fn an_image_replaced_by_another_is_still_the_old_one() {
+fn a_mount_shows_the_old_image_after_it_is_replaced() {
     if !need::fuse("replacement under a FUSE mount") {
         return;
     }
@@ -113,7 +113,7 @@ fn an_image_replaced_by_another_is_still_the_old_one() {
 }
 
 #[test]
-fn small_reads_all_over_and_strides_take_few_requests() {
+fn random_reads_and_strides_need_few_requests() {
     if !need::fuse("small FUSE reads") {
         return;
     }
@@ -127,7 +127,7 @@ fn small_reads_all_over_and_strides_take_few_requests() {
         text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
     };
     let pages = expected.len() as u64 / 4096;
-    // Every page once, in an order that looks like none; then the first of each 16.
+    // Every page once in random order; then each 16th page in order.
     let mut all: Vec<u64> = (0..pages).collect();
     let mut rng = Rng::new(5);
     for last in (1..all.len()).rev() {
@@ -145,18 +145,18 @@ fn small_reads_all_over_and_strides_take_few_requests() {
             file.read_exact_at(&mut page, number * 4096).unwrap();
             assert!(page == expected[*number as usize * 4096..][..4096], "{name}: page {number}");
         }
-        let (asked, bytes) = (count(mount.path(), "fuse reads"), count(mount.path(), "fuse read bytes"));
-        // What a stride will want is given ahead, and nothing else.
-        let most = if name == "all" { order.len() as u64 * 3 / 4 } else { order.len() as u64 / 3 };
+        let (requests, bytes) = (count(mount.path(), "fuse reads"), count(mount.path(), "fuse read bytes"));
+        // For a stride, the daemon stores only the pages of its next steps.
+        let max_requests = if name == "all" { order.len() as u64 * 3 / 4 } else { order.len() as u64 / 3 };
         let stored = count(mount.path(), "fuse stored bytes");
         assert!(name == "all" || stored <= order.len() as u64 * 4096, "{name}: {stored} stored");
-        assert!(asked <= most, "{name}: {asked} requests for {} pages", order.len());
+        assert!(requests <= max_requests, "{name}: {requests} requests for {} pages", order.len());
         assert!(bytes <= (order.len() as u64 + 8) * 4096, "{name}: {bytes} for {} pages", order.len());
     }
 }
 
 #[test]
-fn it_tells_its_counters() {
+fn stats_shows_the_counters() {
     if !need::fuse("counters of a FUSE mount") {
         return;
     }
@@ -167,14 +167,14 @@ fn it_tells_its_counters() {
     let json = ferofs().arg("stats").arg(mount.path()).arg("--json").run().success();
     let json = String::from_utf8(json.stdout).unwrap();
     assert!(json.contains("\"fuse_reads\":") && json.contains("\"decoded_bytes\":"), "{json}");
-    // No copy takes them along.
+    // The attribute is not listed, so that copies of the tree do not get it.
     let listed = xattr::all(rustix::fs::CWD, mount.path().as_os_str().as_encoded_bytes()).unwrap();
     assert!(listed.keys().all(|name| !name.starts_with(b"user.ferofs")), "{listed:?}");
     ferofs().arg("stats").arg(fixture.source()).run().failure(1);
 }
 
 #[test]
-fn pid_and_log_files_come_and_the_pid_file_goes() {
+fn the_daemon_writes_a_log_file_and_a_pid_file() {
     if !need::fuse("files of the FUSE daemon") {
         return;
     }
@@ -202,7 +202,7 @@ fn pid_and_log_files_come_and_the_pid_file_goes() {
 }
 
 #[test]
-fn holes_are_found() {
+fn lseek_finds_holes_and_data() {
     if !need::fuse("holes in a FUSE mount") {
         return;
     }
@@ -220,7 +220,7 @@ fn holes_are_found() {
 }
 
 #[test]
-fn mount_8_and_fstab_find_their_forms() {
+fn the_calls_of_mount_8_and_mount_fuse_mount_through_fuse() {
     if !need::root("mount(8)") || !need::fuse("mount(8) and FUSE") {
         return;
     }
@@ -232,14 +232,14 @@ fn mount_8_and_fstab_find_their_forms() {
         let output = Run::new("findmnt").args(["-n", "-o", "FSTYPE"]).arg(dir).run();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
-    // As mount(8) calls /sbin/mount.erofs for a line of fstab with type erofs.ferofs.
+    // The call of mount(8) for a line of fstab with type erofs.ferofs.
     let dir = fixture.directory("helper");
     let helper = Run::new(links.join("mount.erofs")).args([&image, &dir]);
     helper.args(["-n", "-o", "rw,noatime,nofail,x-systemd.automount", "-t", "erofs.ferofs"]).run().success();
     let mount = Mount::adopt(&dir);
     assert!(kind(&dir).starts_with("fuse"), "{}", kind(&dir));
     fixture.assert_same_as_source(mount.path());
-    // As mount.fuse(8) calls the program that the source names.
+    // mount.fuse(8) calls the program that the source names.
     if let Some(program) = need::tool("mount.fuse3", "mount.fuse") {
         let dir = fixture.directory("named");
         let source = format!("{}#{}", links.join("erofsfuse").display(), image.display());
@@ -250,7 +250,7 @@ fn mount_8_and_fstab_find_their_forms() {
     }
 }
 
-/// A real project with a Makefile: LZ4, as the crate lz4-sys brings it.
+/// A real project with a Makefile: the sources of LZ4 in the crate lz4-sys.
 fn project() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or(home)?;
@@ -263,7 +263,7 @@ fn project() -> Option<PathBuf> {
 }
 
 #[test]
-fn a_project_builds_the_same_on_an_overlay_of_a_mount() {
+fn a_project_can_be_built_on_an_overlay_of_a_mount() {
     let what = "building on an overlay of a FUSE mount";
     if !need::root(what)
         || !need::fuse(what)
@@ -299,7 +299,7 @@ fn a_project_builds_the_same_on_an_overlay_of_a_mount() {
 }
 
 #[test]
-fn readers_that_are_killed_leave_nothing_behind() {
+fn killed_readers_do_not_disturb_the_daemon() {
     if !need::fuse("killed FUSE readers") {
         return;
     }
@@ -316,7 +316,7 @@ fn readers_that_are_killed_leave_nothing_behind() {
 }
 
 #[test]
-fn a_daemon_is_confined_in_all_its_threads() {
+fn all_threads_of_the_daemon_are_confined() {
     if !need::fuse("the FUSE daemon's sandbox") {
         return;
     }
@@ -346,8 +346,8 @@ fn a_daemon_is_confined_in_all_its_threads() {
 }
 
 #[test]
-fn nothing_of_an_image_is_read_before_the_sandbox() {
-    let what = "the beginning of the FUSE daemon's sandbox";
+fn the_image_is_read_only_after_the_sandbox_is_active() {
+    let what = "the start of the FUSE daemon's sandbox";
     let Some(strace) = need::tool("strace", what) else { return };
     if !need::fuse(what) {
         return;
@@ -387,7 +387,7 @@ fn nothing_of_an_image_is_read_before_the_sandbox() {
         .args([&image, &dir])
         .spawn()
         .unwrap();
-    // Once the patch's file is there, the image is served.
+    // The image is served as soon as the file of the patch exists.
     assert!(eventually(|| dir.join("new").exists()));
     let mount = Mount::adopt(&dir);
     assert_eq!(fs::read(mount.path().join("new")).unwrap(), b"new");
@@ -405,13 +405,13 @@ fn nothing_of_an_image_is_read_before_the_sandbox() {
     let last = |name: &str| calls.iter().rposition(|call| call.contains(name));
     let first_read = [&image, &patch, &profile].map(|path| reads(path)).into_iter().min().unwrap();
     for name in ["seccomp(", "landlock_restrict_self(", "setresuid(", "capset("] {
-        // Others than root stay who they are; some kernels have no Landlock.
+        // Only root changes its user; some kernels have no Landlock.
         let needed = name == "seccomp(" || name == "capset(" || name == "setresuid(" && need::is_root();
         assert!(last(name).map_or(!needed, |at| at < first_read), "{name}, {first_read}: {log}");
     }
 }
 
-/// The keeper is there before the mount, whenever the daemon dies.
+/// The unmount helper starts before the mount, so it removes the mount at whatever time the daemon dies.
 #[test]
 fn a_daemon_without_memory_leaves_no_mount() {
     if !need::fuse("a daemon that runs out of memory") {
@@ -424,7 +424,7 @@ fn a_daemon_without_memory_leaves_no_mount() {
         let run = Run::limited(ferofs_path(), Some(mib << 20), Duration::from_secs(60));
         let outcome = run.args(["mount", "--fuse"]).args([&image, &dir]).run();
         failed += u32::from(outcome.code != 0);
-        // It may have died since.
+        // The daemon may have died after it mounted; then there is no mount.
         let _ = ferofs().arg("umount").arg(&dir).run();
         assert!(eventually(|| !is_mounted(&dir)), "{mib} MiB: {}", outcome.stderr);
     }
@@ -432,7 +432,7 @@ fn a_daemon_without_memory_leaves_no_mount() {
 }
 
 #[test]
-fn errors_of_opening_come_before_the_mount() {
+fn an_image_that_cannot_be_opened_leaves_no_mount() {
     if !need::fuse("bad images and FUSE") {
         return;
     }
@@ -441,8 +441,8 @@ fn errors_of_opening_come_before_the_mount() {
     let dir = fixture.directory("mount");
     let file = File::options().write(true).open(&image).unwrap();
     file.write_all_at(&[0; 64], 1024).unwrap();
-    for way in [&["--fuse"][..], &["--fuse", "-f"], &[]] {
-        ferofs().arg("mount").args(way).args([&image, &dir]).run().failure(1);
+    for options in [&["--fuse"][..], &["--fuse", "-f"], &[]] {
+        ferofs().arg("mount").args(options).args([&image, &dir]).run().failure(1);
         assert!(!is_mounted(&dir));
     }
     assert_eq!(fs::read_dir(&dir).unwrap().map(io::Result::unwrap).count(), 0);

@@ -1,4 +1,4 @@
-//! The FUSE daemon shows the source, and comes and goes as it should.
+//! The FUSE daemon shows the source, starts in the background, and ends with the mount.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -19,7 +19,7 @@ fn mounted(fixture: &Fixture, image: &Path) -> Mount {
 }
 
 #[test]
-fn every_oddity_is_shown() {
+fn the_whole_test_tree_is_shown() {
     if !need::fuse("FUSE mounts") {
         return;
     }
@@ -44,7 +44,7 @@ fn small_blocks_are_shown() {
 }
 
 #[test]
-fn many_readers_at_once_read_the_right_bytes() {
+fn parallel_readers_get_the_right_bytes() {
     if !need::fuse("parallel FUSE reads") {
         return;
     }
@@ -76,7 +76,7 @@ fn many_readers_at_once_read_the_right_bytes() {
 }
 
 #[test]
-fn without_f_it_returns_when_the_mount_is_there() {
+fn the_command_returns_after_the_image_is_mounted() {
     if !need::fuse("background FUSE mounts") {
         return;
     }
@@ -91,7 +91,7 @@ fn without_f_it_returns_when_the_mount_is_there() {
 }
 
 #[test]
-fn it_unmounts_when_asked_to_end() {
+fn a_signal_to_the_daemon_unmounts() {
     if !need::fuse("signals to the FUSE daemon") {
         return;
     }
@@ -102,14 +102,14 @@ fn it_unmounts_when_asked_to_end() {
         let mount = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
         let daemon = Pid::from_raw(mount.daemon_id().unwrap() as i32).unwrap();
         kill_process(daemon, signal).unwrap();
-        let (code, said) = mount.wait().unwrap();
-        assert_eq!((code, said.as_str()), (Some(0), ""), "{name}");
+        let (code, stderr) = mount.wait().unwrap();
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{name}");
         assert!(!is_mounted(&dir), "{name}");
     }
 }
 
 #[test]
-fn it_is_read_only() {
+fn a_mount_is_read_only() {
     if !need::fuse("writing to a FUSE mount") {
         return;
     }
@@ -125,7 +125,7 @@ fn it_is_read_only() {
 }
 
 #[test]
-fn statfs_tells_the_image_s_size() {
+fn statfs_reports_the_size_of_the_image() {
     if !need::fuse("statfs of a FUSE mount") {
         return;
     }
@@ -140,7 +140,7 @@ fn statfs_tells_the_image_s_size() {
 }
 
 #[test]
-fn a_missing_name_is_not_there_and_the_rest_stays() {
+fn lookups_of_missing_names_fail() {
     if !need::fuse("lookups in a FUSE mount") {
         return;
     }
@@ -148,14 +148,14 @@ fn a_missing_name_is_not_there_and_the_rest_stays() {
     let image = fixture.build("image", ["--compress", "lz4"]);
     let mount = mounted(&fixture, &image);
     for name in ["no such name", "files/text/4097x", "files/text/", &"n".repeat(255)] {
-        let there = fs::symlink_metadata(mount.path().join(name));
-        assert_eq!(there.is_ok(), name == "files/text/", "{name}");
+        let found = fs::symlink_metadata(mount.path().join(name));
+        assert_eq!(found.is_ok(), name == "files/text/", "{name}");
     }
     assert_eq!(fs::read_dir(mount.path().join("files/text/1")).unwrap_err().kind(), ErrorKind::NotADirectory);
 }
 
 #[test]
-fn the_machine_s_usr_is_shown() {
+fn all_of_usr_is_shown() {
     if !full() || !need::fuse("/usr through FUSE") {
         return;
     }

@@ -1,6 +1,8 @@
-//! Installed as `/sbin/mount.erofs`, ferofs is what mount(8) starts for `-t erofs`. Each test runs in mount and process
-//! namespaces of its own, where a directory with that link covers /sbin, under a limit of time: processes that start each
-//! other for ever end with the namespace, and this machine's own /sbin stays as it is.
+//! ferofs installed as `/sbin/mount.erofs`, which mount(8) starts for `-t erofs`.
+//!
+//! Each test runs in its own mount and process namespaces, where a directory with this link is mounted on /sbin, and with a
+//! limit on time. So the /sbin of this machine does not change, and processes that start each other without end are ended
+//! with the namespace.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,11 +10,11 @@ use std::time::Duration;
 use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Outcome, Run, ferofs, need};
 
-/// Far above the time that a few mounts take. Mounting without end takes as long.
+/// Much more than a few mounts take. mount(8) and the helper that start each other without end reach this limit.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Directory with images `plain.erofs`, `behind.img` (the same image behind 1 MiB) and `index.erofs` with its extra
-/// device `data.img`, all of a tree with a file `hello`; `links/mount.erofs`; and the directory `mnt`.
+/// A directory with the images `plain.erofs`, `behind.img` (the same image at offset 1 MiB) and `index.erofs` with its extra
+/// device `data.img`, all of a tree with a file `hello`; with `links/mount.erofs`; and with the directory `mnt`.
 struct Images(tempfile::TempDir);
 
 impl Images {
@@ -41,9 +43,9 @@ impl Images {
         self.0.path().join(name)
     }
 
-    /// Runs a script of sh(1) in the directory, with `links` over /sbin.
+    /// Runs a script of sh(1) in the directory, with `links` mounted on /sbin.
     fn run(&self, script: &str) -> Outcome {
-        // The real directory: /sbin is often a link.
+        // /sbin is often a symlink.
         let script = format!(
             "cd '{}'\nmount --bind links \"$(readlink -f /sbin)\"\n{script}",
             self.0.path().display()
@@ -53,8 +55,8 @@ impl Images {
         run.args(["sh", "-eu", "-c"]).arg(script).try_run().unwrap()
     }
 
-    /// The type and options of the mount that `mount` with these words makes, which shows the tree and goes with
-    /// umount(8), together with its loop devices.
+    /// Runs the command `mount`, and returns the options and type of the new mount. Fails unless it shows the tree, and
+    /// unless umount(8) removes it and its loop devices.
     #[track_caller]
     fn mounted(&self, mount: &str) -> String {
         let script = format!(
@@ -66,7 +68,7 @@ impl Images {
         String::from_utf8(outcome.stdout).unwrap()
     }
 
-    /// Loop devices on files of this directory.
+    /// The loop devices of files in this directory.
     fn loops(&self) -> Vec<PathBuf> {
         let devices = std::fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap().path());
         let backing = |device: &PathBuf| std::fs::read_to_string(device.join("loop/backing_file"));
@@ -113,7 +115,7 @@ fn mount_starts_the_helper_once() {
 }
 
 #[test]
-fn fuse_is_a_subtype_for_mount() {
+fn mount_8_mounts_the_fuse_types_through_fuse() {
     if !(possible("mount.erofs for mount(8)") && need::fuse("mount.erofs for mount(8)")) {
         return;
     }
@@ -125,7 +127,7 @@ fn fuse_is_a_subtype_for_mount() {
 }
 
 #[test]
-fn the_helper_makes_its_own_loop_devices() {
+fn the_helper_attaches_loop_devices_itself() {
     if !possible("loop devices") {
         return;
     }
@@ -145,7 +147,7 @@ fn the_helper_makes_its_own_loop_devices() {
 }
 
 #[test]
-fn the_helper_fakes_and_refuses() {
+fn the_helper_supports_fake_and_sloppy_and_reports_errors() {
     if !possible("mount.erofs for mount(8)") {
         return;
     }

@@ -1,4 +1,4 @@
-//! Linux is the assert_handled: it mounts each image and shows the source.
+//! Linux mounts each image and shows the source.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use ferofs_tests::{Mount, compare, ferofs, need, tree};
 use crate::common::fixture::{COMPRESSIONS, Fixture, full, same, usual_tree};
 
 #[test]
-fn every_oddity_is_shown() {
+fn the_whole_test_tree_is_shown() {
     if !need::kernel_erofs("kernel mounts") {
         return;
     }
@@ -37,7 +37,7 @@ fn every_block_size_is_mounted() {
     }
 }
 
-/// Words of 1,024 in an order of its own for each `seed`.
+/// Text of 1,024 different words; the order depends on `seed`.
 fn words(seed: u32, len: usize) -> Vec<u8> {
     let (mut state, mut bytes) = (seed.wrapping_mul(2_654_435_761), Vec::new());
     while bytes.len() < len {
@@ -48,9 +48,9 @@ fn words(seed: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// An index that says which extents are shared is longer than one that does not, and inline ends follow it.
+/// An index with shared extents is longer than one without, and the inline tail that follows it must still fit in the block.
 #[test]
-fn files_that_share_extents_have_inline_ends_within_a_block() {
+fn files_with_shared_extents_and_inline_tails_are_shown() {
     if !need::kernel_erofs("kernel mounts") {
         return;
     }
@@ -58,7 +58,7 @@ fn files_that_share_extents_have_inline_ends_within_a_block() {
     for number in 0..40 {
         let end = words(number + 9, 2000 + 50 * number as usize);
         let content = [words(1, 1_600_000), end].concat();
-        std::fs::write(fixture.source().join(format!("alike{number}")), content).unwrap();
+        std::fs::write(fixture.source().join(format!("similar{number}")), content).unwrap();
     }
     for index in ["dedupe,ztailpacking", "dedupe,ztailpacking,legacy-compress"] {
         let image = fixture.build(index, ["-z", "lz4", "-E", index]);
@@ -68,10 +68,10 @@ fn files_that_share_extents_have_inline_ends_within_a_block() {
     }
 }
 
-/// Linux inflates page by page, and refuses a stream whose end alone is in the last page. Of 4,000 clusters at random places,
-/// two or three would be of that kind.
+/// Linux decodes DEFLATE page by page, and refuses a stream if only its end mark is in the last page. Of 4,000 clusters at
+/// random positions, this would affect two or three.
 #[test]
-fn deflate_streams_placed_to_the_byte_are_read() {
+fn deflate_streams_at_byte_positions_are_read() {
     if !need::kernel_erofs("kernel mounts with DEFLATE") {
         return;
     }
@@ -98,7 +98,7 @@ fn a_file_is_mounted_without_a_loop_device() {
     match Mount::kernel_file(&image, &fixture.directory("mount")) {
         Ok(mount) => fixture.assert_same_as_source(mount.path()),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTBLK.raw_os_error()) => {
-            // Not lacks(): a CI machine's kernel is what it is.
+            // Not lacks(), which fails in CI: the kernel of a CI machine cannot be chosen.
             eprintln!("SKIPPED file-backed mounts: needs Linux 6.12");
         }
         Err(error) => panic!("{error}"),
@@ -106,7 +106,7 @@ fn a_file_is_mounted_without_a_loop_device() {
 }
 
 #[test]
-fn ferofs_mount_asks_the_kernel() {
+fn ferofs_mount_uses_the_kernel_if_possible() {
     if !need::kernel_erofs("ferofs mount --kernel") {
         return;
     }
@@ -123,7 +123,7 @@ fn ferofs_mount_asks_the_kernel() {
 }
 
 #[test]
-fn the_machine_s_usr_is_shown() {
+fn all_of_usr_is_shown() {
     if !full() || !need::kernel_erofs("/usr through the kernel") {
         return;
     }
@@ -134,7 +134,7 @@ fn the_machine_s_usr_is_shown() {
     compare(Path::new("/usr"), mount.path(), &same()).unwrap().assert_same();
 }
 
-/// The file system type of what is mounted on `dir`.
+/// The type of the file system on `dir`.
 fn type_of_mount(dir: &Path) -> Option<String> {
     let dir = dir.canonicalize().ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;

@@ -20,7 +20,7 @@ fn as_nobody() -> Run {
 }
 
 #[test]
-fn in_a_fresh_user_namespace() {
+fn the_daemon_works_in_a_user_namespace() {
     if !need::fuse("FUSE in a user namespace") || need::tool("unshare", "FUSE in a user namespace").is_none()
     {
         return;
@@ -33,7 +33,7 @@ fn in_a_fresh_user_namespace() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = small_image(&fixture);
     let dir = fixture.directory("mount");
-    // By default: the kernel refuses there, so it is FUSE.
+    // Without --fuse: the kernel refuses the mount there, so ferofs uses FUSE.
     let script = "\"$0\" mount \"$1\" \"$2\" && cmp \"$2/files/text/4097\" \"$3/files/text/4097\" && \"$0\" umount \"$2\"";
     unshare()
         .args(["sh", "-c", script])
@@ -45,7 +45,7 @@ fn in_a_fresh_user_namespace() {
 }
 
 #[test]
-fn by_an_ordinary_user() {
+fn an_ordinary_user_can_mount_and_unmount() {
     if !need::root("becoming an ordinary user")
         || need::tool("fusermount3", "FUSE for ordinary users").is_none()
     {
@@ -61,7 +61,7 @@ fn by_an_ordinary_user() {
         need::lacks("FUSE for ordinary users", "a checkout that others may read");
         return;
     }
-    // Some machines let only root open /dev/fuse; here, it is for all, as udev has it.
+    // On some machines only root may open /dev/fuse. Here all users may, as with the rules of udev.
     let script = "set -e; mknod -m 666 \"$4/fuse\" c 10 229; mount --bind \"$4/fuse\" /dev/fuse
         user='setpriv --reuid=65534 --regid=65534 --clear-groups --'
         $user \"$0\" mount \"$1\" \"$2\"

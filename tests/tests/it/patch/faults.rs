@@ -1,4 +1,4 @@
-//! Patches of images by erofs-utils, and changes that the system kills or fails at each write.
+//! Patches of images of erofs-utils; changes that are killed or that fail at each system call; and data behind an image.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use ferofs_tests::{Mount, Run, compare, ferofs, need, update};
 use crate::common::erofs_utils::newest;
 use crate::common::fixture::{Fixture, same};
 
-/// A tree whose image has more than 2 MiB: a new root cannot stand behind it without `48BIT`.
+/// A tree whose image has more than 2 MiB: without `48BIT`, a new root inode cannot be in the appended bytes.
 fn fixture() -> Fixture {
     let fixture = Fixture::empty();
     for (content, len) in [(Content::Text, 900_000), (Content::Noise, 2_700_000), (Content::Mixed, 70_001)] {
@@ -26,7 +26,7 @@ fn fixture() -> Fixture {
     fixture
 }
 
-/// Changes the source; gives the tree before.
+/// Changes the source, and returns a copy of the old tree.
 fn change(fixture: &Fixture) -> std::path::PathBuf {
     let old = fixture.path("old-tree");
     update::copy(&fixture.source(), &old).unwrap();
@@ -38,11 +38,11 @@ fn change(fixture: &Fixture) -> std::path::PathBuf {
     fs::remove_file(source.join("file7")).unwrap();
     fs::rename(source.join("file8"), source.join("moved")).unwrap();
     fs::create_dir(source.join("dir")).unwrap();
-    fs::write(source.join("dir/come"), Content::Mixed.bytes(90_000, &mut Rng::new(8))).unwrap();
+    fs::write(source.join("dir/new"), Content::Mixed.bytes(90_000, &mut Rng::new(8))).unwrap();
     old
 }
 
-/// Takes the nanoseconds from the times of all below `dir`, and of itself.
+/// Rounds the times of `dir` and of all files below it down to seconds.
 fn whole_seconds(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -80,7 +80,7 @@ fn images_of_erofs_utils_are_patched() {
         for options in ["-x1", "-zlz4", "-zlz4hc -C65536 -Efragments", "-zlz4 -Elegacy-compress"] {
             let fixture = fixture();
             let (image, patch) = (fixture.path("image"), fixture.path("patch"));
-            // mkfs.erofs 1.9 drops nanoseconds where all files have one second.
+            // mkfs.erofs 1.9 does not store nanoseconds if all files have the same second.
             whole_seconds(&fixture.source());
             Run::new(&mkfs).args(options.split(' ')).args([&image, &fixture.source()]).run().success();
             let base = fs::read(&image).unwrap();
@@ -99,7 +99,7 @@ fn images_of_erofs_utils_are_patched() {
             assert_shows(&fixture, &image, &fixture.source());
             ferofs().args(["patch", "rollback"]).arg(&image).run().success();
             assert_shows(&fixture, &image, &old);
-            // Block 0 but for the superblock's sector is untouched.
+            // In block 0, only the sector of the superblock may change.
             let after = fs::read(&image).unwrap();
             assert!(after[..1024] == base[..1024] && after[1536..4096] == base[1536..4096], "{options}");
         }
@@ -107,14 +107,14 @@ fn images_of_erofs_utils_are_patched() {
 }
 
 #[test]
-fn a_change_that_is_killed_or_fails_leaves_an_image_that_takes_any_patch() {
+fn after_an_interrupted_change_any_patch_can_be_applied() {
     if !need::kernel_erofs("interrupted patches through the kernel") {
         return;
     }
     let Some(strace) = need::tool("strace", "interrupted patches") else { return };
     let fixture = fixture();
     let image = fixture.build("image", ["-z", "none"]);
-    // What is appended by the next patches is beyond the reach of 16 bits: the root goes into free slots.
+    // The bytes that the next patches append are beyond the 16 bits of the root nid, so the root goes into a free slot.
     fs::write(fixture.source().join("more"), Content::Noise.bytes(2_500_000, &mut Rng::new(9))).unwrap();
     ferofs().args(["patch", "add"]).args([&image, &fixture.source()]).run().success();
     let old = change(&fixture);
@@ -125,30 +125,30 @@ fn a_change_that_is_killed_or_fails_leaves_an_image_that_takes_any_patch() {
         ferofs().args(["patch", "create"]).args([&image, new]).arg("-o").arg(patch).run().success();
     }
     let base = fs::read(&image).unwrap();
-    let cut = fixture.path("cut");
+    let changed = fixture.path("changed");
     let applied = |image: &[u8], patch: &Path| {
-        fs::write(&cut, image).unwrap();
-        ferofs().args(["patch", "apply"]).args([&cut, patch]).run().success();
-        fs::read(&cut).unwrap()
+        fs::write(&changed, image).unwrap();
+        ferofs().args(["patch", "apply"]).args([&changed, patch]).run().success();
+        fs::read(&changed).unwrap()
     };
     let (new, new_other) = (applied(&base, &patch), applied(&base, &other));
     let mut interrupted = 0;
     for call in ["pwrite64", "fsync", "fallocate", "ftruncate"] {
         for fault in ["signal=KILL", "error=EIO", "error=ENOSPC"] {
             for number in 1.. {
-                fs::write(&cut, &base).unwrap();
+                fs::write(&changed, &base).unwrap();
                 let outcome = Run::new(&strace)
                     .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")])
                     .args(["-e", &format!("inject={call}:{fault}:when={number}")])
                     .arg(ferofs_path())
                     .args(["patch", "apply"])
-                    .args([&cut, &patch])
+                    .args([&changed, &patch])
                     .run();
                 if outcome.code == 0 {
                     break;
                 }
                 interrupted += 1;
-                let after = fs::read(&cut).unwrap();
+                let after = fs::read(&changed).unwrap();
                 let what = format!("{call} {fault} {number}: {}", outcome.stderr);
                 if fault != "signal=KILL" {
                     assert!(outcome.stderr.contains("the image is as before") && after == base, "{what}");
@@ -156,7 +156,7 @@ fn a_change_that_is_killed_or_fails_leaves_an_image_that_takes_any_patch() {
                 if after == new {
                     continue;
                 }
-                assert_shows(&fixture, &cut, &old);
+                assert_shows(&fixture, &changed, &old);
                 assert!(applied(&after, &other) == new_other, "{what}");
                 assert!(applied(&after, &patch) == new, "{what}");
             }
@@ -166,7 +166,7 @@ fn a_change_that_is_killed_or_fails_leaves_an_image_that_takes_any_patch() {
 }
 
 #[test]
-fn data_behind_an_image_is_overwritten_on_demand_alone() {
+fn data_behind_an_image_is_only_overwritten_with_grow_over() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("file"), "before").unwrap();
     let image = fixture.build("image", ["-z", "none"]);
@@ -188,7 +188,7 @@ fn data_behind_an_image_is_overwritten_on_demand_alone() {
     ferofs().args(["patch", "add", "--grow-over"]).args([&image, &upper]).run().success();
     let shown = ferofs().arg("cat").arg(&image).arg("/file").run().success();
     assert_eq!(shown.stdout, b"after");
-    // A lost superblock comes back.
+    // `repair` restores a lost superblock.
     let patched = fs::read(&image).unwrap();
     let mut lost = patched.clone();
     lost[1024..1536].fill(0);

@@ -1,7 +1,7 @@
 //! Patches: update images, and roll back.
 //!
-//! - `faults`: interrupted writes, and patches that do not fit.
-//! - `update`: patches change an image to the new tree and back.
+//! - `faults`: interrupted writes, and data behind an image.
+//! - `update`: patches change an image to the new tree and back; patches for other images are refused.
 
 mod faults;
 mod update;

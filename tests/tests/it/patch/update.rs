@@ -1,5 +1,5 @@
-//! Patches: the patched image is the new tree, for Linux, for FUSE, and laid over the old image in memory; and whatever
-//! goes wrong leaves the image as it was.
+//! Patches: the patched image shows the new tree, through Linux, through FUSE, and with the patch applied in memory. A patch
+//! that fails does not change the image.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use ferofs_tests::{Mount, Run, compare, ferofs, need, tree, update};
 use crate::common::fixture::{Fixture, full, same};
 use crate::common::mkfs::{assert_valid, mkfs_command};
 
-/// Ways to encode, as options of `ferofs build`.
+/// Encodings: a name, and options of `ferofs build`.
 const SETTINGS: [(&str, &str); 10] = [
     ("none", "-z none"),
     ("lz4", "-z lz4"),
@@ -27,7 +27,8 @@ const SETTINGS: [(&str, &str); 10] = [
     ("48bit", "-z zstd -C 64K -E 48bit"),
 ];
 
-/// A tree that is small, has every oddity, a large file, and a wide directory. Holes are read for long, again and again.
+/// A small tree with all kinds of inodes, a large file and a wide directory. Only the full tests have sparse files, because
+/// each comparison reads all holes.
 fn fixture() -> Fixture {
     let fixture =
         Fixture::new(&tree::Options { largest: 70_001, wide: 400, deep: 0, ..tree::Options::default() });
@@ -62,7 +63,7 @@ fn assert_shows(fixture: &Fixture, image: &Path, tree: &Path) {
 }
 
 #[test]
-fn chains_of_updates_show_each_tree() {
+fn every_state_of_a_chain_of_updates_is_shown() {
     if !need::kernel_erofs("patched images through the kernel") || !need::fuse("patched images through FUSE")
     {
         return;
@@ -79,7 +80,7 @@ fn chains_of_updates_show_each_tree() {
 }
 
 #[test]
-fn what_is_added_lies_over_what_was_there() {
+fn an_added_tree_is_merged_over_the_old_one() {
     if !need::kernel_erofs("images with additions through the kernel") || !need::fuse("the same through FUSE")
     {
         return;
@@ -117,7 +118,7 @@ fn what_is_added_lies_over_what_was_there() {
         ferofs().args(["patch", "rollback"]).arg(&image).run().success();
         assert_shows(&fixture, &image, &before);
 
-        // The same from a tar, as mkfs.erofs has it. What is below keeps its attributes, whatever is said of others.
+        // The same from an archive with mkfs.erofs. -x -1 applies only to the archive: old files keep their xattrs.
         let tar = fixture.path("tar");
         Run::new("tar")
             .args(["--format=posix", "--xattrs", "-cf"])
@@ -156,7 +157,7 @@ fn chain(fixture: &Fixture, options: &str, steps: u64) {
         trees.push(tree);
         patches.push(patch);
     }
-    // All of them over the first image, in memory.
+    // All patches, applied to the first image in memory.
     let (dir, before) = (fixture.path("shown"), fs::read(&base).unwrap());
     let over: Vec<&OsStr> =
         patches.iter().flat_map(|patch| [OsStr::new("--patch"), patch.as_os_str()]).collect();
@@ -164,7 +165,7 @@ fn chain(fixture: &Fixture, options: &str, steps: u64) {
     compare(&fixture.source(), mount.path(), &same()).unwrap().assert_same();
     mount.unmount().unwrap();
     assert!(fs::read(&base).unwrap() == before);
-    // And back, to each.
+    // Roll back to each state.
     for (state, tree) in trees.iter().enumerate().rev().skip(1) {
         ferofs().args(["patch", "rollback", "--to", &state.to_string()]).arg(&image).run().success();
         ferofs().arg("check").arg(&image).run().success();
@@ -175,7 +176,7 @@ fn chain(fixture: &Fixture, options: &str, steps: u64) {
 }
 
 #[test]
-fn a_power_cut_leaves_what_linux_shows_as_old_or_new() {
+fn after_a_power_cut_linux_shows_the_old_or_the_new_tree() {
     if !need::kernel_erofs("power cuts through the kernel") {
         return;
     }
@@ -188,7 +189,7 @@ fn a_power_cut_leaves_what_linux_shows_as_old_or_new() {
     let patch = fixture.path("patch");
     create(&image, &new, &patch);
     let base = fs::read(&image).unwrap();
-    // The very writes that are asked of the kernel.
+    // The writes of `patch apply`, in order.
     let trace = fixture.path("trace");
     let calls = "trace=pwrite64,write,pwritev,ftruncate,fallocate,fsync,fdatasync";
     Run::new(strace)
@@ -205,8 +206,8 @@ fn a_power_cut_leaves_what_linux_shows_as_old_or_new() {
     assert!(trace.matches("sync(").count() >= 2 && writes.len() >= 2, "{trace}");
     assert_eq!(writes.last(), Some(&(1024, 512)), "{trace}");
     let mut cut = base;
-    let mut judged = [0, 0];
-    let mut assert_handled = |cut: &[u8]| {
+    let mut shown = [0, 0];
+    let mut assert_old_or_new = |cut: &[u8]| {
         let path = fixture.path("cut");
         fs::write(&path, cut).unwrap();
         ferofs().arg("check").arg(&path).run().success();
@@ -216,10 +217,10 @@ fn a_power_cut_leaves_what_linux_shows_as_old_or_new() {
         let is_new = cut[1024..1536] == result[1024..1536];
         compare(if is_new { &new } else { &old }, mount.path(), &same()).unwrap().assert_same();
         mount.unmount().unwrap();
-        judged[usize::from(is_new)] += 1;
+        shown[usize::from(is_new)] += 1;
     };
     for (pos, len) in writes {
-        // At the write's start, and within it after some of its sectors.
+        // Power is cut before the write, or after some of its sectors.
         let sectors = len.div_ceil(512);
         for part in [0, 1, sectors / 2, sectors.saturating_sub(1)] {
             let end = result.len().min(pos + (part * 512).min(len));
@@ -227,18 +228,18 @@ fn a_power_cut_leaves_what_linux_shows_as_old_or_new() {
                 cut.resize(end, 0);
             }
             cut[pos..end].copy_from_slice(&result[pos..end]);
-            assert_handled(&cut);
+            assert_old_or_new(&cut);
         }
         let end = pos + len;
         cut.resize(cut.len().max(end), 0);
         cut[pos..end].copy_from_slice(&result[pos..end]);
     }
-    assert_handled(&cut);
+    assert_old_or_new(&cut);
     assert_eq!(cut, result);
-    assert!(judged[0] >= 5 && judged[1] >= 1, "{judged:?}");
+    assert!(shown[0] >= 5 && shown[1] >= 1, "{shown:?}");
 }
 
-/// Position and length of a write that `strace` saw.
+/// Position and length of a write in a line of strace.
 fn write_of(line: &str) -> Option<(usize, usize)> {
     let call = line.split_once("pwrite64(")?.1;
     let mut last = call.split(')').next()?.rsplit(", ");
@@ -247,21 +248,21 @@ fn write_of(line: &str) -> Option<(usize, usize)> {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_leaves_the_image() {
+fn a_patch_that_does_not_fit_is_refused() {
     let fixture = fixture();
     let image = fixture.build("image", ["-z", "lz4"]);
     update::update(&fixture.source(), 9, 1).unwrap();
     let patch = fixture.path("patch");
     create(&image, &fixture.source(), &patch);
     let (base, bytes) = (fs::read(&image).unwrap(), fs::read(&patch).unwrap());
-    let refused = |image: &Path, patch: &Path, why: &str| {
+    let refused = |image: &Path, patch: &Path, message: &str| {
         let before = fs::read(image).unwrap();
         let outcome = ferofs().args(["patch", "apply"]).args([image, patch]).run().failure(1);
-        assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
         assert!(fs::read(image).unwrap() == before);
     };
     let (odd, other) = (fixture.path("odd"), fixture.path("other"));
-    // Damaged, cut short, no patch at all.
+    // A damaged patch, a truncated one, and a file that is not a patch.
     for at in (0..bytes.len()).step_by(bytes.len() / 20) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x10;
@@ -272,7 +273,7 @@ fn what_does_not_fit_is_refused_and_leaves_the_image() {
     refused(&image, &odd, "of which there are");
     fs::write(&odd, b"something else").unwrap();
     refused(&image, &odd, "not a patch");
-    // Another image, and the same with another byte.
+    // Another image, and the right image with one changed byte.
     let stranger = fixture.build("stranger", ["-z", "lz4"]);
     refused(&stranger, &patch, "for another image");
     for at in [0, 1023, 4096, base.len() / 2, base.len() - 1] {
@@ -281,7 +282,7 @@ fn what_does_not_fit_is_refused_and_leaves_the_image() {
         fs::write(&other, changed).unwrap();
         refused(&other, &patch, "changed");
     }
-    // Twice, and after another one.
+    // Applied twice, and applied after another patch.
     apply(&image, &patch);
     refused(&image, &patch, "applied already");
     update::update(&fixture.source(), 10, 1).unwrap();
@@ -297,7 +298,7 @@ fn what_does_not_fit_is_refused_and_leaves_the_image() {
 }
 
 #[test]
-fn a_full_disk_and_a_small_device_leave_the_image() {
+fn on_a_full_disk_or_device_the_image_stays_unchanged() {
     if !need::root("full disks") {
         return;
     }
@@ -317,7 +318,7 @@ fn a_full_disk_and_a_small_device_leave_the_image() {
     assert!(refused.stderr.contains("room"), "{}", refused.stderr);
     assert!(fs::read(&full).unwrap() == fs::read(&image).unwrap());
     mount.unmount().unwrap();
-    // On devices: one that is too small, and one that is not.
+    // On a device that is too small, and on one that is large enough.
     for (name, size, fits) in [("small", 2 << 20, false), ("large", 8 << 20, true)] {
         let backing = fixture.path(name);
         fs::copy(&image, &backing).unwrap();
@@ -343,9 +344,9 @@ fn a_full_disk_and_a_small_device_leave_the_image() {
     }
 }
 
-/// The end of a file is found in an old block, of which it is the beginning; zeroes follow in both.
+/// The tail of the new file equals the start of an old block; zeroes follow in both.
 #[test]
-fn a_short_end_may_share_an_old_block() {
+fn a_tail_can_reuse_an_old_block() {
     let fixture = Fixture::empty();
     let mut rng = Rng::new(8);
     let (mut first, second, third) = (vec![0; 4096], rng_block(&mut rng), rng_block(&mut rng));
@@ -371,7 +372,7 @@ fn rng_block(rng: &mut Rng) -> Vec<u8> {
 }
 
 #[test]
-fn squashing_leaves_no_history() {
+fn a_squashed_image_has_no_history() {
     let fixture = fixture();
     for (name, options) in SETTINGS.into_iter().filter(|(name, _)| full() || *name == "fragments") {
         let image = fixture.build(name, options.split(' '));

@@ -1,5 +1,4 @@
-//! The read engine through a mount: each way of decoding gives the source, what is read most is recorded and pinned,
-//! and memory stays within its limit.
+//! The read engine behind a FUSE mount: decoding strategies, access profiles and pinned data, memory limits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +14,7 @@ fn mounted(image: &Path, dir: &Path, options: &[&str]) -> Mount {
     Mount::adopt(dir)
 }
 
-/// The counters of a live mount.
+/// The counters of a mount.
 fn stats(dir: &Path) -> BTreeMap<String, u64> {
     let text = String::from_utf8(ferofs().arg("stats").arg(dir).run().success().stdout).unwrap();
     let lines = text.lines().filter_map(|line| line.rsplit_once(' '));
@@ -23,33 +22,33 @@ fn stats(dir: &Path) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn each_way_of_decoding_shows_the_source() {
-    if !need::fuse("ways of decoding") {
+fn every_decoding_strategy_gives_the_data_of_the_source() {
+    if !need::fuse("decoding strategies") {
         return;
     }
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
-    let ways = ["in-place", "rolling", "vmap", "buffer", "direct", "paper", "commercial", "auto"];
-    for (number, way) in ways.iter().enumerate() {
-        let dir = fixture.directory(way);
-        // A pool of every size, and none.
+    let strategies = ["in-place", "rolling", "vmap", "buffer", "direct", "paper", "commercial", "auto"];
+    for (number, strategy) in strategies.iter().enumerate() {
+        let dir = fixture.directory(strategy);
+        // Without a pool, with a small one, and with the default.
         let pool = ["0", "8K", "256K"][number % 3];
-        let mount = mounted(&image, &dir, &["--decode", way, "--pool", pool]);
+        let mount = mounted(&image, &dir, &["--decode", strategy, "--pool", pool]);
         fixture.assert_same_as_source(mount.path());
         let used = stats(mount.path());
-        let expected = match *way {
+        let expected = match *strategy {
             "rolling" => "clusters_rolling",
             "buffer" | "commercial" => "clusters_buffered",
             "vmap" if pool != "0" => "clusters_vmap",
             _ => "requests",
         };
-        assert!(used[expected] > 0, "{way}: {used:?}");
+        assert!(used[expected] > 0, "{strategy}: {used:?}");
         mount.unmount().unwrap();
     }
 }
 
 #[test]
-fn what_is_read_is_recorded_and_pinned() {
+fn a_recorded_access_profile_can_be_pinned() {
     if !need::fuse("access profiles") {
         return;
     }
@@ -61,7 +60,7 @@ fn what_is_read_is_recorded_and_pinned() {
     let mount = mounted(&image, &dir, &["--record-profile", profile.to_str().unwrap()]);
     let expected = fs::read(mount.path().join(file)).unwrap();
     mount.unmount().unwrap();
-    // The daemon writes it when the mount is gone, and then ends.
+    // The daemon writes the profile after the unmount.
     let written = (0..100).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(50));
         fs::read_to_string(&profile).ok().filter(|text| text.contains(file))
@@ -85,7 +84,7 @@ fn what_is_read_is_recorded_and_pinned() {
 
 #[test]
 fn memory_stays_within_its_limit() {
-    if !need::fuse("limits of memory") {
+    if !need::fuse("memory limits") {
         return;
     }
     let fixture = Fixture::new(&tree::Options::small());

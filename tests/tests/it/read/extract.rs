@@ -1,4 +1,4 @@
-//! Extraction: which names, over what is there already, and never outside of the target.
+//! `ferofs extract` and `fsck.erofs --extract`: which files, over existing files, never outside the target.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -18,7 +18,7 @@ use crate::common::hostile::{assert_handled, command};
 use crate::common::image_editor::{I_U, I_XATTR_ICOUNT, ImageEditor};
 
 #[test]
-fn patterns_choose_names() {
+fn patterns_select_names() {
     let fixture = Fixture::empty();
     for path in ["bin/tool", "lib/a.so", "lib/deep/b.so", "lib/deep/note", "share/doc/note"] {
         let path = fixture.source().join(path);
@@ -47,33 +47,33 @@ fn patterns_choose_names() {
 }
 
 #[test]
-fn an_interrupted_extraction_goes_on() {
+fn skip_existing_continues_an_interrupted_extraction() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
     let target = fixture.extract(&image, "target");
     let again = |options: &[&str]| ferofs().arg("extract").args(options).arg(&image).arg(&target).run();
     let (kept, cut, lost) =
         (target.join("files/text/4097"), target.join("files/mixed/65537"), target.join("files/text/1"));
-    // As long as it is open, no other file gets its number.
-    let held = fs::File::open(&kept).unwrap();
-    let number = held.metadata().unwrap().ino();
-    // Same size, but it was not completed: its time is not the image's.
+    // While this file is open, no new file can get its inode number.
+    let open = fs::File::open(&kept).unwrap();
+    let number = open.metadata().unwrap().ino();
+    // A file that was not completed: it has the size of the image's file, but another time.
     fs::File::options().write(true).open(&cut).unwrap().write_all_at(b"garbage", 0).unwrap();
     fs::remove_file(lost).unwrap();
 
-    assert_eq!(again(&[]).code, 1, "what is there is not touched unasked");
+    assert_eq!(again(&[]).code, 1, "existing files are an error without an option");
     again(&["--skip-existing"]).success();
     fixture.assert_same_as_source(&target);
-    assert_eq!(fs::metadata(&kept).unwrap().ino(), number, "what was complete was left");
+    assert_eq!(fs::metadata(&kept).unwrap().ino(), number, "a complete file is kept");
     again(&["--overwrite"]).success();
     fixture.assert_same_as_source(&target);
     assert_ne!(fs::metadata(&kept).unwrap().ino(), number);
 }
 
 #[test]
-fn large_files_are_made_in_pieces() {
+fn holes_of_large_files_stay_holes() {
     let fixture = Fixture::empty();
-    // Little by little, as this process's memory is counted as that of the commands it starts.
+    // Written in small parts: the peak memory of this process counts for the commands that it starts.
     let large = fs::File::create(fixture.source().join("large")).unwrap();
     large.set_len(21 << 20).unwrap();
     for (seed, place) in [(1, 0), (2, 4), (3, 7), (4, 11), (5, 17), (6, 18)] {
@@ -81,7 +81,7 @@ fn large_files_are_made_in_pieces() {
         large.write_all_at(&bytes, (place << 20) + seed * 1000).unwrap();
     }
     fs::hard_link(fixture.source().join("large"), fixture.source().join("linked")).unwrap();
-    // Not compressed, as an index of a hole of 1 TiB would be larger than all the rest.
+    // Only without compression: the index of a compressed file of 1 TiB is large.
     fs::File::create(fixture.source().join("hole")).unwrap().set_len(1 << 40).unwrap();
     for compression in ["none", "lz4"] {
         let image = fixture.build(compression, ["--compress", compression]);
@@ -99,7 +99,7 @@ fn large_files_are_made_in_pieces() {
 }
 
 #[test]
-fn owners_permissions_and_xattrs_can_be_left() {
+fn owners_permissions_and_xattrs_can_be_left_out() {
     let fixture = Fixture::new(&tree::Options::small());
     fs::write(fixture.source().join("tool"), "tool").unwrap();
     fs::set_permissions(fixture.source().join("tool"), fs::Permissions::from_mode(0o4777)).unwrap();
@@ -143,27 +143,27 @@ fn fsck_erofs_extracts_as_its_callers_expect() {
     run("by number", &[&format!("--nid={nid}")]).success();
     assert_eq!(names(&fixture.path("by number")), ["file"]);
     run("file", &["--path=dir/file", "--xattrs"]).success();
-    assert_eq!(fs::read(fixture.path("file")).unwrap(), b"content", "a file gets the name that was given");
+    assert_eq!(fs::read(fixture.path("file")).unwrap(), b"content", "DIR is the name of an extracted file");
     assert_ne!(run("", &[]).code, 0, "a directory is missing");
     Run::new(&program).arg("--extract=/").arg(&image).run().failure(1);
     Run::new(&program).arg("--extract").arg(&image).run().success();
 }
 
-/// What stands in the way is called, and put into the target, given a directory outside of it, too.
-type Way = (&'static str, fn(&Path, &Path));
-/// What a lie is called, and how it is told.
-type Lie = (&'static str, Box<dyn Fn(&mut ImageEditor)>);
+/// An obstacle: its name, and the function that creates it, with the target and a directory outside the target.
+type Obstacle = (&'static str, fn(&Path, &Path));
+/// A hostile change of an image: its name, and the function that makes it.
+type Forgery = (&'static str, Box<dyn Fn(&mut ImageEditor)>);
 
-/// What stands in the way, in the target, of an image with the directory `dir` and the files `dir/file` and `file`.
+/// The target already has an entry of another type with the name of `dir`, `file` or `link`.
 #[test]
-fn what_stands_in_the_way_is_not_followed() {
+fn existing_links_in_the_target_are_not_followed() {
     let fixture = Fixture::empty();
     fs::create_dir(fixture.source().join("dir")).unwrap();
     fs::write(fixture.source().join("dir/file"), "image").unwrap();
     fs::write(fixture.source().join("file"), "image").unwrap();
     fs::hard_link(fixture.source().join("file"), fixture.source().join("link")).unwrap();
     let image = fixture.build("image", ["-T0"]);
-    let ways: [Way; 6] = [
+    let obstacles: [Obstacle; 6] = [
         ("a symlink to a directory", |target, outside| symlink(outside, target.join("dir")).unwrap()),
         ("a symlink within the target", |target, _| {
             fs::create_dir(target.join("other")).unwrap();
@@ -173,14 +173,14 @@ fn what_stands_in_the_way_is_not_followed() {
             symlink(outside.join("kept"), target.join("file")).unwrap()
         }),
         ("a hard link", |target, outside| fs::hard_link(outside.join("kept"), target.join("file")).unwrap()),
-        ("a file where a directory is to be", |target, _| fs::write(target.join("dir"), "").unwrap()),
-        ("a directory where a file is to be", |target, _| fs::create_dir(target.join("link")).unwrap()),
+        ("a file instead of a directory", |target, _| fs::write(target.join("dir"), "").unwrap()),
+        ("a directory instead of a file", |target, _| fs::create_dir(target.join("link")).unwrap()),
     ];
-    for (name, block) in ways {
+    for (name, create) in obstacles {
         for option in [None, Some("--overwrite"), Some("--skip-existing")] {
             let (target, outside) = (fixture.directory("target"), fixture.directory("outside"));
             fs::write(outside.join("kept"), "kept").unwrap();
-            block(&target, &outside);
+            create(&target, &outside);
             let outcome = ferofs().arg("extract").args(option).arg(&image).arg(&target).run();
             let replaced = option.is_some() && (name == "a symlink to a file" || name == "a hard link");
             assert_eq!(outcome.code, i32::from(!replaced), "{name}, {option:?}: {}", outcome.stderr);
@@ -199,10 +199,10 @@ fn what_stands_in_the_way_is_not_followed() {
     }
 }
 
-/// Each case renames something in the image, or leads it elsewhere, so that a naive extractor writes to `outside`,
-/// which is beside the target.
+/// In each case a name or an inode of the image is changed, so that an extractor without checks writes to `outside`, a
+/// directory beside the target.
 #[test]
-fn no_name_leads_outside() {
+fn hostile_names_write_nothing_outside_the_target() {
     let fixture = Fixture::empty();
     let outside = fixture.directory("outside");
     fs::write(outside.join("kept"), "kept").unwrap();
@@ -217,7 +217,7 @@ fn no_name_leads_outside() {
     let image = ImageEditor::new(fs::read(fixture.build("image", ["-T0"])).unwrap());
     let absolute = format!("{}/x", path(&fixture, "outside"));
 
-    let lies: Vec<Lie> = vec![
+    let forgeries: Vec<Forgery> = vec![
         ("..", Box::new(|f| rename(f, "xy", b".."))),
         (".", Box::new(|f| rename(f, "xy", b"./"))),
         ("../outside/x", Box::new(|f| rename(f, "12345678901234", b"../outside/xyz"))),
@@ -225,10 +225,10 @@ fn no_name_leads_outside() {
         ("a directory of slashes", Box::new(|f| rename(f, "dirdir", b"../out"))),
         ("NUL", Box::new(|f| rename(f, "12345678901234", b"123\x0045678901234"[..14].as_ref()))),
         ("NUL in a directory", Box::new(|f| rename(f, "dirdir", b"../\x00ab"))),
-        ("a directory named as a symlink", Box::new(|f| rename(f, "dirdir", b"linked"))),
-        ("a directory named as a near symlink", Box::new(|f| rename(f, "dirdir", b"nearby"))),
-        ("a file named as a symlink", Box::new(|f| rename(f, "wanted", b"tofile"))),
-        ("a symlink named as a directory", Box::new(|f| rename(f, "linked", b"dirdir"))),
+        ("a directory with the name of a symlink", Box::new(|f| rename(f, "dirdir", b"linked"))),
+        ("a directory with the name of a relative symlink", Box::new(|f| rename(f, "dirdir", b"nearby"))),
+        ("a file with the name of a symlink", Box::new(|f| rename(f, "wanted", b"tofile"))),
+        ("a symlink with the name of a directory", Box::new(|f| rename(f, "linked", b"dirdir"))),
         (
             "a directory that is a symlink",
             Box::new(|f| {
@@ -237,7 +237,7 @@ fn no_name_leads_outside() {
             }),
         ),
         (
-            "a file's blocks elsewhere",
+            "a file with blocks outside the image",
             Box::new(|f| {
                 let nid = f.find("wanted").nid;
                 let inode = f.inode(nid);
@@ -246,11 +246,11 @@ fn no_name_leads_outside() {
         ),
     ];
     let forged = fixture.path("forged");
-    for (name, lie) in &lies {
+    for (name, forge) in &forgeries {
         for option in [&[][..], &["--overwrite"], &["--skip-existing"]] {
-            let mut lying = image.clone();
-            lie(&mut lying);
-            fs::write(&forged, &lying.bytes).unwrap();
+            let mut editor = image.clone();
+            forge(&mut editor);
+            fs::write(&forged, &editor.bytes).unwrap();
             let target = fixture.path("target");
             let line: Vec<&str> = ["extract"].iter().chain(option).copied().collect();
             assert_handled(&command(&line, &forged, &[&target]), &format!("{name}, {option:?}"));
@@ -267,7 +267,7 @@ fn no_name_leads_outside() {
 }
 
 #[test]
-fn one_damaged_file_does_not_hold_the_others_up() {
+fn a_damaged_file_does_not_stop_the_extraction_of_others() {
     let fixture = Fixture::empty();
     for name in ["before", "damaged", "later"] {
         fs::write(fixture.source().join(name), Content::Text.bytes(40_000, &mut Rng::new(3))).unwrap();
@@ -289,13 +289,13 @@ fn one_damaged_file_does_not_hold_the_others_up() {
 }
 
 #[test]
-fn fragments_come_out_whole() {
+fn fragments_of_erofs_utils_are_extracted() {
     let fixture = Fixture::new(&tree::Options { wide: 500, ..tree::Options::small() });
-    // What Debian stable's sorts badly.
+    // mkfs.erofs of Debian stable sorts these names wrongly.
     for dir in ["names", "meta/times"] {
         fs::remove_dir_all(fixture.source().join(dir)).unwrap();
     }
-    // Large ones are made in pieces. Most of their fragments start amid a cluster.
+    // Large files, which are extracted in parts. Most of their fragments start in the middle of a cluster.
     for name in ["large", "larger", "the largest"] {
         fs::write(
             fixture.source().join(name),
@@ -303,7 +303,7 @@ fn fragments_come_out_whole() {
         )
         .unwrap();
     }
-    // Only the newest puts large files in fragments.
+    // Only the newest mkfs.erofs stores large files as fragments.
     for mkfs in programs("mkfs.erofs", "fragments") {
         for options in
             [&["-zlz4", "-C65536", "-Eall-fragments"][..], &["-zlz4hc", "-Efragments,ztailpacking"]]
@@ -346,10 +346,10 @@ fn duplicate_names_change_nothing_outside() {
         assert!(outcome.stderr.contains("name"), "{}", outcome.stderr);
         assert_eq!(fs::metadata(&outside).unwrap().mode() & 0o7777, 0o600, "{option}");
         assert_eq!(names(&target).len(), COUNT, "{option}");
-        assert!(!target.join("a000").is_symlink(), "the first of a name stays");
+        assert!(!target.join("a000").is_symlink(), "the first file with a name stays");
         fs::remove_dir_all(target).unwrap();
     }
-    // An archive has no name twice either, as its reader would do the same.
+    // An archive must not have a name twice either, because its reader would extract both.
     let tar = fixture.path("tar");
     ferofs().args(["extract", "--tar"]).args([&tar, &image]).run().failure(1);
     let listed = Run::new("tar").arg("-tf").arg(&tar).run().success();
@@ -357,7 +357,7 @@ fn duplicate_names_change_nothing_outside() {
 }
 
 #[test]
-fn what_was_refused_gets_no_further_names() {
+fn a_refused_file_gets_no_hard_links() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("first"), "image").unwrap();
     fs::hard_link(fixture.source().join("first"), fixture.source().join("second")).unwrap();
@@ -370,7 +370,7 @@ fn what_was_refused_gets_no_further_names() {
     ferofs().arg("extract").args([&image, &target]).run().failure(1);
     assert_eq!(names(&target), ["first", "fourth"]);
     assert_eq!(fs::metadata(target.join("first")).unwrap().nlink(), 1);
-    // What is replaced, or is the same already, does get them.
+    // A replaced file and a complete file get their hard links.
     for option in ["--overwrite", "--skip-existing"] {
         ferofs().args(["extract", option]).args([&image, &target]).run().success();
         fixture.assert_same_as_source(&target);
@@ -378,7 +378,7 @@ fn what_was_refused_gets_no_further_names() {
 }
 
 #[test]
-fn without_owners_nothing_gives_their_rights() {
+fn without_owners_setuid_bits_and_capabilities_are_left_out() {
     if !need::root("setuid files of others") {
         return;
     }
@@ -421,7 +421,7 @@ fn without_owners_nothing_gives_their_rights() {
 }
 
 #[test]
-fn no_acl_is_inherited_from_the_directory() {
+fn extracted_files_inherit_no_acl() {
     let fixture = Fixture::empty();
     let list =
         [Entry::Owner(7), Entry::User(1000, 4), Entry::OwningGroup(5), Entry::Mask(5), Entry::Other(0)];
@@ -444,7 +444,7 @@ fn no_acl_is_inherited_from_the_directory() {
 }
 
 #[test]
-fn an_archive_has_no_links_to_what_it_lacks() {
+fn an_archive_has_no_hard_links_to_missing_members() {
     let fixture = Fixture::empty();
     fs::write(fixture.source().join("first"), Content::Text.bytes(40_000, &mut Rng::new(3))).unwrap();
     fs::hard_link(fixture.source().join("first"), fixture.source().join("second")).unwrap();
@@ -453,7 +453,7 @@ fn an_archive_has_no_links_to_what_it_lacks() {
     let image = fixture.build("image", ["--compress", "lz4"]);
     let mut forged = ImageEditor::new(fs::read(&image).unwrap());
     let nid = forged.find("first").nid;
-    // Attributes beyond the image: the first name cannot be put into an archive.
+    // Extended attributes beyond the end of the image: the file cannot be archived.
     let inode = forged.inode(nid);
     forged.put(inode + I_XATTR_ICOUNT, 0xffff, 2);
     fs::write(&image, &forged.bytes).unwrap();
@@ -463,7 +463,7 @@ fn an_archive_has_no_links_to_what_it_lacks() {
     assert_eq!(String::from_utf8(listed.stdout).unwrap(), "./\n");
 }
 
-/// Gives a name of the root another one of the same length.
+/// Replaces a name in the root by another one of the same length.
 fn rename(f: &mut ImageEditor, from: &str, to: &[u8]) {
     let name = f.find(from).name;
     assert_eq!(name.len(), to.len(), "{from}");

@@ -1,4 +1,4 @@
-//! Looking inside: `inspect` and its page, `diff`, and what scripts read of `dump.erofs`.
+//! `ferofs inspect` with its HTML page, `ferofs diff`, and the output of `dump.erofs`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,7 +14,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn inspect_tells_what_is_there() {
+fn inspect_shows_features_files_and_blocks() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
     let said = text(&ferofs().arg("inspect").arg(&image).run().success().stdout);
@@ -27,7 +27,7 @@ fn inspect_tells_what_is_there() {
     {
         assert!(json.contains(key), "{key}: {json}");
     }
-    // Block 0 has the superblock; that of an inode is the inode's.
+    // Block 0 contains the superblock. The block of an inode lists the inode.
     let owner = |block: u64| {
         let block = block.to_string();
         text(&ferofs().args(["inspect", "--block", &block]).arg(&image).run().success().stdout)
@@ -43,7 +43,7 @@ fn inspect_tells_what_is_there() {
     assert_eq!(ferofs().args(["inspect", "--path", "/missing"]).arg(&image).run().code, 1);
 }
 
-/// Names that try to leave the page's data.
+/// Names that try to end the script element with the data of the page.
 const HOSTILE: [&str; 5] = [
     "<script>document.documentElement.dataset.owned = 1<",
     "<img src=x onerror=document.documentElement.dataset.owned=1>",
@@ -53,12 +53,12 @@ const HOSTILE: [&str; 5] = [
 ];
 
 #[test]
-fn the_page_is_whole_and_shows_hostile_names() {
+fn the_html_page_shows_hostile_names_as_text() {
     let fixture = Fixture::empty();
     for name in HOSTILE {
         fs::write(fixture.source().join(name), name.repeat(100)).unwrap();
     }
-    // A directory called `<`, with `script>` in it, makes the end tag of a script of the path.
+    // The path of this file contains the end tag of a script element.
     fs::create_dir(fixture.source().join("<")).unwrap();
     fs::write(fixture.source().join("</script><b>bold"), "x".repeat(9000)).unwrap();
     fs::write(fixture.source().join("text"), "words and words, ".repeat(20_000)).unwrap();
@@ -66,7 +66,7 @@ fn the_page_is_whole_and_shows_hostile_names() {
     let page = fixture.path("page.html");
     ferofs().args(["inspect", "--html"]).arg(&page).arg(&image).run().success();
     let html = fs::read_to_string(&page).unwrap();
-    assert_eq!(html.matches("</script>").count(), 2, "the data's own, and the program's");
+    assert_eq!(html.matches("</script>").count(), 2, "of the data, and of the script");
     assert!(!html.contains("<img") && !html.contains("<b>bold"), "names are escaped");
     for address in ["http://", "https://", "url(", "@import"] {
         let own = html.replace("http://www.w3.org/2000/svg", "");
@@ -74,16 +74,16 @@ fn the_page_is_whole_and_shows_hostile_names() {
     }
     let Some(browser) = need::tool("chromium", "the page in a browser") else { return };
     let dom = drawn(&browser, &fixture.path("profile"), &page);
-    // The script ran to its end, and no name ran as a script.
+    // The script of the page ran to its end, and no name was executed as a script.
     assert!(dom.contains("data-drawn=\""), "{dom}");
-    assert!(!dom.contains("data-owned"), "a name was run");
+    assert!(!dom.contains("data-owned"), "a name was executed");
     assert!(dom.contains("&lt;img src=x onerror="), "names are shown as text");
     for id in ["id=\"tree\"", "id=\"map\"", "id=\"sizes\"", "class=\"bar\"", "aria-sort=\"descending\""] {
         assert!(dom.contains(id), "{id}");
     }
 }
 
-/// The page's elements, after its script has run.
+/// The elements of the page after its script has run.
 fn drawn(browser: &Path, profile: &Path, page: &Path) -> String {
     let outcome = Run::new(browser)
         .args([
@@ -102,7 +102,7 @@ fn drawn(browser: &Path, profile: &Path, page: &Path) -> String {
 }
 
 #[test]
-fn diff_has_the_exit_codes_of_diff() {
+fn diff_has_the_exit_codes_of_diff_1() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
     let diff = |args: &[&Path]| ferofs().arg("diff").args(args).run();
@@ -130,7 +130,7 @@ fn diff_has_the_exit_codes_of_diff() {
 }
 
 #[test]
-fn dump_erofs_says_what_erofs_utils_say() {
+fn dump_erofs_prints_the_same_as_erofs_utils() {
     let Some(peer) = crate::common::erofs_utils::newest("dump.erofs") else { return };
     let fixture = Fixture::new(&tree::Options::small());
     let links = fixture.directory("links");
@@ -145,17 +145,17 @@ fn dump_erofs_says_what_erofs_utils_say() {
             &["-e", "--path=/files/text/65537"],
             &["--cat", "--path=/files/text/65537"],
         ] {
-            // They round the last stored extent of an encoded file up to its block, and not that of others.
+            // erofs-utils rounds the last uncompressed extent of a compressed file up to a block, but not of other files.
             if args.contains(&"-e") && compression != "none" {
                 continue;
             }
-            let said = |program: &Path| {
+            let output = |program: &Path| {
                 let outcome = Run::new(program).env("TZ", "UTC").args(args).arg(&image).run();
                 let text = String::from_utf8_lossy(&outcome.stdout).replace("-nan%", "0.00%");
-                // Of a file's names, either tool takes the type from the one that it meets first.
+                // The file type depends on which of several hard links a tool reads first.
                 text.split("File type distribution").next().unwrap_or_default().to_owned()
             };
-            let (ours, theirs) = (said(&links.join("dump.erofs")), said(&peer));
+            let (ours, theirs) = (output(&links.join("dump.erofs")), output(&peer));
             assert!(!theirs.is_empty() || args.contains(&"--cat"), "{args:?}");
             assert_eq!(ours, theirs, "{args:?}, {compression}");
         }
