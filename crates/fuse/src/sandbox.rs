@@ -173,7 +173,7 @@ fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 6] {
         (libc::SYS_mprotect, 2, MaskedEq(exec), 0),
         // Names of threads.
         (libc::SYS_prctl, 0, Eq, number(libc::PR_SET_NAME)),
-        // abort(3) and raise(3): signals to this process alone.
+        // abort(3) and raise(3): signals only to this process.
         (libc::SYS_tgkill, 0, Eq, u64::from(std::process::id())),
     ]
 }

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Compression, Exclude, Hot, Options, Platform, SourceData, SourceFormat, Timestamp, Warning,
-    Whiteouts, block_size as natural_block_size, build,
+    BlockSize, Compression, Exclude, Hot, Options, Platform, SourceData, SourceFormat, Summary, Timestamp,
+    Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
 use ferofs::read::{ParseUuidError, Uuid};
@@ -288,17 +288,26 @@ pub(crate) fn execute(options: &Options, image: &Path, printed: PrintOptions) ->
     for warning in summary.warnings.iter().filter(|warning| !hidden(warning)) {
         message!("{warning}");
     }
+    print_summary(&summary, options, image, printed, interactive)?;
+    Ok(0)
+}
+
+/// Prints the summary that `printed` selects, on standard output if it is a terminal or if an option asks for the summary.
+fn print_summary(
+    summary: &Summary,
+    options: &Options,
+    image: &Path,
+    printed: PrintOptions,
+    interactive: bool,
+) -> Result<(), Failure> {
+    let timings = &options.run.progress.timings;
     let text = match printed {
-        PrintOptions { json: true, .. } => summary::json(&summary, &options.run.progress.timings),
+        PrintOptions { json: true, .. } => summary::json(summary, timings),
         PrintOptions { timings: true, .. } => {
-            format!(
-                "{}\n{}",
-                summary::text(&summary),
-                summary::timings(&summary, &options.run.progress.timings)
-            )
+            format!("{}\n{}", summary::text(summary), summary::timings(summary, timings))
         }
-        PrintOptions { quiet: false, .. } => summary::text(&summary),
-        PrintOptions { quiet: true, .. } => return Ok(0),
+        PrintOptions { quiet: false, .. } => summary::text(summary),
+        PrintOptions { quiet: true, .. } => return Ok(()),
     };
     // Standard output contains the image itself, so the summary goes to standard error.
     if image == Path::new("-") {
@@ -309,7 +318,7 @@ pub(crate) fn execute(options: &Options, image: &Path, printed: PrintOptions) ->
     } else if printed.json || printed.timings || std::io::stdout().is_terminal() {
         print_line!("{text}")?;
     }
-    Ok(0)
+    Ok(())
 }
 
 impl Args {

@@ -111,7 +111,7 @@ pub(crate) fn print_findings(path: &Path, image: &Image, report: &Report) {
             line += &format!(", block {}", pos.block(block_size).get());
         }
         if let Some(content) = content {
-            line += &format!(", content {}..{}", content.start, content.end);
+            line += &format!(", file bytes {}..{}", content.start, content.end);
         }
         if let Some(also) = also {
             line += &format!(", shared with {}", shown(also));

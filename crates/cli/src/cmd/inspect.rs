@@ -187,7 +187,7 @@ fn show_owners(args: &Args, image: &Image, block: u64, out: &mut impl Write) -> 
     for owner in &owners {
         match &owner.content {
             Some(content) => {
-                writeln!(out, "{} content {}..{}", shown(&owner.path), content.start, content.end)?
+                writeln!(out, "{} bytes {}..{}", shown(&owner.path), content.start, content.end)?
             }
             None => writeln!(out, "{} inode {}", shown(&owner.path), owner.nid.get())?,
         }

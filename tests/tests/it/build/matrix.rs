@@ -84,7 +84,7 @@ fn pairwise(dimensions: &[&[&str]], excluded: fn(&str, &str) -> bool) -> Vec<Row
                 chosen.iter().filter(|other| open.contains(&ordered(*setting, **other))).count()
             };
             let best = free.max_by_key(|setting| (news(setting), std::cmp::Reverse(setting.1)));
-            chosen.push(best.expect("every setting goes with one of each other dimension"));
+            chosen.push(best.expect("each dimension has a setting that is compatible with the chosen ones"));
         }
         for one in &chosen {
             for other in &chosen {

@@ -17,9 +17,9 @@ fn text(bytes: &[u8]) -> String {
 fn inspect_shows_features_files_and_blocks() {
     let fixture = Fixture::new(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
-    let said = text(&ferofs().arg("inspect").arg(&image).run().success().stdout);
+    let report = text(&ferofs().arg("inspect").arg(&image).run().success().stdout);
     for word in ["uuid", "features", "lz4", "directory", "largest files", "layout", "metadata"] {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(report.contains(word), "{word}: {report}");
     }
     let json = text(&ferofs().args(["inspect", "--json"]).arg(&image).run().success().stdout);
     for key in
@@ -155,9 +155,9 @@ fn dump_erofs_prints_the_same_as_erofs_utils() {
                 // The file type depends on which of several hard links a tool reads first.
                 text.split("File type distribution").next().unwrap_or_default().to_owned()
             };
-            let (ours, theirs) = (output(&links.join("dump.erofs")), output(&peer));
-            assert!(!theirs.is_empty() || args.contains(&"--cat"), "{args:?}");
-            assert_eq!(ours, theirs, "{args:?}, {compression}");
+            let (actual, expected) = (output(&links.join("dump.erofs")), output(&peer));
+            assert!(!expected.is_empty() || args.contains(&"--cat"), "{args:?}");
+            assert_eq!(actual, expected, "{args:?}, {compression}");
         }
     }
 }

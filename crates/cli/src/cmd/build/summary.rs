@@ -9,7 +9,7 @@ use serde_json::json;
 pub(super) fn text(summary: &Summary) -> String {
     let times = [
         (summary.walk_time, "listing"),
-        (summary.data_time, "content"),
+        (summary.data_time, "data"),
         (summary.metadata_time, "metadata and sync"),
         (summary.verify_time, "verifying"),
     ];
