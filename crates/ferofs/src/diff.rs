@@ -1,7 +1,8 @@
 //! Compares two trees, each of an image or a directory.
 //!
 //! Both trees are walked together, in the order of names, one directory at a time, so that memory depends on the largest
-//! directory. Content is read last, and only if needed: not if the sizes differ, and not if both trees are of the same image and
+//! directory. `ferofs_read::walk` does not fit: it walks one image, in another order, and one tree can be a directory of the
+//! host. Content is read last, and only if needed: not if the sizes differ, and not if both trees are of the same image and
 //! the extents are the same.
 
 mod change;

@@ -27,11 +27,12 @@ use crossbeam_channel::bounded;
 
 use crate::error::{Error, Result};
 use extraction::Extraction;
+use ferofs_read::walk::DirId;
 use ferofs_read::{Image, Inode, Nid};
 use ferofs_threads::{catch, pass_on, start};
 use schedule::{Item, Schedule};
 use target::Target;
-use walk::{DirId, File, Name, Step, Walk};
+use walk::{File, Name, Step, Walk};
 use worker::Worker;
 
 pub use inventory::{Entry, inventory};

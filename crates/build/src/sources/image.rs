@@ -6,9 +6,9 @@
 
 pub mod file;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -17,11 +17,11 @@ use ferofs_format::{FileOffset, Nid};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::options::source::Whiteouts;
-use crate::paths::join;
 use crate::sources::content::Contents;
 use crate::sources::image::file::in_source;
 use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree, Names, overlay};
 use crate::tree::origin::Origin;
+use ferofs_read::walk::{DirectoryWalk, Step};
 use ferofs_read::{DataLayout, ExtentData, FileType, Image, Inode, Place};
 
 /// The offset of the superblock's magic, and its bytes.
@@ -67,38 +67,36 @@ pub fn read(
     let layer =
         Layer { image: source.image(), number, whiteouts, ignores_options, name: source.file().name() };
     let root = layer.image.root().map_err(|e| in_source(layer.name.to_owned(), e))?;
-    let mut seen = HashSet::from([root.nid()]);
     // The first name of each file with several links.
     let mut firsts: HashMap<Nid, Vec<u8>> = HashMap::new();
     layer.put(layers, b"", &root)?;
     layer.image.budget().cancel_with(&options.run.cancel);
-    let mut pending = vec![(Vec::new(), root)];
-    while let Some((dir_path, dir)) = pending.pop() {
-        options.run.check_cancelled()?;
-        let named = |e: ferofs_read::Error| layer.error(&dir_path, e);
-        for entry in layer.image.read_dir(&dir).map_err(named)? {
-            let entry = entry.map_err(named)?;
-            if entry.name == b"." || entry.name == b".." {
+    let mut walk = DirectoryWalk::new(layer.image, root.nid());
+    while let Some(step) = walk.next() {
+        let entry = match step {
+            Step::Entry(entry) => entry,
+            Step::Enter(_) | Step::Leave(_) => {
+                options.run.check_cancelled()?;
                 continue;
             }
-            options.run.progress.found.fetch_add(1, Ordering::Relaxed);
-            let path = join(&dir_path, &entry.name);
-            if let Some(first) = firsts.get(&entry.nid) {
-                layers.link(&path, first).map_err(|fault| layer.misplaced(&path, fault))?;
-                continue;
+            Step::Failed(dir, error) => return Err(layer.error(walk.path(dir).as_os_str().as_bytes(), error)),
+        };
+        options.run.progress.found.fetch_add(1, Ordering::Relaxed);
+        let path = walk.entry_path(&entry.name).into_os_string().into_vec();
+        if let Some(first) = firsts.get(&entry.nid) {
+            layers.link(&path, first).map_err(|fault| layer.misplaced(&path, fault))?;
+            continue;
+        }
+        let inode = layer.image.inode(entry.nid).map_err(|e| layer.error(&path, e))?;
+        if !layer.put(layers, &path, &inode)? {
+            continue;
+        }
+        if inode.is_dir() {
+            if walk.enter(&entry.name, entry.nid).is_none() {
+                return Err(layer.problem(&path, "a directory that is met twice"));
             }
-            let inode = layer.image.inode(entry.nid).map_err(|e| layer.error(&path, e))?;
-            if !layer.put(layers, &path, &inode)? {
-                continue;
-            }
-            if inode.is_dir() {
-                if !seen.insert(inode.nid()) {
-                    return Err(layer.problem(&path, "a directory that is met twice"));
-                }
-                pending.push((path, inode));
-            } else if inode.on_disk().nlink > 1 {
-                firsts.insert(inode.nid(), path);
-            }
+        } else if inode.on_disk().nlink > 1 {
+            firsts.insert(inode.nid(), path);
         }
     }
     Ok(())

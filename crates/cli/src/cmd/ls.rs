@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ferofs::inspect::type_name;
-use ferofs::read::{FileType, Hex, Image, Inode, Nid, Place};
+use ferofs::read::walk::{DirectoryWalk, Step};
+use ferofs::read::{FileType, Hex, Image, Inode, Place};
 use serde_json::json;
 
 use crate::args::image::ImageArgs;
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut out = BufWriter::new(io::stdout().lock());
     let inode = image.resolve(&args.path, false).about(&args.image.path)?;
     if inode.is_dir() {
-        listing.directory(inode, &mut out)?;
+        listing.directory(&inode, &mut out)?;
     } else {
         let name = args.path.file_name().unwrap_or(args.path.as_os_str());
         listing.entry(Path::new(name), &inode, &mut out)?;
@@ -61,36 +62,27 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    fn directory(&self, root: Inode, out: &mut impl Write) -> Result<(), Failure> {
-        let mut visited = std::collections::HashSet::from([root.nid()]);
-        // All directories found so far: the index of the parent, the name, the inode. Not whole paths: in a deep tree they
-        // need far more memory than the image.
-        let mut dirs = vec![(0, Vec::new(), root.nid())];
-        let mut pending = vec![0];
-        while let Some(index) = pending.pop() {
-            let (path, nid) = (path_of(&dirs, index), dirs[index].2);
-            let dir = self.image.inode(nid).about(self.subject())?;
-            let first = dirs.len();
-            for entry in self.image.read_dir(&dir).about(self.subject())? {
-                let entry = entry.about(self.subject())?;
-                if entry.name == b"." || entry.name == b".." {
-                    continue;
-                }
-                self.image.count_made(path.as_os_str().len()).about(self.subject())?;
-                let name = path.join(std::ffi::OsStr::from_bytes(&entry.name));
-                let needs_inode = self.args.long || self.args.json || self.args.recursive;
-                if !needs_inode {
-                    self.write_name(&name, out)?;
-                    continue;
-                }
-                let inode = self.image.inode(entry.nid).about(self.subject())?;
-                self.entry(&name, &inode, out)?;
-                // A hostile image may link directories in circles.
-                if self.args.recursive && inode.is_dir() && visited.insert(inode.nid()) {
-                    dirs.push((index, entry.name, inode.nid()));
-                }
+    fn directory(&self, dir: &Inode, out: &mut impl Write) -> Result<(), Failure> {
+        let needs_inode = self.args.long || self.args.json || self.args.recursive;
+        let mut walk = DirectoryWalk::new(self.image, dir.nid());
+        while let Some(step) = walk.next() {
+            let entry = match step {
+                Step::Entry(entry) => entry,
+                Step::Failed(_, error) => return Err(error).about(self.subject()),
+                Step::Enter(_) | Step::Leave(_) => continue,
+            };
+            let path = walk.entry_path(&entry.name);
+            self.image.count_made(path.as_os_str().len()).about(self.subject())?;
+            if !needs_inode {
+                self.write_name(&path, out)?;
+                continue;
             }
-            pending.extend((first..dirs.len()).rev());
+            let inode = self.image.inode(entry.nid).about(self.subject())?;
+            self.entry(&path, &inode, out)?;
+            if self.args.recursive && inode.is_dir() {
+                // A directory that a hostile image links in a loop is listed once.
+                walk.enter(&entry.name, entry.nid);
+            }
         }
         Ok(())
     }
@@ -141,17 +133,6 @@ impl Listing<'_> {
         out.write_all(&shown(name.as_os_str().as_bytes(), self.terminal))?;
         out.write_all(b"\n")
     }
-}
-
-/// The path of the directory `dirs[index]`; `dirs[0]` is the start, with an empty path.
-fn path_of(dirs: &[(usize, Vec<u8>, Nid)], mut index: usize) -> PathBuf {
-    let mut names = Vec::new();
-    while index > 0 {
-        let (parent, name, _) = &dirs[index];
-        names.push(std::ffi::OsStr::from_bytes(name));
-        index = *parent;
-    }
-    names.into_iter().rev().collect()
 }
 
 /// File type and permissions as the ten characters that `ls -l` prints.

@@ -1,6 +1,7 @@
 //! Walks all directories from the root, in one thread, so that the findings do not depend on the number of threads.
 //!
-//! Checks names, links and types, and sends each inode to the workers once.
+//! Checks names, links and types, and sends each inode to the workers once. `ferofs_read::walk` does not fit: it leaves out `.`
+//! and `..`, which this walk checks.
 
 use std::collections::HashMap;
 

@@ -1,26 +1,23 @@
-//! Walks the selected names of an image, in an order that depends only on the image.
+//! The selected names of an image, in an order that depends only on the image.
 //!
-//! A directory comes before its entries, and its other entries before its subdirectories. Directories are stored as a tree of
-//! names, not as paths: the paths of a deep tree can be far longer than its image.
+//! A directory comes before its entries, and its other entries before its subdirectories. [`DirectoryWalk`] lists the
+//! directories; this module selects names, checks them, and finds hard links.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use ferofs_format::{Fault, Nid, Structure};
 
 use super::select::Selection;
 use crate::error::{Corruption, Error, Result};
-use ferofs_read::{DirCookie, Image, Inode};
+use ferofs_read::walk::{self, DirId, DirectoryWalk};
+use ferofs_read::{DirEntry, Image, Inode};
 
 /// Names of one step at most, so that memory does not depend on the size of a directory.
 const MAX_FILES: usize = 1024;
-
-/// The index of a directory, in the order in which the walk found them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct DirId(usize);
 
 /// The next part of the walk.
 #[derive(Debug)]
@@ -50,13 +47,13 @@ pub(super) struct Name {
     pub(super) name: OsString,
 }
 
+/// A directory that the walk enters.
 #[derive(Debug)]
-struct Node {
-    parent: usize,
-    name: OsString,
+struct Dir {
+    parent: DirId,
     inode: Inode,
     /// It is selected, itself or with a directory above it.
-    wanted: bool,
+    selected: bool,
     /// It was returned as a step.
     returned: bool,
 }
@@ -74,59 +71,45 @@ struct Linked {
 pub(super) struct Walk<'a> {
     image: &'a Image,
     select: &'a Selection,
-    nodes: Vec<Node>,
-    /// Directories that were found: in a damaged image, two names can lead to the same one.
-    seen: HashSet<Nid>,
+    entries: DirectoryWalk<'a>,
+    /// By [`DirId`].
+    dirs: Vec<Dir>,
+    current: DirId,
+    /// The last name of the current directory. Names are sorted, so a name that is not greater may be a duplicate.
+    last_name: Vec<u8>,
     linked: HashMap<Nid, Linked>,
-    /// Directories to be listed, the next one last.
-    pending: Vec<usize>,
-    listing: Option<Listing>,
+    /// Files of the current directory that are not in a step yet.
+    files: Vec<File>,
     /// Steps to return, the next one last.
     ready: Vec<Step>,
-}
-
-/// The directory being listed.
-#[derive(Debug)]
-struct Listing {
-    dir: usize,
-    path: PathBuf,
-    cookie: DirCookie,
-    /// The last name. Names are sorted, so a name that is not greater may be a duplicate.
-    last: Vec<u8>,
-    /// Its subdirectories so far.
-    below: Vec<usize>,
 }
 
 impl<'a> Walk<'a> {
     /// Starts at the directory `from`, whose path is empty.
     pub(super) fn new(image: &'a Image, from: &Inode, select: &'a Selection) -> Self {
-        let wanted = select.includes(b"");
-        let root = Node { parent: 0, name: OsString::new(), inode: from.clone(), wanted, returned: false };
+        let selected = select.includes(b"");
+        let start = Dir { parent: DirId::START, inode: from.clone(), selected, returned: false };
         Self {
             image,
             select,
-            nodes: vec![root],
-            seen: HashSet::from([from.nid()]),
+            entries: DirectoryWalk::new(image, from.nid()),
+            dirs: vec![start],
+            current: DirId::START,
+            last_name: Vec::new(),
             linked: HashMap::new(),
-            pending: vec![0],
-            listing: None,
+            files: Vec::new(),
             ready: Vec::new(),
         }
     }
 
     /// The directory's inode.
     pub(super) fn inode(&self, dir: DirId) -> &Inode {
-        &self.nodes[dir.0].inode
+        &self.dirs[dir.index()].inode
     }
 
     /// The directory's path below the one where the walk started.
-    pub(super) fn path(&self, DirId(mut at): DirId) -> PathBuf {
-        let mut names = Vec::new();
-        while at > 0 {
-            names.push(&self.nodes[at].name);
-            at = self.nodes[at].parent;
-        }
-        names.into_iter().rev().collect()
+    pub(super) fn path(&self, dir: DirId) -> PathBuf {
+        self.entries.path(dir)
     }
 
     /// The path of a name.
@@ -136,104 +119,70 @@ impl<'a> Walk<'a> {
 
     /// Skips the entries of the last directory.
     pub(super) fn prune(&mut self) {
-        self.listing = None;
+        self.entries.skip_directory();
     }
 
-    /// Reads more entries of the current directory; false if there is none.
-    fn list(&mut self) -> bool {
-        let Some(mut listing) = self.listing.take() else { return false };
-        let (image, dir) = (self.image, self.nodes[listing.dir].inode.clone());
-        let mut files = Vec::new();
-        let mut failed = Vec::new();
-        let mut entries = match image.read_dir_from(&dir, listing.cookie) {
-            Ok(entries) => entries,
-            Err(error) => {
-                self.ready.push(Step::Failed(listing.path, error.into()));
-                return true;
-            }
-        };
-        let ended = loop {
-            match entries.next() {
-                None => break true,
-                Some(Ok(entry)) if entry.name == b"." || entry.name == b".." => {}
-                Some(Ok(entry)) => {
-                    let counted = image.count_made(listing.path.as_os_str().len());
-                    if let Err(error) = counted {
-                        failed.push(Step::Failed(PathBuf::new(), error.into()));
-                        break true;
-                    }
-                    let path = listing.path.join(OsString::from_vec(entry.name.clone()));
-                    match self.enter(&mut listing, entry.name, entry.nid, &path) {
-                        Ok(file) => files.extend(file),
-                        Err(error) => failed.push(Step::Failed(path, error)),
-                    }
-                }
-                Some(Err(error)) => failed.push(Step::Failed(listing.path.clone(), error.into())),
-            }
-            if files.len() + failed.len() >= MAX_FILES {
-                break false;
-            }
-        };
-        listing.cookie = entries.cookie();
-        drop(entries);
-        self.ready.extend(failed);
-        if !files.is_empty() {
-            self.ready.push(Step::Files(DirId(listing.dir), files));
-            self.push_dirs(listing.dir);
+    fn enter(&mut self, dir: DirId) {
+        self.current = dir;
+        self.last_name.clear();
+        // A directory that is not selected itself is returned only if a name below it is.
+        if self.dirs[dir.index()].selected {
+            self.push_dirs(dir);
         }
-        if ended {
-            self.pending.extend(listing.below.into_iter().rev());
-        } else {
-            self.listing = Some(listing);
-        }
-        true
     }
 
-    /// Takes a name of the directory being listed: gives it back if it is a file that is wanted.
-    fn enter(
-        &mut self,
-        listing: &mut Listing,
-        name: Vec<u8>,
-        nid: Nid,
-        path: &std::path::Path,
-    ) -> Result<Option<File>> {
-        let parent = listing.dir;
+    /// Adds an entry of the current directory to `files` if it is selected and no directory.
+    fn entry(&mut self, entry: DirEntry) {
+        let path = self.entries.entry_path(&entry.name);
+        if let Err(error) = self.image.count_made(path.as_os_str().len()) {
+            self.entries.skip_directory();
+            self.fail(PathBuf::new(), error.into());
+            return;
+        }
+        match self.file(entry, path.as_os_str().as_bytes()) {
+            Ok(file) => self.files.extend(file),
+            Err(error) => self.fail(path, error),
+        }
+    }
+
+    /// The file of an entry of the current directory, if it is no directory and selected. A directory is entered later.
+    fn file(&mut self, entry: DirEntry, path: &[u8]) -> Result<Option<File>> {
+        let DirEntry { name, nid, .. } = entry;
+        let parent = self.current;
         let bad = |fault| {
-            let dir = self.nodes[parent].inode.nid();
+            let dir = self.inode(parent).nid();
             Err(Corruption::new(Structure::Directory, fault).of(dir).into())
         };
         if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
             return bad(Fault::Name);
         }
-        match name.cmp(&listing.last) {
+        match name.cmp(&self.last_name) {
             Ordering::Less => return bad(Fault::NameOrder),
             Ordering::Equal => return bad(Fault::DuplicateName),
-            Ordering::Greater => listing.last.clone_from(&name),
+            Ordering::Greater => self.last_name.clone_from(&name),
         }
-        let bytes = path.as_os_str().as_encoded_bytes();
-        if !self.select.is_all() && self.select.excludes(bytes) {
+        if !self.select.is_all() && self.select.excludes(path) {
             return Ok(None);
         }
-        let wanted = self.nodes[parent].wanted || self.select.includes(bytes);
+        let selected = self.dirs[parent.index()].selected || self.select.includes(path);
         let inode = self.image.inode(nid)?;
-        let name = OsString::from_vec(name);
         if inode.is_dir() {
-            if !self.seen.insert(nid) {
+            if self.entries.enter(&name, nid).is_none() {
                 return Err(Corruption::new(Structure::Directory, Fault::DirectoryLoop).of(nid).into());
             }
-            listing.below.push(self.nodes.len());
-            self.nodes.push(Node { parent, name, inode, wanted, returned: false });
+            self.dirs.push(Dir { parent, inode, selected, returned: false });
             return Ok(None);
         }
-        if !wanted {
+        if !selected {
             return Ok(None);
         }
+        let name = OsString::from_vec(name);
         let first = self.first_name(&inode, parent, &name);
         Ok(Some(File { name, inode, first }))
     }
 
     /// The first name of `inode`, if this is another one. It is dropped after the last name, to save memory.
-    fn first_name(&mut self, inode: &Inode, dir: usize, name: &OsString) -> Option<Name> {
+    fn first_name(&mut self, inode: &Inode, dir: DirId, name: &OsString) -> Option<Name> {
         let links = inode.on_disk().nlink;
         if links < 2 {
             return None;
@@ -245,16 +194,30 @@ impl<'a> Walk<'a> {
             }
             return self.linked.remove(&inode.nid()).map(|linked| linked.first);
         }
-        let first = Name { dir: DirId(dir), name: name.clone() };
+        let first = Name { dir, name: name.clone() };
         self.linked.insert(inode.nid(), Linked { first, remaining: links - 1 });
         None
     }
 
+    /// Returns a failure as a step, after the files so far.
+    fn fail(&mut self, path: PathBuf, error: Error) {
+        self.ready.push(Step::Failed(path, error));
+        self.push_files();
+    }
+
+    /// Returns the files so far as a step.
+    fn push_files(&mut self) {
+        if !self.files.is_empty() {
+            self.ready.push(Step::Files(self.current, std::mem::take(&mut self.files)));
+            self.push_dirs(self.current);
+        }
+    }
+
     /// Returns a directory as a step, after those above it that were not returned yet.
-    fn push_dirs(&mut self, mut dir: usize) {
-        while !std::mem::replace(&mut self.nodes[dir].returned, true) {
-            self.ready.push(Step::Dir(DirId(dir)));
-            dir = self.nodes[dir].parent;
+    fn push_dirs(&mut self, mut dir: DirId) {
+        while !std::mem::replace(&mut self.dirs[dir.index()].returned, true) {
+            self.ready.push(Step::Dir(dir));
+            dir = self.dirs[dir.index()].parent;
         }
     }
 }
@@ -267,21 +230,14 @@ impl Iterator for Walk<'_> {
             if let Some(step) = self.ready.pop() {
                 return Some(step);
             }
-            if self.list() {
-                continue;
+            match self.entries.next()? {
+                walk::Step::Enter(dir) => self.enter(dir),
+                walk::Step::Entry(entry) => self.entry(entry),
+                walk::Step::Leave(_) => self.push_files(),
+                walk::Step::Failed(dir, error) => self.fail(self.path(dir), error.into()),
             }
-            let dir = self.pending.pop()?;
-            let path = self.path(DirId(dir));
-            self.listing = Some(Listing {
-                dir,
-                path,
-                cookie: DirCookie::default(),
-                last: Vec::new(),
-                below: Vec::new(),
-            });
-            // A directory that is not selected itself is returned only if a name below it is.
-            if self.nodes[dir].wanted {
-                self.push_dirs(dir);
+            if self.files.len() >= MAX_FILES {
+                self.push_files();
             }
         }
     }

@@ -1,9 +1,7 @@
 //! From counted reads to a profile, which names files by their paths.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use ferofs_format::Nid;
@@ -12,6 +10,7 @@ use super::text::{HotRange, Profile};
 use crate::accounting::recorder::{RANGE_BITS, Recorder};
 use crate::error::Result;
 use crate::image::Image;
+use crate::tree::walk::{DirectoryWalk, Step};
 
 /// The counts of an image that was opened to record, which grow while the image is read.
 #[derive(Clone, Debug)]
@@ -47,23 +46,16 @@ impl Recording {
             wanted.entry(nid).or_default().push((range, count));
         }
         let mut profile = Profile::default();
-        let mut dirs = vec![(image.root()?.nid(), PathBuf::from("/"))];
-        let mut seen = std::collections::HashSet::new();
-        while let Some((nid, path)) = dirs.pop().filter(|_| !wanted.is_empty()) {
-            let Ok(dir) = image.inode(nid) else { continue };
-            // A damaged image may have cycles: a directory is listed once.
-            if !seen.insert(nid) {
-                continue;
-            }
-            let Ok(entries) = image.read_dir(&dir) else { continue };
-            for entry in entries.flatten().filter(|entry| entry.name != b"." && entry.name != b"..") {
-                let path = path.join(OsStr::from_bytes(&entry.name));
-                let ranges = wanted.remove(&entry.nid).unwrap_or_default();
-                let Ok(inode) = image.inode(entry.nid) else { continue };
-                if inode.is_dir() {
-                    dirs.push((entry.nid, path));
-                    continue;
-                }
+        let mut walk = DirectoryWalk::new(image, image.root()?.nid());
+        while let Some(step) = walk.next().filter(|_| !wanted.is_empty()) {
+            // Damaged parts are left out.
+            let Step::Entry(entry) = step else { continue };
+            let ranges = wanted.remove(&entry.nid).unwrap_or_default();
+            let Ok(inode) = image.inode(entry.nid) else { continue };
+            if inode.is_dir() {
+                walk.enter(&entry.name, entry.nid);
+            } else if !ranges.is_empty() {
+                let path = Path::new("/").join(walk.entry_path(&entry.name));
                 profile.ranges.extend(ranges.into_iter().map(|(range, reads)| {
                     let start = range << RANGE_BITS;
                     let len = inode.size().saturating_sub(start).min(1 << RANGE_BITS);

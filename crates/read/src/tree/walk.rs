@@ -1,10 +1,9 @@
-//! A walk through an image's tree, one name at a time, bounded by its inodes. `inspect`, `patch` and others use it.
-//!
-//! Directories are kept as a tree of names and not as paths, as the paths of a deep tree are far longer than its image.
+//! Walks through an image's tree: [`Walk`] returns all names, [`DirectoryWalk`] the entries of the directories that the caller
+//! selects.
+
+mod directories;
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use ferofs_format::Nid;
@@ -12,165 +11,152 @@ use ferofs_format::Nid;
 use crate::error::Result;
 use crate::image::Image;
 use crate::metadata::inode::Inode;
-use crate::tree::dir::DirCookie;
+use crate::tree::dir::DirEntry;
+
+pub use directories::{DirId, DirectoryWalk, Step};
 
 /// A name, and its inode.
 #[derive(Debug)]
 pub struct Walked {
     /// From the root, which has an empty path.
     pub path: PathBuf,
-    /// The inode, or why there is none.
+    /// The inode, or the reason why it cannot be read.
     pub inode: Result<Inode>,
+    /// The directory of this name; for the root, the root.
+    pub parent: Nid,
     /// Whether no earlier name led to this inode.
     pub first: bool,
 }
 
-/// Iterates over all names, parents before what is in them. A directory that is reached again is not entered again.
+/// Iterates over all names. A directory comes before its entries, and is entered once.
+#[derive(Debug)]
 pub struct Walk<'a> {
     image: &'a Image,
-    seen: HashSet<Nid>,
+    /// `None` before the root was returned, and if it is no directory.
+    directories: Option<DirectoryWalk<'a>>,
     started: bool,
-    /// All directories so far, parents first.
-    dirs: Vec<Dir>,
-    /// Directories to be listed, the next one last.
-    pending: Vec<usize>,
-    listing: Option<Listing>,
+    /// The inodes so far that are not directories.
+    files: HashSet<Nid>,
 }
-
-struct Dir {
-    parent: usize,
-    name: Box<[u8]>,
-    nid: Nid,
-}
-
-/// The directory being listed.
-struct Listing {
-    dir: usize,
-    path: PathBuf,
-    inode: Inode,
-    cookie: DirCookie,
-    /// The entries of its block that were read, the next one last.
-    ready: Vec<(Vec<u8>, Nid)>,
-    /// Its directories; the first one is entered first, so that they become pending in reverse.
-    below: Vec<usize>,
-    ended: bool,
-}
-
-/// Entries of a directory that are read at once, which bounds the memory of large directories.
-const READY: usize = 1024;
 
 impl<'a> Walk<'a> {
     /// Starts at the root.
     #[must_use]
     pub fn new(image: &'a Image) -> Self {
-        Self {
-            image,
-            seen: HashSet::new(),
-            started: false,
-            dirs: Vec::new(),
-            pending: Vec::new(),
-            listing: None,
+        Self { image, directories: None, started: false, files: HashSet::new() }
+    }
+
+    fn root(&mut self) -> Walked {
+        let inode = self.image.root();
+        if let Some(root) = inode.as_ref().ok().filter(|inode| inode.is_dir()) {
+            self.directories = Some(DirectoryWalk::new(self.image, root.nid()));
         }
-    }
-
-    /// Reads the inode of a name in the directory `parent`.
-    fn walked(&mut self, path: PathBuf, parent: usize, name: &[u8], nid: Nid) -> (Walked, Option<usize>) {
-        // The paths of a deep tree are long, and count as work.
-        let bytes = u64::try_from(path.as_os_str().len()).unwrap_or(u64::MAX);
-        let inode = self.image.budget().charge_bytes(bytes).and_then(|()| self.image.inode(nid));
-        let first = self.seen.insert(nid);
-        let is_dir = inode.as_ref().is_ok_and(Inode::is_dir);
-        let entered = (first && is_dir).then(|| {
-            self.dirs.push(Dir { parent, name: name.into(), nid });
-            self.dirs.len() - 1
-        });
-        (Walked { path, inode, first }, entered)
-    }
-
-    fn path(&self, mut at: usize) -> PathBuf {
-        let mut names = Vec::new();
-        // The root, which is its own parent, has no name.
-        while let Some(dir) = self.dirs.get(at).filter(|_| at > 0) {
-            names.push(OsStr::from_bytes(&dir.name));
-            at = dir.parent;
-        }
-        names.into_iter().rev().collect()
-    }
-
-    /// Starts with the next directory; none at the walk's end.
-    fn enter(&mut self) -> Option<Result<()>> {
-        let dir = self.pending.pop()?;
-        let nid = self.dirs.get(dir)?.nid;
-        let path = self.path(dir);
-        let bytes = u64::try_from(path.as_os_str().len()).unwrap_or(u64::MAX);
-        let opened = || {
-            self.image.budget().charge_bytes(bytes)?;
-            let inode = self.image.inode(nid)?;
-            // Counts the directory.
-            self.image.read_dir(&inode).map(drop)?;
-            Ok(inode)
-        };
-        Some(opened().map(|inode| {
-            let (cookie, ready, below) = (DirCookie::default(), Vec::new(), Vec::new());
-            self.listing = Some(Listing { dir, path, inode, cookie, ready, below, ended: false });
-        }))
-    }
-
-    /// Reads some entries of the directory being listed. A failure comes last, after what could be read.
-    fn fill(&mut self, listing: &mut Listing) -> Result<()> {
-        let mut entries = self.image.read_dir_from(&listing.inode, listing.cookie)?;
-        let mut failure = Ok(());
-        while listing.ready.len() < READY {
-            match entries.next() {
-                Some(Ok(entry)) if entry.name == b"." || entry.name == b".." => {}
-                Some(Ok(entry)) => listing.ready.push((entry.name, entry.nid)),
-                Some(Err(error)) => failure = Err(error),
-                None => {
-                    listing.ended = true;
-                    break;
-                }
-            }
-        }
-        listing.cookie = entries.cookie();
-        listing.ready.reverse();
-        failure
+        let parent = self.image.superblock().root;
+        Walked { path: PathBuf::new(), inode, parent, first: true }
     }
 }
 
+/// Reads the inode of an entry of the current directory.
+fn walked(
+    image: &Image,
+    directories: &mut DirectoryWalk<'_>,
+    files: &mut HashSet<Nid>,
+    entry: &DirEntry,
+) -> Walked {
+    let path = directories.entry_path(&entry.name);
+    // The paths of a deep tree are long: making them counts as work.
+    let inode = image.count_made(path.as_os_str().len()).and_then(|()| image.inode(entry.nid));
+    let parent = directories.current().map_or(image.superblock().root, Inode::nid);
+    let first = match &inode {
+        Ok(inode) if inode.is_dir() => directories.enter(&entry.name, entry.nid).is_some(),
+        _ => files.insert(entry.nid),
+    };
+    Walked { path, inode, parent, first }
+}
+
 impl Iterator for Walk<'_> {
-    /// Damaged directories give an error, and what could be read of them.
+    /// A part of a directory that cannot be read is an error; the walk continues after it.
     type Item = Result<Walked>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if !std::mem::replace(&mut self.started, true) {
-            let root = self.image.superblock().root;
-            let (walked, entered) = self.walked(PathBuf::new(), 0, b"", root);
-            self.pending.extend(entered);
-            return Some(Ok(walked));
+            return Some(Ok(self.root()));
         }
+        let directories = self.directories.as_mut()?;
         loop {
-            let Some(mut listing) = self.listing.take() else {
-                match self.enter()? {
-                    Ok(()) => continue,
-                    Err(error) => return Some(Err(error)),
+            match directories.next()? {
+                Step::Entry(entry) => {
+                    return Some(Ok(walked(self.image, directories, &mut self.files, &entry)));
                 }
-            };
-            if let Some((name, nid)) = listing.ready.pop() {
-                let path = listing.path.join(OsStr::from_bytes(&name));
-                let (walked, entered) = self.walked(path, listing.dir, &name, nid);
-                listing.below.extend(entered);
-                self.listing = Some(listing);
-                return Some(Ok(walked));
-            }
-            if listing.ended {
-                self.pending.extend(listing.below.into_iter().rev());
-                continue;
-            }
-            let filled = self.fill(&mut listing);
-            self.listing = Some(listing);
-            if let Err(error) = filled {
-                return Some(Err(error));
+                Step::Failed(_, error) => return Some(Err(error)),
+                Step::Enter(_) | Step::Leave(_) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// An image of empty files with these paths. `again` is another name of the first one.
+    fn image(files: &[&str]) -> Image {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, image) = (dir.path().join("source"), dir.path().join("image"));
+        for file in files {
+            let path = source.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        fs::hard_link(source.join(files[0]), source.join("again")).unwrap();
+        ferofs_build::build(&ferofs_build::Options::new(source), &image).unwrap();
+        Image::open(fs::read(image).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_directory_comes_before_its_entries() {
+        let image = image(&["a/one", "a/b/two", "z"]);
+        let walked: Vec<_> = Walk::new(&image).map(Result::unwrap).collect();
+        let paths: Vec<_> = walked.iter().map(|walked| walked.path.to_str().unwrap()).collect();
+        assert_eq!(paths, ["", "a", "again", "z", "a/b", "a/one", "a/b/two"]);
+        for Walked { path, inode, parent, first } in &walked {
+            let resolve = |path: &Path| image.resolve(path, false).unwrap().nid();
+            assert_eq!(*parent, resolve(path.parent().unwrap_or(Path::new(""))));
+            assert_eq!(inode.as_ref().unwrap().nid(), resolve(path));
+            assert_eq!(*first, path != Path::new("a/one"));
+        }
+    }
+
+    #[test]
+    fn only_the_selected_directories_are_entered_and_each_once() {
+        let image = image(&["a/one", "b/two", "c/d/three"]);
+        let mut walk = DirectoryWalk::new(&image, image.superblock().root);
+        let mut steps = Vec::new();
+        while let Some(step) = walk.next() {
+            match step {
+                Step::Enter(dir) => steps.push(format!("enter {}", walk.path(dir).display())),
+                Step::Leave(dir) => steps.push(format!("leave {}", walk.path(dir).display())),
+                Step::Failed(_, error) => panic!("{error}"),
+                Step::Entry(entry) => {
+                    let path = walk.entry_path(&entry.name);
+                    steps.push(path.display().to_string());
+                    match path.to_str().unwrap() {
+                        "b" => {}
+                        "c/d" => walk.skip_directory(),
+                        _ if !image.inode(entry.nid).unwrap().is_dir() => {}
+                        _ => {
+                            assert!(walk.enter(&entry.name, entry.nid).is_some());
+                            assert!(walk.enter(&entry.name, entry.nid).is_none());
+                        }
+                    }
+                }
+            }
+        }
+        let root = ["enter ", "a", "again", "b", "c", "leave "];
+        let below = ["enter a", "a/one", "leave a", "enter c", "c/d"];
+        assert_eq!(steps, [&root[..], &below].concat());
     }
 }

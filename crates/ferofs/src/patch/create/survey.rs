@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use ferofs_format::inode::FileType;
 use ferofs_format::xattr::UNIT;
@@ -43,7 +42,6 @@ impl Survey {
         let mut survey = Self::default();
         let in_metabox = image.superblock().compat.contains(Compat::SHARED_EA_IN_METABOX);
         let area = image.superblock().xattr.to_pos(image.superblock().block_size);
-        let mut directories: HashMap<PathBuf, Nid> = HashMap::new();
         for walked in Walk::new(image) {
             options.run.check_cancelled()?;
             let walked = walked?;
@@ -53,18 +51,13 @@ impl Survey {
             }
             survey.ino = survey.ino.max(inode.on_disk().ino);
             survey.is_compressed |= inode.layout().is_compressed();
-            let parent = walked.path.parent().and_then(|parent| directories.get(parent));
-            let parent = parent.copied().unwrap_or(image.superblock().root);
-            if inode.is_dir() {
-                directories.insert(walked.path.clone(), inode.nid());
-            }
             let name = walked.path.file_name().unwrap_or_default();
             survey.files.push(OldFile {
                 nid: inode.nid(),
                 file_type: inode.file_type(),
                 size: inode.size(),
                 name: name_hash(name.as_bytes()),
-                parent,
+                parent: walked.parent,
             });
             if inode.xattr_size() > 0
                 && !in_metabox
