@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use ferofs_format::inode::DataLayout;
 use ferofs_format::{Algorithm, FileOffset, Nid};
 
-use ferofs_read::claim::Claim;
+use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::{Corruption, Error, Result};
 use ferofs_read::walk::Walk;
 use ferofs_read::{Extent, ExtentData, FileType, Image, Inode, Location, Place};
@@ -282,13 +282,13 @@ impl<'a> Inspector<'a> {
 
     /// Counts an extent. Returns how it is stored, and its bytes in the image.
     fn extent(&mut self, path: &Path, extent: &Extent, kind: Option<BlockKind>) -> Result<(Storage, u64)> {
-        let claim = self.value_of(path, Claim::of(self.image, extent))?.flatten();
-        if let Some(claim) = &claim {
-            let kind = kind.unwrap_or(match claim.algorithm {
+        let range = self.value_of(path, DeviceRange::of(self.image, extent))?.flatten();
+        if let Some(range) = &range {
+            let kind = kind.unwrap_or(match range.algorithm {
                 Some(algorithm) => BlockKind::Encoded(algorithm),
                 None => BlockKind::Stored,
             });
-            self.referenced = self.referenced.saturating_add(self.inspection.map.data(claim, kind));
+            self.referenced = self.referenced.saturating_add(self.inspection.map.data(range, kind));
         }
         let inline = |at: Location| matches!(at, Location::Metadata(_));
         let (storage, encoded) = match extent.data {
@@ -296,7 +296,7 @@ impl<'a> Inspector<'a> {
             ExtentData::Stored { at } if inline(at) => (Storage::Inline, extent.len),
             ExtentData::Encoded { at, encoded_len, .. } if inline(at) => (Storage::Inline, encoded_len),
             ExtentData::Stored { .. } | ExtentData::Interlaced { .. } => {
-                (Storage::Stored, claim.map_or(extent.len, |claim| claim.len))
+                (Storage::Stored, range.map_or(extent.len, |range| range.len))
             }
             ExtentData::Encoded { algorithm, encoded_len, .. } => (Storage::Encoded(algorithm), encoded_len),
             // A fragment uses a share of the packed inode's bytes in the image.

@@ -1,9 +1,9 @@
-//! How files are being read: the one place that classifies access patterns.
+//! Classifies access patterns.
 //!
-//! A reader's small reads come twice when a page cache is in front of it. [`page_reads`] sees the reads that the page
-//! cache asks for, and tells a server what else to store there. [`requests`] sees what the engine is asked for, with
-//! the bytes that a server adds, and decides on read-ahead and on advice to the system. The first classifies pages, the
-//! second one byte ranges, so that neither can be told from the other's reads.
+//! A server reads for the kernel's page cache, and adds pages to what the kernel asked for. [`page_reads`] sees the kernel's
+//! reads, and tells the server which other pages to store. [`requests`] sees the requests that the engine gets, with the bytes
+//! that the server added, and decides on read-ahead and prefetch. The two cannot be one: the pages that the server adds hide
+//! the kernel's pattern from the engine.
 
 pub mod page_reads;
 pub(crate) mod requests;

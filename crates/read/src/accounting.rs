@@ -1,7 +1,7 @@
-//! What reading costs: work, memory and system calls, with the limits on them.
+//! Counts work, memory and system calls, and limits work and memory.
 //!
-//! The lowest layer of the read flow: every other one charges its work to [`budget`], its memory to [`memory`] and
-//! counts in [`stats`].
+//! The lowest layer of the read flow: all others charge their work to [`budget`] and their memory to [`memory`], and count in
+//! [`stats`].
 
 pub(crate) mod budget;
 pub(crate) mod memory;

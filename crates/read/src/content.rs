@@ -1,7 +1,7 @@
 //! A file's content: maps an inode's extents, and has the engine read and decode them into the caller's buffer.
 //!
-//! Maps and engine meet here. The metabox and the packed inode are files themselves, so that reading metadata or a
-//! fragment can start another request, up to [`MAX_DEPTH`] deep.
+//! The metabox and the packed inode are files themselves, so that reading metadata or a fragment can start another request, up
+//! to [`MAX_DEPTH`] deep.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -29,11 +29,10 @@ use crate::volume::place::MetadataPlace;
 /// Bytes at most of a symbolic link's target, without its NUL, as in Linux. A longer one is an error.
 const MAX_LINK: u64 = 4095;
 /// Requests at most that start one another. A file's request may start one on the packed inode, and that one on the
-/// metabox; sound images go no deeper. Beyond it, files lie within each other, which is an error.
+/// metabox; valid images need no more. More means that files contain each other, which is an error.
 const MAX_DEPTH: u32 = 4;
 
-/// Bytes of bookkeeping for each extent in flight, and for each request with all that it can gather at once. They are
-/// on the stack, and the same however large a cluster is.
+/// Bytes of stack for each extent of a run, and for a whole request. They do not depend on the size of clusters.
 pub const BOOKKEEPING: (usize, usize) =
     (PIECE_SIZE, size_of::<Run>() + size_of::<Request<'static>>() + size_of::<FileMap<'static>>());
 
@@ -132,9 +131,9 @@ pub(crate) enum End {
     Extent,
 }
 
-/// Whether a request for the next `room` bytes wants all of `extent`, or can read a part of it without extra work.
-fn is_whole(extent: &Extent, room: usize) -> bool {
-    !matches!(extent.data, ExtentData::Encoded { .. }) || extent.len <= to_u64(room)
+/// Whether a request for the next `wanted` bytes needs all of `extent`, or can read a part of it without extra work.
+fn is_whole(extent: &Extent, wanted: usize) -> bool {
+    !matches!(extent.data, ExtentData::Encoded { .. }) || extent.len <= to_u64(wanted)
 }
 
 impl ContentReader {
@@ -169,8 +168,8 @@ impl ContentReader {
         File::new(self, inode).read_at(offset, buf)
     }
 
-    /// Reads as [`Self::read_at`] does, but ends before a pcluster that `buf` cannot take whole, unless it
-    /// starts with that one: for a caller that reads on from there, nothing is decoded twice.
+    /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the range starts in that pcluster:
+    /// a caller that continues there decodes no pcluster twice.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -219,7 +218,7 @@ impl ContentReader {
         Err(Corruption::new(Structure::Metabox, fault).into())
     }
 
-    /// Reads one block of the metabox's content; what its end cuts short is padded with zeroes.
+    /// Reads one block of the metabox's content; a shorter last block is padded with zeroes.
     fn load_metabox_block(&self, block: BlockAddr, buf: &mut [u8]) -> Result<()> {
         let start = FileOffset::new(block.get() << self.volume.superblock.block_size.bits());
         let len = self.read_at(self.metabox()?, start, buf)?;
@@ -381,7 +380,7 @@ fn copy_pinned(request: &Request<'_>, pinned: &[u8], buf: &mut [u8]) -> usize {
     len
 }
 
-/// Prefetches the clusters that a strided reader's request at `next` needs, and no others: bytes are read in vain only at
+/// Prefetches the clusters that a strided reader's request at `next` needs, and no others: unneeded bytes are read only after
 /// the stride's end.
 fn prefetch(request: &Request<'_>, map: &mut FileMap<'_>, next: u64, size: u64) {
     let end = next.saturating_add(to_u64(request.len)).min(size);
@@ -416,8 +415,8 @@ fn prefetch(request: &Request<'_>, map: &mut FileMap<'_>, next: u64, size: u64) 
 fn read_interlaced(request: &Request<'_>, at: Location, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
     let block_size = request.volume.superblock.block_size;
     let start = offset.get() & block_size.mask();
-    let room = usize::try_from(block_size.bytes64() - start).unwrap_or(usize::MAX);
-    let (head, wrapped) = buf.split_at_mut(room.min(buf.len()));
+    let to_block_end = usize::try_from(block_size.bytes64() - start).unwrap_or(usize::MAX);
+    let (head, wrapped) = buf.split_at_mut(to_block_end.min(buf.len()));
     request.read_counted(at, start, head, Cause::Stored)?;
     if wrapped.is_empty() {
         return Ok(());
@@ -425,12 +424,12 @@ fn read_interlaced(request: &Request<'_>, at: Location, offset: FileOffset, buf:
     request.read_counted(at, 0, wrapped, Cause::Stored)
 }
 
-/// Runs a request, unless requests have led to requests for so long that files must lie within each other.
+/// Runs a request; fails if it is nested deeper than [`MAX_DEPTH`].
 pub(crate) fn nested<T>(request: impl FnOnce() -> Result<T>) -> Result<T> {
     thread_local!(static DEPTH: Cell<u32> = const { Cell::new(0) });
     let depth = DEPTH.get();
     if depth == MAX_DEPTH {
-        return Err(Corruption::new(Structure::Extent, Fault::Map("content lies within itself")).into());
+        return Err(Corruption::new(Structure::Extent, Fault::Map("content contains itself")).into());
     }
     DEPTH.set(depth + 1);
     let result = request();

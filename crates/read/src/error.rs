@@ -36,7 +36,7 @@ pub enum Error {
     /// A path through something that is no directory.
     #[error("{}: not a directory", Escaped::path(.0))]
     NotADirectory(PathBuf),
-    /// Content was asked of something that is no regular file.
+    /// A read of content from something that is no regular file.
     #[error("{}: not a regular file", Escaped::path(.0))]
     NotAFile(PathBuf),
     /// More symbolic links than a lookup follows.
@@ -50,10 +50,10 @@ pub enum Error {
         /// What is wrong, and what is right.
         problem: &'static str,
     },
-    /// Reading the image takes more than its size explains: it is damaged, or made to exhaust its reader.
+    /// Reading the image takes more than an image of its size may need: it is damaged, or made to exhaust its reader.
     #[error("{what} (limit {limit}; --work-limit raises it)")]
     Limit {
-        /// What there is too much of.
+        /// The quantity that exceeds its limit.
         what: Limited,
         /// The limit.
         limit: u64,
@@ -90,7 +90,7 @@ impl Error {
     }
 }
 
-/// What a limit is on.
+/// A quantity with a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limited {
     /// Reads of metadata, decoding and copying.
@@ -104,8 +104,8 @@ pub enum Limited {
 impl std::fmt::Display for Limited {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Work => "the image asks for more work than its size explains",
-            Self::Names => "the image has more directory entries than its size explains",
+            Self::Work => "the image causes more work than an image of its size may need",
+            Self::Names => "the image has more directory entries than an image of its size can have",
             Self::Request => "the image makes one request too costly",
         })
     }
@@ -156,7 +156,7 @@ impl Corruption {
         Self { structure, fault, pos: None, nid: None }
     }
 
-    /// Adds the position, unless a nearer one is known.
+    /// Adds the position, unless a more precise one is known.
     #[must_use]
     pub const fn at(mut self, pos: BytePos) -> Self {
         if self.pos.is_none() {
@@ -165,7 +165,7 @@ impl Corruption {
         self
     }
 
-    /// Adds the inode, unless a nearer one is known.
+    /// Adds the inode, unless a more precise one is known.
     #[must_use]
     pub const fn of(mut self, nid: Nid) -> Self {
         if self.nid.is_none() {

@@ -1,11 +1,11 @@
-//! Text that cannot steer a terminal: names come from images and archives that anybody may have made.
+//! Prints names without characters that control a terminal: names come from images and archives that can be hostile.
 
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Shows bytes as text: control characters, what changes the direction of text, and what is no UTF-8 become `\xNN`, one
-/// for each byte.
+/// Shows bytes as text: control characters, characters that change the direction of text, and bytes that are no UTF-8 become
+/// `\xNN`, one for each byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a [u8]);
 
@@ -21,7 +21,7 @@ impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if steers(c) {
+                if controls_terminal(c) {
                     escape(c.encode_utf8(&mut [0; 4]).as_bytes(), f)?;
                 } else {
                     f.write_char(c)?;
@@ -36,7 +36,7 @@ impl fmt::Display for Escaped<'_> {
 /// Whether a terminal may take the character as a command: control characters, line and paragraph separators, and marks
 /// that change the direction of text, which can make a name look like another.
 #[must_use]
-pub fn steers(c: char) -> bool {
+pub fn controls_terminal(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_steers_the_terminal() {
+    fn no_character_controls_the_terminal() {
         let name = "a\x1b[31m\n\u{9b}2J\u{202e}gpj.exe\u{2066}\u{7f}\u{e4} \\".as_bytes();
         let text = Escaped(&[name, b"\xff\xc3"].concat()).to_string();
         let expected =

@@ -1,4 +1,4 @@
-//! An open image: the interface of reading, over everything below.
+//! An open image: the interface of this crate.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -90,7 +90,7 @@ impl Image {
         options: &OpenOptions,
     ) -> Result<Self> {
         let header = Header::read(source, extra, options.verify_checksum)?;
-        // Only with a limit: a confined process may not ask its files.
+        // Only with a limit: a sandboxed process may not be allowed to look for the holes of its files.
         let stored = options.work_limit.map_or(0, |_| header.devices.stored());
         let superblock = &header.superblock;
         let has_shared = superblock.packed.is_some() || superblock.metabox.is_some();
@@ -140,7 +140,7 @@ impl Image {
         self.content.read_metadata(place, structure, buf)
     }
 
-    /// Where on the primary device the next stored byte is, at or after `pos`, as far as its source knows.
+    /// The position of the next stored byte of the primary device, at or after `pos`, if its source knows its holes.
     pub fn next_stored(&self, pos: BytePos) -> BytePos {
         BytePos::new(self.content.volume.devices.primary().next_stored(pos.get()))
     }
@@ -158,7 +158,7 @@ impl Image {
         source.read_exact_at(pos.get(), buf).map_err(|e| Error::io_unnamed("read image", e))
     }
 
-    /// The work that reading this image may still take. Code that works on what the image says charges to it.
+    /// The limit on the work that this image may cause. Code whose work depends on the contents of the image charges it here.
     #[must_use]
     pub const fn budget(&self) -> &Budget {
         &self.content.volume.budget
@@ -169,12 +169,12 @@ impl Image {
         self.content.volume.charge_devices()
     }
 
-    /// Counts bytes that the caller makes of the image, such as the paths of its names, as work that the image causes.
+    /// Charges the work of making a path of `len` bytes: in a deep tree, paths are far longer than the names in the image.
     ///
     /// # Errors
-    /// [`Error::Limit`].
-    pub fn count_made(&self, bytes: usize) -> Result<()> {
-        self.budget().charge_bytes(to_u64(bytes))
+    /// As [`Budget::charge`].
+    pub fn charge_path(&self, len: usize) -> Result<()> {
+        self.budget().charge_bytes(to_u64(len))
     }
 
     /// Whether both are opened from the same files.
@@ -194,8 +194,7 @@ impl Image {
         self.content.volume.has_range(device, pos, len)
     }
 
-    /// Runs one request of a server: it ends, with an error, after about half a second's work, so that no image can
-    /// keep a server's threads from others.
+    /// Runs one request of a server. It fails after about half a second of work, so that no image can block the server's threads.
     pub fn request<T>(request: impl FnOnce() -> T) -> T {
         Budget::request(request)
     }
@@ -272,8 +271,8 @@ impl Image {
         self.content.read_at(inode, offset, buf)
     }
 
-    /// Reads as [`Self::read_at`] does, but ends before a pcluster that `buf` cannot take whole, unless it starts with
-    /// that one. A caller that reads on from there has nothing decoded twice.
+    /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the range starts in that
+    /// pcluster. A caller that continues there decodes no pcluster twice.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -281,7 +280,7 @@ impl Image {
         self.content.read_whole_at(inode, offset, buf)
     }
 
-    /// `inode`'s content for several steps of one request, which share its map.
+    /// `inode` for several reads during one request, which share its map.
     #[must_use]
     pub const fn file<'a>(&'a self, inode: &'a Inode) -> File<'a> {
         File::new(&self.content, inode)
@@ -295,10 +294,10 @@ impl Image {
         self.content.read_link(inode)
     }
 
-    /// The plan of `inode`'s content from `offset` on, without reading any data.
+    /// The extents of `inode` from `offset` on, without reading any data.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the map's header is damaged; an item that fails ends the plan.
+    /// [`Error::Corrupt`] when the map's header is damaged; an item that fails is the last one.
     pub fn extents<'a>(&'a self, inode: &'a Inode, offset: FileOffset) -> Result<Extents<'a>> {
         Extents::open(&self.content, inode, offset)
     }

@@ -8,11 +8,11 @@
 //! ```
 //! use ferofs_read::{ExtentData, FileOffset, FileSource, Image};
 //!
-//! # let room = tempfile::tempdir()?;
-//! # std::fs::create_dir_all(room.path().join("tree/bin"))?;
-//! # std::fs::write(room.path().join("tree/bin/hello"), "hello, ".repeat(10_000))?;
-//! # let path = room.path().join("tree.erofs");
-//! # let mut options = ferofs_build::Options::new(room.path().join("tree"));
+//! # let dir = tempfile::tempdir()?;
+//! # std::fs::create_dir_all(dir.path().join("tree/bin"))?;
+//! # std::fs::write(dir.path().join("tree/bin/hello"), "hello, ".repeat(10_000))?;
+//! # let path = dir.path().join("tree.erofs");
+//! # let mut options = ferofs_build::Options::new(dir.path().join("tree"));
 //! # options.data.compression = Some(ferofs_build::Compression::lz4(0)?);
 //! # ferofs_build::build(&options, &path)?;
 //! // From a file or a block device; from memory with a `Vec<u8>`; from anything else with a `Source` of your own.
@@ -62,11 +62,11 @@
 //! ```
 //! use ferofs_read::{EngineOptions, FileOffset, Image, LowMemory, OpenOptions, Policy};
 //!
-//! # let room = tempfile::tempdir()?;
-//! # std::fs::create_dir(room.path().join("tree"))?;
-//! # std::fs::write(room.path().join("tree/often"), "read ".repeat(10_000))?;
-//! # let path = room.path().join("tree.erofs");
-//! # ferofs_build::build(&ferofs_build::Options::new(room.path().join("tree")), &path)?;
+//! # let dir = tempfile::tempdir()?;
+//! # std::fs::create_dir(dir.path().join("tree"))?;
+//! # std::fs::write(dir.path().join("tree/often"), "read ".repeat(10_000))?;
+//! # let path = dir.path().join("tree.erofs");
+//! # ferofs_build::build(&ferofs_build::Options::new(dir.path().join("tree")), &path)?;
 //! let bytes = std::fs::read(&path)?;
 //! let engine = EngineOptions {
 //!     memory_limit: Some(1 << 20),
@@ -125,6 +125,6 @@ pub use profile::pin::Pinned;
 pub use profile::recording::Recording;
 pub use profile::text::{HotRange, Profile, ProfileError};
 pub use tree::dir::{DirCookie, DirEntry, ReadDir};
-pub use tree::{claim, walk};
+pub use tree::{device_range, walk};
 pub use volume::place::MetadataPlace;
 pub use volume::source::{FileSource, Source};

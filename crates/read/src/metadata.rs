@@ -1,4 +1,4 @@
-//! What the metadata says: inodes, extended attributes, and the maps of files.
+//! Metadata: inodes, extended attributes, and the maps of files.
 //!
 //! Everything here reads through [`reader::ReadMetadata`], because metadata is on the primary device or in the decoded
 //! content of the metabox.

@@ -1,4 +1,4 @@
-//! The engine against a plain decoder: the same bytes for any range, and what the counters say of it.
+//! Compares the engine with a plain decoder: the same bytes for any range. Also checks the counters.
 
 use std::path::Path;
 use std::process::Command;
@@ -33,12 +33,12 @@ fn content() -> Vec<u8> {
     bytes
 }
 
-/// Images of [`content`]: one of our own, and of several kinds by `mkfs.erofs`, where there is one.
+/// Images of [`content`]: one by ferofs, and several kinds by `mkfs.erofs`, if it is installed.
 fn images() -> &'static [Vec<u8>] {
     static IMAGES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     IMAGES.get_or_init(|| {
-        let room = tempfile::tempdir().unwrap();
-        let (source, image) = (room.path().join("source"), room.path().join("image"));
+        let dir = tempfile::tempdir().unwrap();
+        let (source, image) = (dir.path().join("source"), dir.path().join("image"));
         std::fs::create_dir(&source).unwrap();
         std::fs::write(source.join("file"), content()).unwrap();
         let mut options = build::Options::new(source.clone());
@@ -59,7 +59,7 @@ fn images() -> &'static [Vec<u8>] {
     })
 }
 
-/// The newest erofs-utils that are there: those of `cargo xtask peers`, or the machine's.
+/// The newest erofs-utils that are installed: those of `cargo xtask peers`, or the system's.
 fn mkfs() -> std::path::PathBuf {
     let peer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/bin/mkfs.erofs");
     if peer.is_file() { peer } else { "mkfs.erofs".into() }
@@ -188,13 +188,13 @@ fn rolling_takes_no_more_memory_for_a_larger_cluster() {
         let options =
             EngineOptions { policy, pool: 0, low_memory: LowMemory::Always, ..EngineOptions::default() };
         // Zeroes: a cluster of a block decodes to megabytes.
-        let room = tempfile::tempdir().unwrap();
-        std::fs::create_dir(room.path().join("source")).unwrap();
-        std::fs::write(room.path().join("source/file"), vec![0; 1 << 20]).unwrap();
-        let mut built = build::Options::new(room.path().join("source"));
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("source")).unwrap();
+        std::fs::write(dir.path().join("source/file"), vec![0; 1 << 20]).unwrap();
+        let mut built = build::Options::new(dir.path().join("source"));
         built.data.compression = Some(Compression::lz4(0).unwrap());
-        build::build(&built, &room.path().join("image")).unwrap();
-        let (image, inode) = open(&std::fs::read(room.path().join("image")).unwrap(), options);
+        build::build(&built, &dir.path().join("image")).unwrap();
+        let (image, inode) = open(&std::fs::read(dir.path().join("image")).unwrap(), options);
         let extents = image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);
         let extent = extents.max_by_key(|extent| extent.len).unwrap();
         let end = extent.end() - 4096;
@@ -251,7 +251,7 @@ fn a_sequential_read_decodes_once_in_place_in_few_calls() {
 }
 
 #[test]
-fn random_and_strided_reads_read_nothing_for_nothing() {
+fn random_and_strided_reads_read_no_unneeded_bytes() {
     let (image, inode) = open(&images()[0], EngineOptions::default());
     let before = image.stats();
     let mut buf = [0; 4096];
@@ -260,13 +260,13 @@ fn random_and_strided_reads_read_nothing_for_nothing() {
     }
     let stats = image.stats();
     assert_eq!(stats.ahead, before.ahead);
-    assert!(stats.hinted.reads > 0, "a stride is seen: {stats:?}");
+    assert!(stats.hinted.reads > 0, "the stride is recognised: {stats:?}");
     let reads = stats.data_io().reads - before.data_io().reads;
     assert!(reads <= 2 * (stats.requests - before.requests), "{stats:?}");
 }
 
 #[test]
-fn the_limit_holds_for_all_that_is_held() {
+fn held_memory_stays_within_the_limit() {
     for bytes in images() {
         let limit = 2 << 20;
         let options = EngineOptions { memory_limit: Some(limit), ..EngineOptions::default() };
@@ -280,7 +280,7 @@ fn the_limit_holds_for_all_that_is_held() {
 }
 
 #[test]
-fn short_memory_is_given_back() {
+fn memory_is_released_while_it_is_short() {
     let (image, inode) = open(&images()[0], EngineOptions::default());
     read_through(&image, &inode, 4096);
     let before = image.stats();
@@ -299,7 +299,7 @@ fn short_memory_is_given_back() {
 }
 
 #[test]
-fn what_is_read_most_is_pinned() {
+fn the_ranges_that_are_read_most_are_pinned() {
     let expected = content();
     let (image, inode) = open(&images()[0], EngineOptions { record: true, ..EngineOptions::default() });
     for _ in 0..3 {
@@ -310,7 +310,7 @@ fn what_is_read_most_is_pinned() {
     let hottest = &profile.ranges[0];
     assert_eq!((hottest.reads, hottest.start, hottest.path.as_path()), (3, 3 << 16, Path::new("/file")));
     let (mut image, inode) = open(&images()[0], EngineOptions::default());
-    // Room for one of the two.
+    // Space for one of the two.
     let held = image.stats().held_bytes;
     let pinned = image.pin(&profile, 100_000).unwrap();
     assert_eq!(pinned, Pinned { ranges: 1, bytes: 1 << 16, missing: 0 });
@@ -332,8 +332,8 @@ fn what_is_read_most_is_pinned() {
 }
 
 #[test]
-fn one_decodes_for_all_who_come_meanwhile() {
-    /// Makes readers of one cluster meet: no read ends before `parties` have come or some time has passed.
+fn concurrent_readers_wait_for_one_decoding() {
+    /// Delays reads once the flag is set, so that several readers want a cluster at the same time.
     struct Slow(Vec<u8>, std::sync::atomic::AtomicBool);
     impl super::Source for Slow {
         fn size(&self) -> u64 {
@@ -358,7 +358,7 @@ fn one_decodes_for_all_who_come_meanwhile() {
     }
     let image = Image::open(Shared(std::sync::Arc::clone(&slow))).unwrap();
     let inode = image.resolve("file".as_ref(), true).unwrap();
-    // Of a cluster of some length, two different parts; the index is in the cache by then.
+    // The threads read different parts of one cluster. Its index is in the cache then.
     let mut extents = image.extents(&inode, FileOffset::new(0)).unwrap().map(std::result::Result::unwrap);
     let extent = extents.find(|e| e.len > 8192 && matches!(e.data, ExtentData::Encoded { .. })).unwrap();
     image.extents(&inode, extent.start).unwrap().nth(1);
@@ -379,7 +379,7 @@ fn one_decodes_for_all_who_come_meanwhile() {
 }
 
 #[test]
-fn many_threads_share_what_one_decodes() {
+fn many_threads_share_decoded_clusters() {
     let expected = content();
     let Some(bytes) = images().get(3) else { return };
     let (image, inode) = open(bytes, EngineOptions::default());
@@ -410,9 +410,9 @@ fn a_damaged_cluster_fails_alone() {
     let (pos, len) = (usize::try_from(pos.get()).unwrap(), usize::try_from(encoded_len).unwrap());
     let mut bytes = bytes.clone();
     bytes[pos..pos + len].fill(0);
-    let room = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(room.path(), bytes).unwrap();
-    let image = Image::open(FileSource::open(room.path(), 0).unwrap()).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    let image = Image::open(FileSource::open(file.path(), 0).unwrap()).unwrap();
     let expected = content();
     let mut buf = vec![0; 100];
     assert!(image.read_at(&inode, victim.start, &mut buf).is_err());

@@ -127,7 +127,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads one block; a last block that the device cuts short is padded with zeroes.
+    /// Reads one block; a shorter last block is padded with zeroes.
     fn load_block(&self, block: BlockAddr, buf: &mut [u8]) -> Result<()> {
         let primary = self.devices.primary();
         let start = block.get() << self.superblock.block_size.bits();

@@ -72,7 +72,7 @@ impl Listing<'_> {
                 Step::Enter(_) | Step::Leave(_) => continue,
             };
             let path = walk.entry_path(&entry.name);
-            self.image.count_made(path.as_os_str().len()).about(self.subject())?;
+            self.image.charge_path(path.as_os_str().len()).about(self.subject())?;
             if !needs_inode {
                 self.write_name(&path, out)?;
                 continue;

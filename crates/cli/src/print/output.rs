@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};
 use std::io::{self, Write};
 
-use ferofs::escape::{Escaped, steers};
+use ferofs::escape::{Escaped, controls_terminal};
 use serde_json::Value;
 
 /// Prints a message as one line on standard error.
@@ -44,7 +44,7 @@ pub(crate) fn name(bytes: &[u8], terminal: bool) -> Cow<'_, [u8]> {
 pub(crate) fn json(value: &Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
-        if steers(c) {
+        if controls_terminal(c) {
             // Control characters have at most four hexadecimal digits, and JSON contains them only in strings.
             let _ = write!(text, "\\u{:04x}", u32::from(c));
         } else {
@@ -62,7 +62,7 @@ mod tests {
     fn escaped_json_has_the_same_value() {
         let value = serde_json::json!({ "name": "a\u{9b}2J\u{202e}\u{7f}\n\"\\" });
         let text = json(&value);
-        assert!(!text.chars().any(steers), "{text}");
+        assert!(!text.chars().any(controls_terminal), "{text}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
     }
 }

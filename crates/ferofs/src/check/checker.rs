@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_read::Image;
 use ferofs_read::error::{Corruption, Result};
-use ferofs_read::walk::Walked;
+use ferofs_read::walk::WalkEntry;
 
 use super::findings::Findings;
 use super::paths::{Name, Paths};
@@ -50,7 +50,7 @@ impl<'a> Checker<'a> {
     }
 
     /// All names of the tree, for a second walk. The first one reported the errors; only a limit ends the check.
-    pub(super) fn names(&self) -> impl Iterator<Item = Walked> {
+    pub(super) fn names(&self) -> impl Iterator<Item = WalkEntry> {
         ferofs_read::walk::Walk::new(self.image).filter_map(|file| self.unless_ended(file))
     }
 

@@ -12,7 +12,7 @@ use super::checker::Checker;
 use super::linux::{ChunkOrder, LinuxDecoders, confuses_attributes};
 use super::paths::Name;
 use super::queue::Queue;
-use ferofs_read::claim::Claim;
+use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::{Corruption, Error, Result};
 use ferofs_read::{Extent, ExtentData, Extents, FileType, Inode};
 
@@ -180,7 +180,7 @@ impl Checker<'_> {
         let decoded = self.decodes(inode);
         // Bytes to be decoded. Holes do not count.
         let mut bytes = 0u64;
-        let mut claims = Vec::new();
+        let mut ranges = Vec::new();
         while let Some(extent) = extents.next() {
             let Some(mut extent) = self.value_of(name, extent) else { break };
             self.value_of(name, extents.check_steps(&extent));
@@ -190,7 +190,7 @@ impl Checker<'_> {
                 self.report(name, corruption.of(inode.nid()));
             }
             match self.location(inode.nid(), &extent) {
-                Ok(claim) => claims.extend(claim),
+                Ok(range) => ranges.extend(range),
                 Err(error) => {
                     self.findings.value_of::<()>(|| self.paths.path(name), Some(&extent), Err(error));
                     continue;
@@ -216,16 +216,16 @@ impl Checker<'_> {
             }
         }
         let mut used = self.used_space();
-        for claim in claims {
-            used.add_data(&claim);
+        for range in ranges {
+            used.add_data(&range);
         }
         piece
     }
 
     /// The bytes that an extent uses; an error if they are outside of the image.
-    fn location(&self, nid: Nid, extent: &Extent) -> Result<Option<Claim>> {
+    fn location(&self, nid: Nid, extent: &Extent) -> Result<Option<DeviceRange>> {
         let ExtentData::Fragment { offset } = extent.data else {
-            return Claim::of(self.image, extent).map_err(|error| match error {
+            return DeviceRange::of(self.image, extent).map_err(|error| match error {
                 Error::Corrupt(corruption) => Error::Corrupt(corruption.of(nid)),
                 other => other,
             });

@@ -10,7 +10,7 @@ use super::checker::Checker;
 use super::report::Finding;
 use super::used_space::{AddressSpace, Overlap, space_of};
 use ferofs_read::Inode;
-use ferofs_read::claim::Claim;
+use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::Corruption;
 
 /// Owners of an overlap that are reported at most: a hostile image can have any number.
@@ -101,10 +101,10 @@ impl Checker<'_> {
             }
         }
         for extent in extents.into_iter().flatten().map_while(|extent| self.unless_ended(extent)) {
-            if let Ok(Some(claim)) = Claim::of(self.image, &extent) {
+            if let Ok(Some(range)) = DeviceRange::of(self.image, &extent) {
                 let content = Some(extent.start.get()..extent.end());
-                let range = claim.start.get()..claim.end();
-                let added = add(AddressSpace::Device(claim.device.get()), range, content);
+                let space = AddressSpace::Device(range.device.get());
+                let added = add(space, range.start.get()..range.end(), content);
                 // Each overlap near the range is compared.
                 let work = u64::try_from(overlaps.len() / 64).unwrap_or(u64::MAX);
                 if self.unless_ended(added.and_then(|()| budget.charge(work))).is_none() {

@@ -7,7 +7,7 @@ use ferofs_format::FileOffset;
 
 use super::*;
 use ferofs_build as build;
-use ferofs_read::claim::Claim;
+use ferofs_read::device_range::DeviceRange;
 use ferofs_read::{ExtentData, Inode, Location};
 use std::path::Path;
 
@@ -194,7 +194,8 @@ fn every_damaged_extent_is_listed() {
     let extents: Vec<_> = tampered.image.extents(&text, FileOffset::new(0)).unwrap().flatten().collect();
     assert!(extents.len() >= 3, "{extents:?}");
     for extent in [extents[0], extents[2]] {
-        let at = usize::try_from(Claim::of(&tampered.image, &extent).unwrap().unwrap().start.get()).unwrap();
+        let at =
+            usize::try_from(DeviceRange::of(&tampered.image, &extent).unwrap().unwrap().start.get()).unwrap();
         tampered.put(at, [0xff; 4096]);
     }
     let found = findings(tampered.bytes);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use ferofs_format::{BytePos, DeviceId, Incompat, Nid};
 
 use crate::range_marks::{MarkedRange, RangeMarks};
-use ferofs_read::claim::Claim;
+use ferofs_read::device_range::DeviceRange;
 use ferofs_read::{Image, MetadataPlace};
 
 /// Metadata is counted in slots of 32 bytes: each inode starts at one.
@@ -89,19 +89,19 @@ impl UsedSpace {
     }
 
     /// Adds the data of an extent.
-    pub(super) fn add_data(&mut self, claim: &Claim) {
-        let (start, end) = (claim.start.get(), claim.end());
+    pub(super) fn add_data(&mut self, range: &DeviceRange) {
+        let (start, end) = (range.start.get(), range.end());
         let first = start / self.block_size;
         let last = end.div_ceil(self.block_size).saturating_sub(1);
         let aligned = start.is_multiple_of(self.block_size);
-        let encoded = claim.algorithm.is_some();
+        let encoded = range.algorithm.is_some();
         // A stored extent at a block's start owns the whole block, unless other extents can start within it.
         let has_rest = !encoded && !self.byte_positions;
-        let whole = aligned && (claim.len.is_multiple_of(self.block_size) || has_rest);
+        let whole = aligned && (range.len.is_multiple_of(self.block_size) || has_rest);
         if !whole {
-            self.add_part(claim.device, start, claim.len, encoded);
+            self.add_part(range.device, start, range.len, encoded);
         }
-        let mut add = |blocks, marks| self.blocks.add(claim.device.get(), blocks, marks);
+        let mut add = |blocks, marks| self.blocks.add(range.device.get(), blocks, marks);
         let end = last.saturating_add(1);
         match (whole, encoded) {
             (false, false) => add(first..end, STORED_PART),

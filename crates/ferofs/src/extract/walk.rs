@@ -134,7 +134,7 @@ impl<'a> Walk<'a> {
     /// Adds an entry of the current directory to `files` if it is selected and no directory.
     fn entry(&mut self, entry: DirEntry) {
         let path = self.entries.entry_path(&entry.name);
-        if let Err(error) = self.image.count_made(path.as_os_str().len()) {
+        if let Err(error) = self.image.charge_path(path.as_os_str().len()) {
             self.entries.skip_directory();
             self.fail(PathBuf::new(), error.into());
             return;

@@ -3,7 +3,7 @@
 use ferofs_format::{Algorithm, BlockSize, BytePos, DeviceId, Structure};
 
 use crate::range_marks::{MarkedRange, RangeMarks};
-use ferofs_read::claim::Claim;
+use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::Result;
 use ferofs_read::{Image, MetadataPlace};
 
@@ -127,8 +127,8 @@ impl BlockMap {
     }
 
     /// Adds data, and returns the bytes of the blocks that it uses.
-    pub(super) fn data(&mut self, claim: &Claim, kind: BlockKind) -> u64 {
-        self.mark(claim.device.get(), claim.start.get(), claim.end(), kind)
+    pub(super) fn data(&mut self, range: &DeviceRange, kind: BlockKind) -> u64 {
+        self.mark(range.device.get(), range.start.get(), range.end(), kind)
     }
 
     fn mark(&mut self, device: u16, start: u64, end: u64, kind: BlockKind) -> u64 {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
 
 use ferofs_read::Image;
-use ferofs_read::claim::Claim;
+use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::Result;
 use ferofs_read::walk::Walk;
 
@@ -49,9 +49,9 @@ pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -
             add(None);
         }
         for extent in extents.map_while(Result::ok) {
-            if let Ok(Some(claim)) = Claim::of(image, &extent)
-                && claim.device == device
-                && touches(BytePos::get(claim.start), claim.end())
+            if let Ok(Some(range)) = DeviceRange::of(image, &extent)
+                && range.device == device
+                && touches(BytePos::get(range.start), range.end())
             {
                 add(Some(extent.start.get()..extent.end()));
             }
@@ -67,6 +67,7 @@ pub fn block_owners(image: &Image, device: DeviceId, block: u64, limit: usize) -
 /// A path to inode `nid`, if there is one.
 #[must_use]
 pub fn path_of(image: &Image, nid: Nid) -> Option<PathBuf> {
-    let found = |file: &ferofs_read::walk::Walked| file.inode.as_ref().is_ok_and(|inode| inode.nid() == nid);
+    let found =
+        |file: &ferofs_read::walk::WalkEntry| file.inode.as_ref().is_ok_and(|inode| inode.nid() == nid);
     Walk::new(image).flatten().find(found).map(|file| file.path)
 }

@@ -63,12 +63,12 @@ fn blocks_have_owners() {
     let image = image();
     let file = image.resolve("words.TXT".as_ref(), false).unwrap();
     let extent = image.extents(&file, FileOffset::new(0)).unwrap().next().unwrap().unwrap();
-    let claim = Claim::of(&image, &extent).unwrap().unwrap();
-    let owners = block_owners(&image, claim.device, claim.start.get() / 4096, 8).unwrap();
+    let range = DeviceRange::of(&image, &extent).unwrap().unwrap();
+    let owners = block_owners(&image, range.device, range.start.get() / 4096, 8).unwrap();
     let expected = Owner { path: "words.TXT".into(), nid: file.nid(), content: Some(0..extent.len) };
     assert_eq!(owners, [expected]);
     let block = file.place().pos.get() / 4096;
-    let owners = block_owners(&image, claim.device, block, 8).unwrap();
+    let owners = block_owners(&image, range.device, block, 8).unwrap();
     assert!(owners.iter().any(|owner| owner.nid == file.nid() && owner.content.is_none()), "{owners:?}");
 }
 

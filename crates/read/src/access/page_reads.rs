@@ -1,10 +1,10 @@
 //! Classifies the small reads of a page cache, for a server that stores more pages there than a read asked for.
 //!
-//! The kernel asks only for pages that its page cache lacks. Three ways to read cost one request for each page, and are
-//! told apart here: a few pages of a large file; pages of a region of which nearly all are read in the end; and one page
-//! at each step of a stride. Where memory is short, the kernel evicts the stored pages before they are read: then it
-//! asks for them again. All memory is fixed; files share table entries, and so do regions, which costs a wrong guess at
-//! worst.
+//! The kernel asks only for pages that its page cache lacks. Three patterns cost one request for each page, and are
+//! distinguished here: a few pages of a large file; pages of a region of which nearly all are read in the end; and one page
+//! at each step of a stride. If memory is short, the kernel evicts the stored pages before they are read, and asks for them
+//! again. All memory is fixed: several files or regions can share a table entry, which can cause a wrong classification, but
+//! no wrong data.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use ferofs_format::Nid;
 const REGION: u64 = 1 << 20;
 /// Entries of the table of regions: 64 KiB of memory. With more regions in use, they replace each other and start anew.
 const REGIONS: usize = 4096;
-/// Bytes of a region that were stored, an eighth, from which on the region counts as read all over.
+/// Stored bytes of a region, an eighth, from which on the region counts as mostly read.
 const MOSTLY_READ: u64 = REGION / 8;
 /// Bytes for each bit that says whether a part of a region was stored: 64 bits for a region.
 const PART: u64 = REGION / 64;
@@ -78,7 +78,7 @@ pub struct Ahead {
     pub count: u32,
 }
 
-/// What a small read is part of.
+/// The access pattern that a small read belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// Perhaps a stride; with the steps to store if it is trusted. Nothing else must be stored: pages right before the next
@@ -86,7 +86,7 @@ pub enum Pattern {
     Stride(Option<Ahead>),
     /// A random read.
     Random {
-        /// The region around it is read all over.
+        /// Most of the region around it is read.
         mostly_read: bool,
     },
     /// A random read, and the kernel evicts stored pages before they are read.
@@ -169,8 +169,8 @@ impl Patterns {
 const MARK_BITS: u32 = 40;
 const MARK: u64 = (1 << MARK_BITS) - 1;
 
-/// The table entry of a region, and the mark that tells it from other regions of that entry. A mark is never 0, as an empty
-/// entry has.
+/// The table entry of a region, and the mark that distinguishes it from other regions of that entry. A mark is never 0, which
+/// is the mark of an empty entry.
 fn region(nid: Nid, offset: u64) -> (usize, u64) {
     let number = (offset / REGION).wrapping_add(nid.get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mixed = number.wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -40,7 +40,7 @@ pub(crate) enum Pattern {
     Random,
 }
 
-/// The last request on each file. Files share entries, which costs a wrong guess at worst.
+/// The last request on each file. Several files can share an entry, which can cause a wrong classification, but no wrong data.
 #[derive(Debug)]
 pub(crate) struct Patterns([Mutex<Track>; FILES]);
 

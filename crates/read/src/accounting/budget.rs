@@ -21,18 +21,18 @@ const BASE_WORK: u64 = 32 << 20;
 const WORK_PER_BYTE: u64 = 8;
 /// Names that any image may have. Commands keep up to 120 bytes in memory for each name.
 const BASE_NAMES: u64 = 512 << 10;
-/// Bytes of an image for each further name. A name and its inode take 44 bytes or more, and seldom less than 3 where both are
+/// Bytes of an image for each further name. A name and its inode take 44 bytes or more, and rarely less than 3 if both are
 /// compressed.
 const BYTES_PER_NAME: u64 = 2;
-/// Work that a thread takes from the shared budget at once, to access the shared counter seldom. Cancelling is checked as
-/// often: every 0.5 ms.
+/// Work that a thread takes from the shared budget at once: more takes make threads wait for the counter. Cancelling is checked
+/// at each take, about every 0.5 ms.
 const BATCH: u64 = 4096;
 /// Work that one request of a server may take: about half a second. A request beyond it fails. The largest requests of
 /// sound images, 2 MiB of pclusters of 512 bytes, need some 20,000.
 const REQUEST: u64 = 4 << 20;
 
 /// Decoded or copied bytes for each unit of work: 100 ns for 64 bytes is what reading and decoding them take on a slow
-/// machine. An image of n bytes may so be decoded to 2 GiB and 512 n bytes.
+/// machine. So at most 2 GiB + 512 n bytes are decoded from an image of n bytes.
 const BYTES_PER_WORK: u64 = 64;
 
 thread_local! {

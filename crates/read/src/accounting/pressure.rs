@@ -99,13 +99,13 @@ mod tests {
     fn pressure_is_read_and_comes_and_goes() {
         assert_eq!(some_avg10(TEXT.as_bytes()), Some(12.5));
         assert_eq!(some_avg10(b"full avg10=1.00"), None);
-        let room = tempfile::NamedTempFile::new().unwrap();
-        let file = PressureFile(Arc::new(room.reopen().unwrap()));
-        let pressure = Pressure::new(LowMemory::Auto, Some(&file));
-        std::fs::write(room.path(), TEXT).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let pressure_file = PressureFile(Arc::new(file.reopen().unwrap()));
+        let pressure = Pressure::new(LowMemory::Auto, Some(&pressure_file));
+        std::fs::write(file.path(), TEXT).unwrap();
         assert!(pressure.became_short() && pressure.is_short());
         assert!(!pressure.became_short(), "the interval has not passed");
-        std::fs::write(room.path(), TEXT.replace("12.50", "00.10")).unwrap();
+        std::fs::write(file.path(), TEXT.replace("12.50", "00.10")).unwrap();
         pressure.next.store(0, Relaxed);
         assert!(!pressure.became_short() && !pressure.is_short());
     }

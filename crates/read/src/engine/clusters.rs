@@ -126,7 +126,7 @@ impl Clusters {
         true
     }
 
-    /// Evicts all clusters that no thread uses, but for one.
+    /// Evicts all clusters that no thread uses, except one.
     pub(crate) fn shrink(&self) {
         let mut state = self.lock();
         while state.slots.len() > 1 {
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn one_decodes_and_the_others_wait() {
         let cache = cache(100);
-        let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+        let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("no thread has it yet") };
         assert!(!decoding.is_wanted());
         std::thread::scope(|scope| {
             let others: Vec<_> =
@@ -315,7 +315,7 @@ mod tests {
     fn a_panic_while_decoding_lets_a_waiting_thread_decode() {
         let cache = cache(100);
         std::thread::scope(|scope| {
-            let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+            let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("no thread has it yet") };
             let others: Vec<_> = (0..4).map(|_| scope.spawn(|| decode(&cache, 0, 10))).collect();
             let panicked = ferofs_threads::catch(|| {
                 decoding.buffer(10);
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn after_a_failure_another_thread_decodes() {
         let cache = cache(100);
-        let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("nobody has it yet") };
+        let Found::Missing(mut decoding) = find(&cache, 0, 10) else { panic!("no thread has it yet") };
         decoding.buffer(10);
         drop(decoding);
         assert_eq!(cache.memory.held(), 0);

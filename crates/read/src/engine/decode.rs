@@ -13,9 +13,9 @@ use crate::accounting::stats::Counter;
 use crate::error::Result;
 use crate::metadata::extent::Location;
 
-/// Bytes at most of a buffer for LZ4 while memory is short: the longest window of a rolling decode, which takes its place
-/// for longer ranges.
-const LONG: usize = 17 * PAGE;
+/// Bytes at most that LZ4 decodes to a buffer while memory is short: the size of the largest rolling window. Longer ranges are
+/// decoded through that window.
+const MAX_BUFFERED_LOW_MEMORY: usize = 17 * PAGE;
 
 /// A cluster to decode.
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +53,8 @@ impl Request<'_> {
     ) -> Result<()> {
         let engine = self.engine;
         let (skip, end) = (wanted.skip, wanted.skip + out.len());
-        let long = (cluster.algorithm == Algorithm::Lz4).then(|| self.long());
-        match engine.policy.choose(long, skip, out.len()) {
+        let max_buffered = (cluster.algorithm == Algorithm::Lz4).then(|| self.max_buffered());
+        match engine.policy.choose(max_buffered, skip, out.len()) {
             Strategy::Direct | Strategy::InPlace => {
                 self.count(Counter::Direct, end);
                 self.decode_from_start(cluster, encoded, wanted, out)
@@ -74,14 +74,14 @@ impl Request<'_> {
         }
     }
 
-    /// Bytes at most that LZ4 decodes to a buffer rather than through a window, which takes more than twice the time: four
-    /// times the pool, unless memory is short.
-    fn long(&self) -> usize {
+    /// Bytes at most that LZ4 decodes to a buffer: four times the pool, unless memory is short. More go through a window, which
+    /// takes more than twice the time.
+    fn max_buffered(&self) -> usize {
         let engine = self.engine;
         if engine.pressure.is_short() {
-            LONG
+            MAX_BUFFERED_LOW_MEMORY
         } else {
-            LONG.max(engine.scratch.pool().len().saturating_mul(4))
+            MAX_BUFFERED_LOW_MEMORY.max(engine.scratch.pool().len().saturating_mul(4))
         }
     }
 

@@ -9,7 +9,7 @@ const LOW_METADATA: usize = 64 << 10;
 /// Budgets of the engine, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Bytes set aside for buffers, which stay allocated between requests. Default: 256 KiB.
+    /// Bytes of buffers at most that stay allocated between requests. Default: 256 KiB.
     pub pool: usize,
     /// Bytes of the cache of encoded blocks, for clusters that were wanted in part. Default: 128 KiB.
     pub encoded_cache: usize,

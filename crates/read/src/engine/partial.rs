@@ -31,7 +31,7 @@ impl Request<'_> {
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let len = usize::try_from(extent.len).unwrap_or(usize::MAX);
         let wanted = Wanted { skip, to_end: skip + buf.len() == len };
-        // To read an inline tail may start requests on other files: the thread could wait for its own decoding.
+        // Reading an inline tail may start requests on other files: the thread could wait for its own decoding.
         if buf.len() == len || matches!(at, Location::Metadata(_)) {
             self.charge_decoding(algorithm, encoded_len, len)?;
             let mut encoded = self.buffer(encoded_len);
@@ -48,8 +48,8 @@ impl Request<'_> {
             Found::Missing(decoding) => {
                 // The next request starts after this one, so that a cluster read to its end is not wanted again.
                 let rest_follows = self.is_sequential() && !wanted.to_end && !engine.pressure.is_short();
-                // A reader that follows the order of fragments starts at a cluster's beginning. A read in its middle is for a
-                // file with the content of another one, and perhaps for its neighbours: the rest waits for a second read.
+                // A reader that follows the order of fragments starts at the start of a cluster. A first read in the middle is
+                // for a single file that shares data with another one, so the rest is decoded only at a second read.
                 let is_single = self.shared && skip > len / 8 && cache.is_first_partial_read(at);
                 let kept = if is_single { len.min(skip + buf.len() + len / 8) } else { len };
                 if (self.shared || rest_follows) && cache.takes(kept) {
@@ -75,13 +75,13 @@ impl Request<'_> {
         let lz4 = cluster.algorithm == Algorithm::Lz4;
         if lz4 && is_whole && cluster.exact && self.engine.policy.in_place(len) {
             // With the margin after it, any LZ4 cluster decodes where its encoded bytes end.
-            let room = len.max(cluster.encoded_len) + in_place_margin(cluster.encoded_len);
-            let out = decoding.buffer(room);
-            let start = room - cluster.encoded_len;
+            let decode_len = len.max(cluster.encoded_len) + in_place_margin(cluster.encoded_len);
+            let out = decoding.buffer(decode_len);
+            let start = decode_len - cluster.encoded_len;
             self.fetch(cluster, &mut out[start..], false)?;
-            let encoded = room - strip_padding(&out[start..]).len();
+            let encoded = decode_len - strip_padding(&out[start..]).len();
             self.count(Counter::InPlace, len);
-            decode_lz4_in_place(out, encoded..room, len).map_err(|_| undecodable(cluster.at))?;
+            decode_lz4_in_place(out, encoded..decode_len, len).map_err(|_| undecodable(cluster.at))?;
             self.copy(&out[wanted.skip..wanted.skip + buf.len()], buf);
         } else {
             let mut encoded = self.buffer(cluster.encoded_len);
@@ -105,7 +105,7 @@ impl Request<'_> {
     ) -> Result<()> {
         let mut encoded = self.buffer(cluster.encoded_len);
         self.fetch(cluster, &mut encoded, true)?;
-        // Only as far as wanted: threads that wait charge for their own parts.
+        // Charges only what this request wants: threads that wait charge their own parts.
         self.charge_decoding(cluster.algorithm, cluster.encoded_len, wanted.skip + buf.len())?;
         if !decoding.is_wanted() {
             return self.decode(cluster, &encoded, wanted, buf);

@@ -74,7 +74,7 @@ impl Request<'_> {
         engine.scratch.buffer(len, &self.volume.memory, &self.volume.counters, !engine.pressure.is_short())
     }
 
-    /// Copies decoded bytes to where they are wanted.
+    /// Copies decoded bytes, and counts them.
     pub(crate) fn copy(&self, from: &[u8], to: &mut [u8]) {
         self.volume.counters.add_len(Counter::CopiedBytes, to.len());
         to.copy_from_slice(from);

@@ -1,4 +1,4 @@
-//! Runs: adjacent, wholly wanted extents, read with one call into the tail of the range that they will fill.
+//! Runs: adjacent, wholly wanted extents, read with one call into the end of the range that they will fill.
 //!
 //! Each extent of a run is at least as long as its encoded bytes. So what is decoded never reaches the encoded bytes
 //! of a later extent: before extent `i + 1`, as much output remains as encoded bytes do, or more. A decoder's output
@@ -169,8 +169,8 @@ impl Request<'_> {
         self.charge_decoding(algorithm, encoded_len, len)?;
         let exact = self.exact(piece.partial);
         let encoded = buf.len() - strip_padding(&buf[start..]).len()..buf.len();
-        let has_room = exact && buf.len() - len >= in_place_margin(encoded.len());
-        if algorithm == Algorithm::Lz4 && has_room && self.engine.policy.in_place(len) {
+        let has_margin = exact && buf.len() - len >= in_place_margin(encoded.len());
+        if algorithm == Algorithm::Lz4 && has_margin && self.engine.policy.in_place(len) {
             self.count(Counter::InPlace, len);
             return decode_lz4_in_place(buf, encoded, len).map(drop).map_err(|_| undecodable(at));
         }

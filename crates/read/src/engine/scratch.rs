@@ -1,4 +1,4 @@
-//! What requests borrow while they decode: buffers from the pool, or else from the heap, and decoders' state.
+//! Buffers and decoders that requests borrow while they decode. Buffers come from the pool, or else from the heap.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -8,7 +8,7 @@ use ferofs_codec::Decoder;
 
 use super::buffer_pool::{BufferPool, PooledBuffer};
 use super::comparison::policy::Policy;
-use super::comparison::vmap::{Mapped, PagePool, Pages};
+use super::comparison::vmap::{MappedPages, PagePool, Pages};
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
 
@@ -23,12 +23,12 @@ pub(crate) struct Scratch {
     decoders: Mutex<Vec<Decoder>>,
 }
 
-/// Buffers that are set aside.
+/// The pool of buffers.
 #[derive(Debug)]
 pub(crate) enum Pool {
     /// For the default policy.
     Buffers(BufferPool),
-    /// For the policies that ferofs is compared with.
+    /// For the other policies.
     Pages(PagePool),
 }
 
@@ -73,7 +73,7 @@ impl Pool {
 pub(crate) enum Buffer<'a> {
     Pooled(PooledBuffer<'a>),
     Pages(Pages<'a>),
-    Mapped(Mapped<'a>),
+    Mapped(MappedPages<'a>),
     Heap { bytes: Vec<u8>, scratch: &'a Scratch, memory: &'a Memory, keep: bool },
 }
 

@@ -81,7 +81,7 @@ impl<'a> FileMap<'a> {
             Self::Records(map) => map.extent_at(offset)?,
             Self::Fragment(extent, _) => *extent,
         };
-        // Callers that go from extent to extent rely on progress.
+        // A caller that goes from extent to extent would never end.
         if extent.contains(offset) {
             return Ok(extent);
         }
@@ -92,7 +92,7 @@ impl<'a> FileMap<'a> {
     pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         match self {
             Self::Index(map) => map.check_steps(extent),
-            // Nothing is looked up in steps.
+            // A look-up in these maps does not go from record to record.
             Self::Flat(_) | Self::Chunks(_) | Self::Records(_) | Self::Fragment(..) => Ok(()),
         }
     }
@@ -124,7 +124,7 @@ impl<'a> FileMap<'a> {
 /// one read gives up to 16 records: an index in a hole of the image would cost nearly nothing.
 const EXTENT_WORK: u64 = 2;
 
-/// Iterates over the plan of a file's content.
+/// Iterates over the extents of a file.
 #[derive(Debug)]
 pub struct Extents<'a> {
     metadata: &'a dyn ReadMetadata,
@@ -134,7 +134,7 @@ pub struct Extents<'a> {
 }
 
 impl<'a> Extents<'a> {
-    /// The plan of `inode`'s content from `offset` on.
+    /// The extents of `inode` from `offset` on.
     pub(crate) fn open(metadata: &'a dyn ReadMetadata, inode: &'a Inode, offset: FileOffset) -> Result<Self> {
         let map = FileMap::open(metadata, inode).of_inode(inode.nid)?;
         Ok(Self { metadata, map, inode, next: offset })
@@ -150,7 +150,7 @@ impl<'a> Extents<'a> {
         self.map.check_steps(extent).of_inode(self.inode.nid)
     }
 
-    /// Whether they are encoded extents, placed to the byte.
+    /// Whether the map has records of encoded extents, which can start at any byte.
     pub const fn are_records(&self) -> bool {
         matches!(self.map, FileMap::Records(_))
     }

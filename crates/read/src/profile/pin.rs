@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::image::Image;
 use crate::numbers::to_u64;
 
-/// What was pinned.
+/// The result of pinning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pinned {
     /// Ranges kept.

@@ -17,8 +17,8 @@ use crate::tree::walk::{DirectoryWalk, Step};
 pub struct Recording(Arc<Recorder>);
 
 impl Image {
-    /// What was read of each file since the image was opened with
-    /// [`EngineOptions::record`](crate::EngineOptions::record); empty without that.
+    /// The reads of each file since the image was opened with [`EngineOptions::record`](crate::EngineOptions::record); empty
+    /// without that option.
     ///
     /// # Errors
     /// As [`Recording::profile`].
@@ -38,7 +38,7 @@ impl Recording {
     /// for the files in the whole tree.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] if there is no sound root; other directories that cannot be listed are left out.
+    /// [`crate::Error::Corrupt`] if the root is damaged; other directories that cannot be listed are left out.
     pub fn profile(&self, image: &Image) -> Result<Profile> {
         let reads = self.0.lock().clone();
         let mut wanted: HashMap<Nid, Vec<(u64, u64)>> = HashMap::new();

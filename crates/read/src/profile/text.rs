@@ -1,7 +1,7 @@
-//! Access profiles: which ranges of which files are read, and how often.
+//! Access profiles: lists of file ranges with their number of reads.
 //!
 //! An image that was opened to record counts reads by file and range of 64 KiB. A profile names files by path, so that
-//! it fits other images of the same tree, and serves a builder as well as [`Image::pin`].
+//! it fits other images of the same tree, and both a builder and [`Image::pin`] can use it.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, Write};
@@ -14,7 +14,7 @@ const HEADER: &str = "# ferofs access profile 1";
 /// A range of a file, and how often it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotRange {
-    /// Reads that wanted something of it.
+    /// Reads of any part of it.
     pub reads: u64,
     /// Where it starts, in bytes.
     pub start: u64,
@@ -24,7 +24,7 @@ pub struct HotRange {
     pub path: PathBuf,
 }
 
-/// Which ranges are read, the most read first.
+/// The ranges that are read, the most read first.
 ///
 /// As text: a line that names the form, then one line for each range, with the number of reads, its start, its length
 /// and the file's path, in which `\\` stands for a backslash and `\n` for a line's end.
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_path_comes_back() {
+    fn any_path_can_be_written_and_read() {
         let hot = |reads, path: &str| HotRange { reads, start: 65536, len: 7, path: path.into() };
         let profile = Profile { ranges: vec![hot(9, "/a b\\n\n\\"), hot(3, "/c")] };
         let mut text = Vec::new();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_profile_is_told() {
+    fn other_text_is_refused() {
         let error = |text: String| Profile::read(text.as_bytes()).unwrap_err().to_string();
         assert!(error(String::new()).contains("not an access profile"));
         assert!(error("x\n".into()).contains("not an access profile"));

@@ -17,7 +17,7 @@ pub struct DirEntry {
     pub name: Vec<u8>,
     /// Its inode.
     pub nid: Nid,
-    /// The inode's type, if the directory says.
+    /// The inode's type, if the directory has it.
     pub file_type: Option<FileType>,
 }
 
@@ -27,7 +27,7 @@ impl Image {
     /// # Errors
     /// [`Error::NotADirectory`]; each item fails by itself when its block is damaged.
     pub fn read_dir<'a>(&'a self, dir: &'a Inode) -> Result<ReadDir<'a>> {
-        // Commands keep more of a directory than of a name.
+        // A directory counts as two names: commands keep more memory for it.
         self.budget().charge_names(2)?;
         self.read_dir_from(dir, DirCookie::default())
     }

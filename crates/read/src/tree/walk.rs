@@ -17,7 +17,7 @@ pub use directories::{DirId, DirectoryWalk, Step};
 
 /// A name, and its inode.
 #[derive(Debug)]
-pub struct Walked {
+pub struct WalkEntry {
     /// From the root, which has an empty path.
     pub path: PathBuf,
     /// The inode, or the reason why it cannot be read.
@@ -46,13 +46,13 @@ impl<'a> Walk<'a> {
         Self { image, directories: None, started: false, files: HashSet::new() }
     }
 
-    fn root(&mut self) -> Walked {
+    fn root(&mut self) -> WalkEntry {
         let inode = self.image.root();
         if let Some(root) = inode.as_ref().ok().filter(|inode| inode.is_dir()) {
             self.directories = Some(DirectoryWalk::new(self.image, root.nid()));
         }
         let parent = self.image.superblock().root;
-        Walked { path: PathBuf::new(), inode, parent, first: true }
+        WalkEntry { path: PathBuf::new(), inode, parent, first: true }
     }
 }
 
@@ -62,21 +62,21 @@ fn walked(
     directories: &mut DirectoryWalk<'_>,
     files: &mut HashSet<Nid>,
     entry: &DirEntry,
-) -> Walked {
+) -> WalkEntry {
     let path = directories.entry_path(&entry.name);
     // The paths of a deep tree are long: making them counts as work.
-    let inode = image.count_made(path.as_os_str().len()).and_then(|()| image.inode(entry.nid));
+    let inode = image.charge_path(path.as_os_str().len()).and_then(|()| image.inode(entry.nid));
     let parent = directories.current().map_or(image.superblock().root, Inode::nid);
     let first = match &inode {
         Ok(inode) if inode.is_dir() => directories.enter(&entry.name, entry.nid).is_some(),
         _ => files.insert(entry.nid),
     };
-    Walked { path, inode, parent, first }
+    WalkEntry { path, inode, parent, first }
 }
 
 impl Iterator for Walk<'_> {
     /// A part of a directory that cannot be read is an error; the walk continues after it.
-    type Item = Result<Walked>;
+    type Item = Result<WalkEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if !std::mem::replace(&mut self.started, true) {
@@ -122,7 +122,7 @@ mod tests {
         let walked: Vec<_> = Walk::new(&image).map(Result::unwrap).collect();
         let paths: Vec<_> = walked.iter().map(|walked| walked.path.to_str().unwrap()).collect();
         assert_eq!(paths, ["", "a", "again", "z", "a/b", "a/one", "a/b/two"]);
-        for Walked { path, inode, parent, first } in &walked {
+        for WalkEntry { path, inode, parent, first } in &walked {
             let resolve = |path: &Path| image.resolve(path, false).unwrap().nid();
             assert_eq!(*parent, resolve(path.parent().unwrap_or(Path::new(""))));
             assert_eq!(inode.as_ref().unwrap().nid(), resolve(path));

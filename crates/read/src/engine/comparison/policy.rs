@@ -2,45 +2,46 @@
 
 use super::super::buffer_pool::PAGE;
 
-/// Bytes that fit the buffer of the paper's policies: four pages, as in the phones that it was measured on. Longer
-/// ranges are decoded in another way.
-const BUFFER: usize = 4 * PAGE;
+/// Bytes of the buffer of the paper's policies: four pages, as in the phones of its measurements. Longer ranges are decoded
+/// with another strategy.
+const BUFFER_SIZE: usize = 4 * PAGE;
 
-/// How a cluster is decoded. All give the same bytes. Where one cannot be, the engine takes the next that can:
-/// see [`Policy`].
+/// How a cluster is decoded. All strategies give the same bytes. If one does not support a cluster, the policy chooses another
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// Where its encoded bytes were read to: at the end of the memory that it fills. LZ4 alone, whole clusters, and
-    /// only where output cannot overtake input.
+    /// In the memory that also holds the encoded bytes, at its end. Only for whole LZ4 clusters, if the output cannot overwrite
+    /// input that is still needed.
     InPlace,
-    /// What precedes the range wanted goes through a window of at most 17 pages, however long it is; the range goes right
-    /// to the request. LZ4 alone.
+    /// The bytes before the wanted range go through a window of at most 17 pages; the range itself is decoded directly into the
+    /// request. Only for LZ4.
     Rolling,
-    /// Into pages of the pool, scattered and mapped side by side, and copied from there.
+    /// Into pages from anywhere in the pool that are mapped to adjacent addresses, and copied from there.
     Vmap,
     /// Into a buffer, and copied from there.
     Buffer,
-    /// Right into the request, from the cluster's start on; nothing may precede the range wanted.
+    /// Directly into the request, if the wanted range is at the cluster's start.
     Direct,
 }
 
-/// Which strategy a cluster gets.
+/// The rule that chooses the strategy for a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// What measures best: in place; else directly; else from a buffer, or rolling where that would be long.
+    /// The fastest strategy according to measurements: in place; else directly; else into a buffer, or rolling if the buffer would
+    /// be large.
     #[default]
     Auto,
-    /// As the EROFS paper has it (USENIX ATC 2019, section 4): a buffer if at most a page is wanted; else in place;
-    /// else rolling; else vmap.
+    /// The EROFS paper's policy (USENIX ATC 2019, section 4): a buffer if at most a page is wanted; else in place; else rolling;
+    /// else vmap.
     Paper,
-    /// As in the phones that the paper was tried on: a buffer below four pages, else vmap.
+    /// The policy of the phones in the paper's measurements: a buffer below four pages, else vmap.
     Commercial,
-    /// Always one, where it can be; else as [`Policy::Auto`] without decoding in place.
+    /// Always this strategy; for clusters that it does not support as [`Policy::Auto`], but not in place.
     Always(Strategy),
 }
 
 impl Policy {
-    /// Whether `len` bytes, all of a cluster, are to be decoded in place if they can be.
+    /// Whether a whole cluster of `len` decoded bytes is decoded in place, if that is possible.
     pub(crate) const fn in_place(self, len: usize) -> bool {
         match self {
             Self::Auto | Self::Always(Strategy::InPlace) => true,
@@ -49,31 +50,31 @@ impl Policy {
         }
     }
 
-    /// The strategy for `len` bytes after `skip` others, which are not decoded in place. LZ4 can roll, and better does beyond
-    /// `long` bytes.
-    pub(crate) const fn choose(self, long: Option<usize>, skip: usize, len: usize) -> Strategy {
+    /// The strategy for the `len` bytes after the first `skip` bytes of a cluster that is not decoded in place. `max_buffered`: for
+    /// LZ4, which supports rolling, the bytes from the cluster's start up to which a buffer is faster.
+    pub(crate) const fn choose(self, max_buffered: Option<usize>, skip: usize, len: usize) -> Strategy {
         let end = skip + len;
         let chosen = match self {
-            Self::Auto => Self::measured(long, skip, end),
-            Self::Paper if len <= PAGE && end <= BUFFER => Strategy::Buffer,
-            Self::Paper if long.is_some() => Strategy::Rolling,
-            Self::Commercial if end < BUFFER => Strategy::Buffer,
+            Self::Auto => Self::fastest(max_buffered, skip, end),
+            Self::Paper if len <= PAGE && end <= BUFFER_SIZE => Strategy::Buffer,
+            Self::Paper if max_buffered.is_some() => Strategy::Rolling,
+            Self::Commercial if end < BUFFER_SIZE => Strategy::Buffer,
             Self::Paper | Self::Commercial => Strategy::Vmap,
             Self::Always(strategy) => strategy,
         };
-        let cannot = match chosen {
+        let is_unsupported = match chosen {
             Strategy::InPlace => true,
-            Strategy::Rolling => long.is_none(),
+            Strategy::Rolling => max_buffered.is_none(),
             Strategy::Direct => skip > 0,
             Strategy::Vmap | Strategy::Buffer => false,
         };
-        if cannot { Self::measured(long, skip, end) } else { chosen }
+        if is_unsupported { Self::fastest(max_buffered, skip, end) } else { chosen }
     }
 
-    const fn measured(long: Option<usize>, skip: usize, end: usize) -> Strategy {
-        match (skip, long) {
+    const fn fastest(max_buffered: Option<usize>, skip: usize, end: usize) -> Strategy {
+        match (skip, max_buffered) {
             (0, _) => Strategy::Direct,
-            (_, Some(long)) if end > long => Strategy::Rolling,
+            (_, Some(max_buffered)) if end > max_buffered => Strategy::Rolling,
             _ => Strategy::Buffer,
         }
     }
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_choose_as_they_say() {
+    fn each_policy_chooses_its_strategies() {
         use Strategy::{Buffer, Direct, Rolling, Vmap};
         let page = |n: usize| n * PAGE;
         let lz4 = Some(page(17));

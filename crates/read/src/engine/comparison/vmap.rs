@@ -1,8 +1,8 @@
-//! The paper's pool of pages: memory that is allocated when the image is opened, which requests borrow while they decode.
+//! The paper's page pool: memory that is allocated when the image is opened, and that requests borrow while they decode.
 //!
-//! A buffer is a run of adjacent pages. Where no run is long enough, free pages from anywhere can be mapped side by
-//! side into a range of addresses of their own (vmap): the pool is a file in memory, whose pages can be mapped again.
-//! Buffers that do not fit the pool come from the heap, see [`super::super::scratch`].
+//! A buffer is a range of adjacent pages. If no free range is long enough, free pages from anywhere can be mapped to adjacent
+//! addresses (vmap): the pool is a file in memory, whose pages can be mapped a second time. Buffers that do not fit the pool
+//! come from the heap, see [`super::super::scratch`].
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -17,12 +17,12 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::super::buffer_pool::PAGE;
 
-/// The pool.
+/// The page pool.
 #[derive(Debug)]
 pub(crate) struct PagePool {
     start: NonNull<u8>,
     page: usize,
-    /// The file that the pages belong to; `None` where the system has no such files, or the pool is empty.
+    /// The memory file (memfd) of the pages; `None` if the system does not support it, or the pool is empty.
     file: Option<OwnedFd>,
     state: Mutex<State>,
 }
@@ -35,12 +35,12 @@ struct State {
     peak: usize,
 }
 
-// SAFETY: the pool owns its mapping, which any thread may use; `state` says who has which page.
+// SAFETY: the pool owns its mapping, which any thread may use; `state` records which pages are borrowed.
 unsafe impl Send for PagePool {}
-// SAFETY: as above: pages are handed out under a lock, to one holder each.
+// SAFETY: as above: a page is borrowed under the lock, by one owner at a time.
 unsafe impl Sync for PagePool {}
 
-/// Adjacent pages, borrowed.
+/// Borrowed adjacent pages.
 #[derive(Debug)]
 pub(crate) struct Pages<'a> {
     pool: &'a PagePool,
@@ -48,22 +48,22 @@ pub(crate) struct Pages<'a> {
     len: usize,
 }
 
-/// Pages from anywhere in the pool, mapped side by side.
+/// Borrowed pages from anywhere in the pool, mapped to adjacent addresses.
 #[derive(Debug)]
-pub(crate) struct Mapped<'a> {
+pub(crate) struct MappedPages<'a> {
     pool: &'a PagePool,
     start: NonNull<u8>,
-    /// Bytes of address space.
-    room: usize,
+    /// Bytes of address space: `len` rounded up to pages.
+    reserved: usize,
     len: usize,
     pages: Vec<Range<usize>>,
 }
 
 impl PagePool {
-    /// A pool of at most `len` bytes. Its pages are there from the beginning.
+    /// A pool of at most `len` bytes. All its pages are allocated here.
     ///
     /// # Errors
-    /// What the system says when it has no memory.
+    /// The error of the system when it has no memory.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         let page = rustix::param::page_size().max(PAGE);
         let count = len / page;
@@ -78,7 +78,7 @@ impl PagePool {
             Some(file) => {
                 rustix::fs::ftruncate(file, u64::try_from(len).unwrap_or(u64::MAX))?;
                 let flags = MapFlags::SHARED | populate;
-                // SAFETY: a new mapping where the system likes it touches no memory that is in use.
+                // SAFETY: the kernel chooses the address of the new mapping, so no memory in use is affected.
                 unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, read_write, flags, file, 0) }
             }
             None => {
@@ -101,7 +101,7 @@ impl PagePool {
         self.lock().peak * self.page
     }
 
-    /// A buffer of `len` bytes, if there is a run of pages for it. What it holds is anything.
+    /// A buffer of `len` bytes with any content, if enough adjacent pages are free.
     pub(crate) fn take(&self, len: usize) -> Option<Pages<'_>> {
         let count = len.div_ceil(self.page).max(1);
         let mut state = self.lock();
@@ -119,8 +119,8 @@ impl PagePool {
         Some(Pages { pool: self, pages: run, len })
     }
 
-    /// A range of addresses of `len` bytes with free pages behind it, wherever these are in the pool.
-    pub(crate) fn map(&self, len: usize) -> Option<Mapped<'_>> {
+    /// A buffer of `len` bytes, made of free pages from anywhere in the pool.
+    pub(crate) fn map(&self, len: usize) -> Option<MappedPages<'_>> {
         let file = self.file.as_ref()?;
         let count = len.div_ceil(self.page);
         let mut state = self.lock();
@@ -137,27 +137,28 @@ impl PagePool {
             wanted -= run;
         }
         drop(state);
-        let room = count * self.page;
-        // From here on dropping it gives everything back.
-        let reserve = ProtFlags::empty();
-        // SAFETY: a new mapping where the system likes it touches no memory that is in use.
-        let start =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, reserve, MapFlags::PRIVATE) };
+        let reserved = count * self.page;
+        let no_access = ProtFlags::empty();
+        // SAFETY: the kernel chooses the address of the new mapping, so no memory in use is affected.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, no_access, MapFlags::PRIVATE)
+        };
         let Some(start) = start.ok().and_then(|start| NonNull::new(start.cast::<u8>())) else {
             let mut state = self.lock();
             pages.iter().for_each(|run| state.set(run, true));
             return None;
         };
-        let mapped = Mapped { pool: self, start, room, len, pages };
+        // From here on, dropping `mapped` returns pages and addresses.
+        let mapped = MappedPages { pool: self, start, reserved, len, pages };
         let mut at = 0;
         for run in &mapped.pages {
             let bytes = run.len() * self.page;
             let offset = u64::try_from(run.start * self.page).ok()?;
             let (read_write, flags) =
                 (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE);
-            // The runs are `room` bytes in all, so each lies within the range reserved above.
+            // The runs have `reserved` bytes in total, so each is within the range reserved above.
             let to = mapped.start.as_ptr().wrapping_add(at).cast::<c_void>();
-            // SAFETY: `to` and `bytes` are within the range that was just reserved and that nobody else knows.
+            // SAFETY: `to` and `bytes` are within the range that was just reserved, which no other code uses.
             unsafe { rustix::mm::mmap(to, bytes, read_write, flags, file, offset) }.ok()?;
             at += bytes;
         }
@@ -182,8 +183,7 @@ impl Drop for PagePool {
     fn drop(&mut self) {
         let len = self.len();
         if len > 0 {
-            // SAFETY: the mapping is this pool's own, and borrows of its pages have ended. If the system refuses,
-            // the memory stays mapped.
+            // SAFETY: the pool owns the mapping, and borrows of its pages have ended. If munmap fails, the memory stays mapped.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), len) };
         }
     }
@@ -200,8 +200,8 @@ impl Deref for Pages<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: these pages are mapped as long as the pool lives, which `self` borrows, and are this holder's alone
-        // until it drops; `len` is at most their size.
+        // SAFETY: these pages are mapped as long as the pool exists, which `self` borrows, and only `self` has them until it is
+        // dropped; `len` is at most their size.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
@@ -219,27 +219,27 @@ impl Drop for Pages<'_> {
     }
 }
 
-impl Deref for Mapped<'_> {
+impl Deref for MappedPages<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: all of the range is mapped to pages that are this holder's alone, until it drops: `PagePool::map` gives
-        // it out only then. Nobody reaches the pages through the pool's own mapping meanwhile.
+        // SAFETY: the whole range is mapped: `PagePool::map` returns it only then. Only `self` has its pages until it is dropped, so
+        // nothing accesses them through the pool's own mapping.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
-impl DerefMut for Mapped<'_> {
+impl DerefMut for MappedPages<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-impl Drop for Mapped<'_> {
+impl Drop for MappedPages<'_> {
     fn drop(&mut self) {
-        // SAFETY: the range is this holder's own, and borrows of it have ended.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.room) };
+        // SAFETY: `self` owns the range, and borrows of it have ended.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.reserved) };
         if unmapped.is_ok() {
             let mut state = self.pool.lock();
             self.pages.iter().for_each(|run| state.set(run, true));
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_apart_and_come_back() {
+    fn buffers_do_not_overlap_and_return_to_the_pool() {
         let pool = PagePool::new(8 * PAGE + 100).unwrap();
         let page = pool.page;
         let count = pool.len() / page;
@@ -281,7 +281,7 @@ mod tests {
         for number in [1, 2, 5, 7] {
             all[number] = None;
         }
-        assert!(pool.take(4 * page).is_none(), "no run is so long");
+        assert!(pool.take(4 * page).is_none(), "no four adjacent pages are free");
         let Some(mut mapped) = pool.map(4 * page - 7) else {
             assert!(pool.file.is_none());
             return;
@@ -291,11 +291,11 @@ mod tests {
         assert!(pool.take(1).is_none());
         drop(mapped);
         drop(all);
-        assert!(pool.take(8 * page).is_some(), "all came back");
+        assert!(pool.take(8 * page).is_some(), "all pages are free again");
     }
 
     #[test]
-    fn an_empty_pool_has_nothing() {
+    fn an_empty_pool_has_no_buffers() {
         let pool = PagePool::new(10).unwrap();
         assert!(pool.take(1).is_none() && pool.map(1).is_none() && pool.len() == 0);
     }

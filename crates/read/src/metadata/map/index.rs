@@ -113,7 +113,7 @@ impl<'a> IndexMap<'a> {
     pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
         let cluster = self.header.cluster;
         let head = cluster.lcn(extent.start).get();
-        // Behind the last extent there may be a head, of nothing.
+        // After the last extent there may be a head without data.
         let is_last = extent.end() >= self.inode.size();
         let next = cluster.lcn(FileOffset::new(extent.end())).get();
         for lcn in head + 1..self.lclusters().min(next + 1) {
@@ -121,14 +121,14 @@ impl<'a> IndexMap<'a> {
                 Lcluster::NonHead { delta0, delta1 } => (delta0, delta1),
                 Lcluster::Head(_) if lcn == next => break,
                 Lcluster::Head(_) => {
-                    return Err(self.bad(Fault::Map("an extent goes on over the next one's head")));
+                    return Err(self.bad(Fault::Map("an extent continues past the next one's head")));
                 }
             };
             if lcn - head < delta0.distance().into() {
-                return Err(self.bad(Fault::Map("the way back leads before the extent's head")));
+                return Err(self.bad(Fault::Map("the distance back is too large")));
             }
             if !is_last && next - lcn < delta1.into() {
-                return Err(self.bad(Fault::Map("the way forward leads beyond the next head")));
+                return Err(self.bad(Fault::Map("the distance to the next head is too large")));
             }
         }
         Ok(())
@@ -229,7 +229,7 @@ impl<'a> IndexMap<'a> {
         if len > MAX_DECODED {
             return Err(self.bad(Fault::Map("extent is longer than 12 MiB")));
         }
-        // A pcluster is as large as an lcluster where no block count says else, and that may be 128 MiB.
+        // Without a block count, a pcluster is as large as an lcluster, which can have 128 MiB.
         if encoded_len > MAX_ENCODED {
             return Err(self.bad(Fault::Map("pcluster is longer than 1 MiB")));
         }

@@ -152,7 +152,7 @@ impl<'a> DirectoryWalk<'a> {
 
     fn open(&self, dir: DirId, nid: Nid) -> Result<Listing> {
         let path = self.path(dir);
-        self.image.count_made(path.as_os_str().len())?;
+        self.image.charge_path(path.as_os_str().len())?;
         let inode = self.image.inode(nid)?;
         // This call charges the directory to the budget, which `read_dir_from` does not.
         self.image.read_dir(&inode).map(drop)?;

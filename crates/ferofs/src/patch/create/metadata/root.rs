@@ -15,7 +15,7 @@ use crate::patch::create::survey::Survey;
 use crate::patch::image::history::History;
 use crate::patch::image::overlay::Overlay;
 use crate::patch::image::sector::{SuperblockArea, covered_end};
-use ferofs_read::claim::Claim;
+use ferofs_read::device_range::DeviceRange;
 use ferofs_read::walk::Walk;
 use ferofs_read::{Image, Inode, Source};
 
@@ -145,10 +145,10 @@ impl SlotMap {
         let own = if end.in_metabox { 0..0 } else { start..end.pos.get() };
         self.take(own.start, own.end.saturating_sub(own.start));
         for extent in extents {
-            if let Some(claim) = Claim::of(image, &extent?)?
-                && claim.device == DeviceId::new(0)
+            if let Some(range) = DeviceRange::of(image, &extent?)?
+                && range.device == DeviceId::new(0)
             {
-                let (from, to) = (claim.start.get(), claim.end());
+                let (from, to) = (range.start.get(), range.end());
                 if !own.contains(&from) {
                     // A decoder may read whole blocks of content.
                     let from = from / block * block;

@@ -1,6 +1,6 @@
-//! Claims: the bytes of a device that an extent uses.
+//! The bytes of a device that an extent uses.
 //!
-//! `check` looks for claims that overlap, `inspect` draws them.
+//! `check` searches them for overlaps, `inspect` shows the use of each block, and `patch` finds unused slots.
 
 use ferofs_format::{Algorithm, BytePos, DeviceId, Fault, Structure};
 
@@ -10,7 +10,7 @@ use crate::metadata::extent::{Extent, ExtentData, Location};
 
 /// Bytes of a device, not of the unified address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct DeviceRange {
     /// The device.
     pub device: DeviceId,
     /// The first byte on it.
@@ -21,7 +21,7 @@ pub struct Claim {
     pub algorithm: Option<Algorithm>,
 }
 
-impl Claim {
+impl DeviceRange {
     /// The bytes that `extent` uses: none if it is a hole, a fragment, or inline.
     ///
     /// # Errors
