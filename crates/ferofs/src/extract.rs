@@ -65,7 +65,7 @@ pub fn extract(
     };
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     image.budget().cancel_with(&options.cancel);
-    let mut job = Extraction {
+    let mut extraction = Extraction {
         image,
         options,
         on_error,
@@ -79,16 +79,16 @@ pub fn extract(
     match file {
         Some(name) => {
             let file = File { name: name.to_owned(), inode: from.clone(), first: None };
-            job.with_workers(|schedule| {
-                job.schedule_file(schedule, Item { dir: Path::new("").into(), file })
+            extraction.with_workers(|schedule| {
+                extraction.schedule_file(schedule, Item { dir: Path::new("").into(), file })
             })?;
         }
-        None => job.run(from)?,
+        None => extraction.run(from)?,
     }
     if options.cancel.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
-    if let Some(error) = job.stopped.take() {
+    if let Some(error) = extraction.stopped.take() {
         return Err(error);
     }
     Ok(options.progress.summary())
@@ -160,7 +160,7 @@ impl Extraction<'_> {
                     here = walk.path(dir).into();
                     if let Err(error) = self.make_dir(&here, &mut last) {
                         self.report(&here, Err(error));
-                        walk.prune();
+                        walk.skip_directory();
                     } else {
                         deferred.dirs.push(dir);
                     }
@@ -209,7 +209,7 @@ impl Extraction<'_> {
             }
             let (path, first) = (walk.path_of(name), walk.path_of(first));
             let linked = self.charge_name(&path).and_then(|()| {
-                self.target.link(&first, &path, self.options.existing, |file| self.is_made(*nid, file))
+                self.target.link(&first, &path, self.options.existing, |file| self.is_extracted(*nid, file))
             });
             self.count(&path, linked);
         }

@@ -15,7 +15,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("or smaller than a block", "chunks smaller than a block"),
     ("the size is no multiple of the block size", "hints of clusters below the block size"),
     ("largest extent: less than a block", "extents below the block size"),
-    ("no room for another root directory", "a small image that has no room for another root"),
+    ("no free slot for another root directory", "a small image that has no free slot for another root"),
 ];
 
 /// The short reason, if the message of the command has a known one.

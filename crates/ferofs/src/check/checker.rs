@@ -1,4 +1,4 @@
-//! What the threads of a check share.
+//! The state that all threads of a check share.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use super::findings::Findings;
 use super::paths::{Name, Paths};
 use super::used_space::UsedSpace;
 
-/// What the threads of a check share.
+/// The state that all threads of a check share.
 pub(super) struct Checker<'a> {
     pub(super) image: &'a Image,
     /// Whether to decode content.

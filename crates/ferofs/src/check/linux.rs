@@ -1,5 +1,5 @@
-//! What ferofs reads, but Linux refuses or reads wrongly: clusters (see [`LinuxChecker`]), chunks (see [`ChunkOrder`]), and
-//! attributes (see [`confuses_attributes`]).
+//! Finds data that ferofs reads, but that Linux refuses or reads wrongly: clusters (see [`LinuxChecker`]), chunks (see
+//! [`ChunkOrder`]), and attributes (see [`confuses_attributes`]).
 
 use ferofs_codec::{Algorithm, ClusterPlace, LINUX_PAGE, LinuxChecker, Portion};
 use ferofs_format::{BytePos, DeviceId, Fault, Incompat, Structure};

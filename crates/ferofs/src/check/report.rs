@@ -1,4 +1,4 @@
-//! What a check is asked for, and what it reports.
+//! The options and the report of a check.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ferofs_read::error::Corruption;
 
-/// What a check does.
+/// The options of a check.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Threads that check inodes and decode content; `None`: one for each processor.

@@ -79,7 +79,7 @@ fn a_check_that_is_stopped_reports_what_it_found() {
     let options = OpenOptions { cancel: Some(Arc::clone(&cancel)), ..OpenOptions::default() };
     let image = Image::open_with(Box::new(tampered.bytes), Vec::new(), &options).unwrap();
     cancel.store(true, std::sync::atomic::Ordering::Relaxed);
-    // A thread of its own has no work left that was paid for before.
+    // A new thread has no work left that was charged before.
     let run = || {
         std::thread::scope(|scope| {
             scope.spawn(|| check_until_stopped(&image, &Options::default())).join().unwrap()
@@ -91,9 +91,9 @@ fn a_check_that_is_stopped_reports_what_it_found() {
     assert_eq!(rules, [rule(&ferofs_format::Fault::OutOfRange { field: "blocks", value: 0, limit: 0 })]);
 }
 
-/// Linux's LZ4 decoder looks back as far as the superblock says, whatever a cluster holds.
+/// Linux's LZ4 decoder keeps as many bytes for matches as the superblock says, for every cluster.
 #[test]
-fn linux_s_rules_are_for_everything_that_is_compressed() {
+fn all_compressed_data_is_checked_by_linux_s_rules() {
     use ferofs_format::superblock;
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
@@ -215,7 +215,7 @@ fn links_and_parents_are_counted() {
 }
 
 #[test]
-fn attributes_are_looked_at() {
+fn attributes_are_checked() {
     let mut tampered = Tampered::new();
     let small = tampered.inode("below/small");
     // Linux refuses a region without attributes.

@@ -14,7 +14,7 @@ use super::queue::Queue;
 use ferofs_read::error::Corruption;
 use ferofs_read::{DirEntry, FileType, Inode};
 
-/// What was found out about an inode.
+/// An inode that the walk found.
 struct Seen {
     /// Its file type, if the inode could be read.
     file_type: Option<FileType>,

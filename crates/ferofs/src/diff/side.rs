@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_a_slash_leads_nowhere() {
+    fn a_name_with_a_slash_is_an_error() {
         let dir = Path::new("/dir");
         for name in ["/", "/etc", "../a/b", "a/"] {
             let error = child(dir, OsStr::new(name)).unwrap_err();
@@ -324,6 +324,6 @@ mod tests {
             let _ = sender.send(matches!(opened, Err(Error::SourceChanged(_))));
         });
         let changed = receiver.recv_timeout(std::time::Duration::from_secs(20));
-        assert!(changed.expect("it does not block"), "it is told as a change of the source");
+        assert!(changed.expect("it does not block"), "it is reported as a change of the source");
     }
 }

@@ -7,11 +7,11 @@ use super::*;
 use ferofs_build as build;
 use ferofs_read::{FileSource, Image};
 
-struct Stage {
+struct Fixture {
     dir: tempfile::TempDir,
 }
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let source = dir.path().join("source");
@@ -61,18 +61,18 @@ fn lines(first: &Side, second: &Side, options: &Options) -> Vec<String> {
 }
 
 #[test]
-fn an_image_is_its_source() {
-    let stage = Stage::new();
-    assert_eq!(lines(&stage.image("image"), &stage.source(), &Options::default()), [""; 0]);
-    assert_eq!(lines(&stage.source(), &stage.image("image"), &Options::default()), [""; 0]);
-    assert_eq!(lines(&stage.image("image"), &stage.image("image"), &Options::default()), [""; 0]);
+fn an_image_equals_its_source() {
+    let fixture = Fixture::new();
+    assert_eq!(lines(&fixture.image("image"), &fixture.source(), &Options::default()), [""; 0]);
+    assert_eq!(lines(&fixture.source(), &fixture.image("image"), &Options::default()), [""; 0]);
+    assert_eq!(lines(&fixture.image("image"), &fixture.image("image"), &Options::default()), [""; 0]);
 }
 
 #[test]
-fn tells_each_kind_of_change() {
-    let stage = Stage::new();
-    let before = stage.image("before");
-    let source = stage.dir.path().join("source");
+fn reports_each_kind_of_change() {
+    let fixture = Fixture::new();
+    let before = fixture.image("before");
+    let source = fixture.dir.path().join("source");
     fs::remove_file(source.join("gone")).unwrap();
     fs::create_dir(source.join("new")).unwrap();
     fs::write(source.join("new/file"), "12345").unwrap();
@@ -84,9 +84,9 @@ fn tells_each_kind_of_change() {
     symlink("tarbet", source.join("link")).unwrap();
     let expected = ["~ below/text c", "- gone 4", "~ link c", "+ new 0", "+ new/file 5", "~ same m"];
     let options = Options { times: false, ..Options::default() };
-    let after = stage.image("after");
+    let after = fixture.image("after");
     assert_eq!(lines(&before, &after, &options), expected);
-    assert_eq!(lines(&before, &stage.source(), &options), expected);
+    assert_eq!(lines(&before, &fixture.source(), &options), expected);
     let options = Options { mode: false, content: false, ..options };
     assert_eq!(lines(&before, &after, &options), ["- gone 4", "+ new 0", "+ new/file 5"]);
     assert!(lines(&before, &after, &Options::default()).contains(&"~  u".to_owned()), "the root's time");
@@ -94,8 +94,8 @@ fn tells_each_kind_of_change() {
 
 #[test]
 fn the_same_image_is_not_read() {
-    let stage = Stage::new();
-    let (one, other) = (stage.image("image"), stage.image("image"));
+    let fixture = Fixture::new();
+    let (one, other) = (fixture.image("image"), fixture.image("image"));
     let (Side::Image(image), Side::Image(_)) = (&one, &other) else { panic!() };
     let before = image.stats().requested_bytes;
     assert_eq!(lines(&one, &other, &Options::default()), [""; 0]);
@@ -106,16 +106,16 @@ fn the_same_image_is_not_read() {
 #[test]
 fn deep_directories_are_compared() {
     use rustix::fs::{Mode, OFlags, mkdirat, openat};
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let name = "d".repeat(200);
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let top = rustix::fs::open(stage.dir.path().join("source"), flags, Mode::empty()).unwrap();
+    let top = rustix::fs::open(fixture.dir.path().join("source"), flags, Mode::empty()).unwrap();
     let bottom = (0..30).fold(top, |dir, _| {
         mkdirat(&dir, name.as_str(), Mode::RWXU).unwrap();
         openat(&dir, name.as_str(), flags, Mode::empty()).unwrap()
     });
     let file = openat(&bottom, "leaf", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
     rustix::io::write(&file, b"leaf").unwrap();
-    assert_eq!(lines(&stage.image("image"), &stage.source(), &Options::default()), [""; 0]);
-    assert_eq!(lines(&stage.source(), &stage.source(), &Options::default()), [""; 0]);
+    assert_eq!(lines(&fixture.image("image"), &fixture.source(), &Options::default()), [""; 0]);
+    assert_eq!(lines(&fixture.source(), &fixture.source(), &Options::default()), [""; 0]);
 }

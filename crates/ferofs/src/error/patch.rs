@@ -50,7 +50,7 @@ pub enum PatchFault {
     #[error("what was written is not what the patch describes")]
     ResultDiffers,
     /// The medium is too small for the patched image.
-    #[error("the patched image has {needed} bytes; there is room for {available}")]
+    #[error("the patched image has {needed} bytes; the medium has {available}")]
     NoSpace {
         /// Bytes of the patched image.
         needed: u64,
@@ -72,7 +72,7 @@ pub enum PatchFault {
     #[error("the superblock is damaged, and the image has no record of a patch that fits it")]
     NoRecord,
     /// The root's nid must fit in 16 bits, and no slot with such a nid is free.
-    #[error("no room for another root directory near the start of the metadata: squash the image first")]
+    #[error("no free slot for another root directory near the start of the metadata: squash the image first")]
     NoRootSlot,
     /// Compressed content cannot be added to a compressed image without `LZ4_0PADDING`, the layout before Linux 5.4.
     #[error(
@@ -87,7 +87,7 @@ pub enum PatchFault {
     #[error("images on several devices cannot be patched")]
     Devices,
     /// The superblock's sector has no space for the configurations of all algorithms.
-    #[error("the superblock's sector has no room for the configuration of another algorithm")]
+    #[error("the superblock's sector has no space for the configuration of another algorithm")]
     NoConfigSpace,
     /// The image has no history.
     #[error("the image has no history: it was never patched")]

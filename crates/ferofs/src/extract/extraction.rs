@@ -1,4 +1,4 @@
-//! What the threads of an extraction share.
+//! The state that all threads of an extraction share.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::options::{OnError, Options};
 use super::target::{FileId, Target};
 use crate::error::{Error, Result};
 
-/// What the threads of an extraction share.
+/// The state that all threads of an extraction share.
 pub(super) struct Extraction<'a> {
     pub(super) image: &'a Image,
     pub(super) options: &'a Options,
@@ -31,7 +31,7 @@ pub(super) struct Extraction<'a> {
 
 impl Extraction<'_> {
     /// Records the file of an inode with several names, so that the other names are linked to this file only.
-    pub(super) fn remember(&self, inode: &Inode, stat: &rustix::fs::Stat) {
+    pub(super) fn record_file(&self, inode: &Inode, stat: &rustix::fs::Stat) {
         if inode.on_disk().nlink > 1 {
             // An insertion cannot panic in the middle.
             let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +40,7 @@ impl Extraction<'_> {
     }
 
     /// Whether inode `nid` was extracted to `file`.
-    pub(super) fn is_made(&self, nid: Nid, file: FileId) -> bool {
+    pub(super) fn is_extracted(&self, nid: Nid, file: FileId) -> bool {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&(nid, file))
     }
 

@@ -1,4 +1,4 @@
-//! What an extraction is asked for, and what it counts.
+//! The options and the counters of an extraction.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::select::Selection;
 
-/// What is extracted, and how.
+/// The options of an extraction.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Threads that decode and write; `None`: one for each processor.

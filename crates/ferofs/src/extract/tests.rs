@@ -1,4 +1,4 @@
-//! Trees that go through an image and come out again.
+//! Builds images of small trees, and extracts them.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use super::*;
 use ferofs_build as build;
 
-fn through_an_image(source: &Path, target: &Path, options: &Options) -> Summary {
+fn build_and_extract(source: &Path, target: &Path, options: &Options) -> Summary {
     let path = source.with_extension("image");
     let mut request = build::Options::new(source);
     request.data.compression = Some(build::Compression::lz4(0).unwrap());
@@ -19,12 +19,12 @@ fn through_an_image(source: &Path, target: &Path, options: &Options) -> Summary 
 }
 
 #[test]
-fn comes_out_as_it_went_in() {
+fn the_extracted_tree_equals_the_source() {
     let dir = tempfile::tempdir().unwrap();
     let (source, target) = (dir.path().join("source"), dir.path().join("target"));
     fs::create_dir_all(source.join("below")).unwrap();
     fs::write(source.join("below/file"), "words ".repeat(5000)).unwrap();
-    // Others than root keep no owners, and so no setuid bits.
+    // Only root keeps owners, and with them setuid bits.
     let mode = if Options::default().owners { 0o4751 } else { 0o751 };
     fs::set_permissions(source.join("below/file"), fs::Permissions::from_mode(mode)).unwrap();
     fs::hard_link(source.join("below/file"), source.join("again")).unwrap();
@@ -33,7 +33,7 @@ fn comes_out_as_it_went_in() {
     sparse.set_len(40 << 20).unwrap();
     fs::set_permissions(source.join("below"), fs::Permissions::from_mode(0o555)).unwrap();
 
-    let summary = through_an_image(&source, &target, &Options::default());
+    let summary = build_and_extract(&source, &target, &Options::default());
     assert_eq!((summary.names, summary.failures), (5, 0));
     for name in ["", "below", "below/file", "link", "sparse"] {
         let (a, b) = (source.join(name), target.join(name));
@@ -50,7 +50,7 @@ fn comes_out_as_it_went_in() {
 }
 
 #[test]
-fn attributes_do_not_follow_a_link_that_took_the_place() {
+fn attributes_are_not_set_on_a_file_that_replaced_the_extracted_one() {
     let dir = tempfile::tempdir().unwrap();
     let (source, target) = (dir.path().join("source"), dir.path().join("target"));
     let outside = dir.path().join("outside");
@@ -74,7 +74,7 @@ fn attributes_do_not_follow_a_link_that_took_the_place() {
     let inode = image.resolve("/fifo".as_ref(), false).unwrap();
 
     let options = Options::default();
-    let job = Extraction {
+    let extraction = Extraction {
         image: &image,
         options: &options,
         on_error: &|_, _| {},
@@ -85,10 +85,10 @@ fn attributes_do_not_follow_a_link_that_took_the_place() {
         stopped: OnceLock::new(),
         panicked: AtomicBool::new(false),
     };
-    let worker = Worker::new(&job);
-    let here = job.target.open_dir(Path::new("")).unwrap();
+    let worker = Worker::new(&extraction);
+    let here = extraction.target.open_dir(Path::new("")).unwrap();
     let item = Item { dir: Path::new("").into(), file: File { name: "fifo".into(), inode, first: None } };
-    // As if another process had been there between making the fifo and this.
+    // Simulates another process that replaces the fifo.
     symlink(&outside, target.join("fifo")).unwrap();
     worker.finish_special(&here, &item).unwrap_err();
     fs::remove_file(target.join("fifo")).unwrap();
@@ -153,7 +153,7 @@ fn image_of_large_and_small(dir: &Path) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn an_archive_is_given_up_when_the_image_cannot_be_read() {
+fn an_archive_ends_when_the_image_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, at) = image_of_large_and_small(dir.path());
     for workers in [1, 2, 8] {
@@ -163,7 +163,7 @@ fn an_archive_is_given_up_when_the_image_cannot_be_read() {
         let failed =
             tar::write_tar(&image, &root, Path::new("."), &mut out, &options, &|_, _| ()).unwrap_err();
         assert!(matches!(failed, Error::Io { .. }), "{failed}");
-        // It ends early, and without the mark of an end.
+        // It ends early, and without the blocks that end an archive.
         assert!(out.len() < bytes.len(), "{workers} workers: {}", out.len());
     }
 }

@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Skips the entries of the last directory.
-    pub(super) fn prune(&mut self) {
+    pub(super) fn skip_directory(&mut self) {
         self.entries.skip_directory();
     }
 
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_from_directories_to_what_is_in_them() {
+    fn a_directory_comes_before_its_entries() {
         let image = image(&["z/a/deep", "z/b", "a/one", "a/two"]);
         let all = ["/", "again", "a/", "a/one", "a/two", "z/", "z/b", "z/a/", "z/a/deep = again"];
         assert_eq!(walk(&image, &[], &[]), all);

@@ -22,15 +22,15 @@ use ferofs_read::{FileType, Inode, Place, Rdev};
 
 /// A worker's context.
 pub(super) struct Worker<'a, 'b> {
-    job: &'a Extraction<'b>,
+    extraction: &'a Extraction<'b>,
     content: Content,
     /// The directory of the last file.
     dir: Option<(Arc<Path>, Arc<OwnedFd>)>,
 }
 
 impl<'a, 'b> Worker<'a, 'b> {
-    pub(super) fn new(job: &'a Extraction<'b>) -> Self {
-        Self { job, content: Content::default(), dir: None }
+    pub(super) fn new(extraction: &'a Extraction<'b>) -> Self {
+        Self { extraction, content: Content::default(), dir: None }
     }
 
     /// Does jobs until there are no more.
@@ -43,7 +43,7 @@ impl<'a, 'b> Worker<'a, 'b> {
                             break;
                         }
                         let made = self.make(&item);
-                        self.job.count(&item.path(), made);
+                        self.extraction.count(&item.path(), made);
                     }
                 }
                 Job::Piece(large, range) => {
@@ -69,7 +69,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             Ok(Some(file)) if !large.failed.load(Ordering::Acquire) => {
                 let size = rustix::fs::ftruncate(file, item.file.inode.size());
                 let done = size.map_err(|e| Error::io("set size of", &path, e));
-                done.and_then(|()| self.job.set_metadata(file.as_fd(), &item.file.inode, &path))
+                done.and_then(|()| self.extraction.set_metadata(file.as_fd(), &item.file.inode, &path))
                     .map(|()| true)
             }
             // The failure was reported already.
@@ -78,12 +78,12 @@ impl<'a, 'b> Worker<'a, 'b> {
             Ok(None) => Ok(false),
             Err(error) => Err(error),
         };
-        self.job.count(&path, made);
+        self.extraction.count(&path, made);
     }
 
     /// Creates a file; false if an existing one stays.
     fn make(&mut self, item: &Item) -> Result<bool> {
-        self.job.charge_name(&item.dir)?;
+        self.extraction.charge_name(&item.dir)?;
         let dir = self.dir(item)?;
         let (name, inode) = (item.file.name.as_os_str(), &item.file.inode);
         match inode.file_type() {
@@ -91,16 +91,16 @@ impl<'a, 'b> Worker<'a, 'b> {
                 let Some(file) = self.create(&dir, item)? else { return Ok(false) };
                 let path = || item.path();
                 let size = inode.size();
-                let end = self.content.write(self.job.image, inode, &file, 0..size, &path)?;
+                let end = self.content.write(self.extraction.image, inode, &file, 0..size, &path)?;
                 if end < size {
                     rustix::fs::ftruncate(&file, size).map_err(|e| Error::io("set size of", path(), e))?;
                 }
-                self.job.options.progress.bytes.fetch_add(size, Ordering::Relaxed);
-                self.job.set_metadata(file.as_fd(), inode, &path())?;
+                self.extraction.options.progress.bytes.fetch_add(size, Ordering::Relaxed);
+                self.extraction.set_metadata(file.as_fd(), inode, &path())?;
                 return Ok(true);
             }
             FileType::Symlink => {
-                let target = self.job.image.read_link(inode)?;
+                let target = self.extraction.image.read_link(inode)?;
                 let made = self.replace_existing(&dir, item, || {
                     rustix::fs::symlinkat(OsStr::from_bytes(&target), &*dir, name)
                 })?;
@@ -130,8 +130,8 @@ impl<'a, 'b> Worker<'a, 'b> {
         if rustix::fs::FileType::from_raw_mode(stat.st_mode) != kind(inode.file_type()) || stat.st_nlink > 1 {
             return Err(Error::io("open", &path, std::io::Error::other("replaced by another process")));
         }
-        self.job.remember(inode, &stat);
-        self.job.set_metadata_of_special(file.as_fd(), inode, &path)
+        self.extraction.record_file(inode, &stat);
+        self.extraction.set_metadata_of_special(file.as_fd(), inode, &path)
     }
 
     fn make_piece(&mut self, large: &Large, range: Range<u64>) {
@@ -141,9 +141,9 @@ impl<'a, 'b> Worker<'a, 'b> {
         let path = || large.item.path();
         let written = self.open_large(large).and_then(|file| {
             let Some(file) = file else { return Ok(()) };
-            let (image, inode) = (self.job.image, &large.item.file.inode);
+            let (image, inode) = (self.extraction.image, &large.item.file.inode);
             let range = boundary(image, inode, range.start)?..boundary(image, inode, range.end)?;
-            self.job
+            self.extraction
                 .options
                 .progress
                 .bytes
@@ -153,12 +153,12 @@ impl<'a, 'b> Worker<'a, 'b> {
         if let Err(error) = written {
             // Only the first failing piece of a file is reported.
             if !large.failed.swap(true, Ordering::AcqRel) {
-                self.job.report(&path(), Err(error));
+                self.extraction.report(&path(), Err(error));
             }
         }
     }
 
-    /// The file of a large one, made by who comes first.
+    /// The open file of a large one, which the first worker that needs it creates.
     fn open_large<'l>(&mut self, large: &'l Large) -> Result<Option<&'l OwnedFd>> {
         if let Some(made) = large.made.get() {
             return Ok(made.as_ref());
@@ -184,7 +184,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             && item.file.inode.on_disk().nlink > 1
         {
             let stat = rustix::fs::fstat(file).map_err(|e| Error::io("open", item.path(), e))?;
-            self.job.remember(&item.file.inode, &stat);
+            self.extraction.record_file(&item.file.inode, &stat);
         }
         Ok(made)
     }
@@ -196,7 +196,7 @@ impl<'a, 'b> Worker<'a, 'b> {
         item: &Item,
         mut make: impl FnMut() -> Result<T, Errno>,
     ) -> Result<Option<T>> {
-        let (name, existing) = (item.file.name.as_os_str(), self.job.options.existing);
+        let (name, existing) = (item.file.name.as_os_str(), self.extraction.options.existing);
         let failed = |e| Error::io("create", item.path(), e);
         match make() {
             Err(Errno::EXIST) if existing != Existing::Refuse => {}
@@ -207,7 +207,7 @@ impl<'a, 'b> Worker<'a, 'b> {
             if let Ok(stat) = stat
                 && is_same(&stat, &item.file.inode)
             {
-                self.job.remember(&item.file.inode, &stat);
+                self.extraction.record_file(&item.file.inode, &stat);
                 return Ok(None);
             }
         }
@@ -221,7 +221,7 @@ impl<'a, 'b> Worker<'a, 'b> {
         match &self.dir {
             Some((path, dir)) if *path == item.dir => Ok(Arc::clone(dir)),
             _ => {
-                let dir = Arc::new(self.job.target.open_dir(&item.dir)?);
+                let dir = Arc::new(self.extraction.target.open_dir(&item.dir)?);
                 self.dir = Some((Arc::clone(&item.dir), Arc::clone(&dir)));
                 Ok(dir)
             }
@@ -229,7 +229,7 @@ impl<'a, 'b> Worker<'a, 'b> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.job.is_stopped()
+        self.extraction.is_stopped()
     }
 }
 

@@ -20,7 +20,7 @@ fn image() -> Image {
 }
 
 #[test]
-fn counts_what_is_there() {
+fn counts_inodes_and_extents() {
     let image = image();
     let options = Options { files: true, ..Options::default() };
     let inspection = inspect(&image, &options).unwrap();
@@ -73,7 +73,7 @@ fn blocks_have_owners() {
 }
 
 #[test]
-fn extensions_are_what_they_seem() {
+fn the_extension_follows_the_last_dot() {
     for (name, expected) in [
         ("a.txt", "txt"),
         ("a.tar.GZ", "gz"),

@@ -4,9 +4,9 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | [`options`] | what the caller asks for, and what it gets back |
+//! | [`options`] | the options and the result |
 //! | [`survey`], [`encoding`] | lists the inodes of the old image; finds out how it was encoded |
-//! | [`context`] | what all later steps read |
+//! | [`context`] | the inputs of all later steps |
 //! | [`decide`] | decides for each new inode what it reuses of the old image |
 //! | [`content`] | copies extent maps, reuses blocks and extents, encodes the rest |
 //! | [`metadata`] | finds a position for the new root, and writes new inodes and directories |

@@ -249,7 +249,7 @@ fn a_power_cut_leaves_the_old_tree_or_the_new_one() {
 }
 
 #[test]
-fn going_back_survives_power_cuts_too() {
+fn a_power_cut_during_a_rollback_leaves_one_of_the_two_trees() {
     let go = AtomicBool::new(false);
     let fixture = Fixture::new(None);
     let recorder = Recorder::new(fixture.image());
@@ -288,7 +288,7 @@ fn a_full_medium_keeps_the_image() {
     let (image, patch) = (fixture.image(), fixture.patch());
     let small = Recorder { limit: image.len() as u64 + 1, ..Recorder::new(image.clone()) };
     let refused = apply(&small, &patch, TrailingData::Keep, &go).unwrap_err();
-    assert!(refused.to_string().contains("there is room for"), "{refused}");
+    assert!(refused.to_string().contains("the medium has"), "{refused}");
     assert_eq!(*small.bytes.lock().unwrap(), image);
     let full = Recorder::new(image.clone());
     *full.writes.lock().unwrap() = 0;
@@ -318,7 +318,7 @@ fn a_base_with_another_byte_is_refused() {
 }
 
 #[test]
-fn patches_that_lie_are_refused() {
+fn malformed_patches_are_refused() {
     let go = AtomicBool::new(false);
     let fixture = Fixture::new(None);
     let bytes = std::fs::read(fixture.path("patch")).unwrap();
@@ -354,7 +354,7 @@ fn patches_that_lie_are_refused() {
 }
 
 #[test]
-fn patches_say_what_they_are() {
+fn a_patch_describes_its_base_and_result() {
     let fixture = Fixture::new(None);
     let patch = fixture.patch();
     let kinds = |path: &str| {

@@ -1,4 +1,4 @@
-//! Archives of images that were made for it, looked at block by block.
+//! Tests archives of small images.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,11 +7,11 @@ use super::*;
 use ferofs_build as build;
 use ferofs_read::FileSource;
 
-fn image(plant: impl FnOnce(&Path)) -> Image {
+fn image(fill: impl FnOnce(&Path)) -> Image {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     fs::create_dir(&source).unwrap();
-    plant(&source);
+    fill(&source);
     let path = dir.path().join("image");
     build::build(&build::Options::new(&source), &path).unwrap();
     Image::open(FileSource::open(&path, 0).unwrap()).unwrap()
@@ -20,8 +20,8 @@ fn image(plant: impl FnOnce(&Path)) -> Image {
 fn archive(image: &Image, workers: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let options = Options { workers: NonZeroUsize::new(workers), ..Options::default() };
-    let complain = |path: &Path, error: &Error| panic!("{}: {error}", path.display());
-    write_tar(image, &image.root().unwrap(), Path::new(""), &mut bytes, &options, &complain).unwrap();
+    let on_error = |path: &Path, error: &Error| panic!("{}: {error}", path.display());
+    write_tar(image, &image.root().unwrap(), Path::new(""), &mut bytes, &options, &on_error).unwrap();
     bytes
 }
 

@@ -104,7 +104,7 @@ fn prepare<M: Medium>(
         io::ErrorKind::StorageFull => {
             Error::Patch(PatchFault::NoSpace { needed: appended.end, available: change.ranges.medium_size })
         }
-        _ => Error::io_unnamed("make room for the patch", error),
+        _ => Error::io_unnamed("reserve space for the patch", error),
     })?;
     // The first sector holds the journal until all other bytes are durable.
     let mut first = Vec::with_capacity(SECTOR);

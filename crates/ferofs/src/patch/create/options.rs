@@ -1,4 +1,4 @@
-//! What the caller of [`create`](crate::patch::create()) asks for, and what it gets back.
+//! The options and the result of [`create`](crate::patch::create()).
 
 use std::path::PathBuf;
 

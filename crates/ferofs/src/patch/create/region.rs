@@ -68,7 +68,7 @@ pub(crate) fn write(
     warnings: &mut Vec<Warning>,
 ) -> Result<Region> {
     let Inputs { options, old, survey, tree, .. } = context.inputs;
-    let Directories { kept, like } =
+    let Directories { kept, old_dirs } =
         directories::decide(context.inputs, &decisions, context.options.loose_parents)?;
     if kept[NodeId::ROOT.index()].is_some() {
         return Err(Error::Patch(PatchFault::Unchanged));
@@ -105,7 +105,7 @@ pub(crate) fn write(
     let content_end = output.position();
 
     let block_dirs = match context.allowed.contains(Incompat::CHUNKED_FILE) {
-        true => directories::in_old_blocks(context.inputs, &kept, &like, root)?,
+        true => directories::in_old_blocks(context.inputs, &kept, &old_dirs, root)?,
         false => Vec::new(),
     };
     let written = NewMetadata {
@@ -153,7 +153,7 @@ pub(crate) fn write(
         context,
         &decisions,
         &kept,
-        &like,
+        &old_dirs,
         content_end..metadata_end,
         before_data..content_end,
     )?;

@@ -21,12 +21,12 @@ pub(crate) struct SimilarRanges {
 }
 
 /// Finds the old inodes and directories that resemble the new `metadata`, and the old files that resemble `content`.
-/// `like` gives the old directory of each new one.
+/// `old_dirs` gives the old directory of each new one.
 pub(crate) fn find(
     context: &CreateContext<'_>,
     decisions: &ReuseDecisions,
     kept: &[Option<Nid>],
-    like: &HashMap<NodeId, Nid>,
+    old_dirs: &HashMap<NodeId, Nid>,
     metadata: Range<u64>,
     content: Range<u64>,
 ) -> Result<Vec<SimilarRanges>> {
@@ -36,7 +36,7 @@ pub(crate) fn find(
         let decision = decisions.by_node[id.index()];
         let nid = match decision {
             ReuseDecision::SameContent(nid) | ReuseDecision::ChangedContent(nid) => Some(nid),
-            ReuseDecision::New | ReuseDecision::KeepInode(_) => like.get(&id).copied(),
+            ReuseDecision::New | ReuseDecision::KeepInode(_) => old_dirs.get(&id).copied(),
         };
         let Some(nid) = nid else { continue };
         let inode = old.inode(nid)?;

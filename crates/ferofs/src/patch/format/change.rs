@@ -81,7 +81,7 @@ pub(super) fn encode(changes: &[Change]) -> Result<(Vec<u8>, u64)> {
 
 /// Decodes a list whose length before compression was `decoded_len`.
 pub(super) fn decode(stored: &[u8], decoded_len: u64) -> Result<Vec<Change>> {
-    let malformed = || Error::Patch(PatchFault::Malformed("its list of changes is none"));
+    let malformed = || Error::Patch(PatchFault::Malformed("its list of changes cannot be decoded"));
     let mut list = Vec::new();
     let decoder = zstd::stream::read::Decoder::new(stored).map_err(|_| malformed())?;
     decoder.take(decoded_len.saturating_add(1)).read_to_end(&mut list).map_err(|_| malformed())?;

@@ -151,10 +151,10 @@ impl Patch {
             }
         }
         if header.base_size.checked_add(len) != Some(header.result_size) {
-            return fault("its pieces do not lead from the base's size to the result's");
+            return fault("the lengths of its pieces do not add up to the growth of the image");
         }
         if self.payload.checked_add(stored) != Some(end) || references != self.references.len() as u64 {
-            return fault("its pieces are not where they should be");
+            return fault("the lengths of its pieces or references are wrong");
         }
         let ends = |pos: u64, len: u64| pos.checked_add(len);
         for reference in &self.references {

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_across_all_seams() {
+    fn reads_across_the_ends_of_all_ranges() {
         let base: Arc<dyn Source> = Arc::new((0..100u8).collect::<Vec<_>>());
         let overlay = Overlay::new(base, 104, Box::new(vec![200; 20])).with(10, &[1, 1]).with(98, &[2; 4]);
         assert_eq!(overlay.size(), 124);

@@ -40,7 +40,7 @@ fn applied(image: &[u8], patch: &Patch) -> crate::Result<Vec<u8>> {
 }
 
 #[test]
-fn killed_changes_give_way_to_any_patch() {
+fn any_patch_can_follow_a_killed_change() {
     for large in [0, LARGE] {
         let fixture = fixture(large);
         let (image, patch) = (fixture.image(), fixture.patch());
@@ -72,7 +72,7 @@ fn killed_changes_give_way_to_any_patch() {
 }
 
 #[test]
-fn killed_rollbacks_give_way_too() {
+fn a_patch_can_follow_a_killed_rollback() {
     let fixture = fixture(LARGE);
     let patched = applied(&fixture.image(), &fixture.patch()).unwrap();
     let back = |medium: &Recorder| {

@@ -17,9 +17,9 @@ use crate::patch::create::context::Inputs;
 /// Bytes that a worker compares or hashes at once: large files are divided among the workers.
 const PART: u64 = 4 << 20;
 
-/// What a node and an old inode have in common.
+/// The properties in which a node and an old inode agree.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Likeness {
+pub(super) struct Comparison {
     pub(super) same_type: bool,
     /// The size of a regular file, the target of a symbolic link, or the device number.
     pub(super) same_size: bool,
@@ -31,7 +31,7 @@ pub(super) struct Likeness {
 pub(super) fn counterparts(inputs: Inputs<'_>) -> Result<Vec<Option<Nid>>> {
     let mut found = vec![None; inputs.tree.nodes.len()];
     found[NodeId::ROOT.index()] = Some(inputs.old.superblock().root);
-    // A directory's node comes before what is in it.
+    // A directory's node comes before those of its entries.
     for node in inputs.tree.ids() {
         let (Kind::Directory(dir), Some(nid)) = (inputs.tree.node(node).kind, found[node.index()]) else {
             continue;
@@ -55,23 +55,26 @@ pub(super) fn counterparts(inputs: Inputs<'_>) -> Result<Vec<Option<Nid>>> {
 }
 
 /// Compares each node with its counterpart, without content.
-pub(super) fn likenesses(inputs: Inputs<'_>, counterparts: &[Option<Nid>]) -> Result<Vec<Likeness>> {
+pub(super) fn compare_attributes_of_all(
+    inputs: Inputs<'_>,
+    counterparts: &[Option<Nid>],
+) -> Result<Vec<Comparison>> {
     inputs.options.run.parallel(
         counterparts.len(),
         || (),
         |(), number| match counterparts[number] {
-            Some(nid) => likeness(inputs, NodeId(number as u32), &inputs.old.inode(nid)?),
-            None => Ok(Likeness::default()),
+            Some(nid) => compare_attributes(inputs, NodeId(number as u32), &inputs.old.inode(nid)?),
+            None => Ok(Comparison::default()),
         },
     )
 }
 
 /// Compares a node with an inode, without the content of regular files. The sizes of directories do not matter.
-pub(super) fn likeness(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<Likeness> {
+pub(super) fn compare_attributes(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<Comparison> {
     let (node, disk) = (inputs.tree.node(id), inode.on_disk());
     let same_type = disk.file_type == node.kind.file_type();
     if !same_type {
-        return Ok(Likeness::default());
+        return Ok(Comparison::default());
     }
     let same_size = match node.kind {
         Kind::Regular { .. } => disk.size == node.size,
@@ -85,7 +88,7 @@ pub(super) fn likeness(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<
         && disk.nlink == node.nlink
         && disk.mtime == node.mtime
         && same_xattrs(inputs, id, inode)?;
-    Ok(Likeness { same_type, same_size, same_attributes })
+    Ok(Comparison { same_type, same_size, same_attributes })
 }
 
 fn same_xattrs(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<bool> {
@@ -110,13 +113,13 @@ fn is_content_of(inputs: Inputs<'_>, node: NodeId, nid: Nid) -> bool {
 pub(super) fn differences(
     inputs: Inputs<'_>,
     counterparts: &[Option<Nid>],
-    like: &[Likeness],
+    comparisons: &[Comparison],
 ) -> Result<Vec<AtomicBool>> {
-    let differ: Vec<AtomicBool> = like.iter().map(|_| AtomicBool::new(false)).collect();
+    let differ: Vec<AtomicBool> = comparisons.iter().map(|_| AtomicBool::new(false)).collect();
     let mut tasks = Vec::new();
     for node in inputs.tree.ids() {
         if let (Kind::Regular { .. }, Some(nid), true) =
-            (inputs.tree.node(node).kind, counterparts[node.index()], like[node.index()].same_size)
+            (inputs.tree.node(node).kind, counterparts[node.index()], comparisons[node.index()].same_size)
             && !is_content_of(inputs, node, nid)
         {
             let parts = inputs.tree.node(node).size.div_ceil(PART);

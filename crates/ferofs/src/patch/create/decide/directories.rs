@@ -17,7 +17,7 @@ pub(crate) struct Directories {
     /// The old inode that stays, by node.
     pub(crate) kept: Vec<Option<Nid>>,
     /// The old directory that a new one resembles.
-    pub(crate) like: HashMap<NodeId, Nid>,
+    pub(crate) old_dirs: HashMap<NodeId, Nid>,
 }
 
 /// Decides which directories keep their inode: those with the same attributes whose entries all keep theirs. Works from the
@@ -37,7 +37,7 @@ pub(crate) fn decide(
         })
         .collect();
     let mut parents: HashMap<Nid, Nid> = HashMap::new();
-    let mut like: HashMap<NodeId, Nid> = HashMap::new();
+    let mut old_dirs: HashMap<NodeId, Nid> = HashMap::new();
     let mut taken: HashSet<Nid> = HashSet::new();
     for id in tree.ids().rev() {
         let Kind::Directory(dir) = tree.node(id).kind else { continue };
@@ -56,7 +56,7 @@ pub(crate) fn decide(
         if !inode.is_dir() {
             continue;
         }
-        like.insert(id, nid);
+        old_dirs.insert(id, nid);
         let mut expected = HashMap::new();
         for entry in old.read_dir(&inode)? {
             let entry = entry?;
@@ -69,7 +69,7 @@ pub(crate) fn decide(
             + usize::from(expected.contains_key(b"..".as_slice()));
         let same = expected.len() == entries.len() + dots
             && entries.iter().all(stays)
-            && compare::likeness(inputs, id, &inode)?.same_attributes;
+            && compare::compare_attributes(inputs, id, &inode)?.same_attributes;
         if same && taken.insert(nid) {
             kept[id.index()] = Some(nid);
         }
@@ -82,14 +82,14 @@ pub(crate) fn decide(
             }
         }
     }
-    Ok(Directories { kept, like })
+    Ok(Directories { kept, old_dirs })
 }
 
 /// Lays out large directories that changed a little so that most of their old blocks stay. Sorted by node.
 pub(crate) fn in_old_blocks(
     inputs: Inputs<'_>,
     kept: &[Option<Nid>],
-    like: &HashMap<NodeId, Nid>,
+    old_dirs: &HashMap<NodeId, Nid>,
     root: RootPlace,
 ) -> Result<Vec<(NodeId, DirectoryBlocks)>> {
     let Inputs { old, tree, .. } = inputs;
@@ -97,7 +97,7 @@ pub(crate) fn in_old_blocks(
     for id in tree.ids().filter(|id| kept[id.index()].is_none()) {
         // A root in a fixed number of slots has no space for a table of blocks.
         let in_slots = id == NodeId::ROOT && root != RootPlace::Anywhere;
-        let Some(nid) = like.get(&id).filter(|_| !in_slots) else { continue };
+        let Some(nid) = old_dirs.get(&id).filter(|_| !in_slots) else { continue };
         let inode = old.inode(*nid)?;
         let dir = directory::in_old_blocks(old, &inode, tree, id, |node| kept[node.index()])?;
         found.extend(dir.map(|dir| (id, dir)));

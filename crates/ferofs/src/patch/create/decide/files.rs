@@ -50,20 +50,20 @@ impl ReuseDecisions {
         let counterparts = compare::counterparts(inputs)?;
         let mut decisions =
             Self { by_node: vec![ReuseDecision::New; count], counterparts, kept: HashSet::new() };
-        let like = compare::likenesses(inputs, &decisions.counterparts)?;
-        let differ = compare::differences(inputs, &decisions.counterparts, &like)?;
+        let comparisons = compare::compare_attributes_of_all(inputs, &decisions.counterparts)?;
+        let differ = compare::differences(inputs, &decisions.counterparts, &comparisons)?;
         let mut open = Vec::new();
         for node in inputs.tree.ids() {
             let (index, kind) = (node.index(), inputs.tree.node(node).kind);
             if matches!(kind, Kind::Directory(_)) {
                 continue;
             }
-            let Some(nid) = decisions.counterparts[index].filter(|_| like[index].same_type) else {
+            let Some(nid) = decisions.counterparts[index].filter(|_| comparisons[index].same_type) else {
                 open.push(node);
                 continue;
             };
-            let same_content = like[index].same_size && !differ[index].load(Ordering::Relaxed);
-            decisions.by_node[index] = match (same_content, like[index].same_attributes) {
+            let same_content = comparisons[index].same_size && !differ[index].load(Ordering::Relaxed);
+            decisions.by_node[index] = match (same_content, comparisons[index].same_attributes) {
                 (true, true) if decisions.kept.insert(nid) => ReuseDecision::KeepInode(nid),
                 (true, _) => ReuseDecision::SameContent(nid),
                 (false, _) => {
@@ -119,7 +119,7 @@ impl ReuseDecisions {
             }
             let mut found = None;
             for file in free {
-                if compare::likeness(inputs, node, &inputs.old.inode(file.nid)?)?.same_attributes {
+                if compare::compare_attributes(inputs, node, &inputs.old.inode(file.nid)?)?.same_attributes {
                     found = Some(file.nid);
                     break;
                 }
