@@ -25,8 +25,8 @@ cargo xtask fuzz faults [--only SCENARIO] [--every N] [--jobs N] [--repeat SCENA
   --jobs N         commands at a time (one for each processor)
   --repeat CASE    one failure alone, as the campaign names it";
 
-/// A command that takes longer hangs: on these small trees, traced, none takes a tenth of this.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A command that takes longer hangs: on these small trees, even traced, none takes a tenth of this.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Case {
     scenario: &'static Scenario,
@@ -87,7 +87,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 fn cases(fixture: &Fixture, scenario: &'static Scenario) -> Result<Vec<Case>> {
     let attempt = fixture.attempt(scenario)?;
     let stdout = tempfile::NamedTempFile::new()?;
-    let traced = trace(scenario.command(&attempt, stdout.path())?, None, PATIENCE)?;
+    let traced = trace(scenario.command(&attempt, stdout.path())?, None, TIMEOUT)?;
     if traced.hung || !matches!(traced.status.code(), Some(0 | 1)) {
         bail!("{}: traced, it ends with {}: {}", scenario.name, traced.status, traced.stderr);
     }
@@ -136,7 +136,7 @@ fn run_case(fixture: &Fixture, case: &Case) -> Result<Option<Vec<String>>> {
     let attempt = fixture.attempt(case.scenario)?;
     let stdout = tempfile::NamedTempFile::new()?;
     let command = case.scenario.command(&attempt, stdout.path())?;
-    let traced = trace(command, Some(case.inject), PATIENCE)?;
+    let traced = trace(command, Some(case.inject), TIMEOUT)?;
     let wrong = case.scenario.judge(&attempt, stdout.path(), &traced, case.inject.fault)?;
     if !traced.injected && wrong.is_empty() {
         return Ok(None);

@@ -20,10 +20,10 @@ use tempfile::TempDir;
 
 use super::syscalls::Fault;
 use super::tracer::{Injection, Traced, trace};
-use super::{PATIENCE, Total, injections};
+use super::{TIMEOUT, Total, injections};
 
-/// A reader that waits longer than this hangs.
-const STUCK: Duration = Duration::from_secs(20);
+/// A reader that waits longer hangs.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct DaemonFixture {
     dir: TempDir,
@@ -42,13 +42,13 @@ pub(crate) fn run(every: usize, repeat: Option<&str>, total: &mut Total) -> Resu
         return Ok(());
     }
     let fixture = DaemonFixture::new()?;
-    let (calm, seen) = fixture.attempt(None)?;
-    if !seen.appeared || !seen.wrong.is_empty() || calm.status.code() != Some(0) {
-        anyhow::bail!("traced, the mount fails: {:?} {} {}", seen.wrong, calm.status, calm.stderr);
+    let (faultless, seen) = fixture.attempt(None)?;
+    if !seen.appeared || !seen.wrong.is_empty() || faultless.status.code() != Some(0) {
+        anyhow::bail!("traced, the mount fails: {:?} {} {}", seen.wrong, faultless.status, faultless.stderr);
     }
-    // An answer that the FUSE device does not take is lost: the kernel refuses one only when nobody waits for it any more.
+    // Writes of answers to the FUSE device do not fail here: the kernel refuses an answer only if nothing waits for it any more.
     let answers = |inject: &Injection| inject.number == libc::SYS_writev && inject.fault != Fault::Kill;
-    let all: Vec<_> = injections(&calm.calls).filter(|(_, inject)| !answers(inject)).collect();
+    let all: Vec<_> = injections(&faultless.calls).filter(|(_, inject)| !answers(inject)).collect();
     println!("mount: {} of {} failures", all.len().div_ceil(every), all.len());
     for (call, inject) in all.into_iter().step_by(every) {
         let name = format!("mount:{call}:{}:{}", inject.nth, inject.fault.name());
@@ -71,7 +71,7 @@ fn judge(traced: &Traced, seen: Seen, fault: Fault) -> Vec<String> {
         wrong.push(format!("it panics: {said}"));
     }
     if traced.status.code().is_none() && fault != Fault::Kill && !traced.hung {
-        wrong.push(format!("it dies: {}", traced.status));
+        wrong.push(format!("it ends with {}", traced.status));
     }
     if !seen.appeared && traced.status.code() == Some(0) {
         wrong.push("no mount, and exit code 0".to_owned());
@@ -110,7 +110,7 @@ impl DaemonFixture {
         let ended = AtomicBool::new(false);
         let (traced, mut seen) = thread::scope(|scope| {
             let reader = scope.spawn(|| self.read(&mount, &ended));
-            let traced = trace(command, inject, PATIENCE);
+            let traced = trace(command, inject, TIMEOUT);
             ended.store(true, Ordering::Relaxed);
             (traced, reader.join())
         });
@@ -120,9 +120,9 @@ impl DaemonFixture {
             Err(_) => Seen { appeared: true, wrong: vec!["the reader panicked".to_owned()] },
         };
         let mut seen = seen;
-        // The unmount helper takes a dead daemon's mount away; give it a moment.
+        // The unmount helper removes the mount of a daemon that was killed. That takes a moment.
         let start = Instant::now();
-        while is_mounted(&mount) && start.elapsed() < STUCK {
+        while is_mounted(&mount) && start.elapsed() < READ_TIMEOUT {
             thread::sleep(Duration::from_millis(10));
         }
         if is_mounted(&mount) {
@@ -149,8 +149,8 @@ impl DaemonFixture {
             if read.is_ok() && got != *bytes || !bytes.starts_with(&got) {
                 seen.wrong.push(format!("wrong bytes of {name}"));
             }
-            if start.elapsed() > STUCK {
-                seen.wrong.push(format!("{name} is stuck for {:?}", start.elapsed()));
+            if start.elapsed() > READ_TIMEOUT {
+                seen.wrong.push(format!("{name} hangs for {:?}", start.elapsed()));
             }
         }
         // The daemon may have ended in the meantime, and its mount with it.

@@ -20,7 +20,7 @@ use super::tracer::Traced;
 /// A fixed UUID and time, so that images can be compared byte for byte.
 const IDENTITY: [&str; 4] = ["-T", "1700000000", "-U", "0123abcd-0123-4567-89ab-0123456789ab"];
 
-/// What all scenarios start from.
+/// The files that all scenarios start from.
 pub(crate) struct Fixture {
     dir: TempDir,
 }
@@ -111,11 +111,11 @@ impl Fixture {
     pub(crate) fn new() -> Result<Self> {
         let fixture = Self { dir: TempDir::new_in("/dev/shm").or_else(|_| Ok::<_, io::Error>(scratch()))? };
         let at = |name: &str| fixture.dir.path().join(name);
-        plant(&at("old"), 1)?;
-        plant(&at("new"), 2)?;
+        write_tree(&at("old"), 1)?;
+        write_tree(&at("new"), 2)?;
         fs::create_dir(at("more"))?;
         fs::write(at("more/added"), Content::Text.bytes(20_000, &mut Rng::new(7)))?;
-        plant(&at("added"), 1)?;
+        write_tree(&at("added"), 1)?;
         fs::copy(at("more/added"), at("added/added"))?;
         for dir in ["old", "new", "more", "added"] {
             same_times(&at(dir))?;
@@ -148,7 +148,7 @@ impl Fixture {
             .success();
         fs::copy(at("old.erofs"), at("patched.erofs"))?;
         ferofs().args(["patch", "apply"]).args([at("patched.erofs"), at("patch")]).run().success();
-        // What a command writes when nothing fails.
+        // The output of each command without a failure.
         fs::create_dir(at("good"))?;
         for scenario in SCENARIOS {
             let attempt = fixture.attempt(scenario)?;
@@ -229,7 +229,7 @@ impl Scenario {
             wrong.push("it panics".to_owned());
         }
         if code.is_none() && fault != Fault::Kill && !traced.hung {
-            wrong.push(format!("it dies: {}", traced.status));
+            wrong.push(format!("it ends with {}", traced.status));
         }
         if code.is_some_and(|code| code != 0) && !traced.stderr.contains("ferofs: ") && !self.may_differ(code)
         {
@@ -249,14 +249,14 @@ impl Scenario {
                 }
             }
         }
-        // A call that did less, or was interrupted, is done again.
+        // A program must repeat a call that did less, or was interrupted.
         if fault.is_harmless() && !good && !self.may_differ(code) && !traced.hung {
             wrong.push(format!("it gives up, exit code {code:?}"));
         }
         Ok(wrong)
     }
 
-    /// Whether exit code 1 is what the command gives when nothing fails: diff(1)'s "they differ".
+    /// Whether exit code 1 is no failure of the command: `diff` returns it for trees that differ.
     fn may_differ(&self, code: Option<i32>) -> bool {
         self.name == "diff" && code == Some(1)
     }
@@ -268,8 +268,8 @@ impl Scenario {
         match fs::read(&out) {
             Ok(bytes) if bytes == expected => {}
             Ok(bytes) if over && !good && bytes == b"what was there before" => {}
-            Ok(_) => wrong.push("another file than it should be stands under the name".to_owned()),
-            Err(_) if good || over => wrong.push("nothing stands under the name".to_owned()),
+            Ok(_) => wrong.push("the file has wrong content".to_owned()),
+            Err(_) if good || over => wrong.push("the file does not exist".to_owned()),
             Err(_) => {}
         }
         // A killed program cannot remove its temporary file.
@@ -285,7 +285,7 @@ impl Scenario {
     }
 }
 
-/// The image is the old or the new one, and what failed can be done again.
+/// The image must be the old or the new one, and a command that failed can be repeated.
 fn judge_update(attempt: &Attempt<'_>, words: &[&str], good: bool, states: [&str; 2]) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     let trees = states.map(|state| attempt.fixture(if state == "patched" { "new" } else { state }));
@@ -353,7 +353,7 @@ fn same(left: &Path, right: &Path) -> Result<bool> {
 }
 
 /// A tree with files of several sizes, a hole, links and attributes.
-fn plant(dir: &Path, version: u64) -> Result<()> {
+fn write_tree(dir: &Path, version: u64) -> Result<()> {
     fs::create_dir_all(dir.join("dir/empty"))?;
     let rng = |name: &[u8]| Rng::new(3).fork(name);
     let text = Content::Text.bytes(300_000, &mut rng(b"text"));

@@ -50,10 +50,10 @@ const ENOMEM: Fault = Fault::Error(libc::ENOMEM);
 const EPERM: Fault = Fault::Error(libc::EPERM);
 
 const READS: &[Fault] = &[EIO, EINTR, Fault::Short];
-const LOOKS: &[Fault] = &[EIO];
+const ONLY_EIO: &[Fault] = &[EIO];
 const WRITES: &[Fault] = &[EIO, ENOSPC, EINTR, Fault::Short, Fault::Kill];
 const CHANGES: &[Fault] = &[EIO, ENOSPC, Fault::Kill];
-/// Attributes are refused to whom they are not allowed.
+/// Without the right to change an attribute, the kernel returns EPERM.
 const ATTRIBUTES: &[Fault] = &[EIO, EPERM, Fault::Kill];
 
 const fn call(number: c_long, name: &'static str, faults: &'static [Fault]) -> Call {
@@ -64,12 +64,12 @@ const fn sized(number: c_long, name: &'static str, faults: &'static [Fault], len
     Call { number, name, faults, length: Some(length) }
 }
 
-/// Calls that are not here either cannot fail in practice, or only where memory is exhausted, which ends any program.
+/// Calls that are not here either cannot fail in practice, or only if memory is exhausted, which ends any program.
 pub(crate) static CALLS: &[Call] = &[
     sized(libc::SYS_read, "read", READS, 2),
     sized(libc::SYS_pread64, "pread64", READS, 2),
-    call(libc::SYS_preadv, "preadv", LOOKS),
-    call(libc::SYS_preadv2, "preadv2", LOOKS),
+    call(libc::SYS_preadv, "preadv", ONLY_EIO),
+    call(libc::SYS_preadv2, "preadv2", ONLY_EIO),
     sized(libc::SYS_write, "write", WRITES, 2),
     sized(libc::SYS_pwrite64, "pwrite64", WRITES, 2),
     call(libc::SYS_writev, "writev", CHANGES),
@@ -80,22 +80,22 @@ pub(crate) static CALLS: &[Call] = &[
     sized(libc::SYS_splice, "splice", WRITES, 4),
     call(libc::SYS_openat, "openat", &[EIO, ENOSPC, EINTR, Fault::Kill]),
     call(libc::SYS_openat2, "openat2", &[EIO, ENOSPC, EINTR, Fault::Kill]),
-    call(libc::SYS_statx, "statx", LOOKS),
-    call(libc::SYS_fstat, "fstat", LOOKS),
-    call(libc::SYS_newfstatat, "newfstatat", LOOKS),
-    call(libc::SYS_fstatfs, "fstatfs", LOOKS),
-    call(libc::SYS_getdents64, "getdents64", LOOKS),
-    call(libc::SYS_readlinkat, "readlinkat", LOOKS),
-    call(libc::SYS_llistxattr, "llistxattr", LOOKS),
-    call(libc::SYS_flistxattr, "flistxattr", LOOKS),
-    call(libc::SYS_lgetxattr, "lgetxattr", LOOKS),
-    call(libc::SYS_fgetxattr, "fgetxattr", LOOKS),
-    call(libc::SYS_lseek, "lseek", LOOKS),
+    call(libc::SYS_statx, "statx", ONLY_EIO),
+    call(libc::SYS_fstat, "fstat", ONLY_EIO),
+    call(libc::SYS_newfstatat, "newfstatat", ONLY_EIO),
+    call(libc::SYS_fstatfs, "fstatfs", ONLY_EIO),
+    call(libc::SYS_getdents64, "getdents64", ONLY_EIO),
+    call(libc::SYS_readlinkat, "readlinkat", ONLY_EIO),
+    call(libc::SYS_llistxattr, "llistxattr", ONLY_EIO),
+    call(libc::SYS_flistxattr, "flistxattr", ONLY_EIO),
+    call(libc::SYS_lgetxattr, "lgetxattr", ONLY_EIO),
+    call(libc::SYS_fgetxattr, "fgetxattr", ONLY_EIO),
+    call(libc::SYS_lseek, "lseek", ONLY_EIO),
     call(libc::SYS_ftruncate, "ftruncate", CHANGES),
     call(libc::SYS_fallocate, "fallocate", CHANGES),
     call(libc::SYS_fsync, "fsync", CHANGES),
     call(libc::SYS_fdatasync, "fdatasync", CHANGES),
-    call(libc::SYS_sync_file_range, "sync_file_range", LOOKS),
+    call(libc::SYS_sync_file_range, "sync_file_range", ONLY_EIO),
     call(libc::SYS_rename, "rename", CHANGES),
     call(libc::SYS_renameat, "renameat", CHANGES),
     call(libc::SYS_renameat2, "renameat2", CHANGES),
@@ -103,8 +103,8 @@ pub(crate) static CALLS: &[Call] = &[
     call(libc::SYS_symlinkat, "symlinkat", CHANGES),
     call(libc::SYS_mkdirat, "mkdirat", CHANGES),
     call(libc::SYS_mknodat, "mknodat", CHANGES),
-    call(libc::SYS_unlink, "unlink", LOOKS),
-    call(libc::SYS_unlinkat, "unlinkat", LOOKS),
+    call(libc::SYS_unlink, "unlink", ONLY_EIO),
+    call(libc::SYS_unlinkat, "unlinkat", ONLY_EIO),
     call(libc::SYS_fchmod, "fchmod", ATTRIBUTES),
     call(libc::SYS_fchmodat, "fchmodat", ATTRIBUTES),
     call(libc::SYS_fchown, "fchown", ATTRIBUTES),
@@ -113,18 +113,18 @@ pub(crate) static CALLS: &[Call] = &[
     call(libc::SYS_fsetxattr, "fsetxattr", ATTRIBUTES),
     call(libc::SYS_lsetxattr, "lsetxattr", ATTRIBUTES),
     call(libc::SYS_setxattr, "setxattr", ATTRIBUTES),
-    call(libc::SYS_fcntl, "fcntl", LOOKS),
-    call(libc::SYS_flock, "flock", LOOKS),
-    call(libc::SYS_ioctl, "ioctl", LOOKS),
-    call(libc::SYS_dup, "dup", LOOKS),
-    call(libc::SYS_pipe2, "pipe2", LOOKS),
+    call(libc::SYS_fcntl, "fcntl", ONLY_EIO),
+    call(libc::SYS_flock, "flock", ONLY_EIO),
+    call(libc::SYS_ioctl, "ioctl", ONLY_EIO),
+    call(libc::SYS_dup, "dup", ONLY_EIO),
+    call(libc::SYS_pipe2, "pipe2", ONLY_EIO),
     call(libc::SYS_memfd_create, "memfd_create", &[ENOMEM]),
     call(libc::SYS_clone3, "clone3", &[EAGAIN]),
     call(libc::SYS_clone, "clone", &[EAGAIN]),
     call(libc::SYS_vfork, "vfork", &[EAGAIN]),
-    call(libc::SYS_execve, "execve", LOOKS),
+    call(libc::SYS_execve, "execve", ONLY_EIO),
     call(libc::SYS_mount, "mount", &[EPERM, Fault::Kill]),
-    call(libc::SYS_umount2, "umount2", LOOKS),
+    call(libc::SYS_umount2, "umount2", ONLY_EIO),
     call(libc::SYS_prctl, "prctl", &[EPERM]),
     call(libc::SYS_capset, "capset", &[EPERM]),
     call(libc::SYS_seccomp, "seccomp", &[EPERM]),

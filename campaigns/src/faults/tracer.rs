@@ -39,18 +39,18 @@ pub(crate) struct Traced {
     pub(crate) stderr: String,
 }
 
-/// Runs `command` until it ends, at most for `patience`.
+/// Runs `command` until it ends, at most for `timeout`.
 ///
 /// # Errors
 /// When it cannot be started or traced.
 pub(crate) fn trace(
     mut command: Command,
     inject: Option<Injection>,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<Traced> {
     let mut stderr = tempfile::tempfile()?;
     command.stderr(stderr.try_clone()?).process_group(0);
-    // SAFETY: `trace_me` makes one bare system call, which is allowed between fork and exec.
+    // SAFETY: `trace_me` only makes a system call, which is allowed between fork and exec.
     unsafe { command.pre_exec(trace_me) };
     #[allow(clippy::zombie_processes, reason = "the tracer waits for it, and for all its threads")]
     let main = command.spawn()?.id().cast_signed();
@@ -59,7 +59,7 @@ pub(crate) fn trace(
     let traced = thread::scope(|scope| {
         let hung = &hung;
         scope.spawn(move || {
-            if wait.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            if wait.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
                 hung.store(true, Ordering::Relaxed);
                 // Descendants in other process groups end with their pipes.
                 kill_group(main);
@@ -92,16 +92,16 @@ struct Tracer {
     injected: bool,
     calls: HashMap<c_long, u64>,
     known: HashSet<pid_t>,
-    /// Threads whose running call is to be given another result when it ends.
+    /// Threads whose current call gets another result when it ends.
     altered: HashMap<pid_t, Altered>,
     started: bool,
     status: Option<ExitStatus>,
 }
 
 enum Altered {
-    /// The call was not carried out.
+    /// The kernel did not execute the call.
     Failed(i32),
-    /// Its length was shortened: the register gets its old value back, as the caller may use it again.
+    /// Its length was reduced: the register gets its old value back, as the caller may use it again.
     Shortened { argument: usize, value: u64 },
 }
 
@@ -122,9 +122,9 @@ impl Tracer {
     fn run(mut self) -> io::Result<(ExitStatus, Self)> {
         loop {
             let mut status = 0;
-            // Children of other threads of this process are theirs to wait for.
+            // Children of other threads of this process are not waited for here.
             let flags = libc::__WALL | libc::__WNOTHREAD;
-            // SAFETY: `status` lives through the call.
+            // SAFETY: `status` is valid during the call.
             let pid = unsafe { libc::waitpid(-1, &raw mut status, flags) };
             if pid < 0 {
                 match io::Error::last_os_error().raw_os_error() {
@@ -149,7 +149,7 @@ impl Tracer {
         let signal = libc::WSTOPSIG(status);
         let new = self.known.insert(pid);
         let deliver = if signal == libc::SIGTRAP | 0x80 {
-            gone_is_fine(self.system_call(pid))?;
+            ignore_no_such_process(self.system_call(pid))?;
             0
         } else if pid == self.main && new {
             // Stopped by its exec.
@@ -167,10 +167,10 @@ impl Tracer {
         } else {
             signal
         };
-        gone_is_fine(request(libc::PTRACE_SYSCALL, pid, 0, deliver as usize))
+        ignore_no_such_process(request(libc::PTRACE_SYSCALL, pid, 0, deliver as usize))
     }
 
-    /// A thread enters a system call or comes back from it.
+    /// A thread enters a system call or returns from it.
     fn system_call(&mut self, pid: pid_t) -> io::Result<()> {
         // struct ptrace_syscall_info: op, arch, ip, sp; then of an entry the number and six arguments.
         let mut info = [0u64; 11];
@@ -184,7 +184,7 @@ impl Tracer {
     }
 
     fn enters(&mut self, pid: pid_t, number: c_long) -> io::Result<()> {
-        // Rust sets the alternate stack up just before `main`; what the loader does before is not the program's.
+        // Rust sets the alternate stack up just before `main`; the calls of the loader before are not counted.
         self.started |= number == libc::SYS_sigaltstack;
         if !self.started {
             return Ok(());
@@ -200,7 +200,7 @@ impl Tracer {
             Fault::Kill => kill_group(self.main),
             Fault::Error(errno) => {
                 let mut registers = registers(pid)?;
-                // No system call has this number: the kernel carries nothing out.
+                // No system call has this number, so the kernel executes none.
                 registers.orig_rax = u64::MAX;
                 set_registers(pid, &registers)?;
                 self.altered.insert(pid, Altered::Failed(errno));
@@ -270,8 +270,8 @@ fn check(result: c_long) -> io::Result<c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A tracee that was killed in the meantime is waited for like any other.
-fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+/// Ignores the error for a tracee that was killed in the meantime: the tracer waits for it later.
+fn ignore_no_such_process(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         result => result,
@@ -279,6 +279,6 @@ fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
 }
 
 fn kill_group(pid: pid_t) {
-    // SAFETY: a bare system call. The group may be gone already.
+    // SAFETY: kill(2) accesses no memory. The group may not exist any more.
     unsafe { libc::kill(-pid, libc::SIGKILL) };
 }

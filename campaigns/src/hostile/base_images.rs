@@ -1,4 +1,4 @@
-//! Valid images to start from: one for each set of features, made by ferofs and, where they are installed, by erofs-utils.
+//! Valid images to start from: one for each set of features, made by ferofs and, if they are installed, by erofs-utils.
 
 use std::env;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use ferofs_tests::tree::DirWriter;
 use super::mutate::BaseImage;
 
 /// The settings of `ferofs build`.
-const OURS: [(&str, &[&str]); 10] = [
+const FEROFS: [(&str, &[&str]); 10] = [
     ("ferofs-plain", &[]),
     ("ferofs-lz4", &["-z", "lz4"]),
     ("ferofs-dedupe", &["-z", "lz4hc", "-E", "dedupe,ztailpacking"]),
@@ -29,7 +29,7 @@ const OURS: [(&str, &[&str]); 10] = [
 ];
 
 /// The settings of `mkfs.erofs` 1.9.
-const THEIRS: [(&str, &[&str]); 23] = [
+const EROFS_UTILS: [(&str, &[&str]); 23] = [
     ("plain", &[]),
     ("lz4", &["-zlz4"]),
     ("lz4hc", &["-zlz4hc,level=12"]),
@@ -62,24 +62,24 @@ pub(crate) fn build(dir: &Path) -> Result<()> {
         fs::remove_dir_all(&source)?;
     }
     fs::create_dir_all(&source)?;
-    plant(&source).context("the tree of the base_images")?;
-    for (name, options) in OURS {
+    write_tree(&source).context("the tree of the base images")?;
+    for (name, options) in FEROFS {
         let image = dir.join(name).with_extension("erofs");
-        run_well(run::ferofs().args(["build", "--quiet"]).args(options).args([&source, &image]))?;
+        must_succeed(run::ferofs().args(["build", "--quiet"]).args(options).args([&source, &image]))?;
     }
     let Some(peers) = env::var_os("FEROFS_PEERS").map(PathBuf::from) else {
         eprintln!("no newest erofs-utils (cargo xtask peers): images of ferofs only");
         return Ok(());
     };
-    for (name, options) in THEIRS {
+    for (name, options) in EROFS_UTILS {
         let image = dir.join(name).with_extension("erofs");
         let mkfs = Run::new(peers.join("mkfs.erofs")).args(["--quiet", "-T1700000000"]);
-        run_well(mkfs.args(options).args([&image, &source]))?;
+        must_succeed(mkfs.args(options).args([&image, &source]))?;
     }
     Ok(())
 }
 
-fn run_well(run: Run) -> Result<()> {
+fn must_succeed(run: Run) -> Result<()> {
     let outcome = run.try_run()?;
     match outcome.code {
         0 => Ok(()),
@@ -105,7 +105,7 @@ pub(crate) fn load(dir: &Path) -> Result<Vec<BaseImage>> {
 }
 
 /// A small tree of all types of inodes. Its files are small, so that much of the image is metadata.
-fn plant(dir: &Path) -> Result<()> {
+fn write_tree(dir: &Path) -> Result<()> {
     let writer = DirWriter::open(dir, Rng::new(5), false)?;
     let text = |name: &[u8], len: usize| Content::Text.bytes(len, &mut writer.rng(name));
     let long = text(b"text", 20_000);

@@ -13,15 +13,15 @@ use ferofs_tests::{Mount, need};
 use rustix::fs::SeekFrom;
 use tempfile::TempDir;
 
-use super::operations::{MEMORY, TIME, TIME_A_MB};
+use super::operations::{MEMORY, TIME, TIME_PER_MB};
 use super::test_image::TestImage;
 
 /// Time after which a command is killed. Other programs share the machine, so this is far above the CPU time allowed.
-const PATIENCE: Duration = Duration::from_secs(400);
-/// Names that a walk through a mount looks at: a loop of directories has no end.
+const TIMEOUT: Duration = Duration::from_secs(400);
+/// Names of a mount that are read: a loop of directories has no end.
 const NAMES: usize = 400;
-/// What a program takes of address space and memory before it reads an image: code, stacks of its threads, allocator.
-const OWN: u64 = 24 << 20;
+/// Bytes of memory that a program uses before it reads an image: code, stacks of its threads, allocator.
+const PROGRAM_MEMORY: u64 = 24 << 20;
 
 /// The commands that take an image, without the image itself.
 const COMMANDS: [&[&str]; 8] = [
@@ -35,14 +35,14 @@ const COMMANDS: [&[&str]; 8] = [
     &["extract"],
 ];
 
-/// WorkDir for an image, what is extracted of it, and its mount.
+/// A directory for an image, its extracted tree, and its mount.
 pub(crate) struct Commands {
     work_dir: TempDir,
 }
 
 impl Commands {
     pub(crate) fn new() -> Result<Self> {
-        // Images and what is extracted are small and many: memory is the place for them.
+        // Images and extracted trees are small, but many: a directory in memory is faster.
         let work_dir = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new())?;
         fs::create_dir(work_dir.path().join("mount"))?;
         Ok(Self { work_dir })
@@ -55,7 +55,7 @@ impl Commands {
         let mut failures = Vec::new();
         for words in COMMANDS {
             let outcome = self.command(words, &path)?;
-            failures.extend(run_operations(words, &outcome, image));
+            failures.extend(defect(words, &outcome, image));
         }
         if need::fuse("a FUSE mount of a hostile image") {
             failures.extend(self.mount(&path, rng));
@@ -64,13 +64,13 @@ impl Commands {
     }
 
     fn command(&self, words: &[&str], image: &Path) -> Result<Outcome> {
-        let run = Run::limited(ferofs_path(), None, PATIENCE).args(words).arg(image);
+        let run = Run::limited(ferofs_path(), None, TIMEOUT).args(words).arg(image);
         let target = self.work_dir.path().join("extracted");
         let run = match words[0] {
             "diff" => run.arg(image),
             "cat" => run.arg("/name005"),
             // The content of an image may be much larger than the image, and than this directory.
-            "extract" => Run::limited("sh", None, PATIENCE)
+            "extract" => Run::limited("sh", None, TIMEOUT)
                 .args(["-c", "ulimit -f 65536; trap '' XFSZ; exec \"$0\" extract \"$1\" \"$2\""])
                 .args([ferofs_path(), image, &target]),
             _ => run,
@@ -94,10 +94,10 @@ impl Commands {
             }
         };
         let start = Instant::now();
-        look_around(&dir, rng);
+        use_mount(&dir, rng);
         let mut failures = Vec::new();
-        if start.elapsed() > PATIENCE {
-            failures.push(format!("mount: a look at {NAMES} names takes {:?}", start.elapsed()));
+        if start.elapsed() > TIMEOUT {
+            failures.push(format!("mount: reading {NAMES} names takes {:?}", start.elapsed()));
         }
         match mount.unmount() {
             Ok((Some(0), _)) => {}
@@ -108,27 +108,27 @@ impl Commands {
     }
 }
 
-fn run_operations(words: &[&str], outcome: &Outcome, image: &TestImage) -> Option<String> {
+fn defect(words: &[&str], outcome: &Outcome, image: &TestImage) -> Option<String> {
     let name = words.join(" ");
-    let limit = Duration::from_micros(TIME + TIME_A_MB * (image.len() >> 20) as u64);
-    let memory = (MEMORY + image.len()) as u64 + OWN;
+    let limit = Duration::from_micros(TIME + TIME_PER_MB * (image.len() >> 20) as u64);
+    let memory = (MEMORY + image.len()) as u64 + PROGRAM_MEMORY;
     let said = || outcome.stderr.chars().take(200).collect::<String>();
     if outcome.stderr.contains("panicked") || outcome.stderr.contains("internal error") {
         return Some(format!("{name}: {}", said()));
     }
-    if outcome.cpu > limit || outcome.wall >= PATIENCE {
+    if outcome.cpu > limit || outcome.wall >= TIMEOUT {
         return Some(format!("{name}: {:?} of CPU, {:?} in all", outcome.cpu, outcome.wall));
     }
     if outcome.peak > memory {
         return Some(format!("{name}: {} bytes of memory", outcome.peak));
     }
-    // fsck(8)'s codes: findings, and an operational error.
+    // The exit codes of fsck(8) for `check`.
     let documented: &[i32] = if words[0] == "check" { &[0, 1, 2, 4, 8] } else { &[0, 1, 2] };
     (!documented.contains(&outcome.code)).then(|| format!("{name}: exit code {}: {}", outcome.code, said()))
 }
 
-/// Lists, reads and seeks as programs do. Errors are what a hostile image should give.
-fn look_around(dir: &Path, rng: &mut Rng) {
+/// Lists, reads and seeks as programs do. Errors are allowed.
+fn use_mount(dir: &Path, rng: &mut Rng) {
     let mut pending: Vec<PathBuf> = vec![dir.to_owned()];
     let (mut names, mut buffer) = (0, vec![0; 128 << 10]);
     while let Some(path) = pending.pop() {

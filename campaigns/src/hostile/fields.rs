@@ -1,4 +1,4 @@
-//! Where the fields of an image's structures are, so that one can be changed at a time. Source: FORMAT.md 1 to 6.
+//! Finds the positions of the fields of an image's structures, so that one can be changed at a time. Source: FORMAT.md 1 to 6.
 
 use std::collections::HashSet;
 
@@ -62,11 +62,11 @@ const EXTENDED: [(&str, usize, usize); 9] = [
     ("i_nlink", 0x2C, 4),
 ];
 
-/// All fields that can be found. What stands in a metabox is left to random bytes.
+/// All fields outside of the metabox. Random bytes change those in the metabox.
 pub(crate) fn fields(image: &Image, bytes: &[u8]) -> Vec<Field> {
     let mut found = Found { bytes, fields: Vec::new() };
     found.all(superblock::OFFSET, &SUPERBLOCK);
-    // What follows the superblock in its block: configurations, device slots, prefix tables.
+    // The bytes after the superblock in its block: configurations, device slots, prefix tables.
     let sb = image.superblock();
     let after = superblock::OFFSET + sb.size();
     found.words("after the superblock", after, 256);
@@ -153,7 +153,7 @@ impl Found<'_> {
         }
     }
 
-    /// The dirents of the blocks, or of the tail behind the inode at `tail`.
+    /// The dirents of the blocks, or of the tail after the inode at `tail`.
     fn directory(&mut self, inode: &Inode, tail: usize, block: usize, layout: DataLayout) {
         let (size, start) = (inode.size() as usize, inode.on_disk().place);
         let ferofs_format::inode::Place::Blocks(start) = start else { return };

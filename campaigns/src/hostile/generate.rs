@@ -16,31 +16,31 @@ const IN_METABOX: u64 = 1 << 63;
 
 /// Generates an image, and returns the names of its parts.
 pub(crate) fn generate(rng: &mut Rng) -> (String, TestImage) {
-    let mut forge = Forge::new(rng);
+    let mut generator = Generator::new(rng);
     // A large image can take seconds; a small one takes a millisecond.
-    let large = forge.rng.below(400) == 0;
-    let count = if large { 200 + forge.rng.below(2500) } else { 2 + forge.rng.below(24) };
-    forge.place_data();
-    forge.place_inodes(count);
-    forge.finish()
+    let large = generator.rng.below(400) == 0;
+    let count = if large { 200 + generator.rng.below(2500) } else { 2 + generator.rng.below(24) };
+    generator.place_data();
+    generator.place_inodes(count);
+    generator.finish()
 }
 
-struct Forge<'a> {
+struct Generator<'a> {
     rng: &'a mut Rng,
     bytes: Vec<u8>,
     block_bits: u32,
     /// Address of the block with slot 0.
     meta: usize,
     incompat: u32,
-    /// Blocks with data, which maps name again and again.
+    /// Blocks with data, to which many maps refer.
     data: Vec<u32>,
     nids: Vec<u64>,
     parts: Vec<&'static str>,
-    /// All inodes alike, so that one expensive kind is there a thousand times.
-    same: Option<u64>,
+    /// The seed of all inodes, if they are equal: so one expensive kind occurs a thousand times.
+    repeated_seed: Option<u64>,
 }
 
-impl<'a> Forge<'a> {
+impl<'a> Generator<'a> {
     fn new(rng: &'a mut Rng) -> Self {
         let block_bits = [12, 12, 12, 12, 12, 9, 10, 11][rng.below(8) as usize];
         // Any set of the features; encoded extents need 48 bits.
@@ -48,14 +48,14 @@ impl<'a> Forge<'a> {
         if rng.below(3) == 0 {
             incompat |= 0x1BF;
         }
-        // Device tables are left to lies: a table of random slots is refused at once.
+        // No device table: a table of random slots would be refused at once. Changed valid images have them.
         incompat &= !0x8;
         if incompat & 0x20 != 0 {
             incompat |= 0x1;
         }
         let meta = 1usize.max(2048 >> block_bits);
         let bytes = vec![0; meta << block_bits];
-        let same = (rng.below(4) == 0).then(|| rng.next_u64());
+        let repeated_seed = (rng.below(4) == 0).then(|| rng.next_u64());
         Self {
             rng,
             bytes,
@@ -65,7 +65,7 @@ impl<'a> Forge<'a> {
             data: Vec::new(),
             nids: Vec::new(),
             parts: Vec::new(),
-            same,
+            repeated_seed,
         }
     }
 
@@ -106,7 +106,7 @@ impl<'a> Forge<'a> {
         }
     }
 
-    /// A nid that is there, or nearly.
+    /// The nid of an existing inode, or one near it.
     fn nid(&mut self) -> u64 {
         let known = match self.nids.len() {
             0 => 1,
@@ -120,7 +120,7 @@ impl<'a> Forge<'a> {
         }
     }
 
-    /// Blocks that maps can name: clusters that decode to a lot, dirents, noise, zeros.
+    /// Blocks to which maps can refer: clusters that decode to many bytes, dirents, noise, zeroes.
     fn place_data(&mut self) {
         for _ in 0..1 + self.rng.below(6) {
             let block = self.block();
@@ -142,14 +142,14 @@ impl<'a> Forge<'a> {
     }
 
     fn place_inodes(&mut self, count: u64) {
-        // Slot 0 cannot be named.
+        // No dirent can refer to slot 0.
         self.bytes.resize(self.bytes.len() + 32, 0);
         for n in 0..count {
             let directory = n == 0 || self.chance(5);
             let mut stored = Vec::new();
             let nid = ((self.bytes.len() - (self.meta << self.block_bits)) / 32) as u64;
             self.nids.push(nid);
-            let seed = self.same.filter(|_| n > 0);
+            let seed = self.repeated_seed.filter(|_| n > 0);
             self.inode(&mut stored, directory, seed);
             let at = self.bytes.len();
             if at % self.block() + stored.len() > self.block()
@@ -377,14 +377,14 @@ impl<'a> Forge<'a> {
         let root = self.nids.first().copied().unwrap_or(1);
         let claimed = if self.chance(6) { self.size() >> self.block_bits } else { (end / block) as u64 };
         let (packed, metabox) = (self.nid() & !IN_METABOX, self.nid() & !IN_METABOX);
-        let wide_root = self.incompat & 0x80 != 0 && self.chance(2);
+        let root_64 = self.incompat & 0x80 != 0 && self.chance(2);
         let root =
             if self.incompat & 0x100 != 0 && self.chance(6) { IN_METABOX | self.rng.below(9) } else { root };
         let mut sb = vec![0; 256];
         let mut put = |at: usize, bytes: &[u8]| sb[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &0xE0F5_E1E2u32.to_le_bytes());
         put(0x0C, &[self.block_bits as u8, u8::from(self.incompat & 0x100 != 0)]);
-        if wide_root {
+        if root_64 {
             put(0x70, &root.to_le_bytes());
         } else {
             put(0x0E, &(root as u16).to_le_bytes());
@@ -397,7 +397,7 @@ impl<'a> Forge<'a> {
         put(0x60, &packed.to_le_bytes());
         put(0x80, &metabox.to_le_bytes());
         if self.incompat & 0x2 != 0 {
-            // All four algorithms with their configurations, behind a superblock of 128 or 144 bytes.
+            // All four algorithms with their configurations, after a superblock of 128 or 144 bytes.
             put(0x54, &0xFu16.to_le_bytes());
             let after = 128 + 16 * usize::from(self.incompat & 0x100 != 0);
             put(after, &[14, 0, 0xFF, 0xFF, 0, 1]);
@@ -413,7 +413,7 @@ impl<'a> Forge<'a> {
         }
         self.parts.sort_unstable();
         self.parts.dedup();
-        (format!("forged: {}", self.parts.join(", ")), image)
+        (format!("generated: {}", self.parts.join(", ")), image)
     }
 }
 
@@ -460,7 +460,7 @@ fn dirents(rng: &mut Rng, len: usize, nids: &[u64]) -> Vec<u8> {
     table
 }
 
-/// A block with as many one-byte names as fit: named by many chunks, a directory of millions of entries.
+/// A block with as many one-byte names as fit: if many chunks refer to it, the directory has millions of entries.
 fn same_dirents(block: usize) -> Vec<u8> {
     let count = block / 13;
     let mut bytes = Vec::with_capacity(block);

@@ -1,4 +1,4 @@
-//! Counts what is allocated: live bytes now, and at most since the last reset.
+//! Counts allocated bytes: now, and the maximum since the last reset.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -17,42 +17,42 @@ fn grown(by: usize) {
     PEAK.fetch_max(live, Relaxed);
 }
 
-// SAFETY: every call is passed on unchanged to `System`, which keeps the contract; the counters touch no memory of it.
+// SAFETY: every call goes unchanged to `System`, which fulfils the contract; the counters do not access the allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());
-        // SAFETY: the caller's promises are `System`'s.
+        // SAFETY: the caller fulfils the contract of `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());
-        // SAFETY: the caller's promises are `System`'s.
+        // SAFETY: the caller fulfils the contract of `System`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         grown(size);
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are `System`'s.
+        // SAFETY: the caller fulfils the contract of `System`.
         unsafe { System.realloc(old, layout, size) }
     }
 
     unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are `System`'s.
+        // SAFETY: the caller fulfils the contract of `System`.
         unsafe { System.dealloc(old, layout) }
     }
 }
 
-/// Forgets the peak; returns what is live.
+/// Resets the maximum; returns the bytes that are allocated now.
 pub(crate) fn reset() -> usize {
     let live = LIVE.load(Relaxed);
     PEAK.store(live, Relaxed);
     live
 }
 
-/// Bytes that were live at once, at most, since the last reset.
+/// The maximum of allocated bytes since the last reset.
 pub(crate) fn peak() -> usize {
     PEAK.load(Relaxed)
 }

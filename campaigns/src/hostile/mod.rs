@@ -28,11 +28,11 @@ use worker::{HANG, Range};
 const HELP: &str = "\
 cargo xtask fuzz hostile [--images N] [--seed S] [--jobs N] [--commands N] [--repeat CASE]
 
-  --images N     judge N images (20,000)
+  --images N     test N images (20,000)
   --seed S       the images of seed S (1)
   --jobs N       processes (one for each processor)
   --commands N   every Nth image goes through the commands and a FUSE mount, too (500; 0: none)
-  --repeat CASE  judge image number CASE of the seed alone, with all commands, and keep it
+  --repeat CASE  test image number CASE of the seed alone, with all commands, and keep it
 
 Images that fail are kept in target/hostile/kept.";
 

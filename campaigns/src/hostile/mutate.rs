@@ -68,7 +68,7 @@ impl BaseImage {
             None if !sound.failed => {
                 Ok(Self { name: name.to_owned(), bytes, sound, fields, kinds, metadata, covered })
             }
-            finding => Err(format!("{name} is not sound to begin with: {finding:?}")),
+            finding => Err(format!("{name} is damaged before any change: {finding:?}")),
         }
     }
 
@@ -77,9 +77,9 @@ impl BaseImage {
         let mut image = TestImage::new(Arc::clone(&self.bytes));
         let mut what = Vec::new();
         // Half of the images have one change, so that a change that `check` misses can be attributed to a field.
-        let lies = [1, 1, 1, 1, 2, 2, 3, 6][rng.below(8) as usize];
-        for _ in 0..lies {
-            let (name, at, bytes) = self.lie(rng);
+        let changes = [1, 1, 1, 1, 2, 2, 3, 6][rng.below(8) as usize];
+        for _ in 0..changes {
+            let (name, at, bytes) = self.change_one(rng);
             what.push(name);
             image.changes.push((at, bytes));
         }
@@ -87,11 +87,11 @@ impl BaseImage {
             image.size = self.bytes.len() as u64 + (1 << (12 + rng.below(29)));
             what.push("a long hole at the end");
         }
-        self.mend(&mut image);
-        (what.join(" + "), image, lies == 1)
+        self.update_checksum(&mut image);
+        (what.join(" + "), image, changes == 1)
     }
 
-    fn lie(&self, rng: &mut Rng) -> (&'static str, usize, Vec<u8>) {
+    fn change_one(&self, rng: &mut Rng) -> (&'static str, usize, Vec<u8>) {
         match rng.below(20) {
             0 => {
                 let at = rng.below(self.bytes.len() as u64) as usize;
@@ -128,7 +128,7 @@ impl BaseImage {
         (0..len).map(|_| rng.next_u64() as u8).collect()
     }
 
-    /// A new value for `field`: extreme, off by little, one flipped bit, random, or the value of the `other` field.
+    /// A new value for `field`: extreme, a little larger or smaller, one flipped bit, random, or the value of the `other` field.
     fn value(&self, field: Field, other: Field, rng: &mut Rng) -> Vec<u8> {
         let read = |field: Field| {
             let mut bytes = [0; 8];
@@ -149,7 +149,7 @@ impl BaseImage {
     }
 
     /// Updates the superblock's checksum, if the image still declares one.
-    fn mend(&self, image: &mut TestImage) {
+    fn update_checksum(&self, image: &mut TestImage) {
         let all = image.bytes();
         let mut covered = all[superblock::OFFSET..][..self.covered].to_vec();
         if covered[8] & 1 != 0 {

@@ -24,30 +24,30 @@ use super::test_image::TestImage;
 
 /// The limit on the CPU time of each operation, in microseconds: a constant part, and a part per MB of the image.
 pub(crate) const TIME: u64 = 10_000_000;
-pub(crate) const TIME_A_MB: u64 = 1_000_000;
+pub(crate) const TIME_PER_MB: u64 = 1_000_000;
 /// The limit on the memory of each operation, in bytes, in addition to the size of the image.
 pub(crate) const MEMORY: usize = 128 << 20;
 /// Bytes of an archive after which the output stops: its length depends on the declared sizes, not on the image.
 const ARCHIVE: u64 = 24 << 20;
 
-/// CPU time after which the operations on most images are cancelled, and what they may take until they end. An image of
-/// a kilobyte can cost the whole limit, which is too long for a million of them.
-pub(crate) const PATIENCE: u64 = 200_000;
-const ENDING: u64 = 500_000;
+/// CPU time in microseconds after which the operations on most images are cancelled, and the time until they must have ended.
+/// An image of a kilobyte can need the whole limit, which is too long for a million images.
+pub(crate) const CANCEL_AFTER: u64 = 200_000;
+const CANCEL_TIME: u64 = 500_000;
 
 /// The result of all operations on an image.
 #[derive(Default)]
 pub(crate) struct Outcome {
     /// Rules that `check` or opening report.
     pub(crate) reported: Vec<String>,
-    /// Some operation was cancelled.
+    /// Whether an operation was cancelled.
     pub(crate) cancelled: bool,
-    /// `check` decoded the content, too.
+    /// Whether `check` decoded the content, too.
     pub(crate) deep: bool,
-    /// What broke a limit, or panicked.
+    /// The operations that exceeded a limit, or panicked.
     pub(crate) failures: Vec<String>,
-    /// What reading all of it gave, for images that open.
-    pub(crate) survey: Option<super::content::Content>,
+    /// The content, for images that open.
+    pub(crate) content: Option<super::content::Content>,
     /// CPU microseconds of the slowest operation, and bytes of the largest.
     pub(crate) slowest: u64,
     pub(crate) largest: usize,
@@ -59,69 +59,69 @@ pub(crate) fn cpu() -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
 }
 
-/// Runs every operation of the library over `image`. `before` is told the name of each, for the watchdog.
+/// Runs every operation of the library over `image`. `before` gets the name of each, for the watchdog.
 ///
-/// With `cancel`, another thread is expected to set it once an operation has lasted for [`PATIENCE`].
+/// With `cancel`, another thread sets it when an operation has lasted for [`CANCEL_AFTER`].
 pub(crate) fn run_operations(
     image: &TestImage,
     rng: &mut Rng,
     cancel: Option<&Arc<AtomicBool>>,
     before: &dyn Fn(&'static str),
 ) -> Outcome {
-    let mut trial = Trial { image, cancel, before, verdict: Outcome::default() };
+    let mut test = ImageTest { image, cancel, before, outcome: Outcome::default() };
     let open = || open(image.clone(), cancel);
-    let Some(opened) = trial.run("open", open) else { return trial.verdict };
+    let Some(opened) = test.run("open", open) else { return test.outcome };
     let opened = match opened {
         Ok(opened) => opened,
         Err(rule) => {
-            trial.verdict.reported.push(format!("open: {rule}"));
-            return trial.verdict;
+            test.outcome.reported.push(format!("open: {rule}"));
+            return test.outcome;
         }
     };
     let mut opened = Some(opened);
     // Each operation has a budget of its own, as each command has.
     let mut fresh = move || opened.take().or_else(|| open().ok());
     let deep = rng.below(2) == 0;
-    trial.verdict.deep = deep;
+    test.outcome.deep = deep;
     if let Some(opened) = fresh() {
-        let rules = trial.run(if deep { "check --deep" } else { "check" }, || rules(&opened, deep));
-        trial.verdict.reported = rules.unwrap_or_default();
+        let rules = test.run(if deep { "check --deep" } else { "check" }, || rules(&opened, deep));
+        test.outcome.reported = rules.unwrap_or_default();
     }
     if let Some(opened) = fresh() {
-        trial.verdict.survey = trial.run("read", || read_content(&opened));
+        test.outcome.content = test.run("read", || read_content(&opened));
     }
     // The other operations read the same tree: each image runs some of them.
     let once = |of: u64, rng: &mut Rng| rng.below(of) == 0;
     if once(2, rng)
         && let Some(opened) = fresh()
     {
-        trial.run("inspect", || drop(inspect::inspect(&opened, &inspect::Options::default())));
+        test.run("inspect", || drop(inspect::inspect(&opened, &inspect::Options::default())));
     }
     if once(4, rng) {
-        trial.run("diff", || compare(open(), open()));
+        test.run("diff", || compare(open(), open()));
     }
     if once(4, rng)
         && let Some(opened) = fresh()
     {
-        trial.run("tar", || archive(&opened));
+        test.run("tar", || archive(&opened));
     }
     if once(2, rng)
         && let Some(opened) = fresh()
     {
         let mut reads = rng.fork(b"reads");
-        trial.run("random reads", || random_reads(&opened, &mut reads));
+        test.run("random reads", || random_reads(&opened, &mut reads));
     }
-    trial.verdict
+    test.outcome
 }
 
-struct Trial<'a> {
+struct ImageTest<'a> {
     image: &'a TestImage,
     cancel: Option<&'a Arc<AtomicBool>>,
     before: &'a dyn Fn(&'static str),
-    verdict: Outcome,
+    outcome: Outcome,
 }
 
-impl Trial<'_> {
+impl ImageTest<'_> {
     fn run<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> Option<T> {
         if let Some(cancel) = self.cancel {
             cancel.store(false, Relaxed);
@@ -131,22 +131,22 @@ impl Trial<'_> {
         let start = cpu();
         let done = catch_unwind(AssertUnwindSafe(work));
         let (spent, taken) = (cpu() - start, memory::peak().saturating_sub(live));
-        self.verdict.slowest = self.verdict.slowest.max(spent);
-        self.verdict.largest = self.verdict.largest.max(taken);
+        self.outcome.slowest = self.outcome.slowest.max(spent);
+        self.outcome.largest = self.outcome.largest.max(taken);
         let stored = self.image.len();
         let cancelled = self.cancel.is_some_and(|cancel| cancel.load(Relaxed));
-        self.verdict.cancelled |= cancelled;
-        if cancelled && spent > PATIENCE + ENDING {
-            self.verdict.failures.push(format!("cancelled {name} takes {spent} us of CPU"));
+        self.outcome.cancelled |= cancelled;
+        if cancelled && spent > CANCEL_AFTER + CANCEL_TIME {
+            self.outcome.failures.push(format!("cancelled {name} takes {spent} us of CPU"));
         }
-        if spent > TIME + TIME_A_MB * (stored >> 20) as u64 {
-            self.verdict.failures.push(format!("slow: {name} takes {spent} us of CPU"));
+        if spent > TIME + TIME_PER_MB * (stored >> 20) as u64 {
+            self.outcome.failures.push(format!("slow: {name} takes {spent} us of CPU"));
         }
         if taken > MEMORY + stored {
-            self.verdict.failures.push(format!("memory: {name} takes {taken} bytes"));
+            self.outcome.failures.push(format!("memory: {name} takes {taken} bytes"));
         }
         if done.is_err() {
-            self.verdict.failures.push(format!("panic: {name}"));
+            self.outcome.failures.push(format!("panic: {name}"));
         }
         done.ok()
     }
@@ -182,7 +182,7 @@ fn rules(image: &Image, content: bool) -> Vec<String> {
 fn compare(one: Result<Image, String>, other: Result<Image, String>) {
     let (Ok(one), Ok(other)) = (one, other) else { return };
     let (one, other) = (Side::Image(Box::new(one)), Side::Image(Box::new(other)));
-    // Damage is an event or an error: only time, memory and panics are judged here.
+    // Damage is an event or an error, which is right: the limits are checked elsewhere.
     let _ = diff::diff(&one, &other, &diff::Options::default(), |_| ControlFlow::Continue(()));
 }
 
@@ -210,7 +210,7 @@ impl Write for Sink {
     }
 }
 
-/// Reads at random places, and follows the plan from there for some steps, as a mount's readers do.
+/// Reads at random offsets, and lists some extents from there, as a mount's readers do.
 fn random_reads(image: &Image, rng: &mut Rng) {
     let mut buffer = vec![0; 64 << 10];
     for _ in 0..8 {

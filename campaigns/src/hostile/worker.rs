@@ -41,7 +41,7 @@ struct Running {
     cancel: Option<Arc<AtomicBool>>,
 }
 
-/// The image number `case` of `seed`: what was done to make it, the image, and the base_image if one field of it lies.
+/// The image number `case` of `seed`: a description of it, the image, and the number of its base image if only one field was changed.
 pub(crate) fn make(
     base_images: &[BaseImage],
     seed: u64,
@@ -70,7 +70,7 @@ pub(crate) fn work(base_images: &[BaseImage], range: &Range, keep: &Path) -> Res
     let mut case = range.first;
     while case < range.end {
         let (what, image, single, mut rng) = make(base_images, range.seed, case);
-        // One of eight has all the time that its budget allows.
+        // One image of eight has no limit but its budget.
         let cancel = (!case.is_multiple_of(8)).then(Arc::<AtomicBool>::default);
         let before = |operation| {
             if let Ok(mut running) = RUNNING.lock() {
@@ -78,18 +78,18 @@ pub(crate) fn work(base_images: &[BaseImage], range: &Range, keep: &Path) -> Res
             }
             STARTED.store(cpu(), Relaxed);
         };
-        let mut verdict = run_operations(&image, &mut rng, cancel.as_ref(), &before);
+        let mut outcome = run_operations(&image, &mut rng, cancel.as_ref(), &before);
         STARTED.store(u64::MAX, Relaxed);
         if let Some(commands) = &mut commands
             && (case / range.step).is_multiple_of(range.commands)
         {
-            verdict.failures.extend(commands.try_all(&image, &mut rng)?);
+            outcome.failures.extend(commands.try_all(&image, &mut rng)?);
         }
-        for failure in &verdict.failures {
+        for failure in &outcome.failures {
             println!("failure {case} {failure} ({what})");
             keep_image(keep, case, &image);
         }
-        tally.add(case, base_images, &what, single, &verdict);
+        tally.add(case, base_images, &what, single, &outcome);
         case += range.step;
         // The parent learns how far this process came.
         println!("at {case}");
@@ -104,7 +104,7 @@ pub(crate) fn keep_image(dir: &Path, case: u64, image: &TestImage) {
     let _ = image.write(&dir.join(format!("{case}.erofs")));
 }
 
-/// Cancels operations that may be, and ends the process when one takes twice its limit.
+/// Cancels operations that may be cancelled, and ends the process when one takes twice its limit.
 fn watch(keep: PathBuf) {
     std::thread::spawn(move || {
         loop {
@@ -113,11 +113,11 @@ fn watch(keep: PathBuf) {
             let Ok(running) = RUNNING.lock() else { continue };
             let Some(Running { case, operation, image, cancel }) = &*running else { continue };
             if let Some(cancel) = cancel
-                && spent > operations::PATIENCE
+                && spent > operations::CANCEL_AFTER
             {
                 cancel.store(true, Relaxed);
             }
-            let limit = operations::TIME + operations::TIME_A_MB * (image.len() >> 20) as u64;
+            let limit = operations::TIME + operations::TIME_PER_MB * (image.len() >> 20) as u64;
             if spent > 2 * limit {
                 println!("failure {case} hang: {operation}");
                 keep_image(&keep, *case, image);
@@ -143,21 +143,21 @@ impl Tally {
         base_images: &[BaseImage],
         what: &str,
         single: Option<usize>,
-        verdict: &Outcome,
+        outcome: &Outcome,
     ) {
-        self.slowest = self.slowest.max(verdict.slowest);
-        self.largest = self.largest.max(verdict.largest);
-        for rule in &verdict.reported {
+        self.slowest = self.slowest.max(outcome.slowest);
+        self.largest = self.largest.max(outcome.largest);
+        for rule in &outcome.reported {
             *self.rules.entry(rule.clone()).or_default() += 1;
         }
         let sound = single.map(|number| base_images[number].sound);
-        let class = match (&verdict.reported[..], verdict.survey, sound) {
+        let class = match (&outcome.reported[..], outcome.content, sound) {
             ([_, ..], ..) => "reported",
             (_, Some(read), Some(sound)) if read == sound => "same",
             (_, Some(read), Some(sound)) if !read.failed && read.shape == sound.shape => "other-values",
-            (_, Some(read), _) if read.failed && verdict.cancelled => "cancelled",
+            (_, Some(read), _) if read.failed && outcome.cancelled => "cancelled",
             // Without `--deep`, damage within compressed content is not seen.
-            (_, Some(read), _) if read.failed && !verdict.deep => "unreadable-when-decoded",
+            (_, Some(read), _) if read.failed && !outcome.deep => "unreadable-when-decoded",
             (_, Some(read), _) if read.failed => {
                 println!("silent {case} check --deep does not report what cannot be read: {what}");
                 "unreadable-unreported"

@@ -80,8 +80,8 @@ fn options(help: &str) -> Vec<Vec<String>> {
 
 fn command(step: &Step) -> &'static str {
     match step {
-        Step::Build { front: Interface::Build, .. } => "build",
-        Step::Build { front: Interface::Mkfs, .. } => "mkfs.erofs",
+        Step::Build { interface: Interface::Build, .. } => "build",
+        Step::Build { interface: Interface::Mkfs, .. } => "mkfs.erofs",
         Step::Add { .. } => "patch add",
         Step::Patch { .. } => "patch create",
         Step::Rollback { .. } => "patch rollback",

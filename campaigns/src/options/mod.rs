@@ -130,7 +130,7 @@ fn repeat(case: &Case, oracles: &Oracles) -> Result<()> {
     match result {
         Ok(tally) => println!("{case}: {} images, no finding; refused: {:?}", tally.images, tally.refused),
         Err(Stop::Found(finding)) => bail!("{}: {}", finding.oracle, finding.message),
-        Err(Stop::Trouble(error)) => return Err(error),
+        Err(Stop::Failed(error)) => return Err(error),
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ impl Search<'_> {
                     self.images.fetch_add(1, Ordering::Relaxed);
                     self.found(&case, &finding, &mut workspace)?;
                 }
-                Err(Stop::Trouble(error)) => {
+                Err(Stop::Failed(error)) => {
                     self.stop.store(true, Ordering::Relaxed);
                     return Err(error.context(format!("case {case}")));
                 }
@@ -195,7 +195,7 @@ impl Search<'_> {
         if !self.report().is_new(&key, case) {
             return Ok(());
         }
-        // Oracles that are asked now and then must be asked each time, if one of them found it.
+        // If an oracle found it that compares only some images, it must compare each image now.
         let all = ["fuse", "library", "erofs-utils", "kernel, from a file"].contains(&finding.oracle);
         let mut last = finding.clone();
         let small =

@@ -13,12 +13,12 @@ use crate::options::execute::perform::Tally;
 use crate::options::execute::workspace::{Finding, Stop, Workspace};
 use crate::options::generate::case::Case;
 
-/// Findings by what they have in common, and refusals.
+/// Findings by their keys, and refusals by their reasons.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     found: BTreeMap<String, Vec<String>>,
     refused: BTreeMap<&'static str, u64>,
-    told: u64,
+    reported: u64,
 }
 
 /// Seconds between two lines of progress.
@@ -30,8 +30,8 @@ impl Report {
         for (reason, count) in &tally.refused {
             *self.refused.entry(reason).or_default() += count;
         }
-        if time.as_secs() / PERIOD > self.told {
-            self.told = time.as_secs() / PERIOD;
+        if time.as_secs() / PERIOD > self.reported {
+            self.reported = time.as_secs() / PERIOD;
             eprintln!("{} s: {images} images, {} kinds of findings", time.as_secs(), self.found.len());
         }
     }
@@ -82,7 +82,7 @@ impl Report {
     }
 }
 
-/// Keeps the files of a case, with a script of its commands. Where they are kept.
+/// Keeps the files of a case, with a script of its commands. Returns the directory.
 pub(crate) fn keep(case: &Case, workspace: &Workspace, stop: Option<&Stop>) -> Result<PathBuf> {
     let dir = target_dir().join("fuzz-options").join(format!("{}-{}", case.seed, case.number));
     if dir.exists() {
@@ -99,7 +99,7 @@ pub(crate) fn keep(case: &Case, workspace: &Workspace, stop: Option<&Stop>) -> R
     script.push_str(&workspace.log.join("\n"));
     script.push('\n');
     fs::write(dir.join("commands"), script)?;
-    // Some attributes may be too long for the disk's file system: the rest is still of use.
+    // Some attributes may be too long for the disk's file system: the rest is still useful.
     let status = Command::new("cp")
         .args(["-a", "--sparse=always"])
         .arg(workspace.work())

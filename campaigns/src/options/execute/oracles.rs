@@ -1,4 +1,5 @@
-//! Who says whether an image is right: the kernel, `check --deep`, `diff`, the FUSE mount and erofs-utils.
+//! The oracles: programs that show whether an image is right. They are the kernel, `check --deep`, `diff`, the FUSE mount and
+//! erofs-utils.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,7 +12,7 @@ use ferofs_tests::{Mount, Run, need, run};
 use crate::options::execute::workspace::{Finding, Stop, Workspace};
 use crate::options::generate::choose::Choose;
 
-/// An image, and what commands must be told of it.
+/// An image, and the options that commands need for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Image {
     /// Its extra devices.
@@ -20,17 +21,17 @@ pub(crate) struct Image {
     pub(crate) offset: u64,
     /// Its block size, which Linux mounts up to the page size.
     pub(crate) block: u32,
-    /// Made by `--loose-parents`: `..` may lead elsewhere, which programs that check images report.
-    pub(crate) loose: bool,
-    /// erofs-utils 1.9.4 extracts it wrongly, as it does their own images: inline content of a metabox becomes zeroes, and a
-    /// file that ends with a hole of chunks becomes empty.
-    pub(crate) misread: bool,
-    /// What need not agree.
+    /// Made by `--loose-parents`: `..` may name another directory, which programs that check images report.
+    pub(crate) loose_parents: bool,
+    /// erofs-utils 1.9.4 extracts it wrongly, like images of its own: inline content of a metabox becomes zeroes, and a file that
+    /// ends with a hole of chunks becomes empty.
+    pub(crate) erofs_utils_misreads: bool,
+    /// The fields that may differ.
     pub(crate) ignore: Vec<Field>,
 }
 
 impl Image {
-    /// The options that our commands take for it.
+    /// The options that the commands of ferofs need for it.
     fn options(&self) -> Vec<OsString> {
         let mut words = Vec::new();
         if self.offset != 0 {
@@ -52,7 +53,7 @@ impl Image {
     }
 }
 
-/// The oracles that are there, besides those that are always there.
+/// The oracles that this machine has, besides those that are always present.
 #[derive(Debug)]
 pub(crate) struct Oracles {
     page: u32,
@@ -65,14 +66,14 @@ impl Oracles {
         let peer = std::env::var_os("FEROFS_PEERS").map(|dir| Path::new(&dir).join("fsck.erofs"));
         let fsck = peer.filter(|file| file.is_file());
         if fsck.is_none() {
-            need::skipped("erofs-utils as a oracle", "FEROFS_PEERS (cargo xtask peers)");
+            need::skipped("erofs-utils as an oracle", "FEROFS_PEERS (cargo xtask peers)");
         }
-        Self { page: rustix::param::page_size() as u32, fuse: need::fuse("FUSE as a oracle"), fsck }
+        Self { page: rustix::param::page_size() as u32, fuse: need::fuse("FUSE as an oracle"), fsck }
     }
 
-    /// Oracles the image `name`, which must show what is in the directory `want`. `all`: the dear oracles, too, which else are
-    /// asked now and then.
-    pub(crate) fn oracle(
+    /// Compares the image `name` with the directory `want`, by several oracles. Expensive oracles compare only some images, unless
+    /// `all` is true.
+    pub(crate) fn compare_image(
         &self,
         workspace: &mut Workspace,
         image: &Image,
@@ -89,7 +90,7 @@ impl Oracles {
             words.push("--json".into());
         }
         let checked = workspace.ferofs(&words, None)?;
-        if checked.code != 0 && !image.loose {
+        if checked.code != 0 && !image.loose_parents {
             let said = format!("{}{}", checked.stderr, String::from_utf8_lossy(&checked.stdout));
             let first: Vec<&str> = said.lines().take(3).collect();
             return Err(Finding::new("check", first.join(" | ")).into());
@@ -118,13 +119,14 @@ impl Oracles {
         if self.fuse && (fuse || all) {
             self.fuse(workspace, image, name)?;
         }
-        if let Some(tool) = self.fsck.as_ref().filter(|_| (fsck || all) && mountable && !image.loose) {
+        if let Some(tool) = self.fsck.as_ref().filter(|_| (fsck || all) && mountable && !image.loose_parents)
+        {
             fsck_erofs(
                 tool,
                 workspace,
                 image,
                 name,
-                (all || rng.chance(35)) && !image.misread && image.devices.is_empty(),
+                (all || rng.chance(35)) && !image.erofs_utils_misreads && image.devices.is_empty(),
             )?;
         }
         Ok(())
@@ -201,7 +203,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // What cannot be detached now is detached by the system later.
+        // If this fails, the system detaches it later.
         let _ = std::process::Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }

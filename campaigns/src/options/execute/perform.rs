@@ -42,7 +42,7 @@ pub(crate) struct Account<'a> {
     /// The tree of each state of the image, by the number of the state.
     states: Vec<Model>,
     /// The tree in the directory `want`.
-    planted: Option<Model>,
+    written: Option<Model>,
     /// The number of sources up to now. Each gets its own name, because an image may use it as a device.
     pub(crate) sources: u64,
     tally: Tally,
@@ -66,7 +66,7 @@ pub(crate) fn perform(
         model: model.clone(),
         image: None,
         states: Vec::new(),
-        planted: None,
+        written: None,
         sources: 0,
         tally: Tally::default(),
     };
@@ -83,8 +83,8 @@ pub(crate) fn words(words: &[&str]) -> Vec<OsString> {
 impl Account<'_> {
     fn step(&mut self, step: &Step) -> Result<(), Stop> {
         match step {
-            Step::Build { front, source, settings, twice, seed } => {
-                self.build(*front, *source, settings, *twice, *seed)
+            Step::Build { interface, source, settings, twice, seed } => {
+                self.build(*interface, *source, settings, *twice, *seed)
             }
             _ if self.image.is_none() => Ok(()),
             Step::Extract { settings, again, metadata } => self.extract(settings, *again, *metadata),
@@ -92,7 +92,7 @@ impl Account<'_> {
             _ if self.image.as_ref().is_some_and(|image| image.offset != 0 || !image.devices.is_empty()) => {
                 Ok(())
             }
-            Step::Add { front, tar, settings, seed } => self.add(*front, *tar, settings, *seed),
+            Step::Add { interface, tar, settings, seed } => self.add(*interface, *tar, settings, *seed),
             Step::Patch { target, settings, seed } => self.patch(*target, settings, *seed),
             Step::Rollback { first } => self.rollback(*first),
             Step::Squash { settings } => self.squash(settings),
@@ -113,7 +113,7 @@ impl Account<'_> {
     }
 
     /// Runs a ferofs command that writes `output`. False if it refused for a known reason.
-    pub(crate) fn made(
+    pub(crate) fn run_for(
         &mut self,
         words: &[OsString],
         input: Option<&str>,
@@ -147,40 +147,41 @@ impl Account<'_> {
         }
     }
 
-    pub(crate) fn plant(&mut self, name: &str, model: &Model) -> Result<()> {
+    pub(crate) fn write_tree(&mut self, name: &str, model: &Model) -> Result<()> {
         let dir = self.workspace.directory(name)?;
-        Ok(model.plant(&dir)?)
+        Ok(model.write_to(&dir)?)
     }
 
-    /// Compares the image with what it must show.
-    fn oracle(&mut self) -> Result<(), Stop> {
+    /// Compares the image with the tree that it must show.
+    fn compare_image(&mut self) -> Result<(), Stop> {
         self.tally.images += 1;
-        if self.planted.as_ref() != Some(&self.model) {
+        if self.written.as_ref() != Some(&self.model) {
             let model = self.model.clone();
-            self.plant("want", &model)?;
-            self.planted = Some(model);
+            self.write_tree("want", &model)?;
+            self.written = Some(model);
         }
         let Some(image) = &self.image else { return Ok(()) };
-        self.oracles.oracle(self.workspace, image, "image", self.all, &mut self.rng)
+        self.oracles.compare_image(self.workspace, image, "image", self.all, &mut self.rng)
     }
 
     fn build(
         &mut self,
-        front: Interface,
+        interface: Interface,
         source: Source,
         settings: &Settings,
         twice: bool,
         seed: u64,
     ) -> Result<(), Stop> {
         let old = self.image.clone();
-        let Some(sources) = self.sources(front, source, seed)? else { return Ok(()) };
+        let Some(sources) = self.sources(interface, source, seed)? else { return Ok(()) };
         self.files_of(settings)?;
         let mut model = sources.model;
         let mut image =
             Image { block: 4096, ignore: sources.ignore, devices: sources.devices, ..Image::default() };
         image.ignore.extend(Self::effects(settings, &mut model));
         image.offset = settings.value("--offset").and_then(|value| value.parse().ok()).unwrap_or(0);
-        image.misread = ["-m", "--chunk-size", "--chunksize"].iter().any(|option| settings.has(option));
+        image.erofs_utils_misreads =
+            ["-m", "--chunk-size", "--chunksize"].iter().any(|option| settings.has(option));
         let block = settings.value("-b").and_then(|value| value.parse().ok());
         image.block = sources.block.or(block).unwrap_or(4096);
         for (option, name) in [("--chunk-device", "device"), ("--blobdev", "device")] {
@@ -193,7 +194,7 @@ impl Account<'_> {
         if settings.has("--block-list-file") {
             self.workspace.allow("blocks");
         }
-        let command = |output: &str, settings: &Settings| match front {
+        let command = |output: &str, settings: &Settings| match interface {
             Interface::Build => [
                 words(&["build"]),
                 settings.words(),
@@ -212,30 +213,30 @@ impl Account<'_> {
             .concat(),
         };
         self.workspace.allow("new");
-        if !self.made(&command("new", settings), sources.input.as_deref(), "new")? {
+        if !self.run_for(&command("new", settings), sources.input.as_deref(), "new")? {
             // The old image's devices may have been written over.
             if old.is_some_and(|image| !image.devices.is_empty()) || !image.devices.is_empty() {
                 self.image = None;
             }
             return Ok(());
         }
-        // Without a time given, images are of the present.
+        // Without an option for the time, images have the current time.
         if twice && settings.has("-T") {
-            self.same_bits(&command, settings, sources.input.as_deref())?;
+            self.check_other_workers(&command, settings, sources.input.as_deref())?;
         }
         fs::rename(self.workspace.path("new"), self.workspace.path("image"))?;
         self.workspace.allow("image");
         self.workspace.log.push("mv new image".into());
-        // A device that nothing was put into may not be needed.
+        // A device without data may not be needed.
         image.devices.retain(|device| self.workspace.path(device).exists());
         self.image = Some(image);
         self.model = model.clone();
         self.states = vec![model];
-        self.oracle()
+        self.compare_image()
     }
 
     /// Builds again with another number of workers.
-    fn same_bits(
+    fn check_other_workers(
         &mut self,
         command: &impl Fn(&str, &Settings) -> Vec<OsString>,
         settings: &Settings,
@@ -246,10 +247,14 @@ impl Account<'_> {
         let workers = if settings.value("--workers").as_deref() == Some("1") { "4" } else { "1" };
         other.add(&["--workers", workers]);
         self.workspace.allow("again");
-        // What is before an image's offset in its file stays as it is.
+        // A build keeps the bytes before the image's offset in an existing file.
         let _ = fs::remove_file(self.workspace.path("again"));
-        if !self.made(&command("again", &other), input, "again")? {
-            return Err(Finding::new("workers", "the second build refuses what the first does").into());
+        if !self.run_for(&command("again", &other), input, "again")? {
+            return Err(Finding::new(
+                "workers",
+                "the second build refuses settings that the first one accepts",
+            )
+            .into());
         }
         let (one, two) = (fs::read(self.workspace.path("new"))?, fs::read(self.workspace.path("again"))?);
         if one != two {
@@ -298,20 +303,20 @@ impl Account<'_> {
         }
         let mut model = self.model.clone();
         Self::effects(settings, &mut model);
-        self.plant("kept", &model)?;
+        self.write_tree("kept", &model)?;
         oracles::directories("extract", self.workspace, "kept", "out", &image)
     }
 
-    fn add(&mut self, front: Interface, tar: bool, settings: &Settings, seed: u64) -> Result<(), Stop> {
+    fn add(&mut self, interface: Interface, tar: bool, settings: &Settings, seed: u64) -> Result<(), Stop> {
         let mut settings = settings.clone();
-        if front == Interface::Mkfs {
+        if interface == Interface::Mkfs {
             let taken = ["-z", "-C", "--workers"];
             settings.0.retain(|setting| {
                 setting.words.first().is_some_and(|word| taken.iter().any(|known| word == known))
             });
         }
         let mut upper = tree::addition(&self.model, &mut Rng::new(seed));
-        self.plant("upper", &upper)?;
+        self.write_tree("upper", &upper)?;
         let mut source = "upper";
         if tar {
             archive::tar(self.workspace, "upper", "upper.tar", false)?;
@@ -319,7 +324,7 @@ impl Account<'_> {
             source = "upper.tar";
         }
         Self::effects(&settings, &mut upper);
-        let command = match front {
+        let command = match interface {
             Interface::Build => {
                 [words(&["patch", "add"]), settings.words(), words(&["image", source])].concat()
             }
@@ -337,18 +342,18 @@ impl Account<'_> {
                 command
             }
         };
-        if !self.made(&command, None, "image")? {
-            // What refused must have changed nothing.
-            return self.oracle();
+        if !self.run_for(&command, None, "image")? {
+            // A command that refused must have changed nothing.
+            return self.compare_image();
         }
         self.model = self.model.overlaid(&upper);
         self.states.push(self.model.clone());
-        self.oracle()
+        self.compare_image()
     }
 
     fn patch(&mut self, target: Target, settings: &Settings, seed: u64) -> Result<(), Stop> {
         let mut next = tree::update(&self.model, &mut Rng::new(seed));
-        self.plant("next", &next)?;
+        self.write_tree("next", &next)?;
         let source = match target {
             Target::Directory => "next",
             Target::Tar => {
@@ -368,7 +373,7 @@ impl Account<'_> {
                 ]);
                 let command =
                     [words(&["build", "-q"]), simple.words(), words(&["next", "next.erofs"])].concat();
-                if !self.made(&command, None, "next.erofs")? {
+                if !self.run_for(&command, None, "next.erofs")? {
                     return Ok(());
                 }
                 "next.erofs"
@@ -380,23 +385,23 @@ impl Account<'_> {
         let command =
             [words(&["patch", "create"]), settings.words(), words(&["image", source, "-o", "update"])]
                 .concat();
-        if !self.made(&command, None, "update")? {
-            return self.oracle();
+        if !self.run_for(&command, None, "update")? {
+            return self.compare_image();
         }
         self.must(&["patch", "show", "--files", "update"])?;
         if self.rng.chance(if self.all { 100 } else { 10 }) {
-            self.plant("want", &next)?;
-            self.planted = Some(next.clone());
+            self.write_tree("want", &next)?;
+            self.written = Some(next.clone());
             let image = self.image.clone().unwrap_or_default();
             oracles::overlay(self.workspace, "image", "update", &image)?;
         }
         self.must(&["patch", "apply", "image", "update"])?;
         if let Some(image) = &mut self.image {
-            image.loose |= settings.has("--loose-parents");
+            image.loose_parents |= settings.has("--loose-parents");
         }
         self.model = next;
         self.states.push(self.model.clone());
-        self.oracle()
+        self.compare_image()
     }
 
     /// Runs a command that must not refuse.
@@ -421,18 +426,18 @@ impl Account<'_> {
         self.must(&[&["patch", "rollback"], options, &["image"]].concat())?;
         self.model = self.states[state].clone();
         self.states.push(self.model.clone());
-        self.oracle()
+        self.compare_image()
     }
 
     fn squash(&mut self, settings: &Settings) -> Result<(), Stop> {
         self.workspace.allow("new");
         let command = [words(&["patch", "squash"]), settings.words(), words(&["image", "new"])].concat();
-        if !self.made(&command, None, "new")? {
+        if !self.run_for(&command, None, "new")? {
             return Ok(());
         }
         fs::rename(self.workspace.path("new"), self.workspace.path("image"))?;
         self.workspace.log.push("mv new image".into());
         self.states = vec![self.model.clone()];
-        self.oracle()
+        self.compare_image()
     }
 }

@@ -32,7 +32,7 @@ impl Account<'_> {
     /// Creates the source from the tree or from the existing image. `None` if this image cannot be a source.
     pub(crate) fn sources(
         &mut self,
-        front: Interface,
+        interface: Interface,
         source: Source,
         seed: u64,
     ) -> Result<Option<Sources>, Stop> {
@@ -49,14 +49,14 @@ impl Account<'_> {
         match source {
             Source::Directory => {
                 let model = self.model.clone();
-                self.plant("tree", &model)?;
-                if front == Interface::Build && rng.chance(10) {
+                self.write_tree("tree", &model)?;
+                if interface == Interface::Build && rng.chance(10) {
                     sources.options = words(&["--from", "dir"]);
                 }
                 sources.paths = words(&["tree"]);
             }
             Source::Tar { packed, own, index } => {
-                self.tar_source(front, packed, own, index, &mut sources, rng)?
+                self.tar_source(interface, packed, own, index, &mut sources, rng)?
             }
             Source::Layers { index } => {
                 sources.paths = self
@@ -84,7 +84,7 @@ impl Account<'_> {
                     )?;
                     sources.paths = words(&["oci.tar"]);
                 }
-                sources.options = match front {
+                sources.options = match interface {
                     Interface::Build if rng.chance(50) => words(&["--platform", "linux/s390x"]),
                     Interface::Build => words(&["--image-name", "s390x", "--from", "oci"]),
                     Interface::Mkfs => words(&["--oci=f,platform=linux/s390x"]),
@@ -105,10 +105,10 @@ impl Account<'_> {
                 sources.paths = words(&[&lower]);
                 if layers {
                     let upper = tree::addition(&self.model, rng);
-                    self.plant("upper", &upper)?;
+                    self.write_tree("upper", &upper)?;
                     self.workspace.allow("upper.erofs");
                     let block = image.block.to_string();
-                    if !self.made(
+                    if !self.run_for(
                         &words(&["build", "-q", "-b", &block, "upper", "upper.erofs"]),
                         None,
                         "upper.erofs",
@@ -117,17 +117,17 @@ impl Account<'_> {
                     }
                     sources.paths = words(&[&lower, "upper.erofs"]);
                     sources.model = self.model.overlaid(&upper);
-                    let strip = front == Interface::Build || rng.chance(50);
+                    let strip = interface == Interface::Build || rng.chance(50);
                     if strip {
                         sources.model.drop_overlay();
                     } else {
                         sources.model.mark_origins();
                     }
-                    if front == Interface::Mkfs && strip {
+                    if interface == Interface::Mkfs && strip {
                         sources.options.push("--ovlfs-strip=1".into());
                     }
                 }
-                match front {
+                match interface {
                     Interface::Build if index => sources.options.push("--index-only".into()),
                     Interface::Build => sources.options.extend(words(&["--from", "erofs"])),
                     Interface::Mkfs if !index => sources.options.push("--clean=data".into()),
@@ -145,7 +145,7 @@ impl Account<'_> {
 
     fn tar_source(
         &mut self,
-        front: Interface,
+        interface: Interface,
         packed: Packed,
         own: bool,
         index: bool,
@@ -170,7 +170,7 @@ impl Account<'_> {
             }
             None => {
                 let model = self.model.clone();
-                self.plant("tree", &model)?;
+                self.write_tree("tree", &model)?;
                 archive::tar(self.workspace, "tree", &tar, packed == Packed::Sparse)?;
             }
         }
@@ -180,7 +180,7 @@ impl Account<'_> {
             archived(&mut sources.model);
         }
         let file = archive::pack(self.workspace, &tar, packed)?;
-        sources.options = match front {
+        sources.options = match interface {
             Interface::Build if index => words(&["--index-only"]),
             Interface::Build if rng.chance(30) => words(&["--from", "tar"]),
             Interface::Build => Vec::new(),
@@ -189,7 +189,7 @@ impl Account<'_> {
         if rng.chance(10) {
             sources.options.push("--aufs".into());
         }
-        if front == Interface::Mkfs {
+        if interface == Interface::Mkfs {
             match packed {
                 Packed::Gzip => sources.options.push("--ungzip".into()),
                 Packed::Xz => sources.options.push("--unxz".into()),
@@ -199,7 +199,7 @@ impl Account<'_> {
         }
         if packed == Packed::Pipe {
             sources.input = Some(file);
-            sources.paths = if front == Interface::Build { words(&["-"]) } else { Vec::new() };
+            sources.paths = if interface == Interface::Build { words(&["-"]) } else { Vec::new() };
         } else {
             if index {
                 sources.devices = vec![file.clone()];
@@ -212,7 +212,7 @@ impl Account<'_> {
     /// Creates archives for layers, and the merged tree.
     fn layers(&mut self, model: &mut Model, packed: Packed, rng: &mut Rng) -> Result<Vec<String>, Stop> {
         let lower = model.clone();
-        self.plant("tree", &lower)?;
+        self.write_tree("tree", &lower)?;
         archive::tar(self.workspace, "tree", "layer0.tar", false)?;
         archived(model);
         let mut names = vec![archive::pack(self.workspace, "layer0.tar", packed)?];
@@ -221,18 +221,18 @@ impl Account<'_> {
             let removed: Vec<Name> =
                 model.names.keys().filter(|name| !name.is_empty() && rng.chance(12)).cloned().collect();
             let mut merged = model.clone();
-            let mut signs = upper.clone();
+            let mut whiteouts = upper.clone();
             archived(&mut upper);
             for name in removed {
                 let dir = parent(&name).to_vec();
                 let last = &name[if dir.is_empty() { 0 } else { dir.len() + 1 }..];
-                let in_upper = signs.at(&dir).is_some_and(|file| file.kind.is_directory());
+                let in_upper = whiteouts.at(&dir).is_some_and(|file| file.kind.is_directory());
                 // Names of 255 bytes are too long for the whiteout prefix.
-                if !in_upper || last.len() > 250 || signs.names.contains_key(&name) {
+                if !in_upper || last.len() > 250 || whiteouts.names.contains_key(&name) {
                     continue;
                 }
                 merged.remove(&name);
-                signs.add(
+                whiteouts.add(
                     join(&dir, &[b".wh.", last].concat()),
                     File {
                         kind: Kind::Regular(Vec::new()),
@@ -245,7 +245,7 @@ impl Account<'_> {
                 );
             }
             let (dir, file) = (format!("layer{number}"), format!("layer{number}.tar"));
-            self.plant(&dir, &signs)?;
+            self.write_tree(&dir, &whiteouts)?;
             archive::tar(self.workspace, &dir, &file, false)?;
             names.push(archive::pack(self.workspace, &file, packed)?);
             *model = merged.overlaid(&upper);
@@ -254,7 +254,7 @@ impl Account<'_> {
     }
 }
 
-/// What a tar archive cannot contain.
+/// Removes sockets, which a tar archive cannot contain.
 fn without_sockets(model: &mut Model) {
     let sockets = model.list(|kind| *kind == Kind::Socket);
     sockets.iter().for_each(|name| model.remove(name));

@@ -40,7 +40,7 @@ impl Finding {
 pub(crate) enum Stop {
     Found(Finding),
     /// An error of the machine, not of ferofs.
-    Trouble(anyhow::Error),
+    Failed(anyhow::Error),
 }
 
 impl From<Finding> for Stop {
@@ -51,13 +51,13 @@ impl From<Finding> for Stop {
 
 impl From<anyhow::Error> for Stop {
     fn from(error: anyhow::Error) -> Self {
-        Self::Trouble(error)
+        Self::Failed(error)
     }
 }
 
 impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
-        Self::Trouble(error.into())
+        Self::Failed(error.into())
     }
 }
 
@@ -101,7 +101,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// An empty directory of this name.
+    /// Creates an empty directory of this name.
     pub(crate) fn directory(&mut self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
         if path.exists() {
@@ -112,13 +112,13 @@ impl Workspace {
         Ok(path)
     }
 
-    /// A file of this content.
+    /// Creates a file with this content.
     pub(crate) fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
         self.allow(name);
         Ok(fs::write(self.path(name), content)?)
     }
 
-    /// From now on a file of this name may exist.
+    /// Allows a file of this name from now on.
     pub(crate) fn allow(&mut self, name: &str) {
         self.allowed.insert(name.into());
     }
@@ -158,7 +158,7 @@ impl Workspace {
         Ok(outcome)
     }
 
-    /// Runs any program, and takes note of it.
+    /// Runs any program, and adds it to the log.
     pub(crate) fn call(
         &mut self,
         program: &Path,
@@ -204,7 +204,7 @@ impl Workspace {
     }
 }
 
-/// A word as a shell takes it.
+/// A word in the syntax of a shell.
 fn quoted(word: &OsStr) -> String {
     let bytes = word.as_encoded_bytes();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./,=:+@".contains(byte);

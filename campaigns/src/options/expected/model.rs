@@ -1,4 +1,4 @@
-//! A tree in memory: what an image must show. It can be written to a directory, as a source or to compare with.
+//! The tree that an image must show, in memory. It can be written to a directory, as a source or to compare with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -142,7 +142,7 @@ impl Model {
     ///
     /// # Errors
     /// When the file system refuses something.
-    pub(crate) fn plant(&self, dir: &Path) -> io::Result<()> {
+    pub(crate) fn write_to(&self, dir: &Path) -> io::Result<()> {
         let writer = DirWriter::open(dir, Rng::new(0), true)?;
         let mut first: BTreeMap<usize, &Name> = BTreeMap::new();
         for (name, number) in &self.names {
@@ -156,7 +156,7 @@ impl Model {
             first.insert(*number, name);
             self.files[*number].create(&writer, name)?;
         }
-        // Directories after what is in them: creating a name changes the directory's time.
+        // Directories after their entries: creating a name changes the directory's time.
         for (name, number) in self.names.iter().rev() {
             if name.is_empty() || first.get(number) == Some(&name) {
                 let name: &[u8] = if name.is_empty() { b"." } else { name };

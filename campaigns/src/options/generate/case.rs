@@ -107,7 +107,7 @@ impl Case {
 
     /// A random number generator for the part called `label`.
     pub(crate) fn rng(&self, label: &[u8]) -> Rng {
-        // The seed is mixed first: seeds and numbers that lie side by side must not give the same cases.
+        // The seed is mixed first: neighbouring seeds and numbers must not give the same cases.
         let seed = Rng::new(self.seed).next_u64();
         Rng::new(seed ^ Rng::new(!self.number).next_u64()).fork(label)
     }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_comes_back_from_its_text() {
+    fn a_case_can_be_written_and_parsed() {
         let text = "7:123:n1-4,p5,h6-3,s1,o0-2";
         let case: Case = text.parse().unwrap();
         assert_eq!(case.to_string(), text);

@@ -10,9 +10,9 @@ use crate::options::generate::settings::{self, Interface, Settings};
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Builds the image.
-    Build { front: Interface, source: Source, settings: Settings, twice: bool, seed: u64 },
-    /// `patch add`, or `mkfs.erofs --incremental`: a small tree over what the image shows.
-    Add { front: Interface, tar: bool, settings: Settings, seed: u64 },
+    Build { interface: Interface, source: Source, settings: Settings, twice: bool, seed: u64 },
+    /// `patch add`, or `mkfs.erofs --incremental`: a small tree over that of the image.
+    Add { interface: Interface, tar: bool, settings: Settings, seed: u64 },
     /// `patch create`, `show` and `apply`: to a changed tree.
     Patch { target: Target, settings: Settings, seed: u64 },
     /// `patch log` and `rollback`: to the state before, or to the first one.
@@ -75,31 +75,31 @@ pub(crate) fn random(model: &Model, rng: &mut Rng) -> Vec<Step> {
     steps
 }
 
-fn front(rng: &mut Rng) -> Interface {
+fn interface(rng: &mut Rng) -> Interface {
     if rng.chance(65) { Interface::Build } else { Interface::Mkfs }
 }
 
 fn build(source: Source, model: &Model, rng: &mut Rng) -> Step {
-    let front = match source {
+    let interface = match source {
         // Only one of the two programs can do these.
         Source::Layers { .. } => Interface::Build,
-        _ => front(rng),
+        _ => interface(rng),
     };
     let mut settings = match source {
         Source::Tar { index: true, .. }
         | Source::Layers { index: true }
         | Source::Erofs { index: true, .. } => index(rng),
-        _ => settings::image(front, model, rng),
+        _ => settings::image(interface, model, rng),
     };
     // Archives have no source directory that these could be relative to.
     let twice = rng.chance(20) && !settings.has("-T") && !settings.has("-U");
     if twice {
         settings.add(&["-T", "1650000000", "-U", settings::UUID]);
-        if front == Interface::Mkfs {
+        if interface == Interface::Mkfs {
             settings.add(&["--mkfs-time"]);
         }
     }
-    Step::Build { front, source, settings, twice, seed: rng.next_u64() }
+    Step::Build { interface, source, settings, twice, seed: rng.next_u64() }
 }
 
 /// Settings of an image whose data stays in its sources.
@@ -144,7 +144,7 @@ fn further(model: &Model, rng: &mut Rng) -> Step {
     let seed = rng.next_u64();
     match rng.below(100) {
         0..22 => Step::Add {
-            front: front(rng),
+            interface: interface(rng),
             tar: rng.chance(40),
             settings: settings::patch("add", model, rng),
             seed,

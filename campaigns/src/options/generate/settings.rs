@@ -156,11 +156,11 @@ fn features(settings: &mut Settings, rng: &mut Rng) {
 }
 
 /// Image settings: content, inodes, attributes, times, owners, position.
-pub(crate) fn image(front: Interface, model: &Model, rng: &mut Rng) -> Settings {
+pub(crate) fn image(interface: Interface, model: &Model, rng: &mut Rng) -> Settings {
     let mut settings = Settings::default();
-    let build = front == Interface::Build;
+    let build = interface == Interface::Build;
     match rng.below(100) {
-        0..74 => compressed(&mut settings, front, rng),
+        0..74 => compressed(&mut settings, interface, rng),
         74..82 if build => {
             settings.add(&["--preset", rng.pick(&["fast", "balanced", "small", "android", "live"])]);
             if rng.chance(30) {
@@ -170,7 +170,7 @@ pub(crate) fn image(front: Interface, model: &Model, rng: &mut Rng) -> Settings 
                 features(&mut settings, rng);
             }
         }
-        82..92 => chunks(&mut settings, front, rng),
+        82..92 => chunks(&mut settings, interface, rng),
         _ => {
             for feature in ["48bit", "dot-omitted"] {
                 if rng.chance(40) {
@@ -194,17 +194,17 @@ pub(crate) fn image(front: Interface, model: &Model, rng: &mut Rng) -> Settings 
     if rng.chance(18) {
         settings.add(&["-b", rng.pick(&["512", "1024", "2048", "2048", "4096", "16384", "65536"])]);
     }
-    inodes(&mut settings, front, rng);
-    attributes(&mut settings, front, rng);
+    inodes(&mut settings, interface, rng);
+    attributes(&mut settings, interface, rng);
     owners(&mut settings, rng);
-    times(&mut settings, front, rng);
-    exclusions(&mut settings, front, model, rng);
-    place(&mut settings, front, rng);
-    behaviour(&mut settings, front, rng);
+    times(&mut settings, interface, rng);
+    exclusions(&mut settings, interface, model, rng);
+    place(&mut settings, interface, rng);
+    behaviour(&mut settings, interface, rng);
     settings
 }
 
-fn compressed(settings: &mut Settings, front: Interface, rng: &mut Rng) {
+fn compressed(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     encoding(settings, rng);
     features(settings, rng);
     if rng.chance(8) {
@@ -215,38 +215,38 @@ fn compressed(settings: &mut Settings, front: Interface, rng: &mut Rng) {
         let lines = format!("16384 {number}n1\n65536 n[2-5]$\n4096 .\n");
         settings.reading(&["--compress-hints", "hints"], Effect::None, "hints", lines.into_bytes());
     }
-    if front == Interface::Build && rng.chance(8) {
+    if interface == Interface::Build && rng.chance(8) {
         settings.add(&["--no-share"]);
     }
-    if front == Interface::Build && rng.chance(8) {
+    if interface == Interface::Build && rng.chance(8) {
         let lines = b"# ferofs access profile 1\n3 0 4096 /n1\n2 0 9999999 /n2\n1 100 4000 /n0\n".to_vec();
         settings.reading(&["--profile", "profile"], Effect::None, "profile", lines);
         if rng.chance(60) {
             settings.add(&["--store-hottest", rng.pick(&["4096", "100000"])]);
         }
     }
-    if front == Interface::Mkfs && rng.chance(5) {
+    if interface == Interface::Mkfs && rng.chance(5) {
         settings.add(&["--zfeature-bits", rng.pick(&["2", "4", "16", "18", "64", "128"])]);
     }
 }
 
-fn chunks(settings: &mut Settings, front: Interface, rng: &mut Rng) {
+fn chunks(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     let size = rng.pick(&["4096", "65536", "1048576", "16384"]);
-    settings.add(&[if front == Interface::Build { "--chunk-size" } else { "--chunksize" }, size]);
+    settings.add(&[if interface == Interface::Build { "--chunk-size" } else { "--chunksize" }, size]);
     if rng.chance(40) {
         settings.add(&["-E", rng.pick(&["force-chunk-indexes", "force-inode-blockmap", "48bit"])]);
     }
     if rng.chance(25) {
-        settings.add(&[if front == Interface::Build { "--chunk-device" } else { "--blobdev" }, "device"]);
+        settings.add(&[if interface == Interface::Build { "--chunk-device" } else { "--blobdev" }, "device"]);
     }
-    if front == Interface::Mkfs && rng.chance(20) {
+    if interface == Interface::Mkfs && rng.chance(20) {
         settings.add(&["--dsunit", rng.pick(&["1", "8", "512"])]);
     }
 }
 
-fn inodes(settings: &mut Settings, front: Interface, rng: &mut Rng) {
+fn inodes(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     if rng.chance(10) {
-        match (front, rng.below(3)) {
+        match (interface, rng.below(3)) {
             (Interface::Build, 0) => settings.with(&["--inodes", "compact"], Effect::TimesMayDiffer),
             (Interface::Build, 1) => settings.add(&["--inodes", "smallest"]),
             (Interface::Build, _) => settings.add(&["--inodes", "extended"]),
@@ -255,7 +255,7 @@ fn inodes(settings: &mut Settings, front: Interface, rng: &mut Rng) {
         }
     }
     if rng.chance(8) {
-        match front {
+        match interface {
             Interface::Build => settings.add(&["--no-inline-data"]),
             Interface::Mkfs => {
                 settings.add(&["-E", rng.pick(&["noinline_data", "^inline_data", "inline_data"])])
@@ -270,9 +270,10 @@ fn inodes(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     }
 }
 
-fn attributes(settings: &mut Settings, front: Interface, rng: &mut Rng) {
+fn attributes(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     if rng.chance(5) {
-        settings.with(&[if front == Interface::Build { "--no-xattrs" } else { "-x-1" }], Effect::NoXattrs);
+        settings
+            .with(&[if interface == Interface::Build { "--no-xattrs" } else { "-x-1" }], Effect::NoXattrs);
     } else if rng.chance(12) {
         settings.add(&["-x", rng.pick(&["0", "1", "2", "50"])]);
     }
@@ -292,7 +293,7 @@ fn attributes(settings: &mut Settings, front: Interface, rng: &mut Rng) {
         settings.add(&["-E", rng.pick(&["xattr-name-filter", "^xattr-name-filter"])]);
     }
     if rng.chance(5) {
-        let option = if front == Interface::Build {
+        let option = if interface == Interface::Build {
             "--inode-digests=user.sha"
         } else {
             "--xattr-inode-digest=user.sha"
@@ -307,7 +308,7 @@ fn attributes(settings: &mut Settings, front: Interface, rng: &mut Rng) {
             settings.add(&["--mount-point", rng.pick(&["/", "/system"])]);
         }
     }
-    if front == Interface::Mkfs && rng.chance(5) {
+    if interface == Interface::Mkfs && rng.chance(5) {
         settings.add(&["--root-xattr-isize", rng.pick(&["16", "100", "4000"])]);
     }
 }
@@ -334,8 +335,8 @@ fn owners(settings: &mut Settings, rng: &mut Rng) {
     }
 }
 
-fn times(settings: &mut Settings, front: Interface, rng: &mut Rng) {
-    if front == Interface::Build {
+fn times(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
+    if interface == Interface::Build {
         if rng.chance(8) {
             settings.with(&["-T", TIME, "--all-time"], Effect::AllTime(1_650_000_000));
         }
@@ -354,11 +355,11 @@ fn times(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     }
 }
 
-fn exclusions(settings: &mut Settings, front: Interface, model: &Model, rng: &mut Rng) {
+fn exclusions(settings: &mut Settings, interface: Interface, model: &Model, rng: &mut Rng) {
     let names: Vec<_> = model.names.keys().filter(|name| !name.is_empty()).collect();
     if rng.chance(5) && !names.is_empty() {
         let name = names[rng.len(names.len())].clone();
-        let option = if front == Interface::Build { "--exclude" } else { "--exclude-path" };
+        let option = if interface == Interface::Build { "--exclude" } else { "--exclude-path" };
         let words = vec![option.into(), OsString::from_vec(name.clone())];
         settings.0.push(Setting { words, effect: Effect::Exclude(name), file: None });
     }
@@ -367,12 +368,12 @@ fn exclusions(settings: &mut Settings, front: Interface, model: &Model, rng: &mu
     }
 }
 
-fn place(settings: &mut Settings, front: Interface, rng: &mut Rng) {
+fn place(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     if rng.chance(4) {
         settings.add(&["--offset", rng.pick(&["4096", "65536", "1048576"])]);
     }
     if rng.chance(5) {
-        let option = if front == Interface::Build { "--align-size" } else { "--fsalignblks" };
+        let option = if interface == Interface::Build { "--align-size" } else { "--fsalignblks" };
         settings.add(&[option, rng.pick(&["1", "8", "64"])]);
     }
     if rng.chance(12) {
@@ -380,23 +381,23 @@ fn place(settings: &mut Settings, front: Interface, rng: &mut Rng) {
     }
     if rng.chance(12) {
         settings.add(&["-U", UUID]);
-    } else if front == Interface::Mkfs && rng.chance(10) {
+    } else if interface == Interface::Mkfs && rng.chance(10) {
         settings.add(&["-U", rng.pick(&["clear", "random"])]);
     }
-    if front == Interface::Mkfs && rng.chance(4) {
+    if interface == Interface::Mkfs && rng.chance(4) {
         settings.add(&["--block-list-file", "blocks"]);
     }
 }
 
 /// Settings that do not change the image.
-fn behaviour(settings: &mut Settings, front: Interface, rng: &mut Rng) {
+fn behaviour(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     if rng.chance(50) {
         workers(settings, rng);
     }
     if rng.chance(4) {
         settings.add(&["--skip-unreadable"]);
     }
-    match front {
+    match interface {
         Interface::Build => {
             settings.add(&["-q"]);
             for (option, percent) in [("--verify", 15), ("--json", 4), ("--timings", 4)] {

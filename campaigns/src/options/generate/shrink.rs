@@ -40,7 +40,7 @@ impl Search<'_> {
     fn try_one(&mut self, edit: Edit) -> bool {
         let mut case = self.best.clone();
         case.edits.push(edit);
-        // An edit of what is left out changes nothing.
+        // An edit of a part that is left out changes nothing.
         let (new, old) = (case.script(), self.best.script());
         if new.model == old.model && format!("{:?}", new.steps) == format!("{:?}", old.steps) {
             return false;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_matter_is_left_out() {
+    fn parts_without_effect_are_left_out() {
         let case =
             (0..).map(|number| Case::new(3, number)).find(|case| case.script().names.len() > 20).unwrap();
         let wanted = case.script().names[7].clone();

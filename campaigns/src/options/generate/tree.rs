@@ -244,7 +244,7 @@ fn changed(pieces: &[Piece], rng: &mut Rng) -> Vec<Piece> {
             }
         }
         _ => {
-            // A change in the midst of a piece.
+            // A change in the middle of a piece.
             if let Some(old) = pieces.get(at).cloned() {
                 let cut = rng.len(old.len.max(1));
                 let rest = old.len - cut - small.min(old.len - cut);
@@ -322,7 +322,7 @@ pub(crate) fn addition(model: &Model, rng: &mut Rng) -> Model {
             continue;
         }
         let name = names[rng.len(names.len())].clone();
-        // All directories on the way must be directories below as well, or they would replace what is there.
+        // All directories of the path must be directories in the lower tree, too: otherwise they would replace a file.
         let way: Vec<Name> =
             (0..name.len()).filter(|at| name[*at] == b'/').map(|at| name[..at].to_vec()).collect();
         if upper.names.contains_key(&name)
