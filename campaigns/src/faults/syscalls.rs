@@ -38,7 +38,7 @@ pub(crate) struct Call {
     pub(crate) number: c_long,
     pub(crate) name: &'static str,
     pub(crate) faults: &'static [Fault],
-    /// Which argument is the number of bytes, for calls that may do less than they are asked.
+    /// The index of the argument with the number of bytes, for calls that may process fewer.
     pub(crate) length: Option<usize>,
 }
 

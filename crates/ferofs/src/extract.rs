@@ -94,7 +94,7 @@ pub fn extract(
     Ok(options.progress.summary())
 }
 
-/// What is done after all files are written.
+/// The work that follows when all files are written.
 #[derive(Default)]
 struct Deferred {
     /// Hard links.

@@ -26,7 +26,7 @@ pub use owners::{Owner, block_owners, path_of};
 /// File name extensions with a group of their own; further ones are counted as `(others)`, so that memory is limited.
 const MAX_EXTENSIONS: usize = 4096;
 
-/// What an inspection collects.
+/// The options of an inspection.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The number of largest files to list. Default: 20.
@@ -122,7 +122,7 @@ pub struct Sharing {
     pub packed_stored: u64,
 }
 
-/// What an image consists of.
+/// The contents of an image, in numbers.
 #[derive(Debug)]
 pub struct Inspection {
     /// Inodes by file type.

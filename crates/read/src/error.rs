@@ -17,7 +17,7 @@ pub enum Error {
     /// The operating system refused something.
     #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
     Io {
-        /// What was tried, as a verb: "open", "read".
+        /// The operation, as a verb: "open", "read".
         action: &'static str,
         /// The file concerned, if it has a name.
         path: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub enum Error {
     Option {
         /// The option's name.
         option: &'static str,
-        /// What is wrong, and what is right.
+        /// The problem, and the valid values.
         problem: &'static str,
     },
     /// Reading the image takes more than an image of its size may need: it is damaged, or made to exhaust its reader.

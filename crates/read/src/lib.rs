@@ -28,7 +28,7 @@
 //!     println!("{}", String::from_utf8_lossy(&entry?.name));
 //! }
 //!
-//! // What stat(2) tells.
+//! // The attributes that stat(2) shows.
 //! println!("{:o} {} {}", hello.on_disk().permissions, hello.on_disk().uid, hello.mtime().secs);
 //! assert_eq!(hello.size(), 70_000);
 //!
@@ -51,7 +51,7 @@
 //! }
 //! assert_eq!(image.xattr(&hello, b"user.none")?, None);
 //!
-//! // What all of that cost.
+//! // The cost of all these reads.
 //! println!("{} bytes read, {} decoded", image.stats().io().bytes, image.stats().decoded_bytes);
 //! # assert!(image.stats().decoded_bytes > 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -80,7 +80,7 @@
 //! let often = image.resolve("often".as_ref(), true)?;
 //! image.read_at(&often, FileOffset::new(0), &mut [0; 100])?;
 //!
-//! // What was read most can be kept decoded, by this image or by the next one.
+//! // The ranges that are read most can be kept decoded, by this image or by the next one.
 //! let profile = image.profile()?;
 //! assert_eq!(profile.ranges[0].path.as_os_str(), "/often");
 //! assert_eq!(image.pin(&profile, 100_000)?.ranges, 1);

@@ -323,7 +323,7 @@ fn the_ranges_that_are_read_most_are_pinned() {
     image.read_at(&inode, FileOffset::new(200_000), &mut buf[..9000]).unwrap();
     assert!(buf[..9000] == expected[200_000..209_000]);
     let after = image.stats();
-    // What lies at the range's start may have come with the run before it.
+    // The bytes at the start of the range may have been read with the run before it.
     assert_eq!(after.pinned_hits - before.pinned_hits, 2);
     let bytes = after.pinned_bytes - before.pinned_bytes;
     assert!(bytes > 50_000 && bytes <= (1 << 16) + 9000, "{bytes}");

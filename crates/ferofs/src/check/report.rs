@@ -42,7 +42,7 @@ impl Finding {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Broken rules, sorted by path. Their number per file and their memory are limited.

@@ -1,4 +1,4 @@
-//! What is compared, and the differences that are reported.
+//! The options of a comparison, and the differences that it reports.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use ferofs_read::{FileType, Rdev, Timestamp};
 
 use crate::error::Error;
 
-/// What is compared. By default: all of it.
+/// The properties that are compared. By default: all of them.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Options {
@@ -42,11 +42,11 @@ pub enum Event {
 pub struct Change {
     /// The path within the trees; empty for their roots.
     pub path: PathBuf,
-    /// What differs.
+    /// The difference.
     pub kind: ChangeKind,
 }
 
-/// What differs.
+/// The kind of a difference.
 #[derive(Debug)]
 pub enum ChangeKind {
     /// Only the second tree has it.

@@ -14,7 +14,7 @@ pub struct Options {
     pub workers: Option<NonZeroUsize>,
     /// The names to extract. Default: all.
     pub select: Selection,
-    /// What happens to files that exist already. Default: they stay, and are reported as failures.
+    /// The treatment of files that exist already. Default: they stay, and are reported as failures.
     pub existing: Existing,
     /// Keep owners. Default: if the process is root. Without owners, setuid and setgid bits and capabilities are left out, too:
     /// they would give others the rights of the user who extracts.
@@ -44,7 +44,7 @@ impl Default for Options {
     }
 }
 
-/// What happens to an existing file with the name of one that is extracted. A directory always stays.
+/// The treatment of an existing file with the name of an extracted one. A directory always stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
     /// It stays, and is reported as a failure.

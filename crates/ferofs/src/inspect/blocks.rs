@@ -7,7 +7,7 @@ use ferofs_read::device_range::DeviceRange;
 use ferofs_read::error::Result;
 use ferofs_read::{Image, MetadataPlace};
 
-/// What a block holds.
+/// The use of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockKind {
     /// Nothing refers to it, and it is zero.
@@ -82,7 +82,7 @@ pub struct Run {
     pub start: u64,
     /// Their number.
     pub blocks: u64,
-    /// What they hold.
+    /// Their use.
     pub kind: BlockKind,
 }
 

@@ -95,7 +95,7 @@ impl Profile {
     /// Writes it as text.
     ///
     /// # Errors
-    /// What the medium reports.
+    /// The errors of the medium.
     pub fn write(&self, mut to: impl Write) -> io::Result<()> {
         writeln!(to, "{HEADER}")?;
         for HotRange { reads, start, len, path } in &self.ranges {

@@ -78,7 +78,7 @@ impl FileSource {
     /// Opens the image at `path`, which starts `start` bytes into the file.
     ///
     /// # Errors
-    /// What opening and measuring the file reports.
+    /// The errors of opening the file and of finding its size.
     pub fn open(path: impl AsRef<Path>, start: u64) -> Result<Self> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
@@ -88,7 +88,7 @@ impl FileSource {
     /// Takes an open file or block device.
     ///
     /// # Errors
-    /// What measuring the file reports.
+    /// The errors of finding its size.
     pub fn new(file: File, start: u64) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {

@@ -13,7 +13,7 @@ use ferofs_read::Source;
 /// Zeroes that are written at once over the bytes of an interrupted change.
 const BUFFER: usize = 1 << 20;
 
-/// What happens to bytes after the image on its medium, into which the image would grow.
+/// The treatment of bytes after the image on its medium, into which the image would grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrailingData {
     /// They are kept: the change is refused unless they are zeroes, or were written by an interrupted change.

@@ -20,7 +20,7 @@ const BUFFER: u64 = 1 << 20;
 const MAGIC: std::ops::Range<usize> = 0..4;
 const UUID: std::ops::Range<usize> = 0x30..0x40;
 
-/// What [`repair`] repaired.
+/// The result of [`repair`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repaired {
     /// Nothing.

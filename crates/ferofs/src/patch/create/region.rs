@@ -29,7 +29,7 @@ use crate::patch::image::history::{Origin, RECORD, Record};
 use crate::patch::image::overlay::Overlay;
 use crate::patch::image::sector::{SECTOR_POS, Sector};
 
-/// What is appended, and what else the patch changes.
+/// The appended bytes, and the other changes of the patch.
 pub(crate) struct Region {
     pub(crate) output: Output,
     /// Bytes of the new image.

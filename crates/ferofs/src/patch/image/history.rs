@@ -42,7 +42,7 @@ struct RawRecord {
 
 const _: () = assert!(core::mem::size_of::<RawRecord>() == RECORD as usize);
 
-/// What made a state.
+/// The operation that made a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The image was built.
@@ -58,7 +58,7 @@ pub enum Origin {
 pub struct State {
     /// 0 for the image as built.
     pub number: u64,
-    /// What made it.
+    /// The operation that made it.
     pub origin: Origin,
     /// When the patch was made or the rollback done, in seconds since 1970. `None` for the image as built.
     pub time: Option<i64>,

@@ -20,7 +20,7 @@ use crate::patch::create::survey::{OldFile, name_hash};
 /// attributes reads their inodes.
 const CANDIDATES_MAX: usize = 16;
 
-/// What a new inode reuses of the old image.
+/// The part of the old image that a new inode reuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReuseDecision {
     /// This old inode stays as it is.

@@ -20,7 +20,7 @@ use ferofs_build::tree::inode_sizes::{self, InodeSizes};
 use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::tree::{Kind, NodeId, Tree};
 
-/// What new metadata is made from.
+/// The inputs for new metadata.
 pub(crate) struct NewMetadata<'a> {
     pub(crate) options: &'a Options,
     pub(crate) tree: &'a Tree,
