@@ -50,7 +50,7 @@ pub enum PatchFault {
     #[error("what was written is not what the patch describes")]
     ResultDiffers,
     /// The medium is too small for the patched image.
-    #[error("the patched image has {needed} bytes; the medium has {available}")]
+    #[error("no space for the patched image: it has {needed} bytes, the medium has {available}")]
     NoSpace {
         /// Bytes of the patched image.
         needed: u64,

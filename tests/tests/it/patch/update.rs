@@ -315,7 +315,7 @@ fn on_a_full_disk_or_device_the_image_stays_unchanged() {
     let full = disk.join("image");
     fs::copy(&image, &full).unwrap();
     let refused = ferofs().args(["patch", "apply"]).args([&full, &patch]).run().failure(1);
-    assert!(refused.stderr.contains("room"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("no space"), "{}", refused.stderr);
     assert!(fs::read(&full).unwrap() == fs::read(&image).unwrap());
     mount.unmount().unwrap();
     // On a device that is too small, and on one that is large enough.
