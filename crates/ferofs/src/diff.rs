@@ -18,7 +18,7 @@ use std::path::Path;
 use crate::error::Result;
 use ferofs_read::FileType;
 
-pub use change::{Change, ChangeKind, Changed, Event, Options, Stat};
+pub use change::{Change, ChangeKind, Differences, Event, Options, Stat};
 pub use side::Side;
 use side::{Node, Tree};
 
@@ -97,14 +97,14 @@ impl Diff<'_> {
         }
     }
 
-    fn changed(&self, first: &Node, second: &Node) -> Result<Option<Changed>> {
+    fn changed(&self, first: &Node, second: &Node) -> Result<Option<Differences>> {
         if self.is_same_inode(first, second) {
             return Ok(None);
         }
         let [left, right] = &self.trees;
         let stat = [left.stat(first)?, right.stat(second)?];
         let [a, b] = &stat;
-        let mut changed = Changed {
+        let mut changed = Differences {
             stat,
             file_type: a.file_type != b.file_type,
             content: false,

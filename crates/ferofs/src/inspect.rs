@@ -43,7 +43,7 @@ impl Default for Options {
 
 /// The sum of several files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+pub struct FileTotals {
     /// The number of inodes.
     pub files: u64,
     /// Bytes of their content.
@@ -52,7 +52,7 @@ pub struct Group {
     pub stored: u64,
 }
 
-impl Group {
+impl FileTotals {
     const fn add(&mut self, size: u64, stored: u64) {
         self.files += 1;
         self.size = self.size.saturating_add(size);
@@ -62,7 +62,7 @@ impl Group {
 
 /// The sum of extents that are stored in the same way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Encoded {
+pub struct ExtentTotals {
     /// The number of extents.
     pub extents: u64,
     /// Bytes of content.
@@ -126,11 +126,11 @@ pub struct Sharing {
 #[derive(Debug)]
 pub struct Inspection {
     /// Inodes by file type.
-    pub types: BTreeMap<&'static str, Group>,
+    pub types: BTreeMap<&'static str, FileTotals>,
     /// Regular files by extension; the empty one is for files without.
-    pub extensions: BTreeMap<String, Group>,
+    pub extensions: BTreeMap<String, FileTotals>,
     /// Extents by the way they are stored.
-    pub storage: BTreeMap<Storage, Encoded>,
+    pub storage: BTreeMap<Storage, ExtentTotals>,
     /// Inodes by layout.
     pub layouts: BTreeMap<&'static str, u64>,
     /// The number of names, those of hard links included.

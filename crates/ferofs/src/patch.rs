@@ -53,7 +53,7 @@ pub use self::apply::repair::{Repaired, repair};
 pub use self::apply::rollback::rollback;
 pub use self::apply::{apply, overlay};
 pub use self::create::create;
-pub use self::create::options::{CreateOptions, Created, Encoding};
+pub use self::create::options::{CreateOptions, Encoding, PatchSummary};
 pub use self::format::change::{Change, ChangeKind};
 pub use self::format::reader::Patch;
 pub use self::image::history::{Origin, State, log};

@@ -54,7 +54,7 @@ pub enum Error {
     #[error("{what} (limit {limit}; --work-limit raises it)")]
     Limit {
         /// The quantity that exceeds its limit.
-        what: Limited,
+        what: LimitKind,
         /// The limit.
         limit: u64,
     },
@@ -92,7 +92,7 @@ impl Error {
 
 /// A quantity with a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limited {
+pub enum LimitKind {
     /// Reads of metadata, decoding and copying.
     Work,
     /// Names in directories, and other things that are kept in memory while a command runs.
@@ -101,12 +101,12 @@ pub enum Limited {
     Request,
 }
 
-impl std::fmt::Display for Limited {
+impl std::fmt::Display for LimitKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Work => "the image causes more work than an image of its size may need",
             Self::Names => "the image has more directory entries than an image of its size can have",
-            Self::Request => "the image makes one request too costly",
+            Self::Request => "one request causes more work than a request may need",
         })
     }
 }

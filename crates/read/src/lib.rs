@@ -112,7 +112,7 @@ pub use accounting::stats::{Io, Stats};
 pub use content::{BOOKKEEPING, File};
 pub use engine::comparison::policy::{Policy, Strategy};
 pub use engine::options::EngineOptions;
-pub use error::{Corruption, Error, Limited, Result};
+pub use error::{Corruption, Error, LimitKind, Result};
 pub use ferofs_format::inode::{DataLayout, FileType, Place, Rdev, Timestamp};
 pub use ferofs_format::superblock::{Compression, Superblock};
 pub use ferofs_format::{Algorithm, Compat, DeviceId, FileOffset, Hex, Incompat, Nid, ParseUuidError, Uuid};

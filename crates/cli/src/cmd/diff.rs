@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use ferofs::diff::{Change, ChangeKind, Changed, Event, Options, Side, Stat, diff};
+use ferofs::diff::{Change, ChangeKind, Differences, Event, Options, Side, Stat, diff};
 use ferofs::inspect::type_name;
 use ferofs::read::{FileSource, FileType, Image, OpenOptions};
 use serde_json::{Value, json};
@@ -176,7 +176,7 @@ fn line(change: &Change) -> String {
     }
 }
 
-fn details(changed: &Changed) -> Vec<String> {
+fn details(changed: &Differences) -> Vec<String> {
     let [a, b] = &changed.stat;
     let mut all = Vec::new();
     if changed.file_type {

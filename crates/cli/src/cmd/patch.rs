@@ -12,8 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Subcommand;
 use ferofs::build::{Exclude, SourceFormat, build};
 use ferofs::patch::{
-    CreateOptions, Created, Encoding, FileMedium, Patch, Repaired, TrailingData, add, apply, create, log,
-    repair, rollback, squash_options,
+    CreateOptions, Encoding, FileMedium, Patch, PatchSummary, Repaired, TrailingData, add, apply, create,
+    log, repair, rollback, squash_options,
 };
 use ferofs::read::{FileSource, Image};
 
@@ -303,7 +303,7 @@ impl ChangeArgs {
 }
 
 /// Prints the warnings and the summary of a new patch or a change.
-fn print_created(created: &Created, json: bool) -> Result<(), Failure> {
+fn print_created(created: &PatchSummary, json: bool) -> Result<(), Failure> {
     for warning in &created.warnings {
         message!("{warning}");
     }

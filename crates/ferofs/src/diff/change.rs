@@ -54,7 +54,7 @@ pub enum ChangeKind {
     /// Only the first tree has it.
     Removed(Stat),
     /// Both have it.
-    Changed(Changed),
+    Changed(Differences),
 }
 
 /// A file's type, owner, size and times.
@@ -73,7 +73,7 @@ pub struct Stat {
 
 /// How a file differs.
 #[derive(Debug)]
-pub struct Changed {
+pub struct Differences {
     /// Both files.
     pub stat: [Stat; 2],
     /// The type differs; then nothing else was compared.
@@ -90,7 +90,7 @@ pub struct Changed {
     pub xattrs: Vec<Vec<u8>>,
 }
 
-impl Changed {
+impl Differences {
     pub(super) fn is_same(&self) -> bool {
         let Self { file_type, content, mode, owner, mtime, xattrs, .. } = self;
         !(*file_type || *content || *mode || *owner || *mtime) && xattrs.is_empty()

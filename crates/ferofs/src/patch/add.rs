@@ -6,7 +6,7 @@ use super::apply::apply;
 use super::apply::commit::TrailingData;
 use super::apply::medium::FileMedium;
 use super::create::append_patch;
-use super::create::options::{CreateOptions, Created};
+use super::create::options::{CreateOptions, PatchSummary};
 use super::format::reader::Patch;
 use crate::error::{Error, PatchFault, Result};
 use ferofs_build::output::{Output, file_id};
@@ -17,7 +17,7 @@ use ferofs_build::output::{Output, file_id};
 ///
 /// # Errors
 /// As [`create`](crate::patch::create()) and [`apply`].
-pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Result<Option<Created>> {
+pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Result<Option<PatchSummary>> {
     let mut options = options.clone();
     options.build.source.lower_image = Some(image.to_owned());
     // This locks the image against other changes until the end.

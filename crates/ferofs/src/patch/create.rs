@@ -39,7 +39,7 @@ use ferofs_read::{FileSource, Image, OpenOptions, Source};
 
 use self::context::{CreateContext, Inputs};
 use self::decide::files::ReuseDecisions;
-use self::options::{CreateOptions, Created, Encoding};
+use self::options::{CreateOptions, Encoding, PatchSummary};
 use self::region::Region;
 use self::survey::Survey;
 use crate::error::{Error, PatchFault, Result};
@@ -59,7 +59,7 @@ const METADATA_CACHE: usize = 64 << 20;
 /// # Errors
 /// [`PatchFault::Unchanged`], [`PatchFault::NoRootSlot`] and others in [`Error::Patch`], and all errors of building. No
 /// patch is left behind then.
-pub fn create(old: &Path, options: &CreateOptions, patch: &Path) -> Result<Created> {
+pub fn create(old: &Path, options: &CreateOptions, patch: &Path) -> Result<PatchSummary> {
     let temporary = patch.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
     let mut output = Output::create(patch, 0)?;
     let avoid = output.own_files();
@@ -75,7 +75,7 @@ pub(crate) fn append_patch(
     avoid: &[(u32, u32, u64)],
     temporary: &Path,
     output: &mut Output,
-) -> Result<Created> {
+) -> Result<PatchSummary> {
     let file = FileSource::open(old, 0)?;
     let area = SuperblockArea::read(&file)?;
     let base: Arc<dyn Source> = Arc::new(MaskedSource::new(file, &area)?);
@@ -113,7 +113,7 @@ pub(crate) fn append_patch(
     let region = region::write(&context, decisions, temporary, time, &mut warnings)?;
     contents.check_unchanged()?;
     let created = append_file(&context, region, time, output)?;
-    Ok(Created { warnings, ..created })
+    Ok(PatchSummary { warnings, ..created })
 }
 
 /// The caller's options, with what must be as in the old image.
@@ -136,7 +136,7 @@ fn append_file(
     mut region: Region,
     time: i64,
     output: &mut Output,
-) -> Result<Created> {
+) -> Result<PatchSummary> {
     let options = context.inputs.options;
     let (start, end) = (context.area.size(), region.end);
     let before = PartDigests::of(&**context.base, start, &options.run.cancel)?;
@@ -161,7 +161,7 @@ fn append_file(
         metadata_len: region.metadata_len,
     };
     let patch_len = writer::write(&header, &pieces, &region.changes, |bytes| Ok(output.append(bytes)?))?;
-    Ok(Created {
+    Ok(PatchSummary {
         patch_len,
         growth: end - start,
         content_len: region.content_len,

@@ -60,7 +60,7 @@ impl Fixture {
     }
 
     /// Makes a patch from the image to a directory.
-    fn create(&self, new: &str, patch: &str) -> crate::Result<Created> {
+    fn create(&self, new: &str, patch: &str) -> crate::Result<PatchSummary> {
         let mut options = CreateOptions::new(self.path(new));
         options.build.attributes.all_time = TIME;
         create(&self.path("image"), &options, &self.path(patch))

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::{Error, Limited, Result};
+use crate::error::{Error, LimitKind, Result};
 
 /// Work that any image may cause, in units of about 100 ns: three seconds. Sound images of less than a megabyte need less
 /// than a tenth of it.
@@ -105,7 +105,7 @@ impl Budget {
         }
         match self.names.fetch_add(names, Ordering::Relaxed).saturating_add(names) <= self.names_limit {
             true => Ok(()),
-            false => Err(Error::Limit { what: Limited::Names, limit: self.names_limit }),
+            false => Err(Error::Limit { what: LimitKind::Names, limit: self.names_limit }),
         }
     }
 
@@ -113,7 +113,7 @@ impl Budget {
     fn take(&self, work: u64) -> Result<()> {
         if IN_REQUEST.get() {
             CREDIT.set(0);
-            return Err(Error::Limit { what: Limited::Request, limit: REQUEST });
+            return Err(Error::Limit { what: LimitKind::Request, limit: REQUEST });
         }
         let cancel = self.cancel.lock().unwrap_or_else(PoisonError::into_inner);
         if self.cancel_image.iter().chain(&*cancel).any(|cancel| cancel.load(Ordering::Relaxed)) {
@@ -125,7 +125,7 @@ impl Budget {
         if self.work_limit != u64::MAX && before.saturating_add(wanted) > self.work_limit {
             // Later calls of other threads fail too, and the sum cannot overflow.
             self.work.store(self.work_limit, Ordering::Relaxed);
-            return Err(Error::Limit { what: Limited::Work, limit: self.work_limit });
+            return Err(Error::Limit { what: LimitKind::Work, limit: self.work_limit });
         }
         CREDIT.set(BATCH);
         Ok(())
@@ -166,7 +166,7 @@ mod tests {
     fn work_ends_where_the_size_says() {
         let budget = Budget::new(1000, Some(1), None);
         let (work, error) = ends(&budget);
-        assert!(matches!(error, Error::Limit { what: Limited::Work, .. }), "{error}");
+        assert!(matches!(error, Error::Limit { what: LimitKind::Work, .. }), "{error}");
         assert!(work > BASE_WORK && work <= BASE_WORK + 1000 * WORK_PER_BYTE + BATCH, "{work}");
         assert!(budget.charge(BATCH).is_err(), "it stays at its end");
     }
@@ -188,7 +188,7 @@ mod tests {
     fn a_request_has_a_bound_of_its_own() {
         let budget = Budget::new(0, None, None);
         let (work, error) = Budget::request(|| ends(&budget));
-        assert!(matches!(error, Error::Limit { what: Limited::Request, .. }), "{error}");
+        assert!(matches!(error, Error::Limit { what: LimitKind::Request, .. }), "{error}");
         assert!(work <= REQUEST && work > REQUEST - 200);
         Budget::request(|| budget.charge(REQUEST)).unwrap();
     }
@@ -197,6 +197,6 @@ mod tests {
     fn names_are_counted() {
         let budget = Budget::new(100, Some(2), None);
         budget.charge_names(2 * (BASE_NAMES + 50)).unwrap();
-        assert!(matches!(budget.charge_names(1), Err(Error::Limit { what: Limited::Names, .. })));
+        assert!(matches!(budget.charge_names(1), Err(Error::Limit { what: LimitKind::Names, .. })));
     }
 }

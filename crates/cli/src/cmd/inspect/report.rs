@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use ferofs::inspect::{BlockKind, FileInfo, Group, Inspection, Storage};
+use ferofs::inspect::{BlockKind, FileInfo, FileTotals, Inspection, Storage};
 use ferofs::read::{Image, Superblock, Uuid};
 use serde_json::{Map, Value, json};
 
@@ -45,7 +45,7 @@ pub(super) fn write(image: &Image, inspection: &Inspection, out: &mut impl Write
     }
     writeln!(out, "\n{:<20} {:>9} {:>12} {:>12} {:>7}", "stored as", "extents", "size", "stored", "ratio")?;
     for (storage, sum) in &inspection.storage {
-        let group = Group { files: sum.extents, size: sum.decoded, stored: sum.encoded };
+        let group = FileTotals { files: sum.extents, size: sum.decoded, stored: sum.encoded };
         write_group(storage_name(*storage), &group, out)?;
     }
     writeln!(out, "\n{:<20} {:>9} {:>12} {:>12} {:>7}", "extension", "files", "size", "stored", "ratio")?;
@@ -81,7 +81,7 @@ pub(super) fn write(image: &Image, inspection: &Inspection, out: &mut impl Write
     write_map(inspection, out)
 }
 
-fn write_group(name: &str, group: &Group, out: &mut impl Write) -> io::Result<()> {
+fn write_group(name: &str, group: &FileTotals, out: &mut impl Write) -> io::Result<()> {
     let name = if name.is_empty() { "(none)" } else { name };
     let (size, stored) = (human(group.size), human(group.stored));
     writeln!(
@@ -128,7 +128,7 @@ fn letter(kind: BlockKind) -> char {
 /// The report as JSON.
 pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
     let superblock = image.superblock();
-    let groups = |groups: &mut dyn Iterator<Item = (String, Group)>| -> Value {
+    let groups = |groups: &mut dyn Iterator<Item = (String, FileTotals)>| -> Value {
         let pairs = groups.map(|(name, group)| {
             (name, json!({ "files": group.files, "size": group.size, "stored": group.stored }))
         });
@@ -202,7 +202,7 @@ pub(super) fn to_json(image: &Image, inspection: &Inspection) -> Value {
 }
 
 /// Extensions sorted by stored bytes, the largest first.
-pub(super) fn by_stored(inspection: &Inspection) -> Vec<(&String, &Group)> {
+pub(super) fn by_stored(inspection: &Inspection) -> Vec<(&String, &FileTotals)> {
     let mut all: Vec<_> = inspection.extensions.iter().collect();
     all.sort_by(|(a, left), (b, right)| right.stored.cmp(&left.stored).then_with(|| a.cmp(b)));
     all

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ferofs::patch::{Change, ChangeKind, Created, Origin, Patch, State};
+use ferofs::patch::{Change, ChangeKind, Origin, Patch, PatchSummary, State};
 use ferofs::read::{Hex, Uuid};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ fn sums(changes: &[Change]) -> BTreeMap<ChangeKind, (u64, u64)> {
     sums
 }
 
-pub(super) fn created_text(created: &Created) -> String {
+pub(super) fn created_text(created: &PatchSummary) -> String {
     let features: Vec<&str> = created.new_features.iter_names().map(|(name, _)| name).collect();
     let features = match features[..] {
         [] => String::new(),
@@ -111,7 +111,7 @@ pub(super) fn created_text(created: &Created) -> String {
     )
 }
 
-pub(super) fn created_json(created: &Created) -> Value {
+pub(super) fn created_json(created: &PatchSummary) -> Value {
     json!({
         "patch_bytes": created.patch_len,
         "growth": { "bytes": created.growth, "content": created.content_len, "metadata": created.metadata_len },

@@ -43,7 +43,7 @@ impl CreateOptions {
 
 /// The sizes of a new patch, and what it needs.
 #[derive(Debug)]
-pub struct Created {
+pub struct PatchSummary {
     /// Bytes of the patch file.
     pub patch_len: u64,
     /// Bytes that the image grows by.
