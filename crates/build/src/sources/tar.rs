@@ -96,7 +96,7 @@ pub(crate) fn read(
     }
     match end {
         End::Marked => {}
-        End::Lone(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),
+        End::SingleBlock(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),
         End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
     }
     tar_stream.finish(contents)
@@ -164,7 +164,7 @@ impl ArchiveReader<'_> {
         }
         let wrong = |members: &Members<'_>, fault| members.error(Some(&path), offset, fault);
         let xattrs = member.records.xattrs().map_err(|fault| wrong(members, fault))?;
-        for name in member.records.foreign(&xattrs) {
+        for name in member.records.unsupported_acls(&xattrs) {
             let name = ferofs_read::escape::Escaped(name).to_string();
             self.layers.count_memory(limits::WARNING + path.len() as u64);
             self.warnings.push(Warning::ForeignXattr { path: as_path(&path).to_owned(), name });
@@ -228,8 +228,8 @@ impl ArchiveReader<'_> {
         Ok(Body::Regular { size, origin, sparse: has_holes && !is_reserved })
     }
 
-    /// Counts the memory for the table of a sparse file in chunks: if its data stay in the archive, they are as small as the
-    /// pieces' alignment.
+    /// Counts the memory for the chunk table of a sparse file. If the data stays in the archive, the chunk size is the alignment
+    /// of the pieces.
     fn count_chunk_table(&mut self, size: u64, pieces: &[(u64, u64)]) {
         if let Some(chunks) = &self.options.data.chunks {
             self.layers.count_memory((size / chunks.size.max(1)).saturating_mul(limits::CHUNK_ENTRY));

@@ -1,8 +1,9 @@
-//! The header block of a tar member: v7, ustar, GNU, star.
+//! Parses the header block of a tar member, in the dialects v7, ustar, GNU and star.
+//! Source: POSIX, pax(1), "ustar Interchange Format"; tar(5) of libarchive for the other dialects.
 
 use crate::error::archive::ArchiveFault;
 
-/// Bytes of a header, and what members are padded to.
+/// The size of a header in bytes. Data is padded to a multiple of it.
 pub(super) const BLOCK: usize = 512;
 
 const NAME: Field = Field(0, 100, "the name");
@@ -18,24 +19,25 @@ const MAGIC: Field = Field(257, 6, "the magic");
 pub(super) const DEVMAJOR: Field = Field(329, 8, "the device's major number");
 pub(super) const DEVMINOR: Field = Field(337, 8, "the device's minor number");
 const PREFIX: Field = Field(345, 155, "the prefix");
-/// star keeps times behind a shorter prefix, and signs with `tar`.
+/// star's prefix is shorter, because times follow it. `tar` at the end of the block identifies star.
 const PREFIX_STAR: Field = Field(345, 131, "the prefix");
 const MAGIC_STAR: Field = Field(508, 4, "star's magic");
-/// GNU's maps of sparse files: places of four pieces, whether more blocks follow, the file's size.
+/// GNU's old format of sparse files: four pieces, a flag whether a block with more pieces follows, and the file's size.
 const GNU_PIECES: usize = 386;
 const GNU_PIECES_COUNT: usize = 4;
 const GNU_EXTENDED: usize = 482;
 const GNU_REAL_SIZE: Field = Field(483, 12, "the sparse file's size");
-/// A block of more pieces.
+/// A block with more pieces, and its flag whether another block follows.
 const MORE_PIECES_COUNT: usize = 21;
 const MORE_EXTENDED: usize = 504;
-const NUMBER: usize = 12;
+/// The length of a piece's offset, and of its length, in bytes.
+const PIECE_NUMBER: usize = 12;
 
-/// Start, length, and what it is called in errors.
+/// A field's offset and length in bytes, and its name in errors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field(usize, usize, &'static str);
 
-/// A header whose checksum is right.
+/// A header with a correct checksum.
 #[derive(Clone, Debug)]
 pub(super) struct Header(Box<[u8; BLOCK]>);
 
@@ -46,14 +48,14 @@ impl Header {
             return Ok(None);
         }
         let header = Self(Box::new(*block));
-        // Some programs summed signed bytes. The checksum itself counts as spaces.
+        // Some old programs added signed bytes. The checksum field itself counts as spaces.
         let sums = block.iter().enumerate().fold((0u64, 0i64), |(plain, signed), (at, byte)| {
-            let own = (CHKSUM.0..CHKSUM.0 + CHKSUM.1).contains(&at);
-            let byte = if own { b' ' } else { *byte };
+            let is_checksum = (CHKSUM.0..CHKSUM.0 + CHKSUM.1).contains(&at);
+            let byte = if is_checksum { b' ' } else { *byte };
             (plain + u64::from(byte), signed + i64::from(byte.cast_signed()))
         });
-        let said = header.number(CHKSUM).map_err(|_| ArchiveFault::Checksum)?;
-        if i64::try_from(sums.0) == Ok(said) || sums.1 == said {
+        let stored = header.number(CHKSUM).map_err(|_| ArchiveFault::Checksum)?;
+        if i64::try_from(sums.0) == Ok(stored) || sums.1 == stored {
             Ok(Some(header))
         } else {
             Err(ArchiveFault::Checksum)
@@ -74,12 +76,12 @@ impl Header {
         &bytes[..end]
     }
 
-    /// The member's name, with the prefix of those headers that have one.
+    /// The member's name, with the prefix if the dialect has one.
     pub(super) fn name(&self) -> Vec<u8> {
         let prefix = match self.bytes(MAGIC) {
             b"ustar\0" if self.bytes(MAGIC_STAR) == b"tar\0" => self.text(PREFIX_STAR),
             b"ustar\0" => self.text(PREFIX),
-            // GNU has other fields there.
+            // The old GNU format has other fields at this offset.
             _ => b"",
         };
         let name = self.text(NAME);
@@ -90,23 +92,23 @@ impl Header {
         self.text(LINKNAME)
     }
 
-    /// A number: octal, or GNU's binary form.
+    /// A number, in octal digits or in GNU's binary form.
     pub(super) fn number(&self, field: Field) -> Result<i64, ArchiveFault> {
         number(self.bytes(field)).ok_or(ArchiveFault::Number(field.2))
     }
 
-    /// A number that is not negative.
+    /// As [`Self::number`], for a number that must not be negative.
     pub(super) fn unsigned(&self, field: Field) -> Result<u64, ArchiveFault> {
         self.number(field)?.try_into().map_err(|_| ArchiveFault::Number(field.2))
     }
 
-    /// A number of 32 bits.
-    pub(super) fn small(&self, field: Field) -> Result<u32, ArchiveFault> {
+    /// As [`Self::number`], for an unsigned number of 32 bits.
+    pub(super) fn number_u32(&self, field: Field) -> Result<u32, ArchiveFault> {
         self.number(field)?.try_into().map_err(|_| ArchiveFault::Number(field.2))
     }
 
-    /// Appends the pieces of a sparse file of GNU's old form, as offset and length; says the file's size
-    /// and whether a block of more pieces follows.
+    /// Appends the pieces of a sparse file in GNU's old format, as offset and length. Returns the file's size, and whether a block
+    /// with more pieces follows.
     pub(super) fn gnu_pieces(&self, pieces: &mut Vec<(u64, u64)>) -> Result<(u64, bool), ArchiveFault> {
         let size = self.unsigned(GNU_REAL_SIZE)?;
         read_pieces(&self.0[GNU_PIECES..], GNU_PIECES_COUNT, pieces)?;
@@ -114,7 +116,7 @@ impl Header {
     }
 }
 
-/// Appends the pieces of a block that follows a header; says whether one more does.
+/// Appends the pieces of a block that follows a header. Returns whether another block follows.
 pub(super) fn more_gnu_pieces(
     block: &[u8; BLOCK],
     pieces: &mut Vec<(u64, u64)>,
@@ -124,14 +126,14 @@ pub(super) fn more_gnu_pieces(
 }
 
 fn read_pieces(bytes: &[u8], count: usize, pieces: &mut Vec<(u64, u64)>) -> Result<(), ArchiveFault> {
-    for piece in bytes.chunks_exact(2 * NUMBER).take(count) {
-        // The first unused one ends the list.
-        if piece[0] == 0 || piece[NUMBER] == 0 {
+    for piece in bytes.chunks_exact(2 * PIECE_NUMBER).take(count) {
+        // The first unused entry ends the list.
+        if piece[0] == 0 || piece[PIECE_NUMBER] == 0 {
             break;
         }
         let read = |bytes| number(bytes).and_then(|n| u64::try_from(n).ok()).ok_or(ArchiveFault::Sparse);
-        let (offset, len) = (read(&piece[..NUMBER])?, read(&piece[NUMBER..])?);
-        // An empty one stands for the end of a file that ends with a hole.
+        let (offset, len) = (read(&piece[..PIECE_NUMBER])?, read(&piece[PIECE_NUMBER..])?);
+        // An empty piece marks the end of a file that ends with a hole.
         if len > 0 {
             pieces.push((offset, len));
         }
@@ -139,7 +141,7 @@ fn read_pieces(bytes: &[u8], count: usize, pieces: &mut Vec<(u64, u64)>) -> Resu
     Ok(())
 }
 
-/// Octal digits between blanks, or with the first bit set a big-endian number of two's complement.
+/// Parses octal digits between blanks, or, if the first bit is set, a big-endian number in two's complement.
 fn number(bytes: &[u8]) -> Option<i64> {
     let (first, rest) = bytes.split_first()?;
     if first & 0x80 != 0 {
@@ -187,7 +189,7 @@ mod tests {
             block.copy_from_slice(&bytes);
             let _ = Header::parse(&block);
             let header = Header(Box::new(block));
-            let _ = (header.name(), header.linkname(), header.number(SIZE), header.small(UID), header.kind());
+            let _ = (header.name(), header.linkname(), header.number(SIZE), header.number_u32(UID), header.kind());
             let _ = header.gnu_pieces(&mut Vec::new());
             let _ = more_gnu_pieces(&block, &mut Vec::new());
         }

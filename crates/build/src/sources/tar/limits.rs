@@ -19,16 +19,20 @@ const GLOBALS: u64 = 4 << 10;
 /// Bytes of memory for attributes, sparse maps, entries that later ones replace, and directories without a member of their
 /// own, in addition to the bytes read of the archive's file. With the rest of the build they stay below 128 MiB.
 const MEMORY: u64 = 32 << 20;
-/// Bytes of a decompressor's window: Zstandard's command line takes no more either, and `xz -9` needs 64 MiB. Archives that
-/// need more are an error.
+/// Bytes of a decompressor's window: the limit of Zstandard's command line; `xz -9` needs 64 MiB. Archives that need more are an
+/// error.
 const WINDOW: u64 = 128 << 20;
-/// Bytes that are written or encoded for holes of sparse files, in addition to [`HOLES_PER_BYTE`]: a few seconds of work.
+/// Bytes that are written or encoded for holes of sparse files, in addition to [`HOLES_PER_BYTE`]: a few seconds of work. More is
+/// an error.
 const HOLES: u64 = 4 << 30;
-/// The same for each byte of the decompressed archive: 1 MiB of it may cost 0.25 s of encoding zeroes.
+/// Bytes that are written or encoded for holes, for each byte of the decompressed archive: 1 MiB of it may cost 0.25 s of encoding
+/// zeroes.
 const HOLES_PER_BYTE: u64 = 256;
-/// Holes of a file below this are encoded as zeroes; larger ones become chunks (see `chunk`).
+/// Bytes. If the holes of a file are smaller, they are encoded as zeroes; otherwise the file is stored as chunks (see
+/// `data::chunks::sparse`).
 const ENCODED_HOLES: u64 = 256 << 20;
-/// Bytes of a sparse file: the largest file of ext4 has 16 TiB, and an image's table of chunks grows with it.
+/// Bytes of a sparse file: four times the largest file of ext4, 16 TiB. The limit exists because an image's chunk table grows with
+/// the file's size. A larger file is an error.
 const SPARSE_FILE: u64 = 64 << 40;
 
 /// Bytes of memory for a piece of a sparse file, with temporary copies.
@@ -74,7 +78,7 @@ impl Limits {
         if memory_used > limit { Err(ArchiveFault::Memory { limit }) } else { Ok(()) }
     }
 
-    /// Fails if holes that cost `holes` are too many after `read` bytes of the plain archive.
+    /// Fails if holes that cost `holes` bytes are too many after `read` bytes of the decompressed archive.
     pub(super) fn check_holes(self, holes: u64, read: u64) -> Result<(), ArchiveFault> {
         let limit = (HOLES * self.0).saturating_add(read.saturating_mul(HOLES_PER_BYTE));
         if holes > limit { Err(ArchiveFault::Holes { limit }) } else { Ok(()) }

@@ -5,7 +5,7 @@ use ferofs_format::inode::{FileType, Rdev, Timestamp};
 use super::header::{self, BLOCK, Header};
 use super::limits::{Limits, PIECE};
 use super::pax::Records;
-use super::sparse::{Form, Lines, Map, form};
+use super::sparse::{MapParser, MapPlace, SparseMap, map_place};
 use super::tar_stream::TarStream;
 use crate::error::Error;
 use crate::error::Result;
@@ -14,10 +14,10 @@ use crate::paths::as_path;
 use crate::sources::content::Contents;
 use crate::tree::origin::SourcePosition;
 
-/// A member, before its data are read.
+/// A member's headers. Its data was not read yet.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// Where its first header is, in bytes of the plain archive.
+    /// Where its first header is, in bytes of the decompressed archive.
     pub(super) offset: u64,
     pub(super) path: Vec<u8>,
     pub(super) kind: MemberKind,
@@ -43,17 +43,19 @@ pub(super) enum MemberKind {
 /// How a regular file's data are stored in the archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stored {
+    /// The length of the data in the archive, without holes.
     bytes: u64,
-    form: Option<Form>,
+    /// Where the map is, if the file is sparse.
+    map_place: Option<MapPlace>,
 }
 
-/// Where a regular file's data are.
+/// Where a regular file's data is.
 #[derive(Debug)]
 pub(super) struct Data {
     pub(super) size: u64,
     /// The position of the first piece; the others follow it directly.
     pub(super) place: SourcePosition,
-    /// Offset and length of each piece in the file; `None`: it has no holes.
+    /// Offset and length of each piece in the file; `None` if the file has no holes.
     pub(super) pieces: Option<Vec<(u64, u64)>>,
 }
 
@@ -63,28 +65,28 @@ pub(super) enum End {
     /// Two blocks of zeroes, as the format requires.
     Marked,
     /// Only one block of zeroes, at this position.
-    Lone(u64),
+    SingleBlock(u64),
     /// The archive ends at this position without a block of zeroes.
     Missing(u64),
 }
 
-/// Reads members one after the other.
+/// Reads the members of an archive in order.
 #[derive(Debug)]
 pub(super) struct Members<'a> {
     tar_stream: &'a mut TarStream,
     limits: Limits,
     global: Records,
-    /// Bytes up to the next header.
+    /// The number of bytes before the next header.
     rest: u64,
-    /// The archive has headers only, without data.
+    /// The archive consists of headers, without data.
     without_data: bool,
 }
 
-/// The extended headers before a member.
+/// The extended headers and long names before a member.
 #[derive(Debug, Default)]
 struct Extension {
     records: Records,
-    /// Bytes of all headers for records.
+    /// The total size of the extended headers.
     bytes: u64,
     path: Option<Vec<u8>>,
     linkname: Option<Vec<u8>>,
@@ -95,7 +97,7 @@ impl<'a> Members<'a> {
         Self { tar_stream, limits, global: Records::default(), rest: 0, without_data }
     }
 
-    /// Bytes of the archive's file that were read so far, and of the plain archive.
+    /// How many bytes were read so far: of the archive's file, and of the decompressed archive.
     pub(super) fn bytes_read(&self) -> (u64, u64) {
         (self.tar_stream.packed_read(), self.tar_stream.position())
     }
@@ -131,28 +133,28 @@ impl<'a> Members<'a> {
                 }
                 let second = self.block(None, offset)?;
                 let marked = second.is_some_and(|block| block.iter().all(|byte| *byte == 0));
-                return Ok(Err(if marked { End::Marked } else { End::Lone(offset) }));
+                return Ok(Err(if marked { End::Marked } else { End::SingleBlock(offset) }));
             };
             let extends = self.extend(&header, &mut extension).map_err(|error| match error {
-                Broken::Fault(fault) => self.error(None, offset, fault),
-                Broken::Error(error) => error,
+                MemberError::Fault(fault) => self.error(None, offset, fault),
+                MemberError::Error(error) => error,
             })?;
             if extends {
                 continue;
             }
-            let records = std::mem::take(&mut extension.records).over(&self.global);
+            let records = std::mem::take(&mut extension.records).with_global(&self.global);
             let path = extension.path.take().or_else(|| records.text("path").map(<[u8]>::to_vec));
             let path = path.unwrap_or_else(|| header.name());
             let member = self.member(&header, path.clone(), first, records, extension);
             return match member {
                 Ok(member) => Ok(Ok(member)),
-                Err(Broken::Fault(fault)) => Err(self.error(Some(&path), first, fault)),
-                Err(Broken::Error(error)) => Err(error),
+                Err(MemberError::Fault(fault)) => Err(self.error(Some(&path), first, fault)),
+                Err(MemberError::Error(error)) => Err(error),
             };
         }
     }
 
-    /// A whole block; `None` at the archive's end.
+    /// Reads a whole block; `None` at the archive's end.
     fn block(&mut self, path: Option<&[u8]>, offset: u64) -> Result<Option<[u8; BLOCK]>> {
         let mut block = [0; BLOCK];
         match self.tar_stream.read(&mut block)? {
@@ -163,7 +165,11 @@ impl<'a> Members<'a> {
     }
 
     /// Reads an extended header or a long name. Returns `false` if `header` is that of a member.
-    fn extend(&mut self, header: &Header, extension: &mut Extension) -> std::result::Result<bool, Broken> {
+    fn extend(
+        &mut self,
+        header: &Header,
+        extension: &mut Extension,
+    ) -> std::result::Result<bool, MemberError> {
         match header.kind() {
             b'x' | b'X' => {
                 extension.bytes = extension.bytes.saturating_add(header.unsigned(header::SIZE)?);
@@ -176,11 +182,11 @@ impl<'a> Members<'a> {
                 self.global.read(&payload)?;
                 // Sparse maps belong to one file, so they are not valid in a global header.
                 self.global.pieces = Vec::new();
-                self.limits.check_globals(self.global.bytes())?;
+                self.limits.check_globals(self.global.byte_len())?;
             }
             b'L' => extension.path = Some(self.name(header)?),
             b'K' => extension.linkname = Some(self.name(header)?),
-            // A volume label, and GNU's obsolete form of long names, which no program writes any more.
+            // A volume label, and GNU's obsolete format of long names, which programs no longer write.
             b'V' | b'N' => {
                 let size = header.unsigned(header::SIZE)?.checked_next_multiple_of(BLOCK as u64);
                 if !self.tar_stream.skip(size.ok_or(ArchiveFault::Number("the size"))?)? {
@@ -192,14 +198,14 @@ impl<'a> Members<'a> {
         Ok(true)
     }
 
-    /// A long name: the header's data.
-    fn name(&mut self, header: &Header) -> std::result::Result<Vec<u8>, Broken> {
+    /// Reads a long name, which is the data after `header`.
+    fn name(&mut self, header: &Header) -> std::result::Result<Vec<u8>, MemberError> {
         self.limits.check_name(header.unsigned(header::SIZE)?)?;
         Ok(until_nul(self.payload(header)?))
     }
 
-    /// The data of an extended header, whose size was checked.
-    fn payload(&mut self, header: &Header) -> std::result::Result<Vec<u8>, Broken> {
+    /// Reads the data of an extended header or a long name. The caller has checked the size.
+    fn payload(&mut self, header: &Header) -> std::result::Result<Vec<u8>, MemberError> {
         let size = header.unsigned(header::SIZE)?;
         let mut payload = Vec::new();
         let mut left = size.next_multiple_of(BLOCK as u64);
@@ -224,18 +230,18 @@ impl<'a> Members<'a> {
         offset: u64,
         records: Records,
         extension: Extension,
-    ) -> std::result::Result<Member, Broken> {
+    ) -> std::result::Result<Member, MemberError> {
         let linkname = extension.linkname.or_else(|| records.text("linkpath").map(<[u8]>::to_vec));
         let linkname = linkname.unwrap_or_else(|| header.linkname().to_vec());
         let rdev = |kind| {
-            let major = records.small("SCHILY.devmajor", "the device's major number")?;
-            let minor = records.small("SCHILY.devminor", "the device's minor number")?;
-            let major = major.map_or_else(|| header.small(header::DEVMAJOR), Ok)?;
-            let minor = minor.map_or_else(|| header.small(header::DEVMINOR), Ok)?;
+            let major = records.number_u32("SCHILY.devmajor", "the device's major number")?;
+            let minor = records.number_u32("SCHILY.devminor", "the device's minor number")?;
+            let major = major.map_or_else(|| header.number_u32(header::DEVMAJOR), Ok)?;
+            let minor = minor.map_or_else(|| header.number_u32(header::DEVMINOR), Ok)?;
             Ok::<_, ArchiveFault>(MemberKind::Device(kind, Rdev { major, minor }))
         };
         let kind = match header.kind() {
-            // Before ustar, directories were known by their name.
+            // Before ustar, a slash at the end of the name identified a directory.
             0 | b'0' if path.ends_with(b"/") => MemberKind::Directory,
             0 | b'0' | b'7' | b'S' => MemberKind::Regular(self.stored(header, &records, &mut path)?),
             b'1' => MemberKind::Link(linkname),
@@ -247,7 +253,8 @@ impl<'a> Members<'a> {
             b'M' => return Err(ArchiveFault::Volume.into()),
             other => MemberKind::Unknown(other),
         };
-        // Other types have no data, whatever their size says; GNU's lists of names in directories are data.
+        // Data follows only regular files, members of unknown types, and GNU's directories of type D: their lists of names.
+        // Other types have no data, even if their header has a size.
         if matches!(header.kind(), b'D') || matches!(kind, MemberKind::Unknown(_)) {
             let size =
                 records.number("size", "the size")?.map_or_else(|| header.unsigned(header::SIZE), Ok)?;
@@ -258,8 +265,8 @@ impl<'a> Members<'a> {
             return Err(ArchiveFault::Nameless.into());
         }
         let owner = |key, field| {
-            let number = records.small(key, "the owner")?;
-            number.map_or_else(|| header.small(field), Ok)
+            let number = records.number_u32(key, "the owner")?;
+            number.map_or_else(|| header.number_u32(field), Ok)
         };
         Ok(Member {
             offset,
@@ -276,26 +283,26 @@ impl<'a> Members<'a> {
         })
     }
 
-    /// What a regular file's headers say of its data, and of its name if it is sparse.
+    /// Combines a regular file's headers. A sparse file may have another name, which replaces `path`.
     fn stored(
         &mut self,
         header: &Header,
         records: &Records,
         path: &mut Vec<u8>,
-    ) -> std::result::Result<Stored, Broken> {
+    ) -> std::result::Result<Stored, MemberError> {
         let bytes = records.number("size", "the size")?.map_or_else(|| header.unsigned(header::SIZE), Ok)?;
         if i64::try_from(bytes).is_err() {
             return Err(ArchiveFault::Number("the size").into());
         }
-        let mut form = form(records)?;
-        if form.is_some()
+        let mut map_place = map_place(records)?;
+        if map_place.is_some()
             && let Some(name) = records.text("GNU.sparse.name")
         {
             // The name in the header is a placeholder for programs without support for sparse files.
             *path = name.to_vec();
         }
-        if header.kind() == b'S' && form.is_none() {
-            let mut map = Map::default();
+        if header.kind() == b'S' && map_place.is_none() {
+            let mut map = SparseMap::default();
             let (size, mut more) = header.gnu_pieces(&mut map.pieces)?;
             map.size = size;
             while more {
@@ -304,31 +311,31 @@ impl<'a> Members<'a> {
                 more = header::more_gnu_pieces(&block, &mut map.pieces)?;
                 self.check_pieces(map.pieces.len() as u64)?;
             }
-            form = Some(Form::Known(map));
+            map_place = Some(MapPlace::Header(map));
         }
-        let size = match &form {
-            Some(Form::Known(map)) => map.size,
-            Some(Form::Inside(size)) => *size,
+        let size = match &map_place {
+            Some(MapPlace::Header(map)) => map.size,
+            Some(MapPlace::BeforeData(size)) => *size,
             None => bytes,
         };
         if i64::try_from(size).is_err() {
             return Err(ArchiveFault::Sparse.into());
         }
-        if form.is_some() || self.without_data {
+        if map_place.is_some() || self.without_data {
             self.limits.check_sparse_file(size)?;
         }
         if !self.without_data {
             self.rest = bytes.next_multiple_of(BLOCK as u64);
         }
-        Ok(Stored { bytes, form })
+        Ok(Stored { bytes, map_place })
     }
 
-    /// Fails if a map of `count` pieces needs more memory than the archive may take.
+    /// Fails if a map of `count` pieces exceeds the memory limit.
     fn check_pieces(&self, count: u64) -> std::result::Result<(), ArchiveFault> {
         self.limits.check_memory(count * PIECE, self.tar_stream.packed_read())
     }
 
-    /// Finds a regular file's data after its header, and registers them in `contents` unless that is `None`.
+    /// Finds a regular file's data after its header, and registers it in `contents` unless that is `None`.
     pub(super) fn data(
         &mut self,
         path: &[u8],
@@ -337,18 +344,22 @@ impl<'a> Members<'a> {
         contents: Option<&mut Contents>,
     ) -> Result<Data> {
         self.find(stored, contents).map_err(|error| match error {
-            Broken::Fault(fault) => self.error(Some(path), offset, fault),
-            Broken::Error(error) => error,
+            MemberError::Fault(fault) => self.error(Some(path), offset, fault),
+            MemberError::Error(error) => error,
         })
     }
 
-    fn find(&mut self, stored: Stored, contents: Option<&mut Contents>) -> std::result::Result<Data, Broken> {
-        let Stored { mut bytes, form } = stored;
-        let map = match form {
+    fn find(
+        &mut self,
+        stored: Stored,
+        contents: Option<&mut Contents>,
+    ) -> std::result::Result<Data, MemberError> {
+        let Stored { mut bytes, map_place } = stored;
+        let map = match map_place {
             None => None,
-            Some(Form::Known(map)) => Some(map),
-            Some(Form::Inside(size)) => {
-                let mut lines = Lines::default();
+            Some(MapPlace::Header(map)) => Some(map),
+            Some(MapPlace::BeforeData(size)) => {
+                let mut parser = MapParser::default();
                 loop {
                     if bytes < BLOCK as u64 {
                         return Err(ArchiveFault::Sparse.into());
@@ -359,10 +370,10 @@ impl<'a> Members<'a> {
                     }
                     bytes -= BLOCK as u64;
                     self.rest -= BLOCK as u64;
-                    let is_complete = lines.push(&block)?;
-                    self.check_pieces(lines.count())?;
+                    let is_complete = parser.push(&block)?;
+                    self.check_pieces(parser.count())?;
                     if is_complete {
-                        break Some(lines.map(size));
+                        break Some(parser.map(size));
                     }
                 }
             }
@@ -381,20 +392,20 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A fault without a position yet, or a complete error.
+/// A fault to which the caller adds member and position, or a complete error.
 #[derive(Debug)]
-enum Broken {
+enum MemberError {
     Fault(ArchiveFault),
     Error(Error),
 }
 
-impl From<ArchiveFault> for Broken {
+impl From<ArchiveFault> for MemberError {
     fn from(fault: ArchiveFault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<Error> for Broken {
+impl From<Error> for MemberError {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }

@@ -1,4 +1,5 @@
-//! Extended headers: records of `length key=value\n`, of one member or of all that follow.
+//! Parses PAX extended headers: records `length key=value\n`. A header applies to one member, a global one to all members after it.
+//! Source: POSIX, pax(1), "pax Header Block"; GNU tar, star and libarchive for their own keywords.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,13 +12,13 @@ use crate::tree::xattr::Attributes;
 
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Keywords and values, as far as they matter. An empty value takes back what a global header said.
+/// The known keywords and their values. An empty value cancels the value of a global header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Records {
     values: Rc<Values>,
-    /// Those of the global headers before, which all members share.
+    /// The records of earlier global headers. All members share them.
     global: Rc<Values>,
-    /// Offsets and lengths of a sparse file's pieces, as its form 0.0 repeats them.
+    /// Alternately offset and length of each piece of a sparse file, from the records of GNU's format 0.0.
     pub(super) pieces: Vec<u64>,
 }
 
@@ -27,7 +28,7 @@ const SELINUX: &[u8] = b"RHT.security.selinux";
 const PIECE_OFFSET: &[u8] = b"GNU.sparse.offset";
 const PIECE_LEN: &[u8] = b"GNU.sparse.numbytes";
 const ACL: &[u8] = b"SCHILY.acl.";
-/// The keywords that are looked at, beside those that begin with a prefix above.
+/// The known keywords, besides those that begin with a prefix above.
 const KEYWORDS: [&[u8]; 18] = [
     b"path",
     b"linkpath",
@@ -50,7 +51,7 @@ const KEYWORDS: [&[u8]; 18] = [
 ];
 
 impl Records {
-    /// Adds the records of one header; those that nobody looks at are passed over.
+    /// Adds the records of one header, and ignores unknown keywords.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> Result<(), ArchiveFault> {
         // Some programs pad with NULs.
         while bytes.first().is_some_and(|byte| *byte != 0) {
@@ -59,7 +60,7 @@ impl Records {
             let equals = record.iter().position(|byte| *byte == b'=').ok_or(ArchiveFault::Pax)?;
             let (key, value) = (&record[..equals], &record[equals + 1..]);
             if key == PIECE_OFFSET || key == PIECE_LEN {
-                // They come in pairs.
+                // Each offset is followed by its length.
                 if (key == PIECE_LEN) != (self.pieces.len() % 2 == 1) {
                     return Err(ArchiveFault::Sparse);
                 }
@@ -71,13 +72,13 @@ impl Records {
         Ok(())
     }
 
-    /// These records, and behind them the global ones.
-    pub(super) fn over(self, global: &Self) -> Self {
+    /// These records, and those of `global` for keywords that are not in these.
+    pub(super) fn with_global(self, global: &Self) -> Self {
         Self { global: Rc::clone(&global.values), ..self }
     }
 
-    /// Bytes of keywords and values.
-    pub(super) fn bytes(&self) -> u64 {
+    /// The length of all keywords and values, in bytes.
+    pub(super) fn byte_len(&self) -> u64 {
         self.values.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
     }
 
@@ -90,40 +91,40 @@ impl Records {
         self.get(key.as_bytes())
     }
 
-    /// A number that is not negative.
+    /// The decimal number of `key`; `name` says in the error what it is.
     pub(super) fn number(&self, key: &str, name: &'static str) -> Result<Option<u64>, ArchiveFault> {
         self.text(key).map(|text| decimal(text).ok_or(ArchiveFault::Number(name))).transpose()
     }
 
-    /// A number of 32 bits.
-    pub(super) fn small(&self, key: &str, name: &'static str) -> Result<Option<u32>, ArchiveFault> {
+    /// As [`Self::number`], for a number of 32 bits.
+    pub(super) fn number_u32(&self, key: &str, name: &'static str) -> Result<Option<u32>, ArchiveFault> {
         let number = self.number(key, name)?;
         number.map(|n| u32::try_from(n).map_err(|_| ArchiveFault::Number(name))).transpose()
     }
 
-    /// Seconds with a fraction, cut to nanoseconds.
+    /// The modification time, truncated to nanoseconds.
     pub(super) fn mtime(&self) -> Result<Option<Timestamp>, ArchiveFault> {
         self.text("mtime").map(|text| timestamp(text).ok_or(ArchiveFault::Number("the time"))).transpose()
     }
 
-    /// Extended attributes, by full name.
+    /// The xattrs, with full names.
     pub(super) fn xattrs(&self) -> Result<Attributes, ArchiveFault> {
         let mut found: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         let own = self.values.iter();
         let global = self.global.iter().filter(|(key, _)| !self.values.contains_key(*key));
         for (key, value) in own.chain(global) {
-            // Attributes of this form may be empty, and are there even so.
+            // An empty value is a real value only in this form.
             if value.is_empty() && !key.starts_with(SCHILY_XATTR) {
                 continue;
             }
             if let Some(name) = key.strip_prefix(LIBARCHIVE_XATTR) {
-                let value = base64(value).ok_or(ArchiveFault::Pax)?;
-                // The same again, unencoded, is as good.
-                found.entry(percent(name)).or_insert(value);
+                let value = decode_base64(value).ok_or(ArchiveFault::Pax)?;
+                // libarchive writes the same xattr in both forms; the form without encoding is preferred.
+                found.entry(decode_percent(name)).or_insert(value);
             } else if let Some(name) = key.strip_prefix(SCHILY_XATTR) {
                 found.insert(name.to_vec(), value.clone());
             } else if key == SELINUX {
-                // Linux has its NUL in the value.
+                // The record has no NUL at the end; the value in Linux has one.
                 let text = value.strip_suffix(b"\0").unwrap_or(value);
                 found.entry(b"security.selinux".to_vec()).or_insert_with(|| [text, b"\0"].concat());
             }
@@ -132,26 +133,25 @@ impl Records {
         Ok(found.into_iter().collect())
     }
 
-    /// Attributes that are here in a form that cannot be taken over, except those that `xattrs` has in Linux's form.
-    pub(super) fn foreign<'a>(&'a self, xattrs: &'a Attributes) -> impl Iterator<Item = &'a [u8]> {
+    /// The keywords of ACLs as text, which no image can store, unless `xattrs` contains the same ACL in Linux's form.
+    pub(super) fn unsupported_acls<'a>(&'a self, xattrs: &'a Attributes) -> impl Iterator<Item = &'a [u8]> {
         KEYWORDS.into_iter().filter(|key| key.starts_with(ACL)).filter(|key| {
-            let kept = |text| {
+            let is_in_xattrs = |text| {
                 xattrs.iter().any(|(name, value)| {
                     acl::record(name, value)
-                        .is_some_and(|(known, kept)| known == *key && kept.as_bytes() == text)
+                        .is_some_and(|(acl_key, acl)| acl_key == *key && acl.as_bytes() == text)
                 })
             };
-            self.get(key).is_some_and(|text| !kept(text))
+            self.get(key).is_some_and(|text| !is_in_xattrs(text))
         })
     }
 }
 
-/// Whether anything is done with the keyword `key`.
 fn is_known(key: &[u8]) -> bool {
     KEYWORDS.contains(&key) || key.starts_with(SCHILY_XATTR) || key.starts_with(LIBARCHIVE_XATTR)
 }
 
-/// The record at the start of `bytes`, without length and newline, and what follows it.
+/// The first record of `bytes`, without length and newline, and the bytes after it.
 fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let blank = bytes.iter().position(|byte| *byte == b' ')?;
     let len = usize::try_from(decimal(&bytes[..blank])?).ok()?;
@@ -159,12 +159,13 @@ fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((record, &bytes[len..]))
 }
 
-/// Decimal digits.
+/// Parses an unsigned decimal number without sign or blanks.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
 }
 
+/// Parses `[-]seconds[.fraction]`.
 fn timestamp(text: &[u8]) -> Option<Timestamp> {
     let (negative, text) = match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),
@@ -185,7 +186,8 @@ fn timestamp(text: &[u8]) -> Option<Timestamp> {
     })
 }
 
-fn base64(text: &[u8]) -> Option<Vec<u8>> {
+/// Decodes base64, with or without padding.
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     let text = text.trim_ascii_end();
     let text = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
     let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
@@ -203,15 +205,15 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
             bits = (bits << 6) | u32::from(value);
         }
         let bits = bits << (6 * (4 - group.len()));
-        // Four digits are three bytes, three are two, two are one.
+        // Two, three and four digits encode one, two and three bytes.
         let [_, bytes @ ..] = bits.to_be_bytes();
         out.extend_from_slice(bytes.get(..group.len().checked_sub(1).filter(|n| *n > 0)?)?);
     }
     Some(out)
 }
 
-/// Undoes `%41`.
-fn percent(text: &[u8]) -> Vec<u8> {
+/// Decodes `%41` to `A`; libarchive encodes names so.
+fn decode_percent(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
@@ -244,27 +246,27 @@ mod tests {
     }
 
     #[test]
-    fn an_acl_that_is_there_as_an_attribute_is_not_foreign() {
+    fn an_acl_that_is_also_an_xattr_is_supported() {
         let entry = |tag: u16, bits: u16| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &[0xff; 4]].concat();
         let value = [&2u32.to_le_bytes()[..], &entry(1, 6), &entry(4, 4), &entry(0x20, 0)].concat();
-        let foreign = |text: &[u8], with: bool| {
+        let unsupported = |text: &[u8], with_xattr: bool| {
             let attribute: (&str, &[u8]) = ("SCHILY.xattr.system.posix_acl_access", &value);
             let acl = ("SCHILY.acl.access", text);
-            let records = if with { records(&[acl, attribute]) } else { records(&[acl]) }.unwrap();
-            records.foreign(&records.xattrs().unwrap()).count()
+            let records = if with_xattr { records(&[acl, attribute]) } else { records(&[acl]) }.unwrap();
+            records.unsupported_acls(&records.xattrs().unwrap()).count()
         };
         let same = b"user::rw-,group::r--,other::---";
-        assert_eq!((foreign(same, true), foreign(same, false)), (0, 1));
-        assert_eq!(foreign(b"user::rwx,group::r--,other::---", true), 1);
+        assert_eq!((unsupported(same, true), unsupported(same, false)), (0, 1));
+        assert_eq!(unsupported(b"user::rwx,group::r--,other::---", true), 1);
     }
 
     #[test]
-    fn values_may_hold_anything() {
+    fn values_may_contain_any_bytes() {
         let odd = b"a\nb=c\0d".as_slice();
         let found =
             records(&[("path", odd), ("SCHILY.xattr.user.x", b"\0=\n"), ("uid", b"4000000000")]).unwrap();
         assert_eq!(found.text("path"), Some(odd));
-        assert_eq!(found.small("uid", "").unwrap(), Some(4_000_000_000));
+        assert_eq!(found.number_u32("uid", "").unwrap(), Some(4_000_000_000));
         assert_eq!(found.xattrs().unwrap(), [(b"user.x".to_vec(), b"\0=\n".to_vec())]);
         for bad in
             [b"5 a=b".as_slice(), b"99 a=b\n", b"x", b"6 abc\n", b"-1 a=\n", b"18446744073709551616 a=b\n"]
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn libarchive_encodes_attributes() {
+    fn xattrs_of_libarchive_are_decoded() {
         let found =
             records(&[("LIBARCHIVE.xattr.user.a%20b", b"AAEC/w"), ("LIBARCHIVE.xattr.user.c", b"Zg==")]);
         let expected = [(b"user.a b".to_vec(), vec![0, 1, 2, 255]), (b"user.c".to_vec(), b"f".to_vec())];
@@ -295,13 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn own_records_go_before_global_ones() {
+    fn records_of_a_member_override_global_records() {
         let global = records(&[("uid", b"1"), ("gid", b"2"), ("path", b"x")]).unwrap();
-        let own =
-            records(&[("uid", b"3"), ("path", b""), ("SCHILY.xattr.user.e", b"")]).unwrap().over(&global);
+        let own = records(&[("uid", b"3"), ("path", b""), ("SCHILY.xattr.user.e", b"")])
+            .unwrap()
+            .with_global(&global);
         assert_eq!(own.xattrs().unwrap(), [(b"user.e".to_vec(), b"".to_vec())]);
-        assert_eq!(own.small("uid", "").unwrap(), Some(3));
-        assert_eq!(own.small("gid", "").unwrap(), Some(2));
+        assert_eq!(own.number_u32("uid", "").unwrap(), Some(3));
+        assert_eq!(own.number_u32("gid", "").unwrap(), Some(2));
         assert_eq!(own.text("path"), None);
     }
 
@@ -310,7 +313,8 @@ mod tests {
         fn garbage_never_panics(bytes: Vec<u8>) {
             let mut records = Records::default();
             let _ = records.read(&bytes);
-            let _ = (records.mtime(), records.xattrs(), base64(&bytes), percent(&bytes), timestamp(&bytes));
+            let _ = (records.mtime(), records.xattrs(), timestamp(&bytes));
+            let _ = (decode_base64(&bytes), decode_percent(&bytes));
         }
     }
 }

@@ -1,33 +1,35 @@
-//! Sparse files in archives: GNU's old form, and the forms 0.0, 0.1 and 1.0 that stand in extended headers.
+//! Parses the maps of sparse files: GNU's old format, and its formats 0.0, 0.1 and 1.0, which use extended headers.
+//! Source: the manual of GNU tar, appendix "Storing Sparse Files".
 
 use super::pax::{Records, decimal};
 use crate::error::archive::ArchiveFault;
 
-/// A sparse file: its size, and its pieces of data as offset and length, which the archive holds one after
-/// the other.
+/// The map of a sparse file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Map {
+pub(super) struct SparseMap {
+    /// The file's size, with holes.
     pub(super) size: u64,
+    /// Offset and length of each piece of data. The archive stores the pieces one after the other, without the holes.
     pub(super) pieces: Vec<(u64, u64)>,
 }
 
-/// How a member says that it is sparse.
+/// Where the map of a sparse file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// The header has it all.
-    Known(Map),
-    /// The map stands before the data, in decimal lines; this is the file's size.
-    Inside(u64),
+pub(super) enum MapPlace {
+    /// In the headers.
+    Header(SparseMap),
+    /// Before the data, as decimal lines; this is the file's size. Format 1.0.
+    BeforeData(u64),
 }
 
-/// What the extended header says of sparseness.
-pub(super) fn form(records: &Records) -> Result<Option<Form>, ArchiveFault> {
+/// Finds the map that an extended header describes; `None` if the file is not sparse.
+pub(super) fn map_place(records: &Records) -> Result<Option<MapPlace>, ArchiveFault> {
     let number = |key| records.number(key, "the sparse file's size");
     if let Some(major) = number("GNU.sparse.major")? {
         let size = number("GNU.sparse.realsize")?.or(number("GNU.sparse.size")?);
         let size = size.ok_or(ArchiveFault::Sparse)?;
         return match major {
-            1 => Ok(Some(Form::Inside(size))),
+            1 => Ok(Some(MapPlace::BeforeData(size))),
             _ => Err(ArchiveFault::Sparse),
         };
     }
@@ -44,27 +46,30 @@ pub(super) fn form(records: &Records) -> Result<Option<Form>, ArchiveFault> {
         return Err(ArchiveFault::Sparse);
     }
     let pieces = numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-    Ok(Some(Form::Known(Map { size, pieces })))
+    Ok(Some(MapPlace::Header(SparseMap { size, pieces })))
 }
 
-/// Collects the lines of a map that stands before the data: a count, then offset and length of each piece.
+/// The longest number in a map, in digits: that of 2^64 - 1. A longer one is an error.
+const DIGITS_MAX: usize = 20;
+
+/// Parses a map before the data: decimal lines with the number of pieces, then offset and length of each piece.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    /// Numbers that are still to come; `None` before the count was read.
+pub(super) struct MapParser {
+    /// The number of lines that are still missing; `None` before the first line was read.
     left: Option<u64>,
-    /// The offset of a piece whose length comes next.
+    /// The offset of the piece whose length is on the next line.
     offset: Option<u64>,
     pieces: Vec<(u64, u64)>,
     digits: Vec<u8>,
 }
 
-impl Lines {
-    /// Takes the next block; says whether the map is complete.
+impl MapParser {
+    /// Parses the next block, and returns whether the map is complete.
     pub(super) fn push(&mut self, block: &[u8]) -> Result<bool, ArchiveFault> {
         for byte in block {
             if *byte != b'\n' {
                 self.digits.push(*byte);
-                if self.digits.len() > 20 {
+                if self.digits.len() > DIGITS_MAX {
                     return Err(ArchiveFault::Sparse);
                 }
                 continue;
@@ -92,25 +97,25 @@ impl Lines {
         Ok(false)
     }
 
-    /// Pieces with data so far.
+    /// The number of pieces with data so far.
     pub(super) const fn count(&self) -> u64 {
         self.pieces.len() as u64
     }
 
-    pub(super) fn map(self, size: u64) -> Map {
-        Map { size, pieces: self.pieces }
+    pub(super) fn map(self, size: u64) -> SparseMap {
+        SparseMap { size, pieces: self.pieces }
     }
 }
 
-impl Map {
-    /// The map without empty pieces, if they ascend within the file and are `stored` bytes.
+impl SparseMap {
+    /// Removes empty pieces, and checks that the pieces ascend, lie within the file and have `stored` bytes in total.
     pub(super) fn checked(mut self, stored: u64) -> Result<Self, ArchiveFault> {
         self.pieces.retain(|(_, len)| *len > 0);
         let (mut end, mut sum) = (0u64, 0u64);
         for (offset, len) in &self.pieces {
             let after = offset.checked_add(*len).filter(|after| *offset >= end && *after <= self.size);
             end = after.ok_or(ArchiveFault::Sparse)?;
-            // The pieces do not overlap, so that this is no more than the end.
+            // This cannot overflow: the pieces do not overlap, so the sum is at most `end`.
             sum += len;
         }
         if sum == stored { Ok(self) } else { Err(ArchiveFault::Sparse) }
@@ -122,8 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_are_held_against_the_file() {
-        let map = |size, pieces: &[(u64, u64)]| Map { size, pieces: pieces.to_vec() };
+    fn pieces_must_ascend_and_fit() {
+        let map = |size, pieces: &[(u64, u64)]| SparseMap { size, pieces: pieces.to_vec() };
         let good = map(100, &[(0, 10), (50, 0), (90, 10)]).checked(20).unwrap();
         assert_eq!(good.pieces, [(0, 10), (90, 10)]);
         for (bad, stored) in [
@@ -138,17 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_in_any_pieces() {
-        let mut lines = Lines::default();
-        assert_eq!(lines.push(b"2\n0\n5"), Ok(false));
-        assert_eq!(lines.push(b"12\n1024\n"), Ok(false));
-        assert_eq!(lines.push(b"7\n\0\0\0"), Ok(true));
-        assert_eq!(lines.map(2000), Map { size: 2000, pieces: vec![(0, 512), (1024, 7)] });
-        assert_eq!(Lines::default().push(b"0\n\0"), Ok(true));
+    fn blocks_may_end_within_a_line() {
+        let mut parser = MapParser::default();
+        assert_eq!(parser.push(b"2\n0\n5"), Ok(false));
+        assert_eq!(parser.push(b"12\n1024\n"), Ok(false));
+        assert_eq!(parser.push(b"7\n\0\0\0"), Ok(true));
+        assert_eq!(parser.map(2000), SparseMap { size: 2000, pieces: vec![(0, 512), (1024, 7)] });
+        assert_eq!(MapParser::default().push(b"0\n\0"), Ok(true));
         for bad in
             [b"x\n".as_slice(), b"\n", b"99999999999999999999\n", b"18446744073709551615\n", &[b'1'; 30]]
         {
-            assert_eq!(Lines::default().push(bad), Err(ArchiveFault::Sparse), "{bad:?}");
+            assert_eq!(MapParser::default().push(bad), Err(ArchiveFault::Sparse), "{bad:?}");
         }
     }
 }
