@@ -1,4 +1,5 @@
-//! The order of a build: the source's tree, the data, the metadata, and the superblock last.
+//! Runs the stages of a build: read the source's tree, write the data, then the metadata, and the superblock last, so that an
+//! incomplete image cannot be mounted.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::metadata::superblock_area::SuperblockArea;
 use crate::metadata::write::MetadataWriter;
 use crate::options::Options;
-use crate::options::compression::Index;
+use crate::options::compression::IndexKind;
 use crate::options::inodes::InodeForm;
 use crate::options::source::SourceData;
 use crate::output::Output;
@@ -33,11 +34,11 @@ use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::{Kind, NodeId, overrides};
 use crate::verify::Verifier;
 
-/// Builds an image at `image`: a file, which gets that name when it is complete, or a block device.
+/// Builds an image at `image`, a file or a block device. A file gets its name when the image is complete.
 ///
 /// # Errors
-/// [`Error::Io`] and [`Error::SourceChanged`] with the file concerned, [`Error::DoesNotFit`],
-/// [`Error::Option`] for an option out of range, [`Error::Interrupted`]. There is no new file then.
+/// [`Error::Io`] and [`Error::SourceChanged`] with the file concerned, [`Error::DoesNotFit`], [`Error::Option`] for an option out
+/// of range, [`Error::Interrupted`]. No new file exists after an error.
 pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let started = Instant::now();
     sources::check(options)?;
@@ -52,7 +53,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let (mut tree, contents) =
         sources::read_source(options, &output.own_files(), temporary, time, &mut warnings)?;
     if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
-        let problem = "what is left in a stream cannot be read again";
+        let problem = "verification and digests read the data again, and a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
     }
     overrides::apply(&mut tree, &options.attributes, &options.run)?;
@@ -91,7 +92,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         &tree,
         options.data.compression.as_ref(),
         options.image.block_size,
-        options.data.hot.as_ref(),
+        options.data.hot_files.as_ref(),
     );
     let identical_files =
         if options.data.share_identical { IdenticalFiles::new(&tree) } else { IdenticalFiles::none(&tree) };
@@ -149,7 +150,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     }
     .write(&mut superblock, &mut output)?;
     let configs = match &options.data.compression {
-        // What is encoded, files or metadata, has set this.
+        // Encoded files and encoded metadata set this bit.
         Some(compression) if superblock.incompat.contains(Incompat::LZ4_0PADDING) => {
             compression.configure(&mut superblock)
         }
@@ -207,8 +208,8 @@ pub(crate) fn new_superblock(options: &Options) -> Result<Superblock> {
     let mut superblock = Superblock::new(options.image.block_size);
     if let Some(compression) = &options.data.compression {
         compression.check(options.image.block_size)?;
-        if compression.index == Index::Extents {
-            // It decides on the form of inodes, which are made before any extent is.
+        if compression.index == IndexKind::Extents {
+            // The `48bit` layout changes the form of inodes, and inodes get their size before the data is encoded.
             superblock.incompat |= Incompat::BIT48;
         }
         if compression.metadata.is_some() {
@@ -232,7 +233,7 @@ pub(crate) fn new_superblock(options: &Options) -> Result<Superblock> {
     Ok(superblock)
 }
 
-/// The time, in seconds since 1970.
+/// The current time, in seconds since 1970.
 #[doc(hidden)]
 #[must_use]
 pub fn now() -> i64 {

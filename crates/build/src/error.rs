@@ -34,24 +34,24 @@ pub enum Error {
     /// A source file changed while it was read.
     #[error("{}: changed while being read", Escaped::path(.0))]
     SourceChanged(PathBuf),
-    /// An archive is malformed, or holds what no image can.
+    /// An archive is malformed, or contains something that an image cannot store.
     #[error("{}: {}{fault} (at byte {offset})", Escaped::path(archive), PathPrefix(member.as_deref()))]
     Archive {
         /// The archive.
         archive: PathBuf,
         /// The member concerned, if it has a name.
         member: Option<PathBuf>,
-        /// Where its header is, in bytes of the plain archive.
+        /// Where its header is, in bytes of the decompressed archive.
         offset: u64,
         /// What is wrong.
         fault: archive::ArchiveFault,
     },
-    /// An OCI image layout is malformed, or lacks what is needed.
+    /// An OCI image layout is malformed or incomplete.
     #[error("{}: {}{fault}", Escaped::path(layout), BlobPrefix(blob.as_deref()))]
     Oci {
         /// The layout.
         layout: PathBuf,
-        /// The digest of the blob concerned, if it is one.
+        /// The digest of the blob, if the fault is in one.
         blob: Option<String>,
         /// What is wrong.
         fault: oci::OciFault,
@@ -64,24 +64,24 @@ pub enum Error {
         /// The reason.
         source: Box<Self>,
     },
-    /// An entry of a source cannot be where it says.
+    /// An entry of a source cannot be inserted into the tree.
     #[error("{}: {fault}", Escaped::path(path))]
-    Misplaced {
+    Entry {
         /// The file concerned: the source, and the path in it.
         path: PathBuf,
         /// What is wrong.
-        fault: entry::Misplaced,
+        fault: entry::EntryFault,
     },
-    /// A file of a source is what no image can be made of.
+    /// A file of a source cannot become part of an image.
     #[error("{}: {problem}", Escaped::path(path))]
-    Layer {
+    InvalidSource {
         /// The file concerned: the source, and the path in it.
         path: PathBuf,
         /// What is wrong.
         problem: &'static str,
     },
     /// Something in the source cannot be stored in an image.
-    #[error("{}: {what} {value} does not fit (limit {limit})", Escaped::path(path))]
+    #[error("{}: {what} {value} is too large (limit {limit})", Escaped::path(path))]
     DoesNotFit {
         /// The file concerned.
         path: PathBuf,
@@ -92,42 +92,40 @@ pub enum Error {
         /// The largest value that fits.
         limit: u64,
     },
-    /// What was built is not what the source has: a bug, or bad memory.
+    /// `verify` found that the image differs from the source: a bug, or faulty memory.
     #[error(
-        "{}: its {what} in the image is another than in the source; the image is not kept",
+        "{}: its {what} in the image differs from the source; the image was removed",
         Escaped::path(path)
     )]
-    NotTheSource {
+    VerifyMismatch {
         /// The file concerned.
         path: PathBuf,
         /// What differs.
         what: &'static str,
     },
-    /// What is about to be written does not read as it should: a bug, or bad memory.
-    #[error(
-        "internal error: the inode of {inode} as it would be written is not readable: {source}; no image is written"
-    )]
+    /// The self-check could not parse an inode or directory block before writing it: a bug, or faulty memory.
+    #[error("internal error: the encoded inode of {inode} is invalid: {source}; no image was written")]
     SelfCheck {
         /// The path of the inode, in the image.
         inode: String,
         /// The rule that it breaks.
         source: FormatError,
     },
-    /// A file that the table of owners and modes says nothing of.
+    /// The fs_config file, a table of owners and modes, has no entry for a file.
     #[error("{}: not in the fs_config file", Escaped::path(.0))]
-    NotConfigured(PathBuf),
+    NotInFsConfig(PathBuf),
     /// An option's value is out of its range.
     #[error("{option}: {problem}")]
     Option {
         /// The option's name.
         option: &'static str,
-        /// What is wrong, and what is right.
+        /// What is wrong.
         problem: &'static str,
     },
-    /// Something in the image to be built is beyond what the format can say.
+    /// The format cannot express a value of the image.
     #[error("the image cannot be written: {0}")]
     Layout(FormatError),
-    /// A compressor does not take these parameters.
+    /// A compressor does not support these parameters.
     #[error("{0}")]
     Params(ferofs_codec::ParamsError),
     /// A compressor failed.
@@ -149,8 +147,8 @@ impl Error {
         Self::Io { action, path: None, source: source.into() }
     }
 
-    /// Whether a source's file could not be opened or read. It is asked of errors of reading a source only: errors of
-    /// writing have the same form.
+    /// Whether a source's file could not be opened or read. Call it only for errors of reading a source: errors of writing have
+    /// the same type.
     pub(crate) fn is_unreadable(&self) -> bool {
         match self {
             Self::Io { .. } => true,
@@ -164,7 +162,7 @@ impl Error {
     }
 }
 
-/// I/O failures and interruptions stay what they are, whoever reports them: callers need to look in one place only.
+/// I/O failures and interruptions keep their variants, so that callers need not look into [`Error::Read`] for them.
 impl From<ferofs_read::Error> for Error {
     fn from(error: ferofs_read::Error) -> Self {
         match error {

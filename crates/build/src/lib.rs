@@ -39,15 +39,15 @@ pub use build::build;
 #[doc(hidden)]
 pub use build::now;
 pub use error::archive::ArchiveFault;
-pub use error::entry::Misplaced;
+pub use error::entry::EntryFault;
 pub use error::oci::OciFault;
 pub use error::{Error, Result};
 pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
 pub use ferofs_format::inode::Timestamp;
 pub use ferofs_format::{Algorithm, BlockSize};
 pub use options::attributes::Target;
-pub use options::compression::{Compression, Fragments, Hint, Index, MetadataCompression, PCLUSTER_MAX};
-pub use options::data::{ChunkOptions, Hot};
+pub use options::compression::{Compression, Fragments, Hint, IndexKind, MetadataCompression, PCLUSTER_MAX};
+pub use options::data::{ChunkOptions, HotFiles};
 pub use options::fs_config::{FsConfig, FsConfigError};
 pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};

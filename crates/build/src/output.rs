@@ -47,7 +47,7 @@ enum Target {
     /// A temporary file, which is copied to standard output at the end.
     Stream,
     /// A temporary file without a name, which the system deletes when it is closed.
-    Nameless,
+    TemporaryFile,
     /// A file that gets its name when it is complete.
     Named(PendingName),
 }
@@ -94,11 +94,11 @@ impl Output {
         }
     }
 
-    /// What is appended to an image of `start` bytes, in a nameless file in `dir` that has nothing before that.
+    /// What is appended to an image of `start` bytes, in a temporary file in `dir` that has nothing before that.
     pub fn region(dir: &Path, start: u64) -> Result<Self> {
         let file =
             crate::output::spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
-        let mut output = Self::new(file, dir, Target::Nameless, 0);
+        let mut output = Self::new(file, dir, Target::TemporaryFile, 0);
         output.written = start;
         Ok(output)
     }
@@ -267,7 +267,7 @@ impl Output {
         }
         match self.target {
             Target::Named(name) => name.publish(&self.file),
-            Target::Device | Target::Nameless | Target::Stream => {
+            Target::Device | Target::TemporaryFile | Target::Stream => {
                 self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
             }
         }

@@ -57,7 +57,7 @@ impl Progress {
     }
 }
 
-/// Something in the source that the image lacks.
+/// A part of the source that is not in the image, or may be incomplete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
@@ -66,7 +66,7 @@ pub enum Warning {
     Skipped(Error),
     /// An extended attribute that EROFS cannot store.
     #[error("{}: attribute {name} left out", Escaped::path(path))]
-    ForeignXattr {
+    UnsupportedXattr {
         /// The file.
         path: PathBuf,
         /// The attribute's name.
@@ -80,7 +80,7 @@ pub enum Warning {
         /// Its type.
         kind: char,
     },
-    /// A source that is read as an archive without members: zeroes are one.
+    /// An archive without members. A file of zeroes is one.
     #[error("{}: an archive without members: the image is empty", archive.display())]
     EmptyArchive {
         /// The archive.
@@ -88,10 +88,10 @@ pub enum Warning {
     },
     /// An archive that ends with one block of zeroes instead of two. Bytes after it are left out.
     #[error(
-        "{}: a lone block of zeroes at byte {offset}: anything after it is left out",
+        "{}: a single block of zeroes at byte {offset}: bytes after it are left out",
         Escaped::path(archive)
     )]
-    LoneZeroBlock {
+    SingleZeroBlock {
         /// The archive.
         archive: PathBuf,
         /// Where the block is.
@@ -126,7 +126,7 @@ pub struct Summary {
     pub walk_time: Duration,
     /// Time spent on content.
     pub data_time: Duration,
-    /// Time spent on metadata, and until everything was durable.
+    /// Time spent on metadata, and on writing everything to storage.
     pub metadata_time: Duration,
     /// Time spent on comparing the image with the source.
     pub verify_time: Duration,

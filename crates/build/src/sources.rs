@@ -67,23 +67,23 @@ pub fn check(options: &Options) -> Result<()> {
     match options.source.data {
         SourceData::External => {}
         SourceData::Reserved if options.source.format != SourceFormat::Archive || !plain => {
-            let problem = "room is reserved for that of archives, as it is";
+            let problem = "space can be reserved only for archives, without compression and chunks";
             return Err(Error::Option { option: "content", problem });
         }
         SourceData::Copied | SourceData::Absent | SourceData::Reserved => return Ok(()),
     }
     let problem = match options.source.format {
         _ if options.source.lower_image.is_some() => {
-            "it stays in its sources, which an image below has no place among"
+            "data that stays in the sources cannot be combined with a lower image"
         }
         SourceFormat::Archive | SourceFormat::Image if options.data.compression.is_some() => {
-            "it stays as it is: nothing is compressed"
+            "data that stays in the sources cannot be compressed"
         }
         SourceFormat::Archive | SourceFormat::Image if options.data.chunks.is_some() => {
-            "it stays in its sources, and not in chunks"
+            "data that stays in the sources cannot be divided into chunks"
         }
         SourceFormat::Archive | SourceFormat::Image => return Ok(()),
-        SourceFormat::Directory | SourceFormat::Oci => "it stays only in tar archives and EROFS images",
+        SourceFormat::Directory | SourceFormat::Oci => "data can stay only in tar archives and EROFS images",
     };
     Err(Error::Option { option: "content", problem })
 }
@@ -120,8 +120,7 @@ pub fn read_source(
         match options.source.format {
             SourceFormat::Directory => {
                 let tree = directory::walk(options, contents.root()?, avoid, warnings)?;
-                let misplaced =
-                    |(path, fault)| Error::Misplaced { path: options.source.path.join(path), fault };
+                let misplaced = |(path, fault)| Error::Entry { path: options.source.path.join(path), fault };
                 layers.apply_directory(&tree).map_err(misplaced)?;
             }
             SourceFormat::Oci => oci::read(options, source, &mut contents, &mut layers, warnings)?,

@@ -69,7 +69,7 @@ impl Verifier<'_> {
     }
 
     fn differs(&self, node: NodeId, what: &'static str) -> Error {
-        Error::NotTheSource { path: self.contents.path(self.tree, node), what }
+        Error::VerifyMismatch { path: self.contents.path(self.tree, node), what }
     }
 
     fn is_skipped(&self, node: NodeId) -> bool {

@@ -10,7 +10,7 @@ use ferofs_format::BlockSize;
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
 use crate::error::{Error, Result};
-use crate::options::compression::{Compression, FileCompression, Fragments, Index};
+use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind};
 use crate::progress::timings::{Activity, Timings};
 
 /// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it. A
@@ -191,7 +191,7 @@ impl EncodeCall<'_, '_> {
 
     /// Encodes the bytes before a match of `len` bytes at `start`, so that an extent can start there.
     fn encode_before_match(&mut self, start: usize, len: usize) -> Result<RangeEnd> {
-        let in_blocks = self.compression.index != Index::Extents;
+        let in_blocks = self.compression.index != IndexKind::Extents;
         let gap = start - self.pos;
         // An index cannot describe two extents that start in the same lcluster.
         if in_blocks && (gap > 0 && gap < 2 * self.block || len < self.block && start + len < self.src.len())
@@ -222,8 +222,8 @@ impl EncodeCall<'_, '_> {
     fn encode_range(&mut self, end: usize) -> Result<RangeEnd> {
         self.compressor.begin();
         match self.compression.index {
-            Index::Extents => self.in_slices(end),
-            Index::Compact | Index::Full => self.in_blocks(end),
+            IndexKind::Extents => self.in_slices(end),
+            IndexKind::Compact | IndexKind::Full => self.in_blocks(end),
         }
     }
 

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use ferofs_format::BlockSize;
 
 use crate::options::compression::{Compression, Fragments};
-use crate::options::data::Hot;
+use crate::options::data::HotFiles;
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_read::Profile;
 
@@ -30,14 +30,19 @@ pub struct Order {
 
 impl Order {
     /// Decides the order for `tree`, with or without `compression`.
-    pub fn new(tree: &Tree, compression: Option<&Compression>, block: BlockSize, hot: Option<&Hot>) -> Self {
+    pub fn new(
+        tree: &Tree,
+        compression: Option<&Compression>,
+        block: BlockSize,
+        hot_files: Option<&HotFiles>,
+    ) -> Self {
         let mut nodes = in_tree_walk_order(tree);
         if let Some(compression) = compression.filter(|compression| compression.fragments != Fragments::None)
         {
             group_equal_names(tree, &mut nodes, |size| compression.fragment_len(size, block));
         }
         let mut stored = HashSet::new();
-        if let Some(hot) = hot {
+        if let Some(hot) = hot_files {
             let reads = reads(tree, &hot.profile);
             nodes.sort_by_key(|id| !reads.contains_key(id));
             stored = hottest(tree, &reads, hot.stored);

@@ -12,7 +12,7 @@ use crate::data::extents::log::ExtentLog;
 use crate::data::identical::small::{Fingerprint, Lookup};
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result};
-use crate::options::compression::{Compression, FileCompression, Fragments, Index};
+use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind};
 use crate::progress::timings::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::NodeId;
@@ -252,7 +252,7 @@ impl<'a> Worker<'a> {
         // A file of one block takes one block in both forms, unless its bytes can share a block with others.
         let shares_blocks = compression.inline_tails
             || compression.fragments != Fragments::None
-            || compression.index == Index::Extents;
+            || compression.index == IndexKind::Extents;
         if size <= block && (!shares_blocks || tail == size && slots(size) <= slots(16)) {
             return Ok(None);
         }
@@ -271,7 +271,7 @@ impl<'a> Worker<'a> {
         let following = Following::EndOfFile { inline_capacity: context.inline_capacity(node, size as u64) };
         let sink = Sink { extents: &mut result.extents, tails: &mut result.tails };
         // An uncompressed file starts at a block boundary, which wastes half a block on average when extents do not.
-        let waste = if compression.index == Index::Extents { block as u64 / 2 } else { 0 };
+        let waste = if compression.index == IndexKind::Extents { block as u64 / 2 } else { 0 };
         let budget = (stored + waste).saturating_sub(index);
         let Some(encoded) = encoder.encode(&self.input, file, following, reusable, budget, sink)? else {
             return Ok(None);

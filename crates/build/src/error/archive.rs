@@ -1,37 +1,37 @@
-//! What can be wrong with an archive.
+//! The faults of a tar archive.
 
-use crate::error::entry::Misplaced;
+use crate::error::entry::EntryFault;
 
 /// What is wrong with an archive's member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveFault {
-    /// The header's sum is another.
-    #[error("the header's checksum is wrong: this is no tar archive, or a damaged one")]
+    /// The header's checksum is wrong.
+    #[error("the header's checksum is wrong: the file is not a tar archive, or is damaged")]
     Checksum,
-    /// A field of the header is no number, or one out of range.
-    #[error("{0} is no number that it could be")]
+    /// A field of the header is not a number, or is out of range.
+    #[error("{0} is not a number, or is out of range")]
     Number(&'static str),
     /// A record of an extended header is malformed.
     #[error("a malformed extended header")]
     Pax,
-    /// An extended header's or a long name's size is beyond reason.
+    /// The extended headers of a member, or a long name, are too large.
     #[error(
         "an extended header of {size} bytes: the limit is {limit}, unless the limits for archives are raised"
     )]
     HugeHeader {
-        /// What it claims, or all headers of the member do.
+        /// The size according to the headers, in bytes.
         size: u64,
         /// The limit.
         limit: u64,
     },
-    /// Global extended headers say more than any need to say.
+    /// The global extended headers have too many bytes.
     #[error("global headers of more than {limit} bytes, the limit unless the limits for archives are raised")]
-    Globals {
+    GlobalHeaders {
         /// The limit.
         limit: u64,
     },
-    /// Attributes, sparse maps, replaced members and implied directories take more memory than the archive's size explains.
+    /// Attributes, sparse maps, replaced members and implied directories need too much memory for the size of the archive.
     #[error(
         "attributes, sparse maps or replaced members need more than {limit} bytes of memory, the limit unless the limits for \
          archives are raised"
@@ -40,7 +40,7 @@ pub enum ArchiveFault {
         /// The limit.
         limit: u64,
     },
-    /// Holes of sparse files cost more than the archive's size explains.
+    /// Holes of sparse files cause too much work for the size of the archive.
     #[error(
         "holes of sparse files cost more than {limit} bytes, the limit unless the limits for archives are raised"
     )]
@@ -48,30 +48,30 @@ pub enum ArchiveFault {
         /// The limit.
         limit: u64,
     },
-    /// A sparse file is larger than any.
+    /// A sparse file is too large.
     #[error("a sparse file of {size} bytes: the limit is {limit}, unless the limits for archives are raised")]
     SparseFile {
-        /// What it claims.
+        /// The size according to the headers, in bytes.
         size: u64,
         /// The limit.
         limit: u64,
     },
     /// The archive ends within the member.
-    #[error("the archive ends within it")]
+    #[error("the archive ends within this member")]
     Truncated,
-    /// The archive has no members, not even an end.
-    #[error("empty")]
+    /// The archive has no bytes, not even an end mark.
+    #[error("the archive is empty")]
     Empty,
-    /// The map of a sparse file is malformed, overlaps itself, or leaves the file.
+    /// The map of a sparse file is malformed, or its pieces overlap or are outside the file.
     #[error("a malformed map of a sparse file")]
     Sparse,
-    /// The member goes on in another volume.
+    /// The member continues in another volume.
     #[error("a part of an archive of several volumes")]
     Volume,
     /// The member has no name.
-    #[error("no name")]
-    Nameless,
-    /// The member cannot be where it says.
+    #[error("a member without a name")]
+    NoName,
+    /// The member cannot be inserted into the tree.
     #[error(transparent)]
-    Misplaced(#[from] Misplaced),
+    Entry(#[from] EntryFault),
 }

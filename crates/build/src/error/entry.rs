@@ -1,34 +1,34 @@
-//! Why an entry of an archive or a layer cannot have its place in the tree.
+//! The faults of an entry of an archive or a layer.
 
-/// Why an entry cannot be put where it says.
+/// Why an entry cannot be inserted into the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Misplaced {
-    /// A hard link's target is not there (yet).
-    #[error("a hard link to something that is not there")]
-    LinkToNothing,
+pub enum EntryFault {
+    /// A hard link's target does not exist, or comes later in the archive.
+    #[error("a hard link to a name that does not exist, or comes later")]
+    LinkTargetMissing,
     /// A hard link's target is a directory, perhaps the root.
     #[error("a hard link to a directory")]
     LinkToDirectory,
-    /// The path leads through something that is no directory.
-    #[error("below something that is no directory")]
+    /// A part of the path is not a directory.
+    #[error("a part of the path is not a directory")]
     NotADirectory,
-    /// The path leads through a loop of symbolic links.
-    #[error("below a loop of symbolic links")]
-    Loop,
-    /// The path leads to more directories within directories than an image is made of.
-    #[error("more than 4096 directories within each other")]
+    /// A part of the path is in a loop of symbolic links.
+    #[error("the path contains a loop of symbolic links")]
+    SymlinkLoop,
+    /// Directories are nested too deeply.
+    #[error("more than 4096 nested directories")]
     TooDeep,
-    /// The root can be nothing but a directory.
-    #[error("the root is no directory")]
-    Root,
+    /// The root must be a directory.
+    #[error("the root is not a directory")]
+    RootNotDirectory,
     /// A name has more than 255 bytes.
     #[error("a name of more than 255 bytes")]
     NameTooLong,
-    /// A symbolic link's target is empty, longer than 4095 bytes, or has a NUL in it.
-    #[error("a symbolic link to an impossible target")]
-    Target,
+    /// A symbolic link's target is empty, longer than 4095 bytes, or contains a NUL.
+    #[error("a symbolic link whose target is empty, longer than 4095 bytes, or contains a NUL")]
+    SymlinkTarget,
     /// There are more than 2^32 entries.
-    #[error("more files than an image can have")]
-    TooMany,
+    #[error("more files than an image can store")]
+    TooManyFiles,
 }

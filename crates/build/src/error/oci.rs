@@ -1,30 +1,30 @@
-//! What can be wrong with an OCI image layout.
+//! The faults of an OCI image layout.
 
-/// What is wrong with an OCI image layout, or with a blob of it.
+/// What is wrong with an OCI image layout, or with one of its blobs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OciFault {
-    /// A file that every layout has is missing.
-    #[error("no OCI image layout: there is no {0}")]
+    /// A required file is missing.
+    #[error("not an OCI image layout: {0} is missing")]
     NoLayout(&'static str),
-    /// The layout is of a version that this program does not know.
-    #[error("an OCI image layout of version {0}, which is not known")]
+    /// The layout has an unknown version.
+    #[error("unsupported version {0} of the OCI image layout")]
     Version(String),
-    /// A blob that is referred to is not there; layouts may leave out what is elsewhere.
+    /// A blob is not in the layout. The specification allows layouts to leave out blobs that are stored elsewhere.
     #[error("not in the layout")]
     Missing,
-    /// A blob has another size than what refers to it says.
+    /// A blob's size differs from the one in its descriptor.
     #[error("{found} bytes instead of {claimed}")]
     Size {
-        /// The file's.
+        /// The size of the blob's file.
         found: u64,
-        /// What the descriptor says.
+        /// The size in the descriptor.
         claimed: u64,
     },
-    /// A blob's bytes are others than its name says.
+    /// A blob's digest differs from its name.
     #[error("damaged: its digest is {0}")]
     Digest(String),
-    /// A JSON document is larger than any that means well.
+    /// A JSON document is too large.
     #[error("a document of {size} bytes: the limit is {limit}")]
     HugeDocument {
         /// The document's size.
@@ -32,7 +32,7 @@ pub enum OciFault {
         /// The limit.
         limit: u64,
     },
-    /// A manifest has more layers than any image.
+    /// A manifest has too many layers.
     #[error("{count} layers: the limit is {limit}")]
     Layers {
         /// Layers in the manifest.
@@ -41,30 +41,30 @@ pub enum OciFault {
         limit: usize,
     },
     /// A JSON document is malformed.
-    #[error("not the document that it should be: {0}")]
+    #[error("malformed document: {0}")]
     Document(String),
-    /// Indexes lead to indexes, again and again.
-    #[error("indexes within indexes, too deep")]
+    /// Image indexes are nested too deeply.
+    #[error("image indexes are nested too deeply")]
     Nesting,
-    /// No image is for the platform, or has the name, that was asked for.
-    #[error("no image {wanted}; there are {}", List(.there))]
+    /// No image has the platform and the name that the options select.
+    #[error("no image {wanted}; available: {}", List(.available))]
     NoImage {
-        /// What was asked for.
+        /// The selected name and platform.
         wanted: String,
-        /// What there is.
-        there: Vec<String>,
+        /// The platforms or names of the layout's images.
+        available: Vec<String>,
     },
-    /// Several images could be meant.
-    #[error("several images; say which one by its platform or its name: {}", List(.0))]
+    /// The options match several images.
+    #[error("several images; select one by its platform or its name: {}", List(.0))]
     Ambiguous(Vec<String>),
-    /// The only image is for another platform than was asked for.
+    /// The only image has a platform that the options do not select.
     #[error("an image for {0}")]
     OtherPlatform(String),
     /// A layer is encrypted.
     #[error("an encrypted layer")]
     Encrypted,
-    /// A layer is no tar archive.
-    #[error("a layer of type {0}, which is no file system's")]
+    /// A layer is not a tar archive.
+    #[error("a layer of type {0}, which is not a file system")]
     MediaType(String),
 }
 

@@ -52,7 +52,7 @@ impl<'a> MetadataEncoder<'a> {
         let index_encoder =
             IndexEncoder { index: compression.index, block, big_pclusters: compression.is_big(block) };
         let no_method =
-            Error::Option { option: "metadata compression", problem: "there is no such algorithm" };
+            Error::Option { option: "metadata compression", problem: "its algorithm is not in the list" };
         let algorithm = compression.methods.get(file_compression.method).ok_or(no_method)?.algorithm();
         let encoder = Encoder::new(compression, block, timings);
         Ok(Self { encoder, index_encoder, file_compression, algorithm, buffer: Vec::new() })

@@ -30,7 +30,7 @@ pub struct Compression {
     /// The most decoded bytes of an extent.
     pub max_extent: Option<u32>,
     /// How extents are indexed.
-    pub index: Index,
+    pub index: IndexKind,
     /// The encoded tail of a file follows its inode if it fits (`ztailpacking`; Linux 5.17).
     pub inline_tails: bool,
     /// What is stored in the packed inode (Linux 6.1).
@@ -54,7 +54,7 @@ pub struct MetadataCompression {
 
 /// How a file's extents are indexed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Index {
+pub enum IndexKind {
     /// Packs of two to four bytes for each block of content.
     #[default]
     Compact,
@@ -106,7 +106,7 @@ impl Compression {
             fragment_pcluster: None,
             hints: Vec::new(),
             max_extent: None,
-            index: Index::Compact,
+            index: IndexKind::Compact,
             inline_tails: false,
             fragments: Fragments::None,
             dedupe: false,
@@ -187,7 +187,7 @@ impl Compression {
     /// The same methods for metadata, which has no inline tails, no fragments and no deduplication.
     pub fn for_metadata(&self) -> Self {
         Self {
-            index: if self.index == Index::Full { Index::Full } else { Index::Compact },
+            index: if self.index == IndexKind::Full { IndexKind::Full } else { IndexKind::Compact },
             inline_tails: false,
             fragments: Fragments::None,
             dedupe: false,
@@ -210,7 +210,7 @@ impl Compression {
         let most = u16::try_from(PCLUSTER_MAX >> block.bits()).unwrap_or(u16::MAX).min(BLOCKS_MAX);
         let blocks = u16::try_from(sizes.max().unwrap_or(0) >> block.bits()).unwrap_or(u16::MAX).max(1);
         // An extent that is placed to the byte can start and end within a block, and so touches one block more.
-        let blocks = if self.index == Index::Extents { blocks.saturating_add(1) } else { blocks };
+        let blocks = if self.index == IndexKind::Extents { blocks.saturating_add(1) } else { blocks };
         blocks.min(most)
     }
 
@@ -255,7 +255,7 @@ impl Compression {
 
     /// Creates the compressor of a method.
     pub fn compressor(&self, method: usize) -> Result<Box<dyn Compressor>> {
-        let no_method = Error::Option { option: "compression", problem: "no algorithm is given" };
+        let no_method = Error::Option { option: "compression", problem: "an algorithm is not in the list" };
         let params = self.methods.get(method).ok_or(no_method)?;
         ferofs_codec::compressor(params).map_err(Error::Params)
     }

@@ -18,14 +18,20 @@ pub struct DataOptions {
     /// Files with identical content share it.
     pub share_identical: bool,
     /// Files that are read most come first. This has no effect on content that stays in the sources.
-    pub hot: Option<Hot>,
+    pub hot_files: Option<HotFiles>,
     /// Content starts at multiples of this many blocks.
     pub alignment: NonZeroU32,
 }
 
 impl Default for DataOptions {
     fn default() -> Self {
-        Self { compression: None, chunks: None, share_identical: true, hot: None, alignment: NonZeroU32::MIN }
+        Self {
+            compression: None,
+            chunks: None,
+            share_identical: true,
+            hot_files: None,
+            alignment: NonZeroU32::MIN,
+        }
     }
 }
 
@@ -42,7 +48,7 @@ pub struct ChunkOptions {
 
 /// The files that are read most, and how many of them are stored uncompressed.
 #[derive(Clone, Debug, Default)]
-pub struct Hot {
+pub struct HotFiles {
     /// The recorded reads. Files that it does not name count as not read.
     pub profile: Profile,
     /// The files with the most reads per byte are stored uncompressed, up to this many bytes in total.

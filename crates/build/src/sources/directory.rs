@@ -252,7 +252,7 @@ impl<'a> Lister<'a> {
         use ferofs_format::xattr::NamePrefix;
         for (name, _) in attributes.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {
             let name = ferofs_read::escape::Escaped(name).to_string();
-            self.warnings.push(Warning::ForeignXattr { path: full.to_owned(), name });
+            self.warnings.push(Warning::UnsupportedXattr { path: full.to_owned(), name });
         }
     }
 

@@ -93,7 +93,7 @@ pub fn read(
         }
         if inode.is_dir() {
             if walk.enter(&entry.name, entry.nid).is_none() {
-                return Err(layer.problem(&path, "a directory that is met twice"));
+                return Err(layer.problem(&path, "a directory with two names"));
             }
         } else if inode.on_disk().nlink > 1 {
             firsts.insert(inode.nid(), path);
@@ -122,11 +122,11 @@ impl Layer<'_> {
     }
 
     fn problem(&self, path: &[u8], problem: &'static str) -> Error {
-        Error::Layer { path: self.path(path), problem }
+        Error::InvalidSource { path: self.path(path), problem }
     }
 
-    fn misplaced(&self, path: &[u8], fault: crate::error::entry::Misplaced) -> Error {
-        Error::Misplaced { path: self.path(path), fault }
+    fn misplaced(&self, path: &[u8], fault: crate::error::entry::EntryFault) -> Error {
+        Error::Entry { path: self.path(path), fault }
     }
 
     /// Adds one file. Returns `false` for a whiteout that is applied and not added.
@@ -138,7 +138,7 @@ impl Layer<'_> {
         if self.whiteouts != Whiteouts::Keep {
             if marks.redirects {
                 let problem =
-                    "overlayfs is to look for its content elsewhere, which layers of images cannot say";
+                    "an overlayfs redirect points to its content, which layers of images do not support";
                 return Err(self.problem(path, problem));
             }
             if marks.is_whiteout {

@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use crate::error::archive::ArchiveFault;
-use crate::error::entry::Misplaced;
+use crate::error::entry::EntryFault;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
@@ -96,7 +96,7 @@ pub(crate) fn read(
     }
     match end {
         End::Marked => {}
-        End::SingleBlock(offset) => warnings.push(Warning::LoneZeroBlock { archive: archive(), offset }),
+        End::SingleBlock(offset) => warnings.push(Warning::SingleZeroBlock { archive: archive(), offset }),
         End::Missing(offset) => warnings.push(Warning::NoEndOfArchive { archive: archive(), offset }),
     }
     tar_stream.finish(contents)
@@ -167,7 +167,7 @@ impl ArchiveReader<'_> {
         for name in member.records.unsupported_acls(&xattrs) {
             let name = ferofs_read::escape::Escaped(name).to_string();
             self.layers.count_memory(limits::WARNING + path.len() as u64);
-            self.warnings.push(Warning::ForeignXattr { path: as_path(&path).to_owned(), name });
+            self.warnings.push(Warning::UnsupportedXattr { path: as_path(&path).to_owned(), name });
         }
         let xattrs = self.layers.attributes(xattrs);
         let body = match member.kind {
@@ -219,7 +219,7 @@ impl ArchiveReader<'_> {
                 at += len;
                 span
             });
-            self.contents.add_spans(spans).ok_or(Misplaced::TooMany)?
+            self.contents.add_spans(spans).ok_or(EntryFault::TooManyFiles)?
         } else {
             Origin::At(data.place)
         };
@@ -241,7 +241,7 @@ impl ArchiveReader<'_> {
     }
 
     /// Applies or converts a whiteout; `None` if `member` is not a whiteout.
-    fn whiteout(&mut self, member: &Member) -> Option<Result<(), Misplaced>> {
+    fn whiteout(&mut self, member: &Member) -> Option<Result<(), EntryFault>> {
         let path = member.path.strip_suffix(b"/").unwrap_or(&member.path);
         let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let (dir, name) = path.split_at(at);

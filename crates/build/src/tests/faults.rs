@@ -4,8 +4,8 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use super::*;
 use crate::sources::reader::injected_faults::READS_LEFT;
+use crate::*;
 use ferofs_read::{FileSource, Image};
 use ferofs_threads::catch;
 

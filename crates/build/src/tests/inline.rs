@@ -1,6 +1,11 @@
 //! Inline ends of files that share extents with others.
 
-use super::*;
+use std::path::Path;
+
+use ferofs_format::FileOffset;
+use ferofs_read::{ExtentData, Location};
+
+use super::TestBuild;
 
 /// Words of 1,024 in an order of its own for each `seed`.
 fn words(seed: u32, len: usize) -> Vec<u8> {

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use crate::error::entry::Misplaced;
+use crate::error::entry::EntryFault;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::Attributes;
 
@@ -175,10 +175,10 @@ impl LayeredTree {
         }
     }
 
-    fn add(&mut self, layered_file: LayeredFile) -> Result<FileId, Misplaced> {
+    fn add(&mut self, layered_file: LayeredFile) -> Result<FileId, EntryFault> {
         let number = u32::try_from(self.files.len()).ok().filter(|n| *n < u32::MAX);
         self.files.push(layered_file);
-        number.map(FileId).ok_or(Misplaced::TooMany)
+        number.map(FileId).ok_or(EntryFault::TooManyFiles)
     }
 
     fn names(&self, dir: FileId) -> Option<&Names> {
@@ -201,7 +201,7 @@ impl LayeredTree {
 
     /// Resolves `path` to a directory and a name. Absolute paths and `..` stay within the root; symbolic links are followed to
     /// existing directories; with `make`, missing directories are created.
-    pub fn resolve(&mut self, path: &[u8], make: bool) -> Result<Option<EntryPosition>, Misplaced> {
+    pub fn resolve(&mut self, path: &[u8], make: bool) -> Result<Option<EntryPosition>, EntryFault> {
         let parts = clean(path);
         let Some((name, parents)) = parts.split_last() else {
             return Ok(Some(EntryPosition { dir: FileId::ROOT, name: None }));
@@ -213,10 +213,10 @@ impl LayeredTree {
         while let Some(part) = rest.pop() {
             steps += usize::from(links > 0);
             if steps > LINK_STEPS_MAX + parents.len() {
-                return Err(Misplaced::Loop);
+                return Err(EntryFault::SymlinkLoop);
             }
             if way.len() > DEPTH_MAX {
-                return Err(Misplaced::TooDeep);
+                return Err(EntryFault::TooDeep);
             }
             let dir = way.last().copied().unwrap_or(FileId::ROOT);
             if &*part == b".." {
@@ -225,7 +225,7 @@ impl LayeredTree {
             }
             let Some(link) = self.child(dir, &part) else {
                 if !make || links > 0 {
-                    return if make { Err(Misplaced::NotADirectory) } else { Ok(None) };
+                    return if make { Err(EntryFault::NotADirectory) } else { Ok(None) };
                 }
                 let implied = self.implied_directory();
                 self.count_memory(IMPLIED);
@@ -242,7 +242,7 @@ impl LayeredTree {
                 Body::Symlink(target) => {
                     links += 1;
                     if links > LINKS_MAX {
-                        return Err(Misplaced::Loop);
+                        return Err(EntryFault::SymlinkLoop);
                     }
                     if target.starts_with(b"/") {
                         way.truncate(1);
@@ -251,7 +251,7 @@ impl LayeredTree {
                     let parts: Vec<Box<[u8]>> = parts.map(Box::from).collect();
                     rest.extend(parts.into_iter().rev());
                 }
-                _ => return Err(Misplaced::NotADirectory),
+                _ => return Err(EntryFault::NotADirectory),
             }
         }
         let dir = way.last().copied().unwrap_or(FileId::ROOT);
@@ -265,12 +265,12 @@ impl LayeredTree {
         }
     }
 
-    fn insert_name(&mut self, dir: FileId, name: &[u8], file: FileId) -> Result<(), Misplaced> {
+    fn insert_name(&mut self, dir: FileId, name: &[u8], file: FileId) -> Result<(), EntryFault> {
         if name.len() > NAME_MAX {
-            return Err(Misplaced::NameTooLong);
+            return Err(EntryFault::NameTooLong);
         }
         let layer = self.layer;
-        let names = self.names_mut(dir).ok_or(Misplaced::NotADirectory)?;
+        let names = self.names_mut(dir).ok_or(EntryFault::NotADirectory)?;
         if names.insert(name.into(), Link { file, layer }).is_some() {
             self.count_memory(REPLACED);
         }
@@ -279,13 +279,13 @@ impl LayeredTree {
 
     /// Puts a file at `path`. A directory that is there keeps its names if `layered_file` is one too; all else is
     /// replaced.
-    pub fn put(&mut self, path: &[u8], mut layered_file: LayeredFile) -> Result<(), Misplaced> {
+    pub fn put(&mut self, path: &[u8], mut layered_file: LayeredFile) -> Result<(), EntryFault> {
         if let Body::Symlink(target) = &layered_file.body
             && (target.is_empty() || target.len() > TARGET_MAX || target.contains(&0))
         {
-            return Err(Misplaced::Target);
+            return Err(EntryFault::SymlinkTarget);
         }
-        let Some(position) = self.resolve(path, true)? else { return Err(Misplaced::NotADirectory) };
+        let Some(position) = self.resolve(path, true)? else { return Err(EntryFault::NotADirectory) };
         let old = match &position.name {
             None => Some(FileId::ROOT),
             Some(name) => self.child(position.dir, name).map(|link| link.file),
@@ -305,7 +305,7 @@ impl LayeredTree {
             }
             replaces_whiteout = self.files[old.index()].is_whiteout();
         }
-        let name = position.name.as_ref().ok_or(Misplaced::Root)?;
+        let name = position.name.as_ref().ok_or(EntryFault::RootNotDirectory)?;
         let file = self.add(layered_file)?;
         if replaces_whiteout {
             self.make_opaque(file);
@@ -314,19 +314,19 @@ impl LayeredTree {
     }
 
     /// Adds `path` as a hard link to the file at `target`.
-    pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Misplaced> {
-        let found = self.resolve(target, false)?.ok_or(Misplaced::LinkToNothing)?;
-        let name = found.name.as_ref().ok_or(Misplaced::LinkToDirectory)?;
-        let file = self.child(found.dir, name).ok_or(Misplaced::LinkToNothing)?.file;
+    pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), EntryFault> {
+        let found = self.resolve(target, false)?.ok_or(EntryFault::LinkTargetMissing)?;
+        let name = found.name.as_ref().ok_or(EntryFault::LinkToDirectory)?;
+        let file = self.child(found.dir, name).ok_or(EntryFault::LinkTargetMissing)?.file;
         if self.names(file).is_some() {
-            return Err(Misplaced::LinkToDirectory);
+            return Err(EntryFault::LinkToDirectory);
         }
-        let Some(position) = self.resolve(path, true)? else { return Err(Misplaced::NotADirectory) };
-        self.insert_name(position.dir, position.name.as_ref().ok_or(Misplaced::Root)?, file)
+        let Some(position) = self.resolve(path, true)? else { return Err(EntryFault::NotADirectory) };
+        self.insert_name(position.dir, position.name.as_ref().ok_or(EntryFault::RootNotDirectory)?, file)
     }
 
     /// The file at `path`, if there is one.
-    pub fn file_at(&mut self, path: &[u8]) -> Result<Option<FileId>, Misplaced> {
+    pub fn file_at(&mut self, path: &[u8]) -> Result<Option<FileId>, EntryFault> {
         let Some(position) = self.resolve(path, false)? else { return Ok(None) };
         Ok(match &position.name {
             None => Some(FileId::ROOT),

@@ -51,7 +51,7 @@ fn apply_fs_config(tree: &mut Tree, id: NodeId, config: &FsConfig, path: &[u8]) 
         config.lookup(path)
     };
     let Some(entry) = own else {
-        return Err(Error::NotConfigured(PathBuf::from(as_path(path))));
+        return Err(Error::NotInFsConfig(PathBuf::from(as_path(path))));
     };
     let node = &mut tree.nodes[id.index()];
     (node.uid, node.gid, node.permissions) = (entry.uid, entry.gid, entry.permissions);

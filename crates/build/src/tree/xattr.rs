@@ -1,5 +1,5 @@
-//! Extended attributes of the whole tree: equal sets are kept once, attributes that many inodes have are
-//! shared, names get the long prefixes that were asked for. Source: FORMAT.md 4.
+//! Holds the xattrs of the whole tree, each set once, and decides how they are stored: which xattrs are shared between inodes, and
+//! which names use a long prefix. Source: FORMAT.md 4.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,37 +11,38 @@ use crate::error::Error;
 use crate::options::xattrs::XattrOptions;
 use crate::tree::node_id::NodeId;
 
-/// The most bytes of attributes that an inode can count.
+/// The largest size of an inode's xattrs in bytes: the inode counts them in units of 4 bytes, in 16 bits. More is an error.
 const REGION_MAX: usize = xattr::HEADER_SIZE + (u16::MAX as usize - 1) * xattr::UNIT;
 
-/// Full names and values.
+/// Xattrs as pairs of full name and value.
 pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A set of attributes that inodes have in common; the default is the empty one.
+/// The number of a set of xattrs; the default is the empty set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetId(u32);
 
+/// All sets of xattrs of a tree.
 #[derive(Debug, Default)]
 pub struct XattrTable {
-    /// Sets as on disk when nothing is shared and no prefix is long: entries one after the other, and how
-    /// many inodes have the set. Set N is at N - 1.
+    /// Each set as entries on disk, without shared xattrs and long prefixes, and the number of inodes that use it. Set N is at
+    /// index N - 1.
     sets: Vec<(Box<[u8]>, u64)>,
     ids: HashMap<Box<[u8]>, u32>,
 }
 
-/// The attributes of every set as they go to disk.
+/// The encoded xattrs of every set.
 #[derive(Debug, Default)]
 pub struct XattrPlan {
     regions: Vec<Box<[u8]>>,
-    /// The root's own, when it is to be longer than others of its set.
+    /// The root's region, if an option makes it longer than that of its set.
     root: Option<Box<[u8]>>,
-    /// The shared area: its attributes are found by their distance from its start.
+    /// The area of the shared xattrs. An id is an offset in this area, in units of 4 bytes.
     pub shared: Vec<u8>,
-    /// Whether any inode has attributes.
+    /// Whether no inode has xattrs.
     pub is_empty: bool,
 }
 
-/// Attributes that do not fit.
+/// An xattr or a set of xattrs that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     what: &'static str,
@@ -61,7 +62,7 @@ impl TooLarge {
     }
 }
 
-/// Encodes a set: attributes by full name, those that EROFS cannot hold left out.
+/// Encodes a set. Leaves out xattrs whose prefix EROFS cannot store.
 pub fn encode_set(mut attributes: Attributes) -> Result<Vec<u8>, TooLarge> {
     attributes.sort_unstable();
     let mut out = Vec::new();
@@ -75,11 +76,11 @@ pub fn encode_set(mut attributes: Attributes) -> Result<Vec<u8>, TooLarge> {
             }
         })?;
     }
-    fits(&out).map(|()| out)
+    check_size(&out).map(|()| out)
 }
 
-/// What fits without sharing and long prefixes also fits with them.
-fn fits(set: &[u8]) -> Result<(), TooLarge> {
+/// Checks the size without shared xattrs and long prefixes, which only make a set smaller.
+fn check_size(set: &[u8]) -> Result<(), TooLarge> {
     let value = xattr::HEADER_SIZE + set.len();
     if value <= REGION_MAX {
         return Ok(());
@@ -87,6 +88,7 @@ fn fits(set: &[u8]) -> Result<(), TooLarge> {
     Err(TooLarge { what: "a set of extended attributes of", value, limit: REGION_MAX })
 }
 
+/// The entries of an encoded set, each with its bytes.
 fn entries(mut set: &[u8]) -> impl Iterator<Item = (Entry<'_>, &[u8])> {
     std::iter::from_fn(move || {
         let entry = Entry::parse(set).ok()?;
@@ -97,7 +99,7 @@ fn entries(mut set: &[u8]) -> impl Iterator<Item = (Entry<'_>, &[u8])> {
 }
 
 impl XattrTable {
-    /// The id of the encoded `set`, used once more.
+    /// Adds the encoded `set` for one inode, and returns its id.
     pub fn intern(&mut self, set: &[u8]) -> SetId {
         if set.is_empty() {
             return SetId::default();
@@ -115,7 +117,7 @@ impl XattrTable {
         SetId(id)
     }
 
-    /// `set` with `(name, value)` in place of what had that name, for one inode that had `set` so far.
+    /// Sets the xattr `name` of one inode to `value`; `set` is the inode's current set. Returns its new one.
     pub fn replace(&mut self, set: SetId, name: &[u8], value: &[u8]) -> Result<SetId, TooLarge> {
         let mut attributes: Vec<_> = entries(self.encoded(set))
             .filter_map(|(entry, _)| Some((entry.full_name(&[])?, entry.value.to_vec())))
@@ -126,22 +128,22 @@ impl XattrTable {
         Ok(self.exchange(set, &encoded))
     }
 
-    /// `set` with a digest called `name` in place of what had that name, for one inode that had `set` so far.
+    /// As [`Self::replace`], for the digest's xattr, whose whole name is the long prefix `name`.
     pub fn add_digest(&mut self, set: SetId, name: &LongPrefix, value: &[u8]) -> Result<SetId, TooLarge> {
         let Some(index) = NameIndex::long(0) else { return Ok(set) };
         let mut encoded = Vec::new();
-        // It is short.
+        // A digest is short, so this cannot fail.
         let _ = Entry { index, name: b"", value }.write(&mut encoded);
         for (entry, bytes) in entries(self.encoded(set)) {
             if entry.index.raw() != name.base || entry.name != name.infix {
                 encoded.extend_from_slice(bytes);
             }
         }
-        fits(&encoded)?;
+        check_size(&encoded)?;
         Ok(self.exchange(set, &encoded))
     }
 
-    /// The attributes of `set` by full name; `table` has the image's long prefixes.
+    /// The xattrs of `set`; `table` has the image's long prefixes.
     pub fn attributes(&self, set: SetId, table: &[LongPrefix]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let full = |entry: Entry<'_>| Some((entry.full_name(table)?, entry.value.to_vec()));
         entries(self.encoded(set)).filter_map(|(entry, _)| full(entry)).collect()
@@ -151,6 +153,7 @@ impl XattrTable {
         set.0.checked_sub(1).map_or(&[], |index| &self.sets[index as usize].0)
     }
 
+    /// Counts one use less of `old` and one more of `new`.
     fn exchange(&mut self, old: SetId, new: &[u8]) -> SetId {
         if let Some(index) = old.0.checked_sub(1) {
             self.sets[index as usize].1 -= 1;
@@ -158,7 +161,8 @@ impl XattrTable {
         self.intern(new)
     }
 
-    /// Stores all attributes with their inodes, but for those that an image has shared already, with these `ids`.
+    /// Plans a change of an image: stores all xattrs with their inodes, except those that the image already shares; `ids` has
+    /// their ids, by encoded entry.
     pub fn plan_on(
         &self,
         options: &XattrOptions,
@@ -175,10 +179,11 @@ impl XattrTable {
         Ok(plan)
     }
 
-    /// Decides what is shared; `root` is the root directory's set.
+    /// Plans a whole image; `root` is the root directory's set.
     ///
-    /// With `in_metabox`, the attributes of an inode are all shared or all stored with it: after attributes in the
-    /// metabox Linux (seen with 6.18) looks for shared ones in the same page of the metabox, if theirs has its number.
+    /// With `in_metabox`, an inode's xattrs are either all shared or all stored with the inode. Otherwise Linux (seen in 6.18) can
+    /// read a shared xattr from a page of the metabox: after it read xattrs in the metabox, it keeps that page if the shared
+    /// xattr's page outside the metabox has the same number.
     pub fn plan(
         &self,
         options: &XattrOptions,
@@ -236,7 +241,7 @@ impl XattrTable {
                 region[..4].copy_from_slice(&NameFilter::EMPTY.raw().to_le_bytes());
             }
             let unit = xattr::UNIT;
-            // Zeroes are entries without a name of a prefix that is none.
+            // Zeroes are entries with an undefined prefix and no name, which readers ignore.
             region.resize(region.len().max(options.root_min.next_multiple_of(unit)), 0);
             xattr::icount(region.len())?;
             plan.root = Some(region.into());
@@ -245,7 +250,7 @@ impl XattrTable {
     }
 }
 
-/// `set` with the longest prefix of `table` for each name.
+/// Encodes `set` again with the longest prefix of `table` for each name.
 fn with_prefixes(set: &[u8], table: &[LongPrefix]) -> Vec<u8> {
     if table.is_empty() {
         return set.to_vec();
@@ -262,12 +267,13 @@ fn with_prefixes(set: &[u8], table: &[LongPrefix]) -> Vec<u8> {
     out
 }
 
-/// Whether `uses` references and one copy are shorter than as many copies.
+/// Whether one shared copy of `size` bytes and `uses` references need fewer bytes than `uses` copies.
 fn pays(size: usize, uses: u64) -> bool {
     let size = size as u64;
     uses >= 2 && size + uses * (xattr::UNIT as u64) < size * uses
 }
 
+/// Encodes what follows an inode with `set`: shared xattrs by their id in `ids`, and the others inline.
 fn region(
     set: &[u8],
     ids: &HashMap<&[u8], u32>,
@@ -294,7 +300,7 @@ fn region(
 }
 
 impl XattrPlan {
-    /// The region that follows inode `node` with this set.
+    /// The bytes that follow the inode of `node`, which has this set.
     pub fn region(&self, node: NodeId, set: SetId) -> &[u8] {
         match &self.root {
             Some(region) if node == NodeId::ROOT => region,
@@ -326,7 +332,7 @@ mod tests {
     const OTHER: NodeId = NodeId(1);
 
     #[test]
-    fn shares_only_what_saves() {
+    fn shares_only_xattrs_that_save_space() {
         let mut table = XattrTable::default();
         let common = ("security.selinux", b"system_u:object_r:usr_t:s0".as_slice());
         let first = table.intern(&set(&[common, ("user.one", b"1")]));
@@ -395,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_replaces_what_had_its_name() {
+    fn a_digest_replaces_an_xattr_of_the_same_name() {
         let name = XattrOptions::digest_name(b"user.digest").unwrap();
         let mut table = XattrTable::default();
         let old = table.intern(&set(&[("user.digest", b"old"), ("user.digests", b"other")]));
@@ -407,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_gets_its_room() {
+    fn the_root_gets_its_minimum_size() {
         let options = XattrOptions { root_min: 199, ..XattrOptions::default() };
         let plan = plan(&XattrTable::default(), &options);
         assert_eq!(plan.region(NodeId::ROOT, SetId::default()).len(), 200);
@@ -424,12 +430,12 @@ mod tests {
     }
 
     #[test]
-    fn leaves_out_foreign_names() {
+    fn unsupported_names_are_left_out() {
         assert_eq!(set(&[("system.nfs4_acl", b"x"), ("plain", b"y")]), b"");
     }
 
     #[test]
-    fn says_what_is_too_large() {
+    fn errors_give_the_size_and_the_limit() {
         let too_large = |pairs: Vec<(Vec<u8>, Vec<u8>)>| encode_set(pairs).unwrap_err();
         let one = too_large(vec![(b"user.a".to_vec(), vec![0; 65536])]);
         assert_eq!((one.value, one.limit), (65536, 65535));

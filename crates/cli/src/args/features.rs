@@ -1,6 +1,6 @@
 //! Parses the extended options of `-E`; `^NAME` turns one off. For `ferofs build` and `mkfs.erofs`.
 
-use ferofs::build::{Compression, Fragments as Packing, Index, InodeForm, Options};
+use ferofs::build::{Compression, Fragments as Packing, IndexKind, InodeForm, Options};
 
 use crate::args::byte_size;
 use crate::args::suggestion::nearest;
@@ -201,9 +201,9 @@ impl ExtendedOptions {
         compression.inline_tails = self.tail_packing;
         compression.dedupe = self.dedupe;
         compression.index = match (self.layout_48bit, self.legacy_compress) {
-            (true, _) => Index::Extents,
-            (false, true) => Index::Full,
-            (false, false) => Index::Compact,
+            (true, _) => IndexKind::Extents,
+            (false, true) => IndexKind::Full,
+            (false, false) => IndexKind::Compact,
         };
         if let Some(fragments) = self.fragments {
             compression.fragments = if fragments.all { Packing::All } else { Packing::Tails };

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Compression, Exclude, Hot, Options, Platform, SourceData, SourceFormat, Summary, Timestamp,
-    Warning, Whiteouts, block_size as natural_block_size, build,
+    BlockSize, Compression, Exclude, HotFiles, Options, Platform, SourceData, SourceFormat, Summary,
+    Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
 use ferofs::read::{ParseUuidError, Uuid};
@@ -282,7 +282,9 @@ pub(crate) fn execute(options: &Options, image: &Path, printed: PrintOptions) ->
         printed.hide_archive_ends
             && matches!(
                 warning,
-                Warning::NoEndOfArchive { .. } | Warning::LoneZeroBlock { .. } | Warning::EmptyArchive { .. }
+                Warning::NoEndOfArchive { .. }
+                    | Warning::SingleZeroBlock { .. }
+                    | Warning::EmptyArchive { .. }
             )
     };
     for warning in summary.warnings.iter().filter(|warning| !hidden(warning)) {
@@ -356,7 +358,7 @@ impl Args {
         options.source.oci.name = self.image_name.clone();
         options.data.compression = self.compression(image, options.image.block_size)?;
         options.data.share_identical = !self.no_share;
-        options.data.hot = self.hot_files()?;
+        options.data.hot_files = self.hot_files()?;
         options.run.workers = self.workers;
         options.image.build_time = self.time;
         options.attributes.all_time =
@@ -386,10 +388,10 @@ impl Args {
         Ok(options)
     }
 
-    fn hot_files(&self) -> Result<Option<Hot>, Failure> {
+    fn hot_files(&self) -> Result<Option<HotFiles>, Failure> {
         let Some(path) = &self.profile else { return Ok(None) };
         let profile = read_profile(path)?;
-        Ok(Some(Hot { profile, stored: self.store_hottest.unwrap_or(0).into() }))
+        Ok(Some(HotFiles { profile, stored: self.store_hottest.unwrap_or(0).into() }))
     }
 
     fn compression(&self, image: &Path, block_size: BlockSize) -> Result<Option<Compression>, Failure> {

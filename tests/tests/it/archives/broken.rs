@@ -68,22 +68,42 @@ fn every_damage_is_reported_with_member_and_position() {
         ("pax", archive(&[member(Header::new("x", b'x', 5), b"99 a="), file("bad", b"")]), "extended header"),
         ("long name", archive(&[Header::new("x", b'L', 1 << 32).bytes()]), "extended header of 4294967296"),
         ("long name that ends", Header::new("x", b'L', 60 << 10).bytes(), "the archive ends within"),
-        ("cut data", truncated(file("bad", &[1; 5000]), 3000), "bad: the archive ends within it"),
+        ("cut data", truncated(file("bad", &[1; 5000]), 3000), "bad: the archive ends within this member"),
         ("cut header", [good.clone(), vec![b'a'; 100]].concat(), "(at byte 1024)"),
         ("an extended header without a member", pax(&[("path", b"x")]), "the archive ends within"),
-        ("nothing", Vec::new(), "empty"),
-        ("link to nothing", archive(&[hard_link("bad", "nothing")]), "bad: a hard link to something"),
-        ("link ahead", archive(&[hard_link("bad", "good"), good.clone()]), "bad: a hard link to something"),
+        ("nothing", Vec::new(), "the archive is empty"),
+        (
+            "link to nothing",
+            archive(&[hard_link("bad", "nothing")]),
+            "bad: a hard link to a name that does not exist",
+        ),
+        (
+            "link ahead",
+            archive(&[hard_link("bad", "good"), good.clone()]),
+            "bad: a hard link to a name that does not exist",
+        ),
         ("link to the root", archive(&[hard_link("bad", "/")]), "bad: a hard link to a directory"),
         (
             "link to a directory",
             archive(&[dir("d"), hard_link("bad", "d")]),
             "bad: a hard link to a directory",
         ),
-        ("below a file", archive(&[good.clone(), file("good/bad", b"")]), "good/bad: below something"),
-        ("below a loop", archive(&[soft_link("l", "l"), file("l/bad", b"")]), "l/bad: below a loop"),
-        ("below nothing", archive(&[soft_link("l", "no"), file("l/bad", b"")]), "l/bad: below something"),
-        ("a file as the root", archive(&[file("..", b"")]), "..: the root is no directory"),
+        (
+            "below a file",
+            archive(&[good.clone(), file("good/bad", b"")]),
+            "good/bad: a part of the path is not",
+        ),
+        (
+            "below a loop",
+            archive(&[soft_link("l", "l"), file("l/bad", b"")]),
+            "l/bad: the path contains a loop",
+        ),
+        (
+            "below nothing",
+            archive(&[soft_link("l", "no"), file("l/bad", b"")]),
+            "l/bad: a part of the path is not",
+        ),
+        ("a file as the root", archive(&[file("..", b"")]), "..: the root is not a directory"),
         (
             "a long name",
             archive(&[pax(&[("path", &[b'n'; 256])]), file("x", b"")]),
@@ -207,7 +227,7 @@ fn an_incomplete_end_is_reported() {
     let fixture = Fixture::empty();
     let lone = [file("f", b"1"), vec![0; 512], file("g", b"2"), vec![0; 1024]].concat();
     for (bytes, message) in
-        [(file("f", b"1"), "no end of archive at byte 1024"), (lone, "lone block of zeroes")]
+        [(file("f", b"1"), "no end of archive at byte 1024"), (lone, "single block of zeroes")]
     {
         let (image, outcome) = build(&fixture, &bytes, &[]);
         let outcome = outcome.success();

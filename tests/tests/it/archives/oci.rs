@@ -183,9 +183,9 @@ fn platform_and_name_select_one_of_several_images() {
     // The entry in the index has no platform, so the configuration of the image decides.
     assert_eq!(shown(&["--image-name=other", "--platform=linux/s390x"]), "single\n");
     for (options, message) in [
-        (&[][..], "several images; say which one by its platform or its name: "),
+        (&[][..], "several images; select one by its platform or its name: "),
         (&["--image-name=none"], "no image called none for linux/"),
-        (&["--image-name=multi", "--platform=linux/vax"], "there are linux/sparc64, linux/mips"),
+        (&["--image-name=multi", "--platform=linux/vax"], "available: linux/sparc64, linux/mips"),
         (&["--image-name=other", "--platform=linux/mips"], "an image for linux/s390x"),
     ] {
         let outcome = ferofs().arg("build").args(options).args([&layout.0, &fixture.path("no")]).run();
@@ -230,8 +230,8 @@ fn a_damaged_layout_is_refused_with_the_name_of_the_blob() {
         fails(message);
     }
     for (index, message) in [
-        ("{", "not the document that it should be"),
-        (r#"{"manifests":[]}"#, "there are none"),
+        ("{", "malformed document"),
+        (r#"{"manifests":[]}"#, "available: none"),
         (
             r#"{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:../x","size":1}]}"#,
             "hexadecimal digits",
@@ -244,5 +244,5 @@ fn a_damaged_layout_is_refused_with_the_name_of_the_blob() {
     fails("version 2.0.0");
     fs::remove_file(layout.0.join("oci-layout")).unwrap();
     let outcome = ferofs().args(["build", "--from=oci"]).args([&layout.0, &fixture.path("image")]).run();
-    assert!(outcome.failure(1).stderr.contains("there is no oci-layout"));
+    assert!(outcome.failure(1).stderr.contains("oci-layout is missing"));
 }

@@ -387,7 +387,7 @@ fn unusable_sources_are_refused_with_their_names() {
         set("trusted.overlay.metacopy", b"");
         let upper = fixture.path("upper");
         build(&[&source], &upper, "");
-        fails(&[&image, &upper], &[], "upper/file: overlayfs is to look for its content elsewhere");
+        fails(&[&image, &upper], &[], "upper/file: an overlayfs redirect points to its content");
         // As the only source, the image is accepted.
         build(&[&upper], &fixture.path("alone"), "");
     }

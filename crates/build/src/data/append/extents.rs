@@ -10,7 +10,7 @@ use crate::data::extents::index::{FileExtents, FileTail};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
 use crate::data::stored::StoredContent;
 use crate::error::{Error, Result};
-use crate::options::compression::Index;
+use crate::options::compression::IndexKind;
 use crate::tree::NodeId;
 
 impl Appender<'_> {
@@ -107,7 +107,7 @@ impl Appender<'_> {
         if file.log.deduplicates() {
             self.data.features |= Incompat::DEDUPE;
         }
-        if encoder.index == Index::Extents {
+        if encoder.index == IndexKind::Extents {
             self.data.features |= Incompat::BIT48;
         }
         let blocks = self.context.block_size.blocks_for(file.log.size_with_shared());

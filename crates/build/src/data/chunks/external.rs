@@ -233,9 +233,8 @@ fn copy(
 ) -> Result<u64> {
     if !context.contents.is_readable(context.tree.node(id).origin) {
         let path: PathBuf = context.contents.path(context.tree, id);
-        let problem =
-            "its data start where no block does, and cannot be left in a stream: build with --tar=f";
-        return Err(Error::Layer { path, problem });
+        let problem = "its data does not start at a block boundary, and a stream cannot be read again to copy it: build with --tar=f";
+        return Err(Error::InvalidSource { path, problem });
     }
     let start = output.position();
     let mut buffer = Vec::new();

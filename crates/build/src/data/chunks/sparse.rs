@@ -30,7 +30,7 @@ pub fn check_table_size(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()
     }
     Err(Error::DoesNotFit {
         path: path(),
-        what: "a table of chunks of so many bytes (larger chunks need less):",
+        what: "the size of its chunk table in bytes, which larger chunks reduce:",
         value: bytes,
         limit: TABLE_MAX,
     })

@@ -21,7 +21,7 @@ fn compression() -> impl Strategy<Value = Compression> {
         1 => Just((Algorithm::Deflate, 1)),
         1 => Just((Algorithm::Zstd, 1)),
     ];
-    let index = prop_oneof![Just(Index::Compact), Just(Index::Full), Just(Index::Extents)];
+    let index = prop_oneof![Just(IndexKind::Compact), Just(IndexKind::Full), Just(IndexKind::Extents)];
     let fragments = prop_oneof![Just(Fragments::None), Just(Fragments::Tails)];
     let max_extent = prop_oneof![3 => Just(None), 1 => (4096u32..20_000).prop_map(Some)];
     (method, 0u32..6, index, fragments, max_extent, any::<bool>()).prop_map(
@@ -64,7 +64,7 @@ proptest! {
                 false => out.extend_from_slice(&bytes[..extent.len as usize]),
             }
             prop_assert!(extent.size <= file_compression.pcluster as u64);
-            if compression.index != Index::Extents {
+            if compression.index != IndexKind::Extents {
                 prop_assert_eq!(extent.size % block.bytes64(), 0);
                 prop_assert!(!extent.encoded || extent.len > extent.size);
             }

@@ -10,12 +10,12 @@ use ferofs_format::{Algorithm, BlockAddr, BlockSize, BytePos, ClusterSize, Fault
 use ferofs_format::{FormatError, Structure};
 
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
-use crate::options::compression::Index;
+use crate::options::compression::IndexKind;
 
 /// Encodes the indexes of an image; all of them have these properties.
 #[derive(Clone, Copy, Debug)]
 pub struct IndexEncoder {
-    pub index: Index,
+    pub index: IndexKind,
     pub block: BlockSize,
     /// Whether a pcluster of the image may have more than one block.
     pub big_pclusters: bool,
@@ -68,7 +68,7 @@ impl IndexEncoder {
                 out.extend_from_slice(&MapHeader::WholeFragment { offset: *offset }.to_bytes(self.block)?);
                 DataLayout::CompressedCompact
             }
-            _ if self.index == Index::Extents => self.extents(file, header_start, &mut out)?,
+            _ if self.index == IndexKind::Extents => self.extents(file, header_start, &mut out)?,
             _ => self.lclusters(file, header_start, &mut out)?,
         };
         if let FileTail::Inline { bytes, .. } = file.tail {
@@ -87,7 +87,7 @@ impl IndexEncoder {
         let cluster = self.cluster(0)?;
         let far_fragment = matches!(tail, FileTail::Fragment { offset } if u32::try_from(*offset).is_err());
         let format = match self.block.bits() {
-            _ if self.index == Index::Full || log.shares() || far_fragment => IndexFormat::Full,
+            _ if self.index == IndexKind::Full || log.shares() || far_fragment => IndexFormat::Full,
             0..=12 => IndexFormat::Compact { compacted_2b: true },
             13..=14 => IndexFormat::Compact { compacted_2b: false },
             _ => IndexFormat::Full,
@@ -232,10 +232,10 @@ impl IndexEncoder {
 
     /// The most bytes that the index of a file of `size` bytes takes, without its inline tail.
     pub const fn max_size(&self, size: u64) -> u64 {
-        if matches!(self.index, Index::Extents) {
+        if matches!(self.index, IndexKind::Extents) {
             return 48;
         }
-        let compact = matches!(self.index, Index::Compact);
+        let compact = matches!(self.index, IndexKind::Compact);
         let each = match self.block.bits() {
             0..=12 if compact => 2,
             13..=14 if compact => 4,
@@ -249,7 +249,7 @@ impl IndexEncoder {
 mod tests {
     use super::*;
 
-    fn encoder(bits: u8, index: Index) -> IndexEncoder {
+    fn encoder(bits: u8, index: IndexKind) -> IndexEncoder {
         IndexEncoder { index, block: BlockSize::from_bits(bits).unwrap(), big_pclusters: false }
     }
 
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn every_block_size_has_an_index() {
         for bits in 9..=16 {
-            for index in [Index::Compact, Index::Full] {
+            for index in [IndexKind::Compact, IndexKind::Full] {
                 let encoder = encoder(bits, index);
                 let block = encoder.block.bytes64();
                 let mut log = ExtentLog::new(block);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn extents_take_the_smallest_records() {
-        let encoder = encoder(12, Index::Extents);
+        let encoder = encoder(12, IndexKind::Extents);
         let records = |lens: &[u64], first: u64, tail: &FileTail, size: u64| {
             let mut log = ExtentLog::new(4096);
             lens.iter().for_each(|len| log.push(extent(*len, true, 1000)));

@@ -10,7 +10,7 @@ pub struct Extent {
     pub len: u64,
     /// Encoded, or stored uncompressed.
     pub encoded: bool,
-    /// Bytes in the image: whole blocks, unless the index is [`Extents`](crate::Index::Extents), which places them to the byte.
+    /// Bytes in the image: whole blocks, unless the index is [`Extents`](crate::IndexKind::Extents), which places them to the byte.
     pub size: u64,
     pub place: ExtentPlace,
 }

@@ -9,7 +9,7 @@ use crate::data::encode::deflate_pages::DeflatePlacer;
 use crate::data::extents::index::IndexEncoder;
 use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
-use crate::options::compression::{Compression, FileCompression, Index};
+use crate::options::compression::{Compression, FileCompression, IndexKind};
 use crate::progress::timings::Timings;
 use crate::sources::content::Contents;
 use crate::tree::inode_sizes::InodeSizes;
@@ -47,7 +47,7 @@ impl<'a> WorkerContext<'a> {
     /// Encodes the indexes of compressed files.
     pub fn index_encoder(&self) -> IndexEncoder {
         let (block, compression) = (self.block_size, self.compression);
-        let index = compression.map_or(Index::Compact, |compression| compression.index);
+        let index = compression.map_or(IndexKind::Compact, |compression| compression.index);
         IndexEncoder {
             index,
             block,
@@ -57,7 +57,7 @@ impl<'a> WorkerContext<'a> {
 
     /// Places the extents that `method` encodes; `None` if Linux can decode them at any place.
     pub fn deflate_placer(&self, method: usize) -> Option<DeflatePlacer> {
-        let compression = self.compression.filter(|compression| compression.index == Index::Extents)?;
+        let compression = self.compression.filter(|compression| compression.index == IndexKind::Extents)?;
         let algorithm = compression.methods.get(method)?.algorithm();
         (algorithm == Algorithm::Deflate).then(|| DeflatePlacer::new(self.block_size))
     }

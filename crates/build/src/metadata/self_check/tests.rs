@@ -6,7 +6,7 @@ use ferofs_format::{Algorithm, BlockAddr, BlockSize, Nid};
 use super::*;
 use crate::data::extents::index::{FileExtents, FileTail, IndexEncoder};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
-use crate::options::compression::Index;
+use crate::options::compression::IndexKind;
 
 const BLOCK: BlockSize = BlockSize::DEFAULT;
 
@@ -34,7 +34,7 @@ fn inode(layout: DataLayout, place: Place, size: u64) -> Inode {
 
 /// A file of 300 blocks, whose first extent is one of another file, with 3,000 inline bytes.
 fn shared_with_inline_end() -> (Inode, Vec<u8>) {
-    let encoder = IndexEncoder { index: Index::Compact, block: BLOCK, big_pclusters: false };
+    let encoder = IndexEncoder { index: IndexKind::Compact, block: BLOCK, big_pclusters: false };
     let mut log = ExtentLog::new(4096);
     for number in 0..299 {
         let at = BytePos::new(4096 * (1 + number));

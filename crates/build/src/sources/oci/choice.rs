@@ -57,8 +57,8 @@ pub(super) fn one(
         [one] => Ok((*one).clone()),
         [] => {
             let name = name.map_or(String::new(), |name| format!("called {name} "));
-            let there = labels(&images().collect::<Vec<_>>());
-            Err(OciFault::NoImage { wanted: format!("{name}for {wanted}"), there })
+            let available = labels(&images().collect::<Vec<_>>());
+            Err(OciFault::NoImage { wanted: format!("{name}for {wanted}"), available })
         }
         several => Err(OciFault::Ambiguous(labels(several))),
     }

@@ -41,7 +41,7 @@ fn the_platform_chooses() {
         OciFault::Ambiguous(vec!["linux/arm/v6".into(), "linux/arm/v7".into()])
     );
     let error = chosen("linux/s390x").unwrap_err().to_string();
-    assert!(error.starts_with("no image for linux/s390x; there are linux/amd64, linux/arm/v6,"), "{error}");
+    assert!(error.starts_with("no image for linux/s390x; available: linux/amd64, linux/arm/v6,"), "{error}");
     assert!("linux".parse::<Platform>().is_err() && "a/b/c/d".parse::<Platform>().is_err());
 }
 

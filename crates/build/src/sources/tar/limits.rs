@@ -69,7 +69,7 @@ impl Limits {
     /// Fails if global headers in force have too many bytes.
     pub(super) fn check_globals(self, size: u64) -> Result<(), ArchiveFault> {
         let limit = GLOBALS * self.0;
-        if size > limit { Err(ArchiveFault::Globals { limit }) } else { Ok(()) }
+        if size > limit { Err(ArchiveFault::GlobalHeaders { limit }) } else { Ok(()) }
     }
 
     /// Fails if `memory_used` bytes of memory are too many for an archive of which `read` bytes were read.

@@ -262,7 +262,7 @@ impl<'a> Members<'a> {
                 size.checked_next_multiple_of(BLOCK as u64).ok_or(ArchiveFault::Number("the size"))?;
         }
         if path.is_empty() {
-            return Err(ArchiveFault::Nameless.into());
+            return Err(ArchiveFault::NoName.into());
         }
         let owner = |key, field| {
             let number = records.number_u32(key, "the owner")?;

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::{Body, LayeredFile, LayeredTree, Misplaced, Names};
+use super::{Body, EntryFault, LayeredFile, LayeredTree, Names};
 use crate::paths::join;
 use crate::tree::{Kind, Node, NodeId, Tree};
 
 impl LayeredTree {
     /// Adds all files of `tree` to the current layer. On failure, returns the path and the reason.
-    pub(crate) fn apply_directory(&mut self, tree: &Tree) -> Result<(), (PathBuf, Misplaced)> {
+    pub(crate) fn apply_directory(&mut self, tree: &Tree) -> Result<(), (PathBuf, EntryFault)> {
         // The first path of each file that was added, for hard links.
         let mut firsts: Vec<Option<Vec<u8>>> = vec![None; tree.nodes.len()];
         let wrong = |id, fault| (tree.path(id), fault);

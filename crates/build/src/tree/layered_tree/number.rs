@@ -132,7 +132,7 @@ fn encode(
     }
     for (name, _) in kept.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {
         let name = ferofs_read::escape::Escaped(name).to_string();
-        warnings.push(Warning::ForeignXattr { path: path(), name });
+        warnings.push(Warning::UnsupportedXattr { path: path(), name });
     }
     encode_set(kept).map_err(|too_large| too_large.of(path()))
 }

@@ -14,7 +14,7 @@ fn layered_file(layers: &mut LayeredTree, body: Body) -> LayeredFile {
     LayeredFile { body, permissions: 0o600, uid: 1, gid: 2, mtime, xattrs, ignores_options: false }
 }
 
-fn put(layers: &mut LayeredTree, path: &str, body: Body) -> Result<(), Misplaced> {
+fn put(layers: &mut LayeredTree, path: &str, body: Body) -> Result<(), EntryFault> {
     let layered_file = layered_file(layers, body);
     layers.put(path.as_bytes(), layered_file)
 }
@@ -50,7 +50,7 @@ fn paths_stay_within_the_root() {
     for path in ["/a/./b", "../../c", "a/../d", "//e//", "x/../../f"] {
         put(&mut layers, path, Body::Fifo).unwrap();
     }
-    assert_eq!(put(&mut layers, "..", Body::Fifo), Err(Misplaced::Root));
+    assert_eq!(put(&mut layers, "..", Body::Fifo), Err(EntryFault::RootNotDirectory));
     put(&mut layers, "./", dir()).unwrap();
     assert_eq!(layers.files[0].permissions, 0o600);
     assert_eq!(paths(layers), ["a", "a/b", "c", "d", "e", "f"]);
@@ -82,11 +82,11 @@ fn hard_links_need_a_file() {
     put(&mut layers, "d/f", Body::Fifo).unwrap();
     layers.link(b"l", b"/d/f").unwrap();
     layers.link(b"d/f", b"d/f").unwrap();
-    assert_eq!(layers.link(b"m", b"nothing"), Err(Misplaced::LinkToNothing));
-    assert_eq!(layers.link(b"m", b"no/thing"), Err(Misplaced::LinkToNothing));
-    assert_eq!(layers.link(b"m", b"d"), Err(Misplaced::LinkToDirectory));
-    assert_eq!(layers.link(b"m", b"."), Err(Misplaced::LinkToDirectory));
-    assert_eq!(layers.link(b"/", b"l"), Err(Misplaced::Root));
+    assert_eq!(layers.link(b"m", b"nothing"), Err(EntryFault::LinkTargetMissing));
+    assert_eq!(layers.link(b"m", b"no/thing"), Err(EntryFault::LinkTargetMissing));
+    assert_eq!(layers.link(b"m", b"d"), Err(EntryFault::LinkToDirectory));
+    assert_eq!(layers.link(b"m", b"."), Err(EntryFault::LinkToDirectory));
+    assert_eq!(layers.link(b"/", b"l"), Err(EntryFault::RootNotDirectory));
     let tree = layers.finish(&Options::new("x"), &mut Vec::new()).unwrap();
     assert_eq!(tree.nodes.len(), 3);
     assert_eq!(tree.nodes[2].nlink, 2);
@@ -104,11 +104,11 @@ fn links_on_the_way_are_followed_to_what_is_there() {
     for path in ["lib/b", "abs/lib/c", "up/d"] {
         put(&mut layers, path, Body::Fifo).unwrap();
     }
-    assert_eq!(put(&mut layers, "loop/x", Body::Fifo), Err(Misplaced::Loop));
-    assert_eq!(put(&mut layers, "gone/x", Body::Fifo), Err(Misplaced::NotADirectory));
-    assert_eq!(put(&mut layers, "usr/lib/a/x", Body::Fifo), Err(Misplaced::NotADirectory));
-    assert_eq!(put(&mut layers, &"n".repeat(256), Body::Fifo), Err(Misplaced::NameTooLong));
-    assert_eq!(put(&mut layers, "s", link_to("")), Err(Misplaced::Target));
+    assert_eq!(put(&mut layers, "loop/x", Body::Fifo), Err(EntryFault::SymlinkLoop));
+    assert_eq!(put(&mut layers, "gone/x", Body::Fifo), Err(EntryFault::NotADirectory));
+    assert_eq!(put(&mut layers, "usr/lib/a/x", Body::Fifo), Err(EntryFault::NotADirectory));
+    assert_eq!(put(&mut layers, &"n".repeat(256), Body::Fifo), Err(EntryFault::NameTooLong));
+    assert_eq!(put(&mut layers, "s", link_to("")), Err(EntryFault::SymlinkTarget));
     let found = paths(layers);
     assert!(["usr/lib/b", "usr/lib/c", "usr/lib/d"].iter().all(|path| found.contains(&path.to_string())));
 }

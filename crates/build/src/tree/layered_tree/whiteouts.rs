@@ -3,7 +3,7 @@
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
 use super::overlay::is_opaque_mark;
-use super::{Body, EntryPosition, FileId, LayeredFile, LayeredTree, Misplaced};
+use super::{Body, EntryFault, EntryPosition, FileId, LayeredFile, LayeredTree};
 use crate::paths::join;
 
 pub(crate) const OPAQUE: &[u8] = b"trusted.overlay.opaque";
@@ -11,7 +11,7 @@ pub(super) const ORIGIN: &[u8] = b"trusted.overlay.origin";
 
 impl LayeredTree {
     /// Removes the entry of lower layers at `path`. An entry of the current layer stays.
-    pub(crate) fn remove_lower(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+    pub(crate) fn remove_lower(&mut self, path: &[u8]) -> Result<(), EntryFault> {
         let Some(EntryPosition { dir, name: Some(name) }) = self.resolve(path, false)? else { return Ok(()) };
         let Some(link) = self.child(dir, &name) else { return Ok(()) };
         let own = link.layer == self.layer;
@@ -23,7 +23,7 @@ impl LayeredTree {
     }
 
     /// Removes the entries of lower layers in the directory `path`.
-    pub(crate) fn remove_lower_entries(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+    pub(crate) fn remove_lower_entries(&mut self, path: &[u8]) -> Result<(), EntryFault> {
         if let Some(dir) = self.file_at(path)? {
             self.remove_lower_below(dir);
         }
@@ -47,7 +47,7 @@ impl LayeredTree {
 
     /// Adds overlayfs' whiteout for `path`, unless the current layer has an entry there. A directory of the current layer
     /// becomes opaque instead.
-    pub(crate) fn put_whiteout(&mut self, path: &[u8], mtime: Timestamp) -> Result<(), Misplaced> {
+    pub(crate) fn put_whiteout(&mut self, path: &[u8], mtime: Timestamp) -> Result<(), EntryFault> {
         match self.file_at(path)? {
             Some(file) if self.names(file).is_some() => self.mark_opaque(path),
             Some(_) => Ok(()),
@@ -70,7 +70,7 @@ impl LayeredTree {
     }
 
     /// Records that the directory of `path` may have whiteouts in it.
-    pub(crate) fn mark_has_whiteouts(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+    pub(crate) fn mark_has_whiteouts(&mut self, path: &[u8]) -> Result<(), EntryFault> {
         if let Some(position) = self.resolve(path, false)? {
             self.with_whiteouts.insert(position.dir);
         }
@@ -88,15 +88,15 @@ impl LayeredTree {
     }
 
     /// Makes the directory `path` opaque, and creates it if it is missing.
-    pub(crate) fn mark_opaque(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+    pub(crate) fn mark_opaque(&mut self, path: &[u8]) -> Result<(), EntryFault> {
         let inside = join(path, b".");
         let dir = match self.file_at(path)? {
             Some(dir) if self.names(dir).is_some() => dir,
-            Some(_) => return Err(Misplaced::NotADirectory),
+            Some(_) => return Err(EntryFault::NotADirectory),
             None => {
                 let implied = self.implied_directory();
                 self.put(&inside, implied)?;
-                self.file_at(path)?.ok_or(Misplaced::NotADirectory)?
+                self.file_at(path)?.ok_or(EntryFault::NotADirectory)?
             }
         };
         self.make_opaque(dir);
@@ -110,7 +110,7 @@ impl LayeredTree {
 
     /// Says that the directory `path` has the attribute of an opaque directory: it keeps it when a later layer describes the
     /// directory again.
-    pub(crate) fn keep_opaque(&mut self, path: &[u8]) -> Result<(), Misplaced> {
+    pub(crate) fn keep_opaque(&mut self, path: &[u8]) -> Result<(), EntryFault> {
         let dir = self.file_at(path)?;
         self.opaque.extend(dir);
         Ok(())

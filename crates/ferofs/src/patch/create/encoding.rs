@@ -8,7 +8,7 @@ use ferofs_format::{Algorithm, FileOffset, Incompat};
 
 use super::survey::Survey;
 use crate::error::Result;
-use ferofs_build::{Compression, Fragments, Index, PCLUSTER_MAX, Params};
+use ferofs_build::{Compression, Fragments, IndexKind, PCLUSTER_MAX, Params};
 use ferofs_read::{ExtentData, Image};
 
 /// Files whose extents are counted: enough to see the most frequent algorithm and the largest pcluster.
@@ -63,7 +63,7 @@ pub(crate) fn of_image(image: &Image, survey: &Survey) -> Result<Option<Compress
     let largest = largest.clamp(block.bytes64(), PCLUSTER_MAX.into());
     compression.pcluster = u32::try_from(largest).ok();
     if by_extents {
-        compression.index = Index::Extents;
+        compression.index = IndexKind::Extents;
     }
     // A kernel that knows fragments knows the older ZTAILPACKING. New tails do not become fragments: an image has one packed
     // inode, and the patch does not change it.

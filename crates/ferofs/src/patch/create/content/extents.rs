@@ -10,7 +10,7 @@ use ferofs_build::data::encode::SEGMENT;
 use ferofs_build::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match, StoredExtent};
 use ferofs_build::sources::data_ranges::Ranges;
 use ferofs_build::tree::NodeId;
-use ferofs_build::{Compression, Index};
+use ferofs_build::{Compression, IndexKind};
 use ferofs_read::{Extent, ExtentData, Image, Inode, Location};
 
 /// The old image for the builder's data stage.
@@ -46,7 +46,7 @@ fn stored(
     method: usize,
     block: BlockSize,
 ) -> Option<StoredExtent> {
-    let in_blocks = compression.index != Index::Extents;
+    let in_blocks = compression.index != IndexKind::Extents;
     let (at, size, algorithm, partial) = match extent.data {
         ExtentData::Encoded { algorithm, at, encoded_len, partial } => {
             (at, encoded_len, Some(algorithm), partial)

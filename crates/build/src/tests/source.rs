@@ -1,0 +1,135 @@
+//! What a build takes from its source directory, and how it ends if the source or an option is wrong.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use super::{TestBuild, text};
+use crate::build::new_superblock;
+use crate::data::identical::small::IdenticalFiles;
+use crate::data::order::Order;
+use crate::data::worker::context::WorkerContext;
+use crate::output::Output;
+use crate::output::spill::Spill;
+use crate::sources::content::Contents;
+use crate::sources::directory;
+use crate::tree::NodeId;
+use crate::tree::inode_sizes::InodeSizes;
+use crate::{Error, Exclude, Timestamp, build, data};
+
+#[test]
+fn links_are_counted_within_the_tree() {
+    let test = TestBuild::new();
+    test.write("a", b"content");
+    let at = |name: &str| test.options.source.path.join(name);
+    fs::create_dir(at("d")).unwrap();
+    fs::hard_link(at("a"), at("d/b")).unwrap();
+    fs::hard_link(at("a"), test.dir.path().join("outside")).unwrap();
+    symlink("d/b", at("link")).unwrap();
+    let summary = test.build();
+    assert_eq!((summary.inodes, summary.files, summary.directories), (4, 1, 2));
+    let image = test.open();
+    let nid = |path: &str| image.resolve(Path::new(path), false).unwrap().nid();
+    assert_eq!(nid("a"), nid("d/b"));
+    assert_eq!(image.resolve(Path::new("a"), false).unwrap().on_disk().nlink, 2);
+    assert_eq!(test.read("link"), b"d/b");
+}
+
+#[test]
+fn the_image_does_not_contain_itself() {
+    let test = TestBuild::new();
+    test.write("a", b"a");
+    let image = test.options.source.path.join("image");
+    fs::write(&image, b"an older one").unwrap();
+    assert_eq!(build(&test.options, &image).unwrap().inodes, 2);
+}
+
+#[test]
+fn excludes_apply_to_everything_below() {
+    let mut test = TestBuild::new();
+    fs::create_dir_all(test.options.source.path.join("cache/deep")).unwrap();
+    test.write("cache/deep/file", b"x");
+    test.write("a.o", b"x");
+    test.write("a.c", b"x");
+    test.options.source.excludes =
+        vec![Exclude::Path("cache".into()), Exclude::Regex(regex::bytes::Regex::new(r"\.o$").unwrap())];
+    let summary = test.build();
+    assert_eq!((summary.directories, summary.files), (1, 1));
+    assert_eq!(test.read("a.c"), b"x");
+}
+
+#[test]
+fn owners_times_and_modes_follow_the_options() {
+    let mut test = TestBuild::new();
+    test.write("a", b"a");
+    let path = test.options.source.path.join("a");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4751)).unwrap();
+    let uid = fs::metadata(&path).unwrap().uid();
+    test.options.attributes.uid_offset = 100_000;
+    test.options.attributes.force_gid = Some(5);
+    test.options.attributes.all_time = Some(Timestamp { secs: -5, nanos: 42 });
+    test.build();
+    let image = test.open();
+    let inode = image.resolve(Path::new("a"), false).unwrap();
+    let inode = inode.on_disk();
+    assert_eq!((inode.uid, inode.gid, inode.permissions), (uid + 100_000, 5, 0o4751));
+    assert_eq!(inode.mtime, Timestamp { secs: -5, nanos: 42 });
+}
+
+#[test]
+fn a_failed_build_leaves_no_file() {
+    let test = TestBuild::new();
+    test.options.run.cancel.store(true, Ordering::Relaxed);
+    test.write("a", text(100_000));
+    assert!(matches!(build(&test.options, &test.image()), Err(Error::Interrupted)));
+    test.options.run.cancel.store(false, Ordering::Relaxed);
+    let mut missing = test.options.clone();
+    missing.source.path.push("missing");
+    assert!(matches!(build(&missing, &test.image()), Err(Error::Io { .. })));
+    let mut labelled = test.options.clone();
+    labelled.image.label = vec![b'x'; 17];
+    assert!(matches!(build(&labelled, &test.image()), Err(Error::Option { option: "label", .. })));
+    let names: Vec<_> = fs::read_dir(test.dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["source"]);
+}
+
+#[test]
+fn an_error_names_the_file_that_changed() {
+    let test = TestBuild::new();
+    test.write("changing", text(9 << 20));
+    let path = test.options.source.path.join("changing");
+    let contents = Contents::directory(&test.options.source.path).unwrap();
+    let tree = directory::walk(&test.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
+    fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+    let xattrs = tree.xattrs.plan(&test.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
+    let inode_sizes = InodeSizes::new(
+        &tree,
+        &xattrs,
+        &new_superblock(&test.options).unwrap(),
+        &test.options.inodes,
+        &test.options.source.path,
+    )
+    .unwrap();
+    let identical_files = IdenticalFiles::none(&tree);
+    let order =
+        Order::new(&tree, test.options.data.compression.as_ref(), test.options.image.block_size, None);
+    let context = WorkerContext {
+        tree: &tree,
+        order: &order,
+        inode_sizes: &inode_sizes,
+        identical_files: &identical_files,
+        base_image: None,
+        extent_index: None,
+        compression: test.options.data.compression.as_ref(),
+        contents: &contents,
+        timings: &test.options.run.progress.timings,
+        block_size: test.options.image.block_size,
+        skip_unreadable: false,
+    };
+    let mut output = Output::create(&test.image(), 0).unwrap();
+    let mut spill = Spill::new(test.dir.path());
+    let result = data::run(&test.options, context, &mut output, &mut spill, &mut Vec::new());
+    assert!(matches!(result, Err(Error::SourceChanged(changed)) if changed == path));
+}
