@@ -197,7 +197,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         data_time: encoded - walked,
         metadata_time: encoded.elapsed() - verify_time,
         verify_time,
-        peak_works: data.peak_works,
+        peak_tasks: data.peak_tasks,
         workers: options.run.worker_count(),
         uuid: superblock.uuid,
         warnings,

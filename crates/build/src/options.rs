@@ -48,7 +48,7 @@ pub struct Options {
     pub inodes: InodeOptions,
     /// How the content of files is stored.
     pub data: DataOptions,
-    /// What the superblock says.
+    /// Fields of the superblock.
     pub image: ImageOptions,
     /// Where the image is written.
     pub output: OutputOptions,

@@ -94,7 +94,8 @@ impl Output {
         }
     }
 
-    /// What is appended to an image of `start` bytes, in a temporary file in `dir` that has nothing before that.
+    /// Creates the output for the bytes that a patch appends to an image of `start` bytes: a temporary file in `dir`, which has a
+    /// hole before `start`.
     pub fn region(dir: &Path, start: u64) -> Result<Self> {
         let file =
             crate::output::spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
@@ -109,14 +110,15 @@ impl Output {
         self.write(bytes, at)
     }
 
-    /// What was appended from `start` on.
+    /// The bytes that were appended, from `start` on.
     pub fn appended(&mut self, start: u64) -> Result<FileSource> {
         self.flush()?;
         let io = |e| Error::io("open", &self.path, e);
         FileSource::new(self.file.try_clone().map_err(io)?, start).map_err(io)
     }
 
-    /// The superblock comes last, and a stream has no way back: so the image is made elsewhere first.
+    /// Creates the output for standard output. The image is built in a temporary file first, since the superblock is written last
+    /// and a stream cannot seek back.
     fn create_stream(offset: u64) -> Result<Self> {
         if std::io::stdout().is_terminal() {
             let problem = "standard output is a terminal";

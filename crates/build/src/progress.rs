@@ -36,12 +36,12 @@ pub struct Progress {
     pub bytes_total: AtomicU64,
     /// Bytes of content that were read and written.
     pub bytes_done: AtomicU64,
-    /// Where the time goes.
+    /// The time that each activity has taken so far.
     pub timings: Timings,
 }
 
 impl Progress {
-    /// What the build is doing.
+    /// The current stage.
     #[must_use]
     pub fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Relaxed) {
@@ -130,8 +130,8 @@ pub struct Summary {
     pub metadata_time: Duration,
     /// Time spent on comparing the image with the source.
     pub verify_time: Duration,
-    /// The most work items that were in progress at once; each takes up to about 5 MiB of memory.
-    pub peak_works: usize,
+    /// The largest number of tasks that were in progress at once. Each takes up to about 5 MiB of memory.
+    pub peak_tasks: usize,
     /// Worker threads.
     pub workers: usize,
     /// The image's UUID.

@@ -185,8 +185,8 @@ impl<'a> Appender<'a> {
     }
 
     /// Appends the packed inode's data, and returns the result of the stage.
-    pub(super) fn finish(mut self, peak_works: usize) -> Result<Data> {
-        self.data.peak_works = peak_works;
+    pub(super) fn finish(mut self, peak_tasks: usize) -> Result<Data> {
+        self.data.peak_tasks = peak_tasks;
         if self.packed.size() > 0 {
             self.align()?;
             let first = BytePos::new(self.output.position());

@@ -14,12 +14,12 @@ use crate::options::compression::{Compression, FileCompression, Fragments, Index
 use crate::progress::timings::{Activity, Timings};
 
 /// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it. A
-/// larger segment takes more memory in each worker; a smaller one cuts more extents short. The image depends on it, so it must
-/// not depend on the machine.
+/// larger segment takes more memory in each worker; a smaller one shortens more extents. The image depends on this value, so it
+/// must not depend on the machine.
 pub const SEGMENT: u64 = 4 << 20;
 
-/// The most decoded bytes of an extent that is placed to the byte. Linux has buffers of 1 MiB for the blocks of an LZ4 pcluster
-/// and refuses larger ones; an extent that starts within a block touches one block more than its size says. Half of that
+/// The most decoded bytes of an extent with a byte position (`48bit` layout). Linux has buffers of 1 MiB for the blocks of an LZ4
+/// pcluster and refuses larger ones, and an extent that starts within a block can need one block more than its size. Half of 1 MiB
 /// is always safe.
 const SLICE_MAX: usize = 512 << 10;
 

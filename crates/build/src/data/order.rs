@@ -1,9 +1,9 @@
 //! The order in which content is stored: files that are read together are stored together.
 //!
-//! First come the files of an access profile, if there is one. All others come in the order in which a program reads that
-//! walks the whole tree: the entries of a directory by name, and the content of each subdirectory at its place among them.
-//! With fragments, files of the same name that are near each other come together: such files are often similar, for example
-//! a program's messages in many languages, and then compress better. Inodes keep the order of [`crate::tree`].
+//! The files of an access profile come first, if there is one. All others follow in the order of a program that walks the whole
+//! tree depth-first, the entries of a directory sorted by name. With fragments, nearby files of the same name become adjacent:
+//! they are often similar, for example a program's messages in many languages, and then compress better. Inodes keep the order of
+//! [`crate::tree`].
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -15,8 +15,9 @@ use crate::options::data::HotFiles;
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_read::Profile;
 
-/// Files of the same name come together within groups of this many bytes of fragments: half of the decoded fragments that a
-/// reader keeps in memory. In larger groups a reader that walks the tree would decode fragments twice. See [`EngineOptions::packed_cache`](ferofs_read::EngineOptions::packed_cache).
+/// Bytes. Files of the same name become adjacent within a group of fragments of this size: half of the decoded fragments that a
+/// reader keeps in memory (see [`EngineOptions::packed_cache`](ferofs_read::EngineOptions::packed_cache)). With larger groups, a
+/// reader that walks the tree would decode fragments twice.
 const GROUP_BYTES: u64 = 8 << 20;
 
 /// The order of files.

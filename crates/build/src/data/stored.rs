@@ -84,5 +84,5 @@ pub struct Data {
     /// Bytes of files that share the data of other files.
     pub bytes_shared: u64,
     /// The most jobs that were under way at the same time.
-    pub peak_works: usize,
+    pub peak_tasks: usize,
 }

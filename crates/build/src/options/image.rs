@@ -1,10 +1,10 @@
-//! The image as a whole: what its superblock says, and where it is written.
+//! Options of the image as a whole: the fields of its superblock, and where it is written.
 
 use std::num::NonZeroU32;
 
 use ferofs_format::BlockSize;
 
-/// What the superblock says.
+/// Fields of the superblock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ImageOptions {

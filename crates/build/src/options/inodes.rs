@@ -18,7 +18,7 @@ pub enum InodeForm {
 pub struct InodeOptions {
     /// Compact or extended.
     pub form: InodeForm,
-    /// Use an extended inode if only that can hold the modification time; else the file gets the build time.
+    /// Use an extended inode if a compact one cannot store the modification time; otherwise the file gets the build time.
     pub keep_mtime: bool,
     /// Store the last bytes of regular files, and whole small files, after their inode. Turn this off for DAX, which cannot map
     /// such data.

@@ -1,9 +1,9 @@
 //! SELinux labels by path: the `file_contexts` format, as `selabel_file`(5) describes it.
 //!
-//! Each line is a regular expression over whole paths, maybe a file type (`--`, `-d`, ...), and a label or
-//! `<<none>>`. Binding libselinux would need that library where ferofs is built and run; the format is small.
-//! Its expressions are PCRE's, for which the `regex` crate stands in: look-around and back references, which
-//! policies do without, are refused by line.
+//! Each line is a regular expression over whole paths, an optional file type (`--`, `-d`, ...), and a label or `<<none>>`. The
+//! format is small, so this is an own parser: with libselinux, ferofs would need that library on every machine. libselinux uses
+//! PCRE; this uses the `regex` crate, which has no look-around and no back references. Policies do not use them, and a line that
+//! does is an error.
 
 use std::collections::HashMap;
 

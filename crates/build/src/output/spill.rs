@@ -69,7 +69,7 @@ impl Spill {
         let Ok(len) = u32::try_from(bytes.len()) else {
             return Err(Error::DoesNotFit {
                 path: PathBuf::new(),
-                what: "an index of bytes",
+                what: "the size of an index in bytes,",
                 value: bytes.len() as u64,
                 limit: u32::MAX.into(),
             });

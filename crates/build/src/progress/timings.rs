@@ -1,4 +1,4 @@
-//! Where a build's time goes: what each activity took, summed over all threads.
+//! Measures the time of each activity of a build, summed over all threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// All of them.
+    /// All activities.
     pub const ALL: [Self; 6] = [Self::Read, Self::Hash, Self::Find, Self::Encode, Self::Write, Self::Sync];
 }
 

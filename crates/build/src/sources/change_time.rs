@@ -1,7 +1,7 @@
 //! Waits until a change of a file is visible in its `ctime`.
 //!
 //! A file system takes `ctime` from a clock that moves in ticks of up to 10 ms, or stores whole seconds. A second change
-//! within one tick leaves `ctime` as it is, so that the build could not detect it.
+//! within one tick does not change `ctime`, so the build could not detect it.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! Reads a source directory into a [`Tree`].
 //!
-//! Directories are listed in parallel, each by one worker; the listings are then numbered breadth-first
-//! by one thread, so that the tree does not depend on which worker was faster. File descriptors are held
-//! only while a directory is listed.
+//! Workers list directories in parallel. Then one thread numbers the files breadth-first, so that the tree does not depend on the
+//! speed of the workers. A directory is open only while a worker lists it.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;

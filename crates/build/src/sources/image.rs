@@ -30,7 +30,7 @@ const MAGIC: (u64, [u8; 4]) = (1024, [0xe2, 0xe1, 0xf5, 0xe0]);
 /// The number of the lower image: see [`crate::SourceOptions::lower_image`].
 pub const BELOW: u16 = 0;
 
-/// Whether `path` is an image, by its magic. Pipes are not opened, and are no images.
+/// Whether `path` is an image, by its magic. A pipe is never opened and never counts as an image.
 ///
 /// # Errors
 /// [`Error::Io`] when the file cannot be read.

@@ -1,4 +1,4 @@
-//! Reads the content of a node, whatever kind of source it comes from. Workers of the data stage and `verify` use it.
+//! Reads the content of a node, for all kinds of sources. Workers of the data stage and `verify` use it.
 
 #[cfg(test)]
 pub(crate) mod injected_faults;

@@ -7,8 +7,8 @@
 //! | [`members`] | combines the headers of each member |
 //! | [`limits`] | limits what an archive may cost |
 //!
-//! Archives are not trusted: see [`ArchiveFault`]. This is an own parser because no crate reads the sparse formats of GNU and PAX,
-//! tells the position of data, and tells the position of a wrong header.
+//! Archives are not trusted: see [`ArchiveFault`]. This is an own parser because no crate reads the sparse formats of GNU and PAX
+//! and reports the positions of data and of malformed headers.
 
 #[doc(hidden)]
 pub mod acl;

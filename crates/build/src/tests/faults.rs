@@ -45,7 +45,7 @@ impl Fixture {
 /// A change of a build's options.
 type Change = fn(&mut Options);
 
-/// One of each way in which content is stored.
+/// A change of the options for each way to store content.
 fn ways() -> Vec<(&'static str, Change)> {
     fn chunked(options: &mut Options) {
         options.data.chunks = Some(ChunkOptions { size: 4096, force_indexes: false, device: None });
@@ -89,7 +89,7 @@ fn a_panic_of_a_reader_ends_the_build() {
 }
 
 #[test]
-fn what_cannot_be_read_is_left_out_wherever_it_fails() {
+fn unreadable_files_are_left_out_in_each_stage() {
     for (way, set) in ways() {
         for (name, len) in
             [("unreadable", 100), ("unreadable", 9 << 20), ("unreadable-in-the-middle", 30 << 20)]
@@ -136,12 +136,12 @@ fn a_changed_file_is_never_left_out() {
     }
 }
 
-/// Two large files with the same content as one that can be hashed but not read again.
+/// One of three identical large files can be hashed but not read again.
 #[test]
-fn identical_files_do_not_need_the_one_that_cannot_be_read() {
+fn identical_files_do_not_need_the_unreadable_one() {
     for (number, (way, set)) in ways().into_iter().enumerate() {
         let name = ["original0", "original1", "original2", "original3", "original4", "original5"][number];
-        // Samples, and all of it; a digest before that.
+        // One read for the samples and one for the hash; with digests one more before them.
         READS_LEFT.lock().unwrap().push((name, if way == "digests" { 3 } else { 2 }));
         let mut fixture = Fixture::new();
         for name in [name, "other1", "other2"] {
@@ -159,7 +159,7 @@ fn identical_files_do_not_need_the_one_that_cannot_be_read() {
     }
 }
 
-/// A digest that could not be made is not replaced by anything, even if the content can be read later.
+/// The image leaves out a file whose digest could not be computed, even if the content can be read later.
 #[test]
 fn a_file_without_its_digest_is_left_out() {
     let mut fixture = Fixture::new();

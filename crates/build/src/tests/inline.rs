@@ -1,4 +1,4 @@
-//! Inline ends of files that share extents with others.
+//! Inline tails of files that share extents with other files.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use ferofs_read::{ExtentData, Location};
 
 use super::TestBuild;
 
-/// Words of 1,024 in an order of its own for each `seed`.
+/// Text from 1,024 different words. Each `seed` gives another order.
 fn words(seed: u32, len: usize) -> Vec<u8> {
     let (mut state, mut bytes) = (seed.wrapping_mul(2_654_435_761), Vec::new());
     while bytes.len() < len {
@@ -18,8 +18,8 @@ fn words(seed: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Files that begin alike, and end each in its own way.
-fn write_alike(test: &TestBuild) -> Vec<(String, Vec<u8>)> {
+/// Writes files with the same first 1.6 MB and different ends.
+fn write_similar_files(test: &TestBuild) -> Vec<(String, Vec<u8>)> {
     let start = words(1, 1_600_000);
     (0..40u32)
         .map(|number| {
@@ -31,9 +31,9 @@ fn write_alike(test: &TestBuild) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// An index that says which extents are shared is longer than the one that the room for inline ends was computed for.
+/// The space for inline tails is computed for a compact index. Shared extents need a full index, which is longer.
 #[test]
-fn inline_ends_stay_within_a_block_where_sharing_makes_indexes_longer() {
+fn inline_tails_stay_within_a_block_when_shared_extents_make_the_index_longer() {
     for in_metabox in [false, true] {
         let mut test = TestBuild::new();
         let compression = test.options.data.compression.as_mut().unwrap();
@@ -41,7 +41,7 @@ fn inline_ends_stay_within_a_block_where_sharing_makes_indexes_longer() {
         compression.dedupe = true;
         let metadata = crate::options::compression::MetadataCompression { method: 0, pcluster: 4096 };
         compression.metadata = in_metabox.then_some(metadata);
-        let files = write_alike(&test);
+        let files = write_similar_files(&test);
         assert!(test.build().bytes_shared > 1_000_000);
         let image = test.open();
         let mut long = 0;
@@ -57,7 +57,7 @@ fn inline_ends_stay_within_a_block_where_sharing_makes_indexes_longer() {
             );
             long += usize::from(inline && inode.layout() == ferofs_format::inode::DataLayout::CompressedFull);
         }
-        // Else the test shows nothing.
-        assert!(long > 0, "no inline end follows a full index");
+        // Without this, the test would prove nothing.
+        assert!(long > 0, "no inline tail follows a full index");
     }
 }

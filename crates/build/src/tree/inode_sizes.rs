@@ -1,5 +1,5 @@
 //! The form and size of each inode, with its xattrs. They are fixed before the data stage, which must know how much data fits
-//! behind an inode. Source: FORMAT.md 3.
+//! after an inode. Source: FORMAT.md 3.
 
 use std::path::Path;
 

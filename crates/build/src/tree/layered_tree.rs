@@ -105,9 +105,9 @@ pub struct LayeredTree {
     memory_used: u64,
     /// Directories from which this layer has removed the entries of lower layers.
     emptied: HashSet<FileId>,
-    /// Directories that may have whiteouts, whatever later layers say of their attributes.
+    /// Directories that may contain whiteouts, even if a later layer replaces their attributes.
     with_whiteouts: HashSet<FileId>,
-    /// Directories that hide those of layers below the image, whatever later layers say of their attributes.
+    /// Directories that hide those of lower layers of the mounted overlay, even if a later layer replaces their attributes.
     opaque: HashSet<FileId>,
 }
 

@@ -1,5 +1,5 @@
-//! Changes the attributes of every node as [`crate::AttributeOptions`] says, whatever its source: times, Android's owners and
-//! modes, SELinux labels.
+//! Applies [`crate::AttributeOptions`] to every node of the tree, for all kinds of sources: times, Android's owners and modes,
+//! SELinux labels.
 
 use std::path::PathBuf;
 

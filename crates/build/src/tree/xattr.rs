@@ -340,7 +340,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(table.intern(&set(&[("user.one", b"1"), common])), first);
         let plan = plan(&table, &XattrOptions::default());
-        // user.one has two users too, but twelve bytes and two references are no gain over... 2 * 8.
+        // Only the label saves space: user.one, shared, would need 8 bytes and two references of 4, as much as two copies.
         let (entry, _) = entries(&plan.shared).next().unwrap();
         assert_eq!(entry.value, common.1);
         for id in [first, second] {

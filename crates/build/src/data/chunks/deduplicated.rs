@@ -96,9 +96,9 @@ pub(crate) fn run(
     let mut hole = Vec::new();
     format.encode(None, &mut hole).map_err(Error::Layout)?;
     let mut writer = ChunkWriter { context, format, store, spill, warnings, contents, file: None, hole };
-    let peak_works = writer.run()?;
+    let peak_tasks = writer.run()?;
     let (contents, bytes_shared) = (writer.contents, writer.store.bytes_shared);
-    Ok(Data { contents, features: Incompat::CHUNKED_FILE, bytes_shared, peak_works, ..Data::default() })
+    Ok(Data { contents, features: Incompat::CHUNKED_FILE, bytes_shared, peak_tasks, ..Data::default() })
 }
 
 /// Stores chunks, equal ones once.

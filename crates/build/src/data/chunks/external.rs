@@ -1,6 +1,6 @@
-//! The data stage of images that leave content in their sources. The archives or images become extra devices, and files
-//! become chunks on them. Content that a chunk cannot refer to is copied into the image, such as an inline tail of a source
-//! image. Source: FORMAT.md 5.
+//! The data stage of images whose content stays in the sources. The archives or images become extra devices, and the chunks of
+//! files have addresses on them. Content that a chunk cannot address is copied into the image, for example an inline tail of a
+//! source image. Source: FORMAT.md 5.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;

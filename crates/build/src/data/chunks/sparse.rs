@@ -121,7 +121,7 @@ mod tests {
     const BLOCK: BlockSize = BlockSize::DEFAULT;
 
     #[test]
-    fn stores_only_what_has_data() {
+    fn stores_only_ranges_with_data() {
         let size = (1 << 30) + 5;
         let plan = ChunkPlan::new(size, &[(8192, 12288), (1 << 30, size)], BLOCK, false).unwrap();
         assert_eq!(plan.runs.len(), 2);

@@ -224,7 +224,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gives_back_what_was_pushed(a in extents(), b in extents()) {
+        fn returns_the_extents_that_were_pushed(a in extents(), b in extents()) {
             let log = |extents: &[Extent]| {
                 let mut log = ExtentLog::new(4096);
                 extents.iter().for_each(|extent| log.push(*extent));

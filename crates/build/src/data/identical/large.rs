@@ -14,9 +14,9 @@ use crate::progress::timings::Activity;
 use crate::sources::reader::Reader;
 use crate::tree::NodeId;
 
-/// Bytes of each of a file's three samples: enough to tell most files apart with one short read each.
+/// Bytes of each of a file's three samples. One short read for each distinguishes most files; files with equal samples are hashed whole.
 const SAMPLE_LEN: u64 = 64 << 10;
-/// Bytes that are read and hashed at once: what fits into the processor's cache.
+/// Bytes that are read and hashed at once: a size that fits into the processor's cache.
 const READ_LEN: u64 = 1 << 20;
 
 /// For each duplicate, the first file in the order of reading with the same content.

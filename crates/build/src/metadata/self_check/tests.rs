@@ -104,7 +104,7 @@ fn a_tail_that_crosses_a_blocks_end_is_refused() {
 }
 
 #[test]
-fn directories_are_compared_with_what_was_written() {
+fn directories_are_compared_with_the_expected_entries() {
     let entry = |name, nid| Dirent { nid: Nid::new(nid), file_type: Some(FileType::Regular), name };
     let row: [Dirent<'_>; 3] = [entry(b"a".as_slice(), 3), entry(b"b", 4), entry(b"c", 5)];
     let mut bytes = Vec::new();

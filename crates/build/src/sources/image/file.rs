@@ -1,4 +1,4 @@
-//! An EROFS image as a source of content: reads files, and tells where their pieces are.
+//! An EROFS image as a source of content: reads files, and finds the addresses of their pieces.
 
 use std::path::PathBuf;
 

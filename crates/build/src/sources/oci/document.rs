@@ -119,7 +119,7 @@ pub(super) struct Descriptor {
 /// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LayerKind {
-    /// A tar archive. Its first bytes tell how it is compressed.
+    /// A tar archive. Its first bytes identify its compression.
     Archive,
     Encrypted,
     Other,

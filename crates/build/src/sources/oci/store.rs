@@ -16,13 +16,13 @@ use crate::sources::content::Contents;
 use crate::sources::tar;
 use crate::tree::origin::SourcePosition;
 
-/// The file that says that a directory is a layout.
+/// The file that marks a directory as a layout.
 pub(super) const MARK: &str = "oci-layout";
 /// The index of all images in a layout.
 pub(super) const INDEX: &str = "index.json";
 /// The version that is supported; the specification has no other one yet.
 const VERSION: &str = "1.";
-/// Bytes of a document: registries take at most 4 MiB. Larger ones are refused, since what they say takes up to 20 times as
+/// Bytes of a document: the limit of registries. A larger document is an error, since a parsed document needs up to 20 times as
 /// much memory.
 const DOCUMENT_MAX: u64 = 4 << 20;
 /// Bytes that are hashed at once.

@@ -53,7 +53,7 @@ fn names_choose_and_one_image_needs_none() {
     let error = one(&two, None, None).unwrap_err();
     assert!(matches!(error, OciFault::Ambiguous(names) if names[0] == "one" && names.len() == 2));
     assert!(matches!(one(&two, Some("none"), None), Err(OciFault::NoImage { .. })));
-    // For whatever platform it is.
+    // A single image is selected even if it is for another platform.
     let only = index(&[entry('a', &platform("plan9/mips"))]);
     assert!(one(&only, None, None).is_ok());
     assert!(one(&only, None, Some(&Platform::of_this_machine())).is_err());
@@ -69,7 +69,7 @@ fn digests_lead_nowhere_else() {
 }
 
 #[test]
-fn layers_are_told_by_their_type() {
+fn layers_are_recognized_by_their_type() {
     let layer = |kind: &str| format!(r#"{{"mediaType":"{kind}","digest":"{}","size":1}}"#, digest('1'));
     for (kind, expected) in [
         ("application/vnd.oci.image.layer.v1.tar", LayerKind::Archive),

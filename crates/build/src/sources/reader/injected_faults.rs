@@ -6,10 +6,10 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// Names of files whose content may be read from its start so many times, and fails then.
+/// Names of files, and how many reads from their start succeed before all reads fail.
 pub(crate) static READS_LEFT: Mutex<Vec<(&str, u32)>> = Mutex::new(Vec::new());
 
-/// What [`crate::sources::reader::Reader`] asks of files with certain names.
+/// [`crate::sources::reader::Reader`] calls this before each read. It fails for files with certain names.
 pub(crate) fn fail_if_asked(name: &[u8], offset: u64) -> Result<()> {
     let error = || Error::io("read", crate::paths::as_path(name), Errno::IO);
     match name {

@@ -1,4 +1,4 @@
-//! POSIX ACLs as text, with numbers for names: what GNU tar and bsdtar keep in archives.
+//! Formats POSIX ACLs as text with numeric ids, as GNU tar and bsdtar store them in archives.
 //!
 //! Source: Linux, `posix_acl_xattr.h`; acl(5) for the text.
 
@@ -14,7 +14,7 @@ pub fn record(name: &[u8], value: &[u8]) -> Option<(&'static [u8], String)> {
     Some((key, text(value)?))
 }
 
-/// The text of an ACL; nothing if it is none.
+/// Formats an ACL as text; `None` if `value` is not an ACL.
 fn text(value: &[u8]) -> Option<String> {
     let (version, entries) = value.split_first_chunk::<4>()?;
     let (entries, rest) = entries.as_chunks::<8>();
@@ -27,7 +27,7 @@ fn text(value: &[u8]) -> Option<String> {
 
 fn entry(&[tag, tag_high, bits, bits_high, id @ ..]: &[u8; 8]) -> Option<String> {
     let id = u32::from_le_bytes(id);
-    let who = match u16::from_le_bytes([tag, tag_high]) {
+    let qualifier = match u16::from_le_bytes([tag, tag_high]) {
         0x01 => "user:".to_owned(),
         0x02 => format!("user:{id}"),
         0x04 => "group:".to_owned(),
@@ -38,7 +38,7 @@ fn entry(&[tag, tag_high, bits, bits_high, id @ ..]: &[u8; 8]) -> Option<String>
     };
     let bits = u16::from_le_bytes([bits, bits_high]);
     let bit = |mask, letter| if bits & mask != 0 { letter } else { '-' };
-    Some(format!("{who}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')))
+    Some(format!("{qualifier}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')))
 }
 
 #[cfg(test)]

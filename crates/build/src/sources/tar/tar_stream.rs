@@ -25,9 +25,9 @@ use crate::tree::origin::SourcePosition;
 
 /// Bytes of the buffers before a decoder and for copying: enough to make system calls rare.
 const BUFFER: usize = 256 << 10;
-/// The pipe's size in bytes, so that the two processes switch less often: the most that Linux gives to any user.
+/// The pipe's size in bytes: the most that Linux allows every user. With a smaller pipe the two processes switch more often.
 const PIPE: usize = 1 << 20;
-/// Bytes at the start of an archive that tell how it is compressed.
+/// Bytes at the start of an archive that identify its compression.
 const MAGIC: usize = 6;
 /// Bytes that a decoder of xz or lzip needs in addition to its dictionary.
 const XZ_EXTRA: u64 = 2 << 20;
@@ -48,7 +48,7 @@ enum ArchiveCompression {
 pub(crate) struct TarStream {
     pub(crate) name: PathBuf,
     input: Input,
-    /// Bytes of the plain archive that were read or skipped.
+    /// Bytes of the decompressed archive that were read or skipped.
     position: u64,
     buffer: Vec<u8>,
     /// The index of the device for a stream, if content stays in the sources.
@@ -463,7 +463,7 @@ mod tests {
             assert_eq!(whole.read(&mut out[2000..]).unwrap(), plain.len() - 2000);
             assert!(out[..1000] == plain[..1000] && out[2000..plain.len()] == plain[2000..]);
             assert!(!whole.skip(1).unwrap());
-            // Damage is found, also where nobody looks.
+            // Damage is found even in bytes that are only skipped.
             if packed != plain {
                 let mut damaged = packed.clone();
                 let end = packed.len() - 2;

@@ -68,7 +68,7 @@ impl LayeredTree {
         warnings: &mut Vec<Warning>,
     ) -> Result<NodeId> {
         let layered_file = &self.files[file.index()];
-        // There are no more nodes than files in the layers, whose numbers fit.
+        // This cannot truncate: the tree has at most as many nodes as the layers have files, and their ids have 32 bits.
         let id = NodeId(tree.nodes.len() as u32);
         let (mut size, mut origin) = (0, Origin::None);
         let kind = match &layered_file.body {

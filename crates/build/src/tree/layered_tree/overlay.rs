@@ -2,8 +2,8 @@
 
 use ferofs_format::inode::{FileType, Rdev};
 
-/// Attributes of overlayfs stand below either of these.
-const SPACES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+/// The prefixes of overlayfs' attributes.
+const PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
 /// The marks of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,16 +34,16 @@ impl Marks {
     }
 }
 
-/// Whether an attribute is one that overlayfs alone has a use for, once layers are merged.
+/// Whether an attribute has a meaning only for overlayfs, and none after the layers are merged.
 pub(crate) fn is_mark(name: &[u8]) -> bool {
     own_part(name).is_some_and(|part| matches!(part, b"opaque" | b"whiteout" | b"origin" | b"impure"))
 }
 
-/// Whether an attribute may say that a directory hides those of lower layers.
+/// Whether an attribute can mark a directory as opaque, so that it hides those of lower layers.
 pub(super) fn is_opaque_mark(name: &[u8]) -> bool {
     own_part(name) == Some(b"opaque")
 }
 
 fn own_part(name: &[u8]) -> Option<&[u8]> {
-    SPACES.iter().find_map(|space| name.strip_prefix(*space))
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(*prefix))
 }

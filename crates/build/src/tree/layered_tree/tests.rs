@@ -93,7 +93,7 @@ fn hard_links_need_a_file() {
 }
 
 #[test]
-fn links_on_the_way_are_followed_to_what_is_there() {
+fn symbolic_links_in_a_path_are_followed() {
     let mut layers = layers();
     put(&mut layers, "usr/lib/a", Body::Fifo).unwrap();
     for (path, target) in
