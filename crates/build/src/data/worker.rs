@@ -221,7 +221,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The extents that the input can refer to; `None` if there are none for sure.
+    /// The stored extents that the input can refer to; `None` if there is nothing to search in.
     fn reusable<'m>(&self, base_matches: &'m [Match]) -> Option<ReusableExtents<'m>>
     where
         'a: 'm,

@@ -124,7 +124,7 @@ impl PendingName {
 impl Drop for PendingName {
     fn drop(&mut self) {
         if let Some(name) = &self.temporary {
-            // The file is not wanted anymore; if it cannot be removed there is nothing else to do.
+            // The file is no longer needed. An error of its removal is ignored, since the build has failed already.
             let _ = std::fs::remove_file(name);
         }
     }

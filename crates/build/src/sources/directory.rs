@@ -26,12 +26,14 @@ use crate::tree::xattr::{Attributes, encode_set};
 use crate::tree::{Dir, Entry, Kind, Node, NodeId, Tree};
 use ferofs_threads::{Workers, with_workers};
 
-/// The kernel's limits on one list of names, and on one value.
+/// Bytes of the buffer for xattrs: Linux's limit on the list of a file's names (`XATTR_LIST_MAX`), and on one value
+/// (`XATTR_SIZE_MAX`).
 const XATTR_BYTES: usize = 64 << 10;
+/// Bytes of the buffer for the entries of a directory: enough to make system calls rare.
 const DIRENT_BYTES: usize = 32 << 10;
 
 /// A file of a listing.
-struct Found {
+struct ListedFile {
     name: Box<[u8]>,
     stat: Stat,
     xattrs: Box<[u8]>,
@@ -65,7 +67,7 @@ struct Job {
 struct Listing {
     number: usize,
     path: Vec<u8>,
-    found: Result<Vec<Found>>,
+    found: Result<Vec<ListedFile>>,
     warnings: Vec<Warning>,
 }
 
@@ -91,13 +93,13 @@ pub fn walk(
     let stat = stat_fd(root.as_fd()).map_err(|e| Error::io("stat", &options.source.path, e))?;
     let stat = Stat::new(&stat, &options.source.path)?;
     let xattrs = lister.xattrs(root.as_fd(), b".", true, &options.source.path)?;
-    let top = Found { name: [].into(), stat, xattrs, target: [].into(), listing: 0 };
+    let top = ListedFile { name: [].into(), stat, xattrs, target: [].into(), listing: 0 };
     let listings = list_all(&context, warnings)?;
     number(options, top, listings)
 }
 
-/// Lists every directory; the result is in the order of [`Found::listing`].
-fn list_all(context: &Context<'_>, warnings: &mut Vec<Warning>) -> Result<Vec<Option<Vec<Found>>>> {
+/// Lists every directory; the result is in the order of [`ListedFile::listing`].
+fn list_all(context: &Context<'_>, warnings: &mut Vec<Warning>) -> Result<Vec<Option<Vec<ListedFile>>>> {
     let workers = context.options.run.worker_count();
     with_workers(workers, || Lister::new(context), serve, |workers| collect(context, &workers, warnings))
 }
@@ -106,8 +108,8 @@ fn collect(
     context: &Context<'_>,
     workers: &Workers<Job, Listing>,
     warnings: &mut Vec<Warning>,
-) -> Result<Vec<Option<Vec<Found>>>> {
-    let mut done: Vec<Option<Vec<Found>>> = vec![None];
+) -> Result<Vec<Option<Vec<ListedFile>>>> {
+    let mut done: Vec<Option<Vec<ListedFile>>> = vec![None];
     let mut pending = 1usize;
     workers.send(Job { listing: 0, path: Vec::new() });
     while pending > 0 {
@@ -163,7 +165,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    fn list(&mut self, path: &[u8]) -> Result<Vec<Found>> {
+    fn list(&mut self, path: &[u8]) -> Result<Vec<ListedFile>> {
         let source = &self.context.options.source.path;
         let io = |action, e: Errno| Error::io(action, source.join(as_path(path)), e);
         let dir = open_dir(self.context.root, path, OFlags::RDONLY).map_err(|e| io("open", e))?;
@@ -205,7 +207,7 @@ impl<'a> Lister<'a> {
         Ok(found)
     }
 
-    fn file(&mut self, dir: BorrowedFd<'_>, name: Box<[u8]>, full: &Path) -> Result<Option<Found>> {
+    fn file(&mut self, dir: BorrowedFd<'_>, name: Box<[u8]>, full: &Path) -> Result<Option<ListedFile>> {
         let stat = stat_at(dir, &name).map_err(|e| Error::io("stat", full, e))?;
         if self.context.avoid.contains(&(stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)) {
             return Ok(None);
@@ -220,7 +222,7 @@ impl<'a> Lister<'a> {
         };
         let readable = matches!(stat.file_type, FileType::Regular | FileType::Directory);
         let xattrs = self.xattrs(dir, &name, readable, full)?;
-        Ok(Some(Found { name, stat, xattrs, target, listing: 0 }))
+        Ok(Some(ListedFile { name, stat, xattrs, target, listing: 0 }))
     }
 
     /// The encoded set of attributes of `name`.
@@ -315,7 +317,7 @@ impl Stat {
 }
 
 /// Numbers the files breadth-first as nodes, and counts their links.
-fn number(options: &Options, top: Found, mut listings: Vec<Option<Vec<Found>>>) -> Result<Tree> {
+fn number(options: &Options, top: ListedFile, mut listings: Vec<Option<Vec<ListedFile>>>) -> Result<Tree> {
     let mut tree = Tree::default();
     let mut links: HashMap<((u32, u32), u64), NodeId> = HashMap::new();
     let mut queue = VecDeque::new();
@@ -357,7 +359,7 @@ fn number(options: &Options, top: Found, mut listings: Vec<Option<Vec<Found>>>) 
     Ok(tree)
 }
 
-fn add(options: &Options, tree: &mut Tree, file: &Found, parent: NodeId) -> Result<NodeId> {
+fn add(options: &Options, tree: &mut Tree, file: &ListedFile, parent: NodeId) -> Result<NodeId> {
     let stat = &file.stat;
     let number = u32::try_from(tree.nodes.len()).ok().filter(|n| *n < u32::MAX);
     let id = NodeId(number.ok_or_else(|| Error::DoesNotFit {

@@ -1,4 +1,4 @@
-//! Numbers of nodes, in a module of their own because the tree and its parts need them.
+//! Numbers of nodes. This is a separate module because both the tree and its parts import it.
 
 /// The index of a node in [`Tree::nodes`](super::Tree::nodes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -175,7 +175,7 @@ fn tables_of_chunks_are_limited() {
     let file = File::create(source.join("huge")).unwrap();
     file.set_len(1 << 50).unwrap_or_else(|_| file.set_len(15 << 40).unwrap());
     let outcome = build(&fixture, &[&source], &["--chunk-size", "4096"]).failure(1);
-    assert!(outcome.stderr.contains("huge: a table of chunks"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("huge: the size of its chunk table"), "{}", outcome.stderr);
     build(&fixture, &[&source], &[]).success();
 }
 

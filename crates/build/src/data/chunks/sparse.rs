@@ -30,7 +30,7 @@ pub fn check_table_size(bytes: u64, path: impl FnOnce() -> PathBuf) -> Result<()
     }
     Err(Error::DoesNotFit {
         path: path(),
-        what: "the size of its chunk table in bytes, which larger chunks reduce:",
+        what: "the size of its chunk table in bytes (larger chunks need fewer):",
         value: bytes,
         limit: TABLE_MAX,
     })

@@ -56,16 +56,18 @@ impl TryFrom<String> for Digest {
         };
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if digits.len() != len || !digits.bytes().all(is_digit) {
-            return Err("a digest of other than its hexadecimal digits");
+            return Err(
+                "a digest with a wrong number of digits, or with characters that are not lower-case hexadecimal digits",
+            );
         }
         Ok(Self { digits: algorithm.len() + 1, text })
     }
 }
 
-/// `oci-layout`.
+/// The content of the file `oci-layout`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Mark {
+pub(super) struct LayoutMarker {
     pub(super) image_layout_version: String,
 }
 

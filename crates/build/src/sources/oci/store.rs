@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
-use super::document::{Descriptor, Digest, Index, Mark};
+use super::document::{Descriptor, Digest, Index, LayoutMarker};
 use crate::error::oci::OciFault;
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -61,7 +61,7 @@ impl<'a> Store<'a> {
         let mut store = Self { options, name: source.to_owned(), members, verified: BTreeMap::new() };
         let blob = store.find(MARK, contents)?;
         let blob = blob.ok_or_else(|| store.error(None, OciFault::NoLayout(MARK)))?;
-        let mark: Mark = store.parse(None, blob, contents)?;
+        let mark: LayoutMarker = store.parse(None, blob, contents)?;
         if !mark.image_layout_version.starts_with(VERSION) {
             return Err(store.error(None, OciFault::Version(mark.image_layout_version)));
         }
