@@ -83,6 +83,6 @@ pub struct Data {
     pub features: Incompat,
     /// Bytes of files that share the data of other files.
     pub bytes_shared: u64,
-    /// The most jobs that were under way at the same time.
+    /// The largest number of tasks that were in progress at once.
     pub peak_tasks: usize,
 }
