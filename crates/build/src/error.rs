@@ -21,7 +21,7 @@ pub enum Error {
     /// The operating system refused something.
     #[error("{}{action}: {source}", PathPrefix(path.as_deref()))]
     Io {
-        /// What was tried, as a verb: "open", "read".
+        /// The operation, as a verb: "open", "read".
         action: &'static str,
         /// The file concerned, if it has a name.
         path: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub enum Error {
         member: Option<PathBuf>,
         /// Where its header is, in bytes of the decompressed archive.
         offset: u64,
-        /// What is wrong.
+        /// The reason.
         fault: archive::ArchiveFault,
     },
     /// An OCI image layout is malformed or incomplete.
@@ -53,7 +53,7 @@ pub enum Error {
         layout: PathBuf,
         /// The digest of the blob, if the fault is in one.
         blob: Option<String>,
-        /// What is wrong.
+        /// The reason.
         fault: oci::OciFault,
     },
     /// A file of a source, such as an image, cannot be read.
@@ -69,7 +69,7 @@ pub enum Error {
     Entry {
         /// The file concerned: the source, and the path in it.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         fault: entry::EntryFault,
     },
     /// A file of a source cannot become part of an image.
@@ -77,7 +77,7 @@ pub enum Error {
     InvalidSource {
         /// The file concerned: the source, and the path in it.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         problem: &'static str,
     },
     /// Something in the source cannot be stored in an image.
@@ -100,7 +100,7 @@ pub enum Error {
     VerifyMismatch {
         /// The file concerned.
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         what: &'static str,
     },
     /// The self-check could not parse an inode or directory block before writing it: a bug, or faulty memory.
@@ -119,7 +119,7 @@ pub enum Error {
     Option {
         /// The option's name.
         option: &'static str,
-        /// What is wrong.
+        /// The reason.
         problem: &'static str,
     },
     /// The format cannot express a value of the image.

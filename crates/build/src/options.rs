@@ -1,4 +1,4 @@
-//! What to build, and how: one group of options for each stage.
+//! The options of a build: one group for each stage.
 //!
 //! Plain values without dependencies on the stages, so that every stage may read them.
 
@@ -24,7 +24,7 @@ pub use run::RunOptions;
 pub use source::SourceOptions;
 pub use xattrs::XattrOptions;
 
-/// What to build, and how.
+/// The options of a build.
 ///
 /// [`Options::new`] gives every option its default; then set the fields that differ:
 ///

@@ -11,7 +11,7 @@ use ferofs_read::escape::Escaped;
 use crate::error::Error;
 use crate::progress::timings::Timings;
 
-/// What a build is doing.
+/// The stage of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Listing the source.
@@ -107,7 +107,7 @@ pub enum Warning {
     },
 }
 
-/// What was built.
+/// The summary of a build.
 #[derive(Debug)]
 pub struct Summary {
     /// Inodes in the image.
@@ -136,6 +136,6 @@ pub struct Summary {
     pub workers: usize,
     /// The image's UUID.
     pub uuid: [u8; 16],
-    /// What was left out.
+    /// The parts of the source that were left out.
     pub warnings: Vec<Warning>,
 }

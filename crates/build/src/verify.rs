@@ -22,7 +22,7 @@ const PIECE_LEN: u64 = 4 << 20;
 /// Tasks that a thread takes at once, so that many small files do not take much time for coordination.
 const TASKS_PER_BATCH: usize = 64;
 
-/// What the image is compared with.
+/// The source that the image is compared with.
 pub struct Verifier<'a> {
     pub options: &'a Options,
     pub tree: &'a Tree,

@@ -27,7 +27,7 @@ const SLICE_MAX: usize = 512 << 10;
 /// less, a fragment saves less than it costs to read.
 const FRAGMENT_FRACTION: usize = 64;
 
-/// What follows the encoded bytes in the file.
+/// The part of the file after the encoded bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Following {
     /// More of the same file.

@@ -22,7 +22,7 @@ use crate::tree::origin::{Origin, SourcePosition};
 /// extents that are placed to the byte save a part of a block, which matters more.
 const FLAT_MIN_BLOCKS: usize = 16;
 
-/// What a worker reads and encodes.
+/// The data that a worker reads and encodes.
 #[derive(Clone, Debug)]
 pub enum Job {
     /// Whole files.
@@ -103,7 +103,7 @@ impl JobResult {
     }
 }
 
-/// What one worker needs for its jobs.
+/// The state that one worker keeps between its jobs.
 pub struct Worker<'a> {
     context: WorkerContext<'a>,
     encoder: Option<Encoder<'a>>,

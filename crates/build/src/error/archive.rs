@@ -2,7 +2,7 @@
 
 use crate::error::entry::EntryFault;
 
-/// What is wrong with an archive's member.
+/// The error in a member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveFault {

@@ -1,6 +1,6 @@
 //! The faults of an OCI image layout.
 
-/// What is wrong with an OCI image layout, or with one of its blobs.
+/// The error in an OCI image layout, or in one of its blobs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OciFault {

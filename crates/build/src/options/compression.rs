@@ -33,7 +33,7 @@ pub struct Compression {
     pub index: IndexKind,
     /// The encoded tail of a file follows its inode if it fits (`ztailpacking`; Linux 5.17).
     pub inline_tails: bool,
-    /// What is stored in the packed inode (Linux 6.1).
+    /// The data that is stored in the packed inode (Linux 6.1).
     pub fragments: Fragments,
     /// Content that equals an extent stored before refers to it (`dedupe`; Linux 6.1).
     pub dedupe: bool,
@@ -64,7 +64,7 @@ pub enum IndexKind {
     Extents,
 }
 
-/// What is stored in the packed inode.
+/// The data that is stored in the packed inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fragments {
     /// Nothing.

@@ -40,7 +40,7 @@ struct Rule {
 pub struct LabelsError {
     /// The line's number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The reason why it is refused.
     pub problem: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What an image is built from, and which files of the source it gets.
+//! The options for the source of an image, and for the files that the image gets from it.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;

@@ -71,7 +71,7 @@ struct Listing {
     warnings: Vec<Warning>,
 }
 
-/// What all workers share.
+/// The data that all workers share.
 struct Context<'a> {
     options: &'a Options,
     root: BorrowedFd<'a>,

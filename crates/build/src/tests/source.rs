@@ -1,4 +1,4 @@
-//! What a build takes from its source directory, and how it ends if the source or an option is wrong.
+//! Tests of the source directory, and of builds whose source or options are wrong.
 
 use std::fs;
 use std::io::Write;

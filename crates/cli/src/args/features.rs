@@ -33,7 +33,7 @@ pub(crate) struct ExtendedOptions {
     pub(crate) name_filter: bool,
 }
 
-/// What is stored in the packed inode.
+/// The data that is stored in the packed inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragments {
     /// Whole files; `false`: only tails.

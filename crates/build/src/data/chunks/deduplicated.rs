@@ -40,7 +40,7 @@ const BATCHES_PER_WORKER: usize = 3;
 
 type Hash = [u8; blake3::OUT_LEN];
 
-/// What the stage reads.
+/// The input of the stage.
 #[derive(Clone, Copy)]
 pub(crate) struct ChunkContext<'a> {
     pub(crate) options: &'a Options,

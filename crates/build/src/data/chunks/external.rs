@@ -26,7 +26,7 @@ const EXTRA_BITS_MAX: u32 = 31;
 /// Bytes that are copied at once: this much memory is used.
 const COPY_LEN: u64 = 4 << 20;
 
-/// What the stage reads.
+/// The input of the stage.
 #[derive(Clone, Copy)]
 pub(crate) struct ExternalContext<'a> {
     pub(crate) options: &'a Options,

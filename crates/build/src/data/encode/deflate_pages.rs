@@ -19,7 +19,7 @@ pub struct DeflatePlacer {
     decoder: Decoder,
 }
 
-/// What is appended for an encoded extent.
+/// The bytes that are appended for an encoded extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
     /// Its bytes.

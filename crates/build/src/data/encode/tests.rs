@@ -1,4 +1,4 @@
-//! What the encoder made decodes to what it was given.
+//! The encoder's output decodes to its input.
 
 use super::*;
 use ferofs_codec::{Decoder, Params, Portion};

@@ -1,4 +1,4 @@
-//! What all workers share, and the decisions on the content of a file that follow from it.
+//! The data that all workers share, and the decisions on the content of a file that follow from it.
 
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{Algorithm, BlockSize};
@@ -19,7 +19,7 @@ use crate::tree::{NodeId, Tree};
 /// the same rounded length can share their data. A larger value lets more files share, but fewer tails follow their inodes.
 const INODE_LEN_STEP: usize = 128;
 
-/// What all workers share.
+/// The data that all workers share.
 #[derive(Clone, Copy)]
 pub struct WorkerContext<'a> {
     pub tree: &'a Tree,
