@@ -67,8 +67,8 @@ impl Output {
                 (device.map_err(|e| Error::io("open", path, e))?, Target::Device)
             }
             Ok(old) if !old.is_file() => {
-                let problem = "neither a file nor a block device";
-                return Err(Error::Option { option: "image", problem });
+                let problem = std::io::Error::other("neither a file nor a block device");
+                return Err(Error::io("write", path, problem));
             }
             _ => {
                 let (file, name) = PendingName::create(path)?;
@@ -281,6 +281,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_names_the_output_that_is_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Output::create(dir.path(), 0).err().unwrap().to_string();
+        assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("neither a file"), "{error}");
+        assert!(matches!(Output::create(&dir.path().join("no/image"), 0), Err(Error::Io { .. })));
+    }
+
+    #[test]
     fn an_image_has_no_name_before_it_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
@@ -298,12 +306,5 @@ mod tests {
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!((bytes.len(), &bytes[..5]), (10_000 + (3 << 20), b"head\0".as_slice()));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn refuses_paths_that_are_no_files() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(Output::create(dir.path(), 0), Err(Error::Option { .. })));
-        assert!(matches!(Output::create(&dir.path().join("no/image"), 0), Err(Error::Io { .. })));
     }
 }
