@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -429,6 +430,35 @@ fn a_daemon_without_memory_leaves_no_mount() {
         assert!(eventually(|| !is_mounted(&dir)), "{mib} MiB: {}", outcome.stderr);
     }
     assert!(failed > 0);
+}
+
+/// Linux gives the number of a mount to the next one.
+#[test]
+fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
+    if !need::fuse("two FUSE mounts, one after the other") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let image = small_image(&fixture);
+    let first = mounted(&fixture, &image);
+    let dir = first.path().to_owned();
+    let mut helper = Command::new(ferofs_path())
+        .arg("unmount-helper")
+        .arg(&dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let answer = |helper: &mut Child| helper.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    answer(&mut helper);
+    helper.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    answer(&mut helper);
+    drop(first);
+    let second = Mount::fuse(ferofs_path(), &image, &dir).unwrap();
+    drop(helper.stdin.take());
+    assert!(helper.wait().unwrap().success());
+    assert!(is_mounted(second.path()));
+    assert!(fs::read_dir(second.path()).unwrap().count() > 0);
 }
 
 #[test]

@@ -39,7 +39,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let _ = std::fs::remove_file(file);
     }
     // Somebody else may have unmounted it, and mounted another file system there.
-    if own_mount.is_some() && mount_at(&args.dir)? == own_mount { detach(&args.dir) } else { Ok(0) }
+    let is_own = own_mount.is_some() && mount_at(&args.dir)? == own_mount;
+    if is_own && has_no_daemon(&args.dir) { detach(&args.dir) } else { Ok(0) }
+}
+
+/// Whether the daemon of the FUSE mount on `dir` has ended. The number of a mount is not enough: Linux gives it to the next mount.
+fn has_no_daemon(dir: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    use rustix::io::Errno;
+    // A request to the daemon: Linux refuses it if nobody can answer.
+    let flags = AtFlags::STATX_FORCE_SYNC | AtFlags::SYMLINK_NOFOLLOW;
+    matches!(statx(CWD, dir, flags, StatxFlags::SIZE), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 fn send_answer() -> io::Result<()> {
