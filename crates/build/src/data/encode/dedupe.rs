@@ -138,11 +138,13 @@ fn digest(bytes: &[u8]) -> [u8; 16] {
 
 /// The anchors of `bytes`: the position after each one's last byte, and its hash.
 fn anchors(bytes: &[u8]) -> impl Iterator<Item = (usize, u64)> {
-    let mut hash = 0u64;
-    bytes.iter().enumerate().filter_map(move |(at, byte)| {
-        // After WINDOW steps the influence of a byte is shifted out of the hash.
-        hash = (hash << 1).wrapping_add(GEAR[usize::from(*byte)]);
-        (hash & MASK == 0 && at >= WINDOW).then_some((at + 1, hash))
+    // After WINDOW steps the influence of a byte is shifted out of the hash.
+    let step = |hash: u64, byte: &u8| (hash << 1).wrapping_add(GEAR[usize::from(*byte)]);
+    let (first, rest) = bytes.split_at(bytes.len().min(WINDOW));
+    let mut hash = first.iter().fold(0, step);
+    rest.iter().enumerate().filter_map(move |(at, byte)| {
+        hash = step(hash, byte);
+        (hash & MASK == 0).then_some((at + WINDOW + 1, hash))
     })
 }
 
