@@ -322,13 +322,14 @@ fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |threads| threads.get().max(2))
 }
 
-/// At the first signal, closes the pipe to the unmount helper, which detaches the mount; the daemon ends when nobody uses
+/// At the first signal, makes the unmount helper detach the mount; the daemon ends when nobody uses
 /// the mount any more. The second signal ends the daemon at once.
 fn stop_on_signals(mut signals: signal_hook::iterator::Signals, helper_input: Option<ChildStdin>) {
     let mut helper_input = helper_input;
     for signal in signals.forever() {
-        if helper_input.take().is_none() {
-            std::process::exit(128 + signal);
+        match helper_input.take() {
+            Some(input) => unmount_helper::request_unmount(input),
+            None => std::process::exit(128 + signal),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::cmd::mount::mount_table::mount_at;
 use crate::exit::{FAILURE, Failure, Outcome};
@@ -30,9 +30,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let is_mounted = io::stdin().read(&mut [0])? > 0;
     // A daemon that died may have mounted without reporting it.
     let own_mount = mount_at(&args.dir)?.filter(|mount| is_mounted || before.as_ref() != Some(mount));
+    let mut request = Vec::new();
     if is_mounted {
         send_answer()?;
-        io::stdin().read_to_end(&mut Vec::new())?;
+        io::stdin().read_to_end(&mut request)?;
     }
     if let Some(file) = args.pid_file.as_ref().filter(|_| is_mounted) {
         // Somebody else may have removed it already.
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     // Somebody else may have unmounted it, and mounted another file system there.
     let is_own = own_mount.is_some() && mount_at(&args.dir)? == own_mount;
-    if is_own && has_no_daemon(&args.dir) { detach(&args.dir) } else { Ok(0) }
+    if is_own && (!request.is_empty() || has_no_daemon(&args.dir)) { detach(&args.dir) } else { Ok(0) }
 }
 
 /// Whether the daemon of the FUSE mount on `dir` has ended. The number of a mount is not enough: Linux gives it to the next mount.
@@ -87,6 +88,12 @@ pub(crate) fn tell_mounted(helper: &mut Child) -> io::Result<()> {
     wait_for_answer(helper)?;
     helper.stdout = None;
     Ok(())
+}
+
+/// Makes the unmount helper detach the mount while the daemon still serves it.
+pub(crate) fn request_unmount(mut helper_input: ChildStdin) {
+    // If it fails, the helper has ended.
+    let _ = helper_input.write_all(b"\n");
 }
 
 fn wait_for_answer(helper: &mut Child) -> io::Result<()> {
