@@ -38,6 +38,9 @@ Usage: cargo xtask bench COMMAND
                              compared with fsck.erofs and unsquashfs; write to DIR, best in memory (/dev/shm/...)
   patch [DIR] [--files N]    compare the size of patches with deltas by xdelta3 and bsdiff, and with new images: one byte in
                              100 MB, an update of N (50,000) files of DIR (/usr), a directory of 10,000 files renamed
+  random [--rounds N] [--only TEXT]
+                             time random reads of 0.1 to 100 % of a file through mounts, and the start of programs, compared
+                             with erofsfuse and the kernel's EROFS; only cells whose name contains TEXT
   read [FILE] [--tree IMAGE | --no-tree]
                              measure the read engine: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
@@ -65,6 +68,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["mount", options @ ..] => mount::mount(options)?,
         ["paper", options @ ..] => paper::paper(options)?,
         ["patch", options @ ..] => patch::patch(options)?,
+        ["random", options @ ..] => mount::random::random(options)?,
         ["read", options @ ..] => read::read(options)?,
         _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
     }

@@ -15,8 +15,6 @@ use ferofs_tests::need;
 
 use super::rounds::run_quietly;
 
-/// Clock ticks of /proc/PID/stat per second: a constant of Linux's interface.
-const TICKS_PER_SECOND: f64 = 100.0;
 /// A daemon that has mounted nothing after this time hangs.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -178,14 +176,15 @@ impl Mounted {
         &self.dir
     }
 
-    /// Processor seconds of the daemon since its start; `None` without a daemon.
+    /// Processor seconds of the daemon's threads since their start; `None` without a daemon.
     pub(crate) fn cpu(&self) -> Option<f64> {
-        let stat = fs::read_to_string(self.proc("stat")?).ok()?;
-        // The second field, in parentheses, is the program's name, which may contain spaces and parentheses.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks = |number: usize| fields.get(number)?.parse::<f64>().ok();
-        // utime and stime.
-        Some((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+        // The first number of schedstat: exact nanoseconds, where /proc/PID/stat has ticks of 10 ms.
+        let nanoseconds = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            stat.split_whitespace().next()?.parse::<f64>().ok()
+        };
+        let tasks = fs::read_dir(self.proc("task")?).ok()?;
+        Some(tasks.flatten().filter_map(nanoseconds).sum::<f64>() / 1e9)
     }
 
     /// Bytes of the daemon's private dirty memory now; `None` without a daemon.

@@ -1,5 +1,6 @@
 //! What several benchmarks share: mounting a file system, running fio, statistics over rounds, and large test data.
 
+pub(crate) mod device;
 pub(crate) mod filesystem;
 pub(crate) mod fio;
 pub(crate) mod linux_source;

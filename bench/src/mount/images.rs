@@ -42,7 +42,12 @@ impl Images {
 
     /// The image called `name`. The name starts with the data, `file` or `tree`, and ends with the settings and the file system.
     pub(crate) fn image(&self, name: &str) -> Result<PathBuf> {
-        let source = if name.starts_with("file") { self.file()? } else { self.tree()? };
+        let source = match name.split('-').next() {
+            Some("file") => self.file()?,
+            Some("grid") => self.files()?,
+            Some("programs") => self.programs()?,
+            _ => self.tree()?,
+        };
         let small = self.quick && name.starts_with("tree");
         let image = self.dir.join(if small { format!("small-{name}") } else { name.to_owned() });
         if image.exists() {
@@ -56,9 +61,14 @@ impl Images {
             name.rsplit_once('.').context("an image's name ends with its file system")?;
         let mut command = match file_system {
             "erofs" => {
-                let clusters = if stem.ends_with("64k") { "-C65536" } else { "-C4096" };
+                let clusters = match stem.rsplit('-').next() {
+                    Some("1m") => "-C1048576",
+                    Some("64k") => "-C65536",
+                    _ => "-C4096",
+                };
+                let algorithm = if stem.contains("zstd") { "-zzstd" } else { "-zlz4" };
                 let mut mkfs = Command::new(&self.mkfs);
-                mkfs.args(["--quiet", "-zlz4", clusters]).args([&unfinished, &source]);
+                mkfs.args(["--quiet", algorithm, clusters]).args([&unfinished, &source]);
                 mkfs
             }
             "squashfs" => {
@@ -85,6 +95,34 @@ impl Images {
         let dir = self.dir.join("file");
         fs::create_dir_all(&dir)?;
         linux_source::write_text(&dir.join("linux.tar"), FILE_SIZE)?;
+        Ok(dir)
+    }
+
+    /// A directory with the large file and a second one, half as large.
+    fn files(&self) -> Result<PathBuf> {
+        let dir = self.dir.join("files");
+        fs::create_dir_all(&dir)?;
+        linux_source::write_text(&dir.join("linux.tar"), FILE_SIZE)?;
+        linux_source::write_text(&dir.join("second.tar"), FILE_SIZE / 2)?;
+        Ok(dir)
+    }
+
+    /// A directory with the Python modules of this machine and a git repository of 2,000 files.
+    fn programs(&self) -> Result<PathBuf> {
+        let dir = self.dir.join("programs");
+        if !dir.exists() {
+            let unfinished = self.dir.join("unfinished-programs");
+            if unfinished.exists() {
+                fs::remove_dir_all(&unfinished)?;
+            }
+            fs::create_dir_all(unfinished.join("lib"))?;
+            let script = "set -e; lib=$(python3 -c 'import os; print(os.path.dirname(os.__file__))'); \
+                cp -a \"$lib\" \"$0/lib/python3\"; mkdir \"$0/repository\"; cd \"$0/repository\"; git init -q .; \
+                for i in $(seq 2000); do mkdir -p d$((i / 50)); echo \"file $i\" > d$((i / 50))/f$i; done; git add .; \
+                git -c user.name=bench -c user.email=bench@example.org commit -qm files";
+            shell::run(Command::new("sh").args(["-c", script]).arg(&unfinished))?;
+            fs::rename(unfinished, &dir)?;
+        }
         Ok(dir)
     }
 

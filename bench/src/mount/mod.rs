@@ -5,6 +5,7 @@
 //! processors read. Each round measures each file system once, in another order; the output is the median.
 
 mod images;
+pub(crate) mod random;
 mod workload;
 
 use std::num::NonZeroUsize;

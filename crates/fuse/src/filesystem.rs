@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferofs_read::access::page_reads::Ahead;
-use ferofs_read::{DataLayout, DirCookie, DirEntry, Error, ExtentData, File, FileOffset, Image, Inode};
+use ferofs_read::{DataLayout, DirCookie, DirEntry, Error, ExtentData, File, FileOffset, Image, Inode, Nid};
 use fuser::{
     Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen,
@@ -19,7 +19,7 @@ use fuser::{
 use crate::attr::{InodeNumbers, attributes, errno, kind};
 use crate::damage_log::DamageLog;
 use crate::page_store::{PageStore, Plan};
-use crate::stats::{self, Counters};
+use crate::stats;
 
 /// How long the kernel may cache names and attributes: practically forever, because an image does not change.
 const TTL: Duration = Duration::from_secs(1 << 31);
@@ -48,6 +48,14 @@ impl Opened {
         let block_size = u32::try_from(superblock.block_size.bytes64()).unwrap_or(4096);
         Self { image, numbers, block_size }
     }
+
+    pub(crate) const fn image(&self) -> &Image {
+        &self.image
+    }
+
+    pub(crate) fn nid(&self, ino: INodeNo) -> Nid {
+        self.numbers.nid(ino)
+    }
 }
 
 pub(crate) struct ImageFilesystem {
@@ -55,14 +63,12 @@ pub(crate) struct ImageFilesystem {
     opened: Arc<OnceLock<Opened>>,
     page_store: Arc<PageStore>,
     damage_log: DamageLog,
-    counters: Counters,
 }
 
 impl ImageFilesystem {
     /// `opened` gets the image later. `name` is the name of the image in the log.
     pub(crate) fn new(opened: Arc<OnceLock<Opened>>, name: String, page_store: Arc<PageStore>) -> Self {
-        let (damage_log, counters) = (DamageLog::new(name), Counters::default());
-        Self { opened, page_store, damage_log, counters }
+        Self { opened, page_store, damage_log: DamageLog::new(name) }
     }
 
     fn opened(&self) -> Result<&Opened, Errno> {
@@ -89,32 +95,23 @@ impl ImageFilesystem {
                 error,
                 Error::Corrupt(_) | Error::Unsupported(_) | Error::Io { .. } | Error::Limit { .. }
             ) {
-                self.counters.error();
+                self.page_store.counters.error();
                 self.damage_log.log(ino.0, &error);
             }
             errno(&error)
         })
     }
 
-    /// Reads `around`, or only `wanted` if this fails. Returns the range of the file that is in `buffer`.
+    /// Reads the `wanted` range; returns the number of bytes.
     fn read_into(
         &self,
         file: &mut File<'_>,
         ino: INodeNo,
         wanted: &Range<u64>,
-        around: Option<&Range<u64>>,
         buffer: &mut Vec<u8>,
-    ) -> Result<Range<u64>, Errno> {
-        if let Some(wide) = around {
-            let bytes = prepare(buffer, wide.end - wide.start);
-            // Damage outside the wanted range must not make this read fail.
-            if file.read_at(FileOffset::new(wide.start), bytes).is_ok_and(|n| n == bytes.len()) {
-                return Ok(wide.clone());
-            }
-        }
+    ) -> Result<usize, Errno> {
         let bytes = prepare(buffer, wanted.end - wanted.start);
-        let len = self.logged(ino, file.read_at(FileOffset::new(wanted.start), bytes))?;
-        Ok(wanted.start..wanted.start + len as u64)
+        self.logged(ino, file.read_at(FileOffset::new(wanted.start), bytes))
     }
 
     /// Stores the pages of the next steps of a stride before the reply. The data of the reply is at the start of `buffer` and
@@ -127,7 +124,7 @@ impl ImageFilesystem {
         ahead: Ahead,
         buffer: &mut Vec<u8>,
     ) {
-        let Some(store) = self.page_store.start_ahead(&self.counters) else { return };
+        let Some(_permit) = self.page_store.start_ahead() else { return };
         let len = wanted.end - wanted.start;
         let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
         let mut count = 0;
@@ -136,7 +133,7 @@ impl ImageFilesystem {
         while count < ahead.count
             && at.saturating_add(len) <= file.inode().size()
             && file.read_at(FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
-            && store.store(ino, at, bytes)
+            && self.page_store.store(ino, at, bytes)
         {
             count += 1;
             at = at.saturating_add(ahead.step);
@@ -218,7 +215,7 @@ impl ImageFilesystem {
 
     fn xattr_value(&self, ino: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
         if ino == INodeNo::ROOT && stats::is_stats(name) {
-            return Ok(stats::text(&self.counters, self.image()?).into_bytes());
+            return Ok(stats::text(&self.page_store.counters, self.image()?).into_bytes());
         }
         let inode = self.inode(ino)?;
         self.logged(ino, self.image()?.xattr(&inode, name.as_bytes()))?.ok_or(Errno::ENODATA)
@@ -348,28 +345,22 @@ impl Filesystem for ImageFilesystem {
                     true => Plan::Wanted,
                     false => self.page_store.plan(&mut file, &wanted),
                 };
-                let around = if let Plan::Around(around) = &plan { Some(around) } else { None };
-                let read_range = self.read_into(&mut file, ino, &wanted, around, buffer)?;
+                let len = self.read_into(&mut file, ino, &wanted, buffer)?;
                 if let Plan::Ahead(ahead) = plan
-                    && read_range == wanted
+                    && u64::try_from(len).is_ok_and(|len| len == wanted.end - wanted.start)
                 {
                     self.store_ahead(&mut file, ino, &wanted, ahead, buffer);
                 }
-                Ok((wanted, read_range))
+                Ok((plan, len))
             };
-            let (wanted, read_range) = match Image::request(read) {
+            let (plan, len) = match Image::request(read) {
                 Ok(read) => read,
                 Err(error) => return reply.error(error),
             };
-            let at = |offset: u64| usize::try_from(offset - read_range.start).unwrap_or(usize::MAX);
-            let bytes = &buffer[..at(read_range.end)];
-            let data = &bytes[at(wanted.start)..at(wanted.end.min(read_range.end))];
-            self.counters.read(data.len());
-            reply.data(data);
-            if read_range != wanted
-                && let Some(store) = self.page_store.start(&self.counters)
-            {
-                store.store_around(ino, read_range.start, bytes, &wanted);
+            self.page_store.counters.read(len);
+            reply.data(&buffer[..len]);
+            if let Plan::Around(unit) = plan {
+                self.page_store.store_later(ino, unit);
             }
         });
     }

@@ -19,6 +19,7 @@ mod attr;
 mod damage_log;
 mod filesystem;
 mod page_store;
+mod read_around;
 mod sandbox;
 mod session;
 mod stats;

@@ -160,7 +160,7 @@ fn filter(arch: TargetArch) -> Result<BpfProgram, BackendError> {
 
 /// System calls that are allowed only with certain arguments: the call, the index of the argument, the comparison, the
 /// value.
-fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 6] {
+fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 7] {
     use SeccompCmpOp::{Eq, MaskedEq};
     let number = |value: i32| u64::from(value.unsigned_abs());
     let exec = number(libc::PROT_EXEC);
@@ -171,6 +171,8 @@ fn allowed_if() -> [(i64, u8, SeccompCmpOp, u64); 6] {
         // Allows memory, but not executable memory.
         (libc::SYS_mmap, 2, MaskedEq(exec), 0),
         (libc::SYS_mprotect, 2, MaskedEq(exec), 0),
+        // A lower priority of the thread that calls it.
+        (libc::SYS_setpriority, 1, Eq, 0),
         // Names of threads.
         (libc::SYS_prctl, 0, Eq, number(libc::PR_SET_NAME)),
         // abort(3) and raise(3): signals only to this process.

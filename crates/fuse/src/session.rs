@@ -9,6 +9,7 @@ use fuser::{Config, MountOption, Session, SessionACL};
 
 use crate::filesystem::{ImageFilesystem, Opened};
 use crate::page_store::PageStore;
+use crate::read_around::ReadAround;
 use crate::sandbox::FUSE_DEVICE;
 
 /// The largest window around a small read, in bytes: decoding more would delay the reply.
@@ -42,6 +43,7 @@ pub struct MountError(#[from] io::Error);
 pub struct Mounted {
     session: Session<ImageFilesystem>,
     opened: Arc<OnceLock<Opened>>,
+    page_store: Arc<PageStore>,
 }
 
 /// Mounts on `dir`. Requests wait until [`Mounted::serve`] gets the image. In between, a process can drop its privileges
@@ -73,7 +75,7 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
         ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&page_store));
     let session = Session::new(filesystem, dir, &config)?;
     page_store.connect(session.notifier());
-    Ok(Mounted { session, opened })
+    Ok(Mounted { session, opened, page_store })
 }
 
 /// Whether every user may open the FUSE device. Each thread of a session opens it for itself; if only root may open it, a
@@ -107,6 +109,7 @@ impl Mounted {
     pub fn serve(self, image: Image) -> Result<(), MountError> {
         // Cannot fail: only this line sets it, and `serve` consumes `self`.
         let _ = self.opened.set(Opened::new(image));
+        let _read_around = ReadAround::start(self.opened, self.page_store);
         Ok(self.session.run()?)
     }
 }

@@ -3,7 +3,7 @@
 //! The metabox and the packed inode are files themselves, so that reading metadata or a fragment can start another request, up
 //! to [`MAX_DEPTH`] deep.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::OnceLock;
 
 use ferofs_format::inode::FileType;
@@ -35,6 +35,11 @@ const MAX_DEPTH: u32 = 4;
 /// Bytes of stack for each extent of a run, and for a whole request. They do not depend on the size of clusters.
 pub const BOOKKEEPING: (usize, usize) =
     (PIECE_SIZE, size_of::<Run>() + size_of::<Request<'static>>() + size_of::<FileMap<'static>>());
+
+/// Bytes at most of a random request whose encoded bytes are read with one call, even if it needs only parts of clusters.
+const SMALL_REQUEST: usize = 16 << 10;
+/// Encoded bytes at most that are read with one call and then copied. To copy more takes longer than another call.
+const MAX_GATHERED: u64 = 64 << 10;
 
 /// Reads metadata and content of one image.
 pub(crate) struct ContentReader {
@@ -290,9 +295,16 @@ impl ContentReader {
             len: buf.len(),
             left: usize::try_from(inode.size().saturating_sub(stop)).unwrap_or(usize::MAX),
             waited: Cell::new(false),
+            gathered: OnceCell::new(),
         };
         let work = || {
             let mut filled = 0;
+            if !request.is_sequential() && buf.len() <= SMALL_REQUEST && volume.slots.is_empty() {
+                let map = FileMap::opened(map, self, inode)?;
+                if let Some((device, pos, len)) = adjacent(map, offset, stop) {
+                    request.gather(device, pos, len)?;
+                }
+            }
             while !buf.is_empty() {
                 if end == End::Extent && filled > 0 {
                     let extent = FileMap::opened(map, self, inode)?.extent_at(offset)?;
@@ -378,6 +390,35 @@ fn copy_pinned(request: &Request<'_>, pinned: &[u8], buf: &mut [u8]) -> usize {
     request.volume.counters.add_len(Counter::PinnedBytes, len);
     request.copy(&pinned[..len], &mut buf[..len]);
     len
+}
+
+/// The encoded bytes of the extents from `offset` to `end`, if there are several, side by side, and few enough bytes that
+/// one read and their copies cost less than a read of each.
+fn adjacent(map: &mut FileMap<'_>, offset: FileOffset, end: u64) -> Option<(DeviceId, BytePos, usize)> {
+    let encoded = |extent: &Extent| match extent.data {
+        ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } => {
+            Some((device, pos, encoded_len))
+        }
+        _ => None,
+    };
+    // An error in the map is reported when the range is read.
+    let mut extent = map.extent_at(offset).ok()?;
+    let (device, start, mut len) = encoded(&extent)?;
+    if extent.end() >= end {
+        return None;
+    }
+    while extent.end() < end {
+        extent = map.extent_at(FileOffset::new(extent.end())).ok()?;
+        let (next_device, pos, more) = encoded(&extent)?;
+        if next_device != device || start.checked_add(len) != Some(pos) {
+            return None;
+        }
+        len = len.saturating_add(more);
+        if len > MAX_GATHERED {
+            return None;
+        }
+    }
+    Some((device, start, usize::try_from(len).ok()?))
 }
 
 /// Prefetches the clusters that a strided reader's request at `next` needs, and no others: unneeded bytes are read only after

@@ -1,10 +1,10 @@
 //! Classifies the small reads of a page cache, for a server that stores more pages there than a read asked for.
 //!
-//! The kernel asks only for pages that its page cache lacks. Three patterns cost one request for each page, and are
-//! distinguished here: a few pages of a large file; pages of a region of which nearly all are read in the end; and one page
-//! at each step of a stride. If memory is short, the kernel evicts the stored pages before they are read, and asks for them
-//! again. All memory is fixed: several files or regions can share a table entry, which can cause a wrong classification, but
-//! no wrong data.
+//! The kernel asks only for pages that its page cache lacks, one request for each. Storing more pages pays only if they are
+//! read later, so that the evidence decides: the reads of a unit (a range of a file) are counted, and a unit that was read
+//! several times will probably be read again. Strides are recognised, too. Where memory is short, the kernel evicts stored
+//! pages before they are read, and asks for them again. All memory is fixed; files share table entries, and so do units,
+//! which costs a wrong guess at worst.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -12,14 +12,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferofs_format::Nid;
 
-/// Bytes of a file that are classified together. Smaller regions would take several reads each before they are recognised.
+/// Bytes of a file for which stored pages are remembered together.
 const REGION: u64 = 1 << 20;
-/// Entries of the table of regions: 64 KiB of memory. With more regions in use, they replace each other and start anew.
+/// Entries of the table of regions: 64 KiB of memory. With more regions in use, they replace each other.
 const REGIONS: usize = 4096;
-/// Stored bytes of a region, an eighth, from which on the region counts as mostly read.
-const MOSTLY_READ: u64 = REGION / 8;
+/// Entries of the table of units: 128 KiB of memory. With more units in use, they replace each other, and their reads are
+/// counted anew.
+const UNITS: usize = 16 << 10;
 /// Bytes for each bit that says whether a part of a region was stored: 64 bits for a region.
 const PART: u64 = REGION / 64;
+/// Reads after which the counts of all units halve, so that old reads are forgotten. With all units in use, it is
+/// 16 reads of each.
+const PERIOD: u64 = 16 * UNITS as u64;
 /// The thrashing score rises by this for each read of a page that was stored before (the kernel evicted it), and falls by
 /// 1 for any other read: it rises when more than a third of the reads ask again.
 const EVICTED_WEIGHT: u32 = 2;
@@ -39,18 +43,21 @@ const MAX_AHEAD: u32 = 32;
 /// The access patterns of an image's files.
 #[derive(Debug)]
 pub struct Patterns {
+    units: Box<[AtomicU64]>,
+    /// Random reads so far.
+    reads: AtomicU64,
     regions: Box<[Region]>,
     /// How many of the pages read were stored before: see [`EVICTED_WEIGHT`].
     score: AtomicU32,
     strides: [Mutex<Stride>; FILES],
 }
 
-/// A part of a file.
+/// The parts of a region that were stored whole, and have not been asked for again.
 #[derive(Debug, Default)]
 struct Region {
-    /// The lower [`MARK_BITS`] identify file and region; the bits above count the bytes stored.
-    word: AtomicU64,
-    /// A bit for each part that was stored whole, and has not been asked for again.
+    /// Identifies file and region.
+    mark: AtomicU64,
+    /// A bit for each part.
     parts: AtomicU64,
 }
 
@@ -85,10 +92,7 @@ pub enum Pattern {
     /// step would make the kernel take it for a sequence, and read all pages between the steps from then on.
     Stride(Option<Ahead>),
     /// A random read.
-    Random {
-        /// Most of the region around it is read.
-        mostly_read: bool,
-    },
+    Random,
     /// A random read, and the kernel evicts stored pages before they are read.
     Thrashing,
 }
@@ -96,6 +100,8 @@ pub enum Pattern {
 impl Default for Patterns {
     fn default() -> Self {
         Self {
+            units: (0..UNITS).map(|_| AtomicU64::new(0)).collect(),
+            reads: AtomicU64::new(0),
             regions: (0..REGIONS).map(|_| Region::default()).collect(),
             score: AtomicU32::new(0),
             strides: std::array::from_fn(|_| Mutex::default()),
@@ -111,15 +117,38 @@ impl Patterns {
             return Pattern::Stride(stride.ahead());
         }
         drop(stride);
-        let (entry, mark) = region(nid, offset);
-        let region = &self.regions[entry];
-        let word = region.word.load(Relaxed);
-        if word & MARK != mark {
-            return self.random(false, false);
-        }
+        let (entry, mark) = hash(nid, offset / REGION);
+        let region = &self.regions[entry % REGIONS];
         let part = 1 << (offset % REGION / PART);
-        let was_stored = region.parts.fetch_and(!part, Relaxed) & part != 0;
-        self.random(word >> MARK_BITS >= MOSTLY_READ, was_stored)
+        let was_stored = region.mark.load(Relaxed) == mark
+            && region.parts.load(Relaxed) & part != 0
+            && region.parts.fetch_and(!part, Relaxed) & part != 0;
+        // Two threads at once may lose a count; only speed depends on it.
+        let score = match (self.score.load(Relaxed), was_stored) {
+            (score, true) => (score + EVICTED_WEIGHT).min(MAX_SCORE),
+            (score, false) => score.saturating_sub(1),
+        };
+        self.score.store(score, Relaxed);
+        if score > MAX_SCORE / 2 { Pattern::Thrashing } else { Pattern::Random }
+    }
+
+    /// Counts a random read of the unit that starts at `start`; returns the reads that are not forgotten.
+    pub fn count_read(&self, nid: Nid, start: u64) -> u16 {
+        let period = self.reads.fetch_add(1, Relaxed) / PERIOD;
+        let (entry, mark) = hash(nid, start);
+        let unit = &self.units[entry % UNITS];
+        let count = Count { mark, period, reads: 0 }.after(Count::from_raw(unit.load(Relaxed)));
+        unit.store(count.to_raw(), Relaxed);
+        count.reads
+    }
+
+    /// Starts counting the reads of a unit anew, because it was stored.
+    pub fn forget_reads(&self, nid: Nid, start: u64) {
+        let (entry, mark) = hash(nid, start);
+        let unit = &self.units[entry % UNITS];
+        if Count::from_raw(unit.load(Relaxed)).mark == mark & Count::MARK {
+            unit.store(0, Relaxed);
+        }
     }
 
     /// Records that these steps were stored ahead of the read at `offset`: the kernel will not ask for them.
@@ -137,27 +166,13 @@ impl Patterns {
         self.strides[entry].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn random(&self, mostly_read: bool, was_stored: bool) -> Pattern {
-        // Two threads at once may lose a count; only speed depends on it.
-        let score = match (self.score.load(Relaxed), was_stored) {
-            (score, true) => (score + EVICTED_WEIGHT).min(MAX_SCORE),
-            (score, false) => score.saturating_sub(1),
-        };
-        self.score.store(score, Relaxed);
-        if score > MAX_SCORE / 2 { Pattern::Thrashing } else { Pattern::Random { mostly_read } }
-    }
-
-    /// Records that this range was stored, or returned to the reader.
+    /// Records that this range was stored; only the part in the region of its start counts.
     pub fn stored(&self, nid: Nid, range: &Range<u64>) {
-        let (entry, mark) = region(nid, range.start);
-        let region = &self.regions[entry];
-        let word = region.word.load(Relaxed);
-        if word & MARK != mark {
+        let (entry, mark) = hash(nid, range.start / REGION);
+        let region = &self.regions[entry % REGIONS];
+        if region.mark.swap(mark, Relaxed) != mark {
             region.parts.store(0, Relaxed);
         }
-        let before = if word & MARK == mark { word >> MARK_BITS } else { 0 };
-        let stored = (before + range.end.saturating_sub(range.start).min(REGION)).min(2 * REGION);
-        region.word.store((stored << MARK_BITS) | mark, Relaxed);
         let start = range.start % REGION;
         let end = range.end.saturating_sub(range.start - start).min(REGION);
         let whole = start.div_ceil(PART)..end / PART;
@@ -165,17 +180,42 @@ impl Patterns {
     }
 }
 
-/// Bits of [`Region::word`] that identify a region; the 24 bits above hold up to `2 * REGION` bytes.
-const MARK_BITS: u32 = 40;
-const MARK: u64 = (1 << MARK_BITS) - 1;
-
-/// The table entry of a region, and the mark that distinguishes it from other regions of that entry. A mark is never 0, which
-/// is the mark of an empty entry.
-fn region(nid: Nid, offset: u64) -> (usize, u64) {
-    let number = (offset / REGION).wrapping_add(nid.get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
+/// The entry of a table for a place in a file, before the table's size limits it, and a mark that tells the place from others
+/// with that entry. A mark is never 0, as an empty entry has.
+fn hash(nid: Nid, place: u64) -> (usize, u64) {
+    let number = place.wrapping_add(nid.get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mixed = number.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    let entry = usize::try_from(mixed >> 52).unwrap_or(0) % REGIONS;
-    (entry, (mixed & MARK) | 1)
+    (usize::try_from(mixed >> 40).unwrap_or(0), mixed & Count::MARK | 1)
+}
+
+/// The reads of a unit, as an entry of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Count {
+    /// Identifies file and unit.
+    mark: u64,
+    /// When the last read was, in [`PERIOD`]s; the lower 16 bits.
+    period: u64,
+    reads: u16,
+}
+
+impl Count {
+    const MARK: u64 = (1 << 32) - 1;
+
+    const fn from_raw(raw: u64) -> Self {
+        Self { mark: raw & Self::MARK, period: raw >> 32 & 0xffff, reads: (raw >> 48) as u16 }
+    }
+
+    const fn to_raw(self) -> u64 {
+        self.mark | (self.period & 0xffff) << 32 | (self.reads as u64) << 48
+    }
+
+    /// One read more than in the entry `before`, which may be older or of another unit.
+    fn after(self, before: Self) -> Self {
+        let age = self.period.wrapping_sub(before.period) & 0xffff;
+        let old =
+            if before.mark == self.mark { before.reads.checked_shr(age as u32).unwrap_or(0) } else { 0 };
+        Self { reads: old.saturating_add(1), ..self }
+    }
 }
 
 impl Stride {
@@ -210,7 +250,7 @@ mod tests {
     #[test]
     fn equal_steps_are_a_stride() {
         let patterns = Patterns::default();
-        let random = Pattern::Random { mostly_read: false };
+        let random = Pattern::Random;
         for number in 0..20 {
             assert!(matches!(patterns.note(FILE, number << 17), Pattern::Stride(_)));
         }
@@ -240,8 +280,8 @@ mod tests {
             at += step * u64::from(count + 1);
         }
         // A read of stored pages: the kernel evicted them.
-        assert!(matches!(patterns.note(FILE, at - 2 * step), Pattern::Random { .. }));
-        assert!(matches!(patterns.note(FILE, at - step), Pattern::Random { .. }));
+        assert_eq!(patterns.note(FILE, at - 2 * step), Pattern::Random);
+        assert_eq!(patterns.note(FILE, at - step), Pattern::Random);
         assert_eq!(patterns.note(FILE, at), Pattern::Stride(None));
         // Steps that were not stored are read one by one.
         for number in 1..10 {
@@ -250,23 +290,35 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_mostly_read_when_an_eighth_was_stored() {
+    fn reads_of_a_unit_are_counted() {
         let patterns = Patterns::default();
-        let mostly_read = |offset| patterns.note(FILE, offset) == Pattern::Random { mostly_read: true };
-        let mut at = 0;
-        for n in 0..32u64 {
-            at = (n * n * 5 % 256) * 4096;
-            assert!(!mostly_read(at), "{n}");
-            patterns.stored(FILE, &(at..at + 4096));
+        for round in 0..3 {
+            for n in 1..10 {
+                assert_eq!(patterns.count_read(FILE, 1 << 20), n, "{round}");
+            }
+            patterns.forget_reads(FILE, 1 << 20);
         }
-        assert!(mostly_read(at ^ 4096));
-        assert!(!mostly_read(REGION + at), "another region");
+        assert_eq!(patterns.count_read(FILE, 2 << 20), 1, "another unit");
+        assert_eq!(patterns.count_read(Nid::new(71), 2 << 20), 1, "another file");
+        assert_eq!(patterns.count_read(FILE, 2 << 20), 2);
+    }
+
+    #[test]
+    fn old_reads_are_forgotten() {
+        let patterns = Patterns::default();
+        for n in 1..=8 {
+            assert_eq!(patterns.count_read(FILE, 0), n);
+        }
+        patterns.reads.fetch_add(PERIOD, Relaxed);
+        assert_eq!(patterns.count_read(FILE, 0), 5, "half of 8 are left");
+        patterns.reads.fetch_add(100 * PERIOD, Relaxed);
+        assert_eq!(patterns.count_read(FILE, 0), 1);
     }
 
     #[test]
     fn evicted_pages_end_storing() {
         let patterns = Patterns::default();
-        let random = |offset| matches!(patterns.note(FILE, offset), Pattern::Random { .. });
+        let random = |offset| matches!(patterns.note(FILE, offset), Pattern::Random);
         // All is stored, and read again: each read adds to the score.
         patterns.note(FILE, 0);
         let mut rounds = 0;

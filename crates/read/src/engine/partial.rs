@@ -141,7 +141,8 @@ impl Request<'_> {
             return self.fetch_ahead(cluster, encoded, ahead, cache, first);
         }
         self.read_counted(cluster.at, 0, encoded, Cause::Partial)?;
-        if keep {
+        // A random reader seldom comes back soon.
+        if keep && self.pattern != Pattern::Random {
             keep_blocks(cache, first, encoded, block_size.bytes());
         }
         Ok(())

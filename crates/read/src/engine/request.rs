@@ -1,8 +1,8 @@
 //! One request for a range of a file, and the reads that it makes of the medium.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 
-use ferofs_format::{Algorithm, Fault, Incompat, Structure};
+use ferofs_format::{Algorithm, BytePos, DeviceId, Fault, Incompat, Structure};
 
 use super::scratch::Buffer;
 use super::state::Engine;
@@ -29,9 +29,27 @@ pub(crate) struct Request<'a> {
     pub left: usize,
     /// Whether a read of its clusters had to wait for the medium.
     pub waited: Cell<bool>,
+    /// The encoded bytes of its clusters, if one call read them all.
+    pub gathered: OnceCell<Gathered<'a>>,
 }
 
-impl Request<'_> {
+/// Adjacent encoded bytes.
+pub(crate) struct Gathered<'a> {
+    device: DeviceId,
+    pos: BytePos,
+    bytes: Buffer<'a>,
+}
+
+impl Gathered<'_> {
+    /// The `len` bytes at `pos`, if they are here.
+    fn get(&self, device: DeviceId, pos: BytePos, len: usize) -> Option<&[u8]> {
+        let start = pos.get().checked_sub(self.pos.get()).filter(|_| device == self.device)?;
+        let start = usize::try_from(start).ok()?;
+        self.bytes.get(start..start.checked_add(len)?)
+    }
+}
+
+impl<'a> Request<'a> {
     pub(crate) const fn is_sequential(&self) -> bool {
         matches!(self.pattern, Pattern::Sequential { .. })
     }
@@ -45,6 +63,10 @@ impl Request<'_> {
             Location::Device(device, pos) => {
                 let overflow = || Corruption::new(Structure::Extent, Fault::Overflow("position")).at(pos);
                 let pos = pos.checked_add(skip).ok_or_else(overflow)?;
+                if let Some(bytes) = self.gathered.get().and_then(|all| all.get(device, pos, buf.len())) {
+                    buf.copy_from_slice(bytes);
+                    return Ok(());
+                }
                 self.volume.counters.io(cause, buf.len());
                 let (source, pos) = self.volume.source_of(device, pos, Structure::Extent, buf.len())?;
                 let read = match self.pattern {
@@ -60,6 +82,15 @@ impl Request<'_> {
         }
     }
 
+    /// Reads `len` encoded bytes with one call; later reads of parts of them copy from memory.
+    pub(crate) fn gather(&self, device: DeviceId, pos: BytePos, len: usize) -> Result<()> {
+        let mut bytes = self.buffer(len);
+        self.read_counted(Location::Device(device, pos), 0, &mut bytes, Cause::Partial)?;
+        // A request gathers once.
+        let _ = self.gathered.set(Gathered { device, pos, bytes });
+        Ok(())
+    }
+
     /// Counts the work of decoding `encoded_len` bytes into `len`. LZMA takes about 25 ns for an encoded byte, the others at most
     /// a quarter of that.
     pub(crate) fn charge_decoding(&self, algorithm: Algorithm, encoded_len: usize, len: usize) -> Result<()> {
@@ -69,7 +100,7 @@ impl Request<'_> {
     }
 
     /// Borrows a buffer.
-    pub(crate) fn buffer(&self, len: usize) -> Buffer<'_> {
+    pub(crate) fn buffer(&self, len: usize) -> Buffer<'a> {
         let engine = self.engine;
         engine.scratch.buffer(len, &self.volume.memory, &self.volume.counters, !engine.pressure.is_short())
     }

@@ -19,9 +19,21 @@ use crate::metadata::reader::ReadMetadata;
 use crate::numbers::to_u64;
 use crate::volume::place::MetadataPlace;
 
-/// A file's map, by layout.
+/// Extents that a map remembers: a request looks at its extents several times, and small requests have few.
+const RECENT: usize = 4;
+
+/// A file's map, with the extents that were found last.
 #[derive(Debug)]
-pub(crate) enum FileMap<'a> {
+pub(crate) struct FileMap<'a> {
+    layout: Layout<'a>,
+    recent: [Option<Extent>; RECENT],
+    /// The entry of `recent` that the next extent replaces.
+    oldest: usize,
+}
+
+/// A map, by layout.
+#[derive(Debug)]
+enum Layout<'a> {
     Flat(flat::FlatMap<'a>),
     Chunks(chunk::ChunkMap<'a>),
     Index(index::IndexMap<'a>),
@@ -33,13 +45,12 @@ pub(crate) enum FileMap<'a> {
 impl<'a> FileMap<'a> {
     /// Reads what the map of `inode` starts with.
     pub(crate) fn open(metadata: &'a dyn ReadMetadata, inode: &'a Inode) -> Result<Self> {
-        match inode.disk.place {
-            InodePlace::Chunked { format } => {
-                Ok(Self::Chunks(chunk::ChunkMap::open(metadata, inode, format)?))
-            }
-            InodePlace::Compressed { .. } => Self::open_compressed(metadata, inode),
-            _ => Ok(Self::Flat(flat::FlatMap::new(metadata, inode))),
-        }
+        let layout = match inode.disk.place {
+            InodePlace::Chunked { format } => Layout::Chunks(chunk::ChunkMap::open(metadata, inode, format)?),
+            InodePlace::Compressed { .. } => Layout::open_compressed(metadata, inode)?,
+            _ => Layout::Flat(flat::FlatMap::new(metadata, inode)),
+        };
+        Ok(Self { layout, recent: [None; RECENT], oldest: 0 })
     }
 
     /// The map in `map`, opened at its first use.
@@ -54,6 +65,50 @@ impl<'a> FileMap<'a> {
         }
     }
 
+    /// The extent that covers `offset`, which is below the file's size.
+    pub(crate) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+        if let Some(extent) = self.recent.iter().flatten().find(|extent| extent.contains(offset)) {
+            return Ok(*extent);
+        }
+        let extent = self.layout.extent_at(offset)?;
+        self.recent[self.oldest] = Some(extent);
+        self.oldest = (self.oldest + 1) % RECENT;
+        Ok(extent)
+    }
+
+    /// Fails unless a look-up from any offset in `extent`, which was found from its start, finds the same extent.
+    pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
+        match &mut self.layout {
+            Layout::Index(map) => map.check_steps(extent),
+            // A look-up in these maps does not go from record to record.
+            Layout::Flat(_) | Layout::Chunks(_) | Layout::Records(_) | Layout::Fragment(..) => Ok(()),
+        }
+    }
+
+    /// Where the inode's metadata ends: its map, and what is stored right after that.
+    pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
+        match &self.layout {
+            Layout::Flat(map) => map.metadata_end(),
+            Layout::Chunks(map) => map.metadata_end(),
+            Layout::Index(map) => map.metadata_end(),
+            Layout::Records(map) => map.metadata_end(),
+            Layout::Fragment(_, end) => Ok(*end),
+        }
+    }
+
+    /// Features that the superblock must announce for such a map.
+    pub(crate) fn features(&self) -> Incompat {
+        match &self.layout {
+            Layout::Flat(_) => Incompat::empty(),
+            Layout::Chunks(_) => Incompat::CHUNKED_FILE,
+            Layout::Index(map) => map.features(),
+            Layout::Records(map) => map.features(),
+            Layout::Fragment(..) => Incompat::FRAGMENTS,
+        }
+    }
+}
+
+impl<'a> Layout<'a> {
     fn open_compressed(metadata: &'a dyn ReadMetadata, inode: &'a Inode) -> Result<Self> {
         let place = inode.end()?.align_up(8)?;
         let mut bytes = [0; header::HEADER_SIZE];
@@ -72,8 +127,7 @@ impl<'a> FileMap<'a> {
         })
     }
 
-    /// The extent that covers `offset`, which is below the file's size.
-    pub(crate) fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
+    fn extent_at(&mut self, offset: FileOffset) -> Result<Extent> {
         let extent = match self {
             Self::Flat(map) => map.extent_at(offset)?,
             Self::Chunks(map) => map.extent_at(offset)?,
@@ -86,37 +140,6 @@ impl<'a> FileMap<'a> {
             return Ok(extent);
         }
         Err(Corruption::new(Structure::Extent, Fault::Map("does not cover its offset")).into())
-    }
-
-    /// Fails unless a look-up from any offset in `extent`, which was found from its start, finds the same extent.
-    pub(crate) fn check_steps(&mut self, extent: &Extent) -> Result<()> {
-        match self {
-            Self::Index(map) => map.check_steps(extent),
-            // A look-up in these maps does not go from record to record.
-            Self::Flat(_) | Self::Chunks(_) | Self::Records(_) | Self::Fragment(..) => Ok(()),
-        }
-    }
-
-    /// Where the inode's metadata ends: its map, and what is stored right after that.
-    pub(crate) fn metadata_end(&self) -> Result<MetadataPlace> {
-        match self {
-            Self::Flat(map) => map.metadata_end(),
-            Self::Chunks(map) => map.metadata_end(),
-            Self::Index(map) => map.metadata_end(),
-            Self::Records(map) => map.metadata_end(),
-            Self::Fragment(_, end) => Ok(*end),
-        }
-    }
-
-    /// Features that the superblock must announce for such a map.
-    pub(crate) fn features(&self) -> Incompat {
-        match self {
-            Self::Flat(_) => Incompat::empty(),
-            Self::Chunks(_) => Incompat::CHUNKED_FILE,
-            Self::Index(map) => map.features(),
-            Self::Records(map) => map.features(),
-            Self::Fragment(..) => Incompat::FRAGMENTS,
-        }
     }
 }
 
@@ -152,7 +175,7 @@ impl<'a> Extents<'a> {
 
     /// Whether the map has records of encoded extents, which can start at any byte.
     pub const fn are_records(&self) -> bool {
-        matches!(self.map, FileMap::Records(_))
+        matches!(self.map.layout, Layout::Records(_))
     }
 
     /// Features that the superblock must announce for such a map.

@@ -1,0 +1,101 @@
+//! The thread that stores pages around random reads, so that no reader waits for them.
+//!
+//! [`crate::page_store`] decides which ranges are worth it. The threads of the session answer the read first and pass the
+//! range on to this thread. It has a lower priority than they have: on a busy machine, answers come first. It may wait for a
+//! page that a read in flight has locked; the threads of the session never wait for it, so that the read is answered.
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ferofs_read::{FileOffset, Image};
+use fuser::INodeNo;
+
+use crate::filesystem::Opened;
+use crate::page_store::PageStore;
+
+/// Ranges that can wait for the thread, 64 MiB at most: about 50 ms of its time. With more, readers would read most pages
+/// themselves before they are stored.
+const QUEUE: usize = 64;
+/// The thread's nice value: about a ninth of the processor time of the threads of the session, if all want it.
+const NICE: i32 = 10;
+/// After this time without work, the thread frees its buffer, which has the size of a window.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// A range of a file to store.
+pub(crate) struct Around {
+    pub(crate) ino: INodeNo,
+    pub(crate) range: Range<u64>,
+}
+
+/// Passes ranges to the thread.
+#[derive(Debug)]
+pub(crate) struct Queue(SyncSender<Option<Around>>);
+
+impl Queue {
+    /// Passes a range on; returns false if too many wait.
+    pub(crate) fn push(&self, around: Around) -> bool {
+        self.0.try_send(Some(around)).is_ok()
+    }
+}
+
+/// The running thread. Dropping it ends the thread.
+pub(crate) struct ReadAround {
+    end: SyncSender<Option<Around>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ReadAround {
+    /// Starts the thread. Without it (the system may have no memory for it), no pages are stored around reads.
+    pub(crate) fn start(opened: Arc<OnceLock<Opened>>, page_store: Arc<PageStore>) -> Self {
+        let (end, ranges) = sync_channel(QUEUE);
+        let queue = Queue(end.clone());
+        let work = {
+            let page_store = Arc::clone(&page_store);
+            move || run(&opened, &page_store, &ranges)
+        };
+        let thread = std::thread::Builder::new().name("read-around".into()).spawn(work).ok();
+        if thread.is_some() {
+            page_store.set_queue(queue);
+        }
+        Self { end, thread }
+    }
+}
+
+impl Drop for ReadAround {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        // It fails if the thread panicked, which then ends here, too.
+        let _ = self.end.send(None);
+        let _ = thread.join();
+    }
+}
+
+fn run(opened: &OnceLock<Opened>, page_store: &PageStore, ranges: &Receiver<Option<Around>>) {
+    // Without permission the thread only has the usual priority.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    let mut buffer = Vec::new();
+    loop {
+        let next = match ranges.recv_timeout(IDLE) {
+            Err(RecvTimeoutError::Timeout) => {
+                buffer = Vec::new();
+                ranges.recv().ok()
+            }
+            next => next.ok(),
+        };
+        let Some(Some(Around { ino, range })) = next else { return };
+        let Some(opened) = opened.get() else { continue };
+        let Ok(len) = usize::try_from(range.end.saturating_sub(range.start)) else { continue };
+        buffer.resize(len, 0);
+        // An error here is an error of a read that wants these pages, and is reported then.
+        let read = Image::request(|| {
+            let inode = opened.image().inode(opened.nid(ino))?;
+            opened.image().file(&inode).read_at(FileOffset::new(range.start), &mut buffer)
+        });
+        if read.is_ok_and(|n| n == len) {
+            page_store.store(ino, range.start, &buffer);
+        }
+    }
+}
