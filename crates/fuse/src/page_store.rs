@@ -13,12 +13,12 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 
 use ferofs_read::access::page_reads::{Ahead, Pattern, Patterns};
 use ferofs_read::{Extent, ExtentData, File, FileOffset, Inode, Nid};
 use fuser::{INodeNo, Notifier};
 
-use crate::read_around::{Around, Queue};
 use crate::stats::Counters;
 
 /// The largest read that is classified, in bytes. Larger reads are the kernel's own read-ahead.
@@ -34,6 +34,27 @@ const ENOUGH_OF_CLUSTER: u16 = 3;
 /// Bytes of a window for each read that it must have before it is stored: 24 reads for 1 MiB, a tenth of its pages. As many
 /// reads as before must be expected to follow, and each saves about 10 times what storing one page costs.
 const WINDOW_PER_READ: u64 = (1 << 20) / 24;
+
+/// A range of a file to store.
+pub(crate) struct Around {
+    pub(crate) ino: INodeNo,
+    pub(crate) range: Range<u64>,
+}
+
+/// Passes ranges to the thread that stores them; `None` ends it.
+#[derive(Debug)]
+pub(crate) struct Queue(SyncSender<Option<Around>>);
+
+impl Queue {
+    pub(crate) const fn new(sender: SyncSender<Option<Around>>) -> Self {
+        Self(sender)
+    }
+
+    /// Passes a range on; returns false if too many wait.
+    fn push(&self, around: Around) -> bool {
+        self.0.try_send(Some(around)).is_ok()
+    }
+}
 
 /// Decides what to store in the kernel's page cache, and stores it.
 #[derive(Debug)]

@@ -4,17 +4,15 @@
 //! range on to this thread. It has a lower priority than they have: on a busy machine, answers come first. It may wait for a
 //! page that a read in flight has locked; the threads of the session never wait for it, so that the read is answered.
 
-use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ferofs_read::{FileOffset, Image};
-use fuser::INodeNo;
 
 use crate::filesystem::Opened;
-use crate::page_store::PageStore;
+use crate::page_store::{Around, PageStore, Queue};
 
 /// Ranges that can wait for the thread, 64 MiB at most: about 50 ms of its time. With more, readers would read most pages
 /// themselves before they are stored.
@@ -23,23 +21,6 @@ const QUEUE: usize = 64;
 const NICE: i32 = 10;
 /// After this time without work, the thread frees its buffer, which has the size of a window.
 const IDLE: Duration = Duration::from_secs(1);
-
-/// A range of a file to store.
-pub(crate) struct Around {
-    pub(crate) ino: INodeNo,
-    pub(crate) range: Range<u64>,
-}
-
-/// Passes ranges to the thread.
-#[derive(Debug)]
-pub(crate) struct Queue(SyncSender<Option<Around>>);
-
-impl Queue {
-    /// Passes a range on; returns false if too many wait.
-    pub(crate) fn push(&self, around: Around) -> bool {
-        self.0.try_send(Some(around)).is_ok()
-    }
-}
 
 /// The running thread. Dropping it ends the thread.
 pub(crate) struct ReadAround {
@@ -51,7 +32,7 @@ impl ReadAround {
     /// Starts the thread. Without it (the system may have no memory for it), no pages are stored around reads.
     pub(crate) fn start(opened: Arc<OnceLock<Opened>>, page_store: Arc<PageStore>) -> Self {
         let (end, ranges) = sync_channel(QUEUE);
-        let queue = Queue(end.clone());
+        let queue = Queue::new(end.clone());
         let work = {
             let page_store = Arc::clone(&page_store);
             move || run(&opened, &page_store, &ranges)

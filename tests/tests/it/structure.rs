@@ -50,6 +50,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["attr", "damage_log", "sandbox", "stats"],
             &["page_store"],
             &["filesystem"],
+            &["read_around"],
             &["session"],
             &["lib"],
         ],
