@@ -29,4 +29,4 @@ pub mod xattr;
 pub use compare::{Field, Report, compare};
 pub use mount::Mount;
 pub use run::{Outcome, Run, ferofs};
-pub use scratch::scratch;
+pub use scratch::{scratch, scratch_in_memory};

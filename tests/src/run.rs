@@ -3,12 +3,15 @@
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use wait4::Wait4;
 
 /// A command that runs longer hangs: the slowest takes much less, even on a busy machine.
@@ -70,6 +73,8 @@ impl Outcome {
 #[derive(Debug)]
 pub struct Run {
     command: Command,
+    /// The time after which it is killed.
+    time: Duration,
 }
 
 /// The ferofs under test, without arguments.
@@ -102,13 +107,17 @@ impl Run {
 
     /// Any program, killed after `time`, and with at most `memory` bytes of address space.
     pub fn limited(program: impl AsRef<OsStr>, memory: Option<u64>, time: Duration) -> Self {
-        let mut command = Command::new("timeout");
-        command.arg("--signal=KILL").arg(format!("{}", time.as_secs().max(1)));
-        if let Some(bytes) = memory {
-            command.arg("prlimit").arg(format!("--as={bytes}")).arg("--core=0");
-        }
-        command.arg(program).stdin(Stdio::null());
-        Self { command }
+        let mut command = match memory {
+            None => Command::new(program),
+            Some(bytes) => {
+                let mut command = Command::new("prlimit");
+                command.arg(format!("--as={bytes}")).arg("--core=0").arg(program);
+                command
+            }
+        };
+        // Of its own, so that its children are killed with it.
+        command.stdin(Stdio::null()).process_group(0);
+        Self { command, time }
     }
 
     /// Adds one argument.
@@ -148,7 +157,14 @@ impl Run {
 
     /// The command itself, for tests that need pipes.
     pub fn command(self) -> Command {
-        self.command
+        let mut command = Command::new("timeout");
+        command.arg("--signal=KILL").arg(self.time.as_secs().max(1).to_string());
+        command.arg(self.command.get_program()).args(self.command.get_args()).stdin(Stdio::null());
+        command.envs(self.command.get_envs().filter_map(|(key, value)| Some((key, value?))));
+        if let Some(dir) = self.command.get_current_dir() {
+            command.current_dir(dir);
+        }
+        command
     }
 
     /// Runs it and waits for its end.
@@ -158,11 +174,20 @@ impl Run {
     pub fn try_run(mut self) -> io::Result<Outcome> {
         let start = Instant::now();
         let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let pid = Pid::from_child(&child);
+        let (ended, wait) = mpsc::channel::<()>();
+        let watch = thread::spawn(move || {
+            if wait.recv_timeout(self.time) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill_process_group(pid, Signal::KILL);
+            }
+        });
         let stderr = child.stderr.take();
         let reader = thread::spawn(move || read_all(stderr));
         let stdout = read_all(child.stdout.take())?;
         let stderr = reader.join().unwrap_or_else(|_| Err(io::Error::other("reader of stderr panicked")))?;
         let used = child.wait4()?;
+        drop(ended);
+        watch.join().map_err(|_| io::Error::other("watcher of the time panicked"))?;
         Ok(Outcome {
             code: shell_code(used.status),
             stdout,

@@ -33,6 +33,9 @@ const FAULTS_STEP: &str = "5";
 /// The `options` campaign makes this many images: half a minute on two processors. Longer runs with other seeds find rarer defects.
 const OPTIONS_IMAGES: &str = "600";
 
+/// Cases of each property test with `--quick`, a quarter of the usual ones.
+const QUICK_CASES: &str = "64";
+
 /// How much to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -65,7 +68,7 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
     let mut tests = shell::cargo();
     tests.args(["test", "--workspace"]).env("FEROFS_BIN", ferofs);
     match scope {
-        Scope::Quick => drop(tests.env(need::QUICK, "1")),
+        Scope::Quick => drop(tests.env(need::QUICK, "1").env("PROPTEST_CASES", QUICK_CASES)),
         Scope::Normal => {}
         Scope::Full => drop(tests.env("FEROFS_TEST_FULL", "1")),
     }

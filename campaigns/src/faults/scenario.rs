@@ -1,7 +1,6 @@
 //! The commands to test, each on a small tree, and what must hold after any failure.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +10,7 @@ use ferofs_tests::compare::Options;
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
 use ferofs_tests::run::{ferofs, ferofs_path};
-use ferofs_tests::{compare, scratch, xattr};
+use ferofs_tests::{compare, scratch_in_memory, xattr};
 use tempfile::TempDir;
 
 use super::syscalls::Fault;
@@ -109,7 +108,7 @@ const fn prints(name: &'static str, words: &'static [&'static str]) -> Scenario 
 impl Fixture {
     /// Makes trees, archives, images and a patch.
     pub(crate) fn new() -> Result<Self> {
-        let fixture = Self { dir: TempDir::new_in("/dev/shm").or_else(|_| Ok::<_, io::Error>(scratch()))? };
+        let fixture = Self { dir: scratch_in_memory() };
         let at = |name: &str| fixture.dir.path().join(name);
         write_tree(&at("old"), 1)?;
         write_tree(&at("new"), 2)?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ferofs_tests::{Outcome, Run, run};
+use ferofs_tests::{Outcome, Run, run, scratch_in_memory};
 use tempfile::TempDir;
 
 /// A command that takes longer hangs: the slowest takes much less, even on a busy machine.
@@ -71,9 +71,7 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     pub(crate) fn new() -> Result<Self> {
-        let memory = Path::new("/dev/shm");
-        let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let dir = tempfile::Builder::new().prefix("ferofs-options-").tempdir_in(parent)?;
+        let dir = scratch_in_memory();
         fs::create_dir(dir.path().join("bin"))?;
         std::os::unix::fs::symlink(run::ferofs_path(), dir.path().join("bin/mkfs.erofs"))?;
         Ok(Self { dir, log: Vec::new(), allowed: BTreeSet::new() })

@@ -48,8 +48,12 @@ impl Memory {
         taken.is_ok()
     }
 
-    /// Adds `len` bytes. At the limit, waits up to [`MAX_WAIT`] for other threads to release memory.
+    /// Adds `len` bytes. At the limit, waits up to [`MAX_WAIT`] for other threads to release memory, unless `len` alone exceeds
+    /// the limit.
     pub(crate) fn take_or_wait(&self, len: usize, counters: &Counters) {
+        if len > self.limit {
+            return self.take(len);
+        }
         if self.try_take(len) {
             return;
         }
@@ -102,6 +106,10 @@ mod tests {
         // No thread releases memory.
         memory.take_or_wait(100, &counters);
         assert_eq!((memory.held(), memory.peak()), (150, 150));
-        assert!(counters.snapshot().stalls > 0);
+        let stalls = counters.snapshot().stalls;
+        assert!(stalls > 0);
+        // More than all threads can release.
+        memory.take_or_wait(101, &counters);
+        assert_eq!((memory.held(), counters.snapshot().stalls), (251, stalls));
     }
 }

@@ -28,7 +28,8 @@ fn erofs_utils_accept_images_of_ferofs() {
 fn ferofs_accepts_images_of_erofs_utils() {
     let options = tree::Options { wide: 300, ..tree::Options::small() };
     for mkfs in programs("mkfs.erofs", "images of erofs-utils") {
-        let fixture = Fixture::new(&options);
+        // On disk, as /tmp: with chunks, erofs-utils 1.5 copies only within one file system.
+        let fixture = Fixture::on_disk(&options);
         let mut settings = SETTINGS.to_vec();
         if is_old(&mkfs) {
             // This version stores "." and ".." before names that must be before them. Linux does not find these names, and

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use ferofs_tests::{compare, ferofs, need, scratch, tree};
+use ferofs_tests::{compare, ferofs, need, scratch, scratch_in_memory, tree};
 use tempfile::TempDir;
 
 /// Values of `--compress` that most tests use.
@@ -24,7 +24,18 @@ impl Fixture {
 
     /// A fixture with an empty source.
     pub(crate) fn empty() -> Self {
-        let fixture = Self { dir: scratch() };
+        Self::within(scratch_in_memory())
+    }
+
+    /// A fixture on disk with this tree as the source, for what tmpfs cannot do.
+    pub(crate) fn on_disk(options: &tree::Options) -> Self {
+        let fixture = Self::within(scratch());
+        tree::create(&fixture.source(), options).unwrap();
+        fixture
+    }
+
+    fn within(dir: TempDir) -> Self {
+        let fixture = Self { dir };
         std::fs::create_dir(fixture.source()).unwrap();
         fixture
     }

@@ -93,7 +93,7 @@ fn a_file_is_mounted_without_a_loop_device() {
     if !need::kernel_erofs("file-backed mounts") {
         return;
     }
-    let fixture = Fixture::new(&tree::Options::small());
+    let fixture = Fixture::on_disk(&tree::Options::small());
     let image = fixture.build("image", ["--compress", "lz4"]);
     match Mount::kernel_file(&image, &fixture.directory("mount")) {
         Ok(mount) => fixture.assert_same_as_source(mount.path()),
