@@ -25,7 +25,7 @@ use ferofs_devtools::{peers, shell};
 /// Bytes of the file that are read from: the reads of a cell touch a part of them.
 const SIZE: u64 = 1024 * MIB;
 /// Seconds after which fio stops: a slow file system reads less in the same time.
-const FIO_SECONDS: u32 = 10;
+const FIO_SECONDS: u32 = 3;
 /// Percent of the pages that are read.
 const DENSITIES: [f64; 5] = [0.1, 1.0, 5.0, 25.0, 100.0];
 /// Images, by algorithm and largest cluster.

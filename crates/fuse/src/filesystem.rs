@@ -18,8 +18,9 @@ use fuser::{
 
 use crate::attr::{InodeNumbers, attributes, errno, kind};
 use crate::damage_log::DamageLog;
-use crate::page_store::{PageStore, Plan};
+use crate::page_store::{PageStore, Plan, SMALL_READ};
 use crate::stats;
+use crate::waiting_threads::WaitingThreads;
 
 /// How long the kernel may cache names and attributes: practically forever, because an image does not change.
 const TTL: Duration = Duration::from_secs(1 << 31);
@@ -63,12 +64,18 @@ pub(crate) struct ImageFilesystem {
     opened: Arc<OnceLock<Opened>>,
     page_store: Arc<PageStore>,
     damage_log: DamageLog,
+    threads: WaitingThreads,
 }
 
 impl ImageFilesystem {
-    /// `opened` gets the image later. `name` is the name of the image in the log.
-    pub(crate) fn new(opened: Arc<OnceLock<Opened>>, name: String, page_store: Arc<PageStore>) -> Self {
-        Self { opened, page_store, damage_log: DamageLog::new(name) }
+    /// `opened` gets the image later. `name` is the name of the image in the log. `threads` threads answer requests.
+    pub(crate) fn new(
+        opened: Arc<OnceLock<Opened>>,
+        name: String,
+        page_store: Arc<PageStore>,
+        threads: usize,
+    ) -> Self {
+        Self { opened, page_store, damage_log: DamageLog::new(name), threads: WaitingThreads::new(threads) }
     }
 
     fn opened(&self) -> Result<&Opened, Errno> {
@@ -125,6 +132,8 @@ impl ImageFilesystem {
         buffer: &mut Vec<u8>,
     ) {
         let Some(_permit) = self.page_store.start_ahead() else { return };
+        // Another thread must be able to answer a read that has locked one of the pages.
+        self.threads.wake_all();
         let len = wanted.end - wanted.start;
         let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
         let mut count = 0;
@@ -282,7 +291,8 @@ impl Filesystem for ImageFilesystem {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _answering = self.threads.answer(req.pid());
         let find = || {
             let dir = self.inode(parent)?;
             let Some(entry) = self.logged(parent, self.image()?.lookup(&dir, name.as_bytes()))? else {
@@ -299,7 +309,8 @@ impl Filesystem for ImageFilesystem {
         }
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _answering = self.threads.answer(req.pid());
         let get = || self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
         match Image::request(get) {
             Ok(attr) => reply.attr(&TTL, &attr),
@@ -307,7 +318,8 @@ impl Filesystem for ImageFilesystem {
         }
     }
 
-    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        let _answering = self.threads.answer(req.pid());
         let read = || self.inode(ino).and_then(|inode| self.logged(ino, self.image()?.read_link(&inode)));
         match Image::request(read) {
             Ok(target) => reply.data(&target),
@@ -316,17 +328,19 @@ impl Filesystem for ImageFilesystem {
     }
 
     // ENOSYS means that files need no handle. The kernel then opens them without a request, and keeps their pages.
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _answering = self.threads.answer(req.pid());
         reply.error(Errno::ENOSYS);
     }
 
-    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _answering = self.threads.answer(req.pid());
         reply.error(Errno::ENOSYS);
     }
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -335,11 +349,15 @@ impl Filesystem for ImageFilesystem {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _answering = self.threads.answer(req.pid());
         BUFFER.with_borrow_mut(|buffer| {
             let read = || {
                 let inode = self.inode(ino)?;
                 let end = offset.saturating_add(size.min(2 * MAX_READ).into()).min(inode.size());
                 let wanted = offset.min(end)..end;
+                if u64::from(size) > SMALL_READ {
+                    self.threads.wake_all();
+                }
                 let mut file = self.image()?.file(&inode);
                 let plan = match wanted.is_empty() {
                     true => Plan::Wanted,
@@ -367,13 +385,14 @@ impl Filesystem for ImageFilesystem {
 
     fn lseek(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _answering = self.threads.answer(req.pid());
         let found = match Whence::from_raw(whence) {
             Some(whence) => Image::request(|| self.seek(ino, offset, whence)),
             None => Err(Errno::EINVAL),
@@ -384,7 +403,8 @@ impl Filesystem for ImageFilesystem {
         }
     }
 
-    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _answering = self.threads.answer(req.pid());
         let add = |ino, next, entry: &DirEntry| {
             let file_type = match entry.file_type {
                 Some(file_type) => file_type,
@@ -400,12 +420,13 @@ impl Filesystem for ImageFilesystem {
 
     fn readdirplus(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _answering = self.threads.answer(req.pid());
         let add = |ino, next, entry: &DirEntry| {
             // The name of a damaged inode is listed; a later lookup reports the damage.
             let attr = self.inode(ino).and_then(|inode| self.attributes(&inode, ino));
@@ -418,7 +439,8 @@ impl Filesystem for ImageFilesystem {
         }
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        let _answering = self.threads.answer(req.pid());
         let Opened { image, block_size, .. } = match self.opened() {
             Ok(opened) => opened,
             Err(error) => return reply.error(error),
@@ -428,11 +450,13 @@ impl Filesystem for ImageFilesystem {
         reply.statfs(blocks, 0, 0, inodes, 0, *block_size, NAME_MAX, *block_size);
     }
 
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _answering = self.threads.answer(req.pid());
         reply_sized(Image::request(|| self.xattr_value(ino, name)), size, reply);
     }
 
-    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _answering = self.threads.answer(req.pid());
         reply_sized(Image::request(|| self.xattr_names(ino)), size, reply);
     }
 }

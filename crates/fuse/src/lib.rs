@@ -23,6 +23,7 @@ mod read_around;
 mod sandbox;
 mod session;
 mod stats;
+mod waiting_threads;
 
 pub use sandbox::{Sandbox, SandboxError, restrict};
 pub use session::{MountError, MountOptions, Mounted, mount};

@@ -22,18 +22,21 @@ use fuser::{INodeNo, Notifier};
 use crate::stats::Counters;
 
 /// The largest read that is classified, in bytes. Larger reads are the kernel's own read-ahead.
-const SMALL_READ: u64 = 16 << 10;
+pub(crate) const SMALL_READ: u64 = 16 << 10;
 /// Bytes at least of the window of a unit.
 const MIN_WINDOW: u64 = 128 << 10;
 /// Bytes of a cluster from which on it is a unit of its own: then decoding it again for each read costs more than storing
 /// its pages.
 const LARGE_CLUSTER: u64 = 64 << 10;
-/// Reads of a large cluster, the last one included, after which it is stored. To decode and store all of it takes as long as
-/// about two such reads; with fewer reads than this, uniform reads of a twentieth of a file would store too much.
+/// Reads of a large cluster, the last one included, after which it is stored, if its window has enough reads, too. To decode
+/// and store all of it takes as long as two to five such reads.
 const ENOUGH_OF_CLUSTER: u16 = 3;
-/// Bytes of a window for each read that it must have before it is stored: 24 reads for 1 MiB, a tenth of its pages. As many
+/// Reads of the window of a large cluster. A cluster of a file of which a hundredth is read has three reads sometimes, by
+/// chance; its window rarely has as many as this.
+const ENOUGH_AROUND_CLUSTER: u16 = 8;
+/// Bytes of a window for each read that it must have before it is stored: 22 reads for 1 MiB, a twelfth of its pages. As many
 /// reads as before must be expected to follow, and each saves about 10 times what storing one page costs.
-const WINDOW_PER_READ: u64 = (1 << 20) / 24;
+const WINDOW_PER_READ: u64 = (1 << 20) / 22;
 
 /// A range of a file to store.
 pub(crate) struct Around {
@@ -138,7 +141,10 @@ impl PageStore {
         let extent = file.extent_at(FileOffset::new(wanted.start)).ok()??;
         let nid = file.inode().nid();
         let unit = Unit::of(nid, &extent, wanted, file.inode().size(), self.max_window, self.page_size);
-        (self.patterns.count_read(nid, unit.start) >= unit.enough).then_some(unit)
+        let is_enough = self.patterns.count_read(nid, unit.start) >= unit.enough;
+        let is_enough_around =
+            unit.around.is_none_or(|around| self.patterns.count_read(nid, around) >= ENOUGH_AROUND_CLUSTER);
+        (is_enough && is_enough_around).then_some(unit)
     }
 
     /// Has the unit stored after the reply. If too many wait, the next read of the unit tries again.
@@ -188,6 +194,8 @@ pub(crate) struct Unit {
     window: Range<u64>,
     /// The number of reads from which on they are stored.
     enough: u16,
+    /// For a large cluster, identifies the window around it, whose reads are counted, too.
+    around: Option<u64>,
 }
 
 impl Unit {
@@ -197,7 +205,7 @@ impl Unit {
         let window = aligned..aligned.saturating_add(max_window).max(wanted.end).min(size.max(wanted.end));
         if !matches!(extent.data, ExtentData::Encoded { .. }) || extent.len < LARGE_CLUSTER {
             let enough = u16::try_from(max_window / WINDOW_PER_READ).unwrap_or(u16::MAX);
-            return Self { nid, start: aligned, window, enough };
+            return Self { nid, start: aligned, window, enough, around: None };
         }
         // The file's last page counts as whole.
         let (first, end) = (extent.start.get().next_multiple_of(page), extent.end());
@@ -207,6 +215,8 @@ impl Unit {
             start: extent.start.get().max(aligned),
             window: window.start.max(first).min(wanted.start)..window.end.min(end).max(wanted.end),
             enough: ENOUGH_OF_CLUSTER,
+            // No cluster starts with this number: another one follows within its first page.
+            around: Some(aligned + 1),
         }
     }
 }
@@ -245,12 +255,23 @@ mod tests {
     fn small_clusters_are_counted_by_aligned_windows() {
         let cluster = extent(200_000..212_000, true);
         let wanted = 204_800..208_896;
-        assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 24));
-        assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIN_WINDOW, 4096), (131_072, 131_072..262_144, 3));
-        assert_eq!(unit(&cluster, &wanted, 212_000, MIB, 4096), (0, 0..212_000, 24), "up to the file's end");
+        assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 22));
+        assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIN_WINDOW, 4096), (131_072, 131_072..262_144, 2));
+        assert_eq!(unit(&cluster, &wanted, 212_000, MIB, 4096), (0, 0..212_000, 22), "up to the file's end");
         // What is stored without compression has no clusters.
         let stored = extent(0..10 * MIB, false);
-        assert_eq!(unit(&stored, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 24));
+        assert_eq!(unit(&stored, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 22));
+    }
+
+    #[test]
+    fn the_window_around_a_large_cluster_is_counted_too() {
+        let around = |start: u64| {
+            let cluster = extent(start..start + 200_000, true);
+            Unit::of(Nid::new(1), &cluster, &(start..start + 4096), 10 * MIB, MIB, 4096).around
+        };
+        assert_eq!((around(4096), around(3 * MIB)), (Some(1), Some(3 * MIB + 1)));
+        let small = extent(0..10_000, true);
+        assert_eq!(Unit::of(Nid::new(1), &small, &(4096..8192), 10 * MIB, MIB, 4096).around, None);
     }
 
     #[test]

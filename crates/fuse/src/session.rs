@@ -72,7 +72,7 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
     ));
     let opened = Arc::new(OnceLock::new());
     let filesystem =
-        ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&page_store));
+        ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&page_store), threads);
     let session = Session::new(filesystem, dir, &config)?;
     page_store.connect(session.notifier());
     Ok(Mounted { session, opened, page_store })

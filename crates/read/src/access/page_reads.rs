@@ -19,6 +19,8 @@ const REGIONS: usize = 4096;
 /// Entries of the table of units: 128 KiB of memory. With more units in use, they replace each other, and their reads are
 /// counted anew.
 const UNITS: usize = 16 << 10;
+/// A unit has one of so many entries. With one, units would replace each other in a table that is a quarter full.
+const SET: usize = 4;
 /// Bytes for each bit that says whether a part of a region was stored: 64 bits for a region.
 const PART: u64 = REGION / 64;
 /// Reads after which the counts of all units halve, so that old reads are forgotten. With all units in use, it is
@@ -135,8 +137,7 @@ impl Patterns {
     /// Counts a random read of the unit that starts at `start`; returns the reads that are not forgotten.
     pub fn count_read(&self, nid: Nid, start: u64) -> u16 {
         let period = self.reads.fetch_add(1, Relaxed) / PERIOD;
-        let (entry, mark) = hash(nid, start);
-        let unit = &self.units[entry % UNITS];
+        let (mark, unit) = self.unit(nid, start);
         let count = Count { mark, period, reads: 0 }.after(Count::from_raw(unit.load(Relaxed)));
         unit.store(count.to_raw(), Relaxed);
         count.reads
@@ -144,11 +145,22 @@ impl Patterns {
 
     /// Starts counting the reads of a unit anew, because it was stored.
     pub fn forget_reads(&self, nid: Nid, start: u64) {
-        let (entry, mark) = hash(nid, start);
-        let unit = &self.units[entry % UNITS];
-        if Count::from_raw(unit.load(Relaxed)).mark == mark & Count::MARK {
+        let (mark, unit) = self.unit(nid, start);
+        if Count::from_raw(unit.load(Relaxed)).mark == mark {
             unit.store(0, Relaxed);
         }
+    }
+
+    /// The mark of a unit, and its entry; if it has none, the entry in its set with the fewest reads.
+    fn unit(&self, nid: Nid, start: u64) -> (u64, &AtomicU64) {
+        let (set, mark) = hash(nid, start);
+        let first = set % (UNITS / SET) * SET;
+        let place = |entry: &&AtomicU64| {
+            let count = Count::from_raw(entry.load(Relaxed));
+            if count.mark == mark { None } else { Some(count.reads) }
+        };
+        let found = self.units[first..first + SET].iter().min_by_key(place);
+        (mark, found.unwrap_or(&self.units[first]))
     }
 
     /// Records that these steps were stored ahead of the read at `offset`: the kernel will not ask for them.
@@ -246,6 +258,16 @@ mod tests {
     use super::*;
 
     const FILE: Nid = Nid::new(70);
+
+    #[test]
+    fn units_of_a_table_half_full_keep_their_counts() {
+        let patterns = Patterns::default();
+        let units = (0..UNITS as u64 / 2).map(|number| number << 18);
+        let counts = || units.clone().map(|start| patterns.count_read(FILE, start));
+        counts().for_each(drop);
+        let kept = counts().filter(|reads| *reads == 2).count();
+        assert!(kept > UNITS / 2 * 9 / 10, "{kept}");
+    }
 
     #[test]
     fn equal_steps_are_a_stride() {
