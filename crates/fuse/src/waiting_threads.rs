@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// After a request of another reader, no thread parks for this many requests.
-const BUSY_REQUESTS: u32 = 256;
+const BUSY_REQUESTS: u32 = 32;
 /// A thread parks at most this long. So a request waits at most this long for a thread that takes long to answer another one.
 const MAX_PARK: Duration = Duration::from_millis(10);
 

@@ -47,7 +47,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "fuse",
         &[
-            &["attr", "damage_log", "sandbox", "stats"],
+            &["attr", "damage_log", "sandbox", "stats", "waiting_threads"],
             &["page_store"],
             &["filesystem"],
             &["read_around"],
