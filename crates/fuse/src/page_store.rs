@@ -31,6 +31,12 @@ const LARGE_CLUSTER: u64 = 64 << 10;
 /// Reads of a large cluster, the last one included, after which it is stored, if its window has enough reads, too. To decode
 /// and store all of it takes as long as two to five such reads.
 const ENOUGH_OF_CLUSTER: u16 = 3;
+/// Reads of a cluster that is larger than a window, after which it is stored, all of it. To decode and store all of it takes as
+/// long as about four such reads.
+const ENOUGH_OF_HUGE_CLUSTER: u16 = 4;
+/// Windows at most in a cluster that is stored as a whole. Of a larger one, the window of the read is stored. This bounds the
+/// memory.
+const MAX_WHOLE_CLUSTER: u64 = 8;
 /// Reads of the window of a large cluster. A cluster of a file of which a hundredth is read has three reads sometimes, by
 /// chance; its window rarely has as many as this.
 const ENOUGH_AROUND_CLUSTER: u16 = 8;
@@ -207,13 +213,18 @@ impl Unit {
             let enough = u16::try_from(max_window / WINDOW_PER_READ).unwrap_or(u16::MAX);
             return Self { nid, start: aligned, window, enough, around: None };
         }
-        // The file's last page counts as whole.
         let (first, end) = (extent.start.get().next_multiple_of(page), extent.end());
+        // The file's last page counts as whole.
         let end = if end >= size { size } else { end - end % page };
+        let whole = first.min(wanted.start)..end.max(wanted.end);
+        if (max_window..=max_window.saturating_mul(MAX_WHOLE_CLUSTER)).contains(&extent.len) {
+            let enough = ENOUGH_OF_HUGE_CLUSTER;
+            return Self { nid, start: extent.start.get(), window: whole, enough, around: None };
+        }
         Self {
             nid,
             start: extent.start.get().max(aligned),
-            window: window.start.max(first).min(wanted.start)..window.end.min(end).max(wanted.end),
+            window: window.start.max(whole.start)..window.end.min(whole.end),
             enough: ENOUGH_OF_CLUSTER,
             // No cluster starts with this number: another one follows within its first page.
             around: Some(aligned + 1),
@@ -281,8 +292,10 @@ mod tests {
         assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIB, 4096), (100_000, 102_400..299_008, 3));
         assert_eq!(unit(&cluster, &wanted, 300_000, MIB, 4096).1, 102_400..300_000, "the file's last page");
         assert_eq!(unit(&cluster, &(98_304..102_400), 10 * MIB, MIB, 4096).1, 98_304..299_008);
-        // Windows bound the time of a request.
-        let cluster = extent(100_000..5 * MIB, true);
-        assert_eq!(unit(&cluster, &(MIB + 4096..MIB + 8192), 10 * MIB, MIB, 4096), (MIB, MIB..2 * MIB, 3));
+        let wanted = MIB + 4096..MIB + 8192;
+        let whole = (100_000, 102_400..8 * MIB, 4);
+        assert_eq!(unit(&extent(100_000..8 * MIB, true), &wanted, 10 * MIB, MIB, 4096), whole);
+        let window = (MIB, MIB..2 * MIB, 3);
+        assert_eq!(unit(&extent(0..8 * MIB + 1, true), &wanted, 10 * MIB, MIB, 4096), window, "too large");
     }
 }

@@ -14,7 +14,7 @@ use ferofs_read::{FileOffset, Image};
 use crate::filesystem::Opened;
 use crate::page_store::{Around, PageStore, Queue};
 
-/// Ranges that can wait for the thread, 64 MiB at most: about 50 ms of its time. With more, readers would read most pages
+/// Ranges that can wait for the thread, mostly of 1 MiB: about 60 ms of its time. With more, readers would read most pages
 /// themselves before they are stored.
 const QUEUE: usize = 64;
 /// The thread's nice value: about a ninth of the processor time of the threads of the session, if all want it.
