@@ -9,7 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferofs_read::access::page_reads::Ahead;
-use ferofs_read::{DataLayout, DirCookie, DirEntry, Error, ExtentData, File, FileOffset, Image, Inode, Nid};
+use ferofs_read::{
+    DataLayout, DirCookie, DirEntry, Error, ExtentData, FileOffset, Image, Inode, InodeReader, Nid,
+};
 use fuser::{
     Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyLseek, ReplyOpen,
@@ -112,7 +114,7 @@ impl ImageFilesystem {
     /// Reads the `wanted` range; returns the number of bytes.
     fn read_into(
         &self,
-        file: &mut File<'_>,
+        file: &mut InodeReader<'_>,
         ino: INodeNo,
         wanted: &Range<u64>,
         buffer: &mut Vec<u8>,
@@ -125,7 +127,7 @@ impl ImageFilesystem {
     /// must stay there.
     fn store_ahead(
         &self,
-        file: &mut File<'_>,
+        file: &mut InodeReader<'_>,
         ino: INodeNo,
         wanted: &Range<u64>,
         ahead: Ahead,
@@ -358,10 +360,10 @@ impl Filesystem for ImageFilesystem {
                 if u64::from(size) > SMALL_READ {
                     self.threads.wake_all();
                 }
-                let mut file = self.image()?.file(&inode);
+                let mut file = self.image()?.reader(&inode);
                 let plan = match wanted.is_empty() {
                     true => Plan::Wanted,
-                    false => self.page_store.plan(&mut file, &wanted),
+                    false => self.page_store.plan(&mut file, &wanted, self.threads.is_busy()),
                 };
                 let len = self.read_into(&mut file, ino, &wanted, buffer)?;
                 if let Plan::Ahead(ahead) = plan

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use ferofs_read::access::page_reads::{Ahead, Pattern, Patterns};
-use ferofs_read::{Extent, ExtentData, File, FileOffset, Inode, Nid};
+use ferofs_read::{Extent, ExtentData, FileOffset, Inode, InodeReader, Nid};
 use fuser::{INodeNo, Notifier};
 
 use crate::stats::Counters;
@@ -32,17 +32,20 @@ const LARGE_CLUSTER: u64 = 64 << 10;
 /// and store all of it takes as long as two to five such reads.
 const ENOUGH_OF_CLUSTER: u16 = 3;
 /// Reads of a cluster that is larger than a window, after which it is stored, all of it. To decode and store all of it takes as
-/// long as about four such reads.
-const ENOUGH_OF_HUGE_CLUSTER: u16 = 4;
+/// long as four to five such reads.
+const ENOUGH_OF_HUGE_CLUSTER: u16 = 5;
 /// Windows at most in a cluster that is stored as a whole. Of a larger one, the window of the read is stored. This bounds the
 /// memory.
 const MAX_WHOLE_CLUSTER: u64 = 8;
-/// Reads of the window of a large cluster. A cluster of a file of which a hundredth is read has three reads sometimes, by
-/// chance; its window rarely has as many as this.
-const ENOUGH_AROUND_CLUSTER: u16 = 8;
+/// Reads of the window of a large cluster, a fourteenth of its pages. A cluster of a file of which a twentieth is read often has three
+/// reads, but no more follow; its window rarely has as many as this.
+const ENOUGH_AROUND_CLUSTER: u16 = 18;
 /// Bytes of a window for each read that it must have before it is stored: 22 reads for 1 MiB, a twelfth of its pages. As many
 /// reads as before must be expected to follow, and each saves about 10 times what storing one page costs.
 const WINDOW_PER_READ: u64 = (1 << 20) / 22;
+/// As many times more reads must a window have while several readers read at a time. Then the processors are busy, so the time that
+/// storing takes is missing elsewhere, and a read takes half as long, as fewer threads wait.
+const BUSY_FACTOR: u16 = 3;
 
 /// A range of a file to store.
 pub(crate) struct Around {
@@ -123,7 +126,9 @@ impl PageStore {
     }
 
     /// Plans the read of `wanted`, which is not empty and within the file.
-    pub(crate) fn plan(&self, file: &mut File<'_>, wanted: &Range<u64>) -> Plan {
+    ///
+    /// `is_busy`: several readers read at a time.
+    pub(crate) fn plan(&self, file: &mut InodeReader<'_>, wanted: &Range<u64>, is_busy: bool) -> Plan {
         // A read that does not start at a page bypasses the page cache. A read at the start of a file is mostly the first of
         // a sequential read.
         if wanted.end.saturating_sub(wanted.start) > SMALL_READ
@@ -137,17 +142,19 @@ impl PageStore {
         match self.patterns.note(nid, wanted.start) {
             Pattern::Stride(Some(ahead)) if self.may_store_ahead => Plan::Ahead(ahead),
             Pattern::Stride(_) | Pattern::Thrashing => Plan::Wanted,
-            Pattern::Random => self.around(file, wanted).map_or(Plan::Wanted, Plan::Around),
+            Pattern::Random => self.around(file, wanted, is_busy).map_or(Plan::Wanted, Plan::Around),
         }
     }
 
     /// The unit of `wanted`, if it was read often enough to be stored.
-    fn around(&self, file: &mut File<'_>, wanted: &Range<u64>) -> Option<Unit> {
+    fn around(&self, file: &mut InodeReader<'_>, wanted: &Range<u64>, is_busy: bool) -> Option<Unit> {
         self.around.get()?;
         let extent = file.extent_at(FileOffset::new(wanted.start)).ok()??;
         let nid = file.inode().nid();
         let unit = Unit::of(nid, &extent, wanted, file.inode().size(), self.max_window, self.page_size);
-        let is_enough = self.patterns.count_read(nid, unit.start) >= unit.enough;
+        let enough =
+            if is_busy && unit.is_window { unit.enough.saturating_mul(BUSY_FACTOR) } else { unit.enough };
+        let is_enough = self.patterns.count_read(nid, unit.start) >= enough;
         let is_enough_around =
             unit.around.is_none_or(|around| self.patterns.count_read(nid, around) >= ENOUGH_AROUND_CLUSTER);
         (is_enough && is_enough_around).then_some(unit)
@@ -200,6 +207,8 @@ pub(crate) struct Unit {
     window: Range<u64>,
     /// The number of reads from which on they are stored.
     enough: u16,
+    /// It is an aligned window, not a cluster.
+    is_window: bool,
     /// For a large cluster, identifies the window around it, whose reads are counted, too.
     around: Option<u64>,
 }
@@ -210,8 +219,11 @@ impl Unit {
         let aligned = wanted.start - wanted.start % max_window;
         let window = aligned..aligned.saturating_add(max_window).max(wanted.end).min(size.max(wanted.end));
         if !matches!(extent.data, ExtentData::Encoded { .. }) || extent.len < LARGE_CLUSTER {
-            let enough = u16::try_from(max_window / WINDOW_PER_READ).unwrap_or(u16::MAX);
-            return Self { nid, start: aligned, window, enough, around: None };
+            // Each read of several pages leaves fewer pages for later reads.
+            let per_read =
+                if wanted.end - wanted.start > page { WINDOW_PER_READ * 2 / 3 } else { WINDOW_PER_READ };
+            let enough = u16::try_from(max_window / per_read).unwrap_or(u16::MAX);
+            return Self { nid, start: aligned, window, enough, is_window: true, around: None };
         }
         let (first, end) = (extent.start.get().next_multiple_of(page), extent.end());
         // The file's last page counts as whole.
@@ -219,13 +231,21 @@ impl Unit {
         let whole = first.min(wanted.start)..end.max(wanted.end);
         if (max_window..=max_window.saturating_mul(MAX_WHOLE_CLUSTER)).contains(&extent.len) {
             let enough = ENOUGH_OF_HUGE_CLUSTER;
-            return Self { nid, start: extent.start.get(), window: whole, enough, around: None };
+            return Self {
+                nid,
+                start: extent.start.get(),
+                window: whole,
+                enough,
+                is_window: false,
+                around: None,
+            };
         }
         Self {
             nid,
             start: extent.start.get().max(aligned),
             window: window.start.max(whole.start)..window.end.min(whole.end),
             enough: ENOUGH_OF_CLUSTER,
+            is_window: false,
             // No cluster starts with this number: another one follows within its first page.
             around: Some(aligned + 1),
         }
@@ -269,6 +289,7 @@ mod tests {
         assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 22));
         assert_eq!(unit(&cluster, &wanted, 10 * MIB, MIN_WINDOW, 4096), (131_072, 131_072..262_144, 2));
         assert_eq!(unit(&cluster, &wanted, 212_000, MIB, 4096), (0, 0..212_000, 22), "up to the file's end");
+        assert_eq!(unit(&cluster, &(196_608..212_992), 10 * MIB, MIB, 4096).2, 33, "a read of four pages");
         // What is stored without compression has no clusters.
         let stored = extent(0..10 * MIB, false);
         assert_eq!(unit(&stored, &wanted, 10 * MIB, MIB, 4096), (0, 0..MIB, 22));
@@ -293,7 +314,7 @@ mod tests {
         assert_eq!(unit(&cluster, &wanted, 300_000, MIB, 4096).1, 102_400..300_000, "the file's last page");
         assert_eq!(unit(&cluster, &(98_304..102_400), 10 * MIB, MIB, 4096).1, 98_304..299_008);
         let wanted = MIB + 4096..MIB + 8192;
-        let whole = (100_000, 102_400..8 * MIB, 4);
+        let whole = (100_000, 102_400..8 * MIB, 5);
         assert_eq!(unit(&extent(100_000..8 * MIB, true), &wanted, 10 * MIB, MIB, 4096), whole);
         let window = (MIB, MIB..2 * MIB, 3);
         assert_eq!(unit(&extent(0..8 * MIB + 1, true), &wanted, 10 * MIB, MIB, 4096), window, "too large");

@@ -73,7 +73,7 @@ fn run(opened: &OnceLock<Opened>, page_store: &PageStore, ranges: &Receiver<Opti
         // An error here is an error of a read that wants these pages, and is reported then.
         let read = Image::request(|| {
             let inode = opened.image().inode(opened.nid(ino))?;
-            opened.image().file(&inode).read_at(FileOffset::new(range.start), &mut buffer)
+            opened.image().reader(&inode).read_at(FileOffset::new(range.start), &mut buffer)
         });
         if read.is_ok_and(|n| n == len) {
             page_store.store(ino, range.start, &buffer);

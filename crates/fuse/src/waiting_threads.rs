@@ -63,6 +63,11 @@ impl WaitingThreads {
         }
     }
 
+    /// Whether several readers sent requests a short time ago.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed) > 0
+    }
+
     fn park(&self) {
         let mut parked = self.parked();
         *parked += 1;

@@ -77,16 +77,16 @@ impl ReadMetadata for ContentReader {
     }
 }
 
-/// A file during a server's request, which looks at its extents and reads it more than once: the map is opened once.
+/// Reads an inode's content and looks at its extents, several times during one request: the map is opened once.
 #[derive(Debug)]
-pub struct File<'a> {
+pub struct InodeReader<'a> {
     content: &'a ContentReader,
     inode: &'a Inode,
     /// Opened at its first use.
     map: Option<FileMap<'a>>,
 }
 
-impl<'a> File<'a> {
+impl<'a> InodeReader<'a> {
     pub(crate) const fn new(content: &'a ContentReader, inode: &'a Inode) -> Self {
         Self { content, inode, map: None }
     }
@@ -170,7 +170,7 @@ impl ContentReader {
     /// # Errors
     /// [`crate::Error::Corrupt`] when the content is damaged where it is read, [`crate::Error::Io`].
     pub(crate) fn read_at(&self, inode: &Inode, offset: FileOffset, buf: &mut [u8]) -> Result<usize> {
-        File::new(self, inode).read_at(offset, buf)
+        InodeReader::new(self, inode).read_at(offset, buf)
     }
 
     /// Reads like [`Self::read_at`], but ends before a pcluster that does not fit `buf`, unless the range starts in that pcluster:
@@ -297,6 +297,7 @@ impl ContentReader {
             waited: Cell::new(false),
             gathered: OnceCell::new(),
         };
+        let pinned_ranges = engine.pinned_ranges.current();
         let work = || {
             let mut filled = 0;
             if !request.is_sequential() && buf.len() <= SMALL_REQUEST && volume.slots.is_empty() {
@@ -312,7 +313,8 @@ impl ContentReader {
                         break;
                     }
                 }
-                let len = match engine.pinned_ranges.get(inode.nid(), offset) {
+                let pinned = pinned_ranges.as_ref().and_then(|ranges| ranges.get(inode.nid(), offset));
+                let len = match pinned {
                     Some(pinned) => copy_pinned(&request, pinned, buf),
                     None => self.step(&request, FileMap::opened(map, self, inode)?, offset, buf)?,
                 };

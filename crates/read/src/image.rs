@@ -6,21 +6,21 @@ use std::sync::atomic::AtomicBool;
 use ferofs_format::algorithm::{CompressionConfigs, LZ4_MAX_DISTANCE};
 use ferofs_format::device::DeviceSlot;
 use ferofs_format::superblock::Superblock;
-use ferofs_format::xattr::{Entry, LongPrefix, NameFilter, NamePrefix};
+use ferofs_format::xattr::{Entry, LongPrefix, NameFilter};
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid, Structure};
 
 use crate::accounting::budget::Budget;
 use crate::accounting::memory::Memory;
 use crate::accounting::pressure::PressureFile;
 use crate::accounting::stats::Stats;
-use crate::content::{ContentReader, File};
+use crate::content::{ContentReader, InodeReader};
 use crate::engine::options::EngineOptions;
 use crate::engine::state::Engine;
 use crate::error::{Error, Result};
 use crate::metadata::inode::{Inode, read_inode};
 use crate::metadata::map::Extents;
 use crate::metadata::reader::ReadMetadata;
-use crate::metadata::xattr::{self, Xattr};
+use crate::metadata::xattr;
 use crate::numbers::to_u64;
 use crate::volume::place::MetadataPlace;
 use crate::volume::source::Source;
@@ -58,10 +58,14 @@ impl Default for OpenOptions {
     }
 }
 
-/// An open image. All methods take `&self` and may be called from many threads at once.
+/// An open image.
+///
+/// All methods take `&self` and may be called from many threads at once. A clone shares the open image and costs nothing; the
+/// image is closed when the last clone is dropped.
+#[derive(Clone)]
 pub struct Image {
-    pub(crate) content: ContentReader,
-    prefixes: Vec<LongPrefix>,
+    pub(crate) content: Arc<ContentReader>,
+    prefixes: Arc<[LongPrefix]>,
 }
 
 impl std::fmt::Debug for Image {
@@ -101,19 +105,19 @@ impl Image {
         let engine = Engine::new(&engine, block_size, max_distance, pressure, Arc::clone(&memory))?;
         let budget = Budget::new(stored, options.work_limit, options.cancel.clone());
         let content = ContentReader::new(Volume::new(header, metadata_cache, budget, memory), engine);
-        let prefixes = content.xattr_prefixes()?;
-        Ok(Self { content, prefixes })
+        let prefixes = content.xattr_prefixes()?.into();
+        Ok(Self { content: Arc::new(content), prefixes })
     }
 
     /// The superblock.
     #[must_use]
-    pub const fn superblock(&self) -> &Superblock {
+    pub fn superblock(&self) -> &Superblock {
         &self.content.volume.superblock
     }
 
     /// The algorithms' configurations.
     #[must_use]
-    pub const fn configs(&self) -> &CompressionConfigs {
+    pub fn configs(&self) -> &CompressionConfigs {
         &self.content.volume.configs
     }
 
@@ -160,7 +164,7 @@ impl Image {
 
     /// The limit on the work that this image may cause. Code whose work depends on the contents of the image charges it here.
     #[must_use]
-    pub const fn budget(&self) -> &Budget {
+    pub fn budget(&self) -> &Budget {
         &self.content.volume.budget
     }
 
@@ -210,7 +214,7 @@ impl Image {
     /// # Errors
     /// [`Error::Corrupt`] when there is no sound inode.
     pub fn inode(&self, nid: Nid) -> Result<Inode> {
-        read_inode(&self.content, nid)
+        read_inode(&*self.content, nid)
     }
 
     /// Reads the root directory's inode.
@@ -221,43 +225,13 @@ impl Image {
         self.inode(self.superblock().root)
     }
 
-    /// All extended attributes of `inode`, in stored order.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>> {
-        let mut all = Vec::new();
-        self.walk_xattrs(inode, |entry, _| {
-            // A prefix that this program does not know makes one name unreadable, but not the inode.
-            if let Some(name) = entry.full_name(self.xattr_prefixes()) {
-                all.push(Xattr { name, value: entry.value.to_vec() });
-            }
-        })?;
-        Ok(all)
-    }
-
-    /// The value of the extended attribute called `name`, if `inode` has it.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
-    pub fn xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let Some((prefix, rest)) = NamePrefix::split(name) else { return Ok(None) };
-        let mut found = None;
-        self.walk_xattrs(inode, |entry, _| {
-            if found.is_none() && entry.is_named(prefix, rest, self.xattr_prefixes()) {
-                found = Some(entry.value.to_vec());
-            }
-        })?;
-        Ok(found)
-    }
-
     /// Calls `each` with each entry, and with its place if it is shared; returns the name filter.
     pub fn walk_xattrs(
         &self,
         inode: &Inode,
         each: impl FnMut(&Entry<'_>, Option<MetadataPlace>),
     ) -> Result<NameFilter> {
-        xattr::walk(&self.content, inode, each)
+        xattr::walk(&*self.content, inode, each)
     }
 
     /// Reads `inode`'s content from `offset` on into `buf`; returns how many bytes that gave, which are fewer than
@@ -282,16 +256,8 @@ impl Image {
 
     /// `inode` for several reads during one request, which share its map.
     #[must_use]
-    pub const fn file<'a>(&'a self, inode: &'a Inode) -> File<'a> {
-        File::new(&self.content, inode)
-    }
-
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] for a target that no system could have, or damaged content.
-    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
-        self.content.read_link(inode)
+    pub fn reader<'a>(&'a self, inode: &'a Inode) -> InodeReader<'a> {
+        InodeReader::new(&self.content, inode)
     }
 
     /// The extents of `inode` from `offset` on, without reading any data.
@@ -299,6 +265,6 @@ impl Image {
     /// # Errors
     /// [`Error::Corrupt`] when the map's header is damaged; an item that fails is the last one.
     pub fn extents<'a>(&'a self, inode: &'a Inode, offset: FileOffset) -> Result<Extents<'a>> {
-        Extents::open(&self.content, inode, offset)
+        Extents::open(&*self.content, inode, offset)
     }
 }

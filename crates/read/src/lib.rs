@@ -1,11 +1,50 @@
-//! Read: from an image to names, attributes and bytes.
+//! Reads EROFS images: names, attributes and content.
 //!
-//! The data flows through these modules, whose imports go the same way: `volume` (devices, superblock, block cache) ->
-//! `metadata` (inodes, attributes, maps of files) -> `engine` (decoding) -> `content` (bytes of a file) ->
-//! `image` ([`Image`], the interface) -> `tree` (directories, paths, [`walk`]) -> `profile`. `accounting` limits and counts
-//! the work and memory of all of them.
+//! Read a file from an image in memory:
 //!
 //! ```
+//! use ferofs_read::Image;
+//!
+//! # fn example_image() -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # std::fs::create_dir_all(dir.path().join("tree/etc"))?;
+//! # std::fs::write(dir.path().join("tree/etc/hostname"), "example\n")?;
+//! # let path = dir.path().join("tree.erofs");
+//! # ferofs_build::build(&ferofs_build::Options::new(dir.path().join("tree")), &path)?;
+//! # Ok(std::fs::read(&path)?)
+//! # }
+//! # let bytes: Vec<u8> = example_image()?;
+//! let image = Image::open(bytes)?;
+//! let hostname = image.read("/etc/hostname")?;
+//! assert_eq!(hostname, b"example\n");
+//! for entry in image.walk() {
+//!     let entry = entry?;
+//!     println!("{:>10} {}", entry.inode?.size(), entry.path.display());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Sources
+//!
+//! [`Image::open`] takes any [`Source`]:
+//!
+//! | the image is in | source |
+//! |---|---|
+//! | a file or a block device | `FileSource` |
+//! | memory | `Vec<u8>`, `&'static [u8]`, `Arc<[u8]>`, `Box<[u8]>`; a memory map or other type: [`BytesSource`] |
+//! | anything that reads and seeks | [`SeekSource`] |
+//! | a place from which the program fetches bytes itself, for example asynchronously | [`FetchedSource`] |
+//! | another place | your own type: [`Source`] needs a size, and reads at a position |
+//!
+//! An [`Image`] is [`Send`] and [`Sync`], and a clone shares the open image, so any number of threads can read it.
+//!
+//! # From names to bytes
+//!
+//! Methods that need an inode take a path, a number ([`Nid`]), or an [`Inode`]: see [`InodeRef`].
+//!
+//! ```
+//! use std::io::{Read, Seek, SeekFrom};
+//!
 //! use ferofs_read::{ExtentData, FileOffset, FileSource, Image};
 //!
 //! # let dir = tempfile::tempdir()?;
@@ -15,22 +54,24 @@
 //! # let mut options = ferofs_build::Options::new(dir.path().join("tree"));
 //! # options.data.compression = Some(ferofs_build::Compression::lz4(0)?);
 //! # ferofs_build::build(&options, &path)?;
-//! // From a file or a block device; from memory with a `Vec<u8>`; from anything else with a `Source` of your own.
 //! let image = Image::open(FileSource::open(&path, 0)?)?;
 //!
-//! // Looking up: a path from the root, or a name in a directory.
-//! let bin = image.resolve("bin".as_ref(), true)?;
-//! let entry = image.lookup(&bin, b"hello")?.ok_or("no such name")?;
-//! let hello = image.inode(entry.nid)?;
-//!
-//! // Listing.
-//! for entry in image.read_dir(&bin)? {
+//! // Listing a directory.
+//! for entry in image.read_dir("bin")? {
 //!     println!("{}", String::from_utf8_lossy(&entry?.name));
 //! }
 //!
 //! // The attributes that stat(2) shows.
-//! println!("{:o} {} {}", hello.on_disk().permissions, hello.on_disk().uid, hello.mtime().secs);
+//! let hello = image.metadata("bin/hello")?;
+//! println!("{:o} {} {:?}", hello.permissions(), hello.uid(), hello.modified());
 //! assert_eq!(hello.size(), 70_000);
+//!
+//! // An open file reads and seeks like one of `std::fs`, and keeps the image open.
+//! let mut file = image.open_file("bin/hello")?;
+//! file.seek(SeekFrom::End(-7))?;
+//! let mut text = String::new();
+//! file.read_to_string(&mut text)?;
+//! assert_eq!(text, "hello, ");
 //!
 //! // Bytes from anywhere, decoded.
 //! let mut bytes = [0; 5];
@@ -57,6 +98,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Memory and decoding
+//!
 //! [`EngineOptions`] set how much memory it may hold, how it decodes, and what it keeps:
 //!
 //! ```
@@ -76,7 +119,7 @@
 //!     ..EngineOptions::default()
 //! };
 //! let options = OpenOptions { engine, ..OpenOptions::default() };
-//! let mut image = Image::open_with(Box::new(bytes), Vec::new(), &options)?;
+//! let image = Image::open_with(Box::new(bytes), Vec::new(), &options)?;
 //! let often = image.resolve("often".as_ref(), true)?;
 //! image.read_at(&often, FileOffset::new(0), &mut [0; 100])?;
 //!
@@ -88,6 +131,13 @@
 //! assert_eq!(image.stats().pinned_hits, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # The modules
+//!
+//! The data flows through these modules, whose imports go the same way: `volume` (devices, superblock, block cache) ->
+//! `metadata` (inodes, attributes, maps of files) -> `engine` (decoding) -> `content` (bytes of a file) ->
+//! `image` ([`Image`], the interface) -> `tree` (directories, paths, [`walk`], open files) -> `profile`. `accounting` limits and
+//! counts the work and memory of all of them.
 
 pub mod access;
 pub mod error;
@@ -109,7 +159,7 @@ mod tests;
 pub use accounting::budget::Budget;
 pub use accounting::pressure::{LowMemory, PressureFile};
 pub use accounting::stats::{Io, Stats};
-pub use content::{BOOKKEEPING, File};
+pub use content::{BOOKKEEPING, InodeReader};
 pub use engine::comparison::policy::{Policy, Strategy};
 pub use engine::options::EngineOptions;
 pub use error::{Corruption, Error, LimitKind, Result};
@@ -125,6 +175,11 @@ pub use profile::pin::Pinned;
 pub use profile::recording::Recording;
 pub use profile::text::{HotRange, Profile, ProfileError};
 pub use tree::dir::{DirCookie, DirEntry, ReadDir};
+pub use tree::file::File;
+pub use tree::inode_ref::InodeRef;
 pub use tree::{device_range, walk};
+pub use volume::fetched_source::{Attempt, FetchedSource};
+#[cfg(unix)]
+pub use volume::file_source::FileSource;
 pub use volume::place::MetadataPlace;
-pub use volume::source::{FileSource, Source};
+pub use volume::source::{BytesSource, SeekSource, Source};

@@ -17,7 +17,7 @@ use crate::numbers::to_u64;
 use ferofs_build::{self as build, Compression};
 
 /// Text that compresses, noise that does not, and zeroes.
-fn content() -> Vec<u8> {
+pub(crate) fn content() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut state = 1u32;
     for line in 0..24_000u32 {
@@ -34,7 +34,7 @@ fn content() -> Vec<u8> {
 }
 
 /// Images of [`content`]: one by ferofs, and several kinds by `mkfs.erofs`, if it is installed.
-fn images() -> &'static [Vec<u8>] {
+pub(crate) fn images() -> &'static [Vec<u8>] {
     static IMAGES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     IMAGES.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
@@ -309,7 +309,7 @@ fn the_ranges_that_are_read_most_are_pinned() {
     let profile = image.profile().unwrap();
     let hottest = &profile.ranges[0];
     assert_eq!((hottest.reads, hottest.start, hottest.path.as_path()), (3, 3 << 16, Path::new("/file")));
-    let (mut image, inode) = open(&images()[0], EngineOptions::default());
+    let (image, inode) = open(&images()[0], EngineOptions::default());
     // Space for one of the two.
     let held = image.stats().held_bytes;
     let pinned = image.pin(&profile, 100_000).unwrap();

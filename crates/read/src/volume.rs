@@ -4,6 +4,9 @@
 
 pub(crate) mod block_cache;
 pub(crate) mod devices;
+pub(crate) mod fetched_source;
+#[cfg(unix)]
+pub(crate) mod file_source;
 pub(crate) mod place;
 pub(crate) mod source;
 pub(crate) mod superblock;

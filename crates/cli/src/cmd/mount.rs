@@ -66,7 +66,7 @@ pub(crate) struct Args {
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
 
-    /// Number of threads of the FUSE daemon, 1 or more [default: one for each processor, at least 2]
+    /// Number of threads of the FUSE daemon, 1 or more [default: one for each processor, at least 4]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
 
@@ -214,12 +214,12 @@ impl Args {
         memory_files: MemoryFiles,
         options: &OpenOptions,
     ) -> Result<(Image, Option<ProfileRecording>), Failure> {
-        let mut image = files.decode(options)?;
+        let image = files.decode(options)?;
         let root = image.root().map_err(|e| Failure::about(&self.image.path, e))?;
         if !root.is_dir() {
             return Err(Failure::about(&self.image.path, "the root is not a directory"));
         }
-        if let Some(pinned) = memory_files.pin(&mut image)? {
+        if let Some(pinned) = memory_files.pin(&image)? {
             self.print_verbose(&format!(
                 "pinned {} ranges, {} bytes; {} are not in the image",
                 pinned.ranges, pinned.bytes, pinned.missing
@@ -317,9 +317,9 @@ fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
     Ok(0)
 }
 
-/// One thread for each processor, at least two: while threads store pages in the page cache, one must stay free.
+/// One thread for each processor, at least four: most of them wait for the device when several programs read.
 fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, |threads| threads.get().max(2))
+    std::thread::available_parallelism().map_or(4, |threads| threads.get().max(4))
 }
 
 /// At the first signal, makes the unmount helper detach the mount; the daemon ends when nobody uses

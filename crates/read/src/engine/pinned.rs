@@ -1,6 +1,8 @@
 //! Pinned content: ranges of files that were decoded once and stay in memory.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ferofs_format::{FileOffset, Nid};
 
@@ -8,6 +10,34 @@ use ferofs_format::{FileOffset, Nid};
 #[derive(Debug, Default)]
 pub(crate) struct PinnedRanges {
     files: HashMap<Nid, Vec<Range>>,
+}
+
+/// The ranges that are pinned now.
+#[derive(Debug, Default)]
+pub(crate) struct Pins {
+    /// Whether there are any: most images have none, and their requests take no lock.
+    any: AtomicBool,
+    ranges: Mutex<Arc<PinnedRanges>>,
+}
+
+impl Pins {
+    /// The pinned ranges, if there are any.
+    pub(crate) fn current(&self) -> Option<Arc<PinnedRanges>> {
+        self.any.load(Ordering::Acquire).then(|| Arc::clone(&self.ranges()))
+    }
+
+    /// Replaces the pinned ranges; returns those before.
+    pub(crate) fn replace(&self, ranges: PinnedRanges) -> Arc<PinnedRanges> {
+        let any = !ranges.files.is_empty();
+        let before = std::mem::replace(&mut *self.ranges(), Arc::new(ranges));
+        self.any.store(any, Ordering::Release);
+        before
+    }
+
+    fn ranges(&self) -> std::sync::MutexGuard<'_, Arc<PinnedRanges>> {
+        // A pointer is replaced at once: no panic leaves it half changed.
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug)]
@@ -19,9 +49,6 @@ struct Range {
 impl PinnedRanges {
     /// The pinned bytes from `offset` on, as far as they go.
     pub(crate) fn get(&self, nid: Nid, offset: FileOffset) -> Option<&[u8]> {
-        if self.files.is_empty() {
-            return None;
-        }
         let ranges = self.files.get(&nid)?;
         let after = ranges.partition_point(|range| range.start <= offset.get());
         let range = ranges.get(after.checked_sub(1)?)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::clusters::Clusters;
 use super::comparison::policy::Policy;
 use super::options::EngineOptions;
-use super::pinned::PinnedRanges;
+use super::pinned::Pins;
 use super::scratch::{Pool, Scratch};
 use crate::access::requests::Patterns;
 use crate::accounting::memory::Memory;
@@ -37,7 +37,7 @@ pub(crate) struct Engine {
     /// Decoded clusters of the packed inode.
     pub packed: Clusters,
     pub recorder: Option<Arc<Recorder>>,
-    pub pinned_ranges: PinnedRanges,
+    pub pinned_ranges: Pins,
 }
 
 impl Engine {
@@ -66,7 +66,7 @@ impl Engine {
             tails: clusters(options.tail_cache, LEAST_TAIL.min(options.tail_cache / 4)),
             packed: clusters(options.packed_cache, LEAST_PACKED),
             recorder: options.record.then(Arc::default),
-            pinned_ranges: PinnedRanges::default(),
+            pinned_ranges: Pins::default(),
             memory,
         })
     }

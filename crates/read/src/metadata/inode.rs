@@ -1,6 +1,8 @@
 //! Inodes of an open image.
 
-use ferofs_format::inode::{self, DataLayout, FileType, Timestamp};
+use std::time::{Duration, SystemTime};
+
+use ferofs_format::inode::{self, DataLayout, FileType, Rdev, Timestamp};
 use ferofs_format::xattr;
 use ferofs_format::{Nid, Structure};
 
@@ -71,6 +73,51 @@ impl Inode {
     /// Bytes that can be read: 0 for devices, fifos and sockets, even if their size is not 0.
     pub(crate) const fn content_len(&self) -> u64 {
         if self.disk.file_type.has_data() { self.disk.size } else { 0 }
+    }
+
+    /// Permissions, setuid, setgid and sticky bit: the low 12 bits of the mode.
+    #[must_use]
+    pub const fn permissions(&self) -> u16 {
+        self.disk.permissions
+    }
+
+    /// The owner.
+    #[must_use]
+    pub const fn uid(&self) -> u32 {
+        self.disk.uid
+    }
+
+    /// The group.
+    #[must_use]
+    pub const fn gid(&self) -> u32 {
+        self.disk.gid
+    }
+
+    /// The number of names.
+    #[must_use]
+    pub const fn nlink(&self) -> u32 {
+        self.disk.nlink
+    }
+
+    /// The device that a device file stands for.
+    #[must_use]
+    pub const fn rdev(&self) -> Option<Rdev> {
+        match self.disk.place {
+            inode::Place::Device(rdev) => Some(rdev),
+            _ => None,
+        }
+    }
+
+    /// Modification time, as far as [`SystemTime`] can hold it.
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        let Timestamp { secs, nanos } = self.disk.mtime;
+        let whole = Duration::from_secs(secs.unsigned_abs());
+        let time = match secs < 0 {
+            true => SystemTime::UNIX_EPOCH.checked_sub(whole),
+            false => SystemTime::UNIX_EPOCH.checked_add(whole),
+        };
+        time?.checked_add(Duration::from_nanos(nanos.into()))
     }
 
     /// Modification time.

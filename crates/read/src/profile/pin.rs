@@ -26,7 +26,7 @@ impl Image {
     /// # Errors
     /// [`crate::Error::Corrupt`] when a directory on the way to a range is damaged; ranges that the image does not
     /// have are counted as missing.
-    pub fn pin(&mut self, profile: &Profile, memory: usize) -> Result<Pinned> {
+    pub fn pin(&self, profile: &Profile, memory: usize) -> Result<Pinned> {
         let mut pinned = Pinned::default();
         let mut pins = PinnedRanges::default();
         let mut left = memory;
@@ -57,10 +57,9 @@ impl Image {
             pinned.ranges += 1;
             pinned.bytes += to_u64(len);
         }
-        let engine = &mut self.content.engine;
-        self.content.volume.memory.release(engine.pinned_ranges.len());
-        self.content.volume.memory.take(pins.len());
-        engine.pinned_ranges = pins;
+        let memory = &self.content.volume.memory;
+        memory.take(pins.len());
+        memory.release(self.content.engine.pinned_ranges.replace(pins).len());
         Ok(pinned)
     }
 }

@@ -9,6 +9,7 @@ use ferofs_format::{FileOffset, FormatError, Nid};
 use crate::error::{Error, OfInode, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
+use crate::tree::inode_ref::InodeRef;
 
 /// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ impl Image {
     ///
     /// # Errors
     /// [`Error::NotADirectory`]; each item fails by itself when its block is damaged.
-    pub fn read_dir<'a>(&'a self, dir: &'a Inode) -> Result<ReadDir<'a>> {
+    pub fn read_dir(&self, dir: impl InodeRef) -> Result<ReadDir<'_>> {
         // A directory counts as two names: commands keep more memory for it.
         self.budget().charge_names(2)?;
         self.read_dir_from(dir, DirCookie::default())
@@ -36,7 +37,8 @@ impl Image {
     ///
     /// # Errors
     /// As [`Self::read_dir`].
-    pub fn read_dir_from<'a>(&'a self, dir: &'a Inode, cookie: DirCookie) -> Result<ReadDir<'a>> {
+    pub fn read_dir_from(&self, dir: impl InodeRef, cookie: DirCookie) -> Result<ReadDir<'_>> {
+        let dir = dir.find(self, true)?;
         if !dir.is_dir() {
             return Err(Error::NotADirectory(nid_path(dir.nid)));
         }
@@ -112,7 +114,7 @@ const MAX_DAMAGED: u32 = 16;
 /// Iterates over a directory's entries.
 pub struct ReadDir<'a> {
     image: &'a Image,
-    dir: &'a Inode,
+    dir: Inode,
     cookie: DirCookie,
     block: Vec<u8>,
     loaded: Option<u64>,
@@ -130,12 +132,12 @@ impl ReadDir<'_> {
         let blocks = self.image.superblock().block_size.blocks_for(self.dir.size());
         while self.cookie.block < blocks {
             if self.loaded != Some(self.cookie.block) {
-                self.image.read_dir_block(self.dir, self.cookie.block, &mut self.block)?;
+                self.image.read_dir_block(&self.dir, self.cookie.block, &mut self.block)?;
                 self.loaded = Some(self.cookie.block);
             }
-            let block = in_dir(DirBlock::parse(&self.block), self.dir)?;
+            let block = in_dir(DirBlock::parse(&self.block), &self.dir)?;
             if let Some(entry) = block.get(self.cookie.entry.into()) {
-                let entry = in_dir(entry, self.dir)?;
+                let entry = in_dir(entry, &self.dir)?;
                 let entry =
                     DirEntry { name: entry.name.to_vec(), nid: entry.nid, file_type: entry.file_type };
                 self.cookie.entry += 1;

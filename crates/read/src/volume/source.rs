@@ -1,16 +1,7 @@
-//! Where an image's bytes come from: a file, a block device, memory, or anything that reads at a position.
+//! Where an image's bytes come from: memory, a reader, or anything else that reads at a position. Files: [`super::file_source`].
 
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
-use std::sync::Arc;
-
-use rustix::fs::SeekFrom;
-use rustix::io::{ReadWriteFlags, preadv2};
-
-use crate::error::{Error, Result};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Random read access to one device of an image.
 pub trait Source: Send + Sync {
@@ -56,126 +47,6 @@ pub trait Source: Send + Sync {
     /// The identity of the file: its device, its inode, and the offset where the source starts. `None` if unknown.
     fn identity(&self) -> Option<(u64, u64, u64)> {
         None
-    }
-}
-
-/// Data segments of a sparse file that are counted one by one, to bound the time. Of a file with more, the allocated blocks
-/// count instead.
-const MAX_SEGMENTS: u32 = 4096;
-
-/// A file or a block device.
-#[derive(Debug)]
-pub struct FileSource {
-    file: File,
-    /// The same file, opened again for random reads: after two adjacent ones, Linux would read megabytes ahead. `None` if
-    /// it cannot be opened again.
-    sparse: Option<File>,
-    start: u64,
-    size: u64,
-}
-
-impl FileSource {
-    /// Opens the image at `path`, which starts `start` bytes into the file.
-    ///
-    /// # Errors
-    /// The errors of opening the file and of finding its size.
-    pub fn open(path: impl AsRef<Path>, start: u64) -> Result<Self> {
-        let path = path.as_ref();
-        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-        Self::new(file, start).map_err(|e| Error::io("measure", path, e))
-    }
-
-    /// Takes an open file or block device.
-    ///
-    /// # Errors
-    /// The errors of finding its size.
-    pub fn new(file: File, start: u64) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        if metadata.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
-        // Block devices have a length only by seeking to their end.
-        let end = if metadata.is_file() {
-            metadata.len()
-        } else {
-            io::Seek::seek(&mut &file, io::SeekFrom::End(0))?
-        };
-        let sparse = reopen_sparse(&file);
-        Ok(Self { file, sparse, start, size: end.saturating_sub(start) })
-    }
-}
-
-/// Opens `file` again, with advice for random reads, which applies to one file description.
-fn reopen_sparse(file: &File) -> Option<File> {
-    let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-    rustix::fs::fadvise(&again, 0, None, rustix::fs::Advice::Random).ok()?;
-    Some(again)
-}
-
-impl Source for FileSource {
-    fn identity(&self) -> Option<(u64, u64, u64)> {
-        let metadata = self.file.metadata().ok()?;
-        Some((metadata.dev(), metadata.ino(), self.start))
-    }
-
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn stored(&self) -> u64 {
-        let end = self.start.saturating_add(self.size);
-        let (mut sum, mut at) = (0u64, self.start);
-        // Not the blocks of stat(2): some file systems allocate them later, or compress them.
-        for _ in 0..MAX_SEGMENTS {
-            let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
-                Ok(data) if data < end => data,
-                // After the last segment, or the file system does not know.
-                Ok(_) | Err(rustix::io::Errno::NXIO) => return sum,
-                Err(_) => return sum.saturating_add(end - at),
-            };
-            let hole = rustix::fs::seek(&self.file, SeekFrom::Hole(data)).unwrap_or(end).clamp(data, end);
-            sum = sum.saturating_add(hole - data);
-            at = hole;
-        }
-        let blocks = self.file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512));
-        sum.max(blocks.min(self.size))
-    }
-
-    fn next_stored(&self, pos: u64) -> u64 {
-        let Some(at) = pos.checked_add(self.start) else { return pos };
-        match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
-            Ok(data) => data.saturating_sub(self.start).clamp(pos, self.size.max(pos)),
-            Err(rustix::io::Errno::NXIO) => self.size.max(pos),
-            Err(_) => pos,
-        }
-    }
-
-    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        let pos = pos.checked_add(self.start).ok_or(io::ErrorKind::UnexpectedEof)?;
-        self.file.read_exact_at(buf, pos)
-    }
-
-    fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        let pos = pos.checked_add(self.start).ok_or(io::ErrorKind::UnexpectedEof)?;
-        self.sparse.as_ref().unwrap_or(&self.file).read_exact_at(buf, pos)
-    }
-
-    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
-        let Some(pos) = pos.checked_add(self.start) else { return false };
-        let (file, wanted) = (self.sparse.as_ref().unwrap_or(&self.file), buf.len());
-        let read = preadv2(file, &mut [io::IoSliceMut::new(buf)], pos, ReadWriteFlags::NOWAIT);
-        read.is_ok_and(|len| len == wanted)
-    }
-
-    fn will_need(&self, pos: u64, len: u64) {
-        let Some(pos) = pos.checked_add(self.start) else { return };
-        // Only advice: without it, the bytes are read later.
-        let _ = rustix::fs::fadvise(
-            &self.file,
-            pos,
-            std::num::NonZeroU64::new(len),
-            rustix::fs::Advice::WillNeed,
-        );
     }
 }
 
@@ -230,77 +101,49 @@ impl Source for Window {
     }
 }
 
-/// A shared source.
-impl<T: Source + ?Sized> Source for Arc<T> {
-    fn size(&self) -> u64 {
-        (**self).size()
-    }
+/// Implements [`Source`] for pointers to a source.
+macro_rules! source_of_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<T: Source + ?Sized> Source for $pointer {
+            fn size(&self) -> u64 {
+                (**self).size()
+            }
 
-    fn stored(&self) -> u64 {
-        (**self).stored()
-    }
+            fn stored(&self) -> u64 {
+                (**self).stored()
+            }
 
-    fn next_stored(&self, pos: u64) -> u64 {
-        (**self).next_stored(pos)
-    }
+            fn next_stored(&self, pos: u64) -> u64 {
+                (**self).next_stored(pos)
+            }
 
-    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        (**self).read_exact_at(pos, buf)
-    }
+            fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+                (**self).read_exact_at(pos, buf)
+            }
 
-    fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        (**self).read_sparse_at(pos, buf)
-    }
+            fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+                (**self).read_sparse_at(pos, buf)
+            }
 
-    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
-        (**self).read_if_cached(pos, buf)
-    }
+            fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
+                (**self).read_if_cached(pos, buf)
+            }
 
-    fn will_need(&self, pos: u64, len: u64) {
-        (**self).will_need(pos, len);
-    }
+            fn will_need(&self, pos: u64, len: u64) {
+                (**self).will_need(pos, len);
+            }
 
-    fn identity(&self) -> Option<(u64, u64, u64)> {
-        (**self).identity()
-    }
+            fn identity(&self) -> Option<(u64, u64, u64)> {
+                (**self).identity()
+            }
+        }
+    )*};
 }
 
-impl<T: Source + ?Sized> Source for &T {
-    fn size(&self) -> u64 {
-        (**self).size()
-    }
+source_of_pointer!(&T, Arc<T>, Box<T>);
 
-    fn stored(&self) -> u64 {
-        (**self).stored()
-    }
-
-    fn next_stored(&self, pos: u64) -> u64 {
-        (**self).next_stored(pos)
-    }
-
-    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        (**self).read_exact_at(pos, buf)
-    }
-
-    fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        (**self).read_sparse_at(pos, buf)
-    }
-
-    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
-        (**self).read_if_cached(pos, buf)
-    }
-
-    fn will_need(&self, pos: u64, len: u64) {
-        (**self).will_need(pos, len);
-    }
-
-    fn identity(&self) -> Option<(u64, u64, u64)> {
-        (**self).identity()
-    }
-}
-
-/// An image in memory.
-impl Source for Vec<u8> {
+/// An image in memory. With the pointers above, an image can be opened from `&'static [u8]`, `Arc<[u8]>` and `Box<[u8]>`, too.
+impl Source for [u8] {
     fn size(&self) -> u64 {
         u64::try_from(self.len()).unwrap_or(u64::MAX)
     }
@@ -316,16 +159,80 @@ impl Source for Vec<u8> {
     }
 }
 
+/// An image in memory.
+impl Source for Vec<u8> {
+    fn size(&self) -> u64 {
+        self.as_slice().size()
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.as_slice().read_exact_at(pos, buf)
+    }
+}
+
+/// An image in memory of another type, for example a memory map.
+///
+/// A memory map of a file must not change while the image is open: Rust allows no change of borrowed bytes, and if the file
+/// becomes shorter, the system ends the process. For files that may change, `FileSource` is safe.
+#[derive(Clone, Debug)]
+pub struct BytesSource<T>(pub T);
+
+impl<T: AsRef<[u8]> + Send + Sync> Source for BytesSource<T> {
+    fn size(&self) -> u64 {
+        self.0.as_ref().size()
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.0.as_ref().read_exact_at(pos, buf)
+    }
+}
+
+/// An image in anything that reads and seeks. Reads of several threads take turns.
+#[derive(Debug)]
+pub struct SeekSource<R> {
+    reader: Mutex<R>,
+    size: u64,
+}
+
+impl<R: Read + Seek> SeekSource<R> {
+    /// Takes a reader. The image starts at its first byte.
+    ///
+    /// # Errors
+    /// The errors of finding its size.
+    pub fn new(mut reader: R) -> io::Result<Self> {
+        let size = reader.seek(SeekFrom::End(0))?;
+        Ok(Self { reader: Mutex::new(reader), size })
+    }
+}
+
+impl<R: Read + Seek + Send> Source for SeekSource<R> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        // A panic of the reader leaves it at an unknown position, and each read seeks.
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        reader.seek(SeekFrom::Start(pos))?;
+        reader.read_exact(buf)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn reads_within_bounds_only() {
-        let mut file = tempfile::tempfile().unwrap();
-        io::Write::write_all(&mut file, b"..image").unwrap();
-        let sources: [Box<dyn Source>; 2] =
-            [Box::new(FileSource::new(file, 2).unwrap()), Box::new(b"image".to_vec())];
+        static IMAGE: &[u8] = b"image";
+        let sources: [Box<dyn Source>; 6] = [
+            Box::new(IMAGE),
+            Box::new(IMAGE.to_vec()),
+            Box::new(Arc::<[u8]>::from(IMAGE)),
+            Box::new(IMAGE.to_vec().into_boxed_slice()),
+            Box::new(BytesSource("image")),
+            Box::new(SeekSource::new(io::Cursor::new("image")).unwrap()),
+        ];
         for source in sources {
             let mut buf = [0; 3];
             assert_eq!(source.size(), 5);
@@ -334,15 +241,5 @@ mod tests {
             assert!(source.read_exact_at(3, &mut buf).is_err());
             assert!(source.read_exact_at(u64::MAX, &mut buf).is_err());
         }
-    }
-
-    #[test]
-    fn holes_are_known_through_references() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(1 << 30).unwrap();
-        let source = Arc::new(FileSource::new(file, 0).unwrap());
-        assert_eq!((source.stored(), source.next_stored(0)), (0, 1 << 30));
-        let reference: &dyn Source = &&*source;
-        assert_eq!((reference.stored(), reference.next_stored(0)), (0, 1 << 30));
     }
 }

@@ -110,7 +110,7 @@ pub(crate) struct MemoryFiles {
 
 impl MemoryFiles {
     /// Pins the data of the profile of --pin.
-    pub(crate) fn pin(&self, image: &mut Image) -> Result<Option<Pinned>, Failure> {
+    pub(crate) fn pin(&self, image: &Image) -> Result<Option<Pinned>, Failure> {
         let Some((path, file, bytes)) = &self.pin else { return Ok(None) };
         let profile = Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))?;
         image.pin(&profile, *bytes).about(path).map(Some)
