@@ -4,10 +4,12 @@
 //! - [`shell`] runs programs and prints their command lines; it also builds `ferofs`.
 //! - [`install`] installs missing Debian packages.
 //! - [`peers`] installs the newest erofs-utils and squashfs-tools, the tools that ferofs is compared with.
+//! - [`c_library`] installs libferofs, the library for C programs.
 //! - [`cgroup`] limits and measures the memory of a group of processes.
 //! - [`units`] formats sizes and rates for people.
 #![forbid(unsafe_code)]
 
+pub mod c_library;
 pub mod cgroup;
 pub mod install;
 pub mod peers;

@@ -10,10 +10,12 @@ mod picture;
 mod soak;
 mod test;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use ferofs_devtools::peers;
+use ferofs_devtools::{c_library, peers, shell};
+use ferofs_tests::scratch;
 use test::Scope;
 
 const USAGE: &str = "\
@@ -25,6 +27,7 @@ Usage: cargo xtask COMMAND
   test --containers [MODE]...
                              pull an image and run a container with containerd's EROFS snapshotter and our mkfs.erofs;
                              needs Go, root and EROFS in the kernel; modes: default, tar-index, merged (all)
+  c-library DIR              build libferofs for C programs, and install it below DIR: libraries, header, file for pkg-config
   peers                      install the newest erofs-utils and squashfs-tools under target/peers, for test and bench
   soak [--minutes N] [--memory MIB]
                              24 processes read FUSE mounts of nine layouts and compare each byte; one is killed each second; as
@@ -60,6 +63,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--quick"] => test::test(Scope::Quick)?,
         ["test", "--full"] => test::test(Scope::Full)?,
         ["test", "--containers", modes @ ..] => test::containers(modes)?,
+        ["c-library", prefix] if !prefix.starts_with('-') => install_c_library(prefix.as_ref())?,
         ["peers"] => peers::install_peers()?,
         ["soak", options @ ..] => soak::soak(options)?,
         ["bench", arguments @ ..] => bench::bench(arguments)?,
@@ -70,4 +74,10 @@ fn dispatch(args: &[String]) -> Result<()> {
         _ => bail!("no such command: {}\n\n{USAGE}", args.join(" ")),
     }
     Ok(())
+}
+
+fn install_c_library(prefix: &Path) -> Result<()> {
+    shell::run(shell::cargo().args(["build", "--release", "--package", "ferofs-capi"]))?;
+    let source = shell::repository().join("crates/capi");
+    c_library::install(&source, &scratch::target_dir().join("release"), prefix)
 }

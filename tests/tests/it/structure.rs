@@ -44,6 +44,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     ),
     ("ferofs", &[&["error"], &["range_marks"], &["check", "diff", "extract", "inspect", "patch"], &["lib"]]),
     ("cli", &[&["print", "exit"], &["signals", "args"], &["cmd"], &["compat"], &["lib"]]),
+    ("capi", &[&["status"], &["image"], &["content"], &["names"], &["lib"]]),
     (
         "fuse",
         &[

@@ -1,0 +1,119 @@
+//! Compiles the example in C against the installed library, and compares what it prints with what the Rust library reads.
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use ferofs_read::{FileType, Image};
+use ferofs_tests::run::Run;
+use ferofs_tests::{need, scratch, tree};
+
+/// Bytes of the buffer for values of xattrs in the example.
+const VALUE: usize = 256;
+
+/// An image of all kinds of inodes.
+fn image(dir: &Path) -> PathBuf {
+    let (source, image) = (dir.join("source"), dir.join("image"));
+    std::fs::create_dir(&source).unwrap();
+    tree::create(&source, &tree::Options::small()).unwrap();
+    let mut options = ferofs_build::Options::new(source);
+    options.data.compression = Some(ferofs_build::Compression::lz4(0).unwrap());
+    ferofs_build::build(&options, &image).unwrap();
+    image
+}
+
+/// Installs the library that cargo built for this test below `dir`.
+fn install(dir: &Path) -> PathBuf {
+    let prefix = dir.join("prefix");
+    let built = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    ferofs_devtools::c_library::install(Path::new(env!("CARGO_MANIFEST_DIR")), &built, &prefix).unwrap();
+    prefix
+}
+
+fn sum(content: &[u8]) -> u64 {
+    content.iter().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+}
+
+/// What the example prints for the directory at `path`.
+fn list(image: &Image, path: &[u8], dir: ferofs_read::Nid, out: &mut Vec<u8>) {
+    for entry in image.read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        if entry.name == b"." || entry.name == b".." {
+            continue;
+        }
+        let inode = image.metadata(entry.nid).unwrap();
+        let mode = inode.file_type().mode_bits() | inode.permissions();
+        let mut line = String::new();
+        write!(line, "{mode:o} {}:{} {} ", inode.uid(), inode.gid(), inode.size()).unwrap();
+        out.extend(line.into_bytes());
+        let child = [path, b"/", &entry.name].concat();
+        out.extend(&child);
+        match inode.file_type() {
+            FileType::Regular => {
+                out.extend(format!(" sum {:x}", sum(&image.read(&inode).unwrap())).into_bytes())
+            }
+            FileType::Symlink => out.extend([b" -> ".as_slice(), &image.read_link(&inode).unwrap()].concat()),
+            _ => {}
+        }
+        for xattr in image.xattrs(&inode).unwrap() {
+            let value = if xattr.value.len() > VALUE { &[] } else { xattr.value.as_slice() };
+            // C prints a value up to its first NUL.
+            let value = value.split(|byte| *byte == 0).next().unwrap_or_default();
+            out.extend([b" ", xattr.name.as_slice(), b"=", value].concat());
+        }
+        out.push(b'\n');
+        if inode.is_dir() {
+            list(image, &child, entry.nid, out);
+        }
+    }
+}
+
+#[test]
+fn a_program_in_c_reads_all_of_an_image() {
+    let (Some(cc), Some(pkg_config)) =
+        (need::tool("cc", "the library for C"), need::tool("pkg-config", "the library for C"))
+    else {
+        return;
+    };
+    let dir = scratch::scratch();
+    let (image, prefix) = (image(dir.path()), install(dir.path()));
+    let flags = Run::new(pkg_config)
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .args(["--cflags", "--libs", "ferofs"])
+        .run()
+        .success();
+    let flags = String::from_utf8(flags.stdout).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/list.c");
+    let compile = |program: &Path, libraries: &[&str]| {
+        let warnings = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"];
+        let run = Run::new(&cc).args(warnings).arg("-o").arg(program).arg(&source).args(libraries);
+        run.run().success();
+    };
+    let shared = dir.path().join("shared");
+    compile(&shared, &flags.split_whitespace().collect::<Vec<_>>());
+    let fixed = dir.path().join("static");
+    let (include, archive) = (prefix.join("include"), prefix.join("lib/libferofs.a"));
+    compile(
+        &fixed,
+        &["-I", include.to_str().unwrap(), archive.to_str().unwrap(), "-lpthread", "-ldl", "-lm"],
+    );
+
+    let opened = Image::open(std::fs::read(&image).unwrap()).unwrap();
+    let mut listed = Vec::new();
+    list(&opened, b"", opened.superblock().root, &mut listed);
+    let message = b"error: no such file: no such file or directory\n";
+    let expected = [listed.as_slice(), message, &listed].concat();
+    let lib = prefix.join("lib");
+    for program in [&shared, &fixed] {
+        let printed = Run::new(program).env("LD_LIBRARY_PATH", &lib).arg(&image).run().success().stdout;
+        assert!(printed == expected, "{}", String::from_utf8_lossy(&printed));
+    }
+    let broken = Run::new(&fixed).arg("/dev/null").run();
+    assert_eq!(broken.code, 1);
+    assert!(broken.stderr.contains("/dev/null: "), "{}", broken.stderr);
+    if let Some(valgrind) = need::tool("valgrind", "memory errors of the library for C") {
+        let options = ["--quiet", "--leak-check=full", "--show-leak-kinds=all", "--error-exitcode=99"];
+        let run = Run::new(valgrind).args(options).arg(&fixed).arg(&image).run().success();
+        assert!(run.stdout == expected && run.stderr.is_empty(), "{}", run.stderr);
+    }
+}
