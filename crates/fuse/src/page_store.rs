@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use ferofs_read::access::page_reads::{Ahead, Pattern, Patterns};
-use ferofs_read::{Extent, ExtentData, FileOffset, Inode, InodeReader, Nid};
+use ferofs_read::{Algorithm, Extent, ExtentData, FileOffset, Inode, InodeReader, Nid};
 use fuser::{INodeNo, Notifier};
 
 use crate::stats::Counters;
@@ -28,18 +28,26 @@ const MIN_WINDOW: u64 = 128 << 10;
 /// Bytes of a cluster from which on it is a unit of its own: then decoding it again for each read costs more than storing
 /// its pages.
 const LARGE_CLUSTER: u64 = 64 << 10;
-/// Reads of a large cluster, the last one included, after which it is stored, if its window has enough reads, too. To decode
-/// and store all of it takes as long as two to five such reads.
-const ENOUGH_OF_CLUSTER: u16 = 3;
-/// Reads of a cluster that is larger than a window, after which it is stored, all of it. To decode and store all of it takes as
-/// long as four to five such reads.
-const ENOUGH_OF_HUGE_CLUSTER: u16 = 5;
+/// The reads that clusters must have before they are stored. What pays depends on the time of decoding: to decode and store a cluster takes
+/// as long as three to four reads of it with LZ4, which decodes fast, and as long as two with the other algorithms.
+struct EnoughReads {
+    /// Of a large cluster, the last read included.
+    cluster: u16,
+    /// And of its window, for a cluster that is smaller than that. Where few pages of a file are read, some clusters have several reads by
+    /// chance, but no more follow; their windows rarely have as many as this.
+    window: u16,
+    /// Of a cluster that is larger than a window. All of it is stored.
+    huge_cluster: u16,
+}
+
+impl EnoughReads {
+    const LZ4: Self = Self { cluster: 3, window: 18, huge_cluster: 5 };
+    const OTHERS: Self = Self { cluster: 2, window: 6, huge_cluster: 3 };
+}
+
 /// Windows at most in a cluster that is stored as a whole. Of a larger one, the window of the read is stored. This bounds the
 /// memory.
 const MAX_WHOLE_CLUSTER: u64 = 8;
-/// Reads of the window of a large cluster, a fourteenth of its pages. A cluster of a file of which a twentieth is read often has three
-/// reads, but no more follow; its window rarely has as many as this.
-const ENOUGH_AROUND_CLUSTER: u16 = 18;
 /// Bytes of a window for each read that it must have before it is stored: 22 reads for 1 MiB, a twelfth of its pages. As many
 /// reads as before must be expected to follow, and each saves about 10 times what storing one page costs.
 const WINDOW_PER_READ: u64 = (1 << 20) / 22;
@@ -156,7 +164,7 @@ impl PageStore {
             if is_busy && unit.is_window { unit.enough.saturating_mul(BUSY_FACTOR) } else { unit.enough };
         let is_enough = self.patterns.count_read(nid, unit.start) >= enough;
         let is_enough_around =
-            unit.around.is_none_or(|around| self.patterns.count_read(nid, around) >= ENOUGH_AROUND_CLUSTER);
+            unit.around.is_none_or(|(around, enough)| self.patterns.count_read(nid, around) >= enough);
         (is_enough && is_enough_around).then_some(unit)
     }
 
@@ -209,8 +217,8 @@ pub(crate) struct Unit {
     enough: u16,
     /// It is an aligned window, not a cluster.
     is_window: bool,
-    /// For a large cluster, identifies the window around it, whose reads are counted, too.
-    around: Option<u64>,
+    /// For a large cluster, identifies the window around it, whose reads are counted, too, and the number of these reads.
+    around: Option<(u64, u16)>,
 }
 
 impl Unit {
@@ -218,19 +226,24 @@ impl Unit {
     fn of(nid: Nid, extent: &Extent, wanted: &Range<u64>, size: u64, max_window: u64, page: u64) -> Self {
         let aligned = wanted.start - wanted.start % max_window;
         let window = aligned..aligned.saturating_add(max_window).max(wanted.end).min(size.max(wanted.end));
-        if !matches!(extent.data, ExtentData::Encoded { .. }) || extent.len < LARGE_CLUSTER {
+        let enough = match extent.data {
+            ExtentData::Encoded { algorithm: Algorithm::Lz4, .. } => Some(EnoughReads::LZ4),
+            ExtentData::Encoded { .. } => Some(EnoughReads::OTHERS),
+            _ => None,
+        };
+        let Some(enough) = enough.filter(|_| extent.len >= LARGE_CLUSTER) else {
             // Each read of several pages leaves fewer pages for later reads.
             let per_read =
                 if wanted.end - wanted.start > page { WINDOW_PER_READ * 2 / 3 } else { WINDOW_PER_READ };
             let enough = u16::try_from(max_window / per_read).unwrap_or(u16::MAX);
             return Self { nid, start: aligned, window, enough, is_window: true, around: None };
-        }
+        };
         let (first, end) = (extent.start.get().next_multiple_of(page), extent.end());
         // The file's last page counts as whole.
         let end = if end >= size { size } else { end - end % page };
         let whole = first.min(wanted.start)..end.max(wanted.end);
         if (max_window..=max_window.saturating_mul(MAX_WHOLE_CLUSTER)).contains(&extent.len) {
-            let enough = ENOUGH_OF_HUGE_CLUSTER;
+            let enough = enough.huge_cluster;
             return Self {
                 nid,
                 start: extent.start.get(),
@@ -244,10 +257,10 @@ impl Unit {
             nid,
             start: extent.start.get().max(aligned),
             window: window.start.max(whole.start)..window.end.min(whole.end),
-            enough: ENOUGH_OF_CLUSTER,
+            enough: enough.cluster,
             is_window: false,
             // No cluster starts with this number: another one follows within its first page.
-            around: Some(aligned + 1),
+            around: Some((aligned + 1, enough.window)),
         }
     }
 }
@@ -255,7 +268,7 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferofs_format::{Algorithm, BytePos, DeviceId};
+    use ferofs_format::{BytePos, DeviceId};
     use ferofs_read::Location;
 
     fn extent(range: Range<u64>, encoded: bool) -> Extent {
@@ -301,7 +314,7 @@ mod tests {
             let cluster = extent(start..start + 200_000, true);
             Unit::of(Nid::new(1), &cluster, &(start..start + 4096), 10 * MIB, MIB, 4096).around
         };
-        assert_eq!((around(4096), around(3 * MIB)), (Some(1), Some(3 * MIB + 1)));
+        assert_eq!((around(4096), around(3 * MIB)), (Some((1, 18)), Some((3 * MIB + 1, 18))));
         let small = extent(0..10_000, true);
         assert_eq!(Unit::of(Nid::new(1), &small, &(4096..8192), 10 * MIB, MIB, 4096).around, None);
     }
