@@ -3,6 +3,7 @@
 //! The lint check only compiles, and the tests often wait: both run side by side, which saves the time of the lint check. Stages that
 //! use all processors (compiling, campaigns) run one after the other.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -77,8 +78,16 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
     }
     stages.run("compile", || shell::run(shell::cargo().args(["test", "--workspace", "--no-run"])))?;
     thread::scope(|scope| {
-        let lint = scope
-            .spawn(|| if has_subcommand("clippy") { stages.run_silently("clippy", lint) } else { Ok(()) });
+        let lint = scope.spawn(|| {
+            if has_subcommand("clippy") {
+                stages.run_silently("clippy", lint)?;
+            }
+            if is_quick {
+                return Ok(());
+            }
+            stages.run_silently("doc", document)?;
+            stages.run_silently("msrv", check_with_oldest_rust)
+        });
         let tests = stages.run("tests", || shell::run(&mut tests));
         let lint = lint.join().unwrap_or_else(|_| bail!("the thread of the stage clippy panicked"));
         tests.and(lint)
@@ -114,12 +123,66 @@ fn build(is_quick: bool) -> Result<PathBuf> {
     Ok(campaigns::ferofs())
 }
 
-/// Checks all code with clippy. A warning is an error. Prints the output only after an error, because the tests print at the same time.
+/// Checks all code with clippy. A warning is an error.
 fn lint() -> Result<()> {
-    let lint = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    let output = shell::cargo().args(lint).output().context("cargo clippy")?;
+    run_silently(shell::cargo().args([
+        "clippy",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
+
+/// Makes the documentation of the libraries. A warning, for example of a link that leads nowhere, is an error.
+fn document() -> Result<()> {
+    let mut cargo = shell::cargo();
+    run_silently(
+        cargo
+            .args(["doc", "--quiet", "--workspace", "--lib", "--no-deps"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )
+}
+
+/// Compiles the command and the libraries with the oldest Rust that Cargo.toml promises.
+fn check_with_oldest_rust() -> Result<()> {
+    let manifest = shell::repository().join("Cargo.toml");
+    let text = fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
+    let version = text
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = "))
+        .map(|version| version.trim_matches('"'));
+    let version = version.with_context(|| format!("{}: no rust-version", manifest.display()))?;
+    let mut install = Command::new("rustup");
+    install.args(["toolchain", "install", version, "--profile", "minimal"]);
+    if need::find_tool("rustup").is_none() || run_silently(&mut install).is_err() {
+        eprintln!("left out: a check with Rust {version}, because rustup is not there or cannot install it");
+        return Ok(());
+    }
+    let mut check = Command::new("rustup");
+    check.args([
+        "run",
+        version,
+        "cargo",
+        "check",
+        "--quiet",
+        "--package",
+        "ferofs-cli",
+        "--package",
+        "ferofs-capi",
+    ]);
+    // Not beside the other build: the two versions of Rust would wait for each other.
+    check.arg("--target-dir").arg(scratch::target_dir().join("msrv")).current_dir(shell::repository());
+    run_silently(&mut check)
+}
+
+/// Runs a command, and prints its output only after an error, because the tests print at the same time.
+fn run_silently(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
     if !output.status.success() {
-        bail!("cargo {}: {}\n{}", lint.join(" "), output.status, String::from_utf8_lossy(&output.stderr));
+        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
 }

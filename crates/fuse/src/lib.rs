@@ -1,4 +1,4 @@
-//! The FUSE daemon over [`ferofs::read`]: mounts an image where the kernel's driver cannot mount it.
+//! The FUSE daemon over [`ferofs_read`]: mounts an image where the kernel's driver cannot mount it.
 //!
 //! | module | what it does |
 //! |---|---|

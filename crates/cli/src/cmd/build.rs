@@ -274,7 +274,7 @@ pub(crate) fn execute(options: &Options, image: &Path, printed: PrintOptions) ->
     }
     let summary = result.map_err(|error| {
         let is_output = image == Path::new("-")
-            && matches!(&error, ferofs::build::Error::Io { action: "write", path: Some(path), .. } if path == "standard output");
+            && matches!(&error, ferofs::build::Error::Io { action: "write", path: Some(path), .. } if path.as_os_str() == "standard output");
         let failure = Failure::without_subject(error);
         if is_output { failure.with_code(OUTPUT_FAILURE) } else { failure }
     })?;
