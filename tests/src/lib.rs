@@ -9,7 +9,7 @@
 //! 4. [`mod@compare`] compares two trees and lists each difference, with path and field.
 //!
 //! [`need`] skips a test if this machine lacks something, [`tools`] lists the programs that tests start, [`mod@scratch`] makes temporary
-//! directories, [`tar`] makes archives, and [`update`] changes a tree. [`xattr`], [`acl`], [`content`] and [`rng`] help the others.
+//! directories, [`tar`] makes archives, [`update`] changes a tree, and [`web`] starts a web server and a browser. [`xattr`], [`acl`], [`content`] and [`rng`] help the others.
 #![forbid(unsafe_code)]
 
 pub mod acl;
@@ -24,6 +24,7 @@ pub mod tar;
 pub mod tools;
 pub mod tree;
 pub mod update;
+pub mod web;
 pub mod xattr;
 
 pub use compare::{Field, Report, compare};

@@ -105,6 +105,10 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
 
 fn install_tools() -> Result<()> {
     install::install(TEST_TOOLS)?;
+    // Without it, the test that needs it says so.
+    if need::find_tool("rustup").is_some() {
+        let _ = run_silently(Command::new("rustup").args(["target", "add", "wasm32-unknown-unknown"]));
+    }
     install::install(&[FUSE, MOUNT, EROFS_UTILS])?;
     if need::is_root() && !need::kernel_has_erofs() {
         install::install(&[MODPROBE])?;

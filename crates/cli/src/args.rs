@@ -4,4 +4,5 @@ pub(crate) mod byte_size;
 pub(crate) mod compression;
 pub(crate) mod features;
 pub(crate) mod image;
+pub(crate) mod seal;
 pub(crate) mod suggestion;

@@ -12,6 +12,7 @@ pub(crate) mod ls;
 pub(crate) mod mount;
 mod patch;
 mod stats;
+mod verity;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -41,6 +42,7 @@ pub(crate) enum Command {
     Mount(mount::Args),
     Umount(mount::UmountArgs),
     Stats(stats::Args),
+    Verity(verity::Args),
     #[command(hide = true)]
     UnmountHelper(mount::unmount_helper::Args),
     Cat(cat::Args),
@@ -62,6 +64,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => mount::umount(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Verity(args) => verity::run(&args),
         Command::UnmountHelper(args) => mount::unmount_helper::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),

@@ -33,6 +33,9 @@ pub enum Error {
     /// An image could not be built.
     #[error(transparent)]
     Build(ferofs_build::Error),
+    /// A seal cannot be made or used, or a block does not have the digest that it promises.
+    #[error(transparent)]
+    Verity(#[from] ferofs_verity::Error),
     /// An extended attribute could not be set.
     #[error("{}: set attribute {name}: {source}", Escaped::path(path))]
     Xattr {

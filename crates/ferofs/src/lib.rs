@@ -10,12 +10,14 @@
 //! | [`extract`] | writes an image's tree to a directory or a tar stream |
 //! | [`patch`] | updates an image with a small patch, and rolls back |
 //! | [`escape`] | prints names without control characters, which could change a terminal |
+//! | [`verity`] | makes hash trees over images, and verifies each block that is read |
 //! | [`error`] | the error of this crate; it wraps the errors of [`read`] and [`build`] |
 
 #![deny(unsafe_code)]
 
 pub use ferofs_build as build;
 pub use ferofs_read as read;
+pub use ferofs_verity as verity;
 
 pub mod check;
 pub mod diff;

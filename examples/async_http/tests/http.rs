@@ -1,54 +1,12 @@
 //! Runs the example against nginx.
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
 use ferofs_tests::run::Run;
-use ferofs_tests::{need, scratch};
-
-/// nginx, which is killed when this is dropped.
-struct Nginx(Child);
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // It has ended already if it could not start, which the test reports.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts nginx on the files in `root`; returns its address.
-fn serve(nginx: &Path, dir: &Path, root: &Path) -> (Nginx, String) {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|name| format!("{name}_temp_path {}/{name};", dir.display()))
-        .concat();
-    let user = if need::is_root() { "user root;" } else { "" };
-    let config = format!(
-        "{user} daemon off; master_process off; pid {dir}/pid; events {{}} http {{ access_log off; {paths} \
-         server {{ listen {address}; root {root}; }} }}",
-        dir = dir.display(),
-        root = root.display()
-    );
-    let file = dir.join("nginx.conf");
-    std::fs::write(&file, config).unwrap();
-    let mut command = Command::new(nginx);
-    command.arg("-c").arg(&file).arg("-e").arg(dir.join("errors")).stdin(Stdio::null());
-    let server = Nginx(command.spawn().unwrap());
-    let start = Instant::now();
-    while TcpStream::connect(&address).is_err() {
-        assert!(start.elapsed() < Duration::from_secs(60), "nginx does not answer");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    (server, address)
-}
+use ferofs_tests::scratch;
+use ferofs_tests::web::Server;
 
 #[test]
 fn files_are_read_by_range_requests() {
-    let Some(nginx) = need::tool("nginx", "reading over HTTP") else { return };
     let dir = scratch::scratch();
     let (source, root) = (dir.path().join("source"), dir.path().join("root"));
     std::fs::create_dir_all(source.join("docs")).unwrap();
@@ -65,10 +23,10 @@ fn files_are_read_by_range_requests() {
     options.data.compression = Some(ferofs_build::Compression::lz4(0).unwrap());
     let image = root.join("image.erofs");
     ferofs_build::build(&options, &image).unwrap();
-    let (_server, address) = serve(&nginx, dir.path(), &root);
+    let Some(server) = Server::start(dir.path(), &root, "reading over HTTP") else { return };
 
     let example = |arguments: &[&str]| {
-        Run::new(env!("CARGO_BIN_EXE_ferofs-async-http-example")).arg(&address).args(arguments).run()
+        Run::new(env!("CARGO_BIN_EXE_ferofs-async-http-example")).arg(&server.address).args(arguments).run()
     };
     let list = example(&["/image.erofs"]).success();
     let list = String::from_utf8(list.stdout).unwrap();

@@ -12,4 +12,5 @@ mod hostile;
 mod mount;
 mod patch;
 mod read;
+mod seal;
 mod structure;

@@ -44,6 +44,19 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     ),
     ("ferofs", &[&["error"], &["range_marks"], &["check", "diff", "extract", "inspect", "patch"], &["lib"]]),
     ("cli", &[&["print", "exit"], &["signals", "args"], &["cmd"], &["compat"], &["lib"]]),
+    (
+        "verity",
+        &[
+            &["digest"],
+            &["error"],
+            &["params"],
+            &["layout", "fsverity", "superblock"],
+            &["tree"],
+            &["verified"],
+            &["seal"],
+            &["lib"],
+        ],
+    ),
     ("capi", &[&["status"], &["image"], &["content"], &["names"], &["lib"]]),
     (
         "fuse",

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use ferofs::patch::{Patch, overlay};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 
+use super::seal::{OpenSeal, SealArgs};
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Debug, Clone)]
@@ -29,6 +30,9 @@ pub(crate) struct ImageArgs {
     /// limits, a damaged or hostile image can keep the program busy for years or use all memory
     #[arg(long, value_name = "FACTOR", default_value_t = 1)]
     pub(crate) work_limit: u32,
+
+    #[command(flatten)]
+    pub(crate) seal: SealArgs,
 }
 
 impl ImageArgs {
@@ -51,7 +55,11 @@ impl ImageArgs {
     pub(crate) fn open_files(&self, patches: &[PathBuf]) -> Result<OpenFiles, Failure> {
         // Errors of `FileSource::open` name the file already.
         let source = |path: &PathBuf, start| FileSource::open(path, start).map_err(Failure::without_subject);
+        if self.seal.root.is_some() && !(self.devices.is_empty() && patches.is_empty()) {
+            return Err(Failure::about(&self.path, "--roothash covers neither extra devices nor patches"));
+        }
         Ok(OpenFiles {
+            seal: self.seal.open(&self.path, self.offset)?,
             path: self.path.clone(),
             extra: self.devices.iter().map(|path| source(path, 0)).collect::<Result<_, _>>()?,
             primary: source(&self.path, self.offset)?,
@@ -67,6 +75,7 @@ impl ImageArgs {
 pub(crate) struct OpenFiles {
     path: PathBuf,
     primary: FileSource,
+    seal: Option<OpenSeal>,
     extra: Vec<FileSource>,
     patches: Vec<(PathBuf, FileSource)>,
 }
@@ -74,7 +83,10 @@ pub(crate) struct OpenFiles {
 impl OpenFiles {
     /// Opens the image in these files with `options`.
     pub(crate) fn decode(self, options: &OpenOptions) -> Result<Image, Failure> {
-        let mut primary: Arc<dyn Source> = Arc::new(self.primary);
+        let mut primary: Arc<dyn Source> = match self.seal {
+            Some(seal) => Arc::new(seal.verified(self.primary)?),
+            None => Arc::new(self.primary),
+        };
         for (path, file) in self.patches {
             let patch = Patch::new(Box::new(file)).about(&path)?;
             primary = overlay(primary, &patch, &AtomicBool::new(false)).about(&path)?;

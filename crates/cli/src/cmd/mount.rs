@@ -132,7 +132,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let daemon = is_daemon();
     let patched = !args.patches.is_empty();
-    let fuse = args.fuse || args.foreground || daemon || patched || args.memory.needs_fuse();
+    let sealed = args.image.seal.root.is_some();
+    if sealed && args.kernel {
+        let reason =
+            "the kernel verifies with dm-verity: open the image with veritysetup, and mount that device";
+        return Err(Failure::about(&args.image.path, reason));
+    }
+    let fuse = args.fuse || args.foreground || daemon || patched || sealed || args.memory.needs_fuse();
     let mut kernel_error = None;
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {

@@ -321,7 +321,13 @@ impl Args {
                 "needs the file of each extra device; give the archive as a file, not on standard input";
             return Err(refusal(option, String::new(), reason));
         }
-        Ok(ImageArgs { path: self.image.clone(), offset: self.offset, devices, work_limit: 1 })
+        Ok(ImageArgs {
+            path: self.image.clone(),
+            offset: self.offset,
+            devices,
+            work_limit: 1,
+            seal: Default::default(),
+        })
     }
 }
 

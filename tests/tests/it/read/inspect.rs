@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use ferofs_tests::run::Run;
-use ferofs_tests::{ferofs, need, tree};
+use ferofs_tests::{ferofs, need, tree, web};
 
 use crate::common::fixture::Fixture;
 
@@ -73,7 +73,7 @@ fn the_html_page_shows_hostile_names_as_text() {
         assert!(!own.contains(address), "{address}: the page loads nothing");
     }
     let Some(browser) = need::tool("chromium", "the page in a browser") else { return };
-    let dom = drawn(&browser, &fixture.path("profile"), &page);
+    let dom = web::page(&browser, &fixture.path("profile"), &format!("file://{}", page.display()));
     // The script of the page ran to its end, and no name was executed as a script.
     assert!(dom.contains("data-drawn=\""), "{dom}");
     assert!(!dom.contains("data-owned"), "a name was executed");
@@ -81,24 +81,6 @@ fn the_html_page_shows_hostile_names_as_text() {
     for id in ["id=\"tree\"", "id=\"map\"", "id=\"sizes\"", "class=\"bar\"", "aria-sort=\"descending\""] {
         assert!(dom.contains(id), "{id}");
     }
-}
-
-/// The elements of the page after its script has run.
-fn drawn(browser: &Path, profile: &Path, page: &Path) -> String {
-    let outcome = Run::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--virtual-time-budget=4000",
-        ])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg("--dump-dom")
-        .arg(format!("file://{}", page.display()))
-        .run();
-    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
-    String::from_utf8_lossy(&outcome.stdout).into_owned()
 }
 
 #[test]

@@ -107,7 +107,13 @@ mod tests {
     use super::*;
 
     fn sorted(text: &str) -> (Result<SortedOptions, InvalidOption>, ImageArgs) {
-        let mut image = ImageArgs { path: "i".into(), offset: 0, devices: Vec::new(), work_limit: 1 };
+        let mut image = ImageArgs {
+            path: "i".into(),
+            offset: 0,
+            devices: Vec::new(),
+            work_limit: 1,
+            seal: Default::default(),
+        };
         (sort(&[text.to_owned()], &mut image), image)
     }
 

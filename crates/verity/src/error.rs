@@ -1,0 +1,85 @@
+//! The errors of seals.
+
+use std::io;
+
+/// The result of work with a seal.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a seal cannot be made or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused something.
+    #[error("{action}: {source}")]
+    Io {
+        /// The operation, as a verb: "read image".
+        action: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A parameter is out of its range.
+    #[error("{parameter}: {problem}")]
+    Parameter {
+        /// The parameter.
+        parameter: &'static str,
+        /// The problem, and the valid values.
+        problem: &'static str,
+    },
+    /// The superblock before a hash tree is not sound.
+    #[error("verity superblock: {0}")]
+    Superblock(&'static str),
+    /// The file is no EROFS image.
+    #[error("no superblock of EROFS")]
+    NoImage,
+    /// Bytes do not have the digest that the tree promises.
+    #[error(transparent)]
+    Integrity(#[from] IntegrityError),
+    /// A thread cannot be started.
+    #[error(transparent)]
+    Threads(#[from] ferofs_threads::Error),
+}
+
+impl Error {
+    pub(crate) fn io(action: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Io { action, source }
+    }
+
+    /// The error of a read of a [`crate::VerifiedSource`].
+    pub(crate) fn of_read(error: io::Error) -> Self {
+        match error.get_ref().and_then(|error| error.downcast_ref::<IntegrityError>()) {
+            Some(integrity) => Self::Integrity(*integrity),
+            None => Self::Io { action: "read image", source: error },
+        }
+    }
+}
+
+/// A block does not have the digest that the hash tree promises: the block or the tree was changed.
+///
+/// Reads of a [`crate::VerifiedSource`] return it within an [`io::Error`] of the kind `InvalidData`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} block {block} (byte {position}) does not have the digest of the hash tree", if *.is_hash { "hash" } else { "data" })]
+pub struct IntegrityError {
+    /// It is a block of the tree, not of the image.
+    pub is_hash: bool,
+    /// The block's number in the image or in the tree.
+    pub block: u64,
+    /// The position of its first byte there.
+    pub position: u64,
+}
+
+impl IntegrityError {
+    /// The error within `error`, if it has one.
+    #[must_use]
+    pub fn within(error: &ferofs_read::Error) -> Option<&Self> {
+        match error {
+            ferofs_read::Error::Io { source, .. } => source.get_ref()?.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
+impl From<IntegrityError> for io::Error {
+    fn from(error: IntegrityError) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
+}

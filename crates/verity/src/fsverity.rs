@@ -1,0 +1,62 @@
+//! The digest of fs-verity, which a file system computes for a file: the hash of a descriptor that holds the root of the same
+//! tree, made without salt. Source: Linux's Documentation/filesystems/fsverity.rst, "File digest computation".
+
+use sha2::{Digest as _, Sha256, Sha512};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::params::{HashAlgorithm, Params};
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Descriptor {
+    version: u8,
+    hash_algorithm: u8,
+    log_blocksize: u8,
+    salt_size: u8,
+    reserved_0x04: U32,
+    data_size: U64,
+    root_hash: [u8; 64],
+    salt: [u8; 32],
+    reserved: [u8; 144],
+}
+
+/// The digest that `fsverity digest` prints for a file of `len` bytes with this `root`.
+///
+/// # Errors
+/// [`Error::Parameter`] when `params` have a salt, or block sizes that differ: then the tree is not that of fs-verity.
+pub fn fsverity_digest(params: &Params, len: u64, root: Digest) -> Result<Digest> {
+    params.check()?;
+    if !params.salt.is_empty() {
+        return Err(Error::Parameter { parameter: "salt", problem: "must be empty for fs-verity" });
+    }
+    if params.data_block_size != params.hash_block_size {
+        return Err(Error::Parameter {
+            parameter: "hash block size",
+            problem: "must be the data block size for fs-verity",
+        });
+    }
+    let mut root_hash = [0; 64];
+    root_hash[..root.as_bytes().len()].copy_from_slice(root.as_bytes());
+    let descriptor = Descriptor {
+        version: 1,
+        hash_algorithm: match params.algorithm {
+            HashAlgorithm::Sha256 => 1,
+            HashAlgorithm::Sha512 => 2,
+        },
+        log_blocksize: u8::try_from(params.data_block_size.trailing_zeros()).unwrap_or(0),
+        salt_size: 0,
+        reserved_0x04: 0.into(),
+        data_size: len.into(),
+        root_hash,
+        salt: [0; 32],
+        reserved: [0; 144],
+    };
+    let bytes = descriptor.as_bytes();
+    Ok(match params.algorithm {
+        HashAlgorithm::Sha256 => Digest::new(&Sha256::digest(bytes)),
+        HashAlgorithm::Sha512 => Digest::new(&Sha512::digest(bytes)),
+    })
+}

@@ -1,0 +1,51 @@
+//! Seals images: hash trees over their blocks, in the formats of Linux.
+//!
+//! The root of a hash tree is a digest of the whole image. dm-verity (Linux's device mapper) and [`VerifiedSource`] check each
+//! block against it when it is read; fs-verity builds the same tree in the file system. The data flows through these modules:
+//! `params` (algorithm, salt, sizes) -> `layout` (where each level of a tree is) -> `tree` (makes one) -> `superblock` (what
+//! stands before it) -> `verified` (checks what is read) -> `seal` (superblock and tree in files). `fsverity` computes the digest of fs-verity.
+//!
+//! Sources: Linux's Documentation/admin-guide/device-mapper/verity.rst and Documentation/filesystems/fsverity.rst, and the
+//! format that `veritysetup` of cryptsetup calls type 1.
+//!
+//! ```
+//! use ferofs_read::Source;
+//! use ferofs_verity::{Params, VerifiedSource, make_tree};
+//!
+//! let image = vec![7; 100 * 4096];
+//! let (mut tree, params) = (Vec::new(), Params::default());
+//! let root = make_tree(&image, 100, &params, 2, |pos, bytes| {
+//!     tree.resize(tree.len().max(pos as usize + bytes.len()), 0);
+//!     tree[pos as usize..][..bytes.len()].copy_from_slice(bytes);
+//!     Ok(())
+//! })?;
+//! let mut changed = image.clone();
+//! changed[5000] ^= 1;
+//! let source = VerifiedSource::new(changed, tree, 100, &params, root)?;
+//! source.read_exact_at(0, &mut [0; 4096])?;
+//! let error = source.read_exact_at(4096, &mut [0; 10]).unwrap_err();
+//! assert_eq!(error.to_string(), "data block 1 (byte 4096) does not have the digest of the hash tree");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod digest;
+mod error;
+mod fsverity;
+mod layout;
+mod params;
+mod seal;
+mod superblock;
+mod tree;
+mod verified;
+
+pub use digest::{Digest, ParseDigestError};
+pub use error::{Error, IntegrityError, Result};
+pub use fsverity::fsverity_digest;
+pub use layout::TreeLayout;
+pub use params::{HashAlgorithm, Params, SALT_MAX};
+pub use seal::{Seal, appended_position, verify_all};
+pub use superblock::{SUPERBLOCK_SIZE, Superblock};
+pub use tree::{HashBlock, TreeBuilder, make_tree};
+pub use verified::VerifiedSource;

@@ -1,0 +1,193 @@
+//! Seals: a superblock and its hash tree, at the end of an image or in a file of their own.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use ferofs_format::Uuid;
+use ferofs_format::superblock::{self as erofs, Superblock as ErofsSuperblock};
+use ferofs_read::Source;
+use ferofs_threads::parallel;
+
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::layout::TreeLayout;
+use crate::params::Params;
+use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
+use crate::tree::{make_tree, to_usize};
+use crate::verified::VerifiedSource;
+
+/// A superblock, and where it is in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// What it says. Do not trust it before blocks were verified against a root.
+    pub superblock: Superblock,
+    /// The position of the superblock in its file. The tree starts one hash block later.
+    pub position: u64,
+}
+
+impl Seal {
+    /// Reads the superblock at `position` of `file`.
+    ///
+    /// # Errors
+    /// [`Error::Superblock`] when there is none, [`Error::Io`].
+    pub fn read(file: &dyn Source, position: u64) -> Result<Self> {
+        let end = position.checked_add(SUPERBLOCK_SIZE as u64);
+        if end.is_none_or(|end| end > file.size()) {
+            return Err(Error::Superblock("is not there"));
+        }
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        file.read_exact_at(position, &mut bytes).map_err(Error::io("read verity superblock"))?;
+        Ok(Self { superblock: Superblock::parse(&bytes)?, position })
+    }
+
+    /// The position of the tree in its file.
+    #[must_use]
+    pub fn tree_start(&self) -> u64 {
+        self.position.saturating_add(self.superblock.params.hash_block_size.into())
+    }
+
+    /// Bytes of superblock and tree.
+    ///
+    /// # Errors
+    /// As [`TreeLayout::new`].
+    pub fn byte_len(&self) -> Result<u64> {
+        let tree = TreeLayout::new(self.superblock.data_blocks, &self.superblock.params)?.len();
+        Ok(tree.saturating_add(self.superblock.params.hash_block_size.into()))
+    }
+
+    /// Makes the tree of the first `len` bytes of `image` on up to `threads` threads, and writes superblock and tree to `file` from `position` on, which is a multiple of
+    /// the size of a hash block. Without `uuid`, the seal gets one that follows from its root, so that equal images have equal seals. Returns the
+    /// seal and its root.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when the image does not consist of whole blocks; [`Error::Io`].
+    pub fn write(
+        image: &dyn Source,
+        len: u64,
+        params: Params,
+        uuid: Option<Uuid>,
+        threads: usize,
+        file: &File,
+        position: u64,
+    ) -> Result<(Self, Digest)> {
+        params.check()?;
+        if !len.is_multiple_of(params.data_block_size.into()) {
+            let problem = "does not divide the size of the image: choose a smaller one";
+            return Err(Error::Parameter { parameter: "data block size", problem });
+        }
+        if !position.is_multiple_of(params.hash_block_size.into()) {
+            let problem = "does not divide the position of the hash tree";
+            return Err(Error::Parameter { parameter: "hash block size", problem });
+        }
+        let data_blocks = len / u64::from(params.data_block_size);
+        let superblock = Superblock { data_blocks, params, uuid: Uuid([0; 16]) };
+        let mut seal = Self { superblock, position };
+        let start = seal.tree_start();
+        let root =
+            make_tree(image, seal.superblock.data_blocks, &seal.superblock.params, threads, |pos, bytes| {
+                file.write_all_at(bytes, start.saturating_add(pos))
+            })?;
+        seal.superblock.uuid = uuid.unwrap_or_else(|| uuid_of(root));
+        let mut first = seal.superblock.to_bytes()?.to_vec();
+        first.resize(to_usize(seal.superblock.params.hash_block_size.into()), 0);
+        file.write_all_at(&first, position).map_err(Error::io("write verity superblock"))?;
+        Ok((seal, root))
+    }
+
+    /// Gives `image` the checks of this seal, whose tree is in `file`.
+    ///
+    /// # Errors
+    /// As [`VerifiedSource::new`].
+    pub fn verified<S: Source, T: Source>(
+        &self,
+        image: S,
+        file: T,
+        root: Digest,
+    ) -> Result<VerifiedSource<S, T>> {
+        let Superblock { params, data_blocks, .. } = &self.superblock;
+        VerifiedSource::with_tree_at(image, file, self.tree_start(), *data_blocks, params, root)
+    }
+}
+
+/// A UUID of version 8, whose other bits are those of `root`.
+fn uuid_of(root: Digest) -> Uuid {
+    let mut bytes = [0; 16];
+    for (to, from) in bytes.iter_mut().zip(root.as_bytes()) {
+        *to = *from;
+    }
+    bytes[6] = (bytes[6] & 0x0f) | 0x80;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    Uuid(bytes)
+}
+
+/// Checks all blocks of `image` on up to `threads` threads.
+///
+/// # Errors
+/// [`Error::Integrity`] for the first block with a wrong digest; [`Error::Io`].
+pub fn verify_all<S: Source, T: Source>(image: &VerifiedSource<S, T>, threads: usize) -> Result<()> {
+    /// Bytes that are read at a time.
+    const PIECE: u64 = 1 << 20;
+    let pieces = usize::try_from(image.size().div_ceil(PIECE)).unwrap_or(usize::MAX);
+    let check = |buffer: &mut Vec<u8>, piece: usize| {
+        let start = piece as u64 * PIECE;
+        buffer.resize(to_usize(PIECE.min(image.size().saturating_sub(start))), 0);
+        image.read_exact_at(start, buffer).map_err(Error::of_read)
+    };
+    parallel(threads.max(1), pieces, Vec::new, check).map(drop)
+}
+
+/// Where the seal of an image is that follows it: after its last block. The image's superblock is not verified, so the result is only
+/// a place to look at.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::NoImage`] when `file` has no superblock of EROFS.
+pub fn appended_position(file: &dyn Source) -> Result<u64> {
+    let len = file.size().saturating_sub(erofs::OFFSET as u64).min(erofs::SIZE as u64 + 255 * 16);
+    let mut bytes = vec![0; to_usize(len)];
+    file.read_exact_at(erofs::OFFSET as u64, &mut bytes).map_err(Error::io("read superblock"))?;
+    let superblock = ErofsSuperblock::parse(&bytes).map_err(|_| Error::NoImage)?;
+    let len = superblock.blocks.checked_mul(superblock.block_size.bytes64());
+    // Seals start at a multiple of the usual block size, also after images with smaller blocks.
+    len.and_then(|len| len.checked_next_multiple_of(4096)).ok_or(Error::NoImage)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_written_seal_verifies_and_names_the_changed_block() {
+        let image: Vec<u8> = (0..4096 * 300_usize).map(|n| (n / 5) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        let (params, uuid) = (Params { salt: b"salt".to_vec(), ..Params::default() }, Some(Uuid([9; 16])));
+        let len = image.len() as u64;
+        let (seal, root) = Seal::write(&image, len, params, uuid, 2, &file, 8192).unwrap();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes.len() as u64, 8192 + seal.byte_len().unwrap());
+        assert_eq!(Seal::read(&bytes, 8192).unwrap(), seal);
+        assert!(matches!(Seal::read(&bytes, 4096), Err(Error::Superblock(_))));
+        assert!(matches!(Seal::read(&bytes, u64::MAX), Err(Error::Superblock(_))));
+        verify_all(&seal.verified(&image, &bytes, root).unwrap(), 2).unwrap();
+        let mut changed = image.clone();
+        changed[4096 * 280 + 17] ^= 4;
+        let error = verify_all(&seal.verified(&changed, &bytes, root).unwrap(), 2).unwrap_err();
+        assert!(matches!(error, Error::Integrity(error) if !error.is_hash && error.block == 280), "{error}");
+        // The superblock is not covered, but a false one finds nothing with this root.
+        let mut other = seal.clone();
+        other.superblock.params.salt = b"sale".to_vec();
+        assert!(verify_all(&other.verified(&image, &bytes, root).unwrap(), 2).is_err());
+    }
+
+    #[test]
+    fn images_of_parts_of_blocks_are_refused() {
+        let file = tempfile::tempfile().unwrap();
+        let write =
+            |len, position| Seal::write(&vec![0_u8; 5000], len, Params::default(), None, 1, &file, position);
+        assert!(matches!(write(5000, 0), Err(Error::Parameter { parameter: "data block size", .. })));
+        assert!(matches!(write(4096, 100), Err(Error::Parameter { parameter: "hash block size", .. })));
+        assert!(write(4096, 0).is_ok());
+    }
+}

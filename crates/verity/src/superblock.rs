@@ -1,0 +1,130 @@
+//! The superblock before a hash tree, as `veritysetup` writes it: 512 bytes, little-endian, version 1.
+
+use ferofs_format::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{Error, Result};
+use crate::params::{HashAlgorithm, Params, SALT_MAX};
+
+/// Bytes of a superblock.
+pub const SUPERBLOCK_SIZE: usize = 512;
+const SIGNATURE: [u8; 8] = *b"verity\0\0";
+/// The only version.
+const VERSION: u32 = 1;
+/// The salt is hashed before the block; digests are padded to a power of two. Type 0 is that of Chrome OS.
+const NORMAL: u32 = 1;
+
+/// What a superblock says of the tree that follows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// How the tree was made.
+    pub params: Params,
+    /// Blocks of the image.
+    pub data_blocks: u64,
+    /// The seal's own number. Some programs refuse one of only zeroes.
+    pub uuid: Uuid,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    signature: [u8; 8],
+    version: U32,
+    hash_type: U32,
+    uuid: [u8; 16],
+    algorithm: [u8; 32],
+    data_block_size: U32,
+    hash_block_size: U32,
+    data_blocks: U64,
+    salt_size: U16,
+    pad1: [u8; 6],
+    salt: [u8; SALT_MAX],
+    pad2: [u8; 168],
+}
+
+impl Superblock {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] for parameters out of range.
+    pub fn to_bytes(&self) -> Result<[u8; SUPERBLOCK_SIZE]> {
+        self.params.check()?;
+        let name = self.params.algorithm.name().as_bytes();
+        let mut raw = Raw {
+            signature: SIGNATURE,
+            version: VERSION.into(),
+            hash_type: NORMAL.into(),
+            uuid: self.uuid.0,
+            algorithm: [0; 32],
+            data_block_size: self.params.data_block_size.into(),
+            hash_block_size: self.params.hash_block_size.into(),
+            data_blocks: self.data_blocks.into(),
+            salt_size: U16::new(u16::try_from(self.params.salt.len()).unwrap_or(0)),
+            pad1: [0; 6],
+            salt: [0; SALT_MAX],
+            pad2: [0; 168],
+        };
+        raw.algorithm[..name.len()].copy_from_slice(name);
+        raw.salt[..self.params.salt.len()].copy_from_slice(&self.params.salt);
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        bytes.copy_from_slice(raw.as_bytes());
+        Ok(bytes)
+    }
+
+    /// Parses the first bytes of `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Superblock`] when it is none, or has what this version does not know; [`Error::Parameter`].
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Error::Superblock("is not complete"))?;
+        if raw.signature != SIGNATURE {
+            return Err(Error::Superblock("is not there"));
+        }
+        if raw.version != VERSION {
+            return Err(Error::Superblock("has an unknown version"));
+        }
+        if raw.hash_type != NORMAL {
+            return Err(Error::Superblock("has an unknown type of hash"));
+        }
+        let end = raw.algorithm.iter().position(|byte| *byte == 0).unwrap_or(raw.algorithm.len());
+        let name = std::str::from_utf8(&raw.algorithm[..end]).unwrap_or_default();
+        let algorithm = HashAlgorithm::from_name(name);
+        let algorithm =
+            algorithm.ok_or(Error::Superblock("has a hash algorithm other than sha256 and sha512"))?;
+        let salt = raw.salt.get(..usize::from(raw.salt_size.get()));
+        let params = Params {
+            algorithm,
+            data_block_size: raw.data_block_size.get(),
+            hash_block_size: raw.hash_block_size.get(),
+            salt: salt.ok_or(Error::Superblock("has a salt that is too long"))?.to_vec(),
+        };
+        params.check()?;
+        Ok(Self { params, data_blocks: raw.data_blocks.get(), uuid: Uuid(raw.uuid) })
+    }
+}
+
+const _: () = assert!(size_of::<Raw>() == SUPERBLOCK_SIZE, "the format has this size");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_parsed_again_and_false_fields_refused() {
+        let superblock = Superblock {
+            params: Params { algorithm: HashAlgorithm::Sha512, salt: vec![1, 2, 3], ..Params::default() },
+            data_blocks: 77,
+            uuid: Uuid([5; 16]),
+        };
+        let bytes = superblock.to_bytes().unwrap();
+        assert_eq!(Superblock::parse(&bytes).unwrap(), superblock);
+        assert!(Superblock::parse(&bytes[..511]).is_err());
+        // Signature, version, type, algorithm, block sizes, length of the salt.
+        for at in [0, 8, 12, 32, 64, 68, 81] {
+            let mut wrong = bytes;
+            wrong[at] ^= 0xff;
+            assert!(Superblock::parse(&wrong).is_err(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! veritysetup and fsverity agree with our hash trees, for images of all layouts and odd sizes.
+
+use std::fs;
+use std::path::Path;
+
+use ferofs_tests::run::Run;
+use ferofs_tests::{ferofs, need, tree};
+
+use crate::common::fixture::Fixture;
+use crate::common::mkfs::mkfs;
+
+/// Options of `mkfs.erofs`.
+const IMAGES: [&str; 10] = [
+    "",
+    "-zlz4",
+    "-zlz4hc,9 -C65536 -Eztailpacking",
+    "-zzstd,3 -C1048576 -Efragments",
+    "-zlzma,1 -Eall-fragments",
+    "-zdeflate,3 -E48bit",
+    "--chunksize=65536",
+    "-b512",
+    "-b1024 -zlz4 -Ededupe",
+    "-b2048 -E^inline_data",
+];
+
+/// Options of `ferofs verity format`.
+const SEALS: [&[&str]; 5] = [
+    &[],
+    &["--salt", "00ff17"],
+    &["--hash", "sha512", "--salt", "-"],
+    &["--data-block-size", "1024", "--hash-block-size", "512"],
+    &["--hash-block-size", "1024", "--uuid", "d2c9a3b4-0000-4000-8000-00000000abcd"],
+];
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap().trim().to_owned()
+}
+
+/// Seals `image` with these options; returns the root hash.
+fn format(image: &Path, options: &[&str]) -> String {
+    text(ferofs().args(["verity", "format"]).arg(image).args(options).run().success().stdout)
+}
+
+#[test]
+fn veritysetup_and_fsverity_agree() {
+    let (Some(veritysetup), Some(fsverity)) = (
+        need::tool("veritysetup", "hash trees by cryptsetup"),
+        need::tool("fsverity", "digests of fs-verity"),
+    ) else {
+        return;
+    };
+    let fixture = Fixture::new(&tree::Options::small());
+    for (number, options) in IMAGES.iter().enumerate() {
+        let made = fixture.path("image");
+        mkfs(&fixture, options, &made).success();
+        // The last block of some images is incomplete.
+        let odd = fs::metadata(&made).unwrap().len();
+        for seal in SEALS {
+            let (image, tree) = (fixture.path("sealed"), fixture.path("tree"));
+            fs::copy(&made, &image).unwrap();
+            let root = format(&image, seal);
+            let shown = ferofs().args(["verity", "show", "--json"]).arg(&image).run().success().stdout;
+            let shown = text(shown);
+            let (_, offset) = shown.split_once("\"hash_offset\":").unwrap();
+            let offset: u64 = offset.split([',', '}']).next().unwrap().parse().unwrap();
+            assert!(offset >= odd && offset.is_multiple_of(4096), "{number}: {offset} of {odd}");
+            let verify = |tree: &Path, offset: u64| {
+                let offset = format!("--hash-offset={offset}");
+                Run::new(&veritysetup)
+                    .arg("verify")
+                    .arg(&image)
+                    .arg(tree)
+                    .args([&root, &offset])
+                    .run()
+                    .success();
+            };
+            verify(&image, offset);
+            // The image before the tree, alone: with the tree in a file of its own, and its digest.
+            let file = fs::File::options().write(true).open(&image).unwrap();
+            file.set_len(offset).unwrap();
+            assert_eq!(format(&image, &[seal, &["--hash-file", tree.to_str().unwrap()]].concat()), root);
+            verify(&tree, 0);
+            ferofs()
+                .args(["verity", "verify"])
+                .arg(&image)
+                .args([&root, "--hash-file"])
+                .arg(&tree)
+                .run()
+                .success();
+            if seal.is_empty() {
+                let digest = ferofs().args(["verity", "digest"]).arg(&image).run().success().stdout;
+                let digest = text(digest);
+                let theirs = text(
+                    Run::new(&fsverity).args(["digest", "--compact"]).arg(&image).run().success().stdout,
+                );
+                assert_eq!(digest, format!("dm-verity: {root}\nfs-verity: sha256:{theirs}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_seal_is_replaced_and_wrong_arguments_are_refused() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let len = fs::metadata(&image).unwrap().len();
+    let root = format(&image, &[]);
+    let sealed = fs::read(&image).unwrap();
+    assert_ne!(format(&image, &["--salt", "1234"]), root);
+    assert_eq!(format(&image, &[]), root);
+    assert!(fs::read(&image).unwrap() == sealed, "the same seal as the first one");
+    let extracted = fixture.path("extracted");
+    ferofs().args(["extract", "--roothash", &root]).args([&image, &extracted]).run().success();
+    fixture.assert_same_as_source(&extracted);
+
+    let verity = |arguments: &[&str]| ferofs().arg("verity").args(arguments).arg(&image).run();
+    for wrong in [
+        &["format", "--salt", "0"][..],
+        &["format", "--salt", "zz"],
+        &["format", "--hash", "md5"],
+        &["format", "--data-block-size", "4095"],
+        &["format", "--hash-file", image.to_str().unwrap()],
+        &["show", "--hash-offset", "0"],
+        &["show", "--hash-offset", "18446744073709551615"],
+    ] {
+        assert_ne!(verity(wrong).code, 0, "{wrong:?}");
+    }
+    assert!(fs::read(&image).unwrap() == sealed, "refused commands write nothing");
+    let list = |options: &[&str]| ferofs().arg("ls").args(options).arg(&image).run();
+    assert_eq!(list(&["--roothash", "12"]).code, 2);
+    list(&["--roothash", &"0".repeat(64)]).failure(1);
+    list(&["--roothash", &root, "--hash-offset", "4096"]).failure(1);
+    list(&["--roothash", &root, "--device", "/dev/null"]).failure(1);
+    fs::File::options().write(true).open(&image).unwrap().set_len(len).unwrap();
+    list(&["--roothash", &root]).failure(1);
+}
