@@ -45,6 +45,12 @@ const OF_STEPS: &[(&str, &str)] = &[
 
 /// Options that the search does not use, with the reason.
 const LEFT_OUT: &[(&str, &str, &str)] = &[
+    ("check", "--roothash", "the tests of seals use it"),
+    ("check", "--hash-file", "the tests of seals use it"),
+    ("check", "--hash-offset", "the tests of seals use it"),
+    ("extract", "--roothash", "the tests of seals use it"),
+    ("extract", "--hash-file", "the tests of seals use it"),
+    ("extract", "--hash-offset", "the tests of seals use it"),
     ("mkfs.erofs", "--gzinfo", "refused always"),
     ("mkfs.erofs", "--s3", "refused always"),
     ("mkfs.erofs", "--vmdk-desc", "describes an image, does not change it"),

@@ -11,7 +11,6 @@ mod links;
 pub(crate) mod ls;
 pub(crate) mod mount;
 mod patch;
-mod stats;
 mod verity;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -41,7 +40,7 @@ pub(crate) enum Command {
     Ls(ls::Args),
     Mount(mount::Args),
     Umount(mount::UmountArgs),
-    Stats(stats::Args),
+    Stats(mount::stats::Args),
     Verity(verity::Args),
     #[command(hide = true)]
     UnmountHelper(mount::unmount_helper::Args),
@@ -63,7 +62,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Ls(args) => ls::run(&args),
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => mount::umount(&args),
-        Command::Stats(args) => stats::run(&args),
+        Command::Stats(args) => mount::stats::run(&args),
         Command::Verity(args) => verity::run(&args),
         Command::UnmountHelper(args) => mount::unmount_helper::run(&args),
         Command::Cat(args) => cat::run(&args),

@@ -10,6 +10,7 @@ mod loop_device;
 pub(crate) mod memory;
 mod mount_table;
 pub(crate) mod options;
+pub(crate) mod stats;
 pub(crate) mod unmount_helper;
 
 use std::io::{self, Read, Write};

@@ -32,6 +32,11 @@ impl Memory {
         }
     }
 
+    /// Bytes that may be held; `usize::MAX` without a limit.
+    pub(crate) const fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Adds `len` bytes, even beyond the limit.
     pub(crate) fn take(&self, len: usize) {
         let held = self.held.fetch_add(len, Relaxed) + len;

@@ -74,14 +74,15 @@ impl Request<'_> {
         }
     }
 
-    /// Bytes at most that LZ4 decodes to a buffer: 32 times the pool, unless memory is short. More go through a window, which
-    /// takes more than twice the time.
+    /// Bytes at most that LZ4 decodes to a buffer: 32 times the pool and an eighth of the memory limit, unless memory is short. More go
+    /// through a window, which takes more than twice the time.
     fn max_buffered(&self) -> usize {
         let engine = self.engine;
         if engine.pressure.is_short() {
             MAX_BUFFERED_LOW_MEMORY
         } else {
-            MAX_BUFFERED_LOW_MEMORY.max(engine.scratch.pool().len().saturating_mul(32))
+            let most = engine.scratch.pool().len().saturating_mul(32);
+            MAX_BUFFERED_LOW_MEMORY.max(most.min(self.volume.memory.limit() / 8))
         }
     }
 
