@@ -25,13 +25,14 @@ use crate::options::compression::IndexKind;
 use crate::options::inodes::InodeForm;
 use crate::options::source::SourceData;
 use crate::output::Output;
+use crate::output::random::random;
 use crate::output::spill::Spill;
 use crate::progress::timings::Activity;
-use crate::progress::{Stage, Summary};
-use crate::random::random;
+use crate::progress::{Stage, Summary, Warning};
+use crate::sources::content::Contents;
 use crate::sources::{self, digest};
 use crate::tree::inode_sizes::{self, InodeSizes};
-use crate::tree::{Kind, NodeId, overrides};
+use crate::tree::{Kind, NodeId, Tree, overrides};
 use crate::verify::Verifier;
 
 /// Builds an image at `image`, a file or a block device. A file gets its name when the image is complete.
@@ -40,18 +41,39 @@ use crate::verify::Verifier;
 /// [`Error::Io`] and [`Error::SourceChanged`] with the file concerned, [`Error::DoesNotFit`], [`Error::Option`] for an option out
 /// of range, [`Error::Interrupted`]. No new file exists after an error.
 pub fn build(options: &Options, image: &Path) -> Result<Summary> {
-    let started = Instant::now();
     sources::check(options)?;
+    new_superblock(options)?;
+    let mut output = Output::create(image, options.output.offset)?;
+    let temporary = temporary_dir(image);
+    let summary = build_from(options, &mut output, temporary, |own_files, time, warnings| {
+        sources::read_source(options, own_files, temporary, time, warnings)
+    })?;
+    let timings = &options.run.progress.timings;
+    timings.time(Activity::Sync, 0, || output.finish())?;
+    Ok(summary)
+}
+
+/// The directory for the temporary files of a build: that of the image.
+pub(crate) fn temporary_dir(image: &Path) -> &Path {
+    image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."))
+}
+
+/// Builds an image of the tree that `read` returns, and writes it to `output`, except that it does not finish the output. `read` gets the files that must not
+/// become a part of the image, and the time of the build.
+pub(crate) fn build_from(
+    options: &Options,
+    output: &mut Output,
+    temporary: &Path,
+    read: impl FnOnce(&[(u32, u32, u64)], Timestamp, &mut Vec<Warning>) -> Result<(Tree, Contents)>,
+) -> Result<Summary> {
+    let started = Instant::now();
     let mut superblock = new_superblock(options)?;
     let build_time = options.image.build_time.unwrap_or_else(now);
-    let mut output = Output::create(image, options.output.offset)?;
     let mut warnings = Vec::new();
 
     options.run.progress.enter(Stage::Walk);
-    let temporary = image.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
     let time = Timestamp { secs: build_time, nanos: 0 };
-    let (mut tree, contents) =
-        sources::read_source(options, &output.own_files(), temporary, time, &mut warnings)?;
+    let (mut tree, contents) = read(&output.own_files(), time, &mut warnings)?;
     if (options.output.verify || options.xattrs.digest.is_some()) && !contents.is_all_readable() {
         let problem = "verification and digests read the data again, and a stream cannot be read again";
         return Err(Error::Option { option: "standard input", problem });
@@ -105,7 +127,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
             inode_sizes: &inode_sizes,
             contents: &contents,
         };
-        external::run(context, &mut output, &mut spill, &mut warnings)?
+        external::run(context, output, &mut spill, &mut warnings)?
     } else if let Some(chunks) = &options.data.chunks {
         let context = deduplicated::ChunkContext {
             options,
@@ -115,7 +137,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
             inode_sizes: &inode_sizes,
             contents: &contents,
         };
-        deduplicated::run(context, &mut output, device.as_mut(), &mut spill, &mut warnings)?
+        deduplicated::run(context, output, device.as_mut(), &mut spill, &mut warnings)?
     } else {
         let context = WorkerContext {
             tree: &tree,
@@ -130,7 +152,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
             block_size: options.image.block_size,
             skip_unreadable: options.source.skip_unreadable,
         };
-        data::run(options, context, &mut output, &mut spill, &mut warnings)?
+        data::run(options, context, output, &mut spill, &mut warnings)?
     };
     contents.check_unchanged()?;
     superblock.incompat |= data.features;
@@ -148,7 +170,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
         packed,
         spill,
     }
-    .write(&mut superblock, &mut output)?;
+    .write(&mut superblock, output)?;
     let configs = match &options.data.compression {
         // Encoded files and encoded metadata set this bit.
         Some(compression) if superblock.incompat.contains(Incompat::LZ4_0PADDING) => {
@@ -180,10 +202,7 @@ pub fn build(options: &Options, image: &Path) -> Result<Summary> {
     let verify_time = if options.output.verify { written.elapsed() } else { Duration::ZERO };
     let timings = &options.run.progress.timings;
     timings.add(Activity::Write, output.time_writing(), output.position() as usize);
-    timings.time(Activity::Sync, 0, || {
-        device.map_or(Ok(()), Output::finish)?;
-        output.finish()
-    })?;
+    timings.time(Activity::Sync, 0, || device.map_or(Ok(()), Output::finish))?;
 
     let kept = || tree.nodes.iter().zip(&data.contents).filter(|(_, c)| !matches!(c, StoredContent::Skipped));
     Ok(Summary {

@@ -1,4 +1,6 @@
-//! Build EROFS images from directories, archives, OCI images and other EROFS images.
+//! Build EROFS images from directories, archives, OCI images and other EROFS images, and from entries in memory.
+//!
+//! [`build`] makes an image of a source in the file system, [`Builder`] one of entries that a program gives.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -16,6 +18,7 @@
 //! change without notice.
 
 mod build;
+mod builder;
 #[doc(hidden)]
 pub mod data;
 mod error;
@@ -27,7 +30,6 @@ pub mod output;
 #[doc(hidden)]
 pub mod paths;
 mod progress;
-mod random;
 #[doc(hidden)]
 pub mod sources;
 #[doc(hidden)]
@@ -38,12 +40,13 @@ pub mod verify;
 pub use build::build;
 #[doc(hidden)]
 pub use build::now;
+pub use builder::{Attributes, Builder, Content};
 pub use error::archive::ArchiveFault;
 pub use error::entry::EntryFault;
 pub use error::oci::OciFault;
 pub use error::{Error, Result};
 pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
-pub use ferofs_format::inode::Timestamp;
+pub use ferofs_format::inode::{Rdev, Timestamp};
 pub use ferofs_format::{Algorithm, BlockSize};
 pub use options::attributes::Target;
 pub use options::compression::{Compression, Fragments, Hint, IndexKind, MetadataCompression, PCLUSTER_MAX};

@@ -1,6 +1,7 @@
 //! Writes the image to a file, a block device or standard output. A file gets its name when the image is complete.
 
 pub mod new_file;
+pub(crate) mod random;
 pub mod spill;
 
 use std::cell::Cell;
@@ -258,14 +259,18 @@ impl Output {
         FileSource::new(self.file.try_clone().map_err(io)?, self.offset).map_err(io)
     }
 
+    /// Copies the image to `writer`.
+    pub fn copy_to(mut self, writer: &mut dyn Write) -> Result<()> {
+        self.flush()?;
+        let copied = self.file.rewind().and_then(|()| std::io::copy(&mut self.file, writer));
+        copied.and_then(|_| writer.flush()).map_err(|e| Error::io("write", &self.path, e))
+    }
+
     /// Makes the image durable, and then gives it its name.
     pub fn finish(mut self) -> Result<()> {
         self.flush()?;
-        let io = |action, e| Error::io(action, &self.path, e);
         if matches!(self.target, Target::Stream) {
-            self.file.rewind().map_err(|e| io("rewind", e))?;
-            std::io::copy(&mut self.file, &mut std::io::stdout().lock()).map_err(|e| io("write", e))?;
-            return std::io::stdout().flush().map_err(|e| io("write", e));
+            return self.copy_to(&mut std::io::stdout().lock());
         }
         match self.target {
             Target::Named(name) => name.publish(&self.file),

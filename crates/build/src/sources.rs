@@ -123,24 +123,35 @@ pub fn read_source(
                 let misplaced = |(path, fault)| Error::Entry { path: options.source.path.join(path), fault };
                 layers.apply_directory(&tree).map_err(misplaced)?;
             }
-            SourceFormat::Oci => oci::read(options, source, &mut contents, &mut layers, warnings)?,
-            SourceFormat::Image => {
-                let number = contents.add_image(source)?;
-                image::read(options, number, options.source.whiteouts, &contents, &mut layers)?;
-            }
-            SourceFormat::Archive => {
-                let tar_stream = TarStream::open(source, options, &mut contents)?;
-                tar::read(
-                    options,
-                    tar_stream,
-                    options.source.whiteouts,
-                    &mut contents,
-                    &mut layers,
-                    warnings,
-                )?;
-            }
+            format => read_layer(options, format, source, &mut contents, &mut layers, warnings)?,
         }
     }
     contents.finish_spool()?;
     Ok((layers.finish(options, warnings)?, contents))
+}
+
+/// Reads the names and attributes of a source that is not a directory into the current layer.
+pub(crate) fn read_layer(
+    options: &Options,
+    format: SourceFormat,
+    source: &Path,
+    contents: &mut Contents,
+    layers: &mut LayeredTree,
+    warnings: &mut Vec<Warning>,
+) -> Result<()> {
+    match format {
+        SourceFormat::Oci => oci::read(options, source, contents, layers, warnings),
+        SourceFormat::Image => {
+            let number = contents.add_image(source)?;
+            image::read(options, number, options.source.whiteouts, contents, layers)
+        }
+        SourceFormat::Archive => {
+            let tar_stream = TarStream::open(source, options, contents)?;
+            tar::read(options, tar_stream, options.source.whiteouts, contents, layers, warnings)
+        }
+        SourceFormat::Directory => {
+            let problem = "a directory cannot be a layer of entries";
+            Err(Error::Option { option: "layer", problem })
+        }
+    }
 }

@@ -1,4 +1,36 @@
-//! Build, read, check, extract and patch EROFS images.
+//! Build, read, check, extract, seal and patch EROFS images.
+//!
+//! Read a file from an image in memory:
+//!
+//! ```
+//! # use ferofs::build::{Attributes, Builder, Content};
+//! # let mut builder = Builder::new();
+//! # builder.file("etc/hostname", Content::bytes("example\n"), Attributes::default());
+//! # let mut bytes = Vec::new();
+//! # builder.write_to(&mut bytes)?;
+//! use ferofs::read::Image;
+//!
+//! let image = Image::open(bytes)?;
+//! assert_eq!(image.read("/etc/hostname")?, b"example\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Build an image from three entries in memory. Linux mounts it with `mount -o loop three.erofs /mnt`:
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("three.erofs");
+//! use ferofs::build::{Attributes, Builder, Compression, Content};
+//!
+//! let mut builder = Builder::new();
+//! builder.options().data.compression = Some(Compression::lz4(0)?);
+//! builder.directory("docs", Attributes::default().mode(0o755));
+//! builder.file("docs/greeting", Content::bytes("hello\n"), Attributes::default());
+//! builder.symlink("greeting", "docs/greeting", Attributes::default());
+//! builder.build(&path)?;
+//! # assert_eq!(ferofs::read::Image::open(std::fs::read(&path)?)?.read("greeting")?, b"hello\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! | module | what it does |
 //! |---|---|

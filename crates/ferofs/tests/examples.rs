@@ -6,6 +6,10 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use ferofs::build::{Attributes, Builder, Content, Rdev};
+use ferofs::read::Image;
+use ferofs_tests::{Mount, need};
+
 /// An example that cargo built beside this test.
 fn example(name: &str) -> Command {
     let deps = std::env::current_exe().unwrap();
@@ -81,4 +85,43 @@ fn files_are_served_over_http() {
     let root = get("/");
     assert!(root.contains("<a href=\"a%20b/\">") && root.contains("\"%3ce%3e\""), "{root}");
     assert!(get("/none").starts_with("HTTP/1.0 404 "));
+}
+
+#[test]
+fn an_image_is_built_from_memory_and_mounted() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let built = text(example("build_from_memory").arg(&image).output().unwrap());
+    assert!(built.starts_with("2 files, "), "{built}");
+    let list = text(example("list_and_read").arg(&image).output().unwrap());
+    assert!(list.contains("CharDevice 0666") && list.contains(" /share/numbers\n"), "{list}");
+    if !need::root("Linux mounts an image that was built in memory") || !need::kernel_has_erofs() {
+        return;
+    }
+    let mounted = dir.path().join("mounted");
+    std::fs::create_dir(&mounted).unwrap();
+    let mount = Mount::kernel(&image, &mounted).unwrap();
+    assert_eq!(std::fs::read_to_string(mounted.join("hello")).unwrap(), "#!/bin/sh\necho hello\n");
+    assert!(std::fs::read_to_string(mounted.join("share/numbers")).unwrap().ends_with("\n9999\n"));
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn layers_are_merged() {
+    let dir = tempfile::tempdir().unwrap();
+    let lower = image(dir.path(), "lower", &[("a", "one"), ("b", "two"), ("c", "three")]);
+    let upper = dir.path().join("upper.erofs");
+    let mut builder = Builder::new();
+    // A whiteout of overlayfs.
+    builder.char_device("a", Rdev { major: 0, minor: 0 }, Attributes::default());
+    builder.file("b", Content::bytes("new"), Attributes::default());
+    builder.build(&upper).unwrap();
+    let merged = dir.path().join("merged");
+    let report = text(example("merge_layers").arg(&merged).args([&lower, &upper]).output().unwrap());
+    assert_eq!(report, "2 layers, 3 files\n");
+    let image = Image::open(std::fs::read(&merged).unwrap()).unwrap();
+    assert_eq!((image.read("b").unwrap(), image.read("c").unwrap()), (b"new".to_vec(), b"three".to_vec()));
+    assert!(image.read("a").is_err());
+    let names = String::from_utf8(image.read("layers.txt").unwrap()).unwrap();
+    assert_eq!(names, format!("{}\n{}", lower.display(), upper.display()));
 }

@@ -31,7 +31,6 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
         &[
             &["paths"],
             &["error"],
-            &["random"],
             &["progress", "options"],
             &["output", "tree"],
             &["sources"],
@@ -39,6 +38,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["metadata"],
             &["verify"],
             &["build"],
+            &["builder"],
             &["lib"],
         ],
     ),

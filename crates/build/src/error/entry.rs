@@ -28,6 +28,9 @@ pub enum EntryFault {
     /// A symbolic link's target is empty, longer than 4095 bytes, or contains a NUL.
     #[error("a symbolic link whose target is empty, longer than 4095 bytes, or contains a NUL")]
     SymlinkTarget,
+    /// A path has `..` or a NUL.
+    #[error("a path with .. or a NUL")]
+    Path,
     /// There are more than 2^32 entries.
     #[error("more files than an image can store")]
     TooManyFiles,

@@ -140,7 +140,7 @@ fn dir_of(path: &Path) -> &Path {
 /// A random name in the directory of `path`.
 fn unused_name(path: &Path) -> Result<PathBuf> {
     let mut random = [0; 8];
-    crate::random::random(&mut random)?;
+    crate::output::random::random(&mut random)?;
     Ok(dir_of(path).join(format!(".ferofs.{:016x}", u64::from_le_bytes(random))))
 }
 

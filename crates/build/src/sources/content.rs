@@ -33,6 +33,8 @@ pub struct Contents {
     files: Vec<SourceFile>,
     spans: Vec<Span>,
     images: Vec<SourceImage>,
+    /// Content in memory.
+    memory: Vec<Bytes>,
     spool: Option<Spool>,
     /// The directory for the spool.
     spool_dir: PathBuf,
@@ -56,6 +58,15 @@ pub struct Device {
     is_stream: bool,
 }
 
+/// Bytes that a program passed.
+struct Bytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", (*self.0).as_ref().len())
+    }
+}
+
 impl Contents {
     /// Opens the source directory.
     pub fn directory(source: impl Into<PathBuf>) -> Result<Self> {
@@ -74,6 +85,7 @@ impl Contents {
             files: Vec::new(),
             spans: Vec::new(),
             images: Vec::new(),
+            memory: Vec::new(),
             spool: None,
             spool_dir: spool_dir.to_owned(),
             archive_bytes: Arc::default(),
@@ -118,6 +130,23 @@ impl Contents {
         self.images.push(image);
         // Each image is one of the files, whose number fits.
         Ok(self.images.len() as u16 - 1)
+    }
+
+    /// Registers content in memory.
+    pub fn add_memory(&mut self, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<Origin> {
+        let number = u32::try_from(self.memory.len()).map_err(|_| Error::DoesNotFit {
+            path: self.name.clone(),
+            what: "the number of files in memory",
+            value: self.memory.len() as u64,
+            limit: u32::MAX.into(),
+        })?;
+        self.memory.push(Bytes(bytes));
+        Ok(Origin::Memory(number))
+    }
+
+    /// Content in memory.
+    pub fn memory(&self, number: u32) -> &[u8] {
+        (*self.memory[number as usize].0).as_ref()
     }
 
     pub fn image(&self, number: u16) -> &SourceImage {
@@ -242,7 +271,7 @@ impl Contents {
     pub fn data_ranges(&self, tree: &Tree, id: NodeId) -> Option<Ranges> {
         let node = tree.node(id);
         match node.origin {
-            Origin::None | Origin::At(_) | Origin::Unreadable(_) => None,
+            Origin::None | Origin::At(_) | Origin::Memory(_) | Origin::Unreadable(_) => None,
             Origin::File(expected) => {
                 change_time::wait(expected.ctime);
                 let file = self.open(tree, id).ok()?;

@@ -41,6 +41,15 @@ impl<'a> Reader<'a> {
             Origin::At(place) => {
                 self.contents.read_at(SourcePosition { at: place.at + offset, ..place }, buf)
             }
+            Origin::Memory(number) => {
+                let bytes =
+                    usize::try_from(offset).ok().and_then(|start| self.contents.memory(number).get(start..));
+                // Bytes that a program shares may change their length, which is its mistake.
+                let bytes = bytes.and_then(|rest| rest.get(..buf.len()));
+                let changed = || Error::SourceChanged(self.contents.path(self.tree, id));
+                buf.copy_from_slice(bytes.ok_or_else(changed)?);
+                Ok(())
+            }
             Origin::Spans { first, count } => self.read_spans(self.contents.spans(first, count), offset, buf),
             Origin::Image { image, nid } => {
                 let read = self.contents.image(image).read(nid, offset, buf);

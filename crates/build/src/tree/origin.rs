@@ -14,6 +14,8 @@ pub enum Origin {
     File(Identity),
     /// In one piece that starts here.
     At(SourcePosition),
+    /// In memory: an index into the pieces of [`Contents`](crate::sources::content::Contents).
+    Memory(u32),
     /// In `count` pieces, with holes between them: an index range of
     /// [`Contents::spans`](crate::sources::content::Contents::spans).
     Spans { first: u32, count: u32 },

@@ -1,0 +1,326 @@
+//! Builds an image from entries that a program gives: [`Builder`].
+
+mod content;
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ferofs_format::inode::{FileType, Rdev, Timestamp};
+
+pub use content::Content;
+
+use crate::build::{build_from, temporary_dir};
+use crate::error::entry::EntryFault;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::options::source::SourceFormat;
+use crate::output::Output;
+use crate::paths::as_path;
+use crate::progress::{Summary, Warning};
+use crate::sources::content::Contents;
+use crate::sources::read_layer;
+use crate::tree::Tree;
+use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree};
+use content::Stored;
+
+/// Mode, owner, time and extended attributes of an entry.
+///
+/// The default is owner and group 0, the time of the build, no xattrs, and mode 0644, or 0755 for a directory and 0777 for a symbolic link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    mode: Option<u16>,
+    uid: u32,
+    gid: u32,
+    mtime: Option<Timestamp>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Attributes {
+    /// Sets the permissions, setuid, setgid and sticky bit: the low 12 bits of `mode`.
+    #[must_use]
+    pub const fn mode(mut self, mode: u16) -> Self {
+        self.mode = Some(mode & 0o7777);
+        self
+    }
+
+    /// Sets the owner and the group.
+    #[must_use]
+    pub const fn owner(mut self, uid: u32, gid: u32) -> Self {
+        (self.uid, self.gid) = (uid, gid);
+        self
+    }
+
+    /// Sets the modification time.
+    #[must_use]
+    pub const fn mtime(mut self, time: Timestamp) -> Self {
+        self.mtime = Some(time);
+        self
+    }
+
+    /// Adds an extended attribute with its full name, for example `user.comment`.
+    #[must_use]
+    pub fn xattr(mut self, name: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        self.xattrs.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// Builds an image from entries and whole sources, without a command line and without a source directory.
+///
+/// Entries come in any order. Directories on the way to an entry are made if they are not given, and a later entry replaces an earlier one
+/// of the same path, except that a directory keeps its entries. Sources ([`Self::layer`]) are layers above all entries so far.
+///
+/// ```
+/// use ferofs_build::{Attributes, Builder, Content};
+///
+/// let mut builder = Builder::new();
+/// builder.file("bin/hello", Content::bytes("#!/bin/sh\necho hello\n"), Attributes::default().mode(0o755));
+/// builder.symlink("bin/hi", "hello", Attributes::default());
+/// builder.directory("tmp", Attributes::default().mode(0o1777));
+/// let mut image = Vec::new();
+/// builder.write_to(&mut image)?;
+///
+/// let image = ferofs_read::Image::open(image)?;
+/// assert_eq!(image.read("bin/hi")?, b"#!/bin/sh\necho hello\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`Self::options`] has all settings of the command line: compression, features, block size, number of workers. Its `run` part has a flag that
+/// cancels the build, and counters of the progress, both of which other threads may use.
+#[derive(Debug)]
+pub struct Builder {
+    options: Options,
+    steps: Vec<Step>,
+}
+
+/// What to add, in order.
+#[derive(Debug)]
+enum Step {
+    Entry { path: PathBuf, node: Node, attributes: Attributes },
+    HardLink { path: PathBuf, target: PathBuf },
+    Layer { format: SourceFormat, path: PathBuf },
+}
+
+/// The type of an entry, and what belongs to that type.
+#[derive(Debug)]
+enum Node {
+    Directory,
+    File(Content),
+    Symlink(Vec<u8>),
+    Device(FileType, Rdev),
+    Fifo,
+    Socket,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// A builder without entries: its image has an empty root directory.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut options = Options::new("");
+        // No directory is walked.
+        options.source.format = SourceFormat::Archive;
+        Self { options, steps: Vec::new() }
+    }
+
+    /// The settings of the build.
+    pub const fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    /// Adds a directory. The path of the root is empty or `/`.
+    pub fn directory(&mut self, path: impl Into<PathBuf>, attributes: Attributes) -> &mut Self {
+        self.entry(path, Node::Directory, attributes)
+    }
+
+    /// Adds a regular file.
+    pub fn file(&mut self, path: impl Into<PathBuf>, content: Content, attributes: Attributes) -> &mut Self {
+        self.entry(path, Node::File(content), attributes)
+    }
+
+    /// Adds a symbolic link.
+    pub fn symlink(
+        &mut self,
+        path: impl Into<PathBuf>,
+        target: impl AsRef<Path>,
+        attributes: Attributes,
+    ) -> &mut Self {
+        let target = target.as_ref().as_os_str().as_bytes().to_vec();
+        self.entry(path, Node::Symlink(target), attributes)
+    }
+
+    /// Adds another name of a file, which may be added later. A directory cannot have one.
+    pub fn hard_link(&mut self, path: impl Into<PathBuf>, target: impl Into<PathBuf>) -> &mut Self {
+        self.steps.push(Step::HardLink { path: path.into(), target: target.into() });
+        self
+    }
+
+    /// Adds a character device.
+    pub fn char_device(
+        &mut self,
+        path: impl Into<PathBuf>,
+        device: Rdev,
+        attributes: Attributes,
+    ) -> &mut Self {
+        self.entry(path, Node::Device(FileType::CharDevice, device), attributes)
+    }
+
+    /// Adds a block device.
+    pub fn block_device(
+        &mut self,
+        path: impl Into<PathBuf>,
+        device: Rdev,
+        attributes: Attributes,
+    ) -> &mut Self {
+        self.entry(path, Node::Device(FileType::BlockDevice, device), attributes)
+    }
+
+    /// Adds a fifo.
+    pub fn fifo(&mut self, path: impl Into<PathBuf>, attributes: Attributes) -> &mut Self {
+        self.entry(path, Node::Fifo, attributes)
+    }
+
+    /// Adds a socket.
+    pub fn socket(&mut self, path: impl Into<PathBuf>, attributes: Attributes) -> &mut Self {
+        self.entry(path, Node::Socket, attributes)
+    }
+
+    /// Adds all of a source above the entries so far: an archive (also compressed), an OCI image layout, or an EROFS image. Whiteouts in
+    /// it remove entries, see [`crate::SourceOptions::whiteouts`]. Entries that are added later are above it.
+    pub fn layer(&mut self, format: SourceFormat, path: impl Into<PathBuf>) -> &mut Self {
+        self.steps.push(Step::Layer { format, path: path.into() });
+        self
+    }
+
+    fn entry(&mut self, path: impl Into<PathBuf>, node: Node, attributes: Attributes) -> &mut Self {
+        self.steps.push(Step::Entry { path: path.into(), node, attributes });
+        self
+    }
+
+    /// Builds the image at `path`, a file or a block device. A file gets its name when the image is complete.
+    ///
+    /// # Errors
+    /// As [`crate::build`]; [`Error::Entry`] for an entry whose path or content is not possible.
+    pub fn build(self, path: impl AsRef<Path>) -> Result<Summary> {
+        let path = path.as_ref();
+        let mut output = Output::create(path, self.options.output.offset)?;
+        let summary = self.run(&mut output, temporary_dir(path))?;
+        output.finish().map(|()| summary)
+    }
+
+    /// Builds the image, and then writes it to `writer` from start to end. Until then it is in a temporary file, because the superblock,
+    /// which comes first, is known last.
+    ///
+    /// # Errors
+    /// As [`Self::build`]; [`Error::Io`] when `writer` fails.
+    pub fn write_to(self, writer: &mut dyn Write) -> Result<Summary> {
+        let temporary = std::env::temp_dir();
+        let mut output = Output::region(&temporary, 0)?;
+        let summary = self.run(&mut output, &temporary)?;
+        output.copy_to(writer).map(|()| summary)
+    }
+
+    fn run(self, output: &mut Output, temporary: &Path) -> Result<Summary> {
+        let Self { options, steps } = self;
+        build_from(&options, output, temporary, |_, time, warnings| {
+            read(&options, steps, temporary, time, warnings)
+        })
+    }
+}
+
+/// Turns the steps into a tree.
+fn read(
+    options: &Options,
+    steps: Vec<Step>,
+    temporary: &Path,
+    time: Timestamp,
+    warnings: &mut Vec<Warning>,
+) -> Result<(Tree, Contents)> {
+    let mut contents = Contents::archives(temporary, "");
+    let (mut layers, mut stored) = (LayeredTree::new(time), Stored::default());
+    // Links to entries that may come later in the same layer.
+    let mut links = Vec::new();
+    for step in steps {
+        options.run.check_cancelled()?;
+        match step {
+            Step::Entry { path, node, attributes } => {
+                check_path(&path)?;
+                let body = match node {
+                    Node::Directory => Body::Directory(Default::default()),
+                    Node::File(content) => stored.add(content, &path, options, &mut contents)?,
+                    Node::Symlink(target) => Body::Symlink(target.into()),
+                    Node::Device(file_type, device) => Body::Device(file_type, device),
+                    Node::Fifo => Body::Fifo,
+                    Node::Socket => Body::Socket,
+                };
+                let file = layered_file(body, attributes, time, &mut layers);
+                put(&path, |bytes| layers.put(bytes, file))?;
+            }
+            Step::HardLink { path, target } => {
+                check_path(&path)?;
+                check_path(&target)?;
+                links.push((path, target));
+            }
+            Step::Layer { format, path } => {
+                add_links(&mut links, &mut layers)?;
+                layers.next_layer();
+                read_layer(options, format, &path, &mut contents, &mut layers, warnings)?;
+                layers.next_layer();
+            }
+        }
+    }
+    add_links(&mut links, &mut layers)?;
+    contents.finish_spool()?;
+    Ok((layers.finish(options, warnings)?, contents))
+}
+
+fn layered_file(
+    body: Body,
+    attributes: Attributes,
+    time: Timestamp,
+    layers: &mut LayeredTree,
+) -> LayeredFile {
+    let default_mode = match &body {
+        Body::Directory(_) => 0o755,
+        Body::Symlink(_) => 0o777,
+        _ => 0o644,
+    };
+    LayeredFile {
+        body,
+        permissions: attributes.mode.unwrap_or(default_mode),
+        uid: attributes.uid,
+        gid: attributes.gid,
+        mtime: attributes.mtime.unwrap_or(time),
+        xattrs: layers.attributes(attributes.xattrs),
+        ignores_options: false,
+    }
+}
+
+fn add_links(links: &mut Vec<(PathBuf, PathBuf)>, layers: &mut LayeredTree) -> Result<()> {
+    links
+        .drain(..)
+        .try_for_each(|(path, target)| put(&path, |bytes| layers.link(bytes, target.as_os_str().as_bytes())))
+}
+
+fn put(path: &Path, put: impl FnOnce(&[u8]) -> Result<(), EntryFault>) -> Result<()> {
+    put(path.as_os_str().as_bytes()).map_err(|fault| Error::Entry { path: path.to_owned(), fault })
+}
+
+/// Fails if `path` has `..` or a NUL: a path in an image leads down from its root.
+fn check_path(path: &Path) -> Result<()> {
+    let bytes = path.as_os_str().as_bytes();
+    let leads_up = bytes.split(|byte| *byte == b'/').any(|part| part == b"..");
+    if leads_up || bytes.contains(&0) {
+        return Err(Error::Entry { path: as_path(bytes).to_owned(), fault: EntryFault::Path });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

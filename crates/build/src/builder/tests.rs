@@ -1,0 +1,209 @@
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ferofs_read::Image;
+
+use super::*;
+use crate::options::compression::Compression;
+
+const TIME: Timestamp = Timestamp { secs: 1_700_000_000, nanos: 5 };
+
+fn image(builder: Builder) -> Result<Image> {
+    let mut bytes = Vec::new();
+    builder.write_to(&mut bytes)?;
+    Ok(Image::open(bytes)?)
+}
+
+/// A builder of reproducible images with LZ4.
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    let options = builder.options();
+    options.image.uuid = Some([7; 16]);
+    options.image.build_time = Some(1_700_000_000);
+    options.data.compression = Some(Compression::lz4(0).unwrap());
+    builder
+}
+
+#[test]
+fn every_kind_of_entry_and_content_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, "0123456789".repeat(1000)).unwrap();
+    let mut builder = builder();
+    let attributes = Attributes::default().mode(0o640).owner(1000, 100_000).mtime(TIME).xattr("user.a", "1");
+    builder
+        .hard_link("linked/later", "a/vec")
+        .file("a/vec", Content::bytes(b"abc".repeat(5000)), attributes.clone())
+        .file("a/static", Content::bytes("static"), Attributes::default())
+        .file("a/shared", Content::bytes(Arc::<[u8]>::from(*b"shared")), Attributes::default())
+        .file("a/empty", Content::bytes(""), Attributes::default())
+        .file("a/reader", Content::reader(io::repeat(b'r').take(100_000)), Attributes::default())
+        .file("a/path", Content::path(&path), Attributes::default())
+        .file("a/range", Content::range(&path, 5, 10), Attributes::default())
+        .symlink("link", "a/vec", Attributes::default())
+        .char_device("null", Rdev { major: 1, minor: 3 }, Attributes::default().mode(0o666))
+        .block_device("disk", Rdev { major: 8, minor: 0 }, Attributes::default())
+        .fifo("fifo", Attributes::default())
+        .socket("socket", Attributes::default())
+        .directory("/", Attributes::default().mode(0o700).mtime(TIME));
+    let image = image(builder).unwrap();
+    let content = |path: &str| image.read(path).unwrap();
+    assert_eq!(content("link"), b"abc".repeat(5000));
+    assert_eq!(content("linked/later"), b"abc".repeat(5000));
+    assert_eq!((content("a/static"), content("a/shared")), (b"static".to_vec(), b"shared".to_vec()));
+    assert_eq!((content("a/empty"), content("a/reader")), (Vec::new(), vec![b'r'; 100_000]));
+    assert_eq!((content("a/path").len(), content("a/range")), (10_000, b"5678901234".to_vec()));
+    let file = image.metadata("a/vec").unwrap();
+    assert_eq!((file.permissions(), file.uid(), file.gid(), file.nlink()), (0o640, 1000, 100_000, 2));
+    assert_eq!((file.mtime(), image.xattr(&file, b"user.a").unwrap()), (TIME, Some(b"1".to_vec())));
+    let null = image.symlink_metadata("null").unwrap();
+    assert_eq!((null.file_type(), null.rdev()), (FileType::CharDevice, Some(Rdev { major: 1, minor: 3 })));
+    assert_eq!(image.symlink_metadata("disk").unwrap().file_type(), FileType::BlockDevice);
+    assert_eq!(image.symlink_metadata("fifo").unwrap().file_type(), FileType::Fifo);
+    assert_eq!(image.symlink_metadata("socket").unwrap().file_type(), FileType::Socket);
+    let (root, made) = (image.root().unwrap(), image.metadata("linked").unwrap());
+    assert_eq!((root.permissions(), root.mtime(), made.permissions()), (0o700, TIME, 0o755));
+}
+
+#[test]
+fn the_bits_are_those_of_the_same_directory() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    std::fs::create_dir_all(source.join("sub")).unwrap();
+    let files =
+        [("one", "one ".repeat(10_000)), ("sub/two", "two".into()), ("sub/three", "3".repeat(70_000))];
+    let mut paths: Vec<&str> = vec!["sub", ""];
+    for (name, content) in &files {
+        std::fs::write(source.join(name), content).unwrap();
+        std::fs::set_permissions(source.join(name), PermissionsExt::from_mode(0o600)).unwrap();
+        paths.push(name);
+    }
+    for path in &paths {
+        let time = rustix::fs::Timespec { tv_sec: TIME.secs, tv_nsec: TIME.nanos.into() };
+        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(rustix::fs::CWD, source.join(path), &times, rustix::fs::AtFlags::empty())
+            .unwrap();
+    }
+    let mut options = builder().options;
+    options.source = Options::new(source.clone()).source;
+    let walked = dir.path().join("walked");
+    crate::build(&options, &walked).unwrap();
+    let walked = std::fs::read(walked).unwrap();
+
+    for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+        let mut builder = builder();
+        let attributes = |path: &str| {
+            let metadata = std::fs::metadata(source.join(path)).unwrap();
+            Attributes::default()
+                .mode(metadata.mode() as u16)
+                .owner(metadata.uid(), metadata.gid())
+                .mtime(TIME)
+        };
+        for number in order {
+            let (name, content) = &files[number];
+            builder.file(*name, Content::bytes(content.clone()), attributes(name));
+        }
+        builder.directory("sub", attributes("sub")).directory("", attributes(""));
+        let mut bytes = Vec::new();
+        builder.write_to(&mut bytes).unwrap();
+        assert!(bytes == walked, "order {order:?}");
+    }
+}
+
+#[test]
+fn later_entries_and_layers_are_above_earlier_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let lower = dir.path().join("lower.erofs");
+    let mut below = builder();
+    below.file("a", Content::bytes("lower"), Attributes::default());
+    below.file("b", Content::bytes("lower"), Attributes::default());
+    below.build(&lower).unwrap();
+    let mut builder = builder();
+    builder
+        .file("a", Content::bytes("first"), Attributes::default())
+        .file("kept/x", Content::bytes("x"), Attributes::default())
+        .layer(SourceFormat::Image, &lower)
+        .file("b", Content::bytes("last"), Attributes::default())
+        .directory("kept", Attributes::default().mode(0o711));
+    let merged = image(builder).unwrap();
+    assert_eq!((merged.read("a").unwrap(), merged.read("b").unwrap()), (b"lower".to_vec(), b"last".to_vec()));
+    assert_eq!(merged.read("kept/x").unwrap(), b"x");
+    assert_eq!(merged.metadata("kept").unwrap().permissions(), 0o711);
+
+    // A file of another image is a reader.
+    let mut copy = super::tests::builder();
+    copy.file("copied", Content::reader(merged.open_file("a").unwrap()), Attributes::default());
+    assert_eq!(image(copy).unwrap().read("copied").unwrap(), b"lower");
+}
+
+struct Failing;
+
+impl Read for Failing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::other("the reader fails"))
+    }
+}
+
+impl Write for Failing {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::Error::other("the writer fails"))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn impossible_entries_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small");
+    std::fs::write(&small, "12345").unwrap();
+    let failure = |add: &dyn for<'a> Fn(&'a mut Builder) -> &'a mut Builder| {
+        let mut builder = builder();
+        add(&mut builder);
+        image(builder).unwrap_err().to_string()
+    };
+    let plain = Attributes::default;
+    let file = |path: &str| failure(&|b| b.file(path, Content::bytes("x"), plain()));
+    assert!(file("a/../b").contains("a/../b: "));
+    assert!(file("a\0b").contains("NUL"));
+    assert!(file("").contains("root"));
+    assert!(file(&"x".repeat(256)).contains("255"));
+    assert!(failure(&|b| b.fifo("f", plain()).fifo("f/g", plain())).contains("f/g: "));
+    assert!(failure(&|b| b.symlink("l", "", plain())).contains("l: "));
+    assert!(failure(&|b| b.hard_link("l", "missing")).contains("l: "));
+    assert!(failure(&|b| b.hard_link("l", "/")).contains("l: "));
+    let content = |content: fn(&Path) -> Content| failure(&|b| b.file("f", content(&small), plain()));
+    assert!(content(|_| Content::reader(Failing)).contains("the reader fails"));
+    assert!(content(|_| Content::path("/none")).contains("/none: "));
+    assert!(content(|_| Content::path("/")).contains("directory"));
+    assert!(content(|small| Content::range(small, 3, 3)).contains("ends before"));
+    assert!(content(|small| Content::range(small, u64::MAX, 3)).contains("ends before"));
+    let cancelled = failure(&|b| {
+        b.fifo("f", plain()).options().run.cancel.store(true, Ordering::Relaxed);
+        b
+    });
+    assert!(cancelled.contains("interrupted"), "{cancelled}");
+    let error = builder().write_to(&mut Failing).unwrap_err().to_string();
+    assert!(error.contains("the writer fails"), "{error}");
+}
+
+#[test]
+fn more_files_than_a_process_may_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut builder = builder();
+    for number in 0..600 {
+        let path = dir.path().join(number.to_string());
+        std::fs::write(&path, format!("content {number}")).unwrap();
+        builder.file(number.to_string(), Content::range(&path, 3, 5), Attributes::default());
+    }
+    let image = image(builder).unwrap();
+    for number in 0..600 {
+        let content = format!("content {number}");
+        assert_eq!(image.read(number.to_string()).unwrap(), content.as_bytes()[3..8], "{number}");
+    }
+}
