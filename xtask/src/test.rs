@@ -3,6 +3,7 @@
 //! The lint check only compiles, and the tests often wait: both run side by side, which saves the time of the lint check. Stages that
 //! use all processors (compiling, campaigns) run one after the other.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -36,6 +37,9 @@ const OPTIONS_IMAGES: &str = "600";
 
 /// Cases of each property test with `--quick`, a quarter of the usual ones.
 const QUICK_CASES: &str = "64";
+
+/// The crates that a program needs at most to read images, this library's own ones included.
+const MAX_CRATES: usize = 25;
 
 /// How much to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +90,7 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
                 return Ok(());
             }
             stages.run_silently("doc", document)?;
+            stages.run_silently("features", check_features)?;
             stages.run_silently("msrv", check_with_oldest_rust)
         });
         let tests = stages.run("tests", || shell::run(&mut tests));
@@ -148,6 +153,49 @@ fn document() -> Result<()> {
             .args(["doc", "--quiet", "--workspace", "--lib", "--no-deps"])
             .env("RUSTDOCFLAGS", "-D warnings"),
     )
+}
+
+/// Compiles the reading library with none and with each of its features, and checks that it needs few other crates without them.
+fn check_features() -> Result<()> {
+    for features in ["", "liblz4", "lzma", "deflate", "zstd", "serde"] {
+        let mut check = shell::cargo();
+        check.args([
+            "check",
+            "--quiet",
+            "--package",
+            "ferofs-read",
+            "--no-default-features",
+            "--features",
+            features,
+        ]);
+        run_silently(
+            check
+                .env("RUSTFLAGS", "-D warnings")
+                .arg("--target-dir")
+                .arg(scratch::target_dir().join("features")),
+        )?;
+    }
+    let mut tree = shell::cargo();
+    tree.args([
+        "tree",
+        "--package",
+        "ferofs-read",
+        "--no-default-features",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+    ]);
+    let tree = tree.output().context("cargo tree")?;
+    let tree = String::from_utf8_lossy(&tree.stdout);
+    let crates: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    if crates.is_empty() || crates.len() > MAX_CRATES || crates.iter().any(|name| name.ends_with("-sys")) {
+        bail!(
+            "ferofs-read without features needs {} crates (at most {MAX_CRATES}, none in C): {crates:?}",
+            crates.len()
+        );
+    }
+    Ok(())
 }
 
 /// Compiles the command and the libraries with the oldest Rust that Cargo.toml promises.

@@ -14,12 +14,12 @@ use crate::build::{build_from, temporary_dir};
 use crate::error::entry::EntryFault;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::options::source::SourceFormat;
+use crate::options::source::{SourceData, SourceFormat};
 use crate::output::Output;
 use crate::paths::as_path;
 use crate::progress::{Summary, Warning};
 use crate::sources::content::Contents;
-use crate::sources::read_layer;
+use crate::sources::{self, read_layer};
 use crate::tree::Tree;
 use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree};
 use content::Stored;
@@ -58,10 +58,12 @@ impl Attributes {
         self
     }
 
-    /// Adds an extended attribute with its full name, for example `user.comment`.
+    /// Sets an extended attribute by its full name, for example `user.comment`.
     #[must_use]
     pub fn xattr(mut self, name: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
-        self.xattrs.push((name.into(), value.into()));
+        let name = name.into();
+        self.xattrs.retain(|(known, _)| *known != name);
+        self.xattrs.push((name, value.into()));
         self
     }
 }
@@ -69,7 +71,8 @@ impl Attributes {
 /// Builds an image from entries and whole sources, without a command line and without a source directory.
 ///
 /// Entries come in any order. Directories on the way to an entry are made if they are not given, and a later entry replaces an earlier one
-/// of the same path, except that a directory keeps its entries. Sources ([`Self::layer`]) are layers above all entries so far.
+/// of the same path, except that a directory keeps its entries, and cannot be replaced by something else while it has entries. A path may
+/// lead through symbolic links that were added before it. Sources ([`Self::layer`]) are layers above all entries so far.
 ///
 /// ```
 /// use ferofs_build::{Attributes, Builder, Content};
@@ -203,12 +206,13 @@ impl Builder {
         self
     }
 
-    /// Builds the image at `path`, a file or a block device. A file gets its name when the image is complete.
+    /// Builds the image at `path`, a file or a block device; `-` is standard output. A file gets its name when the image is complete.
     ///
     /// # Errors
     /// As [`crate::build`]; [`Error::Entry`] for an entry whose path or content is not possible.
     pub fn build(self, path: impl AsRef<Path>) -> Result<Summary> {
         let path = path.as_ref();
+        self.check()?;
         let mut output = Output::create(path, self.options.output.offset)?;
         let summary = self.run(&mut output, temporary_dir(path))?;
         output.finish().map(|()| summary)
@@ -220,10 +224,29 @@ impl Builder {
     /// # Errors
     /// As [`Self::build`]; [`Error::Io`] when `writer` fails.
     pub fn write_to(self, writer: &mut dyn Write) -> Result<Summary> {
+        self.check()?;
+        if self.options.output.offset > 0 {
+            let problem = "what is written to a writer starts with the image";
+            return Err(Error::Option { option: "offset", problem });
+        }
         let temporary = std::env::temp_dir();
         let mut output = Output::region(&temporary, 0)?;
         let summary = self.run(&mut output, &temporary)?;
-        output.copy_to(writer).map(|()| summary)
+        output.copy_to(writer)?.map_err(|e| Error::io_unnamed("write the image", e))?;
+        Ok(summary)
+    }
+
+    /// Fails for settings that only sources in the file system have.
+    fn check(&self) -> Result<()> {
+        let source = &self.options.source;
+        if source.lower_image.is_some()
+            || !source.upper_layers.is_empty()
+            || source.data == SourceData::External
+        {
+            let problem = "a builder has other layers, and stores the content of its entries";
+            return Err(Error::Option { option: "source", problem });
+        }
+        sources::check(&self.options)
     }
 
     fn run(self, output: &mut Output, temporary: &Path) -> Result<Summary> {
@@ -259,8 +282,14 @@ fn read(
                     Node::Fifo => Body::Fifo,
                     Node::Socket => Body::Socket,
                 };
+                // An earlier link of the same path is replaced.
+                links.retain(|(linked, _): &(PathBuf, PathBuf)| *linked != path);
+                let is_dir = matches!(body, Body::Directory(_));
                 let file = layered_file(body, attributes, time, &mut layers);
-                put(&path, |bytes| layers.put(bytes, file))?;
+                put(&path, |bytes| match !is_dir && layers.has_entries(bytes)? {
+                    true => Err(EntryFault::DirectoryNotEmpty),
+                    false => layers.put(bytes, file),
+                })?;
             }
             Step::HardLink { path, target } => {
                 check_path(&path)?;
@@ -302,10 +331,25 @@ fn layered_file(
     }
 }
 
+/// Adds all links. The target of a link may be another link, which comes later.
 fn add_links(links: &mut Vec<(PathBuf, PathBuf)>, layers: &mut LayeredTree) -> Result<()> {
-    links
-        .drain(..)
-        .try_for_each(|(path, target)| put(&path, |bytes| layers.link(bytes, target.as_os_str().as_bytes())))
+    while !links.is_empty() {
+        let before = links.len();
+        let mut missing = Vec::new();
+        for (path, target) in links.drain(..) {
+            match layers.link(path.as_os_str().as_bytes(), target.as_os_str().as_bytes()) {
+                Ok(()) => {}
+                Err(EntryFault::LinkTargetMissing) => missing.push((path, target)),
+                Err(fault) => return Err(Error::Entry { path, fault }),
+            }
+        }
+        if missing.len() == before {
+            let (path, _) = missing.swap_remove(0);
+            return Err(Error::Entry { path, fault: EntryFault::LinkTargetMissing });
+        }
+        *links = missing;
+    }
+    Ok(())
 }
 
 fn put(path: &Path, put: impl FnOnce(&[u8]) -> Result<(), EntryFault>) -> Result<()> {

@@ -259,18 +259,19 @@ impl Output {
         FileSource::new(self.file.try_clone().map_err(io)?, self.offset).map_err(io)
     }
 
-    /// Copies the image to `writer`.
-    pub fn copy_to(mut self, writer: &mut dyn Write) -> Result<()> {
+    /// Copies the image to `writer`. The inner result is that of the writer.
+    pub fn copy_to(mut self, writer: &mut dyn Write) -> Result<std::io::Result<()>> {
         self.flush()?;
-        let copied = self.file.rewind().and_then(|()| std::io::copy(&mut self.file, writer));
-        copied.and_then(|_| writer.flush()).map_err(|e| Error::io("write", &self.path, e))
+        self.file.rewind().map_err(|e| Error::io("rewind", &self.path, e))?;
+        Ok(std::io::copy(&mut self.file, writer).and_then(|_| writer.flush()))
     }
 
     /// Makes the image durable, and then gives it its name.
     pub fn finish(mut self) -> Result<()> {
         self.flush()?;
         if matches!(self.target, Target::Stream) {
-            return self.copy_to(&mut std::io::stdout().lock());
+            let path = self.path.clone();
+            return self.copy_to(&mut std::io::stdout().lock())?.map_err(|e| Error::io("write", path, e));
         }
         match self.target {
             Target::Named(name) => name.publish(&self.file),

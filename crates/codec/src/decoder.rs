@@ -3,16 +3,25 @@
 
 use ferofs_format::Algorithm;
 
+#[cfg(feature = "deflate")]
+use crate::deflate;
 use crate::error::DecodeError;
 use crate::fit::strip_padding;
+use crate::lz4;
+#[cfg(feature = "lzma")]
+use crate::lzma;
 use crate::portion::Portion;
-use crate::{deflate, lz4, lzma, zstd};
+#[cfg(feature = "zstd")]
+use crate::zstd;
 
 /// Decodes clusters of any algorithm, and reuses its working memory for the next one.
 #[derive(Default)]
 pub struct Decoder {
+    #[cfg(feature = "lzma")]
     lzma: lzma::Decoder,
+    #[cfg(feature = "deflate")]
     deflate: deflate::Decoder,
+    #[cfg(feature = "zstd")]
     zstd: zstd::Decoder,
 }
 
@@ -27,7 +36,7 @@ impl Decoder {
     /// is unspecified.
     ///
     /// # Errors
-    /// No encoded bytes; a corrupt stream; a stream that is shorter or, for [`Portion::Whole`], longer than `dst`.
+    /// [`DecodeError::NotBuilt`] for an algorithm whose feature is off. No encoded bytes; a corrupt stream; a stream that is shorter or, for [`Portion::Whole`], longer than `dst`.
     pub fn decode(
         &mut self,
         algorithm: Algorithm,
@@ -44,9 +53,14 @@ impl Decoder {
         }
         let _decoded_len = match algorithm {
             Algorithm::Lz4 => lz4::decode(src, dst, portion),
+            #[cfg(feature = "lzma")]
             Algorithm::Lzma => self.lzma.decode(src, dst, portion),
+            #[cfg(feature = "deflate")]
             Algorithm::Deflate => self.deflate.decode(src, dst, portion),
+            #[cfg(feature = "zstd")]
             Algorithm::Zstd => self.zstd.decode(src, dst, portion),
+            #[cfg(not(all(feature = "lzma", feature = "deflate", feature = "zstd")))]
+            _ => Err(DecodeError::NotBuilt { algorithm: algorithm.name() }),
         }?;
         Ok(())
     }

@@ -125,6 +125,12 @@ pub enum DecodeError {
     /// Decoding in place would overwrite encoded bytes that are not yet read.
     #[error("the cluster cannot be decoded in place")]
     OverwritesInput,
+    /// This program was built without the decoder.
+    #[error("built without {algorithm}")]
+    NotBuilt {
+        /// The algorithm's name.
+        algorithm: &'static str,
+    },
     /// The library could not allocate its state.
     #[error("out of memory for the decoder's state")]
     Memory,

@@ -8,8 +8,10 @@ pub const MAX_ENCODED: usize = 1 << 20;
 /// The largest decoded cluster that Linux accepts, in bytes. Source: FORMAT.md 6.1.
 pub const MAX_DECODED: usize = 12 << 20;
 /// The smallest output in bytes that compressors accept. Smaller outputs are an error; the smallest block has 512 bytes.
+#[cfg(feature = "encode")]
 pub(crate) const MIN_ENCODED: usize = 64;
 /// The longest input slice in bytes, as compressors store positions in 32 bits. Longer inputs are an error.
+#[cfg(feature = "encode")]
 pub(crate) const MAX_INPUT: usize = 1 << 30;
 
 /// The result of encoding one cluster.
@@ -75,6 +77,7 @@ pub fn strip_padding(block: &[u8]) -> &[u8] {
 }
 
 /// Checks the arguments of [`Compressor::fit`], and returns the end of the input that this cluster may take.
+#[cfg(feature = "encode")]
 pub(crate) fn check(src: &[u8], pos: usize, dst: &[u8], window: usize) -> Result<usize, EncodeError> {
     if pos >= src.len() {
         return Err(EncodeError::EmptyInput { pos, len: src.len() });
@@ -97,6 +100,7 @@ pub(crate) fn check(src: &[u8], pos: usize, dst: &[u8], window: usize) -> Result
 }
 
 /// Whether encoding saves space, as [`Compressor::fit`] defines it.
+#[cfg(feature = "encode")]
 pub(crate) fn saves_space(consumed: usize, produced: usize, output: usize, at_end: bool) -> bool {
     produced < consumed && (at_end || consumed > output)
 }

@@ -1,27 +1,40 @@
 //! Compressors with fixed-size output, and their decompressors: bytes in, bytes out.
 //!
-//! A builder makes one [`compressor`] per worker from [`Params`], calls [`Compressor::begin`] for each file and
+//! A builder makes one `compressor` per worker from [`Params`], calls [`Compressor::begin`] for each file and
 //! [`Compressor::fit`] for each cluster. A reader keeps one [`Decoder`] per thread. See docs/CODEC.md.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `encode` (default) | the compressors, the checks of Linux's rules, and all decoders |
+//! | `liblz4` | liblz4 decodes LZ4; without it, a decoder in Rust does, which takes about twice the time |
+//! | `lzma`, `deflate`, `zstd` | decoders by the libraries of these algorithms |
 
 #![deny(unsafe_code)]
 
 mod decoder;
+#[cfg(feature = "deflate")]
 mod deflate;
 mod error;
 mod fit;
+#[cfg(feature = "encode")]
 mod incompressible;
+#[cfg(feature = "encode")]
 mod length_search;
+#[cfg(feature = "encode")]
 mod linux;
 mod lz4;
+#[cfg(feature = "lzma")]
 mod lzma;
 mod params;
 mod portion;
+#[cfg(feature = "zstd")]
 mod zstd;
 
 pub use decoder::{Decoder, decode_lz4_in_place, decode_lz4_range};
 pub use error::{DecodeError, EncodeError, ParamsError};
 pub use ferofs_format::Algorithm;
 pub use fit::{Compressor, Fit, MAX_DECODED, MAX_ENCODED, right_align, strip_padding};
+#[cfg(feature = "encode")]
 pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
@@ -31,6 +44,7 @@ pub use portion::Portion;
 ///
 /// # Errors
 /// [`ParamsError`] for parameters out of range.
+#[cfg(feature = "encode")]
 pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
     params.check()?;
     Ok(match params.method {
@@ -41,7 +55,7 @@ pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "encode"))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -1,16 +1,18 @@
 //! MicroLZMA through liblzma, whose encoder has fixed-size output. Source: FORMAT.md 6.5.
 #![allow(unsafe_code)]
 
+#[cfg(feature = "encode")]
+mod encode;
+
 use liblzma_sys::{
-    LZMA_FINISH, LZMA_OK, LZMA_PRESET_EXTREME, LZMA_STREAM_END, lzma_code, lzma_end, lzma_lzma_preset,
-    lzma_microlzma_decoder, lzma_microlzma_encoder, lzma_options_lzma, lzma_stream,
+    LZMA_FINISH, LZMA_OK, LZMA_STREAM_END, lzma_code, lzma_end, lzma_microlzma_decoder, lzma_stream,
 };
 
-use crate::error::{DecodeError, EncodeError, ParamsError};
-use crate::fit::{self, Compressor, Fit};
-use crate::incompressible;
-use crate::params::LzmaParams;
+use crate::error::DecodeError;
 use crate::portion::Portion;
+
+#[cfg(feature = "encode")]
+pub(crate) use encode::Encoder;
 
 /// A `lzma_stream` that is ended when dropped.
 struct Stream(Box<lzma_stream>);
@@ -43,87 +45,6 @@ impl Stream {
         // SAFETY: the caller initialised the coder; the pointers cover exactly the two slices.
         let code = unsafe { lzma_code(&raw mut *self.0, LZMA_FINISH) };
         (code, src.len() - self.0.avail_in, dst.len() - self.0.avail_out)
-    }
-}
-
-/// The MicroLZMA compressor.
-pub(crate) struct Encoder {
-    stream: Stream,
-    options: lzma_options_lzma,
-    dict_size: u32,
-    window: usize,
-}
-
-// SAFETY: the only pointer in `options` is the preset dictionary's, which stays null.
-unsafe impl Send for Encoder {}
-
-impl Encoder {
-    pub(crate) fn new(params: LzmaParams, window: usize) -> Result<Self, ParamsError> {
-        // SAFETY: `lzma_options_lzma` is integers, enums with a zero value and null pointers; the preset fills it.
-        let mut options: lzma_options_lzma = unsafe { std::mem::zeroed() };
-        let extreme = if params.level >= 100 { LZMA_PRESET_EXTREME } else { 0 };
-        let preset = u32::from(params.level % 100) | extreme;
-        // SAFETY: `options` is ours and writable.
-        if unsafe { lzma_lzma_preset(&raw mut options, preset) } != 0 {
-            return Err(ParamsError::Level {
-                algorithm: "lzma",
-                level: params.level,
-                range: "0 to 9, or 100 to 109",
-            });
-        }
-        options.lc = params.lc.into();
-        options.lp = params.lp.into();
-        options.pb = params.pb.into();
-        Ok(Self { stream: Stream::default(), options, dict_size: params.dict_size, window })
-    }
-
-    fn run(&mut self, src: &[u8], dst: &mut [u8], dict: usize) -> Result<(usize, usize), EncodeError> {
-        self.options.dict_size = self.dict_size.min(u32::try_from(dict).unwrap_or(u32::MAX)).max(4096);
-        // SAFETY: the stream is zeroed or of an earlier run, which liblzma reuses; the options outlive the call.
-        let code = unsafe { lzma_microlzma_encoder(&raw mut *self.stream.0, &raw const self.options) };
-        if code != LZMA_OK {
-            return Err(failure(code));
-        }
-        match self.stream.run(src, dst) {
-            (LZMA_STREAM_END, consumed, produced) => Ok((consumed, produced)),
-            (code, ..) => Err(failure(code)),
-        }
-    }
-}
-
-fn failure(code: u32) -> EncodeError {
-    match code {
-        liblzma_sys::LZMA_MEM_ERROR => EncodeError::Memory,
-        code => EncodeError::Library { library: "liblzma", code: code.into() },
-    }
-}
-
-impl Compressor for Encoder {
-    fn begin(&mut self) {}
-
-    fn fit(&mut self, src: &[u8], pos: usize, dst: &mut [u8]) -> Result<Fit, EncodeError> {
-        let end = fit::check(src, pos, dst, self.window)?;
-        if incompressible::looks_random(&src[pos..end], dst.len()) {
-            return Ok(Fit::Incompressible);
-        }
-        // For each cluster liblzma clears hash tables as large as the dictionary. A cluster seldom decodes to more than
-        // sixteen times its size, so a larger dictionary would only cost time.
-        let dict = (dst.len() * 16).max(1 << 16).next_power_of_two();
-        let (consumed, produced) = self.run(&src[pos..end], dst, dict)?;
-        Ok(classify(consumed, produced, dst.len(), pos + consumed == src.len()))
-    }
-
-    fn fit_exact(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Fit, EncodeError> {
-        fit::check(src, 0, dst, usize::MAX)?;
-        let (consumed, produced) = self.run(src, dst, src.len().next_power_of_two())?;
-        Ok(if consumed == src.len() { classify(consumed, produced, 0, true) } else { Fit::Incompressible })
-    }
-}
-
-fn classify(consumed: usize, produced: usize, output: usize, at_end: bool) -> Fit {
-    match fit::saves_space(consumed, produced, output, at_end) {
-        true => Fit::Encoded { consumed, produced },
-        false => Fit::Incompressible,
     }
 }
 
@@ -174,11 +95,13 @@ impl Decoder {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "encode"))]
 mod tests {
     use ferofs_format::Algorithm;
 
     use super::*;
+    use crate::fit::{Compressor, Fit};
+    use crate::params::LzmaParams;
     use crate::params::{Method, Params};
 
     /// Random text of 64 letters that repeats after `period` bytes.

@@ -1,45 +1,15 @@
 //! Zstandard through libzstd: each cluster is one standard frame that declares its size.
 
-use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
+#[cfg(feature = "encode")]
+mod encode;
 
-use crate::error::{DecodeError, EncodeError, ParamsError};
-use crate::length_search::{FixedInput, LengthSearch};
-use crate::params::ZstdParams;
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
+
+use crate::error::DecodeError;
 use crate::portion::Portion;
 
-struct Inner(CCtx<'static>);
-
-impl FixedInput for Inner {
-    fn bound(&mut self, len: usize) -> usize {
-        zstd_safe::compress_bound(len)
-    }
-
-    fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<usize>, EncodeError> {
-        match self.0.compress2(dst, src) {
-            Ok(produced) => Ok(Some(produced)),
-            // With accepted parameters libzstd only fails if the output is too small.
-            Err(_) => Ok(None),
-        }
-    }
-}
-
-/// Makes the Zstandard compressor.
-pub(crate) fn encoder(
-    params: ZstdParams,
-    window: usize,
-) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
-    let level = ParamsError::Level { algorithm: "zstd", level: params.level, range: "1 to 22" };
-    let mut context = CCtx::create();
-    for parameter in [
-        CParameter::CompressionLevel(params.level.into()),
-        CParameter::WindowLog(params.window_log.into()),
-        CParameter::ContentSizeFlag(true),
-        CParameter::ChecksumFlag(false),
-    ] {
-        context.set_parameter(parameter).map_err(|_| level.clone())?;
-    }
-    Ok(LengthSearch::new(Inner(context), window, 1 << params.window_log))
-}
+#[cfg(feature = "encode")]
+pub(crate) use encode::encoder;
 
 /// log2 of the largest accepted window in bytes: frames decode to at most 12 MiB, so they need no larger window. Frames
 /// that declare a larger one are corrupt.

@@ -54,6 +54,9 @@ impl fmt::Display for Structure {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
+    /// The data needs a decoder that this program was built without.
+    #[error("{0} data, and this program was built without its decoder")]
+    NotBuilt(&'static str),
     /// The structure needs more bytes than there are.
     #[error("truncated: needs {need} bytes, has {have}")]
     Truncated {
@@ -156,7 +159,7 @@ impl Fault {
     /// Whether the image may be valid but needs a newer version of this crate.
     #[must_use]
     pub const fn is_unsupported(&self) -> bool {
-        matches!(self, Self::UnknownFeatures(_))
+        matches!(self, Self::UnknownFeatures(_) | Self::NotBuilt(_))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Prints names without characters that control a terminal: names come from images and archives that can be hostile.
 
 use std::fmt::{self, Write as _};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Shows bytes as text: control characters, characters that change the direction of text, and bytes that are no UTF-8 become
@@ -13,7 +12,7 @@ impl<'a> Escaped<'a> {
     /// Shows a path.
     #[must_use]
     pub fn path(path: &'a Path) -> Self {
-        Self(path.as_os_str().as_bytes())
+        Self(path.as_os_str().as_encoded_bytes())
     }
 }
 

@@ -132,6 +132,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `liblz4` | liblz4 decodes LZ4. Without it, a decoder in Rust does, which takes about twice the time |
+//! | `lzma`, `deflate`, `zstd` | decoders of these algorithms. Without one, reads of files that need it fail |
+//! | `serde` | [`Stats`] can be serialized |
+//!
+//! All are on by default. With none, the crate has no C code, and runs in WebAssembly.
+//!
 //! # The modules
 //!
 //! The data flows through these modules, whose imports go the same way: `volume` (devices, superblock, block cache) ->
@@ -149,6 +159,7 @@ mod engine;
 mod image;
 mod metadata;
 mod numbers;
+mod os_names;
 mod profile;
 mod tree;
 mod volume;

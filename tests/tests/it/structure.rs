@@ -13,7 +13,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "read",
         &[
-            &["escape", "numbers"],
+            &["escape", "numbers", "os_names"],
             &["error"],
             &["accounting", "access"],
             &["volume"],

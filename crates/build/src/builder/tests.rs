@@ -174,6 +174,7 @@ fn impossible_entries_are_refused() {
     assert!(file("").contains("root"));
     assert!(file(&"x".repeat(256)).contains("255"));
     assert!(failure(&|b| b.fifo("f", plain()).fifo("f/g", plain())).contains("f/g: "));
+    assert!(failure(&|b| b.fifo("f/g", plain()).fifo("f", plain())).contains("f: a directory with entries"));
     assert!(failure(&|b| b.symlink("l", "", plain())).contains("l: "));
     assert!(failure(&|b| b.hard_link("l", "missing")).contains("l: "));
     assert!(failure(&|b| b.hard_link("l", "/")).contains("l: "));
@@ -189,7 +190,7 @@ fn impossible_entries_are_refused() {
     });
     assert!(cancelled.contains("interrupted"), "{cancelled}");
     let error = builder().write_to(&mut Failing).unwrap_err().to_string();
-    assert!(error.contains("the writer fails"), "{error}");
+    assert_eq!(error, "write the image: the writer fails");
 }
 
 #[test]
@@ -206,4 +207,67 @@ fn more_files_than_a_process_may_open() {
         let content = format!("content {number}");
         assert_eq!(image.read(number.to_string()).unwrap(), content.as_bytes()[3..8], "{number}");
     }
+}
+
+#[test]
+fn the_last_entry_of_a_path_counts() {
+    let mut links = builder();
+    links
+        .hard_link("chain", "link")
+        .hard_link("link", "target")
+        .hard_link("replaced", "target")
+        .file("replaced", Content::bytes("file"), Attributes::default())
+        .file("target", Content::bytes("old"), Attributes::default())
+        .file(
+            "target",
+            Content::bytes("new"),
+            Attributes::default().xattr("user.a", "1").xattr("user.a", "2"),
+        );
+    let image = image(links).unwrap();
+    let content = |path: &str| String::from_utf8(image.read(path).unwrap()).unwrap();
+    assert_eq!(
+        (content("chain"), content("link"), content("replaced")),
+        ("new".into(), "new".into(), "file".into())
+    );
+    let xattrs = image.xattrs("target").unwrap();
+    assert_eq!((xattrs.len(), xattrs[0].value.as_slice()), (1, b"2".as_slice()));
+    assert_eq!(image.metadata("target").unwrap().nlink(), 3);
+}
+
+#[test]
+fn settings_of_other_sources_are_refused() {
+    use crate::options::source::SourceData;
+
+    let refused = |set: &dyn Fn(&mut Options)| {
+        let mut builder = builder();
+        set(builder.options());
+        matches!(image(builder), Err(Error::Option { .. }))
+    };
+    assert!(refused(&|options| options.source.lower_image = Some("below".into())));
+    assert!(refused(&|options| options.source.upper_layers = vec!["above".into()]));
+    assert!(refused(&|options| options.source.data = SourceData::External));
+    assert!(refused(&|options| options.output.offset = 4096));
+    let mut directory = builder();
+    directory.layer(SourceFormat::Directory, "/");
+    assert!(matches!(image(directory), Err(Error::Option { .. })));
+}
+
+/// Sets the flag that cancels its build when it is read.
+struct Cancelling(Arc<std::sync::atomic::AtomicBool>);
+
+impl Read for Cancelling {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.store(true, Ordering::Relaxed);
+        Ok(buf.len())
+    }
+}
+
+#[test]
+fn a_build_that_is_cancelled_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut builder = builder();
+    let cancel = Arc::clone(&builder.options().run.cancel);
+    builder.file("endless", Content::reader(Cancelling(cancel)), Attributes::default());
+    assert!(matches!(builder.build(dir.path().join("image")), Err(Error::Interrupted)));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

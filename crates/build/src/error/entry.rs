@@ -28,6 +28,9 @@ pub enum EntryFault {
     /// A symbolic link's target is empty, longer than 4095 bytes, or contains a NUL.
     #[error("a symbolic link whose target is empty, longer than 4095 bytes, or contains a NUL")]
     SymlinkTarget,
+    /// Something else would replace a directory that has entries.
+    #[error("a directory with entries is there")]
+    DirectoryNotEmpty,
     /// A path has `..` or a NUL.
     #[error("a path with .. or a NUL")]
     Path,

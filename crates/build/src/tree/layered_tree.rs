@@ -313,6 +313,18 @@ impl LayeredTree {
         self.insert_name(position.dir, name, file)
     }
 
+    /// Whether `path` is a directory with names of the current layer.
+    pub fn has_entries(&mut self, path: &[u8]) -> Result<bool, EntryFault> {
+        let layer = self.layer;
+        let Some(EntryPosition { dir, name }) = self.resolve(path, false)? else { return Ok(false) };
+        let found = match name {
+            None => Some(dir),
+            Some(name) => self.child(dir, &name).map(|link| link.file),
+        };
+        let names = found.and_then(|file| self.names(file));
+        Ok(names.is_some_and(|names| names.values().any(|link| link.layer == layer)))
+    }
+
     /// Adds `path` as a hard link to the file at `target`.
     pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), EntryFault> {
         let found = self.resolve(target, false)?.ok_or(EntryFault::LinkTargetMissing)?;

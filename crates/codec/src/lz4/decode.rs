@@ -1,44 +1,79 @@
-//! LZ4 decoding: liblz4 for separate buffers, and for decoding in place if the buffer has the margin that liblz4 needs; an own
-//! decoder in safe code, which needs no margin, for decoding in place otherwise.
-#![allow(unsafe_code)]
+//! LZ4 decoding in safe code: to another buffer, and in place, for which it needs no margin. With the feature `liblz4`, liblz4 decodes to
+//! other buffers, and in place if the buffer has the margin that it needs.
 
-use std::ffi::{c_char, c_int};
 use std::ops::Range;
-
-use lz4_sys::LZ4_decompress_safe;
 
 use crate::error::DecodeError;
 use crate::portion::Portion;
 
-unsafe extern "C" {
-    /// liblz4's prefix decoder (lz4.h, since 1.8.3), which the crate lz4-sys links but does not declare.
-    fn LZ4_decompress_safe_partial(
-        src: *const c_char,
-        dst: *mut c_char,
-        src_size: c_int,
-        target: c_int,
-        capacity: c_int,
-    ) -> c_int;
-}
-
-const CORRUPT: DecodeError = DecodeError::Corrupt { algorithm: "lz4" };
+pub(super) const CORRUPT: DecodeError = DecodeError::Corrupt { algorithm: "lz4" };
 
 /// Decodes `src` into the whole of `dst`.
+#[cfg(feature = "liblz4")]
 pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
-    let src_len = c_int::try_from(src.len()).map_err(|_| CORRUPT)?;
-    let dst_len = c_int::try_from(dst.len()).map_err(|_| CORRUPT)?;
-    let (from, to) = (src.as_ptr().cast::<c_char>(), dst.as_mut_ptr().cast::<c_char>());
-    let got = match portion {
-        // SAFETY: liblz4 reads only `src_len` bytes at `from` and writes only `dst_len` at `to`; both are the slices' own.
-        Portion::Whole => unsafe { LZ4_decompress_safe(from, to, src_len, dst_len) },
-        // SAFETY: as above; `target` equals the capacity.
-        Portion::Prefix => unsafe { LZ4_decompress_safe_partial(from, to, src_len, dst_len, dst_len) },
+    super::liblz4::decode(src, dst, portion)
+}
+
+/// Decodes `src` into the whole of `dst`.
+#[cfg(not(feature = "liblz4"))]
+pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
+    decode_in_rust(src, dst, portion)
+}
+
+/// Decodes `src` into the whole of `dst`.
+#[cfg(any(test, not(feature = "liblz4")))]
+fn decode_in_rust(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
+    let (wanted, is_prefix) = (dst.len(), portion == Portion::Prefix);
+    let (mut ip, end, mut op) = (0, src.len(), 0);
+    // The bytes of a copy that are wanted. A prefix may end within a copy.
+    let wanted_of = |len: usize, op: usize| match len <= wanted - op {
+        true => Ok(len),
+        false if is_prefix => Ok(wanted - op),
+        false => Err(CORRUPT),
     };
-    let got = usize::try_from(got).map_err(|_| CORRUPT)?;
-    if got < dst.len() {
-        return Err(DecodeError::TooShort { algorithm: "lz4", got, wanted: dst.len() });
+    while !is_prefix || op < wanted {
+        let token = next(src, &mut ip, end)?;
+        let lits = length(src, &mut ip, end, token >> 4)?;
+        let len = wanted_of(lits, op)?;
+        if len > end - ip {
+            return Err(CORRUPT);
+        }
+        dst[op..op + len].copy_from_slice(&src[ip..ip + len]);
+        op += len;
+        if is_prefix && op == wanted {
+            break;
+        }
+        if lits > end - ip {
+            return Err(CORRUPT);
+        }
+        ip += lits;
+        if ip == end {
+            break;
+        }
+        let low = next(src, &mut ip, end)?;
+        let distance = usize::from(low) | usize::from(next(src, &mut ip, end)?) << 8;
+        let len = length(src, &mut ip, end, token & 15)?.checked_add(4).ok_or(CORRUPT)?;
+        if distance == 0 || distance > op {
+            return Err(CORRUPT);
+        }
+        let stop = op + wanted_of(len, op)?;
+        repeat(dst, distance, &mut op, stop);
     }
-    Ok(got)
+    if op < wanted {
+        return Err(DecodeError::TooShort { algorithm: "lz4", got: op, wanted });
+    }
+    Ok(op)
+}
+
+/// Fills `buffer[op..stop]` with the bytes that are `distance` before.
+fn repeat(buffer: &mut [u8], distance: usize, op: &mut usize, stop: usize) {
+    // Where the match overlaps itself, the length of the copied part doubles with each step.
+    let from = *op - distance;
+    while *op < stop {
+        let n = (*op - from).min(stop - *op);
+        buffer.copy_within(from..from + n, *op);
+        *op += n;
+    }
 }
 
 /// Decodes `buffer[encoded]` to `buffer[..wanted]`; an error if output would overwrite input that is not yet read.
@@ -50,9 +85,9 @@ pub(crate) fn decode_in_place(
     if encoded.end > buffer.len() || encoded.start > encoded.end || wanted > buffer.len() {
         return Err(CORRUPT);
     }
-    let margin = encoded.end.saturating_sub(wanted);
-    if margin >= (encoded.len() >> 8) + 32 {
-        return decode_with_margin(&mut buffer[..encoded.end], encoded.start, wanted);
+    #[cfg(feature = "liblz4")]
+    if encoded.end.saturating_sub(wanted) >= (encoded.len() >> 8) + 32 {
+        return super::liblz4::decode_with_margin(&mut buffer[..encoded.end], encoded.start, wanted);
     }
     let (mut ip, end, mut op) = (encoded.start, encoded.end, 0);
     loop {
@@ -79,36 +114,13 @@ pub(crate) fn decode_in_place(
         if op + len > ip {
             return Err(DecodeError::OverwritesInput);
         }
-        // Where the match overlaps itself, the length of the copied part doubles with each step.
-        let (from, stop) = (op - distance, op + len);
-        while op < stop {
-            let n = (op - from).min(stop - op);
-            buffer.copy_within(from..from + n, op);
-            op += n;
-        }
+        let stop = op + len;
+        repeat(buffer, distance, &mut op, stop);
     }
     if op < wanted {
         return Err(DecodeError::TooShort { algorithm: "lz4", got: op, wanted });
     }
     Ok(op)
-}
-
-/// Decodes the encoded bytes at the end of `buffer` with liblz4. At least `LZ4_DECOMPRESS_INPLACE_MARGIN` bytes lie between
-/// the ends of output and input: lz4.h then allows the two to overlap.
-fn decode_with_margin(buffer: &mut [u8], start: usize, wanted: usize) -> Result<usize, DecodeError> {
-    let src_len = c_int::try_from(buffer.len() - start).map_err(|_| CORRUPT)?;
-    let dst_len = c_int::try_from(wanted).map_err(|_| CORRUPT)?;
-    let to = buffer.as_mut_ptr().cast::<c_char>();
-    // SAFETY: `start` is at most the buffer's length, as the callers' check of `encoded` says.
-    let from = unsafe { to.add(start) }.cast_const();
-    // SAFETY: liblz4 reads only `src_len` bytes at `from` and writes only `dst_len` at `to`, whatever they hold; both
-    // ranges are within `buffer`, which this function alone may use, and both pointers derive from it.
-    let got = unsafe { LZ4_decompress_safe(from, to, src_len, dst_len) };
-    let got = usize::try_from(got).map_err(|_| CORRUPT)?;
-    if got < wanted {
-        return Err(DecodeError::TooShort { algorithm: "lz4", got, wanted });
-    }
-    Ok(got)
 }
 
 /// Reads the next byte before `end`.
@@ -131,4 +143,25 @@ fn length(buffer: &[u8], ip: &mut usize, end: usize, nibble: u8) -> Result<usize
         }
     }
     Ok(len)
+}
+
+#[cfg(all(test, feature = "liblz4"))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_decoders_agree(src in prop::collection::vec(prop_oneof![Just(0_u8), Just(0x1f), Just(0xf4), any::<u8>()], 1..200), len in 0..400_usize, whole: bool) {
+            let portion = if whole { Portion::Whole } else { Portion::Prefix };
+            let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
+            let own = decode_in_rust(&src, &mut ours, portion);
+            let liblz4 = super::super::liblz4::decode(&src, &mut theirs, portion);
+            // liblz4 refuses some matches close to the end, which no encoder may make, and this decoder accepts.
+            if liblz4.is_ok() {
+                prop_assert!(own.is_ok() && ours == theirs, "{own:?}");
+            }
+        }
+    }
 }

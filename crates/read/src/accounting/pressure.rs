@@ -1,6 +1,7 @@
 //! Whether memory is short: as an option says, or as Linux's pressure stall information (PSI) says.
 
 use std::fs::File;
+#[cfg(unix)]
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,10 +29,9 @@ pub enum LowMemory {
 #[derive(Debug)]
 pub(crate) struct Pressure {
     short: AtomicBool,
-    /// The kernel's PSI file, kept open because a sandboxed process can open no files.
-    file: Option<PressureFile>,
-    start: Instant,
-    /// Milliseconds from `start` to the next read of the file.
+    /// The kernel's PSI file, kept open because a sandboxed process can open no files, and when it was opened.
+    file: Option<(PressureFile, Instant)>,
+    /// Milliseconds from then to the next read of the file.
     next: AtomicU64,
 }
 
@@ -41,7 +41,7 @@ impl Pressure {
         let auto = low_memory == LowMemory::Auto;
         let file = auto.then(|| file.cloned().or_else(PressureFile::open)).flatten();
         let short = AtomicBool::new(low_memory == LowMemory::Always);
-        Self { short, file, start: Instant::now(), next: AtomicU64::new(0) }
+        Self { short, file: file.map(|file| (file, Instant::now())), next: AtomicU64::new(0) }
     }
 
     /// Whether memory is short.
@@ -51,16 +51,14 @@ impl Pressure {
 
     /// Reads the file if [`INTERVAL`] has passed; true when memory has just become short.
     pub(crate) fn became_short(&self) -> bool {
-        let Some(file) = &self.file else { return false };
-        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let Some((file, start)) = &self.file else { return false };
+        let now = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let next = self.next.load(Relaxed);
         let later = now.saturating_add(u64::try_from(INTERVAL.as_millis()).unwrap_or(u64::MAX));
         if now < next || self.next.compare_exchange(next, later, Relaxed, Relaxed).is_err() {
             return false;
         }
-        let mut text = [0; 256];
-        let Ok(len) = file.0.read_at(&mut text, 0) else { return false };
-        let short = some_avg10(&text[..len]).is_some_and(|share| share >= SHORT);
+        let short = file.some_avg10().is_some_and(|share| share >= SHORT);
         !self.short.swap(short, Relaxed) && short
     }
 }
@@ -81,7 +79,25 @@ impl PressureFile {
     }
 }
 
+impl PressureFile {
+    /// The share of the last ten seconds that some task waited for memory, in percent.
+    #[cfg(unix)]
+    fn some_avg10(&self) -> Option<f64> {
+        let mut text = [0; 256];
+        let len = self.0.read_at(&mut text, 0).ok()?;
+        some_avg10(&text[..len])
+    }
+
+    /// Only Linux has such files.
+    #[cfg(not(unix))]
+    fn some_avg10(&self) -> Option<f64> {
+        let _ = &self.0;
+        None
+    }
+}
+
 /// The share of the last ten seconds that some task waited for memory, in percent. Source: Linux's psi.rst.
+#[cfg(any(unix, test))]
 fn some_avg10(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;

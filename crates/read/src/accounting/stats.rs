@@ -47,7 +47,8 @@ pub(crate) struct Counters {
 struct Shard([AtomicU64; COUNTERS]);
 
 /// System calls, and the bytes that they read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Io {
     /// Calls.
     pub reads: u64,
@@ -56,7 +57,8 @@ pub struct Io {
 }
 
 /// Counters of an image's reads since it was opened. Fields keep their names and meanings; new ones may come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Reads of content, with those that other reads made for fragments and metadata.

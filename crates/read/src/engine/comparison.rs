@@ -5,4 +5,5 @@
 //! crate, only with another policy than the default one.
 
 pub(crate) mod policy;
+#[cfg(unix)]
 pub(crate) mod vmap;

@@ -3,12 +3,12 @@
 //! Decoding in place is not here: it needs the encoded bytes at the end of the request's own memory, see
 //! [`super::run`] and [`super::partial`].
 
-use ferofs_codec::{Portion, decode_lz4_range};
+use ferofs_codec::{DecodeError, Portion, decode_lz4_range};
 use ferofs_format::Algorithm;
 
 use super::buffer_pool::PAGE;
 use super::comparison::policy::Strategy;
-use super::request::{Request, undecodable};
+use super::request::{Request, not_built, undecodable};
 use crate::accounting::stats::Counter;
 use crate::error::Result;
 use crate::metadata::extent::Location;
@@ -123,6 +123,9 @@ impl Request<'_> {
         let extent = if wanted.to_end && cluster.exact { Portion::Whole } else { Portion::Prefix };
         let scratch = &self.engine.scratch;
         let decoded = scratch.with_decoder(|decoder| decoder.decode(cluster.algorithm, encoded, out, extent));
-        decoded.map_err(|_| undecodable(cluster.at))
+        decoded.map_err(|error| match error {
+            DecodeError::NotBuilt { .. } => not_built(cluster.at, cluster.algorithm),
+            _ => undecodable(cluster.at),
+        })
     }
 }

@@ -130,10 +130,18 @@ impl<'a> Request<'a> {
 
 /// The error of a cluster at `at` that does not decode.
 pub(crate) fn undecodable(at: Location) -> Error {
-    let corruption = Corruption::new(Structure::Extent, Fault::Decode);
+    corruption(at, Fault::Decode).into()
+}
+
+/// The error of a cluster at `at` for which there is no decoder.
+pub(crate) fn not_built(at: Location, algorithm: Algorithm) -> Error {
+    Error::Unsupported(corruption(at, Fault::NotBuilt(algorithm.name())))
+}
+
+fn corruption(at: Location, fault: Fault) -> Corruption {
+    let corruption = Corruption::new(Structure::Extent, fault);
     match at {
         Location::Device(_, pos) => corruption.at(pos),
         Location::Metadata(place) => corruption.at(place.pos),
     }
-    .into()
 }

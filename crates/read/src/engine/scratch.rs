@@ -8,6 +8,7 @@ use ferofs_codec::Decoder;
 
 use super::buffer_pool::{BufferPool, PooledBuffer};
 use super::comparison::policy::Policy;
+#[cfg(unix)]
 use super::comparison::vmap::{MappedPages, PagePool, Pages};
 use crate::accounting::memory::Memory;
 use crate::accounting::stats::{Counter, Counters};
@@ -29,6 +30,7 @@ pub(crate) enum Pool {
     /// For the default policy.
     Buffers(BufferPool),
     /// For the other policies.
+    #[cfg(unix)]
     Pages(PagePool),
 }
 
@@ -40,7 +42,12 @@ impl Pool {
     pub(crate) fn new(len: usize, policy: Policy) -> io::Result<Self> {
         Ok(match policy {
             Policy::Auto => Self::Buffers(BufferPool::new(len)),
+            #[cfg(unix)]
             Policy::Paper | Policy::Commercial | Policy::Always(_) => Self::Pages(PagePool::new(len)?),
+            #[cfg(not(unix))]
+            Policy::Paper | Policy::Commercial | Policy::Always(_) => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
         })
     }
 
@@ -48,6 +55,7 @@ impl Pool {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Buffers(pool) => pool.len(),
+            #[cfg(unix)]
             Self::Pages(pool) => pool.len(),
         }
     }
@@ -56,6 +64,7 @@ impl Pool {
     pub(crate) fn peak(&self) -> usize {
         match self {
             Self::Buffers(pool) => pool.peak(),
+            #[cfg(unix)]
             Self::Pages(pool) => pool.peak(),
         }
     }
@@ -63,6 +72,7 @@ impl Pool {
     fn take(&self, len: usize) -> Option<Buffer<'_>> {
         match self {
             Self::Buffers(pool) => pool.take(len).map(Buffer::Pooled),
+            #[cfg(unix)]
             Self::Pages(pool) => pool.take(len).map(Buffer::Pages),
         }
     }
@@ -72,9 +82,16 @@ impl Pool {
 #[derive(Debug)]
 pub(crate) enum Buffer<'a> {
     Pooled(PooledBuffer<'a>),
+    #[cfg(unix)]
     Pages(Pages<'a>),
+    #[cfg(unix)]
     Mapped(MappedPages<'a>),
-    Heap { bytes: Vec<u8>, scratch: &'a Scratch, memory: &'a Memory, keep: bool },
+    Heap {
+        bytes: Vec<u8>,
+        scratch: &'a Scratch,
+        memory: &'a Memory,
+        keep: bool,
+    },
 }
 
 impl Scratch {
@@ -116,7 +133,12 @@ impl Scratch {
     /// Scattered pages of the pool as a buffer of `len` bytes, if there are enough.
     pub(crate) fn mapped(&self, len: usize) -> Option<Buffer<'_>> {
         match &self.pool {
-            Pool::Buffers(_) => None,
+            Pool::Buffers(_) => {
+                // Only a pool of pages uses it.
+                let _ = len;
+                None
+            }
+            #[cfg(unix)]
             Pool::Pages(pool) => pool.map(len).map(Buffer::Mapped),
         }
     }
@@ -150,7 +172,9 @@ impl Deref for Buffer<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Pooled(buffer) => buffer,
+            #[cfg(unix)]
             Self::Pages(pages) => pages,
+            #[cfg(unix)]
             Self::Mapped(mapped) => mapped,
             Self::Heap { bytes, .. } => bytes,
         }
@@ -161,7 +185,9 @@ impl DerefMut for Buffer<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Pooled(buffer) => buffer,
+            #[cfg(unix)]
             Self::Pages(pages) => pages,
+            #[cfg(unix)]
             Self::Mapped(mapped) => mapped,
             Self::Heap { bytes, .. } => bytes,
         }

@@ -3,10 +3,10 @@
 //! An image that was opened to record counts reads by file and range of 64 KiB. A profile names files by path, so that
 //! it fits other images of the same tree, and both a builder and [`Image::pin`] can use it.
 
-use std::ffi::OsStr;
 use std::io::{self, BufRead, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use crate::os_names;
 
 /// The first line of a profile, whose number is the version of its form.
 const HEADER: &str = "# ferofs access profile 1";
@@ -122,7 +122,7 @@ fn parse(line: &[u8]) -> Option<HotRange> {
 
 fn escaped(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for byte in path.as_os_str().as_bytes() {
+    for byte in os_names::bytes_of(path.as_os_str()) {
         match byte {
             b'\\' => bytes.extend(b"\\\\"),
             b'\n' => bytes.extend(b"\\n"),
@@ -145,7 +145,7 @@ fn unescaped(bytes: &[u8]) -> Option<PathBuf> {
             byte => *byte,
         });
     }
-    (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&path)))
+    (!path.is_empty()).then(|| PathBuf::from(os_names::from_bytes(path)))
 }
 
 #[cfg(test)]

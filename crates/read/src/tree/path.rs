@@ -1,7 +1,6 @@
 //! Paths: from the root to an inode, through symbolic links.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use ferofs_format::inode::FileType;
@@ -9,6 +8,7 @@ use ferofs_format::inode::FileType;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
+use crate::os_names;
 
 /// Symbolic links that one look-up follows, as in Linux. A path with more is an error, as the links may form a loop.
 const MAX_LINKS: u32 = 40;
@@ -32,7 +32,7 @@ impl Image {
             if !here.is_dir() {
                 return Err(Error::NotADirectory(path.to_owned()));
             }
-            let Some(entry) = self.lookup(&here, name.as_os_str().as_bytes())? else {
+            let Some(entry) = self.lookup(&here, os_names::bytes_of(name.as_os_str()))? else {
                 return Err(Error::NotFound(path.to_owned()));
             };
             let inode = self.inode(entry.nid)?;
@@ -44,7 +44,7 @@ impl Image {
             if links > MAX_LINKS {
                 return Err(Error::TooManyLinks(path.to_owned()));
             }
-            let target = PathBuf::from(OsString::from_vec(self.read_link(&inode)?));
+            let target = PathBuf::from(os_names::from_bytes(self.read_link(&inode)?));
             if target.is_absolute() {
                 parents.clear();
                 here = self.root()?;

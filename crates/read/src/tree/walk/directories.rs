@@ -5,8 +5,6 @@
 //! longer than its image.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use ferofs_format::Nid;
@@ -14,6 +12,7 @@ use ferofs_format::Nid;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
+use crate::os_names;
 use crate::tree::dir::{DirCookie, DirEntry};
 
 /// Entries of a directory that are read at once, so that memory does not depend on its size. A larger number saves no
@@ -132,9 +131,9 @@ impl<'a> DirectoryWalk<'a> {
     /// make it absolute.
     #[must_use]
     pub fn entry_path(&self, name: &[u8]) -> PathBuf {
-        let dir = self.current_path().as_os_str().as_bytes();
+        let dir = os_names::bytes_of(self.current_path().as_os_str());
         let path = if dir.is_empty() { name.to_vec() } else { [dir, name].join(&b'/') };
-        PathBuf::from(OsString::from_vec(path))
+        PathBuf::from(os_names::from_bytes(path))
     }
 
     /// The path of `dir` from the start.
@@ -147,7 +146,7 @@ impl<'a> DirectoryWalk<'a> {
             at = dir.parent;
         }
         names.reverse();
-        PathBuf::from(OsString::from_vec(names.join(&b'/')))
+        PathBuf::from(os_names::from_bytes(names.join(&b'/')))
     }
 
     fn open(&self, dir: DirId, nid: Nid) -> Result<Listing> {
