@@ -55,7 +55,8 @@ pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
     })
 }
 
-#[cfg(all(test, feature = "encode"))]
+#[cfg(test)]
+#[cfg(feature = "encode")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

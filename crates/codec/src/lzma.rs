@@ -95,7 +95,8 @@ impl Decoder {
     }
 }
 
-#[cfg(all(test, feature = "encode"))]
+#[cfg(test)]
+#[cfg(feature = "encode")]
 mod tests {
     use ferofs_format::Algorithm;
 

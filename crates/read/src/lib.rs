@@ -159,7 +159,6 @@ mod engine;
 mod image;
 mod metadata;
 mod numbers;
-mod os_names;
 mod profile;
 mod tree;
 mod volume;

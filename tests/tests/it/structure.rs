@@ -13,7 +13,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
     (
         "read",
         &[
-            &["escape", "numbers", "os_names"],
+            &["escape", "numbers"],
             &["error"],
             &["accounting", "access"],
             &["volume"],

@@ -145,7 +145,8 @@ fn length(buffer: &[u8], ip: &mut usize, end: usize, nibble: u8) -> Result<usize
     Ok(len)
 }
 
-#[cfg(all(test, feature = "liblz4"))]
+#[cfg(test)]
+#[cfg(feature = "liblz4")]
 mod tests {
     use proptest::prelude::*;
 

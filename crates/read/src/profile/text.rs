@@ -6,7 +6,7 @@
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
-use crate::os_names;
+use crate::tree::os_names;
 
 /// The first line of a profile, whose number is the version of its form.
 const HEADER: &str = "# ferofs access profile 1";

@@ -8,7 +8,7 @@ use ferofs_format::inode::FileType;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
-use crate::os_names;
+use crate::tree::os_names;
 
 /// Symbolic links that one look-up follows, as in Linux. A path with more is an error, as the links may form a loop.
 const MAX_LINKS: u32 = 40;

@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use ferofs_tests::run::Run;
 use ferofs_tests::web::{self, Server};
-use ferofs_tests::{need, scratch, tree};
+use ferofs_tests::{need, scratch};
 
 use crate::common::fixture::Fixture;
 

@@ -12,8 +12,8 @@ use ferofs_format::Nid;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
-use crate::os_names;
 use crate::tree::dir::{DirCookie, DirEntry};
+use crate::tree::os_names;
 
 /// Entries of a directory that are read at once, so that memory does not depend on its size. A larger number saves no
 /// time: the next part reads one block again.
