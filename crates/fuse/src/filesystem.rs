@@ -66,18 +66,18 @@ pub(crate) struct ImageFilesystem {
     opened: Arc<OnceLock<Opened>>,
     page_store: Arc<PageStore>,
     damage_log: DamageLog,
-    threads: WaitingThreads,
+    threads: Arc<WaitingThreads>,
 }
 
 impl ImageFilesystem {
-    /// `opened` gets the image later. `name` is the name of the image in the log. `threads` threads answer requests.
+    /// `opened` gets the image later. `name` is the name of the image in the log. `threads` answer requests.
     pub(crate) fn new(
         opened: Arc<OnceLock<Opened>>,
         name: String,
         page_store: Arc<PageStore>,
-        threads: usize,
+        threads: Arc<WaitingThreads>,
     ) -> Self {
-        Self { opened, page_store, damage_log: DamageLog::new(name), threads: WaitingThreads::new(threads) }
+        Self { opened, page_store, damage_log: DamageLog::new(name), threads }
     }
 
     fn opened(&self) -> Result<&Opened, Errno> {

@@ -1,6 +1,7 @@
 //! Mounts, and answers requests until the unmount.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +12,7 @@ use crate::filesystem::{ImageFilesystem, Opened};
 use crate::page_store::PageStore;
 use crate::read_around::ReadAround;
 use crate::sandbox::FUSE_DEVICE;
+use crate::waiting_threads::WaitingThreads;
 
 /// The largest window around a small read, in bytes: decoding more would delay the reply.
 const MAX_WINDOW: u64 = 1 << 20;
@@ -71,9 +73,14 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
         if options.low_memory { MAX_WINDOW_LOW_MEMORY } else { MAX_WINDOW },
     ));
     let opened = Arc::new(OnceLock::new());
-    let filesystem =
-        ImageFilesystem::new(Arc::clone(&opened), options.source.clone(), Arc::clone(&page_store), threads);
+    let threads = Arc::new(WaitingThreads::new(threads));
+    let (name, to_open) = (options.source.clone(), Arc::clone(&opened));
+    let filesystem = ImageFilesystem::new(to_open, name, Arc::clone(&page_store), Arc::clone(&threads));
     let session = Session::new(filesystem, dir, &config)?;
+    // Without another descriptor (the limit is reached), threads park too often if a reader sends several requests at a time.
+    if let Ok(device) = session.as_fd().try_clone_to_owned() {
+        threads.watch(device);
+    }
     page_store.connect(session.notifier());
     Ok(Mounted { session, opened, page_store })
 }

@@ -4,13 +4,21 @@
 //! wake another thread of the daemon, mostly on another processor, and Linux often runs the reader before the answering thread
 //! can wait again. So while all requests come from one thread, a thread of the daemon that has answered parks if another one
 //! waits already.
+//!
+//! One thread can also send several requests before the first is answered (io_uring). Then requests wait in the device while a thread of
+//! the daemon answers one.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// After a request of another reader, no thread parks for this many requests.
 const BUSY_REQUESTS: u32 = 32;
+/// Before each so many answers, a thread looks whether a request waits already. It costs a system call.
+const LOOK_EVERY: u32 = 8;
 /// A thread parks at most this long. So a request waits at most this long for a thread that takes long to answer another one.
 const MAX_PARK: Duration = Duration::from_millis(10);
 
@@ -23,6 +31,10 @@ pub(crate) struct WaitingThreads {
     reader: AtomicU32,
     /// Requests until threads may park.
     busy: AtomicU32,
+    /// Answers until a thread looks at the device.
+    until_look: AtomicU32,
+    /// The FUSE device, from which all threads get their requests.
+    device: OnceLock<OwnedFd>,
     /// Parked threads.
     parked: Mutex<usize>,
     wake: Condvar,
@@ -39,16 +51,25 @@ impl WaitingThreads {
             waiting: AtomicUsize::new(threads),
             reader: AtomicU32::new(0),
             busy: AtomicU32::new(0),
+            until_look: AtomicU32::new(LOOK_EVERY),
+            device: OnceLock::new(),
             parked: Mutex::new(0),
             wake: Condvar::new(),
             max_park: MAX_PARK,
         }
     }
 
+    /// Sets the FUSE device. Before this, only the threads that send requests are told apart.
+    pub(crate) fn watch(&self, device: OwnedFd) {
+        // Cannot fail: the threads belong to one session, which calls this once.
+        let _ = self.device.set(device);
+    }
+
     /// Begins the answer to a request that the thread `reader` sent.
     pub(crate) fn answer(&self, reader: u32) -> Answering<'_> {
         self.waiting.fetch_sub(1, Relaxed);
-        if self.reader.swap(reader, Relaxed) != reader {
+        // A reader that waits for each answer has no other request in the device now, but soon after the answer.
+        if self.reader.swap(reader, Relaxed) != reader || self.sees_waiting_request() {
             self.wake_all();
         }
         Answering(self)
@@ -66,6 +87,19 @@ impl WaitingThreads {
     /// Whether several readers sent requests a short time ago.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Relaxed) > 0
+    }
+
+    /// Whether a request waits for a thread. Looks only at some of the calls.
+    fn sees_waiting_request(&self) -> bool {
+        let count = |until: u32| Some(until.checked_sub(1).unwrap_or(LOOK_EVERY));
+        if self.until_look.fetch_update(Relaxed, Relaxed, count) != Ok(0) {
+            return false;
+        }
+        self.device.get().is_some_and(|device| {
+            let mut device = [PollFd::new(device, PollFlags::IN)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut device, Some(&now)).is_ok_and(|ready| ready > 0)
+        })
     }
 
     fn park(&self) {
@@ -119,6 +153,23 @@ mod tests {
             drop(threads.answer(8));
         });
         assert_eq!((threads.waiting.load(Relaxed), *threads.parked()), (3, 0));
+    }
+
+    #[test]
+    fn no_thread_parks_while_requests_wait_in_the_device() {
+        let threads = quiet(3);
+        let (device, request) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(request, b"request").unwrap();
+        threads.watch(device);
+        let is_busy_after = |answers: u32| {
+            (0..answers).any(|_| {
+                // This answer does not let the thread park, which would take an hour.
+                threads.busy.store(1, Relaxed);
+                drop(threads.answer(7));
+                threads.is_busy()
+            })
+        };
+        assert!(is_busy_after(LOOK_EVERY + 1));
     }
 
     #[test]
