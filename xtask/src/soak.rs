@@ -234,6 +234,12 @@ fn compare_forever(mount: &Path, source: &Path, seed: u64) -> Result<()> {
         let path = &paths[usize::try_from(rng.below(paths.len() as u64))?];
         let (mounted, expected) = (File::open(mount.join(path))?, File::open(source.join(path))?);
         let size = expected.metadata()?.len();
+        if rng.below(3) == 0 {
+            pending += compare_pages(&mounted, &expected, size, &mut rng)
+                .with_context(|| mount.join(path).display().to_string())?;
+            report(&mut pending, &mut out)?;
+            continue;
+        }
         let step = match rng.below(3) {
             0 => 4096 * (2 + rng.below(40)),
             1 => 1 + rng.below(300_000),
@@ -258,12 +264,44 @@ fn compare_forever(mount: &Path, source: &Path, seed: u64) -> Result<()> {
             offset += step.max(1);
         }
         rustix::fs::fadvise(&mounted, 0, None, rustix::fs::Advice::DontNeed)?;
-        for _ in 0..pending >> 20 {
-            out.write_all(b".")?;
-        }
-        out.flush()?;
-        pending &= (1 << 20) - 1;
+        report(&mut pending, &mut out)?;
     }
+}
+
+/// Prints a dot for each MiB that was compared.
+fn report(pending: &mut usize, out: &mut impl Write) -> Result<()> {
+    for _ in 0..*pending >> 20 {
+        out.write_all(b".")?;
+    }
+    *pending &= (1 << 20) - 1;
+    Ok(out.flush()?)
+}
+
+/// Compares a part of the pages of a file, at random: of all of it, or of a hot region. So the daemon stores pages around some reads, and
+/// none around others. Returns the number of bytes.
+fn compare_pages(mounted: &File, expected: &File, size: u64, rng: &mut Rng) -> Result<usize> {
+    const PAGE: u64 = 4096;
+    let pages = size.div_ceil(PAGE);
+    let hot = if rng.below(2) == 0 { pages } else { (pages / 50).max(1) };
+    let first = rng.below(pages - hot + 1);
+    let percent = [0.1, 1.0, 5.0, 25.0, 100.0][usize::try_from(rng.below(5))?];
+    let count = ((hot as f64 * percent / 100.0) as u64).clamp(1, 2000);
+    let (mut actual, mut original, mut compared) = ([0; PAGE as usize], [0; PAGE as usize], 0);
+    for _ in 0..count {
+        let offset = (first + rng.below(hot)) * PAGE;
+        let want = usize::try_from(PAGE.min(size.saturating_sub(offset)))?;
+        expected.read_exact_at(&mut original[..want], offset)?;
+        mounted.read_exact_at(&mut actual[..want], offset)?;
+        if actual[..want] != original[..want] {
+            bail!("the page at {offset} is wrong");
+        }
+        compared += want;
+    }
+    // Other pages stay in the page cache, so that later reads of this file find them.
+    if rng.below(4) == 0 {
+        rustix::fs::fadvise(mounted, 0, None, rustix::fs::Advice::DontNeed)?;
+    }
+    Ok(compared)
 }
 
 fn path(bytes: &[u8]) -> PathBuf {
