@@ -6,6 +6,7 @@
 
 mod images;
 pub(crate) mod random;
+mod random_page;
 mod workload;
 
 use std::num::NonZeroUsize;

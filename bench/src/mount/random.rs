@@ -6,6 +6,7 @@
 //! at the end the cells in which ferofs is slowest compared with erofsfuse.
 
 use std::fmt::{self, Display, Formatter};
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -15,6 +16,7 @@ use ferofs_tests::need;
 
 use super::MIB;
 use super::images::Images;
+use super::random_page;
 use crate::common::device::DeviceReads;
 use crate::common::filesystem::{Driver, FileSystem};
 use crate::common::fio::{self, Reading};
@@ -68,7 +70,7 @@ impl Display for Access {
 
 /// One workload on one image.
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+pub(crate) struct Cell {
     image: &'static str,
     cache: PageCache,
     access: Access,
@@ -155,8 +157,64 @@ struct Figures {
     device: DeviceReads,
 }
 
+/// Medians over the rounds of one cell and file system.
+#[derive(Clone, Copy)]
+pub(crate) struct Summary {
+    /// MiB/s.
+    pub(crate) speed: Spread,
+    /// Microseconds.
+    p50: f64,
+    pub(crate) p99: f64,
+    /// As [`Figures::cpu`].
+    pub(crate) cpu: Option<f64>,
+    /// Bytes read from the device for each byte that fio read.
+    pub(crate) device_bytes: f64,
+    /// Reads of the device for each 4 KiB that fio read.
+    device_requests: f64,
+}
+
+impl Summary {
+    fn of(runs: &[Figures]) -> Result<Self> {
+        let spread =
+            |figure: &dyn Fn(&Figures) -> f64| Spread::of(runs.iter().map(figure)).context("no rounds");
+        let median = |figure: &dyn Fn(&Figures) -> f64| spread(figure).map(|spread| spread.median);
+        let bytes = |figures: &Figures| figures.reading.bytes as f64;
+        Ok(Self {
+            speed: spread(&|figures| figures.reading.mib_per_second())?,
+            p50: median(&|figures| figures.reading.latency.median)?,
+            p99: median(&|figures| figures.reading.latency.percentile_99)?,
+            cpu: Spread::of(runs.iter().filter_map(|figures| figures.cpu)).map(|spread| spread.median),
+            device_bytes: median(&|figures| figures.device.bytes as f64 / bytes(figures))?,
+            device_requests: median(&|figures| figures.device.requests as f64 * 4096.0 / bytes(figures))?,
+        })
+    }
+}
+
+/// The start of a program.
+pub(crate) struct Program {
+    pub(crate) title: String,
+    /// The medians of ferofs, erofsfuse and the kernel.
+    pub(crate) seconds: [f64; 3],
+}
+
+impl Program {
+    /// The speed of ferofs as a multiple of erofsfuse's.
+    pub(crate) fn ratio(&self) -> f64 {
+        self.seconds[1] / self.seconds[0]
+    }
+}
+
+/// What a run measured: each cell for ferofs, erofsfuse and the kernel.
+#[derive(Default)]
+pub(crate) struct Results {
+    pub(crate) cells: Vec<(Cell, [Summary; 3])>,
+    pub(crate) programs: Vec<Program>,
+}
+
 struct Options {
     rounds: usize,
+    /// Write [`random_page`].
+    publish: bool,
     /// Only cells whose name contains this text.
     only: String,
 }
@@ -170,26 +228,38 @@ pub(crate) fn random(options: &[&str]) -> Result<()> {
     install::install(&[EROFS_UTILS, FIO, FUSE, MOUNT])?;
     peers::install_peers()?;
     let images = Images::new(shell::build_ferofs("release")?, false)?;
-    let mut results = Vec::new();
+    let mut results = Results::default();
     for cell in Cell::all().into_iter().filter(|cell| cell.to_string().contains(&options.only)) {
         let image = images.image(cell.image)?;
         let file_systems = file_systems(&image);
-        let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); file_systems.len()];
+        let mut runs: [Vec<Figures>; 3] = Default::default();
         for round in 0..options.rounds {
             for number in rotated_order(file_systems.len(), round) {
                 let figures = run(&images, &file_systems[number], &cell);
                 runs[number].push(figures.with_context(|| format!("{cell}: {}", file_systems[number].name))?);
             }
         }
-        results.push((cell.to_string(), print(&cell.to_string(), &file_systems, &runs)));
+        let [ferofs, erofsfuse, kernel] = &runs;
+        let summaries = [Summary::of(ferofs)?, Summary::of(erofsfuse)?, Summary::of(kernel)?];
+        print(&cell, &file_systems, &summaries);
+        results.cells.push((cell, summaries));
     }
     if options.only.is_empty() || "program start".contains(&options.only) {
-        programs(&images, &options, &mut results)?;
+        programs(&images, &options, &mut results.programs)?;
     }
-    results.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let ratio = |summaries: &[Summary; 3]| summaries[0].speed.median / summaries[1].speed.median;
+    let cells = results.cells.iter().map(|(cell, summaries)| (ratio(summaries), cell.to_string()));
+    let programs = results.programs.iter().map(|program| (program.ratio(), program.title.clone()));
+    let mut ratios: Vec<(f64, String)> = cells.chain(programs).collect();
+    ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
     println!("\nthe lowest speeds, as multiples of erofsfuse's");
-    for (cell, ratio) in results.iter().take(WORST) {
+    for (ratio, cell) in ratios.iter().take(WORST) {
         println!("{ratio:6.2}  {cell}");
+    }
+    if options.publish {
+        let page = random_page::page(&results, options.rounds, &machine()?);
+        let path = shell::repository().join("docs/RANDOM_READS.md");
+        fs::write(&path, page).with_context(|| path.display().to_string())?;
     }
     Ok(())
 }
@@ -212,38 +282,31 @@ fn run(images: &Images, file_system: &FileSystem, cell: &Cell) -> Result<Figures
     Ok(Figures { reading, cpu, device: DeviceReads::of(&file_system.image)?.since(device) })
 }
 
-/// Prints a table of one cell; returns the speed of ferofs as a multiple of erofsfuse's.
-fn print(title: &str, file_systems: &[FileSystem], runs: &[Vec<Figures>]) -> f64 {
-    println!("\n{title}");
+/// Prints a table of one cell.
+fn print(cell: &Cell, file_systems: &[FileSystem; 3], summaries: &[Summary; 3]) {
+    println!("\n{cell}");
     println!(
         "{:<14}{:>28}{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}",
         "", "MiB/s (min - max)", "x", "p50 us", "p99 us", "CPU us", "I/O x", "I/Os"
     );
-    let median = |runs: &[Figures], figure: &dyn Fn(&Figures) -> f64| {
-        Spread::of(runs.iter().map(figure)).map_or(f64::NAN, |spread| spread.median)
-    };
-    let speed = |figures: &Figures| figures.reading.mib_per_second();
-    let peer = median(&runs[1], &speed);
-    for (file_system, runs) in file_systems.iter().zip(runs) {
-        let Some(Spread { min, median: mid, max }) = Spread::of(runs.iter().map(speed)) else { continue };
-        let cpu = median(runs, &|figures| figures.cpu.unwrap_or(f64::NAN));
-        let cpu = if cpu.is_nan() { "-".to_owned() } else { format!("{cpu:.1}") };
+    for (file_system, summary) in file_systems.iter().zip(summaries) {
+        let Spread { min, median, max } = summary.speed;
         println!(
-            "{:<14}{:>28}{:>8.2}{:>10.1}{:>10.1}{cpu:>10}{:>10.2}{:>10.2}",
+            "{:<14}{:>28}{:>8.2}{:>10.1}{:>10.1}{:>10}{:>10.2}{:>10.2}",
             file_system.name,
-            format!("{mid:.1} ({min:.1} - {max:.1})"),
-            mid / peer,
-            median(runs, &|figures| figures.reading.latency.median),
-            median(runs, &|figures| figures.reading.latency.percentile_99),
-            median(runs, &|figures| figures.device.bytes as f64 / figures.reading.bytes as f64),
-            median(runs, &|figures| figures.device.requests as f64 * 4096.0 / figures.reading.bytes as f64),
+            format!("{median:.1} ({min:.1} - {max:.1})"),
+            median / summaries[1].speed.median,
+            summary.p50,
+            summary.p99,
+            summary.cpu.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}")),
+            summary.device_bytes,
+            summary.device_requests,
         );
     }
-    median(&runs[0], &speed) / peer
 }
 
 /// Times commands that read a few parts of many files, from an image of the system's own programs.
-fn programs(images: &Images, options: &Options, results: &mut Vec<(String, f64)>) -> Result<()> {
+fn programs(images: &Images, options: &Options, programs: &mut Vec<Program>) -> Result<()> {
     let image = images.image("programs-lz4-64k.erofs")?;
     let file_systems = file_systems(&image);
     for (name, command) in [
@@ -254,7 +317,7 @@ fn programs(images: &Images, options: &Options, results: &mut Vec<(String, f64)>
         for cache in [PageCache::Warm, PageCache::Cold] {
             let title =
                 format!("program start: {name}, {}", if cache == PageCache::Warm { "warm" } else { "cold" });
-            let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); file_systems.len()];
+            let mut seconds: [Vec<f64>; 3] = Default::default();
             for round in 0..options.rounds {
                 for number in rotated_order(file_systems.len(), round) {
                     set_page_cache(&image, cache)?;
@@ -267,17 +330,32 @@ fn programs(images: &Images, options: &Options, results: &mut Vec<(String, f64)>
                 }
             }
             println!("\n{title}");
-            let medians: Vec<f64> = seconds
-                .iter()
-                .map(|seconds| Spread::of(seconds.iter().copied()).map_or(f64::NAN, |spread| spread.median))
-                .collect();
-            for (file_system, median) in file_systems.iter().zip(&medians) {
+            let medians = seconds.map(|seconds| Spread::of(seconds).map_or(f64::NAN, |spread| spread.median));
+            for (file_system, median) in file_systems.iter().zip(medians) {
                 println!("{:<14}{:>12.1} ms{:>8.2}", file_system.name, median * 1e3, medians[1] / median);
             }
-            results.push((title, medians[1] / medians[0]));
+            programs.push(Program { title, seconds: medians });
         }
     }
     Ok(())
+}
+
+/// What [`random_page`] says about the machine and the versions.
+fn machine() -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for (name, command) in [
+        ("date", "date -u +%F"),
+        ("kernel", "uname -sr"),
+        (
+            "processor",
+            "sed -n 's/^model name.*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /'",
+        ),
+        ("fio", "fio --version"),
+    ] {
+        let output = Command::new("sh").args(["-c", command]).output().context(name)?;
+        lines.push(format!("{name}: {}", String::from_utf8_lossy(&output.stdout).trim()));
+    }
+    Ok(lines)
 }
 
 const PYTHON: &str = "PYTHONHOME= PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=ROOT/lib/python3 python3 -S -c 'import json, asyncio, \
@@ -286,9 +364,13 @@ ssl, urllib.request, subprocess, multiprocessing, concurrent.futures'";
 
 impl Options {
     fn parse(options: &[&str]) -> Result<Self> {
-        let mut parsed = Self { rounds: 5, only: String::new() };
+        let mut parsed = Self { rounds: 5, publish: false, only: String::new() };
         let mut options = options.iter();
         while let Some(option) = options.next() {
+            if *option == "--publish" {
+                parsed.publish = true;
+                continue;
+            }
             let value = options.next().with_context(|| format!("{option} needs a value"))?;
             match *option {
                 "--rounds" => parsed.rounds = value.parse().context("--rounds")?,
