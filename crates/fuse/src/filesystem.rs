@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferofs_read::access::page_reads::Ahead;
 use ferofs_read::{
@@ -28,6 +28,8 @@ use crate::waiting_threads::WaitingThreads;
 const TTL: Duration = Duration::from_secs(1 << 31);
 /// The longest name, in bytes.
 const NAME_MAX: u32 = 255;
+/// After this time no further step of a stride is stored before a reply: the reader waits for it.
+const MAX_AHEAD: Duration = Duration::from_millis(10);
 /// The largest read request, in bytes: the maximum that the kernel allows.
 const MAX_READ: u32 = 1 << 20;
 
@@ -138,10 +140,11 @@ impl ImageFilesystem {
         self.threads.wake_all();
         let len = wanted.end - wanted.start;
         let (_, bytes) = prepare(buffer, 2 * len).split_at_mut(usize::try_from(len).unwrap_or_default());
-        let mut count = 0;
+        let (mut count, started) = (0, Instant::now());
         let mut at = wanted.start.saturating_add(ahead.step);
         // Damage in these pages must not make this read fail.
         while count < ahead.count
+            && started.elapsed() < MAX_AHEAD
             && at.saturating_add(len) <= file.inode().size()
             && file.read_at(FileOffset::new(at), bytes).is_ok_and(|n| n == bytes.len())
             && self.page_store.store(ino, at, bytes)
@@ -347,7 +350,7 @@ impl Filesystem for ImageFilesystem {
         _fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -361,7 +364,8 @@ impl Filesystem for ImageFilesystem {
                     self.threads.wake_all();
                 }
                 let mut file = self.image()?.reader(&inode);
-                let plan = match wanted.is_empty() {
+                // A direct read does not use the page cache.
+                let plan = match wanted.is_empty() || flags.0 & libc::O_DIRECT != 0 {
                     true => Plan::Wanted,
                     false => self.page_store.plan(&mut file, &wanted, self.threads.is_busy()),
                 };

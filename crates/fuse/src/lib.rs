@@ -25,6 +25,6 @@ mod session;
 mod stats;
 mod waiting_threads;
 
-pub use sandbox::{Sandbox, SandboxError, restrict};
+pub use sandbox::{Sandbox, SandboxError, forbid_unmount, restrict};
 pub use session::{MountError, MountOptions, Mounted, mount};
 pub use stats::STATS_XATTR;

@@ -4,6 +4,7 @@
 //! range on to this thread. It has a lower priority than they have: on a busy machine, answers come first. It may wait for a
 //! page that a read in flight has locked; the threads of the session never wait for it, so that the read is answered.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -25,6 +26,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The running thread. Dropping it ends the thread.
 pub(crate) struct ReadAround {
     end: SyncSender<Option<Around>>,
+    /// What waits is not stored any more.
+    is_ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -33,28 +36,35 @@ impl ReadAround {
     pub(crate) fn start(opened: Arc<OnceLock<Opened>>, page_store: Arc<PageStore>) -> Self {
         let (end, ranges) = sync_channel(QUEUE);
         let queue = Queue::new(end.clone());
+        let is_ending = Arc::new(AtomicBool::new(false));
         let work = {
-            let page_store = Arc::clone(&page_store);
-            move || run(&opened, &page_store, &ranges)
+            let (page_store, is_ending) = (Arc::clone(&page_store), Arc::clone(&is_ending));
+            move || run(&opened, &page_store, &ranges, &is_ending)
         };
         let thread = std::thread::Builder::new().name("read-around".into()).spawn(work).ok();
         if thread.is_some() {
             page_store.set_queue(queue);
         }
-        Self { end, thread }
+        Self { end, is_ending, thread }
     }
 }
 
 impl Drop for ReadAround {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
+        self.is_ending.store(true, Ordering::Relaxed);
         // It fails if the thread panicked, which then ends here, too.
         let _ = self.end.send(None);
         let _ = thread.join();
     }
 }
 
-fn run(opened: &OnceLock<Opened>, page_store: &PageStore, ranges: &Receiver<Option<Around>>) {
+fn run(
+    opened: &OnceLock<Opened>,
+    page_store: &PageStore,
+    ranges: &Receiver<Option<Around>>,
+    is_ending: &AtomicBool,
+) {
     // Without permission the thread only has the usual priority.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut buffer = Vec::new();
@@ -67,6 +77,9 @@ fn run(opened: &OnceLock<Opened>, page_store: &PageStore, ranges: &Receiver<Opti
             next => next.ok(),
         };
         let Some(Some(Around { ino, range })) = next else { return };
+        if is_ending.load(Ordering::Relaxed) {
+            return;
+        }
         let Some(opened) = opened.get() else { continue };
         let Ok(len) = usize::try_from(range.end.saturating_sub(range.start)) else { continue };
         buffer.resize(len, 0);

@@ -72,6 +72,26 @@ pub fn restrict() -> Result<Sandbox, SandboxError> {
     restrict_thread(seccompiler::apply_filter_all_threads)
 }
 
+/// Lets this process, which is not restricted otherwise, neither unmount nor execute programs.
+///
+/// When a session has ended, fuser 0.18 unmounts its directory although the kernel has removed the mount already: that would remove what
+/// somebody else has mounted there since. [`restrict`] contains this.
+///
+/// # Errors
+/// [`SandboxError`]. Systems without seccomp are no error.
+pub fn forbid_unmount() -> Result<(), SandboxError> {
+    forbid_unmount_with(seccompiler::apply_filter_all_threads)
+}
+
+fn forbid_unmount_with(apply: Apply) -> Result<(), SandboxError> {
+    let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(()) };
+    let calls = [libc::SYS_umount2, libc::SYS_execve, libc::SYS_execveat];
+    let rules = calls.into_iter().map(|call| (call, vec![])).collect();
+    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).and_then(TryInto::try_into);
+    apply_if_supported(&filter.map_err(failed("seccomp"))?, apply).map(drop)
+}
+
 /// Restricts the calling thread; `apply` installs a seccomp filter.
 fn restrict_thread(apply: Apply) -> Result<Sandbox, SandboxError> {
     rustix::thread::set_no_new_privs(true).map_err(failed("privileges"))?;
@@ -128,16 +148,20 @@ type Apply = fn(&[seccompiler::sock_filter]) -> Result<(), seccompiler::Error>;
 fn restrict_calls(apply: Apply) -> Result<bool, SandboxError> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(false) };
     for filter in [without_clone3(arch), filter(arch)] {
-        match apply(&filter.map_err(failed("seccomp"))?) {
-            Ok(()) => {}
-            // A kernel without seccomp.
-            Err(seccompiler::Error::Seccomp(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
-                return Ok(false);
-            }
-            Err(error) => return Err(failed("seccomp")(error)),
+        if !apply_if_supported(&filter.map_err(failed("seccomp"))?, apply)? {
+            return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Installs a filter; returns false if the kernel has no seccomp.
+fn apply_if_supported(filter: &BpfProgram, apply: Apply) -> Result<bool, SandboxError> {
+    match apply(filter) {
+        Ok(()) => Ok(true),
+        Err(seccompiler::Error::Seccomp(error)) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(failed("seccomp")(error)),
+    }
 }
 
 /// Makes clone3(2) fail with ENOSYS. Its flags are in memory, where a filter cannot check them; C libraries then call clone(2).
@@ -268,6 +292,22 @@ mod tests {
         assert_eq!(run.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         let listen = restricted(|| std::net::TcpListener::bind("127.0.0.1:0").map(drop));
         assert_eq!(listen.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn unmounting_can_be_forbidden_alone() {
+        let outcome = std::thread::spawn(|| {
+            forbid_unmount_with(seccompiler::apply_filter).unwrap();
+            let unmounted = rustix::mount::unmount("/nonexistent", rustix::mount::UnmountFlags::empty());
+            (
+                unmounted,
+                std::process::Command::new("/bin/true").spawn().is_err(),
+                std::fs::read("/proc/self/stat"),
+            )
+        });
+        let (unmounted, is_refused, read) = outcome.join().unwrap();
+        assert_eq!(unmounted, Err(Errno::PERM));
+        assert!(is_refused && read.is_ok());
     }
 
     #[test]

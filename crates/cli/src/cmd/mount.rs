@@ -299,6 +299,8 @@ fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
         let sandbox = ferofs_fuse::restrict().map_err(|e| Failure::about(&args.dir, e))?;
         let Sandbox { landlock, seccomp, user } = sandbox;
         args.print_verbose(&format!("Landlock: {landlock}, seccomp: {seccomp}, another user: {user}"));
+    } else {
+        ferofs_fuse::forbid_unmount().map_err(|e| Failure::about(&args.dir, e))?;
     }
     let signals_handle = signals.handle();
     let helper_input = helper.stdin.take();

@@ -442,8 +442,12 @@ fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
     let image = small_image(&fixture);
     let first = mounted(&fixture, &image);
     let dir = first.path().to_owned();
+    // It names another daemon than the parent of the helper.
+    let pid_file = fixture.path("pid");
+    fs::write(&pid_file, "1\n").unwrap();
     let mut helper = Command::new(ferofs_path())
-        .arg("unmount-helper")
+        .args(["unmount-helper", "--pid-file"])
+        .arg(&pid_file)
         .arg(&dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -459,6 +463,31 @@ fn the_unmount_helper_leaves_a_later_mount_of_another_daemon() {
     assert!(helper.wait().unwrap().success());
     assert!(is_mounted(second.path()));
     assert!(fs::read_dir(second.path()).unwrap().count() > 0);
+    assert!(pid_file.exists(), "the file of another daemon was removed");
+}
+
+#[test]
+fn a_daemon_that_is_not_confined_leaves_what_others_mounted() {
+    if !need::fuse("a FUSE mount without a sandbox") || !need::root("a mount below a FUSE mount") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let image = small_image(&fixture);
+    let dir = fixture.directory("mount");
+    let mount = |arguments: &[&str]| Run::new("mount").args(arguments).arg(&dir).run().success();
+    mount(&["-t", "tmpfs", "below"]);
+    let fuse = Mount::fuse_with(ferofs_path(), &["--no-sandbox".as_ref()], &image, &dir).unwrap();
+    let daemon = format!("/proc/{}/status", fuse.daemon_id().unwrap());
+    Run::new("umount").arg(&dir).run().success();
+    // Its parent, this process, has not waited for it yet.
+    let ended = eventually(|| fs::read_to_string(&daemon).is_ok_and(|status| status.contains("State:\tZ")));
+    let is_below = is_mounted(&dir);
+    drop(fuse);
+    if is_mounted(&dir) {
+        Run::new("umount").arg(&dir).run().success();
+    }
+    assert!(ended, "the daemon is still there");
+    assert!(is_below, "the daemon unmounted what was below its mount");
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use rustix::process::Pid;
+
 use crate::cmd::mount::mount_table::mount_at;
 use crate::exit::{FAILURE, Failure, Outcome};
 
@@ -26,6 +28,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let before = mount_at(&args.dir)?;
+    // It waits for this answer.
+    let daemon = rustix::process::getppid();
     send_answer()?;
     let is_mounted = io::stdin().read(&mut [0])? > 0;
     // A daemon that died may have mounted without reporting it.
@@ -36,12 +40,19 @@ pub(crate) fn run(args: &Args) -> Outcome {
         io::stdin().read_to_end(&mut request)?;
     }
     if let Some(file) = args.pid_file.as_ref().filter(|_| is_mounted) {
-        // Somebody else may have removed it already.
-        let _ = std::fs::remove_file(file);
+        remove_pid_file(file, daemon);
     }
     // Somebody else may have unmounted it, and mounted another file system there.
     let is_own = own_mount.is_some() && mount_at(&args.dir)? == own_mount;
     if is_own && (!request.is_empty() || has_no_daemon(&args.dir)) { detach(&args.dir) } else { Ok(0) }
+}
+
+/// Removes the file that names `daemon`. The next daemon may have replaced it, or somebody else have removed it.
+fn remove_pid_file(file: &Path, daemon: Option<Pid>) {
+    let named = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+    if daemon.is_some_and(|daemon| named == Some(daemon.as_raw_nonzero().get())) {
+        let _ = std::fs::remove_file(file);
+    }
 }
 
 /// Whether the daemon of the FUSE mount on `dir` has ended. The number of a mount is not enough: Linux gives it to the next mount.
