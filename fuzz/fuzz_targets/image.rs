@@ -9,9 +9,11 @@ use ferofs_format::FileOffset;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let options = OpenOptions { verify_checksum: false, metadata_cache: 1 << 20, ..OpenOptions::default() };
+    let mut options = OpenOptions::default();
+    (options.verify_checksum, options.metadata_cache) = (false, 1 << 20);
     let Ok(image) = Image::open_with(Box::new(data.to_vec()), Vec::new(), &options) else { return };
-    let options = check::Options { workers: NonZeroUsize::new(1), ..check::Options::default() };
+    let mut options = check::Options::default();
+    options.workers = NonZeroUsize::new(1);
     let _ = check::check(&image, &options);
     let mut pending: Vec<Inode> = image.root().into_iter().collect();
     let (mut seen, mut buffer) = (std::collections::HashSet::new(), vec![0; 64 << 10]);

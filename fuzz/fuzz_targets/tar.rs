@@ -35,7 +35,8 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     let image = Image::open(FileSource::open(&image, 0).expect("the image")).expect("an image");
-    let options = check::Options { workers: NonZeroUsize::new(1), ..check::Options::default() };
+    let mut options = check::Options::default();
+    options.workers = NonZeroUsize::new(1);
     let report = check::check(&image, &options).expect("an image that can be checked");
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 });

@@ -43,6 +43,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("timeout", "coreutils"),
     tool("unshare", "util-linux"),
     tool("valgrind", "valgrind"),
+    tool("openssl", "openssl"),
     tool("veritysetup", "cryptsetup-bin"),
     tool("xz", "xz-utils"),
     tool("zstd", "zstd"),

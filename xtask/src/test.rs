@@ -28,6 +28,17 @@ const CONTAINER_TOOLS: &[Tool] = &[
     Tool { program: "skopeo", package: "skopeo" },
 ];
 
+/// The programs that run a virtual machine, and make its file system.
+const VIRTUAL_MACHINE_TOOLS: &[Tool] = &[
+    Tool { program: "busybox", package: "busybox-static" },
+    Tool { program: "cpio", package: "cpio" },
+    Tool { program: "ldd", package: "libc-bin" },
+    Tool { program: "modprobe", package: "kmod" },
+    Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" },
+    Tool { program: "veritysetup", package: "cryptsetup-bin" },
+    Tool { program: "xz", package: "xz-utils" },
+];
+
 /// The `faults` campaign lets each fifth system call of each command fail. A prime number, so that the failing calls differ in kind. The
 /// commands make about 6,000 calls, and a processor tests 20 calls per second: half a minute on two processors.
 const FAULTS_STEP: &str = "5";
@@ -37,6 +48,19 @@ const OPTIONS_IMAGES: &str = "600";
 
 /// Cases of each property test with `--quick`, a quarter of the usual ones.
 const QUICK_CASES: &str = "64";
+
+/// The crates that can be published, each after those that it needs.
+const PUBLIC_CRATES: [&str; 9] = [
+    "ferofs-format",
+    "ferofs-codec",
+    "ferofs-threads",
+    "ferofs-read",
+    "ferofs-build",
+    "ferofs-verity",
+    "ferofs",
+    "ferofs-fuse",
+    "ferofs-cli",
+];
 
 /// The crates that a program needs at most to read images, this library's own ones included.
 const MAX_CRATES: usize = 25;
@@ -91,6 +115,7 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
             }
             stages.run_silently("doc", document)?;
             stages.run_silently("features", check_features)?;
+            stages.run_silently("package", package)?;
             stages.run_silently("msrv", check_with_oldest_rust)
         });
         let tests = stages.run("tests", || shell::run(&mut tests));
@@ -155,15 +180,22 @@ fn document() -> Result<()> {
     )
 }
 
-/// Compiles the reading library with none and with each of its features, and checks that it needs few other crates without them.
+/// Compiles each library with none and with each of its features, and checks that reading needs few other crates without them.
 fn check_features() -> Result<()> {
-    for features in ["", "liblz4", "lzma", "deflate", "zstd", "serde"] {
+    let alone = [
+        ("ferofs-read", &["", "liblz4", "lzma", "deflate", "zstd", "serde"][..]),
+        ("ferofs-build", &["", "tar"]),
+        ("ferofs", &["", "extract", "patch"]),
+    ];
+    for (package, features) in
+        alone.iter().flat_map(|(package, all)| all.iter().map(move |one| (package, one)))
+    {
         let mut check = shell::cargo();
         check.args([
             "check",
             "--quiet",
             "--package",
-            "ferofs-read",
+            package,
             "--no-default-features",
             "--features",
             features,
@@ -196,6 +228,16 @@ fn check_features() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Makes the packages that could be published: all files are there, and all crates have versions.
+fn package() -> Result<()> {
+    let mut package = shell::cargo();
+    package.args(["package", "--quiet", "--no-verify", "--allow-dirty"]);
+    for name in PUBLIC_CRATES {
+        package.args(["--package", name]);
+    }
+    run_silently(package.arg("--target-dir").arg(scratch::target_dir().join("package")))
 }
 
 /// Whether the name of the crate is that of a library in C. `linux-raw-sys` is Rust: numbers of system calls.
@@ -288,6 +330,14 @@ pub(crate) fn containers(modes: &[&str]) -> Result<()> {
     let script = shell::repository().join("tests/containerd/run.sh");
     let target = scratch::target_dir().join("containerd");
     shell::run(Command::new(script).arg(ferofs).args(modes).env("CONTAINERD_BIN", target))
+}
+
+/// Mounts sealed images with dm-verity in a virtual machine.
+pub(crate) fn virtual_machine() -> Result<()> {
+    install::install(VIRTUAL_MACHINE_TOOLS)?;
+    let ferofs = shell::build_ferofs("checked")?;
+    let script = shell::repository().join("tests/vm/run.sh");
+    shell::run(Command::new(script).arg(ferofs).arg(scratch::target_dir().join("vm")))
 }
 
 /// The directory of the newest tools of others. Installs them if possible; an error is only printed, because Debian unstable may be

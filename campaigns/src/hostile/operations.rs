@@ -154,7 +154,8 @@ impl ImageTest<'_> {
 
 /// Opens the image as the commands do: with a limit on the work that it may cause.
 fn open(source: TestImage, cancel: Option<&Arc<AtomicBool>>) -> Result<Image, String> {
-    let options = OpenOptions { work_limit: Some(1), cancel: cancel.cloned(), ..OpenOptions::default() };
+    let mut options = OpenOptions::default();
+    (options.work_limit, options.cancel) = (Some(1), cancel.cloned());
     Image::open_with(Box::new(source), Vec::new(), &options).map_err(|error| match error.corruption() {
         Some(found) => format!("{} / {}", found.structure, rule(&found.fault)),
         None => error.to_string(),
@@ -162,7 +163,8 @@ fn open(source: TestImage, cancel: Option<&Arc<AtomicBool>>) -> Result<Image, St
 }
 
 fn rules(image: &Image, content: bool) -> Vec<String> {
-    let options = check::Options { workers: NonZeroUsize::new(1), content };
+    let mut options = check::Options::default();
+    (options.workers, options.content) = (NonZeroUsize::new(1), content);
     let mut rules: Vec<String> = match check::check(image, &options) {
         Ok(report) => {
             let name = |found: &check::Finding| {
@@ -188,7 +190,8 @@ fn compare(one: Result<Image, String>, other: Result<Image, String>) {
 
 fn archive(image: &Image) {
     let Ok(root) = image.root() else { return };
-    let options = extract::Options { workers: NonZeroUsize::new(1), ..extract::Options::default() };
+    let mut options = extract::Options::default();
+    options.workers = NonZeroUsize::new(1);
     let sink = Sink { left: ARCHIVE };
     // As above.
     let _ = extract::write_tar(image, &root, Path::new("root"), sink, &options, &|_, _| {});

@@ -68,6 +68,8 @@ pub(crate) fn build_from(
 ) -> Result<Summary> {
     let started = Instant::now();
     let mut superblock = new_superblock(options)?;
+    check_sealer(options)?;
+    output.seal_with(options.output.sealer.clone());
     let build_time = options.image.build_time.unwrap_or_else(now);
     let mut warnings = Vec::new();
 
@@ -199,6 +201,7 @@ pub(crate) fn build_from(
         let devices = devices.collect::<Result<_>>()?;
         verifier.run(Box::new(output.reader()?), devices)?;
     }
+    output.seal()?;
     let verify_time = if options.output.verify { written.elapsed() } else { Duration::ZERO };
     let timings = &options.run.progress.timings;
     timings.add(Activity::Write, output.time_writing(), output.position() as usize);
@@ -221,6 +224,18 @@ pub(crate) fn build_from(
         uuid: superblock.uuid,
         warnings,
     })
+}
+
+/// Fails if the image would have data that a seal does not cover.
+fn check_sealer(options: &Options) -> Result<()> {
+    let has_device = options.data.chunks.as_ref().is_some_and(|chunks| chunks.device.is_some())
+        || options.source.data == SourceData::External;
+    let problem = match &options.output.sealer {
+        Some(_) if has_device => "does not cover data outside the image",
+        Some(_) if options.output.offset > 0 => "needs an image that starts its file",
+        _ => return Ok(()),
+    };
+    Err(Error::Option { option: "a seal", problem })
 }
 
 pub(crate) fn new_superblock(options: &Options) -> Result<Superblock> {

@@ -2,9 +2,10 @@
 
 mod content;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
@@ -19,6 +20,8 @@ use crate::output::Output;
 use crate::paths::as_path;
 use crate::progress::{Summary, Warning};
 use crate::sources::content::Contents;
+#[cfg(feature = "tar")]
+use crate::sources::tar::{self, tar_stream::TarStream};
 use crate::sources::{self, read_layer};
 use crate::tree::Tree;
 use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree};
@@ -100,9 +103,35 @@ pub struct Builder {
 /// What to add, in order.
 #[derive(Debug)]
 enum Step {
-    Entry { path: PathBuf, node: Node, attributes: Attributes },
-    HardLink { path: PathBuf, target: PathBuf },
-    Layer { format: SourceFormat, path: PathBuf },
+    Entry {
+        path: PathBuf,
+        node: Node,
+        attributes: Attributes,
+    },
+    HardLink {
+        path: PathBuf,
+        target: PathBuf,
+    },
+    Layer {
+        format: SourceFormat,
+        path: PathBuf,
+    },
+    #[cfg(feature = "tar")]
+    Archive {
+        name: PathBuf,
+        reader: ArchiveReader,
+    },
+}
+
+/// A reader of an archive.
+#[cfg(feature = "tar")]
+struct ArchiveReader(Box<dyn std::io::Read + Send>);
+
+#[cfg(feature = "tar")]
+impl std::fmt::Debug for ArchiveReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a reader")
+    }
 }
 
 /// The type of an entry, and what belongs to that type.
@@ -194,10 +223,22 @@ impl Builder {
         self.entry(path, Node::Socket, attributes)
     }
 
-    /// Adds all of a source above the entries so far: an archive (also compressed), an OCI image layout, or an EROFS image. Whiteouts in
-    /// it remove entries, see [`crate::SourceOptions::whiteouts`]. Entries that are added later are above it.
+    /// Adds all of a source above the entries so far: a directory, an archive (also compressed), an OCI image layout, or an EROFS image.
+    /// Whiteouts in an archive or image remove entries, see [`crate::SourceOptions::whiteouts`]. Entries that are added later are above it.
     pub fn layer(&mut self, format: SourceFormat, path: impl Into<PathBuf>) -> &mut Self {
         self.steps.push(Step::Layer { format, path: path.into() });
+        self
+    }
+
+    /// As [`Self::layer`], for an archive that is read from `reader`, plain or compressed. Messages call it `name`.
+    #[cfg(feature = "tar")]
+    pub fn archive(
+        &mut self,
+        name: impl Into<PathBuf>,
+        reader: impl std::io::Read + Send + 'static,
+    ) -> &mut Self {
+        let reader = ArchiveReader(Box::new(reader));
+        self.steps.push(Step::Archive { name: name.into(), reader });
         self
     }
 
@@ -251,8 +292,8 @@ impl Builder {
 
     fn run(self, output: &mut Output, temporary: &Path) -> Result<Summary> {
         let Self { options, steps } = self;
-        build_from(&options, output, temporary, |_, time, warnings| {
-            read(&options, steps, temporary, time, warnings)
+        build_from(&options, output, temporary, |avoid, time, warnings| {
+            read(&options, steps, avoid, temporary, time, warnings)
         })
     }
 }
@@ -261,6 +302,7 @@ impl Builder {
 fn read(
     options: &Options,
     steps: Vec<Step>,
+    avoid: &[(u32, u32, u64)],
     temporary: &Path,
     time: Timestamp,
     warnings: &mut Vec<Warning>,
@@ -268,7 +310,7 @@ fn read(
     let mut contents = Contents::archives(temporary, "");
     let (mut layers, mut stored) = (LayeredTree::new(time), Stored::default());
     // Links to entries that may come later in the same layer.
-    let mut links = Vec::new();
+    let mut links = BTreeMap::new();
     for step in steps {
         options.run.check_cancelled()?;
         match step {
@@ -283,7 +325,7 @@ fn read(
                     Node::Socket => Body::Socket,
                 };
                 // An earlier link of the same path is replaced.
-                links.retain(|(linked, _): &(PathBuf, PathBuf)| *linked != path);
+                links.remove(&clean(&path));
                 let is_dir = matches!(body, Body::Directory(_));
                 let file = layered_file(body, attributes, time, &mut layers);
                 put(&path, |bytes| match !is_dir && layers.has_entries(bytes)? {
@@ -294,12 +336,20 @@ fn read(
             Step::HardLink { path, target } => {
                 check_path(&path)?;
                 check_path(&target)?;
-                links.push((path, target));
+                links.insert(clean(&path), target);
             }
             Step::Layer { format, path } => {
                 add_links(&mut links, &mut layers)?;
                 layers.next_layer();
-                read_layer(options, format, &path, &mut contents, &mut layers, warnings)?;
+                read_layer(options, format, &path, avoid, &mut contents, &mut layers, warnings)?;
+                layers.next_layer();
+            }
+            #[cfg(feature = "tar")]
+            Step::Archive { name, reader: ArchiveReader(reader) } => {
+                add_links(&mut links, &mut layers)?;
+                layers.next_layer();
+                let stream = TarStream::from_reader(reader, name, options, &contents)?;
+                tar::read(options, stream, options.source.whiteouts, &mut contents, &mut layers, warnings)?;
                 layers.next_layer();
             }
         }
@@ -332,24 +382,35 @@ fn layered_file(
 }
 
 /// Adds all links. The target of a link may be another link, which comes later.
-fn add_links(links: &mut Vec<(PathBuf, PathBuf)>, layers: &mut LayeredTree) -> Result<()> {
+fn add_links(links: &mut BTreeMap<PathBuf, PathBuf>, layers: &mut LayeredTree) -> Result<()> {
     while !links.is_empty() {
         let before = links.len();
-        let mut missing = Vec::new();
-        for (path, target) in links.drain(..) {
-            match layers.link(path.as_os_str().as_bytes(), target.as_os_str().as_bytes()) {
+        let mut missing = BTreeMap::new();
+        for (path, target) in std::mem::take(links) {
+            let bytes = path.as_os_str().as_bytes();
+            let linked = match layers.has_entries(bytes) {
+                Ok(true) => Err(EntryFault::DirectoryNotEmpty),
+                Ok(false) => layers.link(bytes, target.as_os_str().as_bytes()),
+                Err(fault) => Err(fault),
+            };
+            match linked {
                 Ok(()) => {}
-                Err(EntryFault::LinkTargetMissing) => missing.push((path, target)),
+                Err(EntryFault::LinkTargetMissing) => drop(missing.insert(path, target)),
                 Err(fault) => return Err(Error::Entry { path, fault }),
             }
         }
         if missing.len() == before {
-            let (path, _) = missing.swap_remove(0);
+            let path = missing.into_keys().next().unwrap_or_default();
             return Err(Error::Entry { path, fault: EntryFault::LinkTargetMissing });
         }
         *links = missing;
     }
     Ok(())
+}
+
+/// The path without `.`, and without slashes at its ends.
+fn clean(path: &Path) -> PathBuf {
+    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
 fn put(path: &Path, put: impl FnOnce(&[u8]) -> Result<(), EntryFault>) -> Result<()> {

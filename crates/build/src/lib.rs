@@ -55,6 +55,7 @@ pub use options::fs_config::{FsConfig, FsConfigError};
 pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
+pub use options::sealer::Sealer;
 pub use options::source::{Exclude, SourceData, SourceFormat, Whiteouts};
 pub use options::xattrs::DIGEST_NAME;
 pub use options::{

@@ -9,8 +9,10 @@ pub(crate) mod fs_config;
 pub(crate) mod image;
 pub(crate) mod inodes;
 pub(crate) mod labels;
+#[cfg_attr(not(feature = "oci"), allow(dead_code, reason = "the options are the same without OCI images"))]
 pub(crate) mod oci;
 pub(crate) mod run;
+pub(crate) mod sealer;
 pub(crate) mod source;
 pub(crate) mod xattrs;
 

@@ -9,12 +9,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::options::sealer::Sealer;
 use crate::output::new_file::PendingName;
 use ferofs_read::FileSource;
 
@@ -39,6 +41,7 @@ pub struct Output {
     offset: u64,
     /// The time that writing took so far.
     writing: Cell<Duration>,
+    sealer: Option<Arc<dyn Sealer>>,
 }
 
 #[derive(Debug)]
@@ -92,7 +95,24 @@ impl Output {
             written: 0,
             offset,
             writing: Cell::default(),
+            sealer: None,
         }
+    }
+
+    /// Shows what is written from now on to `sealer`.
+    pub fn seal_with(&mut self, sealer: Option<Arc<dyn Sealer>>) {
+        self.sealer = sealer;
+    }
+
+    /// Lets the sealer append to the complete image.
+    pub fn seal(&mut self) -> Result<()> {
+        let Some(sealer) = self.sealer.take() else { return Ok(()) };
+        self.pad_to(self.position().next_multiple_of(sealer.alignment().max(1)))?;
+        self.flush()?;
+        let (image, len) = (self.reader()?, self.position());
+        let mut append = |bytes: &[u8]| self.append(bytes).map_err(std::io::Error::other);
+        let sealed = sealer.finish(&image, len, &mut append);
+        sealed.map_err(|e| Error::io("seal", &self.path, e))
     }
 
     /// Creates the output for the bytes that a patch appends to an image of `start` bytes: a temporary file in `dir`, which has a
@@ -180,7 +200,8 @@ impl Output {
         self.flush()?;
         let started = Instant::now();
         let mut done = 0;
-        while done < len {
+        // A sealer must see the bytes.
+        while done < len && self.sealer.is_none() {
             let (mut from, mut to) = (at + done, self.offset + self.written);
             let most = usize::try_from(len - done).unwrap_or(usize::MAX);
             match copy_file_range(source, Some(&mut from), &self.file, Some(&mut to), most) {
@@ -239,7 +260,11 @@ impl Output {
         let start = Instant::now();
         let result = self.file.write_all_at(bytes, self.offset + at);
         self.writing.set(self.writing.get() + start.elapsed());
-        result.map_err(|e| Error::io("write", &self.path, e))
+        result.map_err(|e| Error::io("write", &self.path, e))?;
+        if let Some(sealer) = &self.sealer {
+            sealer.written(at, bytes);
+        }
+        Ok(())
     }
 
     /// How long writing took so far.

@@ -109,6 +109,7 @@ pub enum Warning {
 
 /// The summary of a build.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Summary {
     /// Inodes in the image.
     pub inodes: u64,

@@ -9,13 +9,17 @@ pub mod data_ranges;
 pub mod digest;
 pub mod directory;
 pub mod image;
+#[cfg(feature = "oci")]
 pub mod oci;
 pub mod open;
 pub mod reader;
 pub mod source_file;
 mod spool;
+#[cfg(feature = "tar")]
+#[cfg_attr(not(feature = "oci"), allow(dead_code, reason = "some parts are for layers of OCI images"))]
 pub mod tar;
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use ferofs_format::BlockSize;
@@ -26,9 +30,11 @@ use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
 use crate::progress::Warning;
 use crate::sources::content::Contents;
+#[cfg(feature = "tar")]
 use crate::sources::tar::tar_stream::TarStream;
 use crate::tree::Tree;
 use crate::tree::layered_tree::LayeredTree;
+use crate::tree::origin::Origin;
 use ferofs_read::{FileSource, Image};
 
 impl SourceFormat {
@@ -40,6 +46,7 @@ impl SourceFormat {
     pub fn detect(path: &Path) -> Result<Self> {
         Ok(match path {
             path if path == Path::new("-") => Self::Archive,
+            #[cfg(feature = "oci")]
             path if oci::is_layout(path) => Self::Oci,
             path if path.is_dir() => Self::Directory,
             path if image::is_image(path)? => Self::Image,
@@ -54,7 +61,8 @@ impl SourceFormat {
 /// As [`ferofs_read::Image::open`].
 pub fn block_size(format: SourceFormat, source: &Path) -> Result<BlockSize> {
     if format != SourceFormat::Image {
-        return Ok(tar::BLOCK_SIZE);
+        // tar aligns data to 512 bytes.
+        return Ok(BlockSize::MIN);
     }
     let image = Image::open(FileSource::open(source, 0)?)
         .map_err(|e| image::file::in_source(source.to_owned(), e))?;
@@ -98,13 +106,10 @@ pub fn read_source(
 ) -> Result<(Tree, Contents)> {
     if options.source.format == SourceFormat::Directory && options.source.lower_image.is_none() {
         let contents = Contents::directory(&options.source.path)?;
-        let tree = directory::walk(options, contents.root()?, avoid, warnings)?;
+        let tree = directory::walk(options, &options.source.path, contents.root()?, avoid, warnings)?;
         return Ok((tree, contents));
     }
-    let mut contents = match options.source.format {
-        SourceFormat::Directory => Contents::directory(&options.source.path)?,
-        _ => Contents::archives(temporary, &options.source.path),
-    };
+    let mut contents = Contents::archives(temporary, &options.source.path);
     contents.is_external = options.source.data == SourceData::External;
     let mut layers = LayeredTree::new(time);
     if let Some(below) = &options.source.lower_image {
@@ -117,41 +122,55 @@ pub fn read_source(
         if layer > 0 || options.source.lower_image.is_some() {
             layers.next_layer();
         }
-        match options.source.format {
-            SourceFormat::Directory => {
-                let tree = directory::walk(options, contents.root()?, avoid, warnings)?;
-                let misplaced = |(path, fault)| Error::Entry { path: options.source.path.join(path), fault };
-                layers.apply_directory(&tree).map_err(misplaced)?;
-            }
-            format => read_layer(options, format, source, &mut contents, &mut layers, warnings)?,
-        }
+        read_layer(options, options.source.format, source, avoid, &mut contents, &mut layers, warnings)?;
     }
     contents.finish_spool()?;
     Ok((layers.finish(options, warnings)?, contents))
 }
 
-/// Reads the names and attributes of a source that is not a directory into the current layer.
+/// Reads the names and attributes of a source into the current layer. Files of `avoid` are left out of a directory: see [`read_source`].
 pub(crate) fn read_layer(
     options: &Options,
     format: SourceFormat,
     source: &Path,
+    avoid: &[(u32, u32, u64)],
     contents: &mut Contents,
     layers: &mut LayeredTree,
     warnings: &mut Vec<Warning>,
 ) -> Result<()> {
     match format {
+        #[cfg(feature = "oci")]
         SourceFormat::Oci => oci::read(options, source, contents, layers, warnings),
         SourceFormat::Image => {
             let number = contents.add_image(source)?;
             image::read(options, number, options.source.whiteouts, contents, layers)
         }
+        #[cfg(feature = "tar")]
         SourceFormat::Archive => {
             let tar_stream = TarStream::open(source, options, contents)?;
             tar::read(options, tar_stream, options.source.whiteouts, contents, layers, warnings)
         }
+        #[cfg(not(feature = "oci"))]
+        SourceFormat::Oci => Err(Error::Option {
+            option: "source",
+            problem: "OCI image layouts need the feature `oci` of ferofs-build",
+        }),
+        #[cfg(not(feature = "tar"))]
+        SourceFormat::Archive => Err(Error::Option {
+            option: "source",
+            problem: "archives need the feature `tar` of ferofs-build",
+        }),
         SourceFormat::Directory => {
-            let problem = "a directory cannot be a layer of entries";
-            Err(Error::Option { option: "layer", problem })
+            let walk = |root: &OwnedFd| directory::walk(options, source, root, avoid, warnings);
+            let layer = contents.add_directory(source, walk)?;
+            let tree = contents.directory_tree(layer);
+            let misplaced = |(path, fault)| Error::Entry { path: source.join(path), fault };
+            layers
+                .apply_directory(tree, |node, origin| match origin {
+                    Origin::File(identity) => Origin::LayerFile { layer, node, identity },
+                    origin => origin,
+                })
+                .map_err(misplaced)
         }
     }
 }

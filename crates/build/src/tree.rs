@@ -4,6 +4,7 @@
 //!
 //! [`Node`] 0 is the root. The order of nodes is the order in which their data and their inodes are laid out.
 
+pub mod acl;
 pub mod inode_sizes;
 pub mod layered_tree;
 mod node_id;

@@ -5,4 +5,5 @@ pub(crate) mod compression;
 pub(crate) mod features;
 pub(crate) mod image;
 pub(crate) mod seal;
+pub(crate) mod signature;
 pub(crate) mod suggestion;

@@ -64,6 +64,11 @@ impl Failure {
         Self { code, ..self }
     }
 
+    /// The reason, without the file.
+    pub(crate) fn reason(&self) -> &dyn std::error::Error {
+        &*self.reason
+    }
+
     /// Whether the image is damaged, as opposed to a failure of the system or a wrong argument.
     pub(crate) fn is_damage(&self) -> bool {
         let read = || self.reason.downcast_ref::<ferofs::read::Error>()?.corruption();

@@ -62,7 +62,8 @@ enum Goal {
 }
 
 fn open(source: impl Source + 'static, engine: EngineOptions) -> Outcome<(Image, Inode)> {
-    let options = OpenOptions { engine, ..OpenOptions::default() };
+    let mut options = OpenOptions::default();
+    options.engine = engine;
     let image = Image::open_with(Box::new(source), Vec::new(), &options)?;
     let inode = image.resolve("file".as_ref(), true)?;
     Ok((image, inode))

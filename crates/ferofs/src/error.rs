@@ -109,6 +109,7 @@ impl Error {
     }
 
     /// This failure of a change, with the state of the image after it.
+    #[cfg(feature = "patch")]
     pub(crate) fn unfinished(self, image: AfterFailure) -> Self {
         Self::Unfinished { cause: Box::new(self), image }
     }

@@ -28,6 +28,7 @@ const MAX_EXTENSIONS: usize = 4096;
 
 /// The options of an inspection.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// The number of largest files to list. Default: 20.
     pub largest: usize,
@@ -62,6 +63,7 @@ impl FileTotals {
 
 /// The sum of extents that are stored in the same way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ExtentTotals {
     /// The number of extents.
     pub extents: u64,
@@ -109,6 +111,7 @@ pub struct FileInfo {
 
 /// The bytes that sharing saves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Sharing {
     /// Bytes of extents that refer to bytes which an earlier extent refers to.
     pub deduplicated: u64,
@@ -124,6 +127,7 @@ pub struct Sharing {
 
 /// The contents of an image, in numbers.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Inspection {
     /// Inodes by file type.
     pub types: BTreeMap<&'static str, FileTotals>,

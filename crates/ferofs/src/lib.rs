@@ -42,6 +42,7 @@
 //! | [`extract`] | writes an image's tree to a directory or a tar stream |
 //! | [`patch`] | updates an image with a small patch, and rolls back |
 //! | [`escape`] | prints names without control characters, which could change a terminal |
+//! | [`seal`] | makes the hash tree of an image while it is built |
 //! | [`verity`] | makes hash trees over images, and verifies each block that is read |
 //! | [`error`] | the error of this crate; it wraps the errors of [`read`] and [`build`] |
 
@@ -54,10 +55,13 @@ pub use ferofs_verity as verity;
 pub mod check;
 pub mod diff;
 pub mod error;
+#[cfg(feature = "extract")]
 pub mod extract;
 pub mod inspect;
+#[cfg(feature = "patch")]
 pub mod patch;
 mod range_marks;
+pub mod seal;
 
 pub use error::{AfterFailure, Corruption, Error, Result};
 pub use ferofs_build::NewFile;

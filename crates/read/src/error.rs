@@ -92,6 +92,7 @@ impl Error {
 
 /// A quantity with a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LimitKind {
     /// Reads of metadata, decoding and copying.
     Work,
@@ -124,6 +125,7 @@ impl fmt::Display for PathPrefix<'_> {
 
 /// A broken rule, and where in the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Corruption {
     /// The structure that is malformed.
     pub structure: Structure,

@@ -28,6 +28,7 @@ use crate::volume::{Header, Volume};
 
 /// How to open an image.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// Bytes of metadata blocks to cache. Default: 4 MiB.
     pub metadata_cache: usize,

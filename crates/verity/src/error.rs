@@ -58,6 +58,7 @@ impl Error {
 /// Reads of a [`crate::VerifiedSource`] return it within an [`io::Error`] of the kind `InvalidData`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} block {block} (byte {position}) does not have the digest of the hash tree", if *.is_hash { "hash" } else { "data" })]
+#[non_exhaustive]
 pub struct IntegrityError {
     /// It is a block of the tree, not of the image.
     pub is_hash: bool,

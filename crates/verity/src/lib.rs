@@ -28,7 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod digest;
 mod error;
@@ -36,9 +36,11 @@ mod fsverity;
 mod layout;
 mod params;
 mod seal;
+mod sha256;
 mod superblock;
 mod tree;
 mod verified;
+mod write_hasher;
 
 pub use digest::{Digest, ParseDigestError};
 pub use error::{Error, IntegrityError, Result};
@@ -49,3 +51,4 @@ pub use seal::{Seal, appended_position, verify_all};
 pub use superblock::{SUPERBLOCK_SIZE, Superblock};
 pub use tree::{HashBlock, TreeBuilder, make_tree};
 pub use verified::VerifiedSource;
+pub use write_hasher::WriteHasher;

@@ -5,6 +5,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::sha256;
 
 /// Bytes of the longest salt that a superblock holds.
 pub const SALT_MAX: usize = 256;
@@ -13,6 +14,7 @@ const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=65_536;
 
 /// A hash algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum HashAlgorithm {
     /// SHA-256, which all tools know.
     #[default]
@@ -52,6 +54,7 @@ impl HashAlgorithm {
 
 /// How a hash tree is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Params {
     /// The hash algorithm.
     pub algorithm: HashAlgorithm,
@@ -98,7 +101,10 @@ impl Params {
 
     pub(crate) fn hasher(&self) -> BlockHasher {
         match self.algorithm {
-            HashAlgorithm::Sha256 => BlockHasher::Sha256(Sha256::new().chain(&self.salt)),
+            HashAlgorithm::Sha256 => BlockHasher::Sha256 {
+                salted: Sha256::new().chain(&self.salt),
+                is_salted: !self.salt.is_empty(),
+            },
             HashAlgorithm::Sha512 => BlockHasher::Sha512(Sha512::new().chain(&self.salt)),
         }
     }
@@ -107,14 +113,27 @@ impl Params {
 /// Hashes blocks. It has hashed the salt already.
 #[derive(Clone, Debug)]
 pub(crate) enum BlockHasher {
-    Sha256(Sha256),
+    Sha256 { salted: Sha256, is_salted: bool },
     Sha512(Sha512),
 }
 
 impl BlockHasher {
+    /// The digests of the blocks of `block_len` bytes in `data`.
+    pub(crate) fn hash_blocks(&self, data: &[u8], block_len: usize) -> Vec<Digest> {
+        if let Self::Sha256 { is_salted: false, .. } = self
+            && data.len().is_multiple_of(block_len)
+        {
+            let mut digests = Vec::with_capacity(data.len() / block_len);
+            if sha256::hash_blocks(data, block_len, &mut digests) {
+                return digests.iter().map(|digest| Digest::new(digest)).collect();
+            }
+        }
+        data.chunks(block_len).map(|block| self.hash(block)).collect()
+    }
+
     pub(crate) fn hash(&self, block: &[u8]) -> Digest {
         match self {
-            Self::Sha256(salted) => Digest::new(&salted.clone().chain(block).finalize()),
+            Self::Sha256 { salted, .. } => Digest::new(&salted.clone().chain(block).finalize()),
             Self::Sha512(salted) => Digest::new(&salted.clone().chain(block).finalize()),
         }
     }

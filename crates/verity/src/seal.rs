@@ -110,7 +110,7 @@ impl Seal {
 }
 
 /// A UUID of version 8, whose other bits are those of `root`.
-fn uuid_of(root: Digest) -> Uuid {
+pub(crate) fn uuid_of(root: Digest) -> Uuid {
     let mut bytes = [0; 16];
     for (to, from) in bytes.iter_mut().zip(root.as_bytes()) {
         *to = *from;

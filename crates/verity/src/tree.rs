@@ -68,8 +68,6 @@ impl TreeBuilder {
     /// Hashes the data of `unit`, all of [`Self::unit_range`].
     #[must_use]
     pub fn hash_unit(&self, unit: u64, data: &[u8]) -> HashBlock {
-        let digests =
-            data.chunks(to_usize(self.layout.data_block_size())).map(|block| self.hasher.hash(block));
         match self.layout.levels().first() {
             None => {
                 // The only block.
@@ -77,7 +75,8 @@ impl TreeBuilder {
                 HashBlock { unit, digest, position: 0, bytes: Vec::new() }
             }
             Some(level) => {
-                let (digest, bytes) = self.hash_block(digests);
+                let digests = self.hasher.hash_blocks(data, to_usize(self.layout.data_block_size()));
+                let (digest, bytes) = self.hash_block(digests.into_iter());
                 let position = (level.first + unit) * self.layout.hash_block_size();
                 HashBlock { unit, digest, position, bytes }
             }

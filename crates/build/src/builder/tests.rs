@@ -139,6 +139,90 @@ fn later_entries_and_layers_are_above_earlier_ones() {
     assert_eq!(image(copy).unwrap().read("copied").unwrap(), b"lower");
 }
 
+#[test]
+fn links_replace_no_entries() {
+    let attributes = Attributes::default;
+    let refused = |add: &dyn Fn(&mut Builder)| {
+        let mut builder = builder();
+        builder.file("t", Content::bytes("t"), attributes());
+        add(&mut builder);
+        matches!(image(builder), Err(Error::Entry { fault: EntryFault::DirectoryNotEmpty, .. }))
+    };
+    assert!(refused(&|builder| {
+        builder.file("d/x", Content::bytes("x"), attributes()).hard_link("d", "t");
+    }));
+    assert!(refused(&|builder| {
+        builder.hard_link("x", "t").file("x/y", Content::bytes("y"), attributes());
+    }));
+    let mut later = builder();
+    later.file("t", Content::bytes("t"), attributes()).hard_link("./g", "t");
+    later.file("/g", Content::bytes("new"), attributes());
+    assert_eq!(image(later).unwrap().read("g").unwrap(), b"new");
+}
+
+#[test]
+fn directories_are_layers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    std::fs::create_dir_all(first.join("sub")).unwrap();
+    std::fs::create_dir_all(&second).unwrap();
+    for (path, content) in [("kept", "1"), ("replaced", "1"), ("sub/deep", "deep"), ("name", "linked")] {
+        std::fs::write(first.join(path), content).unwrap();
+    }
+    std::fs::hard_link(first.join("name"), first.join("other")).unwrap();
+    std::fs::write(second.join("replaced"), "2").unwrap();
+    std::fs::write(second.join("sparse"), "s").unwrap();
+    std::fs::File::options().write(true).open(second.join("sparse")).unwrap().set_len(1 << 20).unwrap();
+
+    let mut builder = builder();
+    builder
+        .layer(SourceFormat::Directory, &first)
+        .layer(SourceFormat::Directory, &second)
+        // The first name of a file with two names is gone: its content is still found under that name in the directory.
+        .file("name", Content::bytes("new"), Attributes::default());
+    builder.options().output.verify = true;
+    let image = image(builder).unwrap();
+    let content = |path: &str| String::from_utf8(image.read(path).unwrap()).unwrap();
+    assert_eq!(
+        (content("kept"), content("replaced"), content("sub/deep")),
+        ("1".into(), "2".into(), "deep".into())
+    );
+    assert_eq!((content("name"), content("other")), ("new".into(), "linked".into()));
+    assert_eq!((image.read("sparse").unwrap().len(), image.read("sparse").unwrap()[0]), (1 << 20, b's'));
+
+    let mut missing = super::tests::builder();
+    missing.layer(SourceFormat::Directory, dir.path().join("missing"));
+    let error = super::tests::image(missing).unwrap_err().to_string();
+    assert!(error.contains("missing"), "{error}");
+}
+
+#[test]
+fn an_archive_is_read_from_a_reader() {
+    let mut source = builder();
+    source.file("dir/file", Content::bytes("from the archive"), Attributes::default().mode(0o600));
+    source.file("over", Content::bytes("archive"), Attributes::default());
+    let source = image(source).unwrap();
+    let mut tar = Vec::new();
+    let root = source.root().unwrap();
+    let options = ferofs::extract::Options::default();
+    ferofs::extract::write_tar(&source, &root, Path::new("."), &mut tar, &options, &|_, _| ()).unwrap();
+    let packed = zstd::encode_all(tar.as_slice(), 1).unwrap();
+    for archive in [tar, packed] {
+        let mut builder = builder();
+        builder
+            .file("over", Content::bytes("below"), Attributes::default())
+            .archive("memory", io::Cursor::new(archive.clone()));
+        let image = image(builder).unwrap();
+        assert_eq!(image.read("dir/file").unwrap(), b"from the archive");
+        assert_eq!(image.metadata("dir/file").unwrap().permissions(), 0o600);
+        assert_eq!(image.read("over").unwrap(), b"archive");
+    }
+    let mut broken = builder();
+    broken.archive("broken.tar", io::Cursor::new(vec![7; 2000]));
+    let error = image(broken).unwrap_err().to_string();
+    assert!(error.contains("broken.tar"), "{error}");
+}
+
 struct Failing;
 
 impl Read for Failing {
@@ -247,9 +331,6 @@ fn settings_of_other_sources_are_refused() {
     assert!(refused(&|options| options.source.upper_layers = vec!["above".into()]));
     assert!(refused(&|options| options.source.data = SourceData::External));
     assert!(refused(&|options| options.output.offset = 4096));
-    let mut directory = builder();
-    directory.layer(SourceFormat::Directory, "/");
-    assert!(matches!(image(directory), Err(Error::Option { .. })));
 }
 
 /// Sets the flag that cancels its build when it is read.

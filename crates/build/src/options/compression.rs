@@ -17,6 +17,7 @@ const BLOCKS_MAX: u16 = 256;
 
 /// How content is encoded.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Compression {
     /// Algorithms with their levels; files take the first unless a [`Hint`] says otherwise. At least one.
     pub methods: Vec<Params>,
@@ -45,6 +46,7 @@ pub struct Compression {
 
 /// How the metabox is encoded, and directories if they are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MetadataCompression {
     /// Index into [`Compression::methods`].
     pub method: usize,
@@ -52,8 +54,17 @@ pub struct MetadataCompression {
     pub pcluster: u32,
 }
 
+impl MetadataCompression {
+    /// Compresses with the method of this number, in pclusters of up to `pcluster` bytes.
+    #[must_use]
+    pub const fn new(method: usize, pcluster: u32) -> Self {
+        Self { method, pcluster }
+    }
+}
+
 /// How a file's extents are indexed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum IndexKind {
     /// Packs of two to four bytes for each block of content.
     #[default]
@@ -66,6 +77,7 @@ pub enum IndexKind {
 
 /// The data that is stored in the packed inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fragments {
     /// Nothing.
     #[default]

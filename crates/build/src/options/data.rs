@@ -37,6 +37,7 @@ impl Default for DataOptions {
 
 /// How files are cut into chunks.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ChunkOptions {
     /// Bytes of a chunk: a power of two, at least a block and at most 64 MiB.
     pub size: u64,
@@ -46,11 +47,28 @@ pub struct ChunkOptions {
     pub device: Option<PathBuf>,
 }
 
+impl ChunkOptions {
+    /// Chunks of `size` bytes, in the image.
+    #[must_use]
+    pub const fn new(size: u64) -> Self {
+        Self { size, force_indexes: false, device: None }
+    }
+}
+
 /// The files that are read most, and how many of them are stored uncompressed.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct HotFiles {
     /// The recorded reads. Files that it does not name count as not read.
     pub profile: Profile,
     /// The files with the most reads per byte are stored uncompressed, up to this many bytes in total.
     pub stored: u64,
+}
+
+impl HotFiles {
+    /// The reads of `profile`, and up to `stored` bytes uncompressed.
+    #[must_use]
+    pub const fn new(profile: Profile, stored: u64) -> Self {
+        Self { profile, stored }
+    }
 }

@@ -22,6 +22,7 @@ pub struct FsEntry {
 /// A malformed line of an `fs_config` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: not a path, a user, a group, a mode in octal and perhaps capabilities=N")]
+#[non_exhaustive]
 pub struct FsConfigError {
     /// Its number, from 1.
     pub line: usize,

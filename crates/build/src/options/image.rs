@@ -1,8 +1,11 @@
 //! Options of the image as a whole: the fields of its superblock, and where it is written.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use ferofs_format::BlockSize;
+
+use crate::options::sealer::Sealer;
 
 /// Fields of the superblock.
 #[derive(Clone, Debug)]
@@ -42,10 +45,13 @@ pub struct OutputOptions {
     pub size_alignment: NonZeroU32,
     /// Compare the image with its source before the file gets its name.
     pub verify: bool,
+    /// Sees the bytes of the image while they are written, and appends to it, for example a hash tree. The image must have no extra
+    /// devices, and start its file.
+    pub sealer: Option<Arc<dyn Sealer>>,
 }
 
 impl Default for OutputOptions {
     fn default() -> Self {
-        Self { offset: 0, size_alignment: NonZeroU32::MIN, verify: false }
+        Self { offset: 0, size_alignment: NonZeroU32::MIN, verify: false, sealer: None }
     }
 }

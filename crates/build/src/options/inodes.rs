@@ -2,6 +2,7 @@
 
 /// The on-disk form of inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InodeForm {
     /// Compact (32 bytes) where the fields fit, else extended (64 bytes).
     #[default]

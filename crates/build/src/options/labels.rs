@@ -37,6 +37,7 @@ struct Rule {
 /// Why a line of a `file_contexts` file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
+#[non_exhaustive]
 pub struct LabelsError {
     /// The line's number, from 1.
     pub line: usize,

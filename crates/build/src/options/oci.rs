@@ -17,6 +17,7 @@ pub struct OciOptions {
 
 /// The system that an image is made for.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
 pub struct Platform {
     /// The operating system, as Go calls it: `linux`.
     pub os: String,

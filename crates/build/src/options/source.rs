@@ -75,6 +75,7 @@ impl SourceOptions {
 
 /// The format of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SourceFormat {
     /// A directory.
     Directory,
@@ -88,6 +89,7 @@ pub enum SourceFormat {
 
 /// Whether the new image holds the content of the source's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SourceData {
     /// The image holds a copy.
     #[default]
@@ -106,6 +108,7 @@ pub enum SourceData {
 /// How a build treats whiteouts, by which a layer removes files of the layers below it: names that start with `.wh.` in
 /// archives, overlayfs' whiteouts in images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Whiteouts {
     /// As ordinary files.
     #[default]
@@ -118,6 +121,7 @@ pub enum Whiteouts {
 
 /// A file that the image leaves out, with everything below it. Paths are relative to the source.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Exclude {
     /// Exactly this path.
     Path(PathBuf),

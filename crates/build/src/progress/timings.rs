@@ -27,6 +27,7 @@ impl Activity {
 
 /// The time and bytes of an activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Spent {
     /// Time, of all threads together.
     pub time: Duration,

@@ -3,7 +3,7 @@
 //! The sources register it while they read the tree; the data stage reads through [`super::reader::Reader`], by node.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +30,8 @@ pub struct Contents {
     root: Option<OwnedFd>,
     /// The name of the directory or of the first archive, for messages.
     name: PathBuf,
+    /// Directories that are layers above other sources.
+    directories: Vec<SourceDirectory>,
     files: Vec<SourceFile>,
     spans: Vec<Span>,
     images: Vec<SourceImage>,
@@ -58,6 +60,52 @@ pub struct Device {
     is_stream: bool,
 }
 
+/// A directory that is a layer above other sources. Its tree has the names under which content is found, which layers above it may
+/// change.
+#[derive(Debug)]
+struct SourceDirectory {
+    root: OwnedFd,
+    name: PathBuf,
+    tree: Tree,
+}
+
+/// A file of a source directory.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryFile<'a> {
+    root: &'a OwnedFd,
+    /// The name of the directory, for messages.
+    directory: &'a Path,
+    /// The tree of the directory, and the file's node in it.
+    pub tree: &'a Tree,
+    pub node: NodeId,
+    /// The layer, if the directory is one above other sources.
+    layer: Option<u16>,
+    /// The state in which the directory walk found the file.
+    pub expected: Identity,
+}
+
+impl DirectoryFile<'_> {
+    /// Identifies the directory of the file among those of all layers.
+    pub fn parent(&self) -> (Option<u16>, NodeId) {
+        (self.layer, self.tree.node(self.node).parent)
+    }
+
+    /// Opens the directory of the file.
+    pub fn open_parent(&self) -> Result<OwnedFd, Errno> {
+        open_dir(self.root.as_fd(), &self.tree.path_bytes(self.parent().1), OFlags::PATH)
+    }
+
+    /// Opens the file in its directory.
+    pub fn open_in(&self, parent: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+        open_file(parent, self.tree.text(self.tree.node(self.node).name))
+    }
+
+    /// The path of the file, for messages.
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(self.tree.path(self.node))
+    }
+}
+
 /// Bytes that a program passed.
 struct Bytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
 
@@ -71,10 +119,46 @@ impl Contents {
     /// Opens the source directory.
     pub fn directory(source: impl Into<PathBuf>) -> Result<Self> {
         let name = source.into();
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::io::retry_on_intr(|| rustix::fs::open(&name, flags, Mode::empty()))
-            .map_err(|e| Error::io("open", &name, e))?;
-        Ok(Self { root: Some(root), ..Self::archives(Path::new("."), name) })
+        Ok(Self { root: Some(open_root(&name)?), ..Self::archives(Path::new("."), name) })
+    }
+
+    /// Registers a directory that is a layer. `walk` reads its tree. Returns the number of the layer.
+    pub fn add_directory(
+        &mut self,
+        source: &Path,
+        walk: impl FnOnce(&OwnedFd) -> Result<Tree>,
+    ) -> Result<u16> {
+        let root = open_root(source)?;
+        let tree = walk(&root)?;
+        let layer = u16::try_from(self.directories.len()).map_err(|_| Error::DoesNotFit {
+            path: source.to_owned(),
+            what: "the number of directories",
+            value: self.directories.len() as u64,
+            limit: u16::MAX.into(),
+        })?;
+        self.directories.push(SourceDirectory { root, name: source.to_owned(), tree });
+        Ok(layer)
+    }
+
+    /// The tree of a directory that is a layer.
+    pub fn directory_tree(&self, layer: u16) -> &Tree {
+        &self.directories[usize::from(layer)].tree
+    }
+
+    /// Where a file of a source directory is; `None` if its content is elsewhere.
+    pub fn directory_file<'a>(&'a self, tree: &'a Tree, id: NodeId) -> Result<Option<DirectoryFile<'a>>> {
+        Ok(match tree.node(id).origin {
+            Origin::File(expected) => {
+                let (root, directory) = (self.root()?, self.name.as_path());
+                Some(DirectoryFile { root, directory, tree, node: id, layer: None, expected })
+            }
+            Origin::LayerFile { layer, node, identity } => {
+                let SourceDirectory { root, name, tree } = &self.directories[usize::from(layer)];
+                let (layer, expected) = (Some(layer), identity);
+                Some(DirectoryFile { root, directory: name, tree, node, layer, expected })
+            }
+            _ => None,
+        })
     }
 
     /// For archives and images, the first with this `name`. A spool, if one is needed, is created in `spool_dir`.
@@ -82,6 +166,7 @@ impl Contents {
         Self {
             root: None,
             name: name.into(),
+            directories: Vec::new(),
             files: Vec::new(),
             spans: Vec::new(),
             images: Vec::new(),
@@ -263,7 +348,10 @@ impl Contents {
 
     /// A file's name in the source, for messages.
     pub fn path(&self, tree: &Tree, id: NodeId) -> PathBuf {
-        self.name.join(tree.path(id))
+        match self.directory_file(tree, id) {
+            Ok(Some(file)) => file.path(),
+            _ => self.name.join(tree.path(id)),
+        }
     }
 
     /// The ranges of a file that hold data; `None` if they are unknown. A file that cannot be opened or was changed gives `None`,
@@ -272,11 +360,13 @@ impl Contents {
         let node = tree.node(id);
         match node.origin {
             Origin::None | Origin::At(_) | Origin::Memory(_) | Origin::Unreadable(_) => None,
-            Origin::File(expected) => {
-                change_time::wait(expected.ctime);
-                let file = self.open(tree, id).ok()?;
+            Origin::File(_) | Origin::LayerFile { .. } => {
+                let found = self.directory_file(tree, id).ok()??;
+                change_time::wait(found.expected.ctime);
+                let parent = found.open_parent().ok()?;
+                let file = found.open_in(parent.as_fd()).ok()?;
                 let ranges = data_ranges(&file, node.size)?;
-                is_unchanged(file.as_fd(), expected, node.size).ok()?.then_some(ranges)
+                is_unchanged(file.as_fd(), found.expected, node.size).ok()?.then_some(ranges)
             }
             Origin::Spans { first, count } => Some(
                 self.spans(first, count).iter().map(|span| (span.offset, span.offset + span.len)).collect(),
@@ -288,11 +378,10 @@ impl Contents {
             Origin::Zeroes => Some(Ranges::new()),
         }
     }
+}
 
-    fn open(&self, tree: &Tree, id: NodeId) -> Result<OwnedFd, Errno> {
-        let node = tree.node(id);
-        let root = self.root.as_ref().ok_or(Errno::NOTDIR)?;
-        let dir = open_dir(root.as_fd(), &tree.path_bytes(node.parent), OFlags::PATH)?;
-        open_file(dir.as_fd(), tree.text(node.name))
-    }
+fn open_root(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+        .map_err(|e| Error::io("open", path, e))
 }

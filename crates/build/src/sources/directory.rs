@@ -74,6 +74,8 @@ struct Listing {
 /// The data that all workers share.
 struct Context<'a> {
     options: &'a Options,
+    /// The name of the directory, for messages.
+    source: &'a Path,
     root: BorrowedFd<'a>,
     /// Files that the tree leaves out, because they are the image itself.
     avoid: &'a [(u32, u32, u64)],
@@ -81,18 +83,20 @@ struct Context<'a> {
     proc: bool,
 }
 
-/// Reads the tree of the source directory, which is open as `root`.
+/// Reads the tree of the directory `source`, which is open as `root`.
 pub fn walk(
     options: &Options,
+    source: &Path,
     root: &OwnedFd,
     avoid: &[(u32, u32, u64)],
     warnings: &mut Vec<Warning>,
 ) -> Result<Tree> {
-    let context = Context { options, root: root.as_fd(), avoid, proc: Path::new("/proc/self/fd").is_dir() };
+    let proc = Path::new("/proc/self/fd").is_dir();
+    let context = Context { options, source, root: root.as_fd(), avoid, proc };
     let mut lister = Lister::new(&context);
-    let stat = stat_fd(root.as_fd()).map_err(|e| Error::io("stat", &options.source.path, e))?;
-    let stat = Stat::new(&stat, &options.source.path)?;
-    let xattrs = lister.xattrs(root.as_fd(), b".", true, &options.source.path)?;
+    let stat = stat_fd(root.as_fd()).map_err(|e| Error::io("stat", source, e))?;
+    let stat = Stat::new(&stat, source)?;
+    let xattrs = lister.xattrs(root.as_fd(), b".", true, source)?;
     let top = ListedFile { name: [].into(), stat, xattrs, target: [].into(), listing: 0 };
     let listings = list_all(&context, warnings)?;
     number(options, top, listings)
@@ -166,7 +170,7 @@ impl<'a> Lister<'a> {
     }
 
     fn list(&mut self, path: &[u8]) -> Result<Vec<ListedFile>> {
-        let source = &self.context.options.source.path;
+        let source = self.context.source;
         let io = |action, e: Errno| Error::io(action, source.join(as_path(path)), e);
         let dir = open_dir(self.context.root, path, OFlags::RDONLY).map_err(|e| io("open", e))?;
         let before = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;

@@ -5,25 +5,23 @@ pub(crate) mod injected_faults;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::sources::change_time;
-use crate::sources::content::Contents;
+use crate::sources::content::{Contents, DirectoryFile};
 use crate::sources::image::file::in_source;
-use crate::sources::open::{open_dir, open_file};
 use crate::sources::source_file::is_unchanged;
-use crate::tree::origin::{Identity, Origin, SourcePosition, Span};
-use crate::tree::{Node, NodeId, Tree};
+use crate::tree::origin::{Origin, SourcePosition, Span};
+use crate::tree::{NodeId, Tree};
 
 /// Reads content for one worker. It keeps the directory of the last file open.
 #[derive(Debug)]
 pub struct Reader<'a> {
     contents: &'a Contents,
     tree: &'a Tree,
-    /// The directory of the last file that was read.
-    dir: Option<(NodeId, OwnedFd)>,
+    /// The directory of the last file that was read: see [`DirectoryFile::parent`].
+    dir: Option<((Option<u16>, NodeId), OwnedFd)>,
 }
 
 impl<'a> Reader<'a> {
@@ -37,7 +35,10 @@ impl<'a> Reader<'a> {
         #[cfg(test)]
         injected_faults::fail_if_asked(self.tree.text(node.name), offset)?;
         match node.origin {
-            Origin::File(expected) => self.read_file(id, node, expected, offset, buf),
+            Origin::File(_) | Origin::LayerFile { .. } => {
+                let file = self.contents.directory_file(self.tree, id)?;
+                file.map_or(Ok(()), |file| self.read_file(&file, node.size, offset, buf))
+            }
             Origin::At(place) => {
                 self.contents.read_at(SourcePosition { at: place.at + offset, ..place }, buf)
             }
@@ -77,33 +78,23 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads from the source directory, and checks that the file is still as the directory walk found it.
-    fn read_file(
-        &mut self,
-        id: NodeId,
-        node: &Node,
-        expected: Identity,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<()> {
-        let (contents, tree) = (self.contents, self.tree);
-        let changed = || Error::SourceChanged(contents.path(tree, id));
+    /// Reads from a source directory, and checks that the file is still as the directory walk found it.
+    fn read_file(&mut self, found: &DirectoryFile<'_>, size: u64, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let changed = || Error::SourceChanged(found.path());
         let io = |action, e: Errno| match e {
             // The name of the file, or of a directory above it, now belongs to something of another type.
             Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => changed(),
-            e => Error::io(action, contents.path(tree, id), e),
+            e => Error::io(action, found.path(), e),
         };
-        change_time::wait(expected.ctime);
+        change_time::wait(found.expected.ctime);
         let parent = match &self.dir {
-            Some((parent, fd)) if *parent == node.parent => fd.as_fd(),
+            Some((parent, fd)) if *parent == found.parent() => fd.as_fd(),
             _ => {
-                let path = tree.path_bytes(node.parent);
-                let fd =
-                    open_dir(contents.root()?.as_fd(), &path, OFlags::PATH).map_err(|e| io("open", e))?;
-                self.dir.insert((node.parent, fd)).1.as_fd()
+                let fd = found.open_parent().map_err(|e| io("open", e))?;
+                self.dir.insert((found.parent(), fd)).1.as_fd()
             }
         };
-        let file = open_file(parent, tree.text(node.name)).map_err(|e| io("open", e))?;
+        let file = found.open_in(parent).map_err(|e| io("open", e))?;
         let mut filled = 0;
         while filled < buf.len() {
             match rustix::io::pread(&file, &mut buf[filled..], offset + filled as u64) {
@@ -114,7 +105,7 @@ impl<'a> Reader<'a> {
             }
         }
         // The bytes are valid only if the file is still as the directory walk found it; so this check comes after reading.
-        let unchanged = is_unchanged(file.as_fd(), expected, node.size).map_err(|e| io("stat", e))?;
+        let unchanged = is_unchanged(file.as_fd(), found.expected, size).map_err(|e| io("stat", e))?;
         if unchanged { Ok(()) } else { Err(changed()) }
     }
 }

@@ -10,8 +10,6 @@
 //! Archives are not trusted: see [`ArchiveFault`]. This is an own parser because no crate reads the sparse formats of GNU and PAX
 //! and reports the positions of data and of malformed headers.
 
-#[doc(hidden)]
-pub mod acl;
 mod gzip;
 mod header;
 pub(crate) mod limits;
@@ -37,9 +35,6 @@ use crate::tree::origin::{Origin, SourcePosition, Span};
 use limits::Limits;
 use members::{Data, End, Member, MemberKind, Members};
 use tar_stream::TarStream;
-
-/// The block size of images whose content stays in archives: tar aligns data to 512 bytes.
-pub(crate) const BLOCK_SIZE: ferofs_format::BlockSize = ferofs_format::BlockSize::MIN;
 
 /// The prefix of whiteouts, in the convention of aufs and OCI layers.
 const WHITEOUT: &[u8] = b".wh.";

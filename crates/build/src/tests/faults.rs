@@ -113,8 +113,9 @@ fn unreadable_files_are_left_out_in_each_stage() {
             assert_eq!(summary.files, 2, "{way} {name}");
             let image = Image::open(FileSource::open(fixture.image(), 0).unwrap()).unwrap();
             assert!(image.resolve(Path::new(name), false).is_err());
-            let report =
-                ferofs::check::check(&image, &ferofs::check::Options { content: true, workers: None });
+            let mut options = ferofs::check::Options::default();
+            options.content = true;
+            let report = ferofs::check::check(&image, &options);
             assert!(report.unwrap().is_sound(), "{way} {name}");
         }
     }

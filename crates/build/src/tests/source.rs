@@ -101,7 +101,8 @@ fn an_error_names_the_file_that_changed() {
     test.write("changing", text(9 << 20));
     let path = test.options.source.path.join("changing");
     let contents = Contents::directory(&test.options.source.path).unwrap();
-    let tree = directory::walk(&test.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
+    let root = contents.root().unwrap();
+    let tree = directory::walk(&test.options, &test.options.source.path, root, &[], &mut Vec::new()).unwrap();
     fs::File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
     let xattrs = tree.xattrs.plan(&test.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     let inode_sizes = InodeSizes::new(

@@ -30,7 +30,8 @@ fn verify_names_each_difference() {
     let whole = fs::read(test.image()).unwrap();
 
     let contents = Contents::directory(&test.options.source.path).unwrap();
-    let tree = directory::walk(&test.options, contents.root().unwrap(), &[], &mut Vec::new()).unwrap();
+    let root = contents.root().unwrap();
+    let tree = directory::walk(&test.options, &test.options.source.path, root, &[], &mut Vec::new()).unwrap();
     let xattrs = tree.xattrs.plan(&test.options.xattrs, tree.node(NodeId::ROOT).xattrs, false).unwrap();
     let superblock = Superblock::parse(&whole[1024..]).unwrap();
     let inode_sizes =

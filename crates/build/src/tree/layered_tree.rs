@@ -7,6 +7,7 @@
 mod apply_directory;
 mod number;
 pub(crate) mod overlay;
+#[cfg_attr(not(feature = "tar"), allow(dead_code, reason = "some whiteouts come from archives"))]
 mod whiteouts;
 
 use std::collections::{BTreeMap, HashSet};

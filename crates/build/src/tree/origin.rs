@@ -4,6 +4,8 @@ use ferofs_format::Nid;
 use ferofs_format::inode::Timestamp;
 use rustix::io::Errno;
 
+use crate::tree::node_id::NodeId;
+
 /// Where the content of a regular file is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
@@ -12,6 +14,9 @@ pub enum Origin {
     None,
     /// In the source directory, under the node's first name, in the file with this identity.
     File(Identity),
+    /// In another directory, under the first name of `node` in the tree of that directory: see
+    /// [`Contents::add_directory`](crate::sources::content::Contents::add_directory).
+    LayerFile { layer: u16, node: NodeId, identity: Identity },
     /// In one piece that starts here.
     At(SourcePosition),
     /// In memory: an index into the pieces of [`Contents`](crate::sources::content::Contents).

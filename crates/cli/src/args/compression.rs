@@ -172,7 +172,7 @@ impl CompressionOptions<'_> {
                 number = compression.methods.len();
                 compression.methods.extend(self::methods(text, largest).map_err(|e| ("-m", e.to_string()))?);
             }
-            compression.metadata = Some(MetadataCompression { method: number, pcluster });
+            compression.metadata = Some(MetadataCompression::new(number, pcluster));
         }
         Ok(Some(compression))
     }

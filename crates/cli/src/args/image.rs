@@ -38,7 +38,9 @@ pub(crate) struct ImageArgs {
 impl ImageArgs {
     /// Opens the image.
     pub(crate) fn open(&self) -> Result<Image, Failure> {
-        self.open_with(&OpenOptions { work_limit: work_limit(self.work_limit), ..OpenOptions::default() })
+        let mut options = OpenOptions::default();
+        options.work_limit = work_limit(self.work_limit);
+        self.open_with(&options)
     }
 
     /// Opens the image with `options`.
@@ -101,15 +103,39 @@ pub(crate) const fn work_limit(option: u32) -> Option<u32> {
     if option == 0 { None } else { Some(option) }
 }
 
-/// Fails if `output` is one of the input files: writing it would destroy the input.
+/// Fails if `output` is one of the input files, which writing it would destroy.
 pub(crate) fn refuse_as_output(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
-    let identity = |path| {
-        std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino(), metadata.is_file()))
-    };
-    match identity(output) {
-        Some(own @ (.., true)) if inputs.iter().any(|input| identity(input) == Some(own)) => {
-            Err(Failure::about(output, "the output file is also an input"))
+    match FileIdentity::of(output) {
+        Some(own) if inputs.iter().any(|input| FileIdentity::of(input).as_ref() == Some(&own)) => {
+            Err(Failure::about(output, "the output file is also an input or another output"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Fails if one of the outputs is one of the inputs, or two outputs are the same file.
+pub(crate) fn refuse_as_outputs(outputs: &[&Path], inputs: &[&Path]) -> Result<(), Failure> {
+    outputs.iter().enumerate().try_for_each(|(number, output)| {
+        refuse_as_output(output, inputs)?;
+        refuse_as_output(output, &outputs[..number])
+    })
+}
+
+/// Tells regular files apart, also those that do not exist yet.
+#[derive(Debug, PartialEq, Eq)]
+enum FileIdentity {
+    Inode(u64, u64),
+    /// The directory, without symbolic links, and the name.
+    Name(PathBuf),
+}
+
+impl FileIdentity {
+    /// `None` for what is no file, or cannot become one.
+    fn of(path: &Path) -> Option<Self> {
+        if let Ok(metadata) = std::fs::metadata(path) {
+            return metadata.is_file().then(|| Self::Inode(metadata.dev(), metadata.ino()));
+        }
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(Self::Name(std::fs::canonicalize(dir).ok()?.join(path.file_name()?)))
     }
 }

@@ -53,6 +53,19 @@ impl OpenSeal {
             None => appended_position(&self.file).about(&self.path)?,
         };
         let seal = Seal::read(&self.file, position).about(&self.path)?;
-        seal.verified(image, self.file, self.root).about(&self.path)
+        let verified = seal.verified(image, self.file, self.root).about(&self.path)?;
+        check_end(&verified).about(&self.path)?;
+        Ok(verified)
     }
+}
+
+/// Fails if the verified bytes are no complete image. The number of blocks is in the superblock of the seal, which nothing verifies: with a
+/// smaller number, the image would end early, or hashes would take the place of the image.
+pub(crate) fn check_end(verified: &dyn Source) -> Result<(), ferofs::verity::Error> {
+    // At most one block of zeroes more than the image has.
+    let end = appended_position(verified)?;
+    if verified.size().next_multiple_of(4096) < end {
+        return Err(ferofs::verity::Error::Superblock("covers only a part of the image"));
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 mod display;
 mod metadata;
 mod preset;
+mod seal;
 mod summary;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use ferofs::build::{
 };
 
 use ferofs::read::{ParseUuidError, Uuid};
+use ferofs::seal::{BuildSeal, BuiltSeal};
 
 use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
@@ -32,6 +34,7 @@ use display::Display;
 use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
 use preset::Preset;
+pub(crate) use seal::SealArgs;
 
 /// Build an image from a directory, tar archives, an OCI image layout, or EROFS images
 ///
@@ -202,6 +205,9 @@ pub(crate) struct Args {
     #[arg(long)]
     verify: bool,
 
+    #[command(flatten)]
+    seal: SealArgs,
+
     /// Print the summary as one JSON object, even if standard output is not a terminal
     #[arg(long)]
     json: bool,
@@ -247,15 +253,25 @@ pub(crate) fn run(args: &Args) -> Outcome {
             .error(ErrorKind::MissingRequiredArgument, missing)
             .exit()
     };
-    execute(
-        &args.options(source, upper, image)?,
-        image,
-        PrintOptions { quiet: args.quiet, json: args.json, timings: args.timings, hide_archive_ends: false },
-    )
+    let mut options = args.options(source, upper, image)?;
+    args.seal.refuse_outputs(&args.paths)?;
+    let seal = args.seal.apply(&mut options)?;
+    let printed =
+        PrintOptions { quiet: args.quiet, json: args.json, timings: args.timings, hide_archive_ends: false };
+    let sealed = seal.as_deref().map(|seal| (seal, &args.seal));
+    let code = execute(&options, image, sealed, printed)?;
+    seal.map_or(Ok(()), |seal| SealArgs::print(&seal, image, !args.json))?;
+    Ok(code)
 }
 
 /// Builds an image. Shows a progress bar if standard error is a terminal, and a summary if standard output is a terminal.
-pub(crate) fn execute(options: &Options, image: &Path, printed: PrintOptions) -> Outcome {
+/// `sealed` is the seal of the image, if it gets one, and its files.
+pub(crate) fn execute(
+    options: &Options,
+    image: &Path,
+    sealed: Option<(&BuildSeal, &SealArgs)>,
+    printed: PrintOptions,
+) -> Outcome {
     // The image may replace a source image, whose files it contains. An archive would be lost.
     if options.source.format == SourceFormat::Archive {
         let sources: Vec<&Path> = [&options.source.path]
@@ -290,13 +306,16 @@ pub(crate) fn execute(options: &Options, image: &Path, printed: PrintOptions) ->
     for warning in summary.warnings.iter().filter(|warning| !hidden(warning)) {
         message!("{warning}");
     }
-    print_summary(&summary, options, image, printed, interactive)?;
+    sealed.map_or(Ok(()), |(seal, args)| args.finish(seal))?;
+    let built = sealed.and_then(|(seal, _)| seal.built());
+    print_summary(&summary, built.as_ref(), options, image, printed, interactive)?;
     Ok(0)
 }
 
 /// Prints the summary that `printed` selects, on standard output if it is a terminal or if an option asks for the summary.
 fn print_summary(
     summary: &Summary,
+    seal: Option<&BuiltSeal>,
     options: &Options,
     image: &Path,
     printed: PrintOptions,
@@ -304,7 +323,7 @@ fn print_summary(
 ) -> Result<(), Failure> {
     let timings = &options.run.progress.timings;
     let text = match printed {
-        PrintOptions { json: true, .. } => summary::json(summary, timings),
+        PrintOptions { json: true, .. } => summary::json(summary, seal, timings),
         PrintOptions { timings: true, .. } => {
             format!("{}\n{}", summary::text(summary), summary::timings(summary, timings))
         }
@@ -391,7 +410,7 @@ impl Args {
     fn hot_files(&self) -> Result<Option<HotFiles>, Failure> {
         let Some(path) = &self.profile else { return Ok(None) };
         let profile = read_profile(path)?;
-        Ok(Some(HotFiles { profile, stored: self.store_hottest.unwrap_or(0).into() }))
+        Ok(Some(HotFiles::new(profile, self.store_hottest.unwrap_or(0).into())))
     }
 
     fn compression(&self, image: &Path, block_size: BlockSize) -> Result<Option<Compression>, Failure> {

@@ -41,7 +41,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let options = Options { workers: args.workers, content: args.deep };
+    let mut options = Options::default();
+    (options.workers, options.content) = (args.workers, args.deep);
     let (image, report) = match open_and_check(&args.image, &options)? {
         CheckOutcome::Complete(image, report) => (image, report),
         CheckOutcome::Stopped(image, report, error) => {
@@ -146,7 +147,7 @@ fn to_json(image: &Image, report: &Report) -> serde_json::Value {
     let findings: Vec<_> = report
         .findings
         .iter()
-        .map(|Finding { path, corruption, content, also }| {
+        .map(|Finding { path, corruption, content, also, .. }| {
             json!({
                 "path": format!("/{}", path.display()),
                 "rule": rule(&corruption.fault),

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use ferofs::diff::{Change, ChangeKind, Differences, Event, Options, Side, Stat, diff};
 use ferofs::inspect::type_name;
-use ferofs::read::{FileSource, FileType, Image, OpenOptions};
+use ferofs::read::{FileSource, FileType, Image, OpenOptions, Source};
+use ferofs::verity::Digest;
 use serde_json::{Value, json};
 
 use crate::args::byte_size::human;
+use crate::args::seal::SealArgs;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::names::shown;
 use crate::print::output::{json as json_text, message};
@@ -43,6 +45,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FACTOR", default_value_t = 1)]
     work_limit: u32,
 
+    /// Verify each block of an image when it is read, against this root hash. Given twice, the first one is for the first tree, and
+    /// the second one for the second; given once, it is for the only image, or the first one
+    #[arg(long, value_name = "HEX")]
+    roothash: Vec<Digest>,
+
+    /// File with the hash tree, for each --roothash in this order [default: the image itself]
+    #[arg(long, value_name = "FILE", requires = "roothash")]
+    hash_file: Vec<PathBuf>,
+
     /// Print one JSON object for each difference, one per line, and an object with the sums at the end
     #[arg(long)]
     json: bool,
@@ -73,14 +84,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn compare(args: &Args) -> Outcome {
     let compares = |aspect| !args.ignore.contains(&aspect);
-    let options = Options {
-        content: compares(Aspect::Content),
-        mode: compares(Aspect::Mode),
-        owner: compares(Aspect::Owner),
-        times: compares(Aspect::Times),
-        xattrs: compares(Aspect::Xattrs),
-    };
-    let (first, second) = (side(&args.first, args.work_limit)?, side(&args.second, args.work_limit)?);
+    let mut options = Options::default();
+    options.content = compares(Aspect::Content);
+    options.mode = compares(Aspect::Mode);
+    options.owner = compares(Aspect::Owner);
+    options.times = compares(Aspect::Times);
+    options.xattrs = compares(Aspect::Xattrs);
+    let [first_seal, second_seal] = args.seals()?;
+    let first = side(&args.first, args.work_limit, &first_seal)?;
+    let second = side(&args.second, args.work_limit, &second_seal)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut sums = Sums::default();
     let mut written: io::Result<()> = Ok(());
@@ -117,13 +129,37 @@ fn compare(args: &Args) -> Outcome {
     })
 }
 
-fn side(path: &Path, limit: u32) -> Result<Side, Failure> {
+impl Args {
+    /// The seals of both trees.
+    fn seals(&self) -> Result<[SealArgs; 2], Failure> {
+        let seal = |number: usize| SealArgs {
+            root: self.roothash.get(number).copied(),
+            hash_file: self.hash_file.get(number).cloned(),
+            hash_offset: None,
+        };
+        let images = [&self.first, &self.second].into_iter().filter(|path| !path.is_dir()).count();
+        if self.roothash.len() > images || self.hash_file.len() > self.roothash.len() {
+            return Err(Failure::about(&self.first, "more root hashes or hash files than images"));
+        }
+        Ok(match self.first.is_dir() {
+            true => [SealArgs::default(), seal(0)],
+            false => [seal(0), seal(1)],
+        })
+    }
+}
+
+fn side(path: &Path, limit: u32, seal: &SealArgs) -> Result<Side, Failure> {
     if path.is_dir() {
         return Ok(Side::Directory(path.to_owned()));
     }
     let source = FileSource::open(path, 0).map_err(Failure::without_subject)?;
-    let options = OpenOptions { work_limit: crate::args::image::work_limit(limit), ..OpenOptions::default() };
-    Ok(Side::Image(Box::new(Image::open_with(Box::new(source), Vec::new(), &options).about(path)?)))
+    let source: Box<dyn Source> = match seal.open(path, 0)? {
+        Some(seal) => Box::new(seal.verified(source)?),
+        None => Box::new(source),
+    };
+    let mut options = OpenOptions::default();
+    options.work_limit = crate::args::image::work_limit(limit);
+    Ok(Side::Image(Box::new(Image::open_with(source, Vec::new(), &options).about(path)?)))
 }
 
 impl Sums {

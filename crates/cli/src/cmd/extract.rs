@@ -109,21 +109,18 @@ struct SelectArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let defaults = Options::default();
-    let options = Options {
-        workers: args.workers,
-        select: Selection::new(&args.select.include, &args.select.exclude)
-            .map_err(Failure::without_subject)?,
-        existing: match (args.overwrite, args.skip_existing) {
-            (true, _) => Existing::Replace,
-            (_, true) => Existing::SkipSame,
-            _ => Existing::Refuse,
-        },
-        owners: defaults.owners && !args.no_preserve_owner,
-        permissions: !args.no_preserve_perms,
-        xattrs: !args.no_xattrs,
-        ..defaults
+    let mut options = Options::default();
+    options.workers = args.workers;
+    options.select =
+        Selection::new(&args.select.include, &args.select.exclude).map_err(Failure::without_subject)?;
+    options.existing = match (args.overwrite, args.skip_existing) {
+        (true, _) => Existing::Replace,
+        (_, true) => Existing::SkipSame,
+        _ => Existing::Refuse,
     };
+    options.owners &= !args.no_preserve_owner;
+    options.permissions = !args.no_preserve_perms;
+    options.xattrs = !args.no_xattrs;
     let image = args.image.open()?;
     let name = &args.image.path;
     let from = args.from.find(&image).about(name)?;
@@ -131,7 +128,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     for file in &args.metadata {
         let print_error = |path: &Path, error: &Error| print_error(name, path, error);
         // A progress of its own: its count of failures gives the exit code of this file.
-        let options = Options { progress: Default::default(), ..options.clone() };
+        let mut options = options.clone();
+        options.progress = Default::default();
         code =
             code.max(metadata_file::write(&image, &from, file, &args.mount_point, &options, &print_error)?);
     }

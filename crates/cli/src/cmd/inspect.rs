@@ -60,7 +60,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     } else if let Some(block) = args.block {
         show_owners(args, &image, block, &mut out)?;
     } else {
-        let options = Options { largest: args.top, files: args.html.is_some() };
+        let mut options = Options::default();
+        (options.largest, options.files) = (args.top, args.html.is_some());
         let inspection = inspect(&image, &options).about(subject)?;
         for (path, corruption) in &inspection.damage {
             message!("{}: {}: {corruption}", Escaped::path(subject), shown(path));

@@ -4,6 +4,7 @@
 //! standard output when it has mounted; then the command returns.
 
 mod daemon_log;
+mod dm_verity;
 mod flags;
 mod kernel;
 mod loop_device;
@@ -23,6 +24,7 @@ use ferofs::read::{Image, LowMemory, OpenOptions, PressureFile};
 use ferofs_fuse::{MountOptions, Sandbox};
 
 use crate::args::image::{ImageArgs, OpenFiles};
+use crate::cmd::mount::dm_verity::VerityDevice;
 use crate::cmd::mount::kernel::Request;
 use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, ProfileRecording};
 use crate::cmd::mount::options::SortedOptions;
@@ -134,35 +136,19 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let daemon = is_daemon();
     let patched = !args.patches.is_empty();
     let sealed = args.image.seal.root.is_some();
-    if sealed && args.kernel {
-        let reason =
-            "the kernel verifies with dm-verity: open the image with veritysetup, and mount that device";
-        return Err(Failure::about(&args.image.path, reason));
-    }
-    let fuse = args.fuse || args.foreground || daemon || patched || sealed || args.memory.needs_fuse();
+    let fuse = args.fuse || args.foreground || daemon || patched || args.memory.needs_fuse();
     let mut kernel_error = None;
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
-        let request = Request {
-            image: &args.image.path,
-            offset: args.image.offset,
-            size_limit: options.size_limit,
-            devices: &args.image.devices,
-            options: &options.passed,
-            force_loop: options.force_loop,
-            sloppy: args.helper.sloppy,
-            dir: &args.dir,
-        };
-        match kernel::mount(&request) {
+        match mount_with_kernel(args, &options) {
             Ok(how) => {
-                args.print_verbose(&format!("mounted by the kernel, {how}"));
+                let verified = if sealed { ", which verifies with dm-verity" } else { "" };
+                args.print_verbose(&format!("mounted by the kernel, {how}{verified}"));
                 return Ok(0);
             }
-            Err(error) if args.kernel => {
-                return Err(Failure::about(&args.image.path, error));
-            }
-            Err(error) => {
-                let text = format!("the kernel does not mount it ({error})");
+            Err(failure) if args.kernel => return Err(failure),
+            Err(failure) => {
+                let text = format!("the kernel does not mount it ({})", failure.reason());
                 args.print_verbose(&format!("{text}; using FUSE"));
                 kernel_error = Some(text);
             }
@@ -181,6 +167,24 @@ pub(crate) fn run(args: &Args) -> Outcome {
         message!("{}: {text}", Escaped::path(&args.image.path));
     }
     Ok(code)
+}
+
+/// Mounts with the kernel's driver; a sealed image through dm-verity. Returns how, for a message.
+fn mount_with_kernel(args: &Args, options: &SortedOptions) -> Result<&'static str, Failure> {
+    let image = &args.image.path;
+    let verity = VerityDevice::open(image, args.image.offset, &args.image.seal)?;
+    let device = verity.as_ref().map(VerityDevice::path);
+    let request = Request {
+        image: device.as_deref().unwrap_or(image),
+        offset: args.image.offset,
+        size_limit: options.size_limit,
+        devices: &args.image.devices,
+        options: &options.passed,
+        force_loop: options.force_loop,
+        sloppy: args.helper.sloppy,
+        dir: &args.dir,
+    };
+    kernel::mount(&request).map_err(|error| Failure::about(image, error))
 }
 
 /// Whether this process is the daemon that [`start_daemon`] started.
@@ -271,7 +275,8 @@ fn start_daemon() -> Outcome {
 fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
     let files = args.image.open_files(&args.patches)?;
     let memory_files = args.memory.open_files(&args.image)?;
-    let open_options = OpenOptions { pressure: PressureFile::open(), ..args.open_options() };
+    let mut open_options = args.open_options();
+    open_options.pressure = PressureFile::open();
     let confined = !(args.no_sandbox || sorted.no_sandbox);
     let source = std::fs::canonicalize(&args.image.path).unwrap_or_else(|_| args.image.path.clone());
     let options = MountOptions {

@@ -15,10 +15,11 @@ use ferofs::patch::{
     CreateOptions, Encoding, FileMedium, Patch, PatchSummary, Repaired, TrailingData, add, apply, create,
     log, repair, rollback, squash_options,
 };
-use ferofs::read::{FileSource, Image};
+use ferofs::read::{FileSource, Hex, Image};
 
 use crate::args::compression::CompressionOptions;
 use crate::args::image::refuse_as_output;
+use crate::args::signature::{self, SignArgs};
 use crate::cmd::build::{size, source_date_epoch};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{message, print_line};
@@ -37,6 +38,7 @@ enum Command {
     Add(Box<AddArgs>),
     Show(ShowArgs),
     Apply(ApplyArgs),
+    Sign(PatchSignArgs),
     Log(LogArgs),
     Rollback(RollbackArgs),
     Repair(RepairArgs),
@@ -184,8 +186,29 @@ struct ApplyArgs {
     #[arg(value_name = "PATCH")]
     patch: PathBuf,
 
+    /// Change nothing unless this is a signature of the patch by one of the certificates of --cert
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    signature: Option<PathBuf>,
+
+    /// A trusted certificate, in PEM; may be given several times
+    #[arg(long, value_name = "FILE", requires = "signature")]
+    cert: Vec<PathBuf>,
+
     #[command(flatten)]
     trailing: TrailingArgs,
+}
+
+/// Sign a patch
+///
+/// The signature is PKCS #7, detached, in DER, of the patch's digest (BLAKE3) as text. openssl signs. The key may have a password.
+#[derive(clap::Args)]
+struct PatchSignArgs {
+    /// The patch
+    #[arg(value_name = "PATCH")]
+    patch: PathBuf,
+
+    #[command(flatten)]
+    sign: SignArgs,
 }
 
 /// List the states in the history of an image
@@ -249,6 +272,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Command::Add(args) => run_add(args),
         Command::Show(args) => show::run(&args.patch, args.files, args.json),
         Command::Apply(args) => run_apply(args),
+        Command::Sign(args) => run_sign(args),
         Command::Log(args) => run_log(args),
         Command::Rollback(args) => run_rollback(args),
         Command::Repair(args) => run_repair(args),
@@ -317,10 +341,19 @@ fn print_created(created: &PatchSummary, json: bool) -> Result<(), Failure> {
 
 fn run_apply(args: &ApplyArgs) -> Outcome {
     let patch = Patch::open(&args.patch).about(&args.patch)?;
+    if let Some(path) = &args.signature {
+        signature::check(&Hex(&patch.digest()).to_string(), path, &args.cert)?;
+    }
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     let cancel = Arc::new(AtomicBool::new(false));
     cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
     apply(&medium, &patch, args.trailing.trailing(), &cancel).about(&args.image)?;
+    Ok(0)
+}
+
+fn run_sign(args: &PatchSignArgs) -> Outcome {
+    let patch = Patch::open(&args.patch).about(&args.patch)?;
+    args.sign.sign(&Hex(&patch.digest()).to_string(), &[&args.patch])?;
     Ok(0)
 }
 

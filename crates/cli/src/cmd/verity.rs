@@ -1,4 +1,6 @@
-//! `ferofs verity`: makes hash trees of images, and checks images against them.
+//! `ferofs verity`: makes hash trees of images, checks images against them, and signs their roots.
+
+mod sidecar;
 
 use std::fs::File;
 use std::io::Write;
@@ -12,7 +14,11 @@ use ferofs::verity::{
     Digest, HashAlgorithm, Params, Seal, appended_position, fsverity_digest, make_tree, verify_all,
 };
 
+use crate::args::image::refuse_as_outputs;
+use crate::args::seal::check_end;
+use crate::args::signature::{self, SignArgs};
 use crate::exit::{About, Failure, Outcome};
+use sidecar::Sidecar;
 
 /// Seal images with hash trees, as dm-verity and fs-verity read them
 ///
@@ -31,6 +37,8 @@ enum Verb {
     Verify(VerifyArgs),
     Digest(DigestArgs),
     Show(ShowArgs),
+    Sign(RootSignArgs),
+    VerifySignature(VerifySignatureArgs),
 }
 
 /// How a hash tree is made.
@@ -59,12 +67,12 @@ struct ParamsArgs {
 
 impl ParamsArgs {
     fn params(&self) -> Params {
-        Params {
-            algorithm: HashAlgorithm::from_name(&self.hash).unwrap_or_default(),
-            data_block_size: self.data_block_size,
-            hash_block_size: self.hash_block_size,
-            salt: self.salt.0.clone(),
-        }
+        let mut params = Params::default();
+        params.algorithm = HashAlgorithm::from_name(&self.hash).unwrap_or_default();
+        params.data_block_size = self.data_block_size;
+        params.hash_block_size = self.hash_block_size;
+        params.salt.clone_from(&self.salt.0);
+        params
     }
 }
 
@@ -91,6 +99,10 @@ struct FormatArgs {
     /// Also write the root hash to this file
     #[arg(long, value_name = "FILE")]
     roothash_file: Option<PathBuf>,
+
+    /// Write the files in which another program looks for the seal
+    #[arg(long, value_enum, value_name = "PROGRAM")]
+    sidecar: Option<Sidecar>,
 
     /// Print the result as one JSON object
     #[arg(long)]
@@ -139,6 +151,36 @@ struct ShowArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Sign a root hash
+///
+/// The signature is PKCS #7, detached, in DER, as systemd and Linux take it: for IMAGE.raw in IMAGE.roothash.p7s, or as dm-verity's
+/// root_hash_sig_key_desc. openssl signs. The key may have a password.
+#[derive(clap::Args)]
+struct RootSignArgs {
+    /// The root hash: 64 or 128 hexadecimal digits
+    roothash: Digest,
+
+    #[command(flatten)]
+    sign: SignArgs,
+}
+
+/// Check the signature of a root hash
+///
+/// The signature must be by one of the certificates, which must be valid now. Certificates with weak keys, and signatures with weak digests,
+/// are refused.
+#[derive(clap::Args)]
+struct VerifySignatureArgs {
+    /// The root hash: 64 or 128 hexadecimal digits
+    roothash: Digest,
+
+    /// The signature
+    signature: PathBuf,
+
+    /// A trusted certificate, in PEM; may be given several times
+    #[arg(long, value_name = "FILE", required = true)]
+    cert: Vec<PathBuf>,
 }
 
 /// Where the hash tree is.
@@ -193,6 +235,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Verb::Verify(args) => verify(args),
         Verb::Digest(args) => digest(args),
         Verb::Show(args) => show(args),
+        Verb::Sign(args) => args.sign.sign(&args.roothash.to_string(), &[]).map(|()| 0),
+        Verb::VerifySignature(args) => {
+            signature::check(&args.roothash.to_string(), &args.signature, &args.cert).map(|()| 0)
+        }
     }
 }
 
@@ -209,26 +255,67 @@ fn threads(option: Option<NonZeroUsize>) -> usize {
     option.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
-/// The bytes that a seal of the image covers: all of its file, or what is before a seal that follows the image.
-fn sealed_len(file: &FileSource) -> u64 {
-    let appended = appended_position(file).ok().filter(|position| Seal::read(file, *position).is_ok());
-    appended.unwrap_or_else(|| file.size())
+/// The bytes that a seal of the image covers: those of the image, which may be followed by zeroes and by another seal. Other bytes that
+/// follow are no part of the image, and would be lost.
+fn sealed_len(path: &Path, file: &FileSource) -> Result<u64, Failure> {
+    let end = appended_position(file).about(path)?.min(file.size());
+    if Seal::read(file, end).is_ok() {
+        return Ok(end);
+    }
+    let (mut at, mut buffer) = (end, vec![0; 1 << 20]);
+    // A device is larger than its image.
+    let last = file.size().min(end.saturating_add(SEARCHED));
+    while at < last {
+        let len = usize::try_from(last - at).map_or(buffer.len(), |len| len.min(buffer.len()));
+        file.read_exact_at(at, &mut buffer[..len]).map_err(about(path))?;
+        if let Some(used) = buffer[..len].iter().position(|byte| *byte != 0) {
+            let pos = at + used as u64;
+            let reason = format!(
+                "the image ends at byte {end}, but other data follows from byte {pos} on, perhaps of an interrupted command: \
+                 truncate the file to {end} bytes"
+            );
+            return Err(Failure::about(path, reason));
+        }
+        at += len as u64;
+    }
+    Ok(end)
 }
+
+/// Bytes behind an image in which other data is looked for.
+const SEARCHED: u64 = 64 << 20;
 
 fn format(args: &FormatArgs) -> Outcome {
     let image = open(&args.image)?;
-    let (len, params) = (sealed_len(&image), args.params.params());
+    let params = args.params.params();
     // Before a former tree is removed.
     params.check().about(&args.image)?;
-    let (path, file, len, position) = match &args.hash_file {
+    let len = sealed_len(&args.image, &image)?;
+    let hash_file = args.hash_file.clone().or_else(|| args.sidecar?.hash_file(&args.image));
+    let root_file = args.sidecar.map(|sidecar| sidecar.root_file(&args.image));
+    let outputs = hash_file.iter().chain(&args.roothash_file).chain(&root_file);
+    refuse_as_outputs(&outputs.map(PathBuf::as_path).collect::<Vec<_>>(), &[&args.image])?;
+    if hash_file.is_none() && params.data_block_size.max(params.hash_block_size) > 4096 {
+        let reason = "a tree with blocks larger than 4096 bytes needs a file of its own: --hash-file";
+        return Err(Failure::about(&args.image, reason));
+    }
+    if args.sidecar == Some(Sidecar::Containerd) && hash_file.is_some() {
+        return Err(Failure::about(
+            &args.image,
+            "containerd looks for the hash tree in the image, not in --hash-file",
+        ));
+    }
+    let (path, file, len, position) = match &hash_file {
         Some(path) => {
-            crate::args::image::refuse_as_output(path, &[&args.image])?;
+            if !len.is_multiple_of(params.data_block_size.into()) {
+                let reason =
+                    format!("its size, {len}, is no multiple of the data block size: choose a smaller one");
+                return Err(Failure::about(&args.image, reason));
+            }
             (path, File::create(path).map_err(about(path))?, len, 0)
         }
         None => {
             let file = File::options().write(true).open(&args.image).map_err(about(&args.image))?;
-            let unit = u64::from(params.data_block_size.max(params.hash_block_size)).max(4096);
-            let end = len.checked_next_multiple_of(unit).unwrap_or(len);
+            let end = len.checked_next_multiple_of(4096).unwrap_or(len);
             if file.metadata().map_err(about(&args.image))?.is_file() {
                 // Removes a former tree, and adds zeroes up to the end of the block.
                 file.set_len(len).and_then(|()| file.set_len(end)).map_err(about(&args.image))?;
@@ -242,7 +329,10 @@ fn format(args: &FormatArgs) -> Outcome {
     let (seal, root) = sealed.about(path)?;
     file.sync_all().map_err(about(path))?;
     if let Some(path) = &args.roothash_file {
-        std::fs::write(path, root.to_string()).map_err(about(path))?;
+        sidecar::write(path, &root.to_string())?;
+    }
+    if let Some(sidecar) = args.sidecar {
+        sidecar.write(&args.image, root, position)?;
     }
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -263,6 +353,7 @@ fn verify(args: &VerifyArgs) -> Outcome {
     let image = open(&args.image)?;
     let (file, seal) = args.place.open(&args.image)?;
     let verified = seal.verified(image, file, args.roothash).about(&args.image)?;
+    check_end(&verified).about(&args.image)?;
     verify_all(&verified, threads(args.threads)).about(&args.image)?;
     Ok(0)
 }
@@ -270,7 +361,7 @@ fn verify(args: &VerifyArgs) -> Outcome {
 fn digest(args: &DigestArgs) -> Outcome {
     let image = open(&args.image)?;
     let params = args.params.params();
-    let len = sealed_len(&image);
+    let len = sealed_len(&args.image, &image)?;
     let block = u64::from(params.data_block_size);
     if block == 0 || !len.is_multiple_of(block) {
         let reason = format!("its size, {len}, is not a multiple of the data block size, {block}");

@@ -128,7 +128,9 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         return args.extract_to(target);
     }
     let content = args.extract.is_some() || args.print_ratio;
-    match open_and_check(&args.image, &check::Options { workers: None, content })? {
+    let mut options = check::Options::default();
+    options.content = content;
+    match open_and_check(&args.image, &options)? {
         CheckOutcome::NotOpened(..) => Ok(FAILURE),
         CheckOutcome::Stopped(image, report, error) => {
             print_findings(&args.image.path, &image, &report);
@@ -167,14 +169,11 @@ impl Args {
         if target == Path::new("/") && !self.force {
             return Err(Failure::about(Path::new("--extract=/"), "needs --force"));
         }
-        let defaults = extract::Options::default();
-        let options = extract::Options {
-            existing: if self.overwrite { Existing::Replace } else { Existing::Refuse },
-            owners: self.preserve_options.owners.unwrap_or(defaults.owners),
-            permissions: self.preserve_options.permissions.unwrap_or(defaults.owners),
-            xattrs: self.xattrs,
-            ..defaults
-        };
+        let mut options = extract::Options::default();
+        options.existing = if self.overwrite { Existing::Replace } else { Existing::Refuse };
+        options.permissions = self.preserve_options.permissions.unwrap_or(options.owners);
+        options.owners = self.preserve_options.owners.unwrap_or(options.owners);
+        options.xattrs = self.xattrs;
         let image = self.image.open()?;
         let from = self.from.find(&image).about(&self.image.path)?;
         execute(&self.image.path, &image, &from, target, &options, true)

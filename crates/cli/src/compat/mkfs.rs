@@ -199,7 +199,10 @@ impl Args {
             return Err(refusal("--blobdev", path(device), reason));
         }
         let force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
-        options.data.chunks = Some(ChunkOptions { size, force_indexes, device: self.blobdev.clone() });
+        let mut chunks = ChunkOptions::new(size);
+        chunks.force_indexes = force_indexes;
+        chunks.device.clone_from(&self.blobdev);
+        options.data.chunks = Some(chunks);
         Ok(())
     }
 
@@ -366,7 +369,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
     }
     let quiet = args.quiet || args.debug == Some(0);
     let printed = PrintOptions { quiet, json: false, timings: false, hide_archive_ends: quiet };
-    let code = crate::cmd::build::execute(&options, &args.image, printed)?;
+    let code = crate::cmd::build::execute(&options, &args.image, None, printed)?;
     if let Some(path) = &args.block_list_file {
         let image = args
             .files(&options, "--block-list-file")

@@ -46,8 +46,9 @@ pub(crate) fn sequential(path: &str) -> Outcome {
         for len in [PAGE, 128 << 10, 1 << 20] {
             let short = low_memory == LowMemory::Always;
             let name = format!("sequential {} KiB{}", len >> 10, if short { ", low memory" } else { "" });
-            let (image, inode) =
-                open(FileSource::open(path, 0)?, EngineOptions { low_memory, ..EngineOptions::default() })?;
+            let mut options = EngineOptions::default();
+            options.low_memory = low_memory;
+            let (image, inode) = open(FileSource::open(path, 0)?, options)?;
             let offsets: Vec<u64> = (0..inode.size() / len).map(|n| n * len).collect();
             let cost = Cost::of(&image, &inode, len, &offsets)?;
             let decoded = cost.of_requested(|s| s.decoded_bytes);

@@ -40,11 +40,9 @@ pub(crate) fn side_by_side(path: &str) -> Outcome {
         );
         let mut contestants = Vec::new();
         for (name, policy) in policies {
-            contestants.push((
-                name,
-                open(bytes.clone(), EngineOptions { policy, ..EngineOptions::default() })?,
-                Best::new(),
-            ));
+            let mut options = EngineOptions::default();
+            options.policy = policy;
+            contestants.push((name, open(bytes.clone(), options)?, Best::new()));
         }
         for _ in 0..ROUNDS {
             for (_, (image, inode), best) in &mut contestants {

@@ -8,6 +8,7 @@ use ferofs_read::error::Corruption;
 
 /// The options of a check.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Threads that check inodes and decode content; `None`: one for each processor.
     pub workers: Option<NonZeroUsize>,
@@ -23,6 +24,7 @@ impl Default for Options {
 
 /// A rule that the image breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// The file's path; empty for the root, and for the image as a whole.
     pub path: PathBuf,
@@ -44,6 +46,7 @@ impl Finding {
 
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Report {
     /// Broken rules, sorted by path. Their number per file and their memory are limited.
     pub findings: Vec<Finding>,

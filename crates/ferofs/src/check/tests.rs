@@ -76,7 +76,8 @@ fn a_check_that_is_stopped_reports_what_it_found() {
     // More blocks than the file has: found before the walk begins.
     tampered.put(1024 + 0x24, 0x00ff_ffff_u32.to_le_bytes());
     let cancel = Arc::new(AtomicBool::new(false));
-    let options = OpenOptions { cancel: Some(Arc::clone(&cancel)), ..OpenOptions::default() };
+    let mut options = OpenOptions::default();
+    options.cancel = Some(Arc::clone(&cancel));
     let image = Image::open_with(Box::new(tampered.bytes), Vec::new(), &options).unwrap();
     cancel.store(true, std::sync::atomic::Ordering::Relaxed);
     // A new thread has no work left that was charged before.
@@ -111,7 +112,7 @@ fn all_compressed_data_is_checked_by_linux_s_rules() {
     compression.pcluster = Some(16384);
     compression.directories = true;
     compression.fragments = build::Fragments::Tails;
-    compression.metadata = Some(build::MetadataCompression { method: 0, pcluster: 16384 });
+    compression.metadata = Some(build::MetadataCompression::new(0, 16384));
     options.data.compression = Some(compression);
     options.image.checksum = false;
     let path = dir.path().join("image");

@@ -9,6 +9,7 @@ use crate::error::Error;
 /// The properties that are compared. By default: all of them.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
 pub struct Options {
     pub content: bool,
     pub mode: bool,
@@ -39,6 +40,7 @@ pub enum Event {
 
 /// A difference.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Change {
     /// The path within the trees; empty for their roots.
     pub path: PathBuf,
@@ -60,6 +62,7 @@ pub enum ChangeKind {
 /// A file's type, owner, size and times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as in stat(2)")]
+#[non_exhaustive]
 pub struct Stat {
     pub file_type: FileType,
     pub permissions: u16,
@@ -73,6 +76,7 @@ pub struct Stat {
 
 /// How a file differs.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Differences {
     /// Both files.
     pub stat: [Stat; 2],

@@ -68,6 +68,15 @@ pub enum PatchFault {
         /// The position of the first byte after it that is not zero.
         pos: u64,
     },
+    /// The hash tree of a seal follows the image.
+    #[error(
+        "a seal follows the image, from byte {pos} on, which would be wrong for the new image: change the image without \
+         its seal (truncate it to {pos} bytes), and seal it again"
+    )]
+    Sealed {
+        /// The position of the seal's superblock.
+        pos: u64,
+    },
     /// The superblock is damaged, and no record of the history has the right one.
     #[error("the superblock is damaged, and the image has no record of a patch that fits it")]
     NoRecord,

@@ -9,6 +9,7 @@ use super::select::Selection;
 
 /// The options of an extraction.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Threads that decode and write; `None`: one for each processor.
     pub workers: Option<NonZeroUsize>,
@@ -46,6 +47,7 @@ impl Default for Options {
 
 /// The treatment of an existing file with the name of an extracted one. A directory always stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Existing {
     /// It stays, and is reported as a failure.
     #[default]
@@ -58,6 +60,7 @@ pub enum Existing {
 
 /// The counters of an extraction.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct Progress {
     /// Names that were created.
     pub names: AtomicU64,
@@ -71,6 +74,7 @@ pub struct Progress {
 
 /// The counters at the end of an extraction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Summary {
     /// Names that were created.
     pub names: u64,

@@ -77,6 +77,7 @@ const DATA: u16 = !0b111;
 
 /// Consecutive blocks of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Run {
     /// The first block.
     pub start: u64,

@@ -11,6 +11,7 @@ use ferofs_read::walk::Walk;
 
 /// An inode that uses a part of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Owner {
     /// The path from the root.
     pub path: PathBuf,

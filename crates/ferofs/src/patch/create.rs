@@ -83,7 +83,8 @@ pub(crate) fn append_patch(
         return Err(Error::Patch(PatchFault::Devices));
     }
     let history = History::read(&*base, &area)?;
-    let opening = OpenOptions { metadata_cache: METADATA_CACHE, ..OpenOptions::default() };
+    let mut opening = OpenOptions::default();
+    opening.metadata_cache = METADATA_CACHE;
     let image = Image::open_with(Box::new(Arc::clone(&base)), Vec::new(), &opening)?;
     let build = build_options(options, &image);
     build.run.check_cancelled()?;

@@ -15,6 +15,7 @@ const SHORT: f64 = 10.0;
 
 /// When memory counts as short. Then no data is cached, and buffers are freed at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LowMemory {
     /// Never.
     #[default]

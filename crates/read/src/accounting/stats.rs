@@ -49,6 +49,7 @@ struct Shard([AtomicU64; COUNTERS]);
 /// System calls, and the bytes that they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Io {
     /// Calls.
     pub reads: u64,

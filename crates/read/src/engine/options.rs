@@ -8,6 +8,7 @@ const LOW_METADATA: usize = 64 << 10;
 
 /// Budgets of the engine, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EngineOptions {
     /// Bytes of buffers at most that stay allocated between requests. Default: 256 KiB.
     pub pool: usize,

@@ -12,6 +12,7 @@ use crate::volume::place::MetadataPlace;
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct Xattr {
     /// The full name, such as `user.note`.
     pub name: Vec<u8>,

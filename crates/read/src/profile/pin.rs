@@ -10,6 +10,7 @@ use crate::numbers::to_u64;
 
 /// The result of pinning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pinned {
     /// Ranges kept.
     pub ranges: u64,

@@ -14,6 +14,7 @@ use crate::metadata::inode::Inode;
 
 /// Bytes of a device, not of the unified address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceRange {
     /// The device.
     pub device: DeviceId,

@@ -13,6 +13,7 @@ use crate::tree::inode_ref::InodeRef;
 
 /// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DirEntry {
     /// The name, any bytes but NUL.
     pub name: Vec<u8>,

@@ -155,8 +155,7 @@ mod tests {
         sparse.set_len(3 << 20).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&sparse, &[7; 4096], 1 << 20).unwrap();
         let mut options = ferofs_build::Options::new(source);
-        options.data.chunks =
-            Some(ferofs_build::ChunkOptions { size: 1 << 20, force_indexes: false, device: None });
+        options.data.chunks = Some(ferofs_build::ChunkOptions::new(1 << 20));
         ferofs_build::build(&options, &path).unwrap();
         let image = Image::open(std::fs::read(&path).unwrap()).unwrap();
         let file = image.open_file("sparse").unwrap();

@@ -17,6 +17,7 @@ pub use directories::{DirId, DirectoryWalk, Step};
 
 /// A name, and its inode.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct WalkEntry {
     /// From the root, which has an empty path.
     pub path: PathBuf,

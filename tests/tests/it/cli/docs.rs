@@ -99,8 +99,9 @@ fn every_ferofs_command_is_known() {
         for line in page.commands("ferofs ") {
             let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
             let names = words.iter().take_while(|word| is_name(word)).count();
-            // Only `patch` has subcommands; a word after another command is an argument.
-            let names = if words.first() == Some(&"patch") { names.min(2) } else { names.min(1) };
+            // Only these have subcommands; a word after another command is an argument.
+            let has_subcommands = matches!(words.first(), Some(&("patch" | "verity")));
+            let names = if has_subcommands { names.min(2) } else { names.min(1) };
             let flags = words.split_off(names);
             if words.is_empty() {
                 continue;

@@ -134,3 +134,51 @@ fn a_seal_is_replaced_and_wrong_arguments_are_refused() {
     fs::File::options().write(true).open(&image).unwrap().set_len(len).unwrap();
     list(&["--roothash", &root]).failure(1);
 }
+
+#[test]
+fn no_output_replaces_another_file_of_the_command() {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    let (before, name) = (fs::read(&image).unwrap(), image.display().to_string());
+    let tree = fixture.path("tree").display().to_string();
+    for wrong in [
+        &["--roothash-file", &name][..],
+        &["--hash-file", &tree, "--roothash-file", &tree],
+        &["--hash-file", &name],
+        &["--hash-block-size", "65536"],
+        &["--hash-file", &tree, "--data-block-size", "65536"],
+    ] {
+        ferofs().args(["verity", "format"]).arg(&image).args(wrong).run().failure(1);
+        assert!(fs::read(&image).unwrap() == before, "{wrong:?}: the image was changed");
+        assert!(!fixture.path("tree").exists(), "{wrong:?}: a tree was written");
+    }
+    // What follows the image, for example the tree of an interrupted command, is no part of it.
+    fs::write(&image, [&before[..], &[0; 4096], &[7; 4096]].concat()).unwrap();
+    let refused = ferofs().args(["verity", "format"]).arg(&image).run().failure(1);
+    assert!(refused.stderr.contains("other data follows"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_seal_of_a_part_or_of_hashes_is_refused() {
+    let fixture = Fixture::new(&tree::Options { largest: 3_000_000, ..tree::Options::small() });
+    let (image, seal) = (fixture.build("image", ["--compress", "lz4"]), fixture.path("seal"));
+    let root = format(&image, &["--hash-file", seal.to_str().unwrap()]);
+    let (bytes, tree) = (fs::read(&image).unwrap(), fs::read(&seal).unwrap());
+    let blocks = bytes.len() as u64 / 4096;
+    let check = |image: &[u8], blocks: u64, tree: &[u8]| {
+        let (image_path, tree_path) = (fixture.path("forged"), fixture.path("forged-tree"));
+        let mut tree = tree.to_vec();
+        tree[40..48].copy_from_slice(&blocks.to_le_bytes());
+        fs::write(&image_path, image).unwrap();
+        fs::write(&tree_path, tree).unwrap();
+        let verify = ferofs().args(["verity", "verify", "--hash-file"]).args([&tree_path, &image_path]);
+        let list = ferofs().args(["ls", "--roothash", &root, "--hash-file"]).args([&tree_path, &image_path]);
+        (verify.arg(&root).run().code, list.run().code)
+    };
+    assert_eq!(check(&bytes, blocks, &tree), (0, 0), "the seal itself");
+    assert_eq!(check(&bytes[..bytes.len() - 4096], blocks - 1, &tree), (1, 1), "a block less");
+    // The lowest level of the tree as the image, and the level above as its tree.
+    let lowest = blocks.div_ceil(128) as usize * 4096;
+    let (above, hashes) = tree.split_at(tree.len() - lowest);
+    assert_eq!(check(hashes, lowest as u64 / 4096, above), (1, 1), "hashes as the image");
+}

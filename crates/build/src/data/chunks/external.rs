@@ -171,7 +171,9 @@ fn find(context: ExternalContext<'_>, id: NodeId) -> Result<Vec<PlacedRange>> {
             pieces.into_iter().map(|piece| place(piece.at, piece.offset, piece.len)).collect()
         }
         Origin::Zeroes | Origin::None => Vec::new(),
-        Origin::File(_) | Origin::Memory(_) | Origin::Unreadable(_) => vec![(0..node.size, None)],
+        Origin::File(_) | Origin::LayerFile { .. } | Origin::Memory(_) | Origin::Unreadable(_) => {
+            vec![(0..node.size, None)]
+        }
     };
     // Only whole blocks can be copied. If a range to copy starts or ends within a block, the whole file is copied.
     let unaligned_copy =

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use ferofs_format::inode::Timestamp;
 
-use super::acl;
 use crate::error::archive::ArchiveFault;
+use crate::tree::acl;
 use crate::tree::xattr::Attributes;
 
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;

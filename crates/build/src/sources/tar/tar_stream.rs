@@ -117,11 +117,25 @@ impl TarStream {
         }
         // Fails if this is not a pipe, or the user's limit for pipes is reached. A smaller pipe works, too, with more system calls.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
-        let mut pipe = CancellablePipe { pipe: file.into(), cancel: Arc::clone(&options.run.cancel) };
-        let have = fill(&mut pipe, &mut magic).map_err(io("read"))?;
+        let pipe = CancellablePipe { pipe: file.into(), cancel: Arc::clone(&options.run.cancel) };
+        Self::from_reader(pipe, name, options, contents)
+    }
+
+    /// Reads an archive, plain or compressed, from `reader`.
+    pub(crate) fn from_reader(
+        mut reader: impl Read + 'static,
+        name: PathBuf,
+        options: &Options,
+        contents: &Contents,
+    ) -> Result<Self> {
+        let io = |e| Error::io("read", &name, e);
+        let mut magic = [0; MAGIC];
+        let have = fill(&mut reader, &mut magic).map_err(io)?;
         let compression = ArchiveCompression::of(&magic[..have]);
-        let whole = Box::new(CountingReader::new(Cursor::new(magic).take(have as u64).chain(pipe), contents));
-        let stream = copied(compression.decoder(whole, limits).map_err(io("read"))?, options)?;
+        let start = Cursor::new(magic).take(have as u64);
+        let whole = Box::new(CountingReader::new(start.chain(reader), contents));
+        let limits = Limits::new(options.source.archive_limit_factor);
+        let stream = copied(compression.decoder(whole, limits).map_err(io)?, options)?;
         Ok(Self::of(Input::Stream(stream), name, contents))
     }
 

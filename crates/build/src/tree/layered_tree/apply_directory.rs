@@ -4,15 +4,21 @@ use std::path::PathBuf;
 
 use super::{Body, EntryFault, LayeredFile, LayeredTree, Names};
 use crate::paths::join;
+use crate::tree::origin::Origin;
 use crate::tree::{Kind, Node, NodeId, Tree};
 
 impl LayeredTree {
-    /// Adds all files of `tree` to the current layer. On failure, returns the path and the reason.
-    pub(crate) fn apply_directory(&mut self, tree: &Tree) -> Result<(), (PathBuf, EntryFault)> {
+    /// Adds all files of `tree` to the current layer. `origin` gives the origin of a node, whose own origin it gets. On failure, returns
+    /// the path and the reason.
+    pub(crate) fn apply_directory(
+        &mut self,
+        tree: &Tree,
+        origin: impl Fn(NodeId, Origin) -> Origin,
+    ) -> Result<(), (PathBuf, EntryFault)> {
         // The first path of each file that was added, for hard links.
         let mut firsts: Vec<Option<Vec<u8>>> = vec![None; tree.nodes.len()];
         let wrong = |id, fault| (tree.path(id), fault);
-        let root = self.layered_file(tree, tree.node(NodeId::ROOT));
+        let root = self.layered_file(tree, tree.node(NodeId::ROOT), Origin::None);
         self.put(b"", root).map_err(|fault| wrong(NodeId::ROOT, fault))?;
         // The number of a directory is lower than the numbers of its entries.
         for id in tree.ids() {
@@ -24,7 +30,8 @@ impl LayeredTree {
                 let put = match first {
                     Some(first) => self.link(&path, first),
                     None => {
-                        let layered_file = self.layered_file(tree, tree.node(entry.node));
+                        let node = tree.node(entry.node);
+                        let layered_file = self.layered_file(tree, node, origin(entry.node, node.origin));
                         let put = self.put(&path, layered_file);
                         *first = Some(path);
                         put
@@ -36,9 +43,9 @@ impl LayeredTree {
         Ok(())
     }
 
-    fn layered_file(&mut self, tree: &Tree, node: &Node) -> LayeredFile {
+    fn layered_file(&mut self, tree: &Tree, node: &Node, origin: Origin) -> LayeredFile {
         let body = match node.kind {
-            Kind::Regular { sparse } => Body::Regular { size: node.size, origin: node.origin, sparse },
+            Kind::Regular { sparse } => Body::Regular { size: node.size, origin, sparse },
             Kind::Directory(_) => Body::Directory(Names::new()),
             Kind::Symlink(target) => Body::Symlink(tree.text(target).into()),
             Kind::Device(kind, rdev) => Body::Device(kind, rdev),

@@ -112,10 +112,10 @@ impl MetadataArgs {
         options.attributes.newest_time =
             self.clamp_time.or(epoch.filter(|_| options.attributes.all_time.is_none()));
         options.image.build_time = options.image.build_time.or(epoch);
-        options.data.chunks = self.chunk_size.map(|size| ChunkOptions {
-            size,
-            force_indexes: false,
-            device: self.chunk_device.clone(),
+        options.data.chunks = self.chunk_size.map(|size| {
+            let mut chunks = ChunkOptions::new(size);
+            chunks.device.clone_from(&self.chunk_device);
+            chunks
         });
         options.output.offset = self.offset;
         options.output.size_alignment = self.align_size;

@@ -2,6 +2,7 @@
 
 use ferofs::build::{Activity, Summary, Timings};
 use ferofs::read::Uuid;
+use ferofs::seal::BuiltSeal;
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -71,7 +72,7 @@ const fn name(activity: Activity) -> &'static str {
 }
 
 /// The summary as one JSON object. Programs read it: fields may be added, but not removed or renamed.
-pub(super) fn json(summary: &Summary, timings: &Timings) -> String {
+pub(super) fn json(summary: &Summary, seal: Option<&BuiltSeal>, timings: &Timings) -> String {
     let warnings: Vec<String> = summary.warnings.iter().map(ToString::to_string).collect();
     json!({
         "uuid": Uuid(summary.uuid).to_string(),
@@ -95,6 +96,12 @@ pub(super) fn json(summary: &Summary, timings: &Timings) -> String {
             (name(*activity).to_owned(), spent)
         }).collect::<serde_json::Map<_, _>>(),
         "warnings": warnings,
+        "verity": seal.map(|seal| json!({
+            "roothash": seal.root.to_string(),
+            "hashoffset": seal.position,
+            "datablocks": seal.data_blocks,
+            "uuid": seal.uuid.to_string(),
+        })),
     })
     .to_string()
 }

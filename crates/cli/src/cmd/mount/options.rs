@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::args::byte_size;
 use crate::args::image::ImageArgs;
+use ferofs::verity::{Digest, ParseDigestError};
 
 /// Options without effect here: only mount(8) uses them, or the mount always has the property.
 const IGNORED: [&str; 11] = [
@@ -44,15 +45,18 @@ pub(crate) struct SortedOptions {
     pub(crate) passed: Vec<String>,
 }
 
-/// Sorts `options`; each is a list separated by commas. `offset=` and `device=` change `image`.
+/// Sorts `options`; each is a list separated by commas. `offset=`, `device=` and `verity.` change `image`.
 ///
 /// # Errors
-/// An option whose value is not a number of bytes.
+/// An option whose value is not what it should be: a number of bytes, or a root hash.
 pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOptions, InvalidOption> {
     let mut sorted = SortedOptions::default();
     for option in options.iter().flat_map(|list| split(list)) {
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
-        let bytes = |value| byte_size::parse_as_mount(value).ok_or_else(|| InvalidOption(option.to_owned()));
+        let bytes = |value| {
+            let invalid = || InvalidOption(option.to_owned(), "not a number of bytes".to_owned());
+            byte_size::parse_as_mount(value).ok_or_else(invalid)
+        };
         let restrict = |sorted: &mut SortedOptions, flags: &[&str]| {
             sorted.passed.extend(flags.iter().map(|flag| (*flag).to_owned()));
         };
@@ -60,6 +64,19 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             ("offset" | "fsoffset", Some(value)) => image.offset = bytes(value)?,
             ("sizelimit", Some(value)) => sorted.size_limit = Some(bytes(value)?).filter(|limit| *limit != 0),
             ("device", Some(value)) => image.devices.push(PathBuf::from(value)),
+            // The names of mount(8).
+            ("verity.roothash", Some(value)) => image.seal.root = Some(root(value, option)?),
+            ("verity.roothashfile", Some(value)) => {
+                let text = std::fs::read_to_string(value)
+                    .map_err(|error| InvalidOption(option.to_owned(), error.to_string()))?;
+                image.seal.root = Some(root(text.trim_end(), option)?);
+            }
+            ("verity.hashdevice", Some(value)) => image.seal.hash_file = Some(PathBuf::from(value)),
+            ("verity.hashoffset", Some(value)) => image.seal.hash_offset = Some(bytes(value)?),
+            (name, _) if name.starts_with("verity.") => {
+                let known = "verity options are roothash, roothashfile, hashdevice and hashoffset";
+                return Err(InvalidOption(option.to_owned(), known.to_owned()));
+            }
             // Uses any free loop device, even if the option names one.
             ("loop", _) => sorted.force_loop = true,
             ("remount", None) => sorted.remount = true,
@@ -77,6 +94,11 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             _ => sorted.passed.push(option.to_owned()),
         }
     }
+    let seal = &image.seal;
+    if seal.root.is_none() && (seal.hash_file.is_some() || seal.hash_offset.is_some()) {
+        let missing = "needs a root hash: verity.roothash or verity.roothashfile";
+        return Err(InvalidOption("verity.hashdevice".to_owned(), missing.to_owned()));
+    }
     Ok(sorted)
 }
 
@@ -90,13 +112,17 @@ fn split(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// An option whose value is not a number of bytes.
+fn root(value: &str, option: &str) -> Result<Digest, InvalidOption> {
+    value.parse().map_err(|error: ParseDigestError| InvalidOption(option.to_owned(), error.to_string()))
+}
+
+/// An option with a wrong value, and what is wrong.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct InvalidOption(String);
+pub(crate) struct InvalidOption(String, String);
 
 impl std::fmt::Display for InvalidOption {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "-o {}: not a number of bytes", self.0)
+        write!(f, "-o {}: {}", self.0, self.1)
     }
 }
 
@@ -164,8 +190,22 @@ mod tests {
     #[test]
     fn the_error_shows_the_wrong_offset() {
         for text in ["offset=1k2", "offset=", "offset=-1", "offset=99999999999999T", "offset=K"] {
-            assert_eq!(sorted(text).0, Err(InvalidOption(text.into())));
+            assert_eq!(sorted(text).0, Err(InvalidOption(text.into(), "not a number of bytes".into())));
         }
+    }
+
+    #[test]
+    fn the_options_of_mount_name_the_seal() {
+        let root = "ab".repeat(32);
+        let (options, image) =
+            sorted(&format!("verity.roothash={root},verity.hashdevice=/tree,verity.hashoffset=4K"));
+        assert_eq!(options, Ok(SortedOptions::default()));
+        assert_eq!(image.seal.root, root.parse().ok());
+        assert_eq!((image.seal.hash_file, image.seal.hash_offset), (Some("/tree".into()), Some(4096)));
+        assert!(sorted("verity.hashdevice=/tree").0.unwrap_err().to_string().contains("needs a root hash"));
+        assert!(sorted("verity.roothashsig=x").0.unwrap_err().to_string().contains("options are"));
+        assert!(sorted("verity.roothash=ab").0.unwrap_err().to_string().contains("64 or 128"));
+        assert!(sorted("verity.roothashfile=/nonexistent/x").0.unwrap_err().to_string().contains("No such"));
     }
 
     #[test]

@@ -15,7 +15,9 @@ const EXTENSIONS: [&str; 9] = [".txt", ".so", ".xml", ".apk", ".odex", ".vdex", 
 
 /// Writes the statistics. Each hard link counts as a file.
 pub(super) fn write(image: &Image, subject: &Path, out: &mut impl Write) -> Result<(), Failure> {
-    let inspection = inspect(image, &Options { largest: 0, files: true }).about(subject)?;
+    let mut options = Options::default();
+    (options.largest, options.files) = (0, true);
+    let inspection = inspect(image, &options).about(subject)?;
     let names = |file: &FileInfo| match file.file_type {
         FileType::Directory => 1,
         _ => u64::from(file.links),

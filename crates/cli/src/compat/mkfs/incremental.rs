@@ -35,6 +35,7 @@ impl Args {
                 );
             }
             SourceFormat::Archive | SourceFormat::Directory => {}
+            _ => return refuse("not supported for this kind of source"),
         }
         let given = [
             ("--clean", self.clean.is_some()),

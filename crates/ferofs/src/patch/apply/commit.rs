@@ -9,12 +9,14 @@ use crate::error::{AfterFailure, Error, Result};
 use crate::patch::image::journal::{WrittenRanges, first_nonzero};
 use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use ferofs_read::Source;
+use ferofs_verity::Seal;
 
 /// Zeroes that are written at once over the bytes of an interrupted change.
 const BUFFER: usize = 1 << 20;
 
 /// The treatment of bytes after the image on its medium, into which the image would grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TrailingData {
     /// They are kept: the change is refused unless they are zeroes, or were written by an interrupted change.
     #[default]
@@ -54,6 +56,7 @@ pub(crate) fn check_trailing(
     }
     match first_nonzero(medium, appended.clone())? {
         None => Ok(()),
+        Some(pos) if Seal::read(medium, pos).is_ok() => Err(Error::Patch(PatchFault::Sealed { pos })),
         Some(pos) => Err(Error::Patch(PatchFault::TrailingData { end: appended.start, pos })),
     }
 }

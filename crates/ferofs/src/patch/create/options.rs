@@ -7,6 +7,7 @@ use ferofs_format::Incompat;
 
 /// How new content is encoded.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum Encoding {
     /// With the algorithm and settings that most of the old image's content has, as far as the image shows them.
     #[default]
@@ -19,6 +20,7 @@ pub enum Encoding {
 
 /// How to make a patch.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CreateOptions {
     /// The source of the new tree and how it is read: input kind, excludes, owners, times, workers, progress, cancelling,
     /// verifying. Options for the image's encoding and layout are ignored: these are as in the old image.
@@ -43,6 +45,7 @@ impl CreateOptions {
 
 /// The sizes of a new patch, and what it needs.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct PatchSummary {
     /// Bytes of the patch file.
     pub patch_len: u64,

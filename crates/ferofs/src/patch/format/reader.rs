@@ -30,6 +30,7 @@ pub struct Patch {
     /// The position of the pieces.
     payload: u64,
     file_len: u64,
+    digest: Digest,
 }
 
 impl std::fmt::Debug for Patch {
@@ -104,7 +105,7 @@ impl Patch {
         if raw.file_len.get() != found {
             return fault(PatchFault::Length { expected: raw.file_len.get(), found });
         }
-        check_digest(&*source)?;
+        let digest = check_digest(&*source, &bytes)?;
         cursor.end = found - size_of::<Digest>() as u64;
         let root_len = raw.root_len.get();
         if root_len as usize > ROOT_MAX {
@@ -132,9 +133,16 @@ impl Patch {
             metadata_len: raw.metadata_len.get(),
         };
         let end = cursor.end;
-        let patch = Self { source, header, pieces, references, changes, payload, file_len: found };
+        let patch = Self { source, header, pieces, references, changes, payload, file_len: found, digest };
         patch.check_lengths(end)?;
         Ok(patch)
+    }
+
+    /// The digest of the patch: BLAKE3 of its file without the last 32 bytes, which hold it. It covers the digest of the result, with which
+    /// [`crate::patch::apply`] compares the image before the change becomes visible. So a signature of it covers the change.
+    #[must_use]
+    pub const fn digest(&self) -> [u8; 32] {
+        self.digest
     }
 
     /// Checks that lengths and positions agree, and are within limits.
@@ -299,11 +307,13 @@ fn first_slot(sector: &Sector) -> u64 {
 }
 
 /// Compares the digest at the end of the file with that of all bytes before it.
-fn check_digest(source: &dyn Source) -> Result<()> {
+fn check_digest(source: &dyn Source, header: &[u8]) -> Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     let covered = source.size() - size_of::<Digest>() as u64;
     let mut buffer = vec![0; BUFFER];
-    let mut at = 0;
+    // As it was read: somebody may change the file meanwhile.
+    hasher.update(header);
+    let mut at = header.len() as u64;
     let io = |e| Error::io_unnamed("read the patch", e);
     while at < covered {
         let len = (covered - at).min(BUFFER as u64) as usize;
@@ -313,5 +323,9 @@ fn check_digest(source: &dyn Source) -> Result<()> {
     }
     let mut expected = [0; 32];
     source.read_exact_at(covered, &mut expected).map_err(io)?;
-    if *hasher.finalize().as_bytes() == expected { Ok(()) } else { Err(Error::Patch(PatchFault::Damaged)) }
+    if *hasher.finalize().as_bytes() == expected {
+        Ok(expected)
+    } else {
+        Err(Error::Patch(PatchFault::Damaged))
+    }
 }

@@ -55,6 +55,7 @@ pub enum Origin {
 
 /// The current state of an image, or an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct State {
     /// 0 for the image as built.
     pub number: u64,

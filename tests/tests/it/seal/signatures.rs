@@ -1,0 +1,141 @@
+//! Signatures of root hashes: openssl makes and checks the same, and what nobody should trust is refused.
+
+use std::fs;
+use std::path::PathBuf;
+
+use ferofs_tests::run::Run;
+use ferofs_tests::{ferofs, need, tree};
+
+use crate::common::fixture::Fixture;
+
+/// A key and its certificates, in PEM.
+struct Keys {
+    openssl: PathBuf,
+    fixture: Fixture,
+}
+
+impl Keys {
+    fn path(&self, name: &str) -> String {
+        self.fixture.path(name).display().to_string()
+    }
+
+    fn openssl(&self, arguments: &[&str]) {
+        Run::new(&self.openssl).args(arguments).run().success();
+    }
+
+    /// Makes `NAME.key` and the certificate `NAME.pem`, which is valid for these days from now.
+    fn make(&self, name: &str, algorithm: &str, days: &str) {
+        let (key, cert, request) =
+            (self.path(&format!("{name}.key")), self.path(&format!("{name}.pem")), self.path("request"));
+        let subject = format!("/CN={name}");
+        let mut new = vec!["req", "-new", "-nodes", "-newkey", algorithm, "-keyout", &key, "-out", &request];
+        if algorithm == "ec" {
+            new.extend(["-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+        }
+        new.extend(["-subj", &subject]);
+        self.openssl(&new);
+        self.openssl(&["x509", "-req", "-in", &request, "-signkey", &key, "-days", days, "-out", &cert]);
+    }
+}
+
+/// A patch is applied only with a right signature, if one is asked for.
+fn patches_are_checked(keys: &Keys) {
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("image", ["--compress", "lz4"]);
+    fs::write(fixture.source().join("added"), "content ".repeat(10_000)).unwrap();
+    let (patch, other) = (fixture.path("patch"), fixture.path("other"));
+    for output in [&patch, &other] {
+        let create = ferofs().args(["patch", "create"]).arg(&image).arg(fixture.source());
+        create.arg("-o").arg(output).run().success();
+        fs::write(fixture.source().join("added"), "another content ".repeat(10_000)).unwrap();
+    }
+    let signature = keys.path("patch.p7s");
+    let sign = ferofs().args(["patch", "sign"]).arg(&patch).args(["--output", &signature]);
+    sign.args(["--key", &keys.path("good.key"), "--cert", &keys.path("good.pem")]).run().success();
+    let before = fs::read(&image).unwrap();
+    let apply = |patch: &PathBuf, cert: &str| {
+        let apply = ferofs().args(["patch", "apply", "--signature", &signature, "--cert", &keys.path(cert)]);
+        apply.args([&image, patch]).run()
+    };
+    apply(&other, "good.pem").failure(1);
+    apply(&patch, "other.pem").failure(1);
+    assert!(fs::read(&image).unwrap() == before, "a refused patch changed the image");
+    apply(&patch, "good.pem").success();
+}
+
+#[test]
+fn signatures_are_those_of_openssl() {
+    let Some(openssl) = need::tool("openssl", "signatures") else { return };
+    let keys = Keys { openssl, fixture: Fixture::empty() };
+    for (name, algorithm, days) in [
+        ("good", "rsa:2048", "10"),
+        ("curve", "ec", "10"),
+        ("other", "rsa:2048", "10"),
+        ("weak", "rsa:1024", "10"),
+        ("expired", "rsa:2048", "-1"),
+    ] {
+        keys.make(name, algorithm, days);
+    }
+    let (root, wrong) = ("ab".repeat(32), "ba".repeat(32));
+    let sign = |name: &str, output: &str| {
+        ferofs()
+            .args(["verity", "sign", &root, "--key", &keys.path(&format!("{name}.key"))])
+            .args(["--cert", &keys.path(&format!("{name}.pem")), "--output", output])
+            .run()
+    };
+    let verify = |root: &str, signature: &str, certs: &[&str]| {
+        let certs = certs.iter().flat_map(|name| ["--cert".to_owned(), keys.path(&format!("{name}.pem"))]);
+        ferofs().args(["verity", "verify-signature", root, signature]).args(certs).run()
+    };
+    let text = keys.path("text");
+    fs::write(&text, &root).unwrap();
+    for name in ["good", "curve"] {
+        let (ours, cert) = (keys.path(&format!("{name}.p7s")), keys.path(&format!("{name}.pem")));
+        sign(name, &ours).success();
+        verify(&root, &ours, &[name]).success();
+        verify(&root, &ours, &["other", name]).success();
+        assert!(verify(&wrong, &ours, &[name]).failure(1).stderr.contains("signature failure"));
+        verify(&root, &ours, &["other"]).failure(1);
+        // As the kernel: the text without a line break, and no signed attributes.
+        keys.openssl(&[
+            "smime",
+            "-verify",
+            "-binary",
+            "-inform",
+            "DER",
+            "-in",
+            &ours,
+            "-content",
+            &text,
+            "-certfile",
+            &cert,
+            "-nointern",
+            "-noverify",
+        ]);
+    }
+    for (name, reason) in [("weak", "too weak"), ("expired", "expired")] {
+        let output = keys.path("refused.p7s");
+        let refused = sign(name, &output).failure(1);
+        assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+        assert!(!PathBuf::from(&output).exists(), "{name}: a signature was written");
+    }
+    let by_openssl = |name: &str, digest: &str| {
+        let output = keys.path("theirs.p7s");
+        let (key, cert) = (keys.path(&format!("{name}.key")), keys.path(&format!("{name}.pem")));
+        keys.openssl(&[
+            "smime", "-sign", "-nocerts", "-noattr", "-binary", "-md", digest, "-in", &text, "-inkey", &key,
+            "-signer", &cert, "-outform", "DER", "-out", &output,
+        ]);
+        output
+    };
+    verify(&root, &by_openssl("good", "sha512"), &["good"]).success();
+    let weak = verify(&root, &by_openssl("good", "sha1"), &["good"]).failure(1);
+    assert!(weak.stderr.contains("sha1 is too weak"), "{}", weak.stderr);
+    let expired = verify(&root, &by_openssl("expired", "sha256"), &["expired"]).failure(1);
+    assert!(expired.stderr.contains("expired"), "{}", expired.stderr);
+    patches_are_checked(&keys);
+    let damaged = keys.path("damaged.p7s");
+    fs::write(&damaged, b"no signature").unwrap();
+    verify(&root, &damaged, &["good"]).failure(1);
+    verify(&root, &keys.path("missing.p7s"), &["good"]).failure(1);
+}
