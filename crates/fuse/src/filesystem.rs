@@ -278,6 +278,7 @@ fn reply_sized(bytes: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
 impl Filesystem for ImageFilesystem {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = InitFlags::FUSE_ASYNC_READ
+            | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_NO_OPEN_SUPPORT
