@@ -349,7 +349,10 @@ fn read(
                 add_links(&mut links, &mut layers)?;
                 layers.next_layer();
                 let stream = TarStream::from_reader(reader, name, options, &contents)?;
-                tar::read(options, stream, options.source.whiteouts, &mut contents, &mut layers, warnings)?;
+                let whiteouts = options.source.whiteouts;
+                let read = tar::read(options, stream, whiteouts, &mut contents, &mut layers, warnings);
+                options.run.check_cancelled()?;
+                read?;
                 layers.next_layer();
             }
         }

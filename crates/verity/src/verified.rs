@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ferofs_read::Source;
 
@@ -18,6 +18,17 @@ const CACHE: usize = 512 << 10;
 /// Bytes that are read and checked at a time if a read does not start and end between blocks.
 const PIECE: u64 = 64 << 10;
 
+/// Words of the bits for a part of the blocks.
+const WORDS: usize = 512;
+/// Blocks of such a part.
+const PART: u64 = 64 * WORDS as u64;
+
+/// The word of a block's bit in its part.
+const fn word_of(block: u64) -> usize {
+    // Less than `WORDS`.
+    (block % PART / 64) as usize
+}
+
 /// An image whose blocks are checked: a read returns right bytes, or an [`IntegrityError`].
 ///
 /// A block is checked when it is first read, together with the blocks of the tree above it. One bit for each data block tells
@@ -31,8 +42,8 @@ pub struct VerifiedSource<S, T> {
     layout: TreeLayout,
     hasher: BlockHasher,
     root: Digest,
-    /// A bit for each data block that was checked.
-    checked: Vec<AtomicU64>,
+    /// A bit for each data block that was checked; memory only for parts that were read.
+    checked: Vec<OnceLock<Box<[AtomicU64; WORDS]>>>,
     cache: Mutex<HashBlocks>,
 }
 
@@ -98,22 +109,26 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
                 problem: "has another length than the algorithm's digests",
             });
         }
-        let words = to_usize(data_blocks.div_ceil(64));
+        let parts = to_usize(data_blocks.div_ceil(PART));
         let mut checked = Vec::new();
-        // The image has as many blocks, so the memory is bounded by its size.
-        checked.resize_with(words, AtomicU64::default);
+        if checked.try_reserve_exact(parts).is_err() {
+            let problem = "needs more memory than there is";
+            return Err(Error::Parameter { parameter: "number of data blocks", problem });
+        }
+        checked.resize_with(parts, OnceLock::new);
         let (hasher, cache) = (params.hasher(), Mutex::default());
         Ok(Self { image, tree, tree_start, layout, hasher, root, checked, cache })
     }
 
     fn is_checked(&self, block: u64) -> bool {
-        let word = self.checked.get(to_usize(block / 64));
-        word.is_some_and(|word| word.load(Ordering::Acquire) & 1 << (block % 64) != 0)
+        let part = self.checked.get(to_usize(block / PART)).and_then(OnceLock::get);
+        part.is_some_and(|part| part[word_of(block)].load(Ordering::Acquire) & 1 << (block % 64) != 0)
     }
 
     fn mark_checked(&self, block: u64) {
-        if let Some(word) = self.checked.get(to_usize(block / 64)) {
-            word.fetch_or(1 << (block % 64), Ordering::Release);
+        if let Some(part) = self.checked.get(to_usize(block / PART)) {
+            let part = part.get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORDS]));
+            part[word_of(block)].fetch_or(1 << (block % 64), Ordering::Release);
         }
     }
 
@@ -150,9 +165,9 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
     /// Checks the blocks in `bytes`, which starts at `pos`; both are multiples of the block size.
     fn check(&self, pos: u64, bytes: &[u8]) -> io::Result<()> {
         let size = self.layout.data_block_size();
-        for (block, bytes) in (pos / size..).zip(bytes.chunks_exact(to_usize(size))) {
+        for (block, digest) in (pos / size..).zip(self.hasher.hash_blocks(bytes, to_usize(size))) {
             // Also those that were checked before: these are other bytes, and others may have changed them.
-            if self.hasher.hash(bytes) != self.expected(0, block)? {
+            if digest != self.expected(0, block)? {
                 return Err(IntegrityError { is_hash: false, block, position: block * size }.into());
             }
             self.mark_checked(block);

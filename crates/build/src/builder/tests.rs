@@ -351,4 +351,20 @@ fn a_build_that_is_cancelled_leaves_no_file() {
     builder.file("endless", Content::reader(Cancelling(cancel)), Attributes::default());
     assert!(matches!(builder.build(dir.path().join("image")), Err(Error::Interrupted)));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+
+    // An archive with a member of 1 TiB, which is cancelled while it is read.
+    let mut header = [0; 512];
+    header[..4].copy_from_slice(b"file");
+    header[100..107].copy_from_slice(b"0000644");
+    header[124..128].copy_from_slice(&[0x80, 0, 0, 0]);
+    header[128..136].copy_from_slice(&(1_u64 << 40).to_be_bytes());
+    header[156] = b'0';
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    header[148..156].copy_from_slice(b"        ");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    let mut archive = super::tests::builder();
+    let cancel = Arc::clone(&archive.options().run.cancel);
+    archive.archive("endless", io::Cursor::new(header).chain(Cancelling(cancel)));
+    assert!(matches!(image(archive), Err(Error::Interrupted)));
 }

@@ -108,7 +108,7 @@ impl TarStream {
                     Input::File { file, start, size }
                 }
                 compression => {
-                    let file = CountingReader::new(file, contents);
+                    let file = CountingReader::new(file, contents, options);
                     let stream = compression.decoder(Box::new(file), limits).map_err(io("read"))?;
                     Input::Stream(copied(stream, options)?)
                 }
@@ -133,7 +133,7 @@ impl TarStream {
         let have = fill(&mut reader, &mut magic).map_err(io)?;
         let compression = ArchiveCompression::of(&magic[..have]);
         let start = Cursor::new(magic).take(have as u64);
-        let whole = Box::new(CountingReader::new(start.chain(reader), contents));
+        let whole = Box::new(CountingReader::new(start.chain(reader), contents, options));
         let limits = Limits::new(options.source.archive_limit_factor);
         let stream = copied(compression.decoder(whole, limits).map_err(io)?, options)?;
         Ok(Self::of(Input::Stream(stream), name, contents))
@@ -359,20 +359,30 @@ impl<R: Read> Read for WindowLimited<R> {
 }
 
 /// Counts the bytes that are read from `source`.
+/// Also ends when the build is cancelled.
 struct CountingReader<R> {
     source: R,
     bytes: Arc<AtomicU64>,
+    cancel: Arc<AtomicBool>,
 }
 
 impl<R> CountingReader<R> {
-    fn new(source: R, contents: &Contents) -> Self {
-        Self { source, bytes: Arc::clone(&contents.archive_bytes) }
+    fn new(source: R, contents: &Contents, options: &Options) -> Self {
+        let (bytes, cancel) = (Arc::clone(&contents.archive_bytes), Arc::clone(&options.run.cancel));
+        Self { source, bytes, cancel }
     }
 }
 
 impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(Errno::CANCELED.into());
+        }
         let read = self.source.read(buf)?;
+        if read > buf.len() {
+            // It breaks the rules of `Read`.
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         self.bytes.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
