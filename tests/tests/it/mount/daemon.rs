@@ -147,8 +147,9 @@ fn random_reads_and_strides_need_few_requests() {
             assert!(page == expected[*number as usize * 4096..][..4096], "{name}: page {number}");
         }
         let (requests, bytes) = (count(mount.path(), "fuse reads"), count(mount.path(), "fuse read bytes"));
-        // For a stride, the daemon stores only the pages of its next steps.
-        let max_requests = if name == "all" { order.len() as u64 * 3 / 4 } else { order.len() as u64 / 3 };
+        // For a stride, the daemon stores only the pages of its next steps, before it answers. Around random reads it stores pages later, with a
+        // low priority, so that the number of requests depends on the load of the machine.
+        let max_requests = if name == "all" { order.len() as u64 * 9 / 10 } else { order.len() as u64 / 3 };
         let stored = count(mount.path(), "fuse stored bytes");
         assert!(name == "all" || stored <= order.len() as u64 * 4096, "{name}: {stored} stored");
         assert!(requests <= max_requests, "{name}: {requests} requests for {} pages", order.len());
