@@ -103,7 +103,7 @@
 //! [`EngineOptions`] set how much memory it may hold, how it decodes, and what it keeps:
 //!
 //! ```
-//! use ferofs_read::{EngineOptions, FileOffset, Image, LowMemory, OpenOptions, Policy};
+//! use ferofs_read::{FileOffset, Image, LowMemory, OpenOptions, Policy};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # std::fs::create_dir(dir.path().join("tree"))?;
@@ -111,14 +111,11 @@
 //! # let path = dir.path().join("tree.erofs");
 //! # ferofs_build::build(&ferofs_build::Options::new(dir.path().join("tree")), &path)?;
 //! let bytes = std::fs::read(&path)?;
-//! let engine = EngineOptions {
-//!     memory_limit: Some(1 << 20),
-//!     low_memory: LowMemory::Auto,
-//!     policy: Policy::Paper,
-//!     record: true,
-//!     ..EngineOptions::default()
-//! };
-//! let options = OpenOptions { engine, ..OpenOptions::default() };
+//! let mut options = OpenOptions::default();
+//! options.engine.memory_limit = Some(1 << 20);
+//! options.engine.low_memory = LowMemory::Auto;
+//! options.engine.policy = Policy::Paper;
+//! options.engine.record = true;
 //! let image = Image::open_with(Box::new(bytes), Vec::new(), &options)?;
 //! let often = image.resolve("often".as_ref(), true)?;
 //! image.read_at(&often, FileOffset::new(0), &mut [0; 100])?;
