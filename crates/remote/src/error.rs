@@ -1,0 +1,165 @@
+//! The errors of remote images.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The result of work with a remote image.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a remote image cannot be opened, fetched or stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text does not name a remote image.
+    #[error("{location}: {problem}")]
+    Location {
+        /// The text, without its password.
+        location: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// Credentials cannot be read.
+    #[error("{}: {problem}", path.display())]
+    Credentials {
+        /// The file or the program that should give them.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The server does not give the bytes.
+    #[error("{location}: {error}")]
+    Fetch {
+        /// The location, without passwords and signatures.
+        location: String,
+        /// The reason.
+        error: FetchError,
+    },
+    /// A document of a server or of the cache cannot be used.
+    #[error("{location}: {document}: {problem}")]
+    Document {
+        /// Where it comes from.
+        location: String,
+        /// What it is: "manifest", "index", "token".
+        document: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file of the cache cannot be read or written.
+    #[error("{}: {action}: {source}", path.display())]
+    Cache {
+        /// The file or folder.
+        path: PathBuf,
+        /// The operation, as a verb: "create".
+        action: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The hash tree of the image cannot be used.
+    #[error(transparent)]
+    Verity(#[from] ferofs_verity::Error),
+}
+
+/// Why a range was not fetched.
+#[derive(Debug, thiserror::Error)]
+#[error("{kind}")]
+pub struct FetchError {
+    /// The reason.
+    pub kind: FetchErrorKind,
+    /// Bytes at the start of the range that arrived before the error.
+    pub received: usize,
+}
+
+impl From<FetchErrorKind> for FetchError {
+    fn from(kind: FetchErrorKind) -> Self {
+        Self { kind, received: 0 }
+    }
+}
+
+/// The reasons why a range was not fetched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchErrorKind {
+    /// Status 401: no credentials, or wrong ones.
+    #[error("the server asks for other credentials (status 401)")]
+    Unauthorized,
+    /// Status 403: not allowed, or a signature that has expired.
+    #[error("the server refuses access (status 403)")]
+    Forbidden,
+    /// Status 404 or 410.
+    #[error("the server does not have it (status {0})")]
+    NotFound(u16),
+    /// Status 429: too many requests.
+    #[error("the server asks for fewer requests (status 429)")]
+    Throttled {
+        /// How long the server asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// Status 500 to 599.
+    #[error("the server failed (status {status})")]
+    Server {
+        /// The status.
+        status: u16,
+        /// How long the server asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// Another status.
+    #[error("the server answered with status {0}")]
+    Status(u16),
+    /// Status 200: the server sends the complete object instead of the range.
+    #[error("the server does not serve ranges (status 200 instead of 206)")]
+    NoRanges,
+    /// The answer is about another range than the one asked for.
+    #[error("the server sent another range: {0}")]
+    WrongRange(String),
+    /// The body ended early.
+    #[error("the answer ended early")]
+    Short,
+    /// The object is another one than when it was opened.
+    #[error("the object on the server has changed")]
+    Changed,
+    /// The name of the server cannot be resolved.
+    #[error("the server's name cannot be resolved: {0}")]
+    Name(String),
+    /// The connection failed.
+    #[error("connection: {0}")]
+    Connection(io::Error),
+    /// No secure connection: a certificate or the protocol is wrong.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The deadline passed.
+    #[error("no answer in time")]
+    Timeout,
+    /// The bytes do not have the digest that they should have.
+    #[error("the bytes do not have the expected digest")]
+    Digest,
+    /// The answer breaks the protocol.
+    #[error("{0}")]
+    Protocol(String),
+}
+
+impl FetchErrorKind {
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub const fn is_temporary(&self) -> bool {
+        !matches!(
+            self,
+            Self::Unauthorized
+                | Self::Forbidden
+                | Self::NotFound(_)
+                | Self::Status(_)
+                | Self::NoRanges
+                | Self::Changed
+                | Self::Tls(_)
+        )
+    }
+
+    /// How long the server asks to wait before the next request.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Throttled { retry_after } | Self::Server { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What a client for a protocol offers to the fetcher: ranges of one object.
+
+use std::time::Instant;
+
+use crate::error::FetchError;
+
+/// What tells whether two answers are about the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Validator {
+    /// The SHA-256 digest of the complete object, in hexadecimal: a registry promises it.
+    Sha256(String),
+    /// A strong ETag of HTTP, with its quotes.
+    ETag(String),
+    /// The time of the last change, as the server writes it: one second is its resolution.
+    LastModified(String),
+    /// The server gives nothing that tells a changed object.
+    None,
+}
+
+/// An object on a server: an image, or a layer. Its size and its validator are fixed when it is opened.
+///
+/// Several threads fetch at the same time; each fetch uses a connection of its own.
+pub trait RemoteObject: Send + Sync {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// What identifies the bytes. A fetch from an object that changed since then fails with
+    /// [`FetchErrorKind::Changed`](crate::FetchErrorKind::Changed).
+    fn validator(&self) -> &Validator;
+
+    /// The location without passwords and signatures, for messages.
+    fn location(&self) -> &str;
+
+    /// Fills `buf` with the bytes from `start` on, by one request. Does not retry, except once with new credentials if the
+    /// server does not accept those that it was given. Ends at `deadline`.
+    ///
+    /// # Errors
+    /// [`FetchError`] tells the reason and how many bytes at the start of `buf` are right: a retry can continue after them.
+    fn fetch(&self, start: u64, buf: &mut [u8], deadline: Instant) -> Result<(), FetchError>;
+}
