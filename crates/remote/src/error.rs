@@ -1,7 +1,7 @@
 //! The errors of remote images.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The result of work with a remote image.
@@ -68,6 +68,14 @@ pub struct FetchError {
     pub kind: FetchErrorKind,
     /// Bytes at the start of the range that arrived before the error.
     pub received: usize,
+}
+
+impl Error {
+    /// The error of a file of the cache.
+    pub(crate) fn cache(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Cache { path, action, source }
+    }
 }
 
 impl From<FetchErrorKind> for FetchError {

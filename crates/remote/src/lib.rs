@@ -5,8 +5,15 @@
 //! this machine share. Readers get the bytes from the cache, as a [`Source`](ferofs_read::Source).
 #![forbid(unsafe_code)]
 
+pub mod cache;
+pub mod channel;
 pub mod error;
+pub mod fetch;
 pub mod object;
+pub mod source;
 
 pub use error::{Error, FetchError, FetchErrorKind, Result};
 pub use object::{RemoteObject, Validator};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! One object in the cache: its bytes, which of them are stored, and who uses it.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use serde::{Deserialize, Serialize};
+
+use super::local::LocalBits;
+use super::presence::{Presence, UNIT, boot_id, units_in};
+use crate::error::{Error, Result};
+
+/// What `info.json` says of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryInfo {
+    /// Bytes of the object.
+    pub size: u64,
+    /// Where it was first fetched from, without passwords.
+    pub location: String,
+    /// The root hash against which stored bytes were verified. `None`: nothing was verified.
+    pub roothash: Option<String>,
+}
+
+/// An object in the cache, in use by this process.
+#[derive(Debug)]
+pub struct Entry {
+    path: PathBuf,
+    data: File,
+    presence: Presence,
+    local: LocalBits,
+    size: u64,
+    /// Units that were written and not synced.
+    dirty: Mutex<Vec<Range<u64>>>,
+    /// Locked shared as long as the entry is open.
+    _use: File,
+}
+
+/// Names of the files in an entry's folder.
+pub(crate) const DATA: &str = "data";
+const PRESENT: &str = "present";
+const SYNCED: &str = "synced";
+pub(crate) const INFO: &str = "info.json";
+pub(crate) const USE: &str = "use.lock";
+
+fn open(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(Error::cache(path, "open"))
+}
+
+impl Entry {
+    /// Opens the entry in the folder `path`, and makes it if it is not there. Returns `None` if somebody else removes it at this moment.
+    pub(crate) fn open(path: &Path, info: &EntryInfo) -> Result<Option<Self>> {
+        let made = DirBuilder::new().mode(0o700).create(path);
+        if let Err(error) = made
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(Error::cache(path, "create")(error));
+        }
+        let use_path = path.join(USE);
+        let used = match open(&use_path) {
+            Err(Error::Cache { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        flock(&used, FlockOperation::LockShared).map_err(|e| Error::cache(&use_path, "lock")(e.into()))?;
+        // Eviction takes the exclusive lock and then renames the folder.
+        let own = used.metadata().map_err(Error::cache(&use_path, "read"))?;
+        match std::fs::metadata(&use_path) {
+            Ok(named) if named.ino() == own.ino() => {}
+            _ => return Ok(None),
+        }
+        // The time of the last use, for eviction.
+        let _ = used.set_modified(std::time::SystemTime::now());
+        let info_path = path.join(INFO);
+        match std::fs::read(&info_path) {
+            Ok(bytes) => {
+                let stored: EntryInfo = serde_json::from_slice(&bytes).map_err(|error| Error::Document {
+                    location: info_path.display().to_string(),
+                    document: "entry of the cache",
+                    problem: error.to_string(),
+                })?;
+                if stored.size != info.size || stored.roothash != info.roothash {
+                    let problem = io::Error::other("is of another object");
+                    return Err(Error::cache(&info_path, "use")(problem));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => write_info(path, info)?,
+            Err(error) => return Err(Error::cache(&info_path, "read")(error)),
+        }
+        let data_path = path.join(DATA);
+        let data = open(&data_path)?;
+        if data.metadata().map_err(Error::cache(&data_path, "read"))?.len() < info.size {
+            data.set_len(info.size).map_err(Error::cache(&data_path, "resize"))?;
+        }
+        let (present, synced) = (open(&path.join(PRESENT))?, open(&path.join(SYNCED))?);
+        let presence = boot_id().and_then(|boot| Presence::open(present, synced, info.size, boot));
+        let presence = presence.map_err(Error::cache(&path.join(PRESENT), "read"))?;
+        Ok(Some(Self {
+            path: path.to_owned(),
+            data,
+            presence,
+            local: LocalBits::new(info.size.div_ceil(UNIT)),
+            size: info.size,
+            dirty: Mutex::default(),
+            _use: used,
+        }))
+    }
+
+    /// Bytes of the object.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fills `buf` with the bytes from `pos` on if all of them are stored. Returns false otherwise, with any bytes in `buf`.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn read(&self, pos: u64, buf: &mut [u8]) -> io::Result<bool> {
+        let Some(end) = pos.checked_add(buf.len() as u64).filter(|end| *end <= self.size) else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let units = units_in(&(pos..end));
+        loop {
+            let mut generation = self.local.generation();
+            if !self.local.has_all(units.clone()) {
+                generation = self.presence.generation()?;
+                if !self.presence.missing(units.clone())?.is_empty() {
+                    return Ok(false);
+                }
+                self.local.insert(units.clone(), generation);
+            }
+            self.data.read_exact_at(buf, pos)?;
+            if self.presence.generation()? == generation {
+                return Ok(true);
+            }
+            // Some units were evicted, perhaps these.
+            self.local.clear(self.presence.generation()?);
+        }
+    }
+
+    /// Whether all bytes of `range` are stored.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn has(&self, range: Range<u64>) -> io::Result<bool> {
+        let units = units_in(&range);
+        Ok(self.local.has_all(units.clone()) || self.presence.missing(units)?.is_empty())
+    }
+
+    /// The runs of units in `units` that are not stored.
+    pub(crate) fn missing(&self, units: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        self.presence.missing(units)
+    }
+
+    /// The runs of units in `units` that are stored.
+    pub(crate) fn stored(&self, units: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        self.presence.runs(units, true)
+    }
+
+    /// Stores verified bytes: whole units, except at the end of the object.
+    pub(crate) fn store(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
+        let units = units_in(&(start..start + bytes.len() as u64));
+        self.presence.set(units.clone(), || self.data.write_all_at(bytes, start))?;
+        self.dirty().push(units);
+        Ok(())
+    }
+
+    /// Writes what was stored to the disk, so that it survives a power failure.
+    ///
+    /// # Errors
+    /// Those of the disk; what was not synced, also because of an eviction meanwhile, is synced by the next call.
+    pub fn sync(&self) -> io::Result<()> {
+        let dirty = std::mem::take(&mut *self.dirty());
+        if dirty.is_empty() {
+            return Ok(());
+        }
+        let synced = self.presence.set_synced(&merged(dirty.clone()), || self.data.sync_data());
+        if !matches!(synced, Ok(true)) {
+            self.dirty().extend(dirty);
+        }
+        synced.map(drop)
+    }
+
+    /// Removes stored units and frees their bytes. Readers that are reading them read again.
+    pub(crate) fn remove(&self, units: Range<u64>) -> io::Result<()> {
+        self.presence.remove(units.clone(), || {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let start = units.start * UNIT;
+            let len = (units.end * UNIT).min(self.size).saturating_sub(start);
+            match fallocate(&self.data, flags, start, len) {
+                // The file system cannot free a part of a file.
+                Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    fn dirty(&self) -> std::sync::MutexGuard<'_, Vec<Range<u64>>> {
+        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes `info.json`, complete or not at all.
+fn write_info(folder: &Path, info: &EntryInfo) -> Result<()> {
+    let path = folder.join(INFO);
+    let temporary = folder.join(format!("info.{}", std::process::id()));
+    let bytes = serde_json::to_vec(info).map_err(|error| Error::cache(&path, "write")(error.into()))?;
+    std::fs::write(&temporary, bytes).map_err(Error::cache(&temporary, "write"))?;
+    std::fs::rename(&temporary, &path).map_err(Error::cache(&path, "write"))
+}
+
+/// Sorts ranges, and joins those that touch or overlap.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}

@@ -1,0 +1,183 @@
+//! What the cache holds, and how it becomes smaller: complete entries that nobody uses first, the least recently used before
+//! others; then parts of entries in use.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::Cache;
+use super::entry::{DATA, Entry, EntryInfo, INFO, USE};
+use crate::error::{Error, Result};
+
+/// An entry of the cache, as `ferofs cache ls` shows it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Usage {
+    /// The key.
+    pub key: String,
+    /// Size and origin; `None` if it cannot be read.
+    pub info: Option<EntryInfo>,
+    /// Bytes on disk.
+    pub stored: u64,
+    /// When a process last opened it.
+    pub last_use: SystemTime,
+    /// Whether a process uses it.
+    pub in_use: bool,
+}
+
+/// What [`Cache::collect`] removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Collected {
+    /// Entries that were removed.
+    pub entries: usize,
+    /// Bytes on disk before.
+    pub before: u64,
+    /// Bytes on disk after.
+    pub after: u64,
+}
+
+/// Folders that are being removed start with this.
+const REMOVED: &str = ".removed-";
+/// Units that are removed from an entry in use at a time: 1 MiB.
+const PART: u64 = 256;
+
+pub(crate) fn read_info(folder: &Path) -> Result<Option<EntryInfo>> {
+    let path = folder.join(INFO);
+    match std::fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| Error::Document {
+            location: path.display().to_string(),
+            document: "entry of the cache",
+            problem: error.to_string(),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::cache(&path, "read")(error)),
+    }
+}
+
+impl Cache {
+    /// The entries, the least recently used first.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] if the folder cannot be read.
+    pub fn usage(&self) -> Result<Vec<Usage>> {
+        let failed = Error::cache(&self.folder, "list");
+        let listed = std::fs::read_dir(&self.folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut usage = Vec::new();
+        for folder in listed.map_err(failed)? {
+            let path = folder.path();
+            let Ok(key) = folder.file_name().into_string() else { continue };
+            // Others may remove the entry meanwhile.
+            let Ok(used) = std::fs::metadata(path.join(USE)) else { continue };
+            if key.starts_with('.') {
+                continue;
+            }
+            let stored = std::fs::metadata(path.join(DATA)).map_or(0, |data| data.blocks() * 512);
+            usage.push(Usage {
+                info: read_info(&path).unwrap_or_default(),
+                stored,
+                last_use: used.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                in_use: is_in_use(&path),
+                key,
+            });
+        }
+        usage.sort_by(|a, b| (a.last_use, &a.key).cmp(&(b.last_use, &b.key)));
+        Ok(usage)
+    }
+
+    /// Makes the cache as small as its limit, and `room` bytes smaller: removes entries that nobody uses.
+    ///
+    /// # Errors
+    /// [`Error::Cache`].
+    pub fn collect(&self, room: u64) -> Result<Collected> {
+        let target = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(room));
+        self.collect_to(target)
+    }
+
+    /// Removes entries that nobody uses, the least recently used first, until at most `target` bytes are on disk.
+    ///
+    /// # Errors
+    /// [`Error::Cache`].
+    pub fn collect_to(&self, target: u64) -> Result<Collected> {
+        self.finish_removals()?;
+        let usage = self.usage()?;
+        let before = usage.iter().map(|entry| entry.stored).sum();
+        let mut collected = Collected { entries: 0, before, after: before };
+        for entry in usage {
+            if collected.after <= target {
+                break;
+            }
+            if !entry.in_use && self.remove(&entry.key)? {
+                collected.entries += 1;
+                collected.after -= entry.stored;
+            }
+        }
+        Ok(collected)
+    }
+
+    /// Frees `bytes` of an entry in use, after all that nobody uses. Returns how many were freed.
+    pub(crate) fn shrink_entry(&self, entry: &Entry, bytes: u64) -> Result<u64> {
+        let failed = |error| Error::cache(entry.path(), "shrink")(error);
+        let units = entry.size().div_ceil(super::UNIT);
+        let (mut freed, mut at) = (0, 0);
+        // From the start: programs that read an image from start to end need it last again.
+        while freed < bytes && at < units {
+            let part = at..units.min(at + PART);
+            at = part.end;
+            let stored: u64 =
+                entry.stored(part.clone()).map_err(failed)?.iter().map(|run| run.end - run.start).sum();
+            if stored > 0 {
+                entry.remove(part).map_err(failed)?;
+                freed += stored * super::UNIT;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Removes the entry `key` if nobody uses it. Returns whether it was removed.
+    ///
+    /// # Errors
+    /// [`Error::Cache`].
+    pub fn remove(&self, key: &str) -> Result<bool> {
+        let path = self.path_of(key)?;
+        let Ok(used) = OpenOptions::new().read(true).write(true).open(path.join(USE)) else {
+            return Ok(false);
+        };
+        if flock(&used, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(false);
+        }
+        let removed = self.folder.join(format!("{REMOVED}{key}-{}", std::process::id()));
+        match std::fs::rename(&path, &removed) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(Error::cache(&path, "remove")(error)),
+        }
+        std::fs::remove_dir_all(&removed).map_err(Error::cache(&removed, "remove"))?;
+        Ok(true)
+    }
+
+    /// Removes what killed processes left of removed entries.
+    fn finish_removals(&self) -> Result<()> {
+        let failed = Error::cache(&self.folder, "list");
+        let listed: Vec<PathBuf> =
+            std::fs::read_dir(&self.folder).map_err(failed)?.flatten().map(|e| e.path()).collect();
+        for path in listed {
+            if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(REMOVED.as_bytes())) {
+                // Another process may be removing it.
+                let _ = std::fs::remove_dir_all(&path);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a process has the entry open.
+fn is_in_use(path: &Path) -> bool {
+    let Ok(used) = OpenOptions::new().read(true).write(true).open(path.join(USE)) else { return false };
+    // The lock ends when the file is closed.
+    flock(&used, FlockOperation::NonBlockingLockExclusive).is_err()
+}

@@ -1,0 +1,111 @@
+//! A copy in memory of the bits of stored units, so that most reads need not read them from the file.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::presence::to_usize;
+
+/// Words of a part of the bits: 4 KiB, for 128 MiB of the object.
+const WORDS: usize = 512;
+/// Units of such a part.
+const PART: u64 = 64 * WORDS as u64;
+
+/// Bits of units that were stored in a generation. Memory is used only for parts that were read.
+#[derive(Debug)]
+pub(crate) struct LocalBits {
+    parts: Vec<OnceLock<Box<[AtomicU64; WORDS]>>>,
+    generation: AtomicU64,
+    changes: Mutex<()>,
+}
+
+impl LocalBits {
+    pub(crate) fn new(units: u64) -> Self {
+        let parts = (0..units.div_ceil(PART)).map(|_| OnceLock::new()).collect();
+        Self { parts, generation: AtomicU64::new(0), changes: Mutex::new(()) }
+    }
+
+    /// The generation that the bits are of.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_all(&self, units: Range<u64>) -> bool {
+        words(units).all(|(part, word, mask)| {
+            let part = self.parts.get(part).and_then(OnceLock::get);
+            part.is_some_and(|part| part[word].load(Ordering::Acquire) & mask == mask)
+        })
+    }
+
+    /// Adds units that were stored in `generation`, if no newer one is known: generations only grow.
+    pub(crate) fn insert(&self, units: Range<u64>, generation: u64) {
+        let _lock = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.generation() < generation {
+            self.start(generation);
+        }
+        if self.generation() > generation {
+            return;
+        }
+        for (part, word, mask) in words(units) {
+            if let Some(part) = self.parts.get(part) {
+                let part = part.get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORDS]));
+                part[word].fetch_or(mask, Ordering::Release);
+            }
+        }
+    }
+
+    /// Forgets all units of generations before `generation`.
+    pub(crate) fn clear(&self, generation: u64) {
+        let _lock = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.generation() < generation {
+            self.start(generation);
+        }
+    }
+
+    fn start(&self, generation: u64) {
+        for part in self.parts.iter().filter_map(OnceLock::get) {
+            for word in part.iter() {
+                word.store(0, Ordering::Release);
+            }
+        }
+        self.generation.store(generation, Ordering::Release);
+    }
+}
+
+/// The words of `units`: part, word, and the bits in it.
+fn words(units: Range<u64>) -> impl Iterator<Item = (usize, usize, u64)> {
+    let mut at = units.start;
+    std::iter::from_fn(move || {
+        if at >= units.end {
+            return None;
+        }
+        let (word, first) = (at / 64, at % 64);
+        let end = units.end.min((word + 1) * 64);
+        let count = end - at;
+        let mask = if count == 64 { u64::MAX } else { ((1 << count) - 1) << first };
+        let place = (to_usize(at / PART), to_usize(word % WORDS as u64), mask);
+        at = end;
+        Some(place)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_those_inserted_in_this_generation() {
+        let bits = LocalBits::new(100_000);
+        bits.insert(60..130, 5);
+        bits.insert(40_000..40_001, 5);
+        assert!(bits.has_all(60..130) && bits.has_all(64..128) && bits.has_all(40_000..40_001));
+        assert!(!bits.has_all(59..61) && !bits.has_all(129..131) && !bits.has_all(99_999..100_000));
+        bits.clear(5);
+        assert!(bits.has_all(60..130), "the same generation");
+        bits.clear(6);
+        assert!(!bits.has_all(60..61));
+        bits.insert(60..130, 5);
+        assert!(!bits.has_all(60..61), "an older generation");
+        assert_eq!(bits.generation(), 6);
+    }
+}

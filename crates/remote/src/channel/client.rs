@@ -1,0 +1,205 @@
+//! The reader's end of a channel.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::message::{Answer, AnswerKind, LONGEST, Request, RequestKind};
+use crate::fetch::{Failure, FetchStats};
+use crate::source::Supply;
+
+/// The longest time for the answer to a question about the counters.
+const STATS_TIME: Duration = Duration::from_secs(1);
+/// How long the server may take beyond the time that it was given, because its clock ticks in steps.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Asks a fetcher in another process.
+#[derive(Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    socket: OwnedFd,
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_id: u64,
+    /// Requests that wait, and their answers.
+    waiting: HashMap<u64, (Request, Option<Answer>)>,
+    /// The thread that receives answers runs.
+    receives: bool,
+    /// Nobody has the other end any more.
+    closed: bool,
+}
+
+impl Client {
+    /// Uses this end of [`super::pair`]. The thread that receives answers starts with the first request, so that a process can
+    /// restrict itself before.
+    #[must_use]
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { shared: Arc::new(Shared { socket, state: Mutex::default(), answered: Condvar::new() }) }
+    }
+
+    /// The counters of the fetcher.
+    ///
+    /// # Errors
+    /// [`Failure`] if it does not answer.
+    pub fn stats(&self) -> Result<FetchStats, Failure> {
+        let text = self.ask(0..0, RequestKind::Stats, Instant::now() + STATS_TIME)?;
+        serde_json::from_str(&text).map_err(|error| failure(&error.to_string(), false))
+    }
+
+    fn ask(&self, range: Range<u64>, kind: RequestKind, deadline: Instant) -> Result<String, Failure> {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        if !state.receives {
+            state.receives = true;
+            let weak = Arc::downgrade(shared);
+            let started = Builder::new().name("answers".into()).spawn(move || receive(&weak));
+            started.map_err(|error| failure(&error.to_string(), false))?;
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let time = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
+        let request = Request { id, range, kind, time };
+        let bytes = request.to_bytes();
+        state.waiting.insert(id, (request, None));
+        drop(state);
+        let sent = shared.send(&bytes, deadline);
+        let mut state = shared.lock();
+        if sent.is_err() {
+            state.waiting.remove(&id);
+            return Err(failure("the fetcher does not answer", true));
+        }
+        loop {
+            if let Some((_, Some(answer))) = state.waiting.get_mut(&id).map(|(r, answer)| (r, answer.take()))
+            {
+                state.waiting.remove(&id);
+                return match answer.kind {
+                    AnswerKind::Done | AnswerKind::Started => Ok(answer.text),
+                    kind => Err(failure(&answer.text, kind == AnswerKind::Timeout)),
+                };
+            }
+            let left = (deadline + GRACE).saturating_duration_since(Instant::now());
+            if left.is_zero() || state.closed {
+                state.waiting.remove(&id);
+                let reason =
+                    if state.closed { "the fetcher has ended" } else { "the fetcher does not answer" };
+                return Err(failure(reason, !state.closed));
+            }
+            state = shared.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Supply for Client {
+    fn ensure(&self, range: Range<u64>, deadline: Instant) -> Result<(), Failure> {
+        self.ask(range, RequestKind::Want, deadline).map(drop)
+    }
+
+    fn prefetch(&self, range: Range<u64>) {
+        let request = Request { id: u64::MAX, range, kind: RequestKind::Prefetch, time: 0 };
+        // A fetcher that has no time for requests has none for announcements.
+        let _ = send(&self.shared.socket, &request.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a message, and waits for room in the socket.
+    fn send(&self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        loop {
+            match send(&self.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            wait_for(&self.socket, PollFlags::OUT, left.min(Duration::from_millis(100)))?;
+        }
+    }
+}
+
+/// Receives answers until the other end, or this one, is closed.
+fn receive(shared: &Weak<Shared>) {
+    let mut bytes = [0; LONGEST];
+    while let Some(shared) = shared.upgrade() {
+        // Looks from time to time whether this end is still used.
+        match wait_for(&shared.socket, PollFlags::IN, Duration::from_millis(500)) {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(_) => return shared.close(),
+        }
+        let len = match recv(&shared.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return shared.close(),
+            Ok((_, len)) => len,
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            Err(_) => return shared.close(),
+        };
+        let Some(answer) = Answer::parse(bytes.get(..len).unwrap_or_default()) else { continue };
+        if answer.kind == AnswerKind::Started {
+            shared.send_again();
+            continue;
+        }
+        let mut state = shared.lock();
+        if let Some((_, place)) = state.waiting.get_mut(&answer.id) {
+            *place = Some(answer);
+            shared.answered.notify_all();
+        }
+    }
+}
+
+impl Shared {
+    fn close(&self) {
+        self.lock().closed = true;
+        self.answered.notify_all();
+    }
+
+    /// A new fetcher knows nothing of what was asked before.
+    fn send_again(&self) {
+        let waiting: Vec<Vec<u8>> = self
+            .lock()
+            .waiting
+            .values()
+            .filter(|(_, answer)| answer.is_none())
+            .map(|(r, _)| r.to_bytes())
+            .collect();
+        for bytes in waiting {
+            let _ = self.send(&bytes, Instant::now() + STATS_TIME);
+        }
+    }
+}
+
+fn wait_for(socket: &OwnedFd, flags: PollFlags, time: Duration) -> io::Result<bool> {
+    let time = Timespec::try_from(time).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(socket, flags)], Some(&time)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn failure(reason: &str, is_timeout: bool) -> Failure {
+    Failure { text: reason.into(), is_timeout }
+}

@@ -1,0 +1,122 @@
+//! The messages: numbers in little-endian order.
+
+use std::ops::Range;
+
+/// Bytes of the longest message.
+pub(crate) const LONGEST: usize = 2048;
+/// Bytes of a request.
+const REQUEST: usize = 29;
+/// Bytes of an answer before its text.
+const ANSWER: usize = 9;
+
+/// What the client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// A number of the client, which the answer repeats.
+    pub id: u64,
+    /// The bytes of the object.
+    pub range: Range<u64>,
+    pub kind: RequestKind,
+    /// Milliseconds until the client gives up.
+    pub time: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    /// Answer when all bytes are stored.
+    Want = 0,
+    /// Fetch them, without an answer.
+    Prefetch = 1,
+    /// Answer with the counters.
+    Stats = 2,
+}
+
+/// What the server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub id: u64,
+    pub kind: AnswerKind,
+    /// The reason of a failure, or the counters.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerKind {
+    Done = 0,
+    Failed = 1,
+    Timeout = 2,
+    /// The server has started, and knows no request.
+    Started = 3,
+}
+
+impl Request {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(REQUEST);
+        for number in [self.id, self.range.start, self.range.end] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.push(self.kind as u8);
+        bytes.extend(self.time.to_le_bytes());
+        bytes
+    }
+
+    /// `None` for bytes that are no request.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; REQUEST] = bytes.try_into().ok()?;
+        let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let kind = match bytes[24] {
+            0 => RequestKind::Want,
+            1 => RequestKind::Prefetch,
+            2 => RequestKind::Stats,
+            _ => return None,
+        };
+        let time = u32::from_le_bytes(bytes[25..].try_into().ok()?);
+        Some(Self { id: number(0)?, range: number(8)?..number(16)?, kind, time })
+    }
+}
+
+impl Answer {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.id.to_le_bytes().to_vec();
+        bytes.push(self.kind as u8);
+        let mut end = self.text.len().min(LONGEST - ANSWER);
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        bytes.extend(&self.text.as_bytes()[..end]);
+        bytes
+    }
+
+    /// `None` for bytes that are no answer.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (head, text) = bytes.split_at_checked(ANSWER)?;
+        let kind = match head[8] {
+            0 => AnswerKind::Done,
+            1 => AnswerKind::Failed,
+            2 => AnswerKind::Timeout,
+            3 => AnswerKind::Started,
+            _ => return None,
+        };
+        let id = u64::from_le_bytes(head[..8].try_into().ok()?);
+        Some(Self { id, kind, text: String::from_utf8_lossy(text).into_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let request = Request { id: 7, range: 4096..u64::MAX, kind: RequestKind::Prefetch, time: 9000 };
+        assert_eq!(Request::parse(&request.to_bytes()), Some(request));
+        assert_eq!(Request::parse(&[0; REQUEST - 1]), None);
+        assert_eq!(Request::parse(&[9; REQUEST]), None);
+        let answer = Answer { id: u64::MAX, kind: AnswerKind::Timeout, text: "why".into() };
+        assert_eq!(Answer::parse(&answer.to_bytes()), Some(answer.clone()));
+        let long = Answer { text: "ü".repeat(5000), ..answer };
+        assert!(long.to_bytes().len() <= LONGEST);
+        assert!(Answer::parse(&long.to_bytes()).unwrap().text.chars().all(|c| c == 'ü'));
+        assert_eq!(Answer::parse(&[0; 8]), None);
+    }
+}

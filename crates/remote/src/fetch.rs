@@ -1,0 +1,17 @@
+//! Fetches parts of an object into the cache: what readers wait for first, then what they will need.
+//!
+//! A worker takes a range that is wanted and that no other worker fetches (`queue`), claims it against other processes, fetches
+//! it with retries (`attempts`), checks it against the hash tree (`check`), stores it in the cache, and tells the readers that wait
+//! for it.
+
+mod attempts;
+mod check;
+mod fetcher;
+mod queue;
+mod speed;
+mod stats;
+
+pub use self::attempts::RetryOptions;
+pub use self::check::{Check, Checked};
+pub use self::fetcher::{Done, Failure, FetchOptions, Fetcher};
+pub use self::stats::FetchStats;

@@ -1,0 +1,573 @@
+//! The fetcher: readers say what they want, and worker threads fetch it into the cache.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use super::attempts::{self, Patience, RetryOptions};
+use super::check::{Check, Checked};
+use super::queue::{Queue, Urgency, overlap};
+use super::speed::Speed;
+use super::stats::{Counters, FetchStats, add};
+use crate::cache::{Cache, Claim, Entry, UNIT, to_usize, units_in};
+use crate::error::{Error, FetchErrorKind, Result};
+use crate::object::RemoteObject;
+
+/// How a fetcher works.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct FetchOptions {
+    /// Requests that are in flight at the same time. The latency of the server counts, not the number of processors.
+    pub connections: usize,
+    /// Retries.
+    pub retry: RetryOptions,
+    /// How long a prefetch tries.
+    pub prefetch_time: Duration,
+}
+
+impl Default for FetchOptions {
+    fn default() -> Self {
+        Self { connections: 16, retry: RetryOptions::default(), prefetch_time: Duration::from_secs(30) }
+    }
+}
+
+/// Why a reader does not get its bytes.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The reason.
+    pub text: Arc<str>,
+    /// Whether the time was over.
+    pub is_timeout: bool,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        let kind = if failure.is_timeout { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
+        Self::new(kind, failure)
+    }
+}
+
+/// Called once with the outcome of a want.
+pub type Done = Box<dyn FnOnce(Result<(), Failure>) + Send>;
+
+/// Bytes stored between two looks at the size of the cache.
+const COLLECT_EVERY: u64 = 64 << 20;
+/// Time between two calls of [`Entry::sync`].
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How often readers are told that their time is over.
+const TICK: Duration = Duration::from_millis(100);
+/// The pause before another look at a part that another process fetches.
+const CLAIM_PAUSE: Duration = Duration::from_millis(3);
+
+/// Fetches parts of one object into its entry of the cache.
+///
+/// When it is dropped, requests in flight end on their own, and what is stored is synced.
+#[derive(Debug)]
+pub struct Fetcher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    object: Arc<dyn RemoteObject>,
+    cache: Cache,
+    entry: Arc<Entry>,
+    check: Option<Box<dyn Check>>,
+    options: FetchOptions,
+    state: Mutex<State>,
+    /// There is work, or the fetcher ends.
+    work: Condvar,
+    /// A flight ended, or the fetcher ends.
+    landed: Condvar,
+    speed: Speed,
+    stats: Counters,
+    /// Bytes stored since the size of the cache was looked at.
+    uncollected: AtomicU64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("location", &self.object.location()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    queue: Queue,
+    waiters: Vec<Waiter>,
+    last_error: Option<Arc<str>>,
+    stop: bool,
+}
+
+struct Waiter {
+    units: Range<u64>,
+    deadline: Instant,
+    done: Done,
+}
+
+impl Fetcher {
+    /// Starts the threads. With `check`, bytes are stored only if it accepts them.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] if a thread cannot be started.
+    pub fn start(
+        object: Arc<dyn RemoteObject>,
+        cache: Cache,
+        entry: Arc<Entry>,
+        check: Option<Box<dyn Check>>,
+        options: FetchOptions,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            object,
+            cache,
+            entry,
+            check,
+            options,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            landed: Condvar::new(),
+            speed: Speed::default(),
+            stats: Counters::default(),
+            uncollected: AtomicU64::new(0),
+        });
+        let fetcher = Self { shared };
+        for _ in 0..options.connections.max(2) {
+            let shared = Arc::clone(&fetcher.shared);
+            let started = Builder::new().name("fetch".into()).spawn(move || shared.work());
+            started.map_err(|error| Error::cache(fetcher.shared.entry.path(), "start thread for")(error))?;
+        }
+        let shared = Arc::clone(&fetcher.shared);
+        let started = Builder::new().name("keep".into()).spawn(move || shared.keep());
+        started.map_err(|error| Error::cache(fetcher.shared.entry.path(), "start thread for")(error))?;
+        Ok(fetcher)
+    }
+
+    /// The entry that it fills.
+    #[must_use]
+    pub fn entry(&self) -> &Arc<Entry> {
+        &self.shared.entry
+    }
+
+    /// Fetches what is missing of `range` (bytes of the object), and calls `done` when all of it is stored, when it cannot be had, or at
+    /// `deadline`.
+    pub fn want(&self, range: Range<u64>, deadline: Instant, done: Done) {
+        let shared = &self.shared;
+        let range = range.start..range.end.min(shared.entry.size());
+        add(&shared.stats.demanded, range.end.saturating_sub(range.start));
+        let units = units_in(&range);
+        match shared.entry.missing(units.clone()) {
+            Ok(missing) if missing.is_empty() => return done(Ok(())),
+            Ok(_) => {}
+            Err(error) => return done(Err(shared.failure(&error.to_string(), false))),
+        }
+        let wanted = shared.around(&units);
+        let mut state = shared.lock();
+        for need in shared.needs(&wanted) {
+            state.queue.add(need, Urgency::Demand);
+        }
+        // What the reader waits for does not wait for its surroundings if that was queued before.
+        state.queue.add(wanted, Urgency::Demand);
+        state.waiters.push(Waiter { units, deadline, done });
+        // It may have landed since it was missing.
+        let satisfied = shared.satisfied(&mut state);
+        drop(state);
+        shared.work.notify_all();
+        satisfied.into_iter().for_each(|done| done(Ok(())));
+    }
+
+    /// Fetches `range` and waits for it.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn ensure(&self, range: Range<u64>, deadline: Instant) -> Result<(), Failure> {
+        let (sender, receiver) = mpsc::channel();
+        // The receiver is there until an answer has come.
+        self.want(range, deadline, Box::new(move |result| drop(sender.send(result))));
+        receiver.recv().unwrap_or_else(|_| Err(self.shared.failure("the fetcher ended", false)))
+    }
+
+    /// Fetches `range` when nothing more urgent is to be done. Does not wait.
+    pub fn prefetch(&self, range: Range<u64>) {
+        let shared = &self.shared;
+        let range = range.start..range.end.min(shared.entry.size());
+        if range.is_empty() {
+            return;
+        }
+        add(&shared.stats.announced, range.end - range.start);
+        let mut units = shared.align(&units_in(&range));
+        let step = shared.speed.request().div_ceil(UNIT).max(1);
+        let mut state = shared.lock();
+        while units.start < units.end {
+            // A part and the hashes of it, so that the hashes come in time.
+            let end = units.end.min((units.start / step + 1) * step);
+            let part = shared.align(&(units.start..end));
+            for need in shared.needs(&part) {
+                state.queue.add(need, Urgency::Prefetch);
+            }
+            units.start = part.end;
+            state.queue.add(part, Urgency::Prefetch);
+        }
+        drop(state);
+        shared.work.notify_all();
+    }
+
+    /// Forgets what was announced and not begun.
+    pub fn forget_prefetches(&self) {
+        self.shared.lock().queue.clear_prefetch();
+    }
+
+    /// Whether nothing is being fetched and nobody waits.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.shared.lock().queue.is_idle()
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> FetchStats {
+        self.shared.stats.read()
+    }
+}
+
+impl Drop for Fetcher {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.stop = true;
+        // Without an answer: another fetcher may continue.
+        let waiters = std::mem::take(&mut state.waiters);
+        drop(state);
+        drop(waiters);
+        self.shared.work.notify_all();
+        self.shared.landed.notify_all();
+        // What is not synced is fetched again after a power failure.
+        let _ = self.shared.entry.sync();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No change of the state can panic half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failure(&self, reason: &str, is_timeout: bool) -> Failure {
+        Failure { text: format!("{}: {reason}", self.object.location()).into(), is_timeout }
+    }
+
+    /// The smallest range around `units` that can be checked.
+    fn align(&self, units: &Range<u64>) -> Range<u64> {
+        let align = self.check.as_ref().map_or(1, |check| check.align().div_ceil(UNIT)).max(1);
+        let all = self.entry.size().div_ceil(UNIT);
+        units.start / align * align..units.end.next_multiple_of(align).min(all)
+    }
+
+    /// What a request for `units` fetches with it, because this costs almost no time.
+    fn around(&self, units: &Range<u64>) -> Range<u64> {
+        let around = (self.speed.around() / UNIT).max(1);
+        let all = self.entry.size().div_ceil(UNIT);
+        self.align(&(units.start / around * around..units.end.next_multiple_of(around).min(all)))
+    }
+
+    /// The units of the hash tree that the check of `units` needs and that are not stored, the highest level first.
+    fn needs(&self, units: &Range<u64>) -> Vec<Range<u64>> {
+        let Some(check) = &self.check else { return Vec::new() };
+        let ranges = check.needs(&(units.start * UNIT..(units.end * UNIT).min(self.entry.size())));
+        let needs = ranges.into_iter().map(|range| units_in(&range));
+        needs
+            .filter(|need| !self.missing(need.clone()).is_empty())
+            .map(|need| self.around_hashes(&need))
+            .collect()
+    }
+
+    /// Hashes that are fetched together: 64 KiB of them are enough for 8 MiB of data.
+    fn around_hashes(&self, units: &Range<u64>) -> Range<u64> {
+        const AROUND: u64 = (64 << 10) / UNIT;
+        let all = self.entry.size().div_ceil(UNIT);
+        self.align(&(units.start..(units.start + AROUND).max(units.end).min(all)))
+    }
+
+    /// The runs that are not stored. If the cache cannot be read, all of it: the read will tell.
+    fn missing(&self, units: Range<u64>) -> Vec<Range<u64>> {
+        self.entry.missing(units.clone()).unwrap_or_else(|_| vec![units])
+    }
+
+    /// A worker thread.
+    fn work(&self) {
+        let prefetches = (self.options.connections * 3 / 4).max(1);
+        let mut state = self.lock();
+        while !state.stop {
+            let most = (self.speed.request() / UNIT).max(1);
+            let next = state.queue.next(most, prefetches, |units| {
+                self.missing(units).iter().map(|run| self.align(run)).collect()
+            });
+            // Another process may have stored it.
+            let satisfied = if state.queue.take_dropped() { self.satisfied(&mut state) } else { Vec::new() };
+            if !satisfied.is_empty() {
+                drop(state);
+                satisfied.into_iter().for_each(|done| done(Ok(())));
+                state = self.lock();
+            }
+            let Some((units, urgency)) = next else {
+                if state.stop {
+                    return;
+                }
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let job = Job { shared: self, units: units.clone(), urgency, started: Instant::now() };
+            let result = job.needs().and_then(|()| job.fetch(&units));
+            state = self.lock();
+            state.queue.landed(&units);
+            self.landed.notify_all();
+            let finished = self.finished(&mut state, &units, result);
+            drop(state);
+            for (done, result) in finished {
+                done(result);
+            }
+            self.collect();
+            state = self.lock();
+        }
+    }
+
+    /// The readers whose bytes are all stored.
+    fn satisfied(&self, state: &mut State) -> Vec<Done> {
+        let is_satisfied = |waiter: &mut Waiter| self.missing(waiter.units.clone()).is_empty();
+        state.waiters.extract_if(.., is_satisfied).map(|waiter| waiter.done).collect()
+    }
+
+    /// The readers that have got an outcome by the end of this flight.
+    fn finished(
+        &self,
+        state: &mut State,
+        units: &Range<u64>,
+        result: Result<(), Failure>,
+    ) -> Vec<(Done, Result<(), Failure>)> {
+        let mut finished = Vec::new();
+        let mut number = 0;
+        while number < state.waiters.len() {
+            let waiter = &state.waiters[number];
+            if !overlap(&waiter.units, units) {
+                number += 1;
+                continue;
+            }
+            let missing = self.missing(waiter.units.clone());
+            if missing.is_empty() {
+                finished.push((state.waiters.swap_remove(number).done, Ok(())));
+            } else if let Err(failure) = &result {
+                finished.push((state.waiters.swap_remove(number).done, Err(failure.clone())));
+            } else {
+                // Others are in flight or wait; what was evicted meanwhile is fetched again.
+                for run in missing {
+                    state.queue.add(self.align(&run), Urgency::Demand);
+                }
+                self.work.notify_all();
+                number += 1;
+            }
+        }
+        finished
+    }
+
+    /// The thread that ends waiting in time and syncs what was stored.
+    fn keep(&self) {
+        let mut synced = Instant::now();
+        loop {
+            let state = self.lock();
+            if state.stop {
+                return;
+            }
+            let wait = if state.waiters.is_empty() { SYNC_EVERY } else { TICK };
+            let (mut state, _) =
+                self.landed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let reason = state.last_error.clone().unwrap_or_else(|| "no answer in time".into());
+            let satisfied = self.satisfied(&mut state);
+            let over: Vec<Waiter> = state.waiters.extract_if(.., |waiter| waiter.deadline <= now).collect();
+            drop(state);
+            satisfied.into_iter().for_each(|done| done(Ok(())));
+            for waiter in over {
+                add(&self.stats.failures, 1);
+                (waiter.done)(Err(self.failure(&reason, true)));
+            }
+            if synced.elapsed() >= SYNC_EVERY {
+                // The disk may be full or broken: what is not synced is only lost by a power failure.
+                let _ = self.entry.sync();
+                synced = Instant::now();
+            }
+        }
+    }
+
+    /// Evicts if the cache has become too large.
+    fn collect(&self) {
+        if self.cache.limit().is_none() || self.uncollected.load(Ordering::Relaxed) < COLLECT_EVERY {
+            return;
+        }
+        self.uncollected.store(0, Ordering::Relaxed);
+        let Ok(collected) = self.cache.collect(COLLECT_EVERY) else { return };
+        let limit = self.cache.limit().unwrap_or(u64::MAX);
+        if collected.after > limit {
+            let _ = self.cache.shrink_entry(&self.entry, collected.after - limit + COLLECT_EVERY);
+        }
+    }
+
+    /// Stores checked bytes; frees space in the cache if the disk is full.
+    fn store(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
+        let stored = match self.entry.store(start, bytes) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                let room =
+                    self.cache.usage().ok().map(|usage| usage.iter().map(|entry| entry.stored).sum::<u64>());
+                let target = room.unwrap_or(0).saturating_sub(COLLECT_EVERY);
+                let freed = self.cache.collect_to(target).map_or(0, |done| done.before - done.after);
+                if freed < bytes.len() as u64 {
+                    let _ = self.cache.shrink_entry(&self.entry, COLLECT_EVERY);
+                }
+                self.entry.store(start, bytes)
+            }
+            stored => stored,
+        };
+        let counter = if stored.is_ok() { &self.stats.stored } else { &self.stats.cache_errors };
+        add(counter, bytes.len() as u64);
+        self.uncollected.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        stored
+    }
+}
+
+/// One range that a worker fetches.
+struct Job<'a> {
+    shared: &'a Shared,
+    units: Range<u64>,
+    urgency: Urgency,
+    started: Instant,
+}
+
+impl Job<'_> {
+    fn failed(&self, reason: &str, is_timeout: bool) -> Failure {
+        add(&self.shared.stats.failures, 1);
+        self.shared.failure(reason, is_timeout)
+    }
+
+    /// Fetches the hashes that the check of this range needs, the highest level first.
+    fn needs(&self) -> Result<(), Failure> {
+        for need in self.shared.needs(&self.units) {
+            let mut state = self.shared.lock();
+            while state.queue.is_in_flight(&need) && !state.stop {
+                // Another worker fetches them, and needs only higher levels.
+                state = self.shared.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if self.shared.missing(need.clone()).is_empty() {
+                continue;
+            }
+            state.queue.begin(need.clone());
+            drop(state);
+            let result = self.fetch(&need);
+            self.shared.lock().queue.landed(&need);
+            self.shared.landed.notify_all();
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Fetches what is missing of `units`, and stores it.
+    fn fetch(&self, units: &Range<u64>) -> Result<(), Failure> {
+        let shared = self.shared;
+        let bytes = units.start * UNIT..(units.end * UNIT).min(shared.entry.size());
+        // A cache that cannot be written to has no claims; the error of the store will tell.
+        let mut claim = Claim::take(shared.entry.path(), bytes.clone()).unwrap_or(Some(Claim::default()));
+        while claim.is_none() {
+            if shared.missing(units.clone()).is_empty() {
+                return Ok(());
+            }
+            if self.deadline().is_none_or(|deadline| deadline <= Instant::now()) {
+                return Err(self.failed("another process fetches it, and has not ended in time", true));
+            }
+            self.pause(CLAIM_PAUSE);
+            claim = Claim::take(shared.entry.path(), bytes.clone()).unwrap_or(Some(Claim::default()));
+        }
+        for run in shared.missing(units.clone()) {
+            let run = shared.align(&run);
+            self.fetch_run(run.start * UNIT..(run.end * UNIT).min(shared.entry.size()))?;
+        }
+        drop(claim);
+        Ok(())
+    }
+
+    fn fetch_run(&self, range: Range<u64>) -> Result<(), Failure> {
+        let shared = self.shared;
+        let mut bytes = vec![0; to_usize(range.end - range.start)];
+        let started = Instant::now();
+        let checked = |bytes: &[u8]| {
+            let Some(check) = &shared.check else { return true };
+            let outcome = check.check(range.start, bytes);
+            if let Checked::Right = outcome {
+                add(&shared.stats.verified, bytes.len() as u64);
+            }
+            outcome != Checked::Wrong
+        };
+        let fetched = attempts::fetch(
+            &*shared.object,
+            range.start,
+            &mut bytes,
+            &shared.options.retry,
+            self,
+            &shared.stats,
+            checked,
+        );
+        fetched.map_err(|kind| {
+            let is_timeout = matches!(kind, FetchErrorKind::Timeout);
+            let last = shared.lock().last_error.clone().filter(|_| is_timeout);
+            self.failed(last.as_deref().unwrap_or(&kind.to_string()), is_timeout)
+        })?;
+        shared.speed.record(range.end - range.start, started.elapsed());
+        shared.store(range.start, &bytes).map_err(|error| {
+            self.failed(&format!("cannot be stored in {}: {error}", shared.entry.path().display()), false)
+        })
+    }
+}
+
+impl Patience for Job<'_> {
+    fn deadline(&self) -> Option<Instant> {
+        let state = self.shared.lock();
+        if state.stop {
+            return None;
+        }
+        let waiters = state.waiters.iter().filter(|waiter| overlap(&waiter.units, &self.units));
+        let longest = waiters.map(|waiter| waiter.deadline).max();
+        let own = self.started + self.shared.options.prefetch_time;
+        match self.urgency {
+            Urgency::Demand => longest.or(Some(own)),
+            Urgency::Prefetch => Some(longest.map_or(own, |longest| longest.max(own))),
+        }
+    }
+
+    fn pause(&self, time: Duration) {
+        let state = self.shared.lock();
+        if !state.stop {
+            let until = Instant::now() + time;
+            let mut state = state;
+            while !state.stop {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return;
+                }
+                state =
+                    self.shared.landed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    fn failed(&self, error: &FetchErrorKind) {
+        self.shared.lock().last_error = Some(error.to_string().into());
+    }
+}

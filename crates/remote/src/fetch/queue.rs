@@ -1,0 +1,215 @@
+//! What is to be fetched, and by whom it is being fetched. All numbers are units.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Why a range is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// A reader waits for it.
+    Demand,
+    /// A reader will probably need it.
+    Prefetch,
+}
+
+/// Ranges that wait for a worker, and ranges that workers fetch.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    demand: VecDeque<Range<u64>>,
+    prefetch: VecDeque<Range<u64>>,
+    in_flight: Vec<(Range<u64>, Urgency)>,
+    /// A range left the queue because it is stored already.
+    dropped: bool,
+}
+
+/// The most ranges that wait for prefetch. Older ones are dropped: readers have probably passed them.
+const PREFETCH_MAX: usize = 4096;
+
+impl Queue {
+    /// Adds a range that readers want, except for the parts that are queued or in flight.
+    pub(crate) fn add(&mut self, units: Range<u64>, urgency: Urgency) {
+        let in_flight = self.in_flight.iter().map(|(range, _)| range);
+        let mut parts = vec![units];
+        match urgency {
+            Urgency::Demand => {
+                for known in in_flight.chain(&self.demand) {
+                    parts = subtract(parts, known);
+                }
+                self.demand.extend(parts);
+            }
+            Urgency::Prefetch => {
+                for known in in_flight.chain(&self.demand).chain(&self.prefetch) {
+                    parts = subtract(parts, known);
+                }
+                self.prefetch.extend(parts);
+                while self.prefetch.len() > PREFETCH_MAX {
+                    self.prefetch.pop_front();
+                }
+            }
+        }
+    }
+
+    /// The next range for a worker, at most `most` units. `missing` returns the runs of a range that are not stored; at
+    /// most `prefetches` workers prefetch at a time, so that a worker is left for readers that wait.
+    pub(crate) fn next(
+        &mut self,
+        most: u64,
+        prefetches: usize,
+        missing: impl Fn(Range<u64>) -> Vec<Range<u64>>,
+    ) -> Option<(Range<u64>, Urgency)> {
+        let prefetching = self.in_flight.iter().filter(|(_, urgency)| *urgency == Urgency::Prefetch).count();
+        for urgency in [Urgency::Demand, Urgency::Prefetch] {
+            if urgency == Urgency::Prefetch && prefetching >= prefetches {
+                return None;
+            }
+            let range = match urgency {
+                Urgency::Demand => &mut self.demand,
+                Urgency::Prefetch => &mut self.prefetch,
+            };
+            while let Some(queued) = range.pop_front() {
+                let mut parts = missing(queued);
+                for (known, _) in &self.in_flight {
+                    parts = subtract(parts, known);
+                }
+                let mut parts = parts.into_iter();
+                let Some(mut first) = parts.next() else {
+                    self.dropped = true;
+                    continue;
+                };
+                for rest in parts.rev() {
+                    range.push_front(rest);
+                }
+                if first.end - first.start > most {
+                    range.push_front(first.start + most..first.end);
+                    first.end = first.start + most;
+                } else {
+                    extend(range, &mut first, most, &missing);
+                }
+                self.in_flight.push((first.clone(), urgency));
+                return Some((first, urgency));
+            }
+        }
+        None
+    }
+
+    /// Ends the flight of a range that [`Self::next`] returned.
+    pub(crate) fn landed(&mut self, units: &Range<u64>) {
+        self.in_flight.retain(|(range, _)| range != units);
+    }
+
+    /// Whether a worker fetches a part of `units`.
+    pub(crate) fn is_in_flight(&self, units: &Range<u64>) -> bool {
+        self.in_flight.iter().any(|(range, _)| overlap(range, units))
+    }
+
+    /// Whether nothing waits and nothing is fetched.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.demand.is_empty() && self.prefetch.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Whether a range left the queue, since the last call, because it is stored or in flight already.
+    pub(crate) fn take_dropped(&mut self) -> bool {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Begins the flight of a range that was not queued.
+    pub(crate) fn begin(&mut self, units: Range<u64>) {
+        self.in_flight.push((units, Urgency::Demand));
+    }
+
+    /// Forgets the prefetches that wait.
+    pub(crate) fn clear_prefetch(&mut self) {
+        self.prefetch.clear();
+    }
+}
+
+/// Adds to `first` the ranges of `queue` that follow it without a gap, so that one request fetches them.
+fn extend(
+    queue: &mut VecDeque<Range<u64>>,
+    first: &mut Range<u64>,
+    most: u64,
+    missing: impl Fn(Range<u64>) -> Vec<Range<u64>>,
+) {
+    while let Some(number) = queue.iter().position(|range| range.start == first.end) {
+        let end = queue[number].end.min(first.start + most);
+        if end == first.end || missing(first.end..end) != [first.end..end] {
+            return;
+        }
+        first.end = end;
+        if queue[number].end == end {
+            queue.remove(number);
+        } else {
+            queue[number].start = end;
+        }
+    }
+}
+
+/// Whether two ranges have a common unit.
+pub(crate) const fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// What of `parts` is not in `known`.
+fn subtract(parts: Vec<Range<u64>>, known: &Range<u64>) -> Vec<Range<u64>> {
+    let mut rest = Vec::with_capacity(parts.len());
+    for part in parts {
+        if !overlap(&part, known) {
+            rest.push(part);
+            continue;
+        }
+        if part.start < known.start {
+            rest.push(part.start..known.start);
+        }
+        if known.end < part.end {
+            rest.push(known.end..part.end);
+        }
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(range: Range<u64>) -> Vec<Range<u64>> {
+        vec![range]
+    }
+
+    #[test]
+    fn demand_comes_before_prefetch_and_nothing_is_fetched_twice() {
+        let mut queue = Queue::default();
+        queue.add(0..100, Urgency::Prefetch);
+        queue.add(40..50, Urgency::Demand);
+        assert_eq!(queue.next(30, 1, all), Some((40..50, Urgency::Demand)));
+        queue.add(45..60, Urgency::Demand);
+        assert_eq!(queue.next(30, 1, all), Some((50..60, Urgency::Demand)));
+        assert_eq!(queue.next(30, 1, all), Some((0..30, Urgency::Prefetch)));
+        assert_eq!(queue.next(30, 1, all), None, "one prefetch at a time");
+        queue.landed(&(0..30));
+        assert_eq!(queue.next(30, 1, all), Some((30..40, Urgency::Prefetch)));
+        queue.landed(&(30..40));
+        assert_eq!(queue.next(100, 1, all), Some((60..100, Urgency::Prefetch)));
+        queue.landed(&(60..100));
+        assert!(queue.is_in_flight(&(59..61)) && !queue.is_in_flight(&(60..61)));
+        assert!(!queue.is_idle());
+        queue.landed(&(40..50));
+        queue.landed(&(50..60));
+        assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn ranges_that_follow_each_other_are_one_request() {
+        let mut queue = Queue::default();
+        for start in [30, 0, 20, 10, 50] {
+            queue.add(start..start + 10, Urgency::Prefetch);
+        }
+        let stored = |range: Range<u64>| subtract(vec![range], &(12..15));
+        assert_eq!(queue.next(35, 9, stored), Some((30..40, Urgency::Prefetch)));
+        assert_eq!(queue.next(35, 9, stored), Some((0..10, Urgency::Prefetch)));
+        assert_eq!(queue.next(35, 9, stored), Some((20..30, Urgency::Prefetch)));
+        assert_eq!(queue.next(35, 9, stored), Some((10..12, Urgency::Prefetch)));
+        assert_eq!(queue.next(35, 9, stored), Some((15..20, Urgency::Prefetch)));
+        assert_eq!(queue.next(35, 9, stored), Some((50..60, Urgency::Prefetch)));
+        assert_eq!(queue.next(35, 9, stored), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! A remote object as the source of an image: bytes from the cache, after the fetcher has stored them there.
+
+mod read_ahead;
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferofs_read::Source;
+
+use self::read_ahead::ReadAhead;
+use crate::cache::Entry;
+use crate::fetch::{Failure, Fetcher};
+
+/// What fetches bytes into the cache: a [`Fetcher`] of this process, or one of another process
+/// ([`crate::channel::Client`]).
+pub trait Supply: Send + Sync {
+    /// Returns when all bytes of `range` are stored.
+    ///
+    /// # Errors
+    /// [`Failure`], at `deadline` at the latest.
+    fn ensure(&self, range: Range<u64>, deadline: Instant) -> Result<(), Failure>;
+
+    /// Announces that `range` will be needed. Does not wait.
+    fn prefetch(&self, range: Range<u64>);
+}
+
+impl Supply for Fetcher {
+    fn ensure(&self, range: Range<u64>, deadline: Instant) -> Result<(), Failure> {
+        self.ensure(range, deadline)
+    }
+
+    fn prefetch(&self, range: Range<u64>) {
+        self.prefetch(range);
+    }
+}
+
+/// An object in the cache, whose missing parts are fetched when they are read.
+pub struct RemoteSource {
+    entry: Arc<Entry>,
+    supply: Arc<dyn Supply>,
+    /// How long a read waits for the server.
+    patience: Duration,
+    read_ahead: ReadAhead,
+}
+
+impl std::fmt::Debug for RemoteSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteSource").field("entry", &self.entry.path()).finish_non_exhaustive()
+    }
+}
+
+impl RemoteSource {
+    /// The object in `entry`, which `supply` fills. A read fails if its bytes have not come after `patience`.
+    #[must_use]
+    pub fn new(entry: Arc<Entry>, supply: Arc<dyn Supply>, patience: Duration) -> Self {
+        Self { entry, supply, patience, read_ahead: ReadAhead::default() }
+    }
+
+    fn read(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut deadline = None;
+        while !self.entry.read(pos, buf)? {
+            let now = Instant::now();
+            let deadline = *deadline.get_or_insert(now + self.patience);
+            if deadline < now {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.supply.ensure(pos..pos + buf.len() as u64, deadline)?;
+        }
+        Ok(())
+    }
+
+    fn announce(&self, range: Range<u64>) {
+        let range = range.start..range.end.min(self.entry.size());
+        // If the cache cannot be read, the read will tell.
+        if !range.is_empty() && !self.entry.has(range.clone()).unwrap_or(true) {
+            self.supply.prefetch(range);
+        }
+    }
+}
+
+impl Source for RemoteSource {
+    fn size(&self) -> u64 {
+        self.entry.size()
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        if let Some(range) = self.read_ahead.next(pos..pos.saturating_add(buf.len() as u64)) {
+            self.announce(range);
+        }
+        self.read(pos, buf)
+    }
+
+    fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.read(pos, buf)
+    }
+
+    fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
+        self.entry.read(pos, buf).unwrap_or(false)
+    }
+
+    fn will_need(&self, pos: u64, len: u64) {
+        self.announce(pos..pos.saturating_add(len));
+    }
+}

@@ -1,0 +1,340 @@
+//! The way of bytes from an object over the fetcher and the cache to a reader, with an object in memory that fails on demand.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ferofs_read::Source;
+
+use crate::cache::{Cache, Entry, EntryInfo, UNIT};
+use crate::channel::{self, Client};
+use crate::error::{FetchError, FetchErrorKind};
+use crate::fetch::{Check, Checked, FetchOptions, Fetcher};
+use crate::object::{RemoteObject, Validator};
+use crate::source::{RemoteSource, Supply};
+
+/// An object whose bytes follow from their position.
+struct TestObject {
+    size: u64,
+    latency: Duration,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    /// What the next requests do; afterwards they succeed.
+    script: Mutex<Vec<Step>>,
+    is_down: AtomicBool,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Fail(fn() -> FetchErrorKind),
+    /// Half of the bytes arrive.
+    Short,
+    Flip,
+}
+
+fn byte_at(pos: u64) -> u8 {
+    (pos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8 ^ (pos >> 12) as u8
+}
+
+fn bytes_of(range: Range<u64>) -> Vec<u8> {
+    range.map(byte_at).collect()
+}
+
+impl TestObject {
+    fn new(size: u64) -> Self {
+        Self {
+            size,
+            latency: Duration::ZERO,
+            requests: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            script: Mutex::default(),
+            is_down: AtomicBool::new(false),
+        }
+    }
+
+    fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+impl RemoteObject for TestObject {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn validator(&self) -> &Validator {
+        &Validator::None
+    }
+
+    fn location(&self) -> &str {
+        "test:object"
+    }
+
+    fn fetch(&self, start: u64, buf: &mut [u8], deadline: Instant) -> Result<(), FetchError> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(self.latency);
+        if self.is_down.load(Ordering::SeqCst) {
+            return Err(FetchErrorKind::Connection(std::io::ErrorKind::ConnectionRefused.into()).into());
+        }
+        if Instant::now() > deadline {
+            return Err(FetchErrorKind::Timeout.into());
+        }
+        let step = self.script.lock().unwrap().pop();
+        let len = if let Some(Step::Short) = step { buf.len() / 2 } else { buf.len() };
+        for (pos, byte) in (start..).zip(&mut buf[..len]) {
+            *byte = byte_at(pos);
+        }
+        self.bytes.fetch_add(len as u64, Ordering::SeqCst);
+        match step {
+            Some(Step::Fail(kind)) => Err(kind().into()),
+            Some(Step::Short) => Err(FetchError { kind: FetchErrorKind::Short, received: len }),
+            Some(Step::Flip) => {
+                buf[len / 2] ^= 4;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Knows the right bytes.
+struct TestCheck;
+
+impl Check for TestCheck {
+    fn align(&self) -> u64 {
+        4 * UNIT
+    }
+
+    fn needs(&self, _: &Range<u64>) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+
+    fn check(&self, start: u64, bytes: &[u8]) -> Checked {
+        assert!(start.is_multiple_of(self.align()));
+        let is_right = bytes.iter().zip(start..).all(|(byte, pos)| *byte == byte_at(pos));
+        if is_right { Checked::Right } else { Checked::Wrong }
+    }
+}
+
+const SIZE: u64 = (40 << 20) + 1234;
+
+fn entry(cache: &Cache, size: u64) -> Arc<Entry> {
+    Arc::new(cache.entry("object", &EntryInfo { size, location: String::new(), roothash: None }).unwrap())
+}
+
+fn fetcher(object: &Arc<TestObject>, cache: &Cache, with_check: bool) -> Fetcher {
+    let check = with_check.then(|| Box::new(TestCheck) as Box<dyn Check>);
+    let entry = entry(cache, object.size);
+    Fetcher::start(Arc::clone(object) as _, cache.clone(), entry, check, FetchOptions::default()).unwrap()
+}
+
+fn source(fetcher: Fetcher, patience: Duration) -> RemoteSource {
+    let entry = Arc::clone(fetcher.entry());
+    RemoteSource::new(entry, Arc::new(fetcher), patience)
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Pseudo-random ranges.
+fn ranges(seed: u64, count: usize, longest: u64) -> Vec<Range<u64>> {
+    let mut state = seed;
+    let mut next = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 20
+    };
+    let range = |(start, len): (u64, u64)| start % SIZE..(start % SIZE + len % longest + 1).min(SIZE);
+    (0..count).map(|_| range((next(), next()))).collect()
+}
+
+fn assert_reads(source: &RemoteSource, range: Range<u64>) {
+    let mut buf = vec![0; (range.end - range.start) as usize];
+    source.read_exact_at(range.start, &mut buf).unwrap();
+    assert!(buf == bytes_of(range.clone()), "{range:?}");
+}
+
+#[test]
+fn readers_get_the_bytes_and_each_is_fetched_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let object = Arc::new(TestObject { latency: Duration::from_millis(2), ..TestObject::new(SIZE) });
+    let source = source(fetcher(&object, &cache, false), PATIENCE);
+    std::thread::scope(|scope| {
+        for seed in 0..8 {
+            let source = &source;
+            // Two threads each read the same ranges.
+            scope.spawn(move || {
+                ranges(seed / 2, 100, 300_000).into_iter().for_each(|range| assert_reads(source, range))
+            });
+        }
+    });
+    assert_reads(&source, 0..SIZE);
+    assert_eq!(object.bytes.load(Ordering::SeqCst), SIZE, "each byte was fetched once");
+    let before = object.requests();
+    assert_reads(&source, SIZE / 2..SIZE);
+    assert_eq!(object.requests(), before);
+    assert!(source.read_exact_at(SIZE - 1, &mut [0; 2]).is_err());
+}
+
+#[test]
+fn two_processes_share_what_they_fetch() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let object = Arc::new(TestObject { latency: Duration::from_millis(5), ..TestObject::new(SIZE) });
+    // Each has open files and locks of its own, as in two processes.
+    let sources: Vec<_> = (0..3).map(|_| source(fetcher(&object, &cache, true), PATIENCE)).collect();
+    std::thread::scope(|scope| {
+        for source in &sources {
+            scope.spawn(move || {
+                (0..SIZE).step_by(1 << 20).for_each(|at| assert_reads(source, at..SIZE.min(at + (1 << 20))))
+            });
+        }
+    });
+    assert_eq!(object.bytes.load(Ordering::SeqCst), SIZE, "each byte was fetched once");
+}
+
+#[test]
+fn temporary_errors_are_retried_and_wrong_bytes_are_not_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let object = Arc::new(TestObject::new(SIZE));
+    let fetcher = fetcher(&object, &cache, true);
+    let entry = Arc::clone(fetcher.entry());
+    let source = source(fetcher, PATIENCE);
+    let server: fn() -> FetchErrorKind = || FetchErrorKind::Server { status: 503, retry_after: None };
+    let reset: fn() -> FetchErrorKind =
+        || FetchErrorKind::Connection(std::io::ErrorKind::ConnectionReset.into());
+    *object.script.lock().unwrap() =
+        vec![Step::Short, Step::Fail(server), Step::Flip, Step::Fail(reset), Step::Short];
+    assert_reads(&source, 5_000_000..5_100_000);
+    let gone: fn() -> FetchErrorKind = || FetchErrorKind::NotFound(404);
+    *object.script.lock().unwrap() = vec![Step::Fail(gone)];
+    let error = source.read_exact_at(9_000_000, &mut [0; 10]).unwrap_err();
+    assert!(error.to_string().contains("404"), "{error}");
+    assert_reads(&source, 9_000_000..9_000_010);
+    // A server with wrong bytes.
+    *object.script.lock().unwrap() = vec![Step::Flip; 40];
+    let error = source.read_exact_at(20_000_000, &mut [0; 10]).unwrap_err();
+    assert!(error.to_string().contains("digest"), "{error}");
+    assert!(!entry.has(20_000_000..20_000_010).unwrap());
+    object.script.lock().unwrap().clear();
+    assert_reads(&source, 20_000_000..20_000_010);
+}
+
+#[test]
+fn readers_give_up_in_time_and_go_on_when_the_server_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let object = Arc::new(TestObject::new(SIZE));
+    let source = source(fetcher(&object, &cache, false), Duration::from_millis(700));
+    assert_reads(&source, 0..10_000);
+    object.is_down.store(true, Ordering::SeqCst);
+    let started = Instant::now();
+    let error = source.read_exact_at(30_000_000, &mut [0; 10]).unwrap_err();
+    assert!(error.to_string().contains("refused"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert_reads(&source, 0..10_000);
+    object.is_down.store(false, Ordering::SeqCst);
+    assert_reads(&source, 30_000_000..30_000_010);
+}
+
+#[test]
+fn evicted_parts_are_fetched_again_and_no_reader_sees_holes() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let object = Arc::new(TestObject::new(SIZE));
+    let source = source(fetcher(&object, &cache, true), PATIENCE);
+    let evictor = entry(&cache, SIZE);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::SeqCst) {
+                cache.shrink_entry(&evictor, 8 << 20).unwrap();
+            }
+        });
+        let readers: Vec<_> = (0..3)
+            .map(|seed| {
+                let source = &source;
+                scope.spawn(move || {
+                    ranges(seed, 300, 200_000).into_iter().for_each(|range| assert_reads(source, range));
+                })
+            })
+            .collect();
+        let results: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+        ended.store(true, Ordering::SeqCst);
+        assert!(results.into_iter().all(|result| result.is_ok()));
+    });
+    assert!(object.bytes.load(Ordering::SeqCst) > SIZE / 2);
+}
+
+#[test]
+fn another_fetcher_continues_with_the_same_channel() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let object = Arc::new(TestObject { latency: Duration::from_millis(20), ..TestObject::new(SIZE) });
+    let (own, other) = channel::pair().unwrap();
+    let client = Arc::new(Client::new(own));
+    let source = RemoteSource::new(entry(&cache, SIZE), Arc::clone(&client) as _, PATIENCE);
+    let serving = std::thread::scope(|scope| {
+        let reader =
+            scope.spawn(|| ranges(1, 60, 100_000).into_iter().for_each(|range| assert_reads(&source, range)));
+        // Fetchers that end with requests that they have read and not answered.
+        for _ in 0..10 {
+            let fetcher = fetcher(&object, &cache, false);
+            channel::serve_some(other.try_clone().unwrap(), &fetcher, 2).unwrap();
+        }
+        let fetcher = fetcher(&object, &cache, false);
+        let serving = std::thread::spawn(move || channel::serve(other, &fetcher));
+        reader.join().unwrap();
+        serving
+    });
+    assert!(client.ensure(0..SIZE, Instant::now() + PATIENCE).is_ok());
+    assert_eq!(client.stats().unwrap().failures, 0);
+    drop((client, source));
+    serving.join().unwrap().unwrap();
+}
+
+#[test]
+fn without_a_fetcher_reads_fail_and_stored_bytes_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let object = Arc::new(TestObject::new(SIZE));
+    assert_reads(&source(fetcher(&object, &cache, false), PATIENCE), 0..1 << 20);
+    let (own, other) = channel::pair().unwrap();
+    let source =
+        RemoteSource::new(entry(&cache, SIZE), Arc::new(Client::new(own)), Duration::from_millis(300));
+    assert_reads(&source, 0..1 << 20);
+    let error = source.read_exact_at(30 << 20, &mut [0; 10]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
+    drop(other);
+    let error = source.read_exact_at(30 << 20, &mut [0; 10]).unwrap_err();
+    assert!(
+        error.to_string().contains("the fetcher has ended") || error.to_string().contains("not answer"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_cache_removes_the_least_recently_used_and_nothing_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), Some(3 << 20)).unwrap();
+    let fill = |key: &str| {
+        let entry =
+            cache.entry(key, &EntryInfo { size: 2 << 20, location: key.into(), roothash: None }).unwrap();
+        entry.store(0, &vec![1; 2 << 20]).unwrap();
+        entry.sync().unwrap();
+        entry
+    };
+    let first = fill("a");
+    drop(fill("b"));
+    std::thread::sleep(Duration::from_millis(20));
+    drop(fill("c"));
+    let keys = || cache.usage().unwrap().into_iter().map(|usage| usage.key).collect::<Vec<_>>();
+    assert_eq!(keys().len(), 3);
+    let collected = cache.collect(0).unwrap();
+    assert_eq!((collected.entries, keys()), (2, vec!["a".to_owned()]));
+    assert!(!cache.remove("a").unwrap());
+    drop(first);
+    assert!(cache.remove("a").unwrap());
+    assert!(cache.entry("../a", &EntryInfo { size: 1, location: String::new(), roothash: None }).is_err());
+}
