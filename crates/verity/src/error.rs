@@ -44,11 +44,22 @@ impl Error {
         move |source| Self::Io { action, source }
     }
 
-    /// The error of a read of a [`crate::VerifiedSource`].
-    pub(crate) fn of_read(error: io::Error) -> Self {
+    /// The error of a read, which may have verified what it read.
+    pub(crate) fn of_read(action: &'static str, error: io::Error) -> Self {
         match error.get_ref().and_then(|error| error.downcast_ref::<IntegrityError>()) {
             Some(integrity) => Self::Integrity(*integrity),
-            None => Self::Io { action: "read image", source: error },
+            None => Self::Io { action, source: error },
+        }
+    }
+}
+
+/// For sources that verify what they read. An [`IntegrityError`] stays one, and an error of the system keeps its kind.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Integrity(error) => error.into(),
+            Error::Io { ref source, .. } => Self::new(source.kind(), error),
+            error => Self::other(error),
         }
     }
 }

@@ -79,15 +79,21 @@ impl TreeLayout {
         self.data_blocks * self.data_block_size
     }
 
-    pub(crate) const fn data_blocks(&self) -> u64 {
+    /// Blocks of the image.
+    #[must_use]
+    pub const fn data_blocks(&self) -> u64 {
         self.data_blocks
     }
 
-    pub(crate) const fn data_block_size(&self) -> u64 {
+    /// Bytes of a block of the image.
+    #[must_use]
+    pub const fn data_block_size(&self) -> u64 {
         self.data_block_size
     }
 
-    pub(crate) const fn hash_block_size(&self) -> u64 {
+    /// Bytes of a block of the tree.
+    #[must_use]
+    pub const fn hash_block_size(&self) -> u64 {
         self.hash_block_size
     }
 

@@ -3,7 +3,7 @@
 //! The root of a hash tree is a digest of the whole image. dm-verity (Linux's device mapper) and [`VerifiedSource`] check each
 //! block against it when it is read; fs-verity builds the same tree in the file system. The data flows through these modules:
 //! `params` (algorithm, salt, sizes) -> `layout` (where each level of a tree is) -> `tree` (makes one) -> `superblock` (what
-//! stands before it) -> `verified` (checks what is read) -> `seal` (superblock and tree in files). `fsverity` computes the digest of fs-verity.
+//! stands before it) -> `verify` (checks blocks, and what is read) -> `seal` (superblock and tree in files). `fsverity` computes the digest of fs-verity.
 //!
 //! Sources: Linux's Documentation/admin-guide/device-mapper/verity.rst and Documentation/filesystems/fsverity.rst, and the
 //! format that `veritysetup` of cryptsetup calls type 1.
@@ -39,7 +39,7 @@ mod seal;
 mod sha256;
 mod superblock;
 mod tree;
-mod verified;
+mod verify;
 mod write_hasher;
 
 pub use digest::{Digest, ParseDigestError};
@@ -50,5 +50,5 @@ pub use params::{HashAlgorithm, Params, SALT_MAX};
 pub use seal::{Seal, appended_position, verify_all};
 pub use superblock::{SUPERBLOCK_SIZE, Superblock};
 pub use tree::{HashBlock, TreeBuilder, make_tree};
-pub use verified::VerifiedSource;
+pub use verify::{BlockVerifier, VerifiedSource};
 pub use write_hasher::WriteHasher;

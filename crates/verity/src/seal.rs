@@ -14,7 +14,7 @@ use crate::layout::TreeLayout;
 use crate::params::Params;
 use crate::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::tree::{make_tree, to_usize};
-use crate::verified::VerifiedSource;
+use crate::verify::{BlockVerifier, VerifiedSource};
 
 /// A superblock, and where it is in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +107,15 @@ impl Seal {
         let Superblock { params, data_blocks, .. } = &self.superblock;
         VerifiedSource::with_tree_at(image, file, self.tree_start(), *data_blocks, params, root)
     }
+
+    /// What checks blocks of the image of this seal, whose tree is in `file`.
+    ///
+    /// # Errors
+    /// As [`BlockVerifier::new`].
+    pub fn verifier<T: Source>(&self, file: T, root: Digest) -> Result<BlockVerifier<T>> {
+        let Superblock { params, data_blocks, .. } = &self.superblock;
+        BlockVerifier::new(file, self.tree_start(), *data_blocks, params, root)
+    }
 }
 
 /// A UUID of version 8, whose other bits are those of `root`.
@@ -131,7 +140,7 @@ pub fn verify_all<S: Source, T: Source>(image: &VerifiedSource<S, T>, threads: u
     let check = |buffer: &mut Vec<u8>, piece: usize| {
         let start = piece as u64 * PIECE;
         buffer.resize(to_usize(PIECE.min(image.size().saturating_sub(start))), 0);
-        image.read_exact_at(start, buffer).map_err(Error::of_read)
+        image.read_exact_at(start, buffer).map_err(|error| Error::of_read("read image", error))
     };
     parallel(threads.max(1), pieces, Vec::new, check).map(drop)
 }

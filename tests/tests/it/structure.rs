@@ -55,7 +55,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["params"],
             &["layout", "fsverity", "superblock"],
             &["tree"],
-            &["verified"],
+            &["verify"],
             &["seal"],
             &["write_hasher"],
             &["lib"],

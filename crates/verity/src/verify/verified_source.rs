@@ -1,20 +1,18 @@
 //! A source that checks each block against a hash tree when it is first read.
 
-use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ferofs_read::Source;
 
 use crate::digest::Digest;
-use crate::error::{Error, IntegrityError, Result};
-use crate::layout::TreeLayout;
-use crate::params::{BlockHasher, Params};
+use crate::error::{Error, Result};
+use crate::params::Params;
 use crate::tree::to_usize;
+use crate::verify::block_verifier::BlockVerifier;
 
-/// Bytes of checked hash blocks that are kept in memory.
-const CACHE: usize = 512 << 10;
 /// Bytes that are read and checked at a time if a read does not start and end between blocks.
 const PIECE: u64 = 64 << 10;
 
@@ -23,55 +21,16 @@ const WORDS: usize = 512;
 /// Blocks of such a part.
 const PART: u64 = 64 * WORDS as u64;
 
-/// The word of a block's bit in its part.
-const fn word_of(block: u64) -> usize {
-    // Less than `WORDS`.
-    (block % PART / 64) as usize
-}
-
-/// An image whose blocks are checked: a read returns right bytes, or an [`IntegrityError`].
+/// An image whose blocks are checked: a read returns right bytes, or an [`crate::IntegrityError`].
 ///
 /// A block is checked when it is first read, together with the blocks of the tree above it. One bit for each data block tells
 /// which blocks have been checked; reading those again does not check them again, as with dm-verity's `check_at_most_once`.
 #[derive(Debug)]
 pub struct VerifiedSource<S, T> {
     image: S,
-    tree: T,
-    /// The position of the tree's first byte.
-    tree_start: u64,
-    layout: TreeLayout,
-    hasher: BlockHasher,
-    root: Digest,
+    verifier: BlockVerifier<T>,
     /// A bit for each data block that was checked; memory only for parts that were read.
     checked: Vec<OnceLock<Box<[AtomicU64; WORDS]>>>,
-    cache: Mutex<HashBlocks>,
-}
-
-/// Checked hash blocks, by number.
-#[derive(Debug, Default)]
-struct HashBlocks {
-    blocks: HashMap<u64, (Arc<[u8]>, u64)>,
-    /// Counts the uses, to find the block that was not used for the longest time.
-    uses: u64,
-}
-
-impl HashBlocks {
-    fn get(&mut self, number: u64) -> Option<Arc<[u8]>> {
-        self.uses += 1;
-        let (bytes, used) = self.blocks.get_mut(&number)?;
-        *used = self.uses;
-        Some(Arc::clone(bytes))
-    }
-
-    fn insert(&mut self, number: u64, bytes: Arc<[u8]>) {
-        let most = (CACHE / bytes.len().max(1)).max(1);
-        while self.blocks.len() >= most {
-            let oldest = self.blocks.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
-            let Some(oldest) = oldest else { break };
-            self.blocks.remove(&oldest);
-        }
-        self.blocks.insert(number, (bytes, self.uses));
-    }
 }
 
 impl<S: Source, T: Source> VerifiedSource<S, T> {
@@ -92,22 +51,10 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         params: &Params,
         root: Digest,
     ) -> Result<Self> {
-        let layout = TreeLayout::new(data_blocks, params)?;
-        let problem = if image.size() < layout.data_len() {
-            Some("is more than the image has")
-        } else if tree.size().checked_sub(tree_start).is_none_or(|len| len < layout.len()) {
-            Some("needs a larger hash tree")
-        } else {
-            None
-        };
-        if let Some(problem) = problem {
+        let verifier = BlockVerifier::new(tree, tree_start, data_blocks, params, root)?;
+        if image.size() < verifier.layout().data_len() {
+            let problem = "is more than the image has";
             return Err(Error::Parameter { parameter: "number of data blocks", problem });
-        }
-        if root.as_bytes().len() != params.algorithm.digest_len() {
-            return Err(Error::Parameter {
-                parameter: "root hash",
-                problem: "has another length than the algorithm's digests",
-            });
         }
         let parts = to_usize(data_blocks.div_ceil(PART));
         let mut checked = Vec::new();
@@ -116,62 +63,51 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
             return Err(Error::Parameter { parameter: "number of data blocks", problem });
         }
         checked.resize_with(parts, OnceLock::new);
-        let (hasher, cache) = (params.hasher(), Mutex::default());
-        Ok(Self { image, tree, tree_start, layout, hasher, root, checked, cache })
+        Ok(Self { image, verifier, checked })
     }
 
-    fn is_checked(&self, block: u64) -> bool {
-        let part = self.checked.get(to_usize(block / PART)).and_then(OnceLock::get);
-        part.is_some_and(|part| part[word_of(block)].load(Ordering::Acquire) & 1 << (block % 64) != 0)
+    /// What checks the blocks. It does not count as a first read.
+    pub const fn verifier(&self) -> &BlockVerifier<T> {
+        &self.verifier
     }
 
-    fn mark_checked(&self, block: u64) {
-        if let Some(part) = self.checked.get(to_usize(block / PART)) {
-            let part = part.get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORDS]));
-            part[word_of(block)].fetch_or(1 << (block % 64), Ordering::Release);
+    /// The words with the bits of `blocks`, each with its part of `checked` and a mask of the bits.
+    fn words(blocks: Range<u64>) -> impl Iterator<Item = (usize, usize, u64)> {
+        let mut at = blocks.start;
+        std::iter::from_fn(move || {
+            let len = (64 - at % 64).min(blocks.end.checked_sub(at).filter(|len| *len > 0)?);
+            let mask = u64::MAX >> (64 - len) << (at % 64);
+            // The second is less than `WORDS`.
+            let word = (to_usize(at / PART), to_usize(at % PART / 64), mask);
+            at += len;
+            Some(word)
+        })
+    }
+
+    fn mark_checked(&self, blocks: Range<u64>) {
+        for (part, word, mask) in Self::words(blocks) {
+            if let Some(part) = self.checked.get(part) {
+                let part = part.get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORDS]));
+                part[word].fetch_or(mask, Ordering::Release);
+            }
         }
     }
 
     fn are_checked(&self, pos: u64, len: u64) -> bool {
-        let size = self.layout.data_block_size();
-        (pos / size..=pos.saturating_add(len).saturating_sub(1) / size).all(|block| self.is_checked(block))
+        let size = self.verifier.layout().data_block_size();
+        Self::words(pos / size..pos.saturating_add(len).div_ceil(size)).all(|(part, word, mask)| {
+            let part = self.checked.get(part).and_then(OnceLock::get);
+            part.is_some_and(|part| part[word].load(Ordering::Acquire) & mask == mask)
+        })
     }
 
-    /// The digest that entry `number` of `level` holds, from a checked hash block; above the highest level, the root.
-    fn expected(&self, level: usize, number: u64) -> io::Result<Digest> {
-        let Some(place) = self.layout.levels().get(level) else { return Ok(self.root) };
-        let (index, entry) = (number / self.layout.per_block(), number % self.layout.per_block());
-        let block = place.first + index;
-        let cached = self.cache().get(block);
-        let bytes = match cached {
-            Some(bytes) => bytes,
-            None => {
-                let mut bytes = vec![0; to_usize(self.layout.hash_block_size())];
-                let position = block * self.layout.hash_block_size();
-                self.tree.read_exact_at(self.tree_start + position, &mut bytes)?;
-                if self.hasher.hash(&bytes) != self.expected(level + 1, index)? {
-                    return Err(IntegrityError { is_hash: true, block, position }.into());
-                }
-                let bytes: Arc<[u8]> = bytes.into();
-                self.cache().insert(block, Arc::clone(&bytes));
-                bytes
-            }
-        };
-        let start = to_usize(entry * self.layout.digest_len());
-        let digest = bytes.get(start..).and_then(|rest| rest.get(..to_usize(self.layout.digest_len())));
-        Ok(Digest::new(digest.unwrap_or_default()))
-    }
-
-    /// Checks the blocks in `bytes`, which starts at `pos`; both are multiples of the block size.
+    /// Checks the blocks in `bytes`, which starts at `pos`; both are multiples of the block size. Also those that were checked before:
+    /// these are other bytes, and others may have changed them.
     fn check(&self, pos: u64, bytes: &[u8]) -> io::Result<()> {
-        let size = self.layout.data_block_size();
-        for (block, digest) in (pos / size..).zip(self.hasher.hash_blocks(bytes, to_usize(size))) {
-            // Also those that were checked before: these are other bytes, and others may have changed them.
-            if digest != self.expected(0, block)? {
-                return Err(IntegrityError { is_hash: false, block, position: block * size }.into());
-            }
-            self.mark_checked(block);
-        }
+        let size = self.verifier.layout().data_block_size();
+        let first = pos / size;
+        self.verifier.verify(first, bytes)?;
+        self.mark_checked(first..first + bytes.len() as u64 / size);
         Ok(())
     }
 
@@ -181,12 +117,12 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         mut buf: &mut [u8],
         read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        let end = pos.checked_add(buf.len() as u64).filter(|end| *end <= self.layout.data_len());
+        let end = pos.checked_add(buf.len() as u64).filter(|end| *end <= self.verifier.layout().data_len());
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         if buf.is_empty() || self.are_checked(pos, end - pos) {
             return read(pos, buf);
         }
-        let size = self.layout.data_block_size();
+        let size = self.verifier.layout().data_block_size();
         let mut at = pos;
         while at < end {
             let whole = (end - at) / size * size;
@@ -210,17 +146,12 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         }
         Ok(())
     }
-
-    fn cache(&self) -> MutexGuard<'_, HashBlocks> {
-        // Each change is one insertion or removal, which a panic cannot leave half done.
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<S: Source, T: Source> Source for VerifiedSource<S, T> {
     /// The part of the image that the tree covers.
     fn size(&self) -> u64 {
-        self.layout.data_len()
+        self.verifier.layout().data_len()
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -252,33 +183,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::params::HashAlgorithm;
+    use crate::error::IntegrityError;
     use crate::tree::make_tree;
+    use crate::verify::test_images::{params, sealed};
 
-    /// An image and its tree.
-    fn sealed(blocks: u64, params: &Params) -> (Vec<u8>, Vec<u8>, Digest) {
-        let len = blocks as usize * params.data_block_size as usize;
-        let image: Vec<u8> = (0..len).map(|n| ((n * n) >> 9) as u8 ^ (n >> 12) as u8).collect();
-        let mut tree = vec![0; TreeLayout::new(blocks, params).unwrap().len() as usize];
-        let root = make_tree(&image, blocks, params, 3, |pos, bytes| {
-            tree[pos as usize..][..bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        });
-        (image, tree, root.unwrap())
+    #[test]
+    fn the_words_of_a_range_have_its_bits() {
+        for range in [0..1, 5..64, 63..65, 0..200, 32_767..32_769, 100..100, 32_760..98_400] {
+            let mut bits = Vec::new();
+            for (part, word, mask) in VerifiedSource::<&[u8], &[u8]>::words(range.clone()) {
+                assert!(word < WORDS);
+                let first = part as u64 * PART + word as u64 * 64;
+                bits.extend((0..64).filter(|bit| mask & 1 << bit != 0).map(|bit| first + bit));
+            }
+            assert_eq!(bits, range.collect::<Vec<_>>());
+        }
     }
-
-    fn params() -> impl Strategy<Value = Params> {
-        let algorithm = prop_oneof![Just(HashAlgorithm::Sha256), Just(HashAlgorithm::Sha512)];
-        let salt = prop_oneof![Just(vec![]), prop::collection::vec(any::<u8>(), 0..=SALT_MAX)];
-        (algorithm, 9..13_u32, 9..13_u32, salt).prop_map(|(algorithm, data, hash, salt)| Params {
-            algorithm,
-            data_block_size: 1 << data,
-            hash_block_size: 1 << hash,
-            salt,
-        })
-    }
-
-    use crate::params::SALT_MAX;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]

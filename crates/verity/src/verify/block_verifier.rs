@@ -1,0 +1,364 @@
+//! Checks blocks of an image, and of its hash tree, against a root: [`BlockVerifier`].
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ferofs_read::Source;
+
+use crate::digest::Digest;
+use crate::error::{Error, IntegrityError, Result};
+use crate::layout::TreeLayout;
+use crate::params::{BlockHasher, Params};
+use crate::tree::to_usize;
+use crate::verify::hash_cache::HashCache;
+
+/// Checks bytes of an image or of its hash tree before they are used, wherever they come from.
+///
+/// It reads the hash blocks that it needs from a source of the tree, checks them up to the root, and keeps at most 512 KiB of them.
+/// [`crate::VerifiedSource`] checks what it reads with it. A program that fetches an image from a server can check what arrived before it stores
+/// the bytes:
+///
+/// ```
+/// use ferofs_verity::{BlockVerifier, Error, Params, make_tree};
+///
+/// let image = vec![7; 100 * 4096];
+/// let (mut tree, params) = (Vec::new(), Params::default());
+/// let root = make_tree(&image, 100, &params, 2, |pos, bytes| {
+///     tree.resize(tree.len().max(pos as usize + bytes.len()), 0);
+///     tree[pos as usize..][..bytes.len()].copy_from_slice(bytes);
+///     Ok(())
+/// })?;
+/// let verifier = BlockVerifier::new(tree, 0, 100, &params, root)?;
+/// verifier.verify(8, &image[8 * 4096..16 * 4096])?;
+/// let error = verifier.verify(8, &[0; 4096]).unwrap_err();
+/// assert!(matches!(error, Error::Integrity(error) if error.block == 8));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct BlockVerifier<T> {
+    tree: T,
+    /// The position of the tree's first byte in `tree`.
+    tree_start: u64,
+    layout: TreeLayout,
+    hasher: BlockHasher,
+    root: Digest,
+    cache: HashCache,
+}
+
+impl<T: Source> BlockVerifier<T> {
+    /// Checks blocks of an image of `data_blocks` blocks against the tree that starts at byte `tree_start` of `tree`, and whose root is
+    /// `root`. Nothing is read yet.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] for parameters out of range, a root of another length, or a tree that is too short.
+    pub fn new(tree: T, tree_start: u64, data_blocks: u64, params: &Params, root: Digest) -> Result<Self> {
+        let layout = TreeLayout::new(data_blocks, params)?;
+        if tree.size().checked_sub(tree_start).is_none_or(|len| len < layout.len()) {
+            let problem = "needs a larger hash tree";
+            return Err(Error::Parameter { parameter: "number of data blocks", problem });
+        }
+        if root.as_bytes().len() != params.algorithm.digest_len() {
+            let problem = "has another length than the algorithm's digests";
+            return Err(Error::Parameter { parameter: "root hash", problem });
+        }
+        let (hasher, cache) = (params.hasher(), HashCache::default());
+        Ok(Self { tree, tree_start, layout, hasher, root, cache })
+    }
+
+    /// Where the levels of the tree are, and the sizes of blocks.
+    #[must_use]
+    pub const fn layout(&self) -> &TreeLayout {
+        &self.layout
+    }
+
+    /// The digest of the whole image.
+    #[must_use]
+    pub const fn root(&self) -> Digest {
+        self.root
+    }
+
+    /// Checks `bytes`, which are whole blocks of the image from block `first` on.
+    ///
+    /// # Errors
+    /// [`Error::Integrity`] names the first block of the image, or of the tree, that does not have its digest; [`Error::Io`] when the tree
+    /// cannot be read; [`Error::Parameter`] when `bytes` are not whole blocks of the image.
+    pub fn verify(&self, first: u64, bytes: &[u8]) -> Result<()> {
+        let size = self.layout.data_block_size();
+        let blocks = blocks_within(first, bytes, size, self.layout.data_blocks())?;
+        let mut rest = bytes;
+        self.for_each_leaf(blocks, |run, expected| {
+            let len = to_usize((run.end - run.start) * size);
+            let (bytes, after) = rest.split_at(len.min(rest.len()));
+            rest = after;
+            let digests = self.hasher.hash_blocks(bytes, to_usize(size));
+            let expected = expected.chunks_exact(to_usize(self.layout.digest_len()));
+            for ((block, digest), expected) in run.zip(digests).zip(expected) {
+                if digest.as_bytes() != expected {
+                    return Err(IntegrityError { is_hash: false, block, position: block * size }.into());
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Checks `bytes`, which are whole blocks of the tree from its block `first` on, against the blocks above them. It takes blocks above from
+    /// `bytes` if they are among them, and else from the source of the tree, only at lower positions. So a source
+    /// of a tree can call this function for what it fetched, also while it answers a read of this function.
+    ///
+    /// # Errors
+    /// As [`Self::verify`].
+    pub fn verify_tree(&self, first: u64, bytes: &[u8]) -> Result<()> {
+        let size = self.layout.hash_block_size();
+        let blocks = blocks_within(first, bytes, size, self.layout.len() / size)?;
+        let digests = self.hasher.hash_blocks(bytes, to_usize(size));
+        for (block, digest) in blocks.zip(digests) {
+            let place = (0..).zip(self.layout.levels()).find(|(_, level)| level.first <= block);
+            // The highest level starts at block 0.
+            let Some((level, place)) = place else { continue };
+            let index = block - place.first;
+            let above = self
+                .layout
+                .levels()
+                .get(level + 1)
+                .map(|above| above.first + index / self.layout.per_block());
+            let expected = match above.and_then(|above| above.checked_sub(first)) {
+                // It was checked by an earlier turn, because the levels are stored from the top to the bottom.
+                Some(number) => {
+                    self.entry(&bytes[to_usize(number * size)..], index % self.layout.per_block())
+                }
+                None => self.expected(level + 1, index)?,
+            };
+            if digest != expected {
+                return Err(IntegrityError { is_hash: true, block, position: block * size }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The digests of `blocks` of the image, from checked blocks of the tree. With the same [`Params`], blocks of any images
+    /// with equal digests are equal. A digest has 65 bytes in memory, so ask for parts of large images.
+    ///
+    /// # Errors
+    /// As [`Self::verify`]; [`Error::Parameter`] when `blocks` has others than those of the image.
+    pub fn digests(&self, blocks: Range<u64>) -> Result<Vec<Digest>> {
+        if blocks.start > blocks.end || blocks.end > self.layout.data_blocks() {
+            return Err(Error::Parameter { parameter: "blocks", problem: "are not all blocks of the image" });
+        }
+        let mut digests = Vec::new();
+        self.for_each_leaf(blocks, |_, expected| {
+            digests.extend(expected.chunks_exact(to_usize(self.layout.digest_len())).map(Digest::new));
+            Ok(())
+        })?;
+        Ok(digests)
+    }
+
+    /// Passes the parts of `blocks` that one hash block of the lowest level covers, and their digests one after the other.
+    fn for_each_leaf(
+        &self,
+        blocks: Range<u64>,
+        mut each: impl FnMut(Range<u64>, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (per_block, digest_len) = (self.layout.per_block(), self.layout.digest_len());
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let Some(leaves) = self.layout.levels().first() else {
+                return each(blocks, self.root.as_bytes());
+            };
+            let (leaf, start) = (at / per_block, at % per_block);
+            let end = blocks.end.min(at - start + per_block);
+            let bytes = self.hash_block(0, leaves.first + leaf, leaf)?;
+            let range = to_usize(start * digest_len)..to_usize((start + end - at) * digest_len);
+            // A hash block has room for its digests.
+            each(at..end, bytes.get(range).unwrap_or_default())?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// The checked hash block `block`, which is number `index` of `level`.
+    fn hash_block(&self, level: usize, block: u64, index: u64) -> Result<Arc<[u8]>> {
+        if let Some(bytes) = self.cache.get(block) {
+            return Ok(bytes);
+        }
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, to_usize(self.layout.hash_block_size())).collect();
+        let position = block * self.layout.hash_block_size();
+        if let Some(buffer) = Arc::get_mut(&mut bytes) {
+            self.tree
+                .read_exact_at(self.tree_start + position, buffer)
+                .map_err(|error| Error::of_read("read hash tree", error))?;
+        }
+        if self.hasher.hash(&bytes) != self.expected(level + 1, index)? {
+            return Err(IntegrityError { is_hash: true, block, position }.into());
+        }
+        self.cache.insert(block, Arc::clone(&bytes));
+        Ok(bytes)
+    }
+
+    /// The digest that entry `number` of `level` holds; above the highest level, the root.
+    fn expected(&self, level: usize, number: u64) -> Result<Digest> {
+        let Some(place) = self.layout.levels().get(level) else { return Ok(self.root) };
+        let (index, entry) = (number / self.layout.per_block(), number % self.layout.per_block());
+        Ok(self.entry(&self.hash_block(level, place.first + index, index)?, entry))
+    }
+
+    /// The digest in entry `number` of a hash block.
+    fn entry(&self, hash_block: &[u8], number: u64) -> Digest {
+        let len = self.layout.digest_len();
+        let digest = hash_block.get(to_usize(number * len)..).and_then(|rest| rest.get(..to_usize(len)));
+        Digest::new(digest.unwrap_or_default())
+    }
+}
+
+/// The numbers of the blocks in `bytes`.
+fn blocks_within(first: u64, bytes: &[u8], size: u64, all: u64) -> Result<Range<u64>> {
+    let len = bytes.len() as u64;
+    let end = first.checked_add(len / size).filter(|end| len.is_multiple_of(size) && *end <= all);
+    let problem = "are not whole blocks of the image or of its hash tree";
+    end.map(|end| first..end).ok_or(Error::Parameter { parameter: "bytes to verify", problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Mutex, OnceLock};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::verify::test_images::{params, sealed};
+
+    /// `bytes` from block `start` on, at most `len` blocks of `size` bytes.
+    fn run(bytes: &[u8], start: u64, len: u64, size: u64) -> &[u8] {
+        let (start, len) = ((start * size) as usize, (len * size) as usize);
+        &bytes[start..bytes.len().min(start + len)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn runs_of_image_and_tree_are_right_or_name_the_changed_block(
+            params in params(), blocks in 1..300_u64, start in any::<prop::sample::Index>(), len in 1..300_u64,
+            changed in any::<prop::sample::Index>(), bit in 0..8_u32,
+        ) {
+            let (image, tree, root) = sealed(blocks, &params);
+            let verifier = BlockVerifier::new(tree.as_slice(), 0, blocks, &params, root).unwrap();
+            let size = u64::from(params.data_block_size);
+            let first = start.index(blocks as usize) as u64;
+            let right = run(&image, first, len, size);
+            prop_assert!(verifier.verify(first, right).is_ok());
+            let mut wrong = right.to_vec();
+            let at = changed.index(wrong.len());
+            wrong[at] ^= 1 << bit;
+            let expected = first + at as u64 / size;
+            let error = verifier.verify(first, &wrong).unwrap_err();
+            let named = IntegrityError { is_hash: false, block: expected, position: expected * size };
+            prop_assert_eq!(error.to_string(), named.to_string());
+
+            if tree.is_empty() {
+                return Ok(());
+            }
+            let size = u64::from(params.hash_block_size);
+            let first = start.index(tree.len() / size as usize) as u64;
+            let right = run(&tree, first, len, size);
+            prop_assert!(verifier.verify_tree(first, right).is_ok());
+            let mut wrong = right.to_vec();
+            let at = changed.index(wrong.len());
+            wrong[at] ^= 1 << bit;
+            let expected = first + at as u64 / size;
+            let error = verifier.verify_tree(first, &wrong).unwrap_err();
+            let named = IntegrityError { is_hash: true, block: expected, position: expected * size };
+            prop_assert_eq!(error.to_string(), named.to_string());
+        }
+
+        #[test]
+        fn digests_are_those_of_the_blocks(params in params(), blocks in 1..300_u64, start in 0..300_u64, len in 0..300_u64) {
+            let (image, tree, root) = sealed(blocks, &params);
+            let verifier = BlockVerifier::new(tree, 0, blocks, &params, root).unwrap();
+            let range = start..start + len;
+            let digests = verifier.digests(range.clone());
+            if range.end > blocks {
+                let refused = matches!(digests, Err(Error::Parameter { .. }));
+                prop_assert!(refused);
+                return Ok(());
+            }
+            let size = params.data_block_size as usize;
+            let expected: Vec<Digest> = image.chunks(size).map(|block| params.hasher().hash(block)).collect();
+            prop_assert_eq!(digests.unwrap(), &expected[start as usize..range.end as usize]);
+        }
+    }
+
+    type Verifier = Arc<OnceLock<BlockVerifier<Arc<Fetched>>>>;
+
+    /// A tree that arrives in pieces of some blocks, each of which is verified before it is stored.
+    struct Fetched {
+        tree: Vec<u8>,
+        piece: usize,
+        stored: Mutex<Vec<Option<Vec<u8>>>>,
+        verifier: Verifier,
+    }
+
+    impl Source for Fetched {
+        fn size(&self) -> u64 {
+            self.tree.size()
+        }
+
+        fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+            let number = pos as usize / self.piece;
+            let stored = self.stored.lock().unwrap().get(number).cloned().flatten();
+            let piece = match stored {
+                Some(piece) => piece,
+                None => {
+                    let piece = self.tree.chunks(self.piece).nth(number).unwrap().to_vec();
+                    let verifier = self.verifier.get().unwrap();
+                    let first = (number * self.piece) as u64 / verifier.layout().hash_block_size();
+                    verifier.verify_tree(first, &piece)?;
+                    self.stored.lock().unwrap()[number] = Some(piece.clone());
+                    piece
+                }
+            };
+            buf.copy_from_slice(&piece[pos as usize % self.piece..][..buf.len()]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_tree_can_be_fetched_by_its_own_checks() {
+        let params = Params { data_block_size: 512, hash_block_size: 512, ..Params::default() };
+        let (image, tree, root) = sealed(3000, &params);
+        for (blocks, changed) in
+            [(1, None), (7, None), (1, Some(700)), (7, Some(0)), (7, Some(tree.len() - 1))]
+        {
+            let mut tree = tree.clone();
+            if let Some(at) = changed {
+                tree[at] ^= 1;
+            }
+            let verifier = Arc::<OnceLock<_>>::default();
+            let (piece, stored) = (512 * blocks, Mutex::new(vec![None; tree.len()]));
+            let fetched = Arc::new(Fetched { tree, piece, stored, verifier: Arc::clone(&verifier) });
+            let set = verifier.set(BlockVerifier::new(fetched, 0, 3000, &params, root).unwrap());
+            assert!(set.is_ok());
+            let results = image
+                .chunks(512)
+                .enumerate()
+                .map(|(n, block)| verifier.get().unwrap().verify(n as u64, block));
+            let wrong: Vec<Error> = results.filter_map(Result::err).collect();
+            assert_eq!(wrong.is_empty(), changed.is_none());
+            assert!(wrong.iter().all(|error| matches!(error, Error::Integrity(error) if error.is_hash)));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_blocks_are_refused() {
+        let params = Params::default();
+        let (image, tree, root) = sealed(200, &params);
+        let verifier = BlockVerifier::new(tree.as_slice(), 0, 200, &params, root).unwrap();
+        let refused = |result| matches!(result, Err(Error::Parameter { parameter: "bytes to verify", .. }));
+        assert!(refused(verifier.verify(0, &image[..5000])));
+        assert!(refused(verifier.verify(199, &image[..8192])));
+        assert!(refused(verifier.verify(u64::MAX, &image[..4096])));
+        assert!(refused(verifier.verify_tree(0, &tree[..100])));
+        assert!(refused(verifier.verify_tree(3, &tree[..4096])));
+        assert!(verifier.verify(200, &[]).is_ok() && verifier.verify_tree(3, &[]).is_ok());
+    }
+}
