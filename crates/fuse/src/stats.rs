@@ -68,6 +68,8 @@ pub(crate) fn text(counters: &Counters, image: &Image) -> String {
         ("partial_bytes", engine.partial.bytes),
         ("stored_reads", engine.stored.reads),
         ("stored_bytes", engine.stored.bytes),
+        ("batch_reads", engine.batches.reads),
+        ("batch_bytes", engine.batches.bytes),
         ("ahead_reads", engine.ahead.reads),
         ("ahead_bytes", engine.ahead.bytes),
         ("hinted_reads", engine.hinted.reads),

@@ -3,12 +3,16 @@
 //! The metabox and the packed inode are files themselves, so that reading metadata or a fragment can start another request, up
 //! to [`MAX_DEPTH`] deep.
 
+mod batch;
+mod prefetch;
+
 use std::cell::{Cell, OnceCell};
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use ferofs_format::inode::FileType;
 use ferofs_format::xattr::LongPrefix;
-use ferofs_format::{BlockAddr, BytePos, Compat, DeviceId, Fault, FileOffset, Structure};
+use ferofs_format::{BlockAddr, BytePos, Compat, Fault, FileOffset, Structure};
 
 use crate::access::requests::Pattern;
 use crate::accounting::stats::{Cause, Counter, Stats};
@@ -25,6 +29,8 @@ use crate::metadata::xattr;
 use crate::numbers::to_u64;
 use crate::volume::Volume;
 use crate::volume::place::MetadataPlace;
+use batch::{Batch, Wanted, adjacent};
+use prefetch::{announce_range, announce_step};
 
 /// Bytes at most of a symbolic link's target, without its NUL, as in Linux. A longer one is an error.
 const MAX_LINK: u64 = 4095;
@@ -38,8 +44,6 @@ pub const BOOKKEEPING: (usize, usize) =
 
 /// Bytes at most of a random request whose encoded bytes are read with one call, even if it needs only parts of clusters.
 const SMALL_REQUEST: usize = 16 << 10;
-/// Encoded bytes at most that are read with one call and then copied. To copy more takes longer than another call.
-const MAX_GATHERED: u64 = 64 << 10;
 
 /// Reads metadata and content of one image.
 pub(crate) struct ContentReader {
@@ -231,18 +235,18 @@ impl ContentReader {
         Ok(())
     }
 
+    fn packed(&self) -> Result<&Inode> {
+        if let Some(packed) = self.packed.get() {
+            return Ok(packed);
+        }
+        let no_packed = || Corruption::new(Structure::PackedInode, Fault::FeatureNotSet("FRAGMENTS"));
+        let packed = read_inode(self, self.volume.superblock.packed.ok_or_else(no_packed)?)?;
+        Ok(self.packed.get_or_init(|| packed))
+    }
+
     /// Fills `buf` from the packed inode's content.
     fn read_fragment(&self, offset: FileOffset, buf: &mut [u8]) -> Result<()> {
-        let packed = match self.packed.get() {
-            Some(packed) => packed,
-            None => {
-                let fault = Fault::FeatureNotSet("FRAGMENTS");
-                let no_packed = || Corruption::new(Structure::PackedInode, fault);
-                let packed = read_inode(self, self.volume.superblock.packed.ok_or_else(no_packed)?)?;
-                self.packed.get_or_init(|| packed)
-            }
-        };
-        self.read_exact(packed, BytePos::new(offset.get()), Structure::PackedInode, buf)
+        self.read_exact(self.packed()?, BytePos::new(offset.get()), Structure::PackedInode, buf)
     }
 
     /// Fills `buf` from the decoded content of an inode that holds structures: the packed inode, the
@@ -286,7 +290,7 @@ impl ContentReader {
             engine.shrink(&volume.counters);
         }
         let stop = offset.get().saturating_add(to_u64(buf.len()));
-        let request = Request {
+        let mut request = Request {
             volume,
             engine,
             metadata: self,
@@ -300,12 +304,17 @@ impl ContentReader {
         let pinned_ranges = engine.pinned_ranges.current();
         let work = || {
             let mut filled = 0;
-            if !request.is_sequential() && buf.len() <= SMALL_REQUEST && volume.slots.is_empty() {
+            let is_small = !request.is_sequential() && buf.len() <= SMALL_REQUEST;
+            if volume.batches {
+                self.announce_next(&request, map, inode, offset.get()..stop);
+            } else if is_small && volume.slots.is_empty() {
                 let map = FileMap::opened(map, self, inode)?;
                 if let Some((device, pos, len)) = adjacent(map, offset, stop) {
                     request.gather(device, pos, len)?;
                 }
             }
+            // Where the bytes that were gathered end.
+            let mut gathered = if volume.batches { offset.get() } else { u64::MAX };
             while !buf.is_empty() {
                 if end == End::Extent && filled > 0 {
                     let extent = FileMap::opened(map, self, inode)?.extent_at(offset)?;
@@ -313,10 +322,19 @@ impl ContentReader {
                         break;
                     }
                 }
+                if offset.get() >= gathered {
+                    let (nid, offset, whole, pinned) =
+                        (inode.nid(), offset.get(), end == End::Extent, pinned_ranges.as_deref());
+                    let map = FileMap::opened(map, self, inode)?;
+                    gathered =
+                        self.read_batch(&mut request, map, &Wanted { nid, offset, stop, whole, pinned })?;
+                }
+                let most = usize::try_from(gathered - offset.get()).unwrap_or(usize::MAX).min(buf.len());
+                let part = &mut buf[..most];
                 let pinned = pinned_ranges.as_ref().and_then(|ranges| ranges.get(inode.nid(), offset));
                 let len = match pinned {
-                    Some(pinned) => copy_pinned(&request, pinned, buf),
-                    None => self.step(&request, FileMap::opened(map, self, inode)?, offset, buf)?,
+                    Some(pinned) => copy_pinned(&request, pinned, part),
+                    None => self.step(&request, FileMap::opened(map, self, inode)?, offset, part)?,
                 };
                 offset = FileOffset::new(offset.get() + to_u64(len));
                 buf = &mut std::mem::take(&mut buf)[len..];
@@ -324,12 +342,8 @@ impl ContentReader {
             }
             if let (Pattern::Strided { next, step, count }, Some(map)) = (request.pattern, map) {
                 for number in 0..count {
-                    prefetch(
-                        &request,
-                        map,
-                        next.get().saturating_add(step.saturating_mul(number)),
-                        inode.size(),
-                    );
+                    let next = next.get().saturating_add(step.saturating_mul(number));
+                    announce_step(&request, map, next, inode.size());
                 }
                 if request.waited.get() {
                     engine.patterns.waited(inode.nid());
@@ -338,6 +352,56 @@ impl ContentReader {
             Ok(filled)
         };
         nested(work)
+    }
+
+    /// Announces the bytes that a sequential reader will want after its request for `wanted`, if the source wants to know.
+    fn announce_next<'a>(
+        &'a self,
+        request: &Request<'_>,
+        map: &mut Option<FileMap<'a>>,
+        inode: &'a Inode,
+        wanted: Range<u64>,
+    ) {
+        let distance = self.volume.prefetch_distance;
+        if distance == 0 {
+            return;
+        }
+        let Some(next) = self.engine.announcements.note(inode.nid(), wanted, distance) else { return };
+        // An error in the map is reported when the range is read.
+        let Ok(map) = FileMap::opened(map, self, inode) else { return };
+        let fragments = announce_range(request, map, next.start..next.end.min(inode.size()));
+        self.announce_fragments(request, &fragments);
+    }
+
+    /// Announces ranges of the packed inode.
+    fn announce_fragments(&self, request: &Request<'_>, fragments: &[(u64, u64)]) {
+        if fragments.is_empty() || request.shared {
+            return;
+        }
+        // Errors are reported when the fragments are read.
+        let Ok(packed) = self.packed() else { return };
+        let request = request.of_packed();
+        let _ = nested(|| {
+            let mut map = FileMap::open(self, packed)?;
+            for &(offset, len) in fragments {
+                announce_range(&request, &mut map, offset..offset.saturating_add(len).min(packed.size()));
+            }
+            Ok(())
+        });
+    }
+
+    /// Reads what the start of `wanted` needs with one call; returns where in the file that start ends, after `wanted.offset`.
+    fn read_batch(
+        &self,
+        request: &mut Request<'_>,
+        map: &mut FileMap<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<u64> {
+        request.gathered = OnceCell::new();
+        let batch = Batch::plan(request, map, wanted);
+        self.announce_fragments(request, batch.fragments());
+        batch.read(request)?;
+        Ok(batch.end.max(wanted.offset.saturating_add(1)))
     }
 
     /// Fills a prefix of `buf`; returns its length, at least 1.
@@ -392,65 +456,6 @@ fn copy_pinned(request: &Request<'_>, pinned: &[u8], buf: &mut [u8]) -> usize {
     request.volume.counters.add_len(Counter::PinnedBytes, len);
     request.copy(&pinned[..len], &mut buf[..len]);
     len
-}
-
-/// The encoded bytes of the extents from `offset` to `end`, if there are several, side by side, and few enough bytes that
-/// one read and their copies cost less than a read of each.
-fn adjacent(map: &mut FileMap<'_>, offset: FileOffset, end: u64) -> Option<(DeviceId, BytePos, usize)> {
-    let encoded = |extent: &Extent| match extent.data {
-        ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } => {
-            Some((device, pos, encoded_len))
-        }
-        _ => None,
-    };
-    // An error in the map is reported when the range is read.
-    let mut extent = map.extent_at(offset).ok()?;
-    let (device, start, mut len) = encoded(&extent)?;
-    if extent.end() >= end {
-        return None;
-    }
-    while extent.end() < end {
-        extent = map.extent_at(FileOffset::new(extent.end())).ok()?;
-        let (next_device, pos, more) = encoded(&extent)?;
-        if next_device != device || start.checked_add(len) != Some(pos) {
-            return None;
-        }
-        len = len.saturating_add(more);
-        if len > MAX_GATHERED {
-            return None;
-        }
-    }
-    Some((device, start, usize::try_from(len).ok()?))
-}
-
-/// Prefetches the clusters that a strided reader's request at `next` needs, and no others: unneeded bytes are read only after
-/// the stride's end.
-fn prefetch(request: &Request<'_>, map: &mut FileMap<'_>, next: u64, size: u64) {
-    let end = next.saturating_add(to_u64(request.len)).min(size);
-    let announce = |(device, pos, len): (DeviceId, BytePos, u64)| {
-        request.volume.counters.io(Cause::Hint, usize::try_from(len).unwrap_or(usize::MAX));
-        request.volume.will_need(device, pos, len);
-    };
-    let mut at = next;
-    let mut adjacent: Option<(DeviceId, BytePos, u64)> = None;
-    while at < end {
-        // An error in the map is reported when the range is read.
-        let Ok(extent) = map.extent_at(FileOffset::new(at)) else { break };
-        at = extent.end();
-        let ExtentData::Encoded { at: Location::Device(device, pos), encoded_len, .. } = extent.data else {
-            continue;
-        };
-        adjacent = match adjacent {
-            Some((before, start, len)) if before == device && start.checked_add(len) == Some(pos) => {
-                Some((device, start, len.saturating_add(encoded_len)))
-            }
-            before => {
-                before.into_iter().for_each(announce);
-                Some((device, pos, encoded_len))
-            }
-        };
-    }
-    adjacent.into_iter().for_each(announce);
 }
 
 /// Reads from a rotated block: byte `o` of the file is at `o` modulo the block size. An extent of

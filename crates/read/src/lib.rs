@@ -36,6 +36,9 @@
 //! | a place from which the program fetches bytes itself, for example asynchronously | [`FetchedSource`] |
 //! | another place | your own type: [`Source`] needs a size, and reads at a position |
 //!
+//! A source for which each read takes long, such as a server's, implements [`Source::read_ranges`], which reads several ranges
+//! together, and sets [`Source::prefetch_distance`], so that the engine announces what sequential readers will want.
+//!
 //! An [`Image`] is [`Send`] and [`Sync`], and a clone shares the open image, so any number of threads can read it.
 //!
 //! # From names to bytes
@@ -189,4 +192,4 @@ pub use volume::fetched_source::{Attempt, FetchedSource};
 #[cfg(unix)]
 pub use volume::file_source::FileSource;
 pub use volume::place::MetadataPlace;
-pub use volume::source::{BytesSource, SeekSource, Source};
+pub use volume::source::{Access, BytesSource, ReadRange, SeekSource, Source};

@@ -1,5 +1,7 @@
 //! Compares the engine with a plain decoder: the same bytes for any range. Also checks the counters.
 
+mod remote;
+
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;

@@ -26,7 +26,7 @@ use crate::numbers::to_u64;
 use block_cache::{BlockCache, Key};
 use devices::{Devices, check_bounds};
 use place::MetadataPlace;
-use source::Source;
+use source::{Access, ReadRange, Source};
 
 /// The key of the metabox's content in the block cache. No primary device has this number, and blocks of other devices
 /// are not metadata.
@@ -61,6 +61,10 @@ pub(crate) struct Volume {
     pub budget: Budget,
     pub counters: Counters,
     pub memory: Arc<Memory>,
+    /// Whether a device is on a source that [prefers batches](Source::prefers_batches).
+    pub batches: bool,
+    /// The largest [prefetch distance](Source::prefetch_distance) of a device.
+    pub prefetch_distance: u64,
 }
 
 impl Volume {
@@ -68,7 +72,20 @@ impl Volume {
     pub(crate) fn new(header: Header, metadata_cache: usize, budget: Budget, memory: Arc<Memory>) -> Self {
         let Header { superblock, configs, slots, devices } = header;
         let cache = BlockCache::new(superblock.block_size.bytes(), metadata_cache, Arc::clone(&memory));
-        Self { superblock, configs, slots, devices, cache, budget, counters: Counters::default(), memory }
+        let (batches, prefetch_distance) = devices.hints();
+        let counters = Counters::default();
+        Self {
+            superblock,
+            configs,
+            slots,
+            devices,
+            cache,
+            budget,
+            counters,
+            memory,
+            batches,
+            prefetch_distance,
+        }
     }
 
     /// Where inode `nid` starts.
@@ -152,6 +169,28 @@ impl Volume {
     ) -> Result<(&dyn Source, BytePos)> {
         self.charge_devices()?;
         self.devices.source_of(device, pos, structure, len)
+    }
+
+    /// Fills the buffers of several ranges, with one call for each device.
+    pub(crate) fn read_ranges<'b>(
+        &self,
+        ranges: impl Iterator<Item = (DeviceId, BytePos, &'b mut [u8])>,
+        access: Access,
+    ) -> Result<()> {
+        let mut by_device: Vec<(DeviceId, &dyn Source, Vec<ReadRange<'_>>)> = Vec::new();
+        for (device, pos, buf) in ranges {
+            let (source, pos_there) = self.source_of(device, pos, Structure::Extent, buf.len())?;
+            let range = ReadRange { pos: pos_there.get(), buf };
+            let device = self.devices.physical(device, pos).map_or(device, |(device, _)| device);
+            match by_device.iter_mut().find(|(other, ..)| *other == device) {
+                Some((.., ranges)) => ranges.push(range),
+                None => by_device.push((device, source, vec![range])),
+            }
+        }
+        for (_, source, ranges) in &mut by_device {
+            source.read_ranges(ranges, access).map_err(|e| Error::io_unnamed("read image", e))?;
+        }
+        Ok(())
     }
 
     /// Announces that a range of a device will be read soon.

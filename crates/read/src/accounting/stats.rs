@@ -20,7 +20,7 @@ macro_rules! counters {
 
 counters! {
     Requests, RequestedBytes, MetadataReads, MetadataBytes, RunReads, RunBytes, PartialReads, PartialBytes,
-    StoredReads, StoredBytes, AheadReads, AheadBytes, HintReads, HintBytes, DecodedBytes, PackedDecodedBytes,
+    StoredReads, StoredBytes, BatchReads, BatchBytes, AheadReads, AheadBytes, HintReads, HintBytes, DecodedBytes, PackedDecodedBytes,
     CopiedBytes, InPlace, Rolling, Vmap, Direct, Buffered, Moved, EncodedHits, ClusterHits, CohortHits, PinnedHits,
     PinnedBytes, PoolMisses, Stalls, StalledNanoseconds, LowMemoryEntries,
 }
@@ -32,6 +32,7 @@ pub(crate) enum Cause {
     Run,
     Partial,
     Stored,
+    Batch,
     Ahead,
     Hint,
 }
@@ -42,9 +43,15 @@ pub(crate) struct Counters {
     shards: [Shard; SHARDS],
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 struct Shard([AtomicU64; COUNTERS]);
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; COUNTERS])
+    }
+}
 
 /// System calls, and the bytes that they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,9 +81,12 @@ pub struct Stats {
     pub partial: Io,
     /// I/O for stored extents that were read on their own.
     pub stored: Io,
+    /// Batches: several ranges of a request, read with one call from a source with a high latency.
+    pub batches: Io,
     /// I/O that read ahead encoded blocks together with the wanted ones, for a sequential reader.
     pub ahead: Io,
-    /// Ranges that were prefetched for a strided reader by advice to the system. Their reads are counted later.
+    /// Ranges that were announced to the source, for it to prefetch them: for a strided reader, and if the source has a high
+    /// latency, for a sequential one. Their reads are counted later.
     pub hinted: Io,
     /// Bytes that were decoded.
     pub decoded_bytes: u64,
@@ -138,8 +148,16 @@ impl Stats {
     #[must_use]
     pub const fn data_io(&self) -> Io {
         Io {
-            reads: self.runs.reads + self.partial.reads + self.stored.reads + self.ahead.reads,
-            bytes: self.runs.bytes + self.partial.bytes + self.stored.bytes + self.ahead.bytes,
+            reads: self.runs.reads
+                + self.partial.reads
+                + self.stored.reads
+                + self.batches.reads
+                + self.ahead.reads,
+            bytes: self.runs.bytes
+                + self.partial.bytes
+                + self.stored.bytes
+                + self.batches.bytes
+                + self.ahead.bytes,
         }
     }
 
@@ -167,6 +185,7 @@ impl Counters {
             Cause::Run => (Counter::RunReads, Counter::RunBytes),
             Cause::Partial => (Counter::PartialReads, Counter::PartialBytes),
             Cause::Stored => (Counter::StoredReads, Counter::StoredBytes),
+            Cause::Batch => (Counter::BatchReads, Counter::BatchBytes),
             Cause::Ahead => (Counter::AheadReads, Counter::AheadBytes),
             Cause::Hint => (Counter::HintReads, Counter::HintBytes),
         };
@@ -193,6 +212,7 @@ impl Counters {
             runs: io(Counter::RunReads, Counter::RunBytes),
             partial: io(Counter::PartialReads, Counter::PartialBytes),
             stored: io(Counter::StoredReads, Counter::StoredBytes),
+            batches: io(Counter::BatchReads, Counter::BatchBytes),
             ahead: io(Counter::AheadReads, Counter::AheadBytes),
             hinted: io(Counter::HintReads, Counter::HintBytes),
             decoded_bytes: sum(Counter::DecodedBytes),

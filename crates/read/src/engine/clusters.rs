@@ -113,6 +113,12 @@ impl Clusters {
         }
     }
 
+    /// Whether `len` bytes of the cluster at `at` are decoded, or being decoded.
+    pub(crate) fn contains(&self, at: Location, len: usize) -> bool {
+        let state = self.lock();
+        state.slots.iter().any(|slot| slot.at == at && (slot.bytes.is_none() || slot.len >= len))
+    }
+
     /// Records a read of a part of the cluster at `at`; returns whether it is the first one lately, so that the rest need not
     /// be kept.
     pub(crate) fn is_first_partial_read(&self, at: Location) -> bool {

@@ -135,7 +135,8 @@ impl Request<'_> {
             self.volume.counters.add(Counter::EncodedHits, 1);
             return Ok(());
         }
-        let ahead = self.ahead() & !(block_size.bytes() - 1);
+        let ahead = if self.has_gathered(cluster.at, cluster.encoded_len) { 0 } else { self.ahead() };
+        let ahead = ahead & !(block_size.bytes() - 1);
         let with_ahead = to_u64(cluster.encoded_len + ahead);
         if ahead > 0 && ahead <= cache.budget() / 2 && self.volume.has_range(device, pos, with_ahead) {
             return self.fetch_ahead(cluster, encoded, ahead, cache, first);
@@ -169,6 +170,8 @@ impl Request<'_> {
     /// Bytes to read ahead together with this request.
     fn ahead(&self) -> usize {
         match self.pattern {
+            // The source prefetches.
+            _ if self.volume.prefetch_distance > 0 => 0,
             // The rest of the file has at most as many encoded bytes as decoded ones.
             Pattern::Sequential { ahead } if self.len < SMALL_REQUEST => ahead.min(self.left),
             _ => 0,

@@ -1,6 +1,7 @@
 //! One request for a range of a file, and the reads that it makes of the medium.
 
 use std::cell::{Cell, OnceCell};
+use std::ops::Range;
 
 use ferofs_format::{Algorithm, BytePos, DeviceId, Fault, Incompat, Structure};
 
@@ -13,6 +14,8 @@ use crate::metadata::extent::Location;
 use crate::metadata::reader::ReadMetadata;
 use crate::numbers::to_u64;
 use crate::volume::Volume;
+use crate::volume::block_cache::Key;
+use crate::volume::source::Access;
 
 /// One request, while it is served.
 pub(crate) struct Request<'a> {
@@ -29,24 +32,47 @@ pub(crate) struct Request<'a> {
     pub left: usize,
     /// Whether a read of its clusters had to wait for the medium.
     pub waited: Cell<bool>,
-    /// The encoded bytes of its clusters, if one call read them all.
+    /// The encoded bytes of its next clusters, if one call read them all.
     pub gathered: OnceCell<Gathered<'a>>,
 }
 
-/// Adjacent encoded bytes.
+/// Encoded bytes of one or more ranges of the devices, one after the other.
 pub(crate) struct Gathered<'a> {
+    first: (DeviceId, BytePos, usize),
+    /// The other ranges, by position.
+    more: Vec<PlacedRange>,
+    bytes: Buffer<'a>,
+}
+
+/// A range of a device, and where among the gathered bytes it starts.
+struct PlacedRange {
     device: DeviceId,
     pos: BytePos,
-    bytes: Buffer<'a>,
+    len: usize,
+    start: usize,
 }
 
 impl Gathered<'_> {
     /// The `len` bytes at `pos`, if they are here.
     fn get(&self, device: DeviceId, pos: BytePos, len: usize) -> Option<&[u8]> {
-        let start = pos.get().checked_sub(self.pos.get()).filter(|_| device == self.device)?;
-        let start = usize::try_from(start).ok()?;
-        self.bytes.get(start..start.checked_add(len)?)
+        let (first_device, first_pos, first_len) = self.first;
+        if device == first_device
+            && let Some(range) = within(first_pos, first_len, pos, len)
+        {
+            return self.bytes.get(range);
+        }
+        let after = self.more.partition_point(|range| (range.device.get(), range.pos) <= (device.get(), pos));
+        let range = self.more.get(after.checked_sub(1)?).filter(|range| range.device == device)?;
+        let at = within(range.pos, range.len, pos, len)?;
+        self.bytes.get(range.start + at.start..range.start + at.end)
     }
+}
+
+/// Where among the `outer_len` bytes at `outer` the `len` bytes at `pos` are.
+fn within(outer: BytePos, outer_len: usize, pos: BytePos, len: usize) -> Option<Range<usize>> {
+    let start = usize::try_from(pos.get().checked_sub(outer.get())?).ok()?;
+    let end = start.checked_add(len).filter(|end| *end <= outer_len)?;
+    Some(start..end)
 }
 
 impl<'a> Request<'a> {
@@ -87,8 +113,58 @@ impl<'a> Request<'a> {
         let mut bytes = self.buffer(len);
         self.read_counted(Location::Device(device, pos), 0, &mut bytes, Cause::Partial)?;
         // A request gathers once.
-        let _ = self.gathered.set(Gathered { device, pos, bytes });
+        let _ = self.gathered.set(Gathered { first: (device, pos, len), more: Vec::new(), bytes });
         Ok(())
+    }
+
+    /// Reads encoded bytes of several ranges with one call; later reads of parts of one of them copy from memory.
+    pub(crate) fn gather_batch(&mut self, ranges: &[(DeviceId, BytePos, usize)]) -> Result<()> {
+        let Some(&first) = ranges.first() else { return Ok(()) };
+        let total = ranges.iter().map(|(.., len)| len).sum();
+        let mut bytes = self.buffer(total);
+        let (mut rest, mut start, mut more) = (&mut bytes[..], 0, Vec::with_capacity(ranges.len()));
+        let buffers = ranges.iter().map(|&(device, pos, len)| {
+            let (buf, tail) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = tail;
+            more.push(PlacedRange { device, pos, len, start });
+            start += len;
+            (device, pos, buf)
+        });
+        let access = if self.is_sequential() { Access::Sequential } else { Access::Sparse };
+        self.volume.counters.io(Cause::Batch, total);
+        self.volume.read_ranges(buffers, access)?;
+        more.sort_by_key(|range| (range.device.get(), range.pos));
+        self.gathered = Gathered { first, more, bytes }.into();
+        Ok(())
+    }
+
+    /// Whether the first `used` bytes of the cluster at `at` can be decoded, or are decoded, without a read.
+    pub(crate) fn has_cluster(&self, at: Location, encoded_len: u64, used: u64) -> bool {
+        let engine = self.engine;
+        let clusters = if self.shared { &engine.packed } else { &engine.tails };
+        if clusters.contains(at, usize::try_from(used).unwrap_or(usize::MAX)) {
+            return true;
+        }
+        let block_size = self.volume.superblock.block_size;
+        let (Some(cache), Location::Device(device, pos)) = (&engine.encoded, at) else { return false };
+        if pos.in_block(block_size) != 0 || encoded_len & block_size.mask() != 0 {
+            return false;
+        }
+        let first = Key { device: device.get(), block: pos.block(block_size).get() };
+        let blocks = usize::try_from(encoded_len >> block_size.bits()).unwrap_or(usize::MAX);
+        (0..blocks).all(|number| cache.contains(first.after(number)))
+    }
+
+    /// Whether these bytes were gathered.
+    pub(crate) fn has_gathered(&self, at: Location, len: usize) -> bool {
+        let Location::Device(device, pos) = at else { return false };
+        self.gathered.get().is_some_and(|all| all.get(device, pos, len).is_some())
+    }
+
+    /// A request for the packed inode, to look at its extents only.
+    pub(crate) fn of_packed(&self) -> Self {
+        let (waited, gathered) = (Cell::new(false), OnceCell::new());
+        Self { shared: true, waited, gathered, ..*self }
     }
 
     /// Counts the work of decoding `encoded_len` bytes into `len`. LZMA takes about 25 ns for an encoded byte, the others at most

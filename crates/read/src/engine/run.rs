@@ -17,7 +17,7 @@ use crate::numbers::to_u64;
 use crate::volume::Volume;
 
 /// Extents of a run at most, which bounds the memory for their records. A longer sequence takes several runs.
-const MAX_PIECES: usize = 128;
+pub(crate) const MAX_PIECES: usize = 128;
 /// Encoded bytes at most of a cluster in a run with another algorithm than LZ4: it is moved to a buffer before decoding. A
 /// larger one is read on its own.
 const MAX_MOVED: usize = 64 << 10;

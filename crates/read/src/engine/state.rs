@@ -7,6 +7,7 @@ use super::comparison::policy::Policy;
 use super::options::EngineOptions;
 use super::pinned::Pins;
 use super::scratch::{Pool, Scratch};
+use crate::access::announcements::Announcements;
 use crate::access::requests::Patterns;
 use crate::accounting::memory::Memory;
 use crate::accounting::pressure::{Pressure, PressureFile};
@@ -30,6 +31,7 @@ pub(crate) struct Engine {
     pub scratch: Scratch,
     pub pressure: Pressure,
     pub patterns: Patterns,
+    pub announcements: Announcements,
     /// Encoded blocks of clusters that were wanted in part; `None` if memory is always short.
     pub encoded: Option<BlockCache>,
     /// Decoded clusters of which a sequential reader wants the rest next.
@@ -62,6 +64,7 @@ impl Engine {
             scratch: Scratch::new(pool),
             pressure: Pressure::new(options.low_memory, pressure),
             patterns: Patterns::default(),
+            announcements: Announcements::default(),
             encoded: (encoded > 0).then(|| BlockCache::new(block_size, encoded, Arc::clone(&memory))),
             tails: clusters(options.tail_cache, LEAST_TAIL.min(options.tail_cache / 4)),
             packed: clusters(options.packed_cache, LEAST_PACKED),

@@ -92,6 +92,11 @@ impl BlockCache {
         true
     }
 
+    /// Whether the block is there.
+    pub(crate) fn contains(&self, key: Key) -> bool {
+        self.shard(key).index.contains_key(&key)
+    }
+
     /// Stores a copy of `block`.
     pub(crate) fn put(&self, key: Key, block: &[u8]) {
         let mut shard = self.shard(key);

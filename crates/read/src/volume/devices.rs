@@ -64,6 +64,13 @@ impl Devices {
         self.0.iter().map(|device| device.source.stored()).fold(0, u64::saturating_add)
     }
 
+    /// Whether a source prefers batches, and the largest prefetch distance.
+    pub(crate) fn hints(&self) -> (bool, u64) {
+        let sources = || self.0.iter().map(|device| &device.source);
+        let distance = sources().map(|source| source.prefetch_distance()).max();
+        (sources().any(|source| source.prefers_batches()), distance.unwrap_or(0))
+    }
+
     /// Whether both are the same files.
     pub(crate) fn are_same(&self, other: &Self) -> bool {
         let identities = |devices: &Self| -> Option<Vec<_>> {

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::source::Source;
+use super::source::{Access, ReadRange, Source};
 use crate::error::{Error, Result};
 
 /// Bytes that ranges to fetch are a multiple of, so that neighbouring structures come with one fetch.
@@ -187,6 +187,22 @@ impl Source for FetchedSource {
         let missing = state.missing_in(pos..end, self.size);
         state.missing.extend(missing);
         Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Reports what is missing of all ranges, not only of the first one.
+    fn read_ranges(&self, ranges: &mut [ReadRange<'_>], _: Access) -> io::Result<()> {
+        let (mut result, mut is_missing) = (Ok(()), false);
+        for range in ranges {
+            match self.read_exact_at(range.pos, range.buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => is_missing = true,
+                read => result = result.and(read),
+            }
+        }
+        if is_missing { result.and(Err(io::ErrorKind::WouldBlock.into())) } else { result }
+    }
+
+    fn prefers_batches(&self) -> bool {
+        true
     }
 
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {

@@ -3,6 +3,24 @@
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// A range of a [`Source`], and where its bytes go.
+#[derive(Debug)]
+pub struct ReadRange<'a> {
+    /// The position of the first byte.
+    pub pos: u64,
+    /// Gets the bytes.
+    pub buf: &'a mut [u8],
+}
+
+/// Whether a source should read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// As for [`Source::read_exact_at`].
+    Sequential,
+    /// As for [`Source::read_sparse_at`].
+    Sparse,
+}
+
 /// Random read access to one device of an image.
 pub trait Source: Send + Sync {
     /// Size in bytes.
@@ -30,6 +48,33 @@ pub trait Source: Send + Sync {
     /// As there.
     fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         self.read_exact_at(pos, buf)
+    }
+
+    /// Fills the buffers of several ranges, in any order. A source for which each read waits, for example for a server, should
+    /// fetch them together. By default, reads them one after the other.
+    ///
+    /// # Errors
+    /// As of [`Self::read_exact_at`]. After an error, the buffers have any content.
+    fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
+        ranges.iter_mut().try_for_each(|range| match access {
+            Access::Sequential => self.read_exact_at(range.pos, range.buf),
+            Access::Sparse => self.read_sparse_at(range.pos, range.buf),
+        })
+    }
+
+    /// Whether one call of [`Self::read_ranges`] is much faster than a read of each range. If so, the reader of an image reads all
+    /// ranges that it needs for a request with one call. They are then copied once more in memory, which costs more than it
+    /// saves for a local file. Default: if there is a [prefetch distance](Self::prefetch_distance). Must not change.
+    fn prefers_batches(&self) -> bool {
+        self.prefetch_distance() > 0
+    }
+
+    /// Bytes of a file's content, decoded, for which the reader of an image calls [`Self::will_need`] at least before a program that
+    /// reads the file from its start on gets there. For a source with a high latency: at least the bytes that a program reads
+    /// in twice that time. Smaller at the start of a file. Default: 0, as the system reads ahead in local files. Must not
+    /// change.
+    fn prefetch_distance(&self) -> u64 {
+        0
     }
 
     /// Fills `buf` if the bytes are in memory already. Returns false, with any bytes in `buf`, if the read would wait for
@@ -85,6 +130,22 @@ impl Source for Window {
         self.whole.read_sparse_at(self.start_of(pos, buf.len())?, buf)
     }
 
+    fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
+        let moved = ranges.iter_mut().map(|range| {
+            let pos = self.start_of(range.pos, range.buf.len())?;
+            Ok(ReadRange { pos, buf: &mut *range.buf })
+        });
+        self.whole.read_ranges(&mut moved.collect::<io::Result<Vec<_>>>()?, access)
+    }
+
+    fn prefers_batches(&self) -> bool {
+        self.whole.prefers_batches()
+    }
+
+    fn prefetch_distance(&self) -> u64 {
+        self.whole.prefetch_distance()
+    }
+
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
         self.start_of(pos, buf.len()).is_ok_and(|start| self.whole.read_if_cached(start, buf))
     }
@@ -123,6 +184,18 @@ macro_rules! source_of_pointer {
 
             fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
                 (**self).read_sparse_at(pos, buf)
+            }
+
+            fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
+                (**self).read_ranges(ranges, access)
+            }
+
+            fn prefers_batches(&self) -> bool {
+                (**self).prefers_batches()
+            }
+
+            fn prefetch_distance(&self) -> u64 {
+                (**self).prefetch_distance()
             }
 
             fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {

@@ -1,9 +1,10 @@
 //! Checks blocks of an image, and of its hash tree, against a root: [`BlockVerifier`].
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ferofs_read::Source;
+use ferofs_read::{Access, ReadRange, Source};
 
 use crate::digest::Digest;
 use crate::error::{Error, IntegrityError, Result};
@@ -150,6 +151,52 @@ impl<T: Source> BlockVerifier<T> {
             Ok(())
         })?;
         Ok(digests)
+    }
+
+    /// Reads the hash blocks that checks of these blocks need and that are not in memory, with one call, if the source of the tree prefers
+    /// that. Keeps those that are right; a check reads the others again, and names them.
+    pub(crate) fn load(&self, ranges: impl Iterator<Item = Range<u64>>) -> Result<()> {
+        if !self.tree.prefers_batches() {
+            return Ok(());
+        }
+        let mut wanted = BTreeSet::new();
+        for range in ranges.filter(|range| !range.is_empty()) {
+            let (mut first, mut last) = (range.start, range.end - 1);
+            for level in self.layout.levels() {
+                (first, last) = (first / self.layout.per_block(), last / self.layout.per_block());
+                wanted.extend((first..=last).map(|index| level.first + index));
+            }
+        }
+        wanted.retain(|block| self.cache.get(*block).is_none());
+        let size = self.layout.hash_block_size();
+        let mut read: Vec<(u64, Vec<u8>)> =
+            wanted.into_iter().map(|block| (block, vec![0; to_usize(size)])).collect();
+        let position = |block: u64| self.tree_start + block * size;
+        let ranges = read.iter_mut().map(|(block, buf)| ReadRange { pos: position(*block), buf });
+        let ranges = &mut ranges.collect::<Vec<_>>();
+        self.tree.read_ranges(ranges, Access::Sparse).map_err(|e| Error::of_read("read hash tree", e))?;
+        // Blocks above come first.
+        for (block, bytes) in read {
+            let place = (0..).zip(self.layout.levels()).find(|(_, level)| level.first <= block);
+            if let Some((level, place)) = place
+                && self.hasher.hash(&bytes) == self.expected(level + 1, block - place.first)?
+            {
+                self.cache.insert(block, bytes.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Announces to the source of the tree, if it fetches what it reads, that these blocks will be checked.
+    pub(crate) fn will_need(&self, blocks: Range<u64>) {
+        // A local tree is small enough for the system's own read-ahead.
+        let level = self.layout.levels().first().filter(|_| self.tree.prefers_batches());
+        if let Some(level) = level.filter(|_| !blocks.is_empty()) {
+            let (first, end) =
+                (blocks.start / self.layout.per_block(), blocks.end.div_ceil(self.layout.per_block()));
+            let size = self.layout.hash_block_size();
+            self.tree.will_need(self.tree_start + (level.first + first) * size, (end - first) * size);
+        }
     }
 
     /// Passes the parts of `blocks` that one hash block of the lowest level covers, and their digests one after the other.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ferofs_read::Source;
+use ferofs_read::{Access, ReadRange, Source};
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -31,6 +31,19 @@ pub struct VerifiedSource<S, T> {
     verifier: BlockVerifier<T>,
     /// A bit for each data block that was checked; memory only for parts that were read.
     checked: Vec<OnceLock<Box<[AtomicU64; WORDS]>>>,
+}
+
+/// One of several ranges that are read together.
+struct Part<'a> {
+    pos: u64,
+    buf: &'a mut [u8],
+    /// Whether its blocks were checked before.
+    is_checked: bool,
+    /// Whether the bytes are read to `buf`, not with the rest of their blocks to `whole`.
+    is_in_place: bool,
+    /// The blocks that it touches, in bytes.
+    blocks: Range<u64>,
+    whole: Vec<u8>,
 }
 
 impl<S: Source, T: Source> VerifiedSource<S, T> {
@@ -111,6 +124,46 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         Ok(())
     }
 
+    /// The numbers of the blocks that have these bytes.
+    fn blocks_of(&self, bytes: Range<u64>) -> Range<u64> {
+        let size = self.verifier.layout().data_block_size();
+        bytes.start / size..bytes.end.div_ceil(size)
+    }
+
+    /// Reads the blocks of all ranges with one call, and checks them.
+    fn read_all(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
+        let size = self.verifier.layout().data_block_size();
+        let mut parts = Vec::with_capacity(ranges.len());
+        for ReadRange { pos, buf } in ranges {
+            let len = buf.len() as u64;
+            let end = pos.checked_add(len).filter(|end| *end <= self.verifier.layout().data_len());
+            let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let is_checked = self.are_checked(*pos, len);
+            let blocks = *pos - *pos % size..end.next_multiple_of(size);
+            // Whole blocks are checked where the caller wants them.
+            let is_in_place = is_checked || blocks.end - blocks.start == len;
+            let whole = if is_in_place { Vec::new() } else { vec![0; to_usize(blocks.end - blocks.start)] };
+            parts.push(Part { pos: *pos, buf, is_checked, is_in_place, blocks, whole });
+        }
+        let reads = parts.iter_mut().map(|part| match part.is_in_place {
+            true => ReadRange { pos: part.pos, buf: part.buf },
+            false => ReadRange { pos: part.blocks.start, buf: &mut part.whole },
+        });
+        self.image.read_ranges(&mut reads.collect::<Vec<_>>(), access)?;
+        parts.retain(|part| !part.is_checked);
+        self.verifier.load(parts.iter().map(|part| self.blocks_of(part.blocks.clone())))?;
+        for part in parts {
+            if part.is_in_place {
+                self.check(part.blocks.start, part.buf)?;
+            } else {
+                self.check(part.blocks.start, &part.whole)?;
+                let skip = to_usize(part.pos - part.blocks.start);
+                part.buf.copy_from_slice(&part.whole[skip..][..part.buf.len()]);
+            }
+        }
+        Ok(())
+    }
+
     fn read(
         &self,
         pos: u64,
@@ -123,6 +176,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
             return read(pos, buf);
         }
         let size = self.verifier.layout().data_block_size();
+        self.verifier.load(std::iter::once(self.blocks_of(pos..end)))?;
         let mut at = pos;
         while at < end {
             let whole = (end - at) / size * size;
@@ -162,6 +216,18 @@ impl<S: Source, T: Source> Source for VerifiedSource<S, T> {
         self.read(pos, buf, |pos, buf| self.image.read_sparse_at(pos, buf))
     }
 
+    fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
+        self.read_all(ranges, access)
+    }
+
+    fn prefers_batches(&self) -> bool {
+        self.image.prefers_batches()
+    }
+
+    fn prefetch_distance(&self) -> u64 {
+        self.image.prefetch_distance()
+    }
+
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
         // Blocks that were not checked are read by the other functions.
         self.are_checked(pos, buf.len() as u64) && self.image.read_if_cached(pos, buf)
@@ -169,6 +235,8 @@ impl<S: Source, T: Source> Source for VerifiedSource<S, T> {
 
     fn will_need(&self, pos: u64, len: u64) {
         self.image.will_need(pos, len);
+        let len = len.min(self.size().saturating_sub(pos));
+        self.verifier.will_need(self.blocks_of(pos..pos.saturating_add(len)));
     }
 
     fn identity(&self) -> Option<(u64, u64, u64)> {
@@ -200,6 +268,31 @@ mod tests {
         }
     }
 
+    /// Bytes that are read by batches only.
+    struct Batching<'a> {
+        bytes: Vec<u8>,
+        calls: &'a AtomicU64,
+    }
+
+    impl Source for Batching<'_> {
+        fn size(&self) -> u64 {
+            self.bytes.size()
+        }
+
+        fn read_exact_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            self.bytes.read_ranges(ranges, access)
+        }
+
+        fn prefers_batches(&self) -> bool {
+            true
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -216,6 +309,41 @@ mod tests {
             }
             prop_assert!(source.read_exact_at(image.len() as u64, &mut [0]).is_err());
             prop_assert!(source.read_exact_at(u64::MAX, &mut [0]).is_err());
+        }
+
+        #[test]
+        fn several_ranges_take_one_read_each_of_image_and_tree(params in params(), blocks in 2..300_u64, reads in prop::collection::vec((any::<prop::sample::Index>(), 0..20_000_usize), 1..20), flip in any::<prop::sample::Index>()) {
+            let (mut image, tree, root) = sealed(blocks, &params);
+            let mut buffers: Vec<(usize, Vec<u8>)> = Vec::new();
+            for (start, len) in reads {
+                let start = start.index(image.len());
+                buffers.push((start, vec![0; len.min(image.len() - start)]));
+            }
+            let calls = [AtomicU64::new(0), AtomicU64::new(0)];
+            let read = |image: &[u8], buffers: &mut [(usize, Vec<u8>)]| {
+                let image = Batching { bytes: image.to_vec(), calls: &calls[0] };
+                let tree = Batching { bytes: tree.clone(), calls: &calls[1] };
+                let source = VerifiedSource::new(image, tree, blocks, &params, root).unwrap();
+                let ranges = buffers.iter_mut().map(|(pos, buf)| ReadRange { pos: *pos as u64, buf });
+                source.read_ranges(&mut ranges.collect::<Vec<_>>(), Access::Sparse)
+            };
+            read(&image, &mut buffers).unwrap();
+            for (start, buf) in &buffers {
+                prop_assert!(*buf == image[*start..start + buf.len()]);
+            }
+            for calls in &calls {
+                prop_assert_eq!(calls.swap(0, Ordering::Relaxed), 1);
+            }
+            let flip = flip.index(image.len());
+            image[flip] ^= 1;
+            let size = params.data_block_size as usize;
+            let touches = |(start, buf): &(usize, Vec<u8>)| {
+                !buf.is_empty() && (start / size..=(start + buf.len() - 1) / size).contains(&(flip / size))
+            };
+            // A read of no bytes may check a block.
+            if buffers.iter().all(|(_, buf)| !buf.is_empty()) {
+                prop_assert_eq!(read(&image, &mut buffers).is_err(), buffers.iter().any(touches));
+            }
         }
 
         #[test]

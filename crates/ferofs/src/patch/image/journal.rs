@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::history::{RECORD, Record};
 use super::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, SuperblockArea};
 use crate::error::{Error, Result};
-use ferofs_read::Source;
+use ferofs_read::{Access, ReadRange, Source};
 
 const MAGIC: [u8; 8] = *b"ferobegn";
 const VERSION: u32 = 1;
@@ -211,6 +211,22 @@ impl<S: Source> Source for MaskedSource<S> {
         self.source.read_sparse_at(pos, buf)?;
         self.mask(pos, buf);
         Ok(())
+    }
+
+    fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
+        self.source.read_ranges(ranges, access)?;
+        for range in ranges {
+            self.mask(range.pos, range.buf);
+        }
+        Ok(())
+    }
+
+    fn prefers_batches(&self) -> bool {
+        self.source.prefers_batches()
+    }
+
+    fn prefetch_distance(&self) -> u64 {
+        self.source.prefetch_distance()
     }
 
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {

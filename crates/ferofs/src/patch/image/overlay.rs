@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::sector::{SECTOR_POS, Sector};
-use ferofs_read::Source;
+use ferofs_read::{Access, ReadRange, Source};
 
 /// A base image, the bytes appended to it, and the ranges that are replaced within it.
 pub(crate) struct Overlay {
@@ -36,6 +36,27 @@ impl Overlay {
         let size = base.size();
         Self::new(base, size, Box::new(Vec::new())).with(SECTOR_POS, sector)
     }
+
+    /// Puts the replaced ranges into `buf`, which was read at `pos`.
+    fn replace(&self, pos: u64, buf: &mut [u8]) {
+        let end = pos.saturating_add(u64::try_from(buf.len()).unwrap_or(u64::MAX));
+        for (at, bytes) in &self.replaced {
+            let write_end = at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+            let (from, to) = (pos.max(*at), end.min(write_end));
+            let (Some(len), Some(skip), Some(offset)) =
+                (to.checked_sub(from), from.checked_sub(*at), from.checked_sub(pos))
+            else {
+                continue;
+            };
+            let ranges = |start: u64| {
+                let start = usize::try_from(start).unwrap_or(usize::MAX);
+                start..start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX))
+            };
+            if let (Some(to), Some(from)) = (buf.get_mut(ranges(offset)), bytes.get(ranges(skip))) {
+                to.copy_from_slice(from);
+            }
+        }
+    }
 }
 
 impl Source for Overlay {
@@ -61,8 +82,9 @@ impl Source for Overlay {
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         let wanted = u64::try_from(buf.len()).unwrap_or(u64::MAX);
-        let end = pos.checked_add(wanted).filter(|end| *end <= self.size());
-        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if pos.checked_add(wanted).is_none_or(|end| end > self.size()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         let from_base = self.base_size.saturating_sub(pos).min(wanted);
         let (low, high) = buf.split_at_mut(usize::try_from(from_base).unwrap_or(usize::MAX));
         if !low.is_empty() {
@@ -77,23 +99,38 @@ impl Source for Overlay {
         if !high.is_empty() {
             self.region.read_exact_at(pos.saturating_sub(self.base_size), high)?;
         }
-        for (at, bytes) in &self.replaced {
-            let write_end = at.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-            let (from, to) = (pos.max(*at), end.min(write_end));
-            let (Some(len), Some(skip), Some(offset)) =
-                (to.checked_sub(from), from.checked_sub(*at), from.checked_sub(pos))
-            else {
-                continue;
-            };
-            let ranges = |start: u64| {
-                let start = usize::try_from(start).unwrap_or(usize::MAX);
-                start..start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX))
-            };
-            if let (Some(to), Some(from)) = (buf.get_mut(ranges(offset)), bytes.get(ranges(skip))) {
-                to.copy_from_slice(from);
+        self.replace(pos, buf);
+        Ok(())
+    }
+
+    /// Reads ranges of the base with one call; others one by one.
+    fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
+        let end = self.base_size.min(self.base.size());
+        let is_of_base = |range: &ReadRange<'_>| {
+            let len = u64::try_from(range.buf.len()).unwrap_or(u64::MAX);
+            range.pos.checked_add(len).is_some_and(|range_end| range_end <= end)
+        };
+        let mut of_base = Vec::with_capacity(ranges.len());
+        for range in ranges.iter_mut() {
+            if is_of_base(range) {
+                of_base.push(ReadRange { pos: range.pos, buf: range.buf });
+            } else {
+                self.read_exact_at(range.pos, range.buf)?;
             }
         }
+        self.base.read_ranges(&mut of_base, access)?;
+        for range in of_base {
+            self.replace(range.pos, range.buf);
+        }
         Ok(())
+    }
+
+    fn prefers_batches(&self) -> bool {
+        self.base.prefers_batches()
+    }
+
+    fn prefetch_distance(&self) -> u64 {
+        self.base.prefetch_distance()
     }
 
     fn will_need(&self, pos: u64, len: u64) {
@@ -122,6 +159,13 @@ mod tests {
                 let mut buf = vec![0; len.min(124 - start)];
                 overlay.read_exact_at(start as u64, &mut buf).unwrap();
                 assert_eq!(buf, expected[start..start + buf.len()], "{start} {len}");
+                let (mut first, mut second) = (vec![0; 1], buf.clone());
+                second.fill(9);
+                let first = ReadRange { pos: 98, buf: &mut first };
+                let second = ReadRange { pos: start as u64, buf: &mut second };
+                let mut ranges = [first, second];
+                overlay.read_ranges(&mut ranges, Access::Sparse).unwrap();
+                assert_eq!((ranges[0].buf[0], &*ranges[1].buf), (2, &*buf), "{start} {len}");
             }
         }
         assert!(overlay.read_exact_at(120, &mut [0; 5]).is_err());
