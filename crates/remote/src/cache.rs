@@ -22,13 +22,12 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::claim::Claim;
+pub(crate) use self::entry::write_file;
 pub use self::entry::{Entry, EntryInfo};
 pub use self::evict::{Collected, Usage};
 pub use self::presence::UNIT;
-pub(crate) use self::{
-    claim::Claim,
-    presence::{to_usize, units_in},
-};
+pub(crate) use self::presence::{to_usize, units_in};
 
 use crate::error::{Error, Result};
 

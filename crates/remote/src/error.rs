@@ -141,6 +141,9 @@ pub enum FetchErrorKind {
     /// The bytes do not have the digest that they should have.
     #[error("the bytes do not have the expected digest")]
     Digest,
+    /// The caller allows no requests.
+    #[error("it is not in the cache, and the server is not asked (--offline)")]
+    Offline,
     /// The answer breaks the protocol.
     #[error("{0}")]
     Protocol(String),
@@ -159,6 +162,7 @@ impl FetchErrorKind {
                 | Self::NoRanges
                 | Self::Changed
                 | Self::Tls(_)
+                | Self::Offline
         )
     }
 

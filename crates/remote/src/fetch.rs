@@ -12,6 +12,6 @@ mod speed;
 mod stats;
 
 pub use self::attempts::RetryOptions;
-pub use self::check::{Check, Checked};
+pub use self::check::{Check, Checked, TreeCheck};
 pub use self::fetcher::{Done, Failure, FetchOptions, Fetcher};
 pub use self::stats::FetchStats;

@@ -9,7 +9,9 @@ pub mod cache;
 pub mod channel;
 pub mod error;
 pub mod fetch;
+pub mod http;
 pub mod object;
+pub mod open;
 pub mod source;
 
 pub use error::{Error, FetchError, FetchErrorKind, Result};

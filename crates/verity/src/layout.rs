@@ -4,6 +4,8 @@
 //! fits one block. The root is the digest of that block. The levels follow each other from the top to the bottom. An image of one
 //! block has no tree: the root is the block's digest.
 
+use std::ops::Range;
+
 use crate::error::{Error, Result};
 use crate::params::Params;
 
@@ -79,6 +81,47 @@ impl TreeLayout {
         self.data_blocks * self.data_block_size
     }
 
+    /// The hash blocks between the root and these blocks of the image: a range for each level, the highest first. Hash blocks are
+    /// numbered from the start of the tree.
+    #[must_use]
+    pub fn hashes_of(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
+        let mut ranges = self.above(blocks.clone(), 0);
+        ranges.reverse();
+        ranges
+    }
+
+    /// As [`Self::hashes_of`], for blocks of the tree: the hash blocks above them, as far as they are not among them.
+    #[must_use]
+    pub fn hashes_of_hashes(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        for (number, level) in (1..).zip(&self.levels) {
+            let (start, end) =
+                (blocks.start.max(level.first), blocks.end.min(level.first.saturating_add(level.blocks)));
+            if start < end {
+                ranges.extend(self.above(start - level.first..end - level.first, number));
+            }
+        }
+        ranges.retain(|range| range.start < blocks.start || range.end > blocks.end);
+        ranges.sort_by_key(|range| range.start);
+        ranges.dedup();
+        ranges
+    }
+
+    /// The hash blocks above `blocks`, whose digests are in `level`: the lowest level first.
+    fn above(&self, blocks: Range<u64>, level: usize) -> Vec<Range<u64>> {
+        if blocks.is_empty() {
+            return Vec::new();
+        }
+        let (mut first, mut last) = (blocks.start, blocks.end - 1);
+        let levels = self.levels.iter().skip(level);
+        let range = levels.map(|level| {
+            (first, last) = (first / self.per_block(), last / self.per_block());
+            let end = last.min(level.blocks.saturating_sub(1)).saturating_add(1);
+            level.first.saturating_add(first)..level.first.saturating_add(end)
+        });
+        range.collect()
+    }
+
     /// Blocks of the image.
     #[must_use]
     pub const fn data_blocks(&self) -> u64 {
@@ -146,5 +189,21 @@ mod tests {
             assert!(TreeLayout::new(1, &params).is_err());
         }
         assert!(TreeLayout::new(1, &Params { salt: vec![0; 257], ..params }).is_err());
+    }
+
+    #[test]
+    fn hashes_are_those_between_the_root_and_the_blocks() {
+        // 128 digests of 32 bytes a block: 3 levels of 1, 2 and 157 blocks.
+        let layout = TreeLayout::new(20_000, &Params::default()).unwrap();
+        assert_eq!(layout.hashes_of(&(0..1)), [0..1, 1..2, 3..4]);
+        assert_eq!(layout.hashes_of(&(127..129)), [0..1, 1..2, 3..5]);
+        assert_eq!(layout.hashes_of(&(16_383..20_000)), [0..1, 1..3, 130..160]);
+        assert_eq!(layout.hashes_of_hashes(&(130..131)), [0..1, 1..2]);
+        assert_eq!(layout.hashes_of_hashes(&(130..132)), [0..1, 1..3]);
+        assert_eq!(layout.hashes_of_hashes(&(0..160)), []);
+        assert_eq!(layout.hashes_of_hashes(&(1..160)), [0..1]);
+        assert_eq!(layout.hashes_of_hashes(&(2..10)), [0..1, 1..2]);
+        let small = TreeLayout::new(1, &Params::default()).unwrap();
+        assert_eq!(small.hashes_of(&(0..1)), []);
     }
 }

@@ -211,13 +211,17 @@ impl Entry {
     }
 }
 
-/// Writes `info.json`, complete or not at all.
 fn write_info(folder: &Path, info: &EntryInfo) -> Result<()> {
     let path = folder.join(INFO);
-    let temporary = folder.join(format!("info.{}", std::process::id()));
     let bytes = serde_json::to_vec(info).map_err(|error| Error::cache(&path, "write")(error.into()))?;
+    write_file(&path, &bytes)
+}
+
+/// Writes a file, complete or not at all.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     std::fs::write(&temporary, bytes).map_err(Error::cache(&temporary, "write"))?;
-    std::fs::rename(&temporary, &path).map_err(Error::cache(&path, "write"))
+    std::fs::rename(&temporary, path).map_err(Error::cache(path, "write"))
 }
 
 /// Sorts ranges, and joins those that touch or overlap.

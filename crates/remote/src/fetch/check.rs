@@ -1,6 +1,13 @@
 //! Checks bytes against the hash tree before they are stored.
 
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
+
+use ferofs_read::Source;
+use ferofs_verity::{BlockVerifier, Digest, Error, IntegrityError, Seal};
+
+use crate::cache::{Entry, UNIT, to_usize, units_in};
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +25,120 @@ pub trait Check: Send + Sync {
     /// Start and end of checked ranges are multiples of this, or the end of the object.
     fn align(&self) -> u64;
 
+    /// No request crosses this position: what is behind it is needed to check what is before it.
+    fn border(&self) -> u64 {
+        u64::MAX
+    }
+
     /// The ranges of the object that must be stored before `range` can be checked, in the order in which they can be checked.
     fn needs(&self, range: &Range<u64>) -> Vec<Range<u64>>;
 
     /// Checks the bytes that start at `start`.
     fn check(&self, start: u64, bytes: &[u8]) -> Checked;
+}
+
+/// Checks an object, with its hash tree in it, against a root hash.
+pub struct TreeCheck {
+    verifier: BlockVerifier<StoredTree>,
+    entry: Arc<Entry>,
+    /// The bytes of the object that are the tree.
+    tree: Range<u64>,
+}
+
+/// The tree as far as it is in the cache.
+struct StoredTree(Arc<Entry>);
+
+impl Source for StoredTree {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.0.read(pos, buf)? { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+}
+
+impl TreeCheck {
+    /// Checks what is stored in `entry`, whose seal is `seal`.
+    ///
+    /// # Errors
+    /// As [`Seal::verifier`].
+    pub fn new(entry: &Arc<Entry>, seal: &Seal, root: Digest) -> Result<Self, ferofs_verity::Error> {
+        let verifier = seal.verifier(StoredTree(Arc::clone(entry)), root)?;
+        let start = seal.tree_start();
+        let tree = start..start.saturating_add(verifier.layout().len());
+        if !tree.is_empty() && start / UNIT * UNIT < verifier.layout().data_len() {
+            let problem = "does not leave 4096 bytes between the image and its hash tree";
+            return Err(Error::Parameter { parameter: "position of the hash tree", problem });
+        }
+        Ok(Self { verifier, entry: Arc::clone(entry), tree })
+    }
+
+    /// The part of `range` that is data, and the blocks of the tree that are in it.
+    fn parts(&self, range: &Range<u64>) -> (Range<u64>, Range<u64>) {
+        let layout = self.verifier.layout();
+        let data = range.start..range.end.min(layout.data_len()).max(range.start);
+        let (start, end) = (range.start.max(self.tree.start), range.end.min(self.tree.end));
+        let size = layout.hash_block_size();
+        let hashes = if start < end {
+            (start - self.tree.start) / size..(end - self.tree.start).div_ceil(size)
+        } else {
+            0..0
+        };
+        (data, hashes)
+    }
+}
+
+impl Check for TreeCheck {
+    fn align(&self) -> u64 {
+        let layout = self.verifier.layout();
+        layout.data_block_size().max(layout.hash_block_size())
+    }
+
+    fn border(&self) -> u64 {
+        self.tree.start
+    }
+
+    fn needs(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let layout = self.verifier.layout();
+        let (data, hashes) = self.parts(range);
+        let size = layout.data_block_size();
+        let mut blocks = layout.hashes_of(&(data.start / size..data.end.div_ceil(size)));
+        blocks.extend(layout.hashes_of_hashes(&hashes));
+        let size = layout.hash_block_size();
+        let bytes =
+            |blocks: Range<u64>| self.tree.start + blocks.start * size..self.tree.start + blocks.end * size;
+        // Those that are in the range come with it.
+        let is_outside = |need: &Range<u64>| need.start < range.start || need.end > range.end;
+        blocks.into_iter().map(bytes).filter(is_outside).collect()
+    }
+
+    fn check(&self, start: u64, bytes: &[u8]) -> Checked {
+        let layout = self.verifier.layout();
+        let (data, hashes) = self.parts(&(start..start + bytes.len() as u64));
+        if data.is_empty() && hashes.is_empty() {
+            return Checked::NotCovered;
+        }
+        let part =
+            |from: u64, to: u64| bytes.get(to_usize(from - start)..to_usize(to - start)).unwrap_or_default();
+        let size = layout.hash_block_size();
+        let mut outcome = Ok(());
+        if !hashes.is_empty() {
+            let (from, to) = (self.tree.start + hashes.start * size, self.tree.start + hashes.end * size);
+            outcome = self.verifier.verify_tree(hashes.start, part(from, to));
+        }
+        if outcome.is_ok() && !data.is_empty() {
+            outcome = self.verifier.verify(data.start / layout.data_block_size(), part(data.start, data.end));
+        }
+        match outcome {
+            Ok(()) => Checked::Right,
+            Err(Error::Integrity(IntegrityError { is_hash: true, position, .. })) => {
+                // A stored block of the tree was changed on the disk: it is fetched again by the next request.
+                let at = self.tree.start + position;
+                let _ = self.entry.remove(units_in(&(at..at + size)));
+                Checked::Wrong
+            }
+            Err(_) => Checked::Wrong,
+        }
+    }
 }

@@ -103,7 +103,6 @@ impl fmt::Debug for Shared {
     }
 }
 
-#[derive(Default)]
 struct State {
     queue: Queue,
     waiters: Vec<Waiter>,
@@ -129,13 +128,15 @@ impl Fetcher {
         check: Option<Box<dyn Check>>,
         options: FetchOptions,
     ) -> Result<Self> {
+        let border = check.as_ref().map_or(u64::MAX, |check| check.border() / UNIT);
+        let state = State { queue: Queue::new(border), waiters: Vec::new(), last_error: None, stop: false };
         let shared = Arc::new(Shared {
             object,
             cache,
             entry,
             check,
             options,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             work: Condvar::new(),
             landed: Condvar::new(),
             speed: Speed::default(),

@@ -13,19 +13,27 @@ pub(crate) enum Urgency {
 }
 
 /// Ranges that wait for a worker, and ranges that workers fetch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     demand: VecDeque<Range<u64>>,
     prefetch: VecDeque<Range<u64>>,
     in_flight: Vec<(Range<u64>, Urgency)>,
     /// A range left the queue because it is stored already.
     dropped: bool,
+    /// No job crosses this unit.
+    border: u64,
 }
 
 /// The most ranges that wait for prefetch. Older ones are dropped: readers have probably passed them.
 const PREFETCH_MAX: usize = 4096;
 
 impl Queue {
+    /// A queue whose jobs do not cross the unit `border`.
+    pub(crate) fn new(border: u64) -> Self {
+        let (demand, prefetch, in_flight) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        Self { demand, prefetch, in_flight, dropped: false, border }
+    }
+
     /// Adds a range that readers want, except for the parts that are queued or in flight.
     pub(crate) fn add(&mut self, units: Range<u64>, urgency: Urgency) {
         let in_flight = self.in_flight.iter().map(|(range, _)| range);
@@ -79,11 +87,13 @@ impl Queue {
                 for rest in parts.rev() {
                     range.push_front(rest);
                 }
-                if first.end - first.start > most {
-                    range.push_front(first.start + most..first.end);
-                    first.end = first.start + most;
+                let border = if first.start < self.border { self.border } else { u64::MAX };
+                let limit = border.min(first.start.saturating_add(most));
+                if first.end > limit {
+                    range.push_front(limit..first.end);
+                    first.end = limit;
                 } else {
-                    extend(range, &mut first, most, &missing);
+                    extend(range, &mut first, limit, &missing);
                 }
                 self.in_flight.push((first.clone(), urgency));
                 return Some((first, urgency));
@@ -123,15 +133,15 @@ impl Queue {
     }
 }
 
-/// Adds to `first` the ranges of `queue` that follow it without a gap, so that one request fetches them.
+/// Adds to `first` the ranges of `queue` that follow it without a gap, up to `limit`, so that one request fetches them.
 fn extend(
     queue: &mut VecDeque<Range<u64>>,
     first: &mut Range<u64>,
-    most: u64,
+    limit: u64,
     missing: impl Fn(Range<u64>) -> Vec<Range<u64>>,
 ) {
     while let Some(number) = queue.iter().position(|range| range.start == first.end) {
-        let end = queue[number].end.min(first.start + most);
+        let end = queue[number].end.min(limit);
         if end == first.end || missing(first.end..end) != [first.end..end] {
             return;
         }
@@ -177,7 +187,7 @@ mod tests {
 
     #[test]
     fn demand_comes_before_prefetch_and_nothing_is_fetched_twice() {
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(u64::MAX);
         queue.add(0..100, Urgency::Prefetch);
         queue.add(40..50, Urgency::Demand);
         assert_eq!(queue.next(30, 1, all), Some((40..50, Urgency::Demand)));
@@ -198,8 +208,26 @@ mod tests {
     }
 
     #[test]
+    fn no_job_crosses_the_border() {
+        let mut queue = Queue::new(70);
+        queue.add(60..70, Urgency::Demand);
+        queue.add(70..100, Urgency::Demand);
+        queue.add(10..90, Urgency::Prefetch);
+        assert_eq!(queue.next(90, 9, all), Some((60..70, Urgency::Demand)));
+        assert_eq!(queue.next(90, 9, all), Some((70..100, Urgency::Demand)));
+        queue.landed(&(60..70));
+        queue.landed(&(70..100));
+        queue.add(10..90, Urgency::Prefetch);
+        let mut jobs = Vec::new();
+        while let Some((job, _)) = queue.next(90, 9, all) {
+            jobs.push(job);
+        }
+        assert!(jobs.iter().all(|job| job.end <= 70 || job.start >= 70), "{jobs:?}");
+    }
+
+    #[test]
     fn ranges_that_follow_each_other_are_one_request() {
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(u64::MAX);
         for start in [30, 0, 20, 10, 50] {
             queue.add(start..start + 10, Urgency::Prefetch);
         }

@@ -1,0 +1,231 @@
+//! One object of a server, fetched by ranges.
+
+use std::io::Read;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use ureq::Body;
+use ureq::http::{HeaderMap, Response};
+use url::Url;
+
+use super::client::{Client, kind_of_io};
+use super::range::{content_range, header, retry_after, validator};
+use crate::cache::to_usize;
+use crate::error::{Error, FetchError, FetchErrorKind, Result};
+use crate::object::{RemoteObject, Validator};
+
+/// Where an object is, and with what headers it is asked for.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The address.
+    pub url: String,
+    /// Headers with credentials. They are sent to the host of the address only.
+    pub headers: Vec<(String, String)>,
+}
+
+/// Where an object is now, for a protocol over HTTP.
+pub trait Access: Send + Sync {
+    /// The target of the next request.
+    ///
+    /// # Errors
+    /// When there are no credentials, or the server that gives them fails.
+    fn target(&self, deadline: Instant) -> Result<Target, FetchErrorKind>;
+
+    /// Called when the server did not accept a target. Returns whether the next one differs. `challenge` is the header
+    /// `WWW-Authenticate`.
+    fn refused(&self, status: u16, challenge: Option<&str>) -> bool;
+
+    /// The location without passwords, for messages.
+    fn location(&self) -> &str;
+}
+
+/// An object, and what came with the first answer.
+pub struct Opened {
+    /// The object.
+    pub object: HttpObject,
+    /// Its first bytes.
+    pub first_bytes: Vec<u8>,
+}
+
+/// An object on a web server.
+pub struct HttpObject {
+    client: Client,
+    access: Arc<dyn Access>,
+    size: u64,
+    validator: Validator,
+    /// Where the server redirected to.
+    redirected: Mutex<Option<String>>,
+}
+
+/// Bytes that are fetched to learn the size.
+const FIRST: u64 = 64 << 10;
+/// Redirects that are followed for one request.
+const REDIRECTS: usize = 10;
+
+impl HttpObject {
+    /// Opens an object: asks for its first bytes, which tells its size and what identifies it.
+    ///
+    /// # Errors
+    /// [`Error::Fetch`].
+    pub fn open(client: Client, access: Arc<dyn Access>, deadline: Instant) -> Result<Opened> {
+        let location = access.location().to_owned();
+        let failed = |kind: FetchErrorKind| Error::Fetch { location: location.clone(), error: kind.into() };
+        let mut object =
+            Self { client, access, size: 0, validator: Validator::None, redirected: Mutex::default() };
+        let mut answer = object.ask(0..FIRST, deadline).map_err(failed)?;
+        let headers = answer.headers();
+        let (range, size) = content_range(headers)
+            .filter(|(range, size)| range.start == 0 && range.end == FIRST.min(*size))
+            .ok_or_else(|| failed(wrong_range(headers)))?;
+        object.size = size;
+        object.validator = validator(headers);
+        let mut first_bytes = vec![0; to_usize(range.end)];
+        fill(&mut answer, &mut first_bytes)
+            .map_err(|error| Error::Fetch { location: location.clone(), error })?;
+        Ok(Opened { object, first_bytes })
+    }
+
+    /// The size and the validator are those of a document that vouches for the object.
+    #[must_use]
+    pub fn with_identity(client: Client, access: Arc<dyn Access>, size: u64, validator: Validator) -> Self {
+        Self { client, access, size, validator, redirected: Mutex::default() }
+    }
+
+    /// Asks for `range`. Returns an answer with status 206.
+    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Response<Body>, FetchErrorKind> {
+        let mut renewed = false;
+        loop {
+            let target = self.access.target(deadline)?;
+            let redirected = self.redirected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let answer = self.ask_at(&target, redirected.as_deref(), &range, deadline)?;
+            let status = answer.status().as_u16();
+            if status == 206 {
+                return Ok(answer);
+            }
+            let error = error_of(status, answer.headers());
+            if renewed || !matches!(status, 400 | 401 | 403 | 404 | 410) {
+                return Err(error);
+            }
+            renewed = true;
+            // A signed address has expired, or the credentials have: both are asked for once again.
+            let was_redirected =
+                self.redirected.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+            let challenge = header(answer.headers(), "www-authenticate");
+            if !self.access.refused(status, challenge) && !was_redirected {
+                return Err(error);
+            }
+        }
+    }
+
+    fn ask_at(
+        &self,
+        target: &Target,
+        redirected: Option<&str>,
+        range: &Range<u64>,
+        deadline: Instant,
+    ) -> Result<Response<Body>, FetchErrorKind> {
+        let wrong = |problem: url::ParseError| FetchErrorKind::Protocol(format!("wrong address: {problem}"));
+        let first = Url::parse(&target.url).map_err(wrong)?;
+        let mut url = redirected.map_or_else(|| Ok(first.clone()), Url::parse).map_err(wrong)?;
+        for _ in 0..REDIRECTS {
+            let mut headers = vec![("Range".to_owned(), format!("bytes={}-{}", range.start, range.end - 1))];
+            if let Validator::ETag(tag) = &self.validator {
+                headers.push(("If-Match".to_owned(), tag.clone()));
+            }
+            if url.origin() == first.origin() {
+                headers.extend(target.headers.iter().cloned());
+            }
+            let answer = self.client.get(url.as_str(), &headers, deadline)?;
+            if !matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                if url != first && answer.status().as_u16() == 206 {
+                    *self.redirected.lock().unwrap_or_else(PoisonError::into_inner) = Some(url.into());
+                }
+                return Ok(answer);
+            }
+            let to = header(answer.headers(), "location");
+            let to = to.ok_or_else(|| FetchErrorKind::Protocol("a redirect to nowhere".into()))?;
+            let next = url.join(to).map_err(wrong)?;
+            if url.scheme() == "https" && next.scheme() != "https" {
+                return Err(FetchErrorKind::Protocol("a redirect from https to http".into()));
+            }
+            url = next;
+        }
+        Err(FetchErrorKind::Protocol("too many redirects".into()))
+    }
+}
+
+impl RemoteObject for HttpObject {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn validator(&self) -> &Validator {
+        &self.validator
+    }
+
+    fn location(&self) -> &str {
+        self.access.location()
+    }
+
+    fn fetch(&self, start: u64, buf: &mut [u8], deadline: Instant) -> Result<(), FetchError> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let range = start..start.saturating_add(buf.len() as u64);
+        let mut answer = self.ask(range.clone(), deadline)?;
+        let headers = answer.headers();
+        match content_range(headers) {
+            Some((_, size)) if size != self.size => return Err(FetchErrorKind::Changed.into()),
+            Some((got, _)) if got == range => {}
+            _ => return Err(wrong_range(headers).into()),
+        }
+        // A server that ignores If-Match, or that has no strong ETag. A registry's storage has validators of its own.
+        let is_changed = match (&self.validator, validator(headers)) {
+            (Validator::Sha256(_) | Validator::None, _) | (_, Validator::None) => false,
+            (known, now) => *known != now,
+        };
+        if is_changed {
+            return Err(FetchErrorKind::Changed.into());
+        }
+        fill(&mut answer, buf)
+    }
+}
+
+/// Reads the body into `buf`.
+fn fill(answer: &mut Response<Body>, buf: &mut [u8]) -> Result<(), FetchError> {
+    let mut reader = answer.body_mut().as_reader();
+    let mut received = 0;
+    while received < buf.len() {
+        match reader.read(&mut buf[received..]) {
+            Ok(0) => return Err(FetchError { kind: FetchErrorKind::Short, received }),
+            Ok(len) => received += len,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(FetchError { kind: kind_of_io(error), received }),
+        }
+    }
+    // The end of the body lets the connection be used again. More bytes than announced cannot come.
+    let _ = reader.read(&mut [0]);
+    Ok(())
+}
+
+fn wrong_range(headers: &HeaderMap) -> FetchErrorKind {
+    FetchErrorKind::WrongRange(header(headers, "content-range").unwrap_or("no Content-Range").to_owned())
+}
+
+/// The kind of an answer that has no bytes of the object.
+pub(crate) fn error_of(status: u16, headers: &HeaderMap) -> FetchErrorKind {
+    match status {
+        200 => FetchErrorKind::NoRanges,
+        401 => FetchErrorKind::Unauthorized,
+        403 => FetchErrorKind::Forbidden,
+        404 | 410 => FetchErrorKind::NotFound(status),
+        412 => FetchErrorKind::Changed,
+        416 => {
+            FetchErrorKind::WrongRange(header(headers, "content-range").unwrap_or("status 416").to_owned())
+        }
+        429 => FetchErrorKind::Throttled { retry_after: retry_after(headers) },
+        500..=599 => FetchErrorKind::Server { status, retry_after: retry_after(headers) },
+        _ => FetchErrorKind::Status(status),
+    }
+}

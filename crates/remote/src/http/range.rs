@@ -1,0 +1,78 @@
+//! Reads the headers of answers to requests for ranges.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use ureq::http::HeaderMap;
+
+use crate::object::Validator;
+
+/// The value of a header, if it is text.
+pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
+}
+
+/// The range and the complete size of `Content-Range: bytes 0-99/1234`.
+pub(crate) fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, u64)> {
+    let (range, size) = header(headers, "content-range")?.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let last: u64 = number(last)?;
+    Some((number(first)?..last.checked_add(1)?, number(size)?)).filter(|(range, _)| !range.is_empty())
+}
+
+/// A number without a sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// What identifies the bytes: a strong ETag, or else the time of the last change.
+pub(crate) fn validator(headers: &HeaderMap) -> Validator {
+    match (header(headers, "etag"), header(headers, "last-modified")) {
+        (Some(tag), _) if tag.starts_with('"') => Validator::ETag(tag.to_owned()),
+        (_, Some(time)) => Validator::LastModified(time.to_owned()),
+        _ => Validator::None,
+    }
+}
+
+/// How long the server asks to wait: a number of seconds. Dates are taken as the default pause, since clocks differ.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = number(header(headers, "retry-after")?)?;
+    // Nobody waits longer than a day.
+    Some(Duration::from_secs(seconds.min(86_400)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        [(ureq::http::HeaderName::from_static(name), value.parse().unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn ranges_are_exact() {
+        let range = |value: &str| content_range(&headers("content-range", value));
+        assert_eq!(range("bytes 0-99/1234"), Some((0..100, 1234)));
+        assert_eq!(range("bytes 7-7/8"), Some((7..8, 8)));
+        for wrong in [
+            "bytes 9-7/80",
+            "bytes */80",
+            "bytes 0-9/*",
+            "bytes 0-+9/80",
+            "items 0-9/80",
+            "bytes 0-18446744073709551615/1",
+            "",
+        ] {
+            assert_eq!(range(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn weak_tags_do_not_identify_bytes() {
+        assert_eq!(validator(&headers("etag", "\"a\"")), Validator::ETag("\"a\"".into()));
+        assert_eq!(validator(&headers("etag", "W/\"a\"")), Validator::None);
+        assert_eq!(validator(&headers("last-modified", "x")), Validator::LastModified("x".into()));
+        assert_eq!(retry_after(&headers("retry-after", "7")), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after(&headers("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")), None);
+    }
+}

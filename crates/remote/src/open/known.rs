@@ -1,0 +1,157 @@
+//! What is known of an image without its server: its size, and where its hash tree is. The cache keeps it, so that an image can be mounted
+//! again without a request.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use ferofs_verity::{Digest, Seal, Superblock};
+
+use super::OpenRemote;
+use crate::cache::{Cache, write_file};
+use crate::error::{Error, Result};
+use crate::object::Validator;
+
+/// An image, as the cache and the process that reads it know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Bytes of the object.
+    pub(super) size: u64,
+    tree: Option<KnownTree>,
+    /// The key in the cache, of an image without a tree.
+    unverified: Option<String>,
+}
+
+/// What the superblock of a seal says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct KnownTree {
+    root: String,
+    position: u64,
+    /// The superblock's bytes, in hexadecimal.
+    superblock: String,
+}
+
+/// The folder with what is known of images, by root and by location.
+const FOLDER: &str = ".known";
+
+impl Known {
+    /// An image with a seal in it.
+    pub(super) fn sealed(size: u64, root: Digest, seal: &Seal) -> Self {
+        // A superblock that was parsed can be written.
+        let superblock = seal.superblock.to_bytes().map(|bytes| hex(&bytes)).unwrap_or_default();
+        let tree = KnownTree { root: root.to_string(), position: seal.position, superblock };
+        Self { size, tree: Some(tree), unverified: None }
+    }
+
+    /// An image that nothing verifies: its entry is of one location and of one state of the object.
+    pub(super) fn unverified(location: &str, size: u64, validator: &Validator) -> Self {
+        let state = match validator {
+            // Nothing tells whether the next process gets the same bytes.
+            Validator::None => format!("{}-{:?}", std::process::id(), std::time::SystemTime::now()),
+            known => format!("{known:?}"),
+        };
+        let key = hex(&Sha256::digest(format!("{location}\n{size}\n{state}")));
+        Self { size, tree: None, unverified: Some(format!("unverified-{key}")) }
+    }
+
+    /// The key of its entry in the cache.
+    #[must_use]
+    pub fn key(&self) -> String {
+        match (&self.tree, &self.unverified) {
+            (Some(tree), _) => format!("verity-{}-{}-{}", tree.root, self.size, tree.position),
+            (None, Some(key)) => key.clone(),
+            (None, None) => "unverified".to_owned(),
+        }
+    }
+
+    /// The root hash, in hexadecimal.
+    #[must_use]
+    pub fn roothash(&self) -> Option<&str> {
+        self.tree.as_ref().map(|tree| tree.root.as_str())
+    }
+
+    /// Bytes of the object.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn validator(&self) -> Validator {
+        Validator::None
+    }
+
+    /// The seal and its root.
+    pub(super) fn seal(&self) -> Result<Option<(Seal, Digest)>> {
+        let Some(tree) = &self.tree else { return Ok(None) };
+        let wrong =
+            |problem: String| Error::Document { location: self.key(), document: "known image", problem };
+        let root: Digest = tree.root.parse().map_err(|_| wrong("no root hash".into()))?;
+        let bytes = unhex(&tree.superblock).ok_or_else(|| wrong("no superblock of a hash tree".into()))?;
+        Ok(Some((Seal { superblock: Superblock::parse(&bytes)?, position: tree.position }, root)))
+    }
+
+    /// The image with this root, if the cache has it.
+    pub(super) fn by_root(cache: &Cache, root: Digest, position: Option<u64>) -> Result<Option<Self>> {
+        let known = Self::read(cache, &format!("root-{root}.json"))?;
+        let fits = |known: &Self| {
+            let tree = known.tree.as_ref();
+            tree.is_some_and(|tree| {
+                tree.root == root.to_string() && position.is_none_or(|at| at == tree.position)
+            })
+        };
+        Ok(known.filter(fits))
+    }
+
+    /// The image that was last found at `location`. With a server, only a location with a digest names the same image for ever.
+    pub(super) fn by_location(cache: &Cache, location: &str, options: &OpenRemote) -> Result<Option<Self>> {
+        let is_fixed = location.starts_with("oci://") && location.contains("@sha256:");
+        if !(options.offline || is_fixed) {
+            return Ok(None);
+        }
+        let known = Self::read(cache, &name_of(location))?;
+        Ok(known.filter(|known| known.tree.is_some() || options.allow_unverified))
+    }
+
+    /// Keeps it in the cache.
+    pub(super) fn remember(&self, cache: &Cache, location: &str) -> Result<()> {
+        let bytes = serde_json::to_vec(self).unwrap_or_default();
+        let folder = cache.folder().join(FOLDER);
+        match std::fs::create_dir(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(Error::cache(&folder, "create")(error));
+            }
+            _ => {}
+        }
+        if let Some(tree) = &self.tree {
+            write_file(&folder.join(format!("root-{}.json", tree.root)), &bytes)?;
+        }
+        write_file(&folder.join(name_of(location)), &bytes)
+    }
+
+    /// What cannot be read is not known.
+    fn read(cache: &Cache, name: &str) -> Result<Option<Self>> {
+        let path = cache.folder().join(FOLDER).join(name);
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::cache(&path, "read")(error)),
+        }
+    }
+}
+
+fn name_of(location: &str) -> String {
+    format!("location-{}.json", hex(&Sha256::digest(location)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let bytes = text.as_bytes().chunks(2);
+    bytes.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
