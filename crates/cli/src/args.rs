@@ -3,6 +3,7 @@
 pub(crate) mod byte_size;
 pub(crate) mod compression;
 pub(crate) mod features;
+pub(crate) mod fetch;
 pub(crate) mod image;
 pub(crate) mod seal;
 pub(crate) mod signature;

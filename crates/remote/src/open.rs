@@ -34,6 +34,7 @@ pub struct OpenRemote {
 
 /// What a server says of an image.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Connected {
     /// The object.
     pub object: Arc<dyn RemoteObject>,
@@ -43,6 +44,14 @@ pub struct Connected {
     pub root: Option<Digest>,
     /// The position of the seal that the same document names.
     pub hash_offset: Option<u64>,
+}
+
+impl Connected {
+    /// An object of which no document tells a root hash.
+    #[must_use]
+    pub fn new(object: Arc<dyn RemoteObject>, first_bytes: Vec<u8>) -> Self {
+        Self { object, first_bytes, root: None, hash_offset: None }
+    }
 }
 
 /// An opened remote image: its entry in the cache, and how its missing parts are fetched and checked.
@@ -79,20 +88,33 @@ impl RemoteImage {
             None => Known::by_location(&cache, location, options)?,
         };
         if let Some(known) = known {
-            let info = known.info(location);
-            let entry = Arc::new(cache.entry(&known.key(), &info)?);
-            let object: Arc<dyn RemoteObject> = if options.offline {
-                Arc::new(LazyObject::offline(location, known.size))
-            } else {
-                Arc::new(LazyObject::new(location, known.size, known.validator(), connect))
-            };
-            return Ok(Self { object, cache, entry, known });
+            return Self::open_known(location, connect, cache, known, options);
         }
         if options.offline {
             let problem = "is not in the cache".to_owned();
             return Err(Error::Document { location: location.into(), document: "image", problem });
         }
         Self::open_connected(location, connect()?, cache, options)
+    }
+
+    /// Opens an image that another process, or this one, has opened before.
+    ///
+    /// # Errors
+    /// [`Error::Cache`].
+    pub fn open_known(
+        location: &str,
+        connect: Connect,
+        cache: Cache,
+        known: Known,
+        options: &OpenRemote,
+    ) -> Result<Self> {
+        let entry = known.open_entry(&cache, location)?;
+        let object: Arc<dyn RemoteObject> = if options.offline {
+            Arc::new(LazyObject::offline(location, known.size))
+        } else {
+            Arc::new(LazyObject::new(location, known.size, known.validator(), connect))
+        };
+        Ok(Self { object, cache, entry, known })
     }
 
     fn open_connected(
@@ -150,12 +172,12 @@ impl RemoteImage {
         Fetcher::start(Arc::clone(&self.object), self.cache.clone(), Arc::clone(&self.entry), check, options)
     }
 
-    /// The bytes of the image, which `supply` fetches into the cache. Each read waits at most `patience`. What has a root hash is verified by the reader,
-    /// too: it trusts neither the fetcher nor the disk.
+    /// The bytes of the image, which `supply` fetches into the cache, and whether they are verified. Each read waits at most `patience`.
+    /// The reader verifies what has a root hash, too: it trusts neither the fetcher nor the disk.
     ///
     /// # Errors
     /// [`Error::Verity`].
-    pub fn source(&self, supply: Arc<dyn Supply>, patience: Duration) -> Result<Arc<dyn Source>> {
+    pub fn source(&self, supply: Arc<dyn Supply>, patience: Duration) -> Result<(Arc<dyn Source>, bool)> {
         self.known.source(&self.entry, supply, patience)
     }
 }
@@ -170,11 +192,11 @@ impl Known {
         entry: &Arc<Entry>,
         supply: Arc<dyn Supply>,
         patience: Duration,
-    ) -> Result<Arc<dyn Source>> {
+    ) -> Result<(Arc<dyn Source>, bool)> {
         let remote = Arc::new(RemoteSource::new(Arc::clone(entry), supply, patience));
-        let Some((seal, root)) = self.seal()? else { return Ok(remote) };
+        let Some((seal, root)) = self.seal()? else { return Ok((remote, false)) };
         let verified = seal.verified(Arc::clone(&remote), remote, root)?;
-        Ok(Arc::new(verified))
+        Ok((Arc::new(verified), true))
     }
 
     /// Opens the entry in `cache`.

@@ -8,12 +8,13 @@ use std::sync::atomic::AtomicBool;
 use ferofs::patch::{Patch, overlay};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 
+use super::fetch::{FetchArgs, is_remote};
 use super::seal::{OpenSeal, SealArgs};
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct ImageArgs {
-    /// The image: a file or a block device
+    /// The image: a file or a block device, or the address of an image on a server (https://)
     #[arg(id = "image", value_name = "IMAGE")]
     pub(crate) path: PathBuf,
 
@@ -33,6 +34,9 @@ pub(crate) struct ImageArgs {
 
     #[command(flatten)]
     pub(crate) seal: SealArgs,
+
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
 }
 
 impl ImageArgs {
@@ -60,11 +64,48 @@ impl ImageArgs {
         if self.seal.root.is_some() && !(self.devices.is_empty() && patches.is_empty()) {
             return Err(Failure::about(&self.path, "--roothash covers neither extra devices nor patches"));
         }
+        let (primary, seal): (Arc<dyn Source>, _) = if self.is_remote() {
+            (self.open_remote()?, None)
+        } else {
+            (Arc::new(source(&self.path, self.offset)?), self.seal.open(&self.path, self.offset)?)
+        };
+        self.open_files_with(primary, seal, patches)
+    }
+
+    /// Whether the image is on a server.
+    pub(crate) fn is_remote(&self) -> bool {
+        is_remote(&self.path)
+    }
+
+    /// Fails for options that an image on a server cannot have.
+    pub(crate) fn check_remote(&self) -> Result<(), Failure> {
+        if self.offset != 0 || self.seal.hash_file.is_some() {
+            let reason = "an image on a server has neither --offset nor --hash-file";
+            return Err(Failure::about(&self.path, reason));
+        }
+        Ok(())
+    }
+
+    /// Opens an image on a server; this process fetches it.
+    fn open_remote(&self) -> Result<Arc<dyn Source>, Failure> {
+        self.check_remote()?;
+        self.fetch.open_source(&self.path, &self.seal)
+    }
+
+    /// As [`Self::open_files`], with the bytes of the image from `primary`.
+    pub(crate) fn open_files_with(
+        &self,
+        primary: Arc<dyn Source>,
+        seal: Option<OpenSeal>,
+        patches: &[PathBuf],
+    ) -> Result<OpenFiles, Failure> {
+        // Errors of `FileSource::open` name the file already.
+        let source = |path: &PathBuf, start| FileSource::open(path, start).map_err(Failure::without_subject);
         Ok(OpenFiles {
-            seal: self.seal.open(&self.path, self.offset)?,
+            seal,
             path: self.path.clone(),
             extra: self.devices.iter().map(|path| source(path, 0)).collect::<Result<_, _>>()?,
-            primary: source(&self.path, self.offset)?,
+            primary,
             patches: patches
                 .iter()
                 .map(|path| Ok((path.clone(), source(path, 0)?)))
@@ -76,7 +117,7 @@ impl ImageArgs {
 /// Open files that are not decoded yet, so that a process can drop its privileges before it decodes them.
 pub(crate) struct OpenFiles {
     path: PathBuf,
-    primary: FileSource,
+    primary: Arc<dyn Source>,
     seal: Option<OpenSeal>,
     extra: Vec<FileSource>,
     patches: Vec<(PathBuf, FileSource)>,
@@ -87,7 +128,7 @@ impl OpenFiles {
     pub(crate) fn decode(self, options: &OpenOptions) -> Result<Image, Failure> {
         let mut primary: Arc<dyn Source> = match self.seal {
             Some(seal) => Arc::new(seal.verified(self.primary)?),
-            None => Arc::new(self.primary),
+            None => self.primary,
         };
         for (path, file) in self.patches {
             let patch = Patch::new(Box::new(file)).about(&path)?;

@@ -5,6 +5,7 @@
 
 mod daemon_log;
 mod dm_verity;
+mod fetcher;
 mod flags;
 mod kernel;
 mod loop_device;
@@ -128,15 +129,27 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.log_file = args.log_file.or_else(|| options.log_file.clone());
     args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
     let args = &args;
-    // Reports missing files before anything is mounted. Does not decode the image: this process is not confined.
-    drop(args.image.open_files(&args.patches)?);
+    if args.image.is_remote() {
+        if let Some(outcome) = fetcher::run_role(&args.image) {
+            return outcome;
+        }
+        args.image.check_remote()?;
+        if args.kernel {
+            let reason = "the kernel cannot mount an image on a server; without --kernel, FUSE can";
+            return Err(Failure::about(&args.image.path, reason));
+        }
+    } else {
+        // Reports missing files before anything is mounted. Does not decode the image: this process is not confined.
+        drop(args.image.open_files(&args.patches)?);
+    }
     if args.helper.fake {
         return Ok(0);
     }
     let daemon = is_daemon();
     let patched = !args.patches.is_empty();
     let sealed = args.image.seal.root.is_some();
-    let fuse = args.fuse || args.foreground || daemon || patched || args.memory.needs_fuse();
+    let remote = args.image.is_remote();
+    let fuse = args.fuse || args.foreground || daemon || patched || remote || args.memory.needs_fuse();
     let mut kernel_error = None;
     let try_kernel = args.kernel || !fuse;
     if try_kernel && (args.kernel || rustix::process::geteuid().is_root()) {
@@ -273,12 +286,21 @@ fn start_daemon() -> Outcome {
 /// Opens all files and mounts, then drops all privileges, and only then decodes the image and serves it: a hostile image
 /// is decoded without privileges.
 fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
-    let files = args.image.open_files(&args.patches)?;
+    let files = if args.image.is_remote() {
+        let source = fetcher::start(&args.image, daemon)?;
+        args.image.open_files_with(source, None, &args.patches)?
+    } else {
+        args.image.open_files(&args.patches)?
+    };
     let memory_files = args.memory.open_files(&args.image)?;
     let mut open_options = args.open_options();
     open_options.pressure = PressureFile::open();
     let confined = !(args.no_sandbox || sorted.no_sandbox);
-    let source = std::fs::canonicalize(&args.image.path).unwrap_or_else(|_| args.image.path.clone());
+    let source = if args.image.is_remote() {
+        PathBuf::from(args.image.fetch.name(&args.image.path)?)
+    } else {
+        std::fs::canonicalize(&args.image.path).unwrap_or_else(|_| args.image.path.clone())
+    };
     let options = MountOptions {
         source: source.to_string_lossy().replace(',', "_"),
         threads: args.threads.map_or_else(default_threads, Into::into),

@@ -330,6 +330,7 @@ impl Args {
             devices,
             work_limit: 1,
             seal: Default::default(),
+            fetch: Default::default(),
         })
     }
 }

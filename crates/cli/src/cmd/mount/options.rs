@@ -139,6 +139,7 @@ mod tests {
             devices: Vec::new(),
             work_limit: 1,
             seal: Default::default(),
+            fetch: Default::default(),
         };
         (sort(&[text.to_owned()], &mut image), image)
     }

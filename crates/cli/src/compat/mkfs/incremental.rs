@@ -65,6 +65,7 @@ impl Args {
             devices: Vec::new(),
             work_limit: 1,
             seal: Default::default(),
+            fetch: Default::default(),
         }
         .open()?;
         let block = image.superblock().block_size;

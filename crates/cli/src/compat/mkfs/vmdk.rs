@@ -85,7 +85,7 @@ mod tests {
         let path = dir.path().join("a.erofs");
         ferofs::build::build(&options, &path).unwrap();
         let files =
-            ImageArgs { path, offset: 0, devices: vec![archive], work_limit: 1, seal: Default::default() };
+            ImageArgs { path, offset: 0, devices: vec![archive], work_limit: 1, seal: Default::default(), fetch: Default::default() };
         let image = files.open().unwrap();
         let mut text = Vec::new();
         write(&image, &files, &mut text).unwrap();

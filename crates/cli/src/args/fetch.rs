@@ -1,0 +1,179 @@
+//! Arguments of images on servers: the cache, and how long readers wait.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferofs::read::Source;
+use ferofs_remote::cache::Cache;
+use ferofs_remote::fetch::{FetchOptions, Fetcher};
+use ferofs_remote::http::{Client, HttpObject, WebAccess};
+use ferofs_remote::open::{Connect, Connected, Known, OpenRemote, RemoteImage};
+use ferofs_remote::source::Supply;
+
+use super::byte_size;
+use super::seal::{SealArgs, check_end};
+use crate::exit::{About, Failure};
+
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Images on servers")]
+pub(crate) struct FetchArgs {
+    /// Keep what is fetched in this directory [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
+    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+
+    /// Keep at most this many bytes in the cache (K, M and G are understood) [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub(crate) cache_size: Option<u64>,
+
+    /// Read an image that has no root hash: nobody notices wrong bytes
+    #[arg(long)]
+    pub(crate) insecure_no_verify: bool,
+
+    /// Use only what the cache has; never ask a server
+    #[arg(long)]
+    pub(crate) offline: bool,
+
+    /// What a read does when the server does not answer: `eio` fails after a few seconds, `wait=SECONDS` tries for that time
+    /// [default: wait=60]
+    #[arg(long, value_name = "ACTION")]
+    pub(crate) on_error: Option<OnError>,
+
+    /// Requests that are in flight at the same time
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) connections: Option<std::num::NonZeroUsize>,
+}
+
+/// How long readers wait for a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OnError(Duration);
+
+/// With `eio`: one retry of a lost packet and of a closed connection is possible.
+const EIO_TIME: Duration = Duration::from_secs(3);
+/// Without the option.
+const WAIT_TIME: Duration = Duration::from_secs(60);
+
+impl std::str::FromStr for OnError {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "eio" {
+            return Ok(Self(EIO_TIME));
+        }
+        let seconds = text.strip_prefix("wait=").and_then(|seconds| seconds.parse::<u32>().ok());
+        let seconds = seconds.ok_or("neither eio nor wait=SECONDS")?;
+        Ok(Self(Duration::from_secs(seconds.into())))
+    }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    byte_size::parse(text).ok_or_else(|| "not a number of bytes".to_owned())
+}
+
+/// Whether the argument names an image on a server.
+pub(crate) fn is_remote(image: &Path) -> bool {
+    let text = image.as_os_str().as_encoded_bytes();
+    ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme.as_bytes()))
+}
+
+impl FetchArgs {
+    /// How long a read waits.
+    pub(crate) fn patience(&self) -> Duration {
+        self.on_error.map_or(WAIT_TIME, |OnError(time)| time)
+    }
+
+    fn options(&self) -> FetchOptions {
+        let mut options = FetchOptions::default();
+        if let Some(connections) = self.connections {
+            options.connections = connections.get();
+        }
+        options
+    }
+
+    /// The directory of the cache.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let home = |variable: &str| std::env::var_os(variable).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        let default = || {
+            if rustix::process::geteuid().is_root() {
+                return PathBuf::from("/var/cache/ferofs");
+            }
+            let cache = home("XDG_CACHE_HOME").or_else(|| home("HOME").map(|home| home.join(".cache")));
+            // Without a home, the system's folder for temporary files: `Cache::open` refuses what others can write to.
+            let fallback = || std::env::temp_dir().join(format!("ferofs-{}", rustix::process::geteuid().as_raw()));
+            cache.map_or_else(fallback, |cache| cache.join("ferofs"))
+        };
+        self.cache_dir.clone().unwrap_or_else(default)
+    }
+
+    /// Opens the cache.
+    pub(crate) fn cache(&self) -> Result<Cache, Failure> {
+        let folder = self.folder();
+        let folder = std::path::absolute(&folder).unwrap_or(folder);
+        Cache::open(&folder, self.cache_size).map_err(|e| Failure::about(&folder, e))
+    }
+
+    /// Opens the image `location`: with what the cache knows of it, or else by asking the server.
+    pub(crate) fn open_image(&self, location: &Path, seal: &SealArgs) -> Result<RemoteImage, Failure> {
+        let name = self.name(location)?;
+        let connect = self.connect(location)?;
+        let options = self.open_options(seal);
+        RemoteImage::open(&name, connect, self.cache()?, &options).map_err(|e| Failure::about(location, e))
+    }
+
+    /// As [`Self::open_image`], for an image that another process has opened.
+    pub(crate) fn open_known(&self, location: &Path, seal: &SealArgs, known: Known) -> Result<RemoteImage, Failure> {
+        let (name, connect) = (self.name(location)?, self.connect(location)?);
+        let options = self.open_options(seal);
+        RemoteImage::open_known(&name, connect, self.cache()?, known, &options)
+            .map_err(|e| Failure::about(location, e))
+    }
+
+    fn open_options(&self, seal: &SealArgs) -> OpenRemote {
+        let mut options = OpenRemote::default();
+        (options.root, options.hash_offset) = (seal.root, seal.hash_offset);
+        (options.allow_unverified, options.offline) = (self.insecure_no_verify, self.offline);
+        options
+    }
+
+    /// The location without passwords.
+    pub(crate) fn name(&self, location: &Path) -> Result<String, Failure> {
+        let access = WebAccess::new(&location.to_string_lossy(), &Default::default());
+        Ok(ferofs_remote::http::Access::location(&access.map_err(|e| Failure::about(location, e))?).to_owned())
+    }
+
+    fn connect(&self, location: &Path) -> Result<Connect, Failure> {
+        let text = location.to_string_lossy().into_owned();
+        Ok(Box::new(move || {
+            let access = Arc::new(WebAccess::new(&text, &Default::default())?);
+            let client = Client::new(&Default::default())?;
+            let deadline = std::time::Instant::now() + Duration::from_secs(30);
+            let opened = HttpObject::open(client, access, deadline)?;
+            Ok(Connected::new(Arc::new(opened.object), opened.first_bytes))
+        }))
+    }
+
+    /// Starts to fetch `image` in this process.
+    pub(crate) fn fetcher(&self, location: &Path, image: &RemoteImage) -> Result<Fetcher, Failure> {
+        image.fetcher(self.options()).map_err(|e| Failure::about(location, e))
+    }
+
+    /// The bytes of an image, which this process fetches.
+    pub(crate) fn open_source(&self, location: &Path, seal: &SealArgs) -> Result<Arc<dyn Source>, Failure> {
+        let image = self.open_image(location, seal)?;
+        let fetcher: Arc<dyn Supply> = Arc::new(self.fetcher(location, &image)?);
+        self.source_of(location, image.source(fetcher, self.patience()))
+    }
+
+    /// Checks that a verified source has a complete image.
+    pub(crate) fn source_of(
+        &self,
+        location: &Path,
+        source: Result<(Arc<dyn Source>, bool), ferofs_remote::Error>,
+    ) -> Result<Arc<dyn Source>, Failure> {
+        let (source, is_verified) = source.map_err(|e| Failure::about(location, e))?;
+        if is_verified {
+            check_end(&source).about(location)?;
+        }
+        Ok(source)
+    }
+}

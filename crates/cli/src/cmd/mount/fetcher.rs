@@ -1,0 +1,171 @@
+//! The fetcher of a mount: a process that has the network, and no files but the cache.
+//!
+//! The daemon decodes the image, and has neither. Before it mounts, it starts this program again with the same arguments as
+//! the supervisor: a process that starts the fetcher, and starts another one when the fetcher has been killed. The fetcher opens the
+//! image on the server and reports what it knows of it, so that the daemon finds the entry in the cache. Then it serves the
+//! daemon's requests at the other end of a socket, its standard input, until the daemon closes its end.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferofs::read::Source;
+use ferofs_remote::channel::{self, Client};
+use ferofs_remote::open::{Known, RemoteImage};
+
+use crate::args::image::ImageArgs;
+use crate::exit::{FAILURE, Failure, Outcome};
+
+/// Tells this program that it is the supervisor or the fetcher.
+const ROLE: &str = "FEROFS_MOUNT_FETCHER";
+const SUPERVISOR: &str = "supervisor";
+const FETCHER: &str = "fetcher";
+/// What the first fetcher has found out, for the next ones.
+const KNOWN: &str = "FEROFS_MOUNT_KNOWN";
+/// The directory in which the command was started: names of files in arguments start there.
+const DIRECTORY: &str = "FEROFS_MOUNT_DIRECTORY";
+
+/// The pause before another fetcher is started: shortest, and after many that ended at once.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// A fetcher that ran for so long has worked.
+const WORKED: Duration = Duration::from_secs(5);
+
+/// What a fetcher reports when it has opened the image, or has failed: a line of JSON.
+#[derive(serde::Serialize, serde::Deserialize)]
+enum Report {
+    Opened(Known),
+    Failed(String),
+}
+
+/// Runs the supervisor or the fetcher if this process is one of them.
+pub(crate) fn run_role(image: &ImageArgs) -> Option<Outcome> {
+    let role = std::env::var(ROLE).ok()?;
+    Some(if role == SUPERVISOR { supervise() } else { fetch(image) })
+}
+
+/// Starts a fetcher for the daemon. Returns the bytes of the image.
+pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Arc<dyn Source>, Failure> {
+    image.check_remote()?;
+    let (own, other) = channel::pair()?;
+    let mut supervisor = again(&std::env::current_dir()?, SUPERVISOR)?
+        .stdin(other)
+        .stdout(Stdio::piped())
+        // Ctrl-C in the terminal must reach only the daemon.
+        .process_group(0)
+        .stderr(if quiet { Stdio::null() } else { Stdio::inherit() })
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(stdout) = supervisor.stdout.take() {
+        BufReader::new(stdout.take(1 << 20)).read_line(&mut line)?;
+    }
+    let failed = |reason: String| Failure::about(&image.path, reason);
+    let known = match serde_json::from_str(&line) {
+        Ok(Report::Opened(known)) => known,
+        Ok(Report::Failed(reason)) => return Err(failed(reason)),
+        Err(_) => return Err(failed("the fetcher ended before it had opened the image".into())),
+    };
+    let cache = image.fetch.cache()?;
+    let entry = known.open_entry(&cache, &image.fetch.name(&image.path)?);
+    let entry = entry.map_err(|e| Failure::about(&image.path, e))?;
+    let client = Arc::new(Client::new(own));
+    image.fetch.source_of(&image.path, known.source(&entry, client, image.fetch.patience()))
+}
+
+/// This command again, in another role.
+fn again(directory: &Path, role: &str) -> io::Result<Command> {
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_else(|| OsString::from("ferofs"));
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg0(name).args(args).env(ROLE, role).env(DIRECTORY, directory).current_dir("/");
+    Ok(command)
+}
+
+/// Starts fetchers until one ends because the daemon has ended.
+fn supervise() -> Outcome {
+    let directory = std::env::var_os(DIRECTORY).map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    let (mut known, mut pause) = (None, PAUSES.0);
+    loop {
+        let started = Instant::now();
+        let mut command = again(&directory, FETCHER)?;
+        command.stdin(socket.try_clone()?).stdout(Stdio::piped());
+        if let Some(known) = &known {
+            command.env(KNOWN, known);
+        }
+        let mut fetcher = command.spawn()?;
+        let mut line = String::new();
+        if let Some(stdout) = fetcher.stdout.take() {
+            BufReader::new(stdout.take(1 << 20)).read_line(&mut line)?;
+        }
+        if known.is_none() && !line.is_empty() {
+            let mut out = io::stdout();
+            out.write_all(line.as_bytes())?;
+            out.flush()?;
+            if matches!(serde_json::from_str(&line), Ok(Report::Opened(_))) {
+                known = Some(line);
+                release_output()?;
+            }
+        }
+        let status = fetcher.wait()?;
+        if status.success() {
+            return Ok(0);
+        }
+        if known.is_none() {
+            // It was killed, or it could not open the image and has said why.
+            return Ok(FAILURE);
+        }
+        pause = if started.elapsed() > WORKED { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
+        std::thread::sleep(pause);
+    }
+}
+
+/// Lets the daemon see the end of the supervisor's report.
+fn release_output() -> io::Result<()> {
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+    Ok(rustix::stdio::dup2_stdout(&null)?)
+}
+
+/// The fetcher: opens the image, gives up what it does not need, and serves the daemon.
+fn fetch(image: &ImageArgs) -> Outcome {
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        std::env::set_current_dir(directory)?;
+    }
+    let known = std::env::var(KNOWN).ok().and_then(|text| match serde_json::from_str(&text) {
+        Ok(Report::Opened(known)) => Some(known),
+        _ => None,
+    });
+    let opened = match known {
+        Some(known) => image.fetch.open_known(&image.path, &image.seal, known),
+        None => image.fetch.open_image(&image.path, &image.seal),
+    };
+    match opened {
+        Ok(opened) => serve(image, &opened),
+        Err(failure) => {
+            report(&Report::Failed(failure.reason().to_string()))?;
+            Ok(FAILURE)
+        }
+    }
+}
+
+fn serve(image: &ImageArgs, opened: &RemoteImage) -> Outcome {
+    std::env::set_current_dir("/")?;
+    let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
+    let fetcher = image.fetch.fetcher(&image.path, opened)?;
+    report(&Report::Opened(opened.known().clone()))?;
+    release_output()?;
+    channel::serve(socket, &fetcher)?;
+    Ok(0)
+}
+
+fn report(report: &Report) -> io::Result<()> {
+    let mut line = serde_json::to_vec(report)?;
+    line.push(b'\n');
+    let mut out = io::stdout();
+    out.write_all(&line)?;
+    out.flush()
+}
