@@ -59,6 +59,11 @@ impl Failure {
         Self { subject: None, reason: reason.into().into(), code: FAILURE }
     }
 
+    /// A failure whose reason, of another kind than those of images, already names what it concerns.
+    pub(crate) fn complete(reason: impl Into<Box<dyn std::error::Error>>) -> Self {
+        Self { subject: None, reason: reason.into(), code: FAILURE }
+    }
+
     /// The same failure with another exit code.
     pub(crate) fn with_code(self, code: u8) -> Self {
         Self { code, ..self }

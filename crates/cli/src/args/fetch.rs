@@ -12,8 +12,8 @@ use ferofs_remote::open::{Connect, Connected, Known, OpenRemote, RemoteImage};
 use ferofs_remote::source::Supply;
 
 use super::byte_size;
-use super::seal::{SealArgs, check_end};
-use crate::exit::{About, Failure};
+use super::seal::SealArgs;
+use crate::exit::Failure;
 
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Images on servers")]
@@ -109,7 +109,7 @@ impl FetchArgs {
     pub(crate) fn cache(&self) -> Result<Cache, Failure> {
         let folder = self.folder();
         let folder = std::path::absolute(&folder).unwrap_or(folder);
-        Cache::open(&folder, self.cache_size).map_err(|e| Failure::about(&folder, e))
+        Cache::open(&folder, self.cache_size).map_err(Failure::complete)
     }
 
     /// Opens the image `location`: with what the cache knows of it, or else by asking the server.
@@ -117,15 +117,14 @@ impl FetchArgs {
         let name = self.name(location)?;
         let connect = self.connect(location)?;
         let options = self.open_options(seal);
-        RemoteImage::open(&name, connect, self.cache()?, &options).map_err(|e| Failure::about(location, e))
+        RemoteImage::open(&name, connect, self.cache()?, &options).map_err(Failure::complete)
     }
 
     /// As [`Self::open_image`], for an image that another process has opened.
     pub(crate) fn open_known(&self, location: &Path, seal: &SealArgs, known: Known) -> Result<RemoteImage, Failure> {
         let (name, connect) = (self.name(location)?, self.connect(location)?);
         let options = self.open_options(seal);
-        RemoteImage::open_known(&name, connect, self.cache()?, known, &options)
-            .map_err(|e| Failure::about(location, e))
+        RemoteImage::open_known(&name, connect, self.cache()?, known, &options).map_err(Failure::complete)
     }
 
     fn open_options(&self, seal: &SealArgs) -> OpenRemote {
@@ -138,7 +137,7 @@ impl FetchArgs {
     /// The location without passwords.
     pub(crate) fn name(&self, location: &Path) -> Result<String, Failure> {
         let access = WebAccess::new(&location.to_string_lossy(), &Default::default());
-        Ok(ferofs_remote::http::Access::location(&access.map_err(|e| Failure::about(location, e))?).to_owned())
+        Ok(ferofs_remote::http::Access::location(&access.map_err(Failure::complete)?).to_owned())
     }
 
     fn connect(&self, location: &Path) -> Result<Connect, Failure> {
@@ -153,27 +152,26 @@ impl FetchArgs {
     }
 
     /// Starts to fetch `image` in this process.
-    pub(crate) fn fetcher(&self, location: &Path, image: &RemoteImage) -> Result<Fetcher, Failure> {
-        image.fetcher(self.options()).map_err(|e| Failure::about(location, e))
+    pub(crate) fn fetcher(&self, image: &RemoteImage) -> Result<Fetcher, Failure> {
+        image.fetcher(self.options()).map_err(Failure::complete)
     }
 
     /// The bytes of an image, which this process fetches.
-    pub(crate) fn open_source(&self, location: &Path, seal: &SealArgs) -> Result<Arc<dyn Source>, Failure> {
+    pub(crate) fn open_source(&self, location: &Path, seal: &SealArgs) -> Result<RemoteBytes, Failure> {
         let image = self.open_image(location, seal)?;
-        let fetcher: Arc<dyn Supply> = Arc::new(self.fetcher(location, &image)?);
-        self.source_of(location, image.source(fetcher, self.patience()))
+        let fetcher: Arc<dyn Supply> = Arc::new(self.fetcher(&image)?);
+        image.source(fetcher, self.patience()).map(RemoteBytes::from).map_err(Failure::complete)
     }
+}
 
-    /// Checks that a verified source has a complete image.
-    pub(crate) fn source_of(
-        &self,
-        location: &Path,
-        source: Result<(Arc<dyn Source>, bool), ferofs_remote::Error>,
-    ) -> Result<Arc<dyn Source>, Failure> {
-        let (source, is_verified) = source.map_err(|e| Failure::about(location, e))?;
-        if is_verified {
-            check_end(&source).about(location)?;
-        }
-        Ok(source)
+/// The bytes of an image on a server.
+pub(crate) struct RemoteBytes {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) is_verified: bool,
+}
+
+impl From<(Arc<dyn Source>, bool)> for RemoteBytes {
+    fn from((source, is_verified): (Arc<dyn Source>, bool)) -> Self {
+        Self { source, is_verified }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use ferofs::patch::{Patch, overlay};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 
-use super::fetch::{FetchArgs, is_remote};
-use super::seal::{OpenSeal, SealArgs};
+use super::fetch::{FetchArgs, RemoteBytes, is_remote};
+use super::seal::{OpenSeal, SealArgs, check_end};
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Debug, Clone)]
@@ -64,12 +64,21 @@ impl ImageArgs {
         if self.seal.root.is_some() && !(self.devices.is_empty() && patches.is_empty()) {
             return Err(Failure::about(&self.path, "--roothash covers neither extra devices nor patches"));
         }
-        let (primary, seal): (Arc<dyn Source>, _) = if self.is_remote() {
-            (self.open_remote()?, None)
-        } else {
-            (Arc::new(source(&self.path, self.offset)?), self.seal.open(&self.path, self.offset)?)
-        };
-        self.open_files_with(primary, seal, patches)
+        if self.is_remote() {
+            self.check_remote()?;
+            return self.open_files_with(self.fetch.open_source(&self.path, &self.seal)?, patches);
+        }
+        Ok(OpenFiles {
+            seal: self.seal.open(&self.path, self.offset)?,
+            path: self.path.clone(),
+            extra: self.devices.iter().map(|path| source(path, 0)).collect::<Result<_, _>>()?,
+            primary: Arc::new(source(&self.path, self.offset)?),
+            has_end_to_check: false,
+            patches: patches
+                .iter()
+                .map(|path| Ok((path.clone(), source(path, 0)?)))
+                .collect::<Result<_, Failure>>()?,
+        })
     }
 
     /// Whether the image is on a server.
@@ -86,30 +95,21 @@ impl ImageArgs {
         Ok(())
     }
 
-    /// Opens an image on a server; this process fetches it.
-    fn open_remote(&self) -> Result<Arc<dyn Source>, Failure> {
-        self.check_remote()?;
-        self.fetch.open_source(&self.path, &self.seal)
-    }
-
-    /// As [`Self::open_files`], with the bytes of the image from `primary`.
+    /// As [`Self::open_files`], for an image on a server.
     pub(crate) fn open_files_with(
         &self,
-        primary: Arc<dyn Source>,
-        seal: Option<OpenSeal>,
+        image: RemoteBytes,
         patches: &[PathBuf],
     ) -> Result<OpenFiles, Failure> {
         // Errors of `FileSource::open` name the file already.
-        let source = |path: &PathBuf, start| FileSource::open(path, start).map_err(Failure::without_subject);
+        let source = |path: &PathBuf| FileSource::open(path, 0).map_err(Failure::without_subject);
         Ok(OpenFiles {
-            seal,
+            seal: None,
             path: self.path.clone(),
-            extra: self.devices.iter().map(|path| source(path, 0)).collect::<Result<_, _>>()?,
-            primary,
-            patches: patches
-                .iter()
-                .map(|path| Ok((path.clone(), source(path, 0)?)))
-                .collect::<Result<_, Failure>>()?,
+            extra: self.devices.iter().map(source).collect::<Result<_, _>>()?,
+            primary: image.source,
+            has_end_to_check: image.is_verified,
+            patches: patches.iter().map(|path| Ok((path.clone(), source(path)?))).collect::<Result<_, Failure>>()?,
         })
     }
 }
@@ -119,6 +119,8 @@ pub(crate) struct OpenFiles {
     path: PathBuf,
     primary: Arc<dyn Source>,
     seal: Option<OpenSeal>,
+    /// The primary device verifies itself, and may be only a part of an image.
+    has_end_to_check: bool,
     extra: Vec<FileSource>,
     patches: Vec<(PathBuf, FileSource)>,
 }
@@ -130,6 +132,9 @@ impl OpenFiles {
             Some(seal) => Arc::new(seal.verified(self.primary)?),
             None => self.primary,
         };
+        if self.has_end_to_check {
+            check_end(&primary).about(&self.path)?;
+        }
         for (path, file) in self.patches {
             let patch = Patch::new(Box::new(file)).about(&path)?;
             primary = overlay(primary, &patch, &AtomicBool::new(false)).about(&path)?;

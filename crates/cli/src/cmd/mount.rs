@@ -287,8 +287,7 @@ fn start_daemon() -> Outcome {
 /// is decoded without privileges.
 fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
     let files = if args.image.is_remote() {
-        let source = fetcher::start(&args.image, daemon)?;
-        args.image.open_files_with(source, None, &args.patches)?
+        args.image.open_files_with(fetcher::start(&args.image, daemon)?, &args.patches)?
     } else {
         args.image.open_files(&args.patches)?
     };

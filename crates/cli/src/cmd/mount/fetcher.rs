@@ -14,10 +14,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferofs::read::Source;
 use ferofs_remote::channel::{self, Client};
 use ferofs_remote::open::{Known, RemoteImage};
 
+use crate::args::fetch::RemoteBytes;
 use crate::args::image::ImageArgs;
 use crate::exit::{FAILURE, Failure, Outcome};
 
@@ -49,7 +49,7 @@ pub(crate) fn run_role(image: &ImageArgs) -> Option<Outcome> {
 }
 
 /// Starts a fetcher for the daemon. Returns the bytes of the image.
-pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Arc<dyn Source>, Failure> {
+pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<RemoteBytes, Failure> {
     image.check_remote()?;
     let (own, other) = channel::pair()?;
     let mut supervisor = again(&std::env::current_dir()?, SUPERVISOR)?
@@ -66,14 +66,15 @@ pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Arc<dyn Source>, F
     let failed = |reason: String| Failure::about(&image.path, reason);
     let known = match serde_json::from_str(&line) {
         Ok(Report::Opened(known)) => known,
-        Ok(Report::Failed(reason)) => return Err(failed(reason)),
+        Ok(Report::Failed(reason)) => return Err(Failure::complete(reason)),
         Err(_) => return Err(failed("the fetcher ended before it had opened the image".into())),
     };
     let cache = image.fetch.cache()?;
     let entry = known.open_entry(&cache, &image.fetch.name(&image.path)?);
-    let entry = entry.map_err(|e| Failure::about(&image.path, e))?;
+    let entry = entry.map_err(Failure::complete)?;
     let client = Arc::new(Client::new(own));
-    image.fetch.source_of(&image.path, known.source(&entry, client, image.fetch.patience()))
+    // Nothing is read before the daemon has given up its rights.
+    known.source(&entry, client, image.fetch.patience()).map(RemoteBytes::from).map_err(Failure::complete)
 }
 
 /// This command again, in another role.
@@ -155,7 +156,7 @@ fn fetch(image: &ImageArgs) -> Outcome {
 fn serve(image: &ImageArgs, opened: &RemoteImage) -> Outcome {
     std::env::set_current_dir("/")?;
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
-    let fetcher = image.fetch.fetcher(&image.path, opened)?;
+    let fetcher = image.fetch.fetcher(opened)?;
     report(&Report::Opened(opened.known().clone()))?;
     release_output()?;
     channel::serve(socket, &fetcher)?;
