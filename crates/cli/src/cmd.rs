@@ -1,6 +1,7 @@
 //! The subcommands of `ferofs`, one module each.
 
 pub(crate) mod build;
+mod cache;
 mod cat;
 pub(crate) mod check;
 mod completions;
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Verity(verity::Args),
     #[command(hide = true)]
     UnmountHelper(mount::unmount_helper::Args),
+    Cache(cache::Args),
     Cat(cat::Args),
     Links(links::Args),
     Completions(completions::CompletionsArgs),
@@ -65,6 +67,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Stats(args) => mount::stats::run(&args),
         Command::Verity(args) => verity::run(&args),
         Command::UnmountHelper(args) => mount::unmount_helper::run(&args),
+        Command::Cache(args) => cache::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => links::run(&args),
         Command::Completions(args) => completions::completions(&args, Cli::command()),

@@ -7,6 +7,7 @@
 
 pub mod cache;
 pub mod channel;
+pub mod confine;
 pub mod error;
 pub mod fetch;
 pub mod http;

@@ -2,6 +2,7 @@
 
 mod known;
 mod lazy;
+mod verify;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use ferofs_verity::{Digest, SUPERBLOCK_SIZE, Seal, appended_position};
 pub use self::known::Known;
 pub use self::lazy::Connect;
 use self::lazy::{LazyObject, Preloaded};
+pub use self::verify::{VerifiedEntry, verify_entry};
 use crate::cache::{Cache, Entry, EntryInfo, to_usize};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, FetchOptions, Fetcher, TreeCheck};

@@ -18,13 +18,8 @@ use crate::exit::Failure;
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Images on servers")]
 pub(crate) struct FetchArgs {
-    /// Keep what is fetched in this directory [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
-    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR")]
-    pub(crate) cache_dir: Option<PathBuf>,
-
-    /// Keep at most this many bytes in the cache (K, M and G are understood) [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = size)]
-    pub(crate) cache_size: Option<u64>,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
 
     /// Read an image that has no root hash: nobody notices wrong bytes
     #[arg(long)]
@@ -42,6 +37,18 @@ pub(crate) struct FetchArgs {
     /// Requests that are in flight at the same time
     #[arg(long, value_name = "N", default_value = "16")]
     pub(crate) connections: Option<std::num::NonZeroUsize>,
+}
+
+/// Where the cache is.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub(crate) struct CacheArgs {
+    /// Keep what is fetched in this directory [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
+    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+
+    /// Keep at most this many bytes in the cache (K, M and G are understood) [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub(crate) cache_size: Option<u64>,
 }
 
 /// How long readers wait for a server.
@@ -76,6 +83,32 @@ pub(crate) fn is_remote(image: &Path) -> bool {
     ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme.as_bytes()))
 }
 
+impl CacheArgs {
+    /// The directory of the cache.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let home =
+            |variable: &str| std::env::var_os(variable).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        let default = || {
+            if rustix::process::geteuid().is_root() {
+                return PathBuf::from("/var/cache/ferofs");
+            }
+            let cache = home("XDG_CACHE_HOME").or_else(|| home("HOME").map(|home| home.join(".cache")));
+            // Without a home, the system's folder for temporary files: `Cache::open` refuses what others can write to.
+            let fallback =
+                || std::env::temp_dir().join(format!("ferofs-{}", rustix::process::geteuid().as_raw()));
+            cache.map_or_else(fallback, |cache| cache.join("ferofs"))
+        };
+        self.cache_dir.clone().unwrap_or_else(default)
+    }
+
+    /// Opens the cache.
+    pub(crate) fn open(&self) -> Result<Cache, Failure> {
+        let folder = self.folder();
+        let folder = std::path::absolute(&folder).unwrap_or(folder);
+        Cache::open(&folder, self.cache_size).map_err(Failure::complete)
+    }
+}
+
 impl FetchArgs {
     /// How long a read waits.
     pub(crate) fn patience(&self) -> Duration {
@@ -90,41 +123,46 @@ impl FetchArgs {
         options
     }
 
-    /// The directory of the cache.
-    pub(crate) fn folder(&self) -> PathBuf {
-        let home = |variable: &str| std::env::var_os(variable).filter(|dir| !dir.is_empty()).map(PathBuf::from);
-        let default = || {
-            if rustix::process::geteuid().is_root() {
-                return PathBuf::from("/var/cache/ferofs");
-            }
-            let cache = home("XDG_CACHE_HOME").or_else(|| home("HOME").map(|home| home.join(".cache")));
-            // Without a home, the system's folder for temporary files: `Cache::open` refuses what others can write to.
-            let fallback = || std::env::temp_dir().join(format!("ferofs-{}", rustix::process::geteuid().as_raw()));
-            cache.map_or_else(fallback, |cache| cache.join("ferofs"))
-        };
-        self.cache_dir.clone().unwrap_or_else(default)
-    }
-
-    /// Opens the cache.
-    pub(crate) fn cache(&self) -> Result<Cache, Failure> {
-        let folder = self.folder();
-        let folder = std::path::absolute(&folder).unwrap_or(folder);
-        Cache::open(&folder, self.cache_size).map_err(Failure::complete)
-    }
-
     /// Opens the image `location`: with what the cache knows of it, or else by asking the server.
     pub(crate) fn open_image(&self, location: &Path, seal: &SealArgs) -> Result<RemoteImage, Failure> {
         let name = self.name(location)?;
         let connect = self.connect(location)?;
         let options = self.open_options(seal);
-        RemoteImage::open(&name, connect, self.cache()?, &options).map_err(Failure::complete)
+        RemoteImage::open(&name, connect, self.cache.open()?, &options).map_err(Failure::complete)
     }
 
     /// As [`Self::open_image`], for an image that another process has opened.
-    pub(crate) fn open_known(&self, location: &Path, seal: &SealArgs, known: Known) -> Result<RemoteImage, Failure> {
+    pub(crate) fn open_known(
+        &self,
+        location: &Path,
+        seal: &SealArgs,
+        known: Known,
+    ) -> Result<RemoteImage, Failure> {
         let (name, connect) = (self.name(location)?, self.connect(location)?);
         let options = self.open_options(seal);
-        RemoteImage::open_known(&name, connect, self.cache()?, known, &options).map_err(Failure::complete)
+        RemoteImage::open_known(&name, connect, self.cache.open()?, known, &options)
+            .map_err(Failure::complete)
+    }
+
+    /// Files that hold credentials, which the fetcher of a mount reads when it connects.
+    #[expect(clippy::unused_self, reason = "options name such files, too")]
+    pub(crate) fn credential_files(&self) -> Vec<PathBuf> {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let of_home = [".docker", ".aws", ".netrc", ".config/containers"];
+        let mut files: Vec<PathBuf> =
+            home.iter().flat_map(|home| of_home.map(|name| home.join(name))).collect();
+        let variables = [
+            "SSL_CERT_FILE",
+            "SSL_CERT_DIR",
+            "REGISTRY_AUTH_FILE",
+            "DOCKER_CONFIG",
+            "AWS_SHARED_CREDENTIALS_FILE",
+            "AWS_CONFIG_FILE",
+            "NETRC",
+        ];
+        files.extend(variables.iter().filter_map(std::env::var_os).map(PathBuf::from));
+        files.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|dir| PathBuf::from(dir).join("containers")));
+        files
     }
 
     fn open_options(&self, seal: &SealArgs) -> OpenRemote {

@@ -109,7 +109,10 @@ impl ImageArgs {
             extra: self.devices.iter().map(source).collect::<Result<_, _>>()?,
             primary: image.source,
             has_end_to_check: image.is_verified,
-            patches: patches.iter().map(|path| Ok((path.clone(), source(path)?))).collect::<Result<_, Failure>>()?,
+            patches: patches
+                .iter()
+                .map(|path| Ok((path.clone(), source(path)?)))
+                .collect::<Result<_, Failure>>()?,
         })
     }
 }

@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
     let args = &args;
     if args.image.is_remote() {
-        if let Some(outcome) = fetcher::run_role(&args.image) {
+        if let Some(outcome) = fetcher::run_role(&args.image, !(args.no_sandbox || options.no_sandbox)) {
             return outcome;
         }
         args.image.check_remote()?;

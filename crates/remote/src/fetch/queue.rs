@@ -142,7 +142,7 @@ fn extend(
 ) {
     while let Some(number) = queue.iter().position(|range| range.start == first.end) {
         let end = queue[number].end.min(limit);
-        if end == first.end || missing(first.end..end) != [first.end..end] {
+        if end == first.end || missing(first.end..end).first() != Some(&(first.end..end)) {
             return;
         }
         first.end = end;

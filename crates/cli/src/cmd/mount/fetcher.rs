@@ -32,8 +32,8 @@ const DIRECTORY: &str = "FEROFS_MOUNT_DIRECTORY";
 
 /// The pause before another fetcher is started: shortest, and after many that ended at once.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
-/// A fetcher that ran for so long has worked.
-const WORKED: Duration = Duration::from_secs(5);
+/// A fetcher that ran for so long could open what it needs.
+const WORKED: Duration = Duration::from_millis(200);
 
 /// What a fetcher reports when it has opened the image, or has failed: a line of JSON.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -43,9 +43,9 @@ enum Report {
 }
 
 /// Runs the supervisor or the fetcher if this process is one of them.
-pub(crate) fn run_role(image: &ImageArgs) -> Option<Outcome> {
+pub(crate) fn run_role(image: &ImageArgs, confined: bool) -> Option<Outcome> {
     let role = std::env::var(ROLE).ok()?;
-    Some(if role == SUPERVISOR { supervise() } else { fetch(image) })
+    Some(if role == SUPERVISOR { supervise() } else { fetch(image, confined) })
 }
 
 /// Starts a fetcher for the daemon. Returns the bytes of the image.
@@ -69,7 +69,7 @@ pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<RemoteBytes, Failu
         Ok(Report::Failed(reason)) => return Err(Failure::complete(reason)),
         Err(_) => return Err(failed("the fetcher ended before it had opened the image".into())),
     };
-    let cache = image.fetch.cache()?;
+    let cache = image.fetch.cache.open()?;
     let entry = known.open_entry(&cache, &image.fetch.name(&image.path)?);
     let entry = entry.map_err(Failure::complete)?;
     let client = Arc::new(Client::new(own));
@@ -132,7 +132,7 @@ fn release_output() -> io::Result<()> {
 }
 
 /// The fetcher: opens the image, gives up what it does not need, and serves the daemon.
-fn fetch(image: &ImageArgs) -> Outcome {
+fn fetch(image: &ImageArgs, confined: bool) -> Outcome {
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         std::env::set_current_dir(directory)?;
     }
@@ -145,7 +145,7 @@ fn fetch(image: &ImageArgs) -> Outcome {
         None => image.fetch.open_image(&image.path, &image.seal),
     };
     match opened {
-        Ok(opened) => serve(image, &opened),
+        Ok(opened) => serve(image, &opened, confined),
         Err(failure) => {
             report(&Report::Failed(failure.reason().to_string()))?;
             Ok(FAILURE)
@@ -153,12 +153,18 @@ fn fetch(image: &ImageArgs) -> Outcome {
     }
 }
 
-fn serve(image: &ImageArgs, opened: &RemoteImage) -> Outcome {
+fn serve(image: &ImageArgs, opened: &RemoteImage, confined: bool) -> Outcome {
+    let folder = std::path::absolute(image.fetch.cache.folder())?;
     std::env::set_current_dir("/")?;
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+    if confined {
+        let confined = ferofs_remote::confine::confine(&folder, &image.fetch.credential_files());
+        confined.map_err(|e| Failure::about(&folder, format!("sandbox of the fetcher: {e}")))?;
+    }
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
     let fetcher = image.fetch.fetcher(opened)?;
     report(&Report::Opened(opened.known().clone()))?;
-    release_output()?;
+    rustix::stdio::dup2_stdout(&null).map_err(io::Error::from)?;
     channel::serve(socket, &fetcher)?;
     Ok(0)
 }

@@ -1,0 +1,125 @@
+//! `ferofs cache`: what was fetched from servers.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use ferofs_remote::cache::{Cache, Usage};
+use ferofs_remote::open::verify_entry;
+use serde_json::json;
+
+use crate::args::byte_size;
+use crate::args::fetch::CacheArgs;
+use crate::exit::{Failure, Outcome};
+use crate::print::output::message;
+
+/// List, verify or remove what was fetched from servers
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: CacheCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum CacheCommand {
+    /// List the images in the cache, the least recently used first
+    Ls {
+        #[command(flatten)]
+        cache: CacheArgs,
+
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove images that no mount uses, the least recently used first, until the cache has at most --cache-size bytes
+    Gc {
+        #[command(flatten)]
+        cache: CacheArgs,
+
+        /// Remove all images that no mount uses
+        #[arg(long, conflicts_with = "cache_size")]
+        all: bool,
+    },
+    /// Read all that is stored, and check it against the root hashes. Remove what is wrong: it is fetched again when it is read
+    Verify {
+        #[command(flatten)]
+        cache: CacheArgs,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    match &args.command {
+        CacheCommand::Ls { cache, json } => list(&cache.open()?, *json),
+        CacheCommand::Gc { cache, all } => collect(&cache.open()?, *all),
+        CacheCommand::Verify { cache } => verify(&cache.open()?),
+    }
+}
+
+fn list(cache: &Cache, as_json: bool) -> Outcome {
+    let usage = cache.usage().map_err(Failure::complete)?;
+    let mut out = io::stdout().lock();
+    if as_json {
+        let entries: Vec<_> = usage.iter().map(entry_json).collect();
+        writeln!(out, "{:#}", json!({ "directory": cache.folder(), "images": entries }))?;
+        return Ok(0);
+    }
+    for entry in &usage {
+        let size = entry.info.as_ref().map_or(0, |info| info.size);
+        let (stored, size) = (byte_size::human(entry.stored), byte_size::human(size));
+        let location = entry.info.as_ref().map_or("?", |info| info.location.as_str());
+        let state = if entry.in_use { "in use" } else { "unused" };
+        writeln!(out, "{stored:>10} of {size:>10}  {state}  {location}  {}", entry.key)?;
+    }
+    Ok(0)
+}
+
+fn entry_json(entry: &Usage) -> serde_json::Value {
+    let seconds = entry.last_use.duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    json!({
+        "key": entry.key,
+        "location": entry.info.as_ref().map(|info| &info.location),
+        "size": entry.info.as_ref().map(|info| info.size),
+        "roothash": entry.info.as_ref().and_then(|info| info.roothash.as_ref()),
+        "stored": entry.stored,
+        "last_use": seconds,
+        "in_use": entry.in_use,
+    })
+}
+
+fn collect(cache: &Cache, all: bool) -> Outcome {
+    if !all && cache.limit().is_none() {
+        let reason = "give the size that the cache may have with --cache-size, or --all";
+        return Err(Failure::about(cache.folder(), reason));
+    }
+    let target = if all { 0 } else { cache.limit().unwrap_or(0) };
+    let collected = cache.collect_to(target).map_err(Failure::complete)?;
+    let freed = byte_size::human(collected.before.saturating_sub(collected.after));
+    writeln!(
+        io::stdout(),
+        "removed {} images, {freed}; {} left",
+        collected.entries,
+        byte_size::human(collected.after)
+    )?;
+    Ok(0)
+}
+
+fn verify(cache: &Cache) -> Outcome {
+    let mut code = 0;
+    for entry in cache.usage().map_err(Failure::complete)? {
+        let verified = verify_entry(cache, &entry.key).map_err(Failure::complete)?;
+        let name = Path::new(&entry.key);
+        match verified {
+            None => message!("{}: has no root hash: nothing to verify it against", name.display()),
+            Some(verified) => {
+                let right = byte_size::human(verified.right);
+                writeln!(
+                    io::stdout(),
+                    "{}: {right} right, {} bytes wrong and removed",
+                    name.display(),
+                    verified.wrong
+                )?;
+                code |= u8::from(verified.wrong > 0);
+            }
+        }
+    }
+    Ok(code)
+}
