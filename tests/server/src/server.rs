@@ -1,0 +1,267 @@
+//! Listens, and answers.
+
+use std::io::{self, BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+
+use crate::answer::Answer;
+use crate::fault::{Fault, Rule};
+use crate::handle::Handle;
+use crate::request::Request;
+use crate::script;
+
+/// A running server. It ends, with all its threads and connections, when it is dropped. Its [`Handle`] says what it serves.
+#[derive(Debug)]
+pub struct Server {
+    handle: Handle,
+    address: SocketAddr,
+    connections: Arc<Connections>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Deref for Server {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+/// The threads own their connections: a reset is sent only when nothing else keeps the socket open.
+#[derive(Debug, Default)]
+struct Connections(Mutex<Vec<(Weak<TcpStream>, JoinHandle<()>)>>);
+
+impl Server {
+    /// Listens at a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// If the system has no free port or no thread.
+    pub fn start() -> io::Result<Self> {
+        Self::bind("127.0.0.1:0")
+    }
+
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// If the address is in use, or is none of this machine.
+    pub fn bind(address: &str) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let handle = Handle::default();
+        let connections = Arc::new(Connections::default());
+        let (for_thread, kept) = (handle.clone(), Arc::clone(&connections));
+        let listener = thread::Builder::new()
+            .name("listener".into())
+            .spawn(move || accept(&listener, &for_thread, &kept))?;
+        Ok(Self { handle, address, connections, listener: Some(listener) })
+    }
+
+    /// The address and the port.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address of a path of this server.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// What tells the server what to do, for other threads.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Waits until the server ends, which the program does only by a signal.
+    pub fn wait(mut self) {
+        if let Some(listener) = self.listener.take() {
+            // A panic of the thread was printed already.
+            let _ = listener.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.handle.shape.end();
+        // Wakes the thread that accepts. If it cannot be reached, it has ended.
+        let _ = TcpStream::connect(self.address);
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+        let connections =
+            std::mem::take(&mut *self.connections.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for (stream, _) in &connections {
+            // It may have ended.
+            let _ = stream.upgrade().map(|stream| stream.shutdown(Shutdown::Both));
+        }
+        for (_, thread) in connections {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, handle: &Handle, connections: &Connections) {
+    for stream in listener.incoming() {
+        if handle.shape.is_ended() {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        handle.count_connection();
+        let (stream, handle) = (Arc::new(stream), handle.clone());
+        let kept = Arc::downgrade(&stream);
+        let thread = thread::Builder::new().name("connection".into()).spawn(move || {
+            // The errors are those of clients that went away.
+            let _ = serve(&stream, &handle);
+        });
+        let mut connections = connections.0.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.retain(|(_, thread)| !thread.is_finished());
+        if let Ok(thread) = thread {
+            connections.push((kept, thread));
+        }
+    }
+}
+
+fn serve(stream: &TcpStream, handle: &Handle) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut input = BufReader::new(stream);
+    loop {
+        if handle.is_down() {
+            return reset(stream);
+        }
+        let go_on = |request: &Request| match request.header("expect") {
+            Some(_) => (&*stream).write_all(b"HTTP/1.1 100 Continue\r\n\r\n"),
+            None => Ok(()),
+        };
+        let Some(request) = Request::read(&mut input, go_on)? else { return Ok(()) };
+        if let Some(answer) = script::control(&request, handle) {
+            send(stream, handle, &request, answer, None)?;
+            if !request.keeps_open() {
+                return Ok(());
+            }
+            continue;
+        }
+        let rule = handle.meet(&request);
+        if handle.is_down() {
+            return reset(stream);
+        }
+        handle.shape.latency();
+        if !answer(stream, handle, &request, rule)? || !request.keeps_open() {
+            return Ok(());
+        }
+    }
+}
+
+/// Answers a request. Returns whether the connection stays open.
+fn answer(stream: &TcpStream, handle: &Handle, request: &Request, rule: Option<Rule>) -> io::Result<bool> {
+    let Some(rule) = rule else {
+        let answer = handle.answer(request);
+        return send(stream, handle, request, answer, None);
+    };
+    let mut answer = match &rule.fault {
+        Fault::Status(status) => Answer::new(*status, format!("status {status}, as the test wants it")),
+        Fault::Redirect(status, to) => Answer::new(*status, "").header("Location", to),
+        Fault::Complete => {
+            let mut request = request.clone();
+            request.headers.retain(|(name, _)| name != "range");
+            handle.answer(&request)
+        }
+        Fault::OtherTag(tag) => {
+            let mut request = request.clone();
+            request.headers.retain(|(name, _)| name != "if-match");
+            let mut answer = handle.answer(&request);
+            answer.set("ETag", tag.clone());
+            answer
+        }
+        Fault::Reset => return reset(stream).map(|()| false),
+        Fault::Garbage => {
+            (&*stream).write_all(b"\x15\x03\x01 this is no HTTP\r\n\r\n")?;
+            return Ok(false);
+        }
+        Fault::StallBeforeHeaders(time) => {
+            handle.shape.pause(*time);
+            handle.answer(request)
+        }
+        _ => handle.answer(request),
+    };
+    if let (Fault::WrongRange(by), 206) = (&rule.fault, answer.status) {
+        let (range, size) = (&answer.body.range, answer.body.bytes.len());
+        answer.set("Content-Range", format!("bytes {}-{}/{size}", range.start + by, range.end - 1 + by));
+    }
+    if let (Fault::WrongSize(by), 206) = (&rule.fault, answer.status) {
+        let (range, size) = (&answer.body.range, answer.body.bytes.len());
+        answer.set("Content-Range", format!("bytes {}-{}/{}", range.start, range.end - 1, size + by));
+    }
+    for (name, value) in &rule.headers {
+        answer.set(name, value.clone());
+    }
+    send(stream, handle, request, answer, Some(&rule.fault))
+}
+
+/// Sends an answer. Returns whether the connection stays open.
+fn send(
+    stream: &TcpStream,
+    handle: &Handle,
+    request: &Request,
+    answer: Answer,
+    fault: Option<&Fault>,
+) -> io::Result<bool> {
+    let Answer { status, headers, body } = answer;
+    let len = body.range.end - body.range.start;
+    let mut head = format!("HTTP/1.1 {status} Status\r\nContent-Length: {len}\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    if handle.shape.is_ended() {
+        return Ok(false);
+    }
+    let mut output: &TcpStream = stream;
+    output.write_all(head.as_bytes())?;
+    if request.method == "HEAD" {
+        return Ok(true);
+    }
+    // The place in the body where something happens.
+    let stop = match fault {
+        Some(Fault::Short(at) | Fault::ResetInBody(at) | Fault::StallInBody(at, _)) => (*at).min(len),
+        _ => len,
+    };
+    let (mut sent, mut buffer) = (0, vec![0; handle.shape.unit()]);
+    while sent < len {
+        if sent == stop {
+            match fault {
+                Some(Fault::Short(_)) => return Ok(false),
+                Some(Fault::ResetInBody(_)) => return reset(stream).map(|()| false),
+                Some(Fault::StallInBody(_, time)) => handle.shape.pause(*time),
+                _ => {}
+            }
+        }
+        let end = if sent < stop { stop } else { len };
+        let part = usize::try_from(end - sent).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let (at, part) = (body.range.start + sent, &mut buffer[..part]);
+        body.bytes.read(at, part)?;
+        if let Some(Fault::FlippedBit(byte)) = fault
+            && let Some(byte) = byte.checked_sub(at).and_then(|at| part.get_mut(usize::try_from(at).ok()?))
+        {
+            *byte ^= 1;
+        }
+        handle.shape.bandwidth(part.len());
+        if handle.shape.is_ended() {
+            return Ok(false);
+        }
+        output.write_all(part)?;
+        handle.count_bytes(part.len());
+        sent += part.len() as u64;
+    }
+    Ok(true)
+}
+
+/// Closes a connection by a reset: what was not sent yet is lost.
+fn reset(stream: &TcpStream) -> io::Result<()> {
+    rustix::net::sockopt::set_socket_linger(stream, Some(std::time::Duration::ZERO))?;
+    Err(io::ErrorKind::ConnectionReset.into())
+}
