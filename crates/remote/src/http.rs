@@ -1,13 +1,16 @@
 //! Objects on web servers, by requests for ranges (RFC 9110, sections 13 and 14).
 //!
 //! `client` sends requests. `object` fetches ranges of one object and checks each answer; where the object is and with what credentials is
-//! a matter of its [`Access`], which other protocols over HTTP implement as well. `range` reads headers.
+//! a matter of its [`Access`], which other protocols over HTTP implement as well. `range` reads headers. `tls` makes connections secure.
 
 mod client;
+mod netrc;
 mod object;
 mod range;
+mod tls;
 mod web;
 
-pub use self::client::{Client, TlsOptions};
+pub use self::client::Client;
 pub use self::object::{Access, HttpObject, Opened, Target};
+pub use self::tls::TlsOptions;
 pub use self::web::{WebAccess, WebOptions};

@@ -1,26 +1,15 @@
 //! Sends requests, and translates errors. Redirects, credentials and retries are the callers' matter.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ureq::http::{Request, Response};
-use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 use ureq::{Agent, AsSendBody, Body};
 
-use crate::error::{Error, FetchErrorKind, Result};
-
-/// How servers and this client identify themselves.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct TlsOptions {
-    /// Certificates (PEM) of authorities that are trusted instead of those of the system.
-    pub authorities: Option<PathBuf>,
-    /// The certificate and the key (PEM) of this client.
-    pub client: Option<(PathBuf, PathBuf)>,
-    /// Accept any certificate: anybody on the way can read and change what is sent.
-    pub accept_any: bool,
-}
+use super::tls::{TlsConnector, TlsOptions};
+use crate::error::{FetchErrorKind, Result};
 
 /// A client with its connections. Clones share them.
 #[derive(Clone, Debug)]
@@ -31,32 +20,13 @@ pub struct Client {
 /// Connections that stay open for the next requests: more than a fetcher uses at a time.
 const IDLE: usize = 64;
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| Error::Credentials { path: path.into(), problem: error.to_string() })
-}
-
 impl Client {
     /// Reads the files of `options`.
     ///
     /// # Errors
-    /// [`Error::Credentials`].
+    /// [`Error::Credentials`](crate::Error::Credentials).
     pub fn new(options: &TlsOptions) -> Result<Self> {
-        // If it is installed already, that is the same.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut tls = TlsConfig::builder().disable_verification(options.accept_any);
-        tls = tls.root_certs(match &options.authorities {
-            None => RootCerts::PlatformVerifier,
-            Some(path) => RootCerts::new_with_certs(&certificates(path)?),
-        });
-        if let Some((certificate, key)) = &options.client {
-            let pem = read(key)?;
-            let wrong =
-                |error: ureq::Error| Error::Credentials { path: key.clone(), problem: error.to_string() };
-            let key = PrivateKey::from_pem(&pem).map_err(wrong)?;
-            tls = tls.client_cert(Some(ClientCert::new_with_certs(&certificates(certificate)?, key)));
-        }
         let config = Agent::config_builder()
-            .tls_config(tls.build())
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
@@ -66,7 +36,11 @@ impl Client {
             .user_agent(concat!("ferofs/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")
             .build();
-        Ok(Self { agent: config.new_agent() })
+        let connector =
+            ().chain(ConnectProxyConnector::default())
+                .chain(TcpConnector::default())
+                .chain(TlsConnector(options.config()?));
+        Ok(Self { agent: Agent::with_parts(config, connector, DefaultResolver::default()) })
     }
 
     /// Sends a request; the answer with its body must be complete at `deadline`. Any status is an answer.
@@ -104,22 +78,6 @@ impl Client {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
-    let pem = read(path)?;
-    let mut certificates = Vec::new();
-    for item in parse_pem(&pem) {
-        let item =
-            item.map_err(|error| Error::Credentials { path: path.into(), problem: error.to_string() })?;
-        if let PemItem::Certificate(certificate) = item {
-            certificates.push(certificate);
-        }
-    }
-    if certificates.is_empty() {
-        return Err(Error::Credentials { path: path.into(), problem: "has no certificate in PEM".into() });
-    }
-    Ok(certificates)
-}
-
 /// The kind of an error of the client.
 pub(crate) fn kind_of(error: ureq::Error) -> FetchErrorKind {
     match error {
@@ -127,8 +85,12 @@ pub(crate) fn kind_of(error: ureq::Error) -> FetchErrorKind {
         ureq::Error::HostNotFound => FetchErrorKind::Name("no such host".into()),
         ureq::Error::Io(error) => kind_of_io(error),
         ureq::Error::ConnectionFailed => FetchErrorKind::Connection(io::ErrorKind::NotConnected.into()),
-        ureq::Error::Rustls(error) => FetchErrorKind::Tls(error.to_string()),
+        ureq::Error::Other(error) if error.is::<rustls::Error>() => FetchErrorKind::Tls(error.to_string()),
         ureq::Error::Tls(problem) => FetchErrorKind::Tls(problem.into()),
+        // Its message would have the address, perhaps with a signature.
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
+            FetchErrorKind::Protocol("a wrong address or header".into())
+        }
         other => FetchErrorKind::Protocol(other.to_string()),
     }
 }

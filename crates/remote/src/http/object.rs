@@ -98,7 +98,14 @@ impl HttpObject {
         loop {
             let target = self.access.target(deadline)?;
             let redirected = self.redirected.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let answer = self.ask_at(&target, redirected.as_deref(), &range, deadline)?;
+            let answer = match self.ask_at(&target, redirected.as_deref(), &range, deadline) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    // The next request asks the first server again: it may name a server that works.
+                    self.redirected.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    return Err(error);
+                }
+            };
             let status = answer.status().as_u16();
             if status == 206 {
                 return Ok(answer);
@@ -144,7 +151,7 @@ impl HttpObject {
                 return Ok(answer);
             }
             let to = header(answer.headers(), "location");
-            let to = to.ok_or_else(|| FetchErrorKind::Protocol("a redirect to nowhere".into()))?;
+            let to = to.ok_or_else(|| FetchErrorKind::Protocol(redirect_to_nowhere(answer.headers())))?;
             let next = url.join(to).map_err(wrong)?;
             if url.scheme() == "https" && next.scheme() != "https" {
                 return Err(FetchErrorKind::Protocol("a redirect from https to http".into()));
@@ -207,6 +214,14 @@ fn fill(answer: &mut Response<Body>, buf: &mut [u8]) -> Result<(), FetchError> {
     // The end of the body lets the connection be used again. More bytes than announced cannot come.
     let _ = reader.read(&mut [0]);
     Ok(())
+}
+
+/// What a redirect without an address means.
+fn redirect_to_nowhere(headers: &HeaderMap) -> String {
+    match header(headers, "x-amz-bucket-region") {
+        Some(region) => format!("the bucket is in another region: {region}"),
+        None => "a redirect to nowhere".into(),
+    }
 }
 
 fn wrong_range(headers: &HeaderMap) -> FetchErrorKind {

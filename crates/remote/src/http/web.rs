@@ -1,11 +1,14 @@
 //! `http://` and `https://`: the address is the object; credentials come with the address or from the caller.
 
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use url::Url;
 
+use super::netrc;
 use super::object::{Access, Target};
 use crate::error::{Error, FetchErrorKind, Result};
 
@@ -17,14 +20,45 @@ pub struct WebOptions {
     pub user: Option<(String, String)>,
     /// A token (RFC 6750).
     pub token: Option<String>,
+    /// A file with a token. It is read again when the server does not accept the token any more.
+    pub token_file: Option<PathBuf>,
+    /// Without other credentials, take those of `~/.netrc`.
+    pub netrc: bool,
     /// More headers.
     pub headers: Vec<(String, String)>,
+}
+
+impl WebOptions {
+    /// The token, or the one in the file.
+    ///
+    /// # Errors
+    /// [`Error::Credentials`] if the file cannot be read.
+    pub fn token(&self) -> Result<Option<String>> {
+        match (&self.token, &self.token_file) {
+            (Some(token), _) => Ok(Some(token.clone())),
+            (None, Some(path)) => read_token(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+fn read_token(path: &Path) -> Result<String> {
+    let wrong = |problem: String| Error::Credentials { path: path.into(), problem };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let token = text.trim();
+    // Anything else would end the header.
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(wrong("has no token".into()));
+    }
+    Ok(token.to_owned())
 }
 
 /// An object at an address of the web.
 pub struct WebAccess {
     target: Target,
     location: String,
+    /// The token and its file.
+    token: Option<(Mutex<String>, PathBuf)>,
 }
 
 impl WebAccess {
@@ -50,28 +84,51 @@ impl WebAccess {
         let _ = url.set_password(None);
         url.set_fragment(None);
         let mut headers = options.headers.clone();
+        let mut token_file = None;
         if let Some((user, password)) = user {
             headers.push(("Authorization".into(), basic(&user, &password)));
         } else if let Some(token) = &options.token {
-            headers.push(("Authorization".into(), format!("Bearer {token}")));
+            headers.push(("Authorization".into(), bearer(token)));
+        } else if let Some(path) = &options.token_file {
+            token_file = Some((Mutex::new(read_token(path)?), path.clone()));
+        } else if options.netrc
+            && let Some((user, password)) = url.host_str().and_then(netrc::find)
+        {
+            headers.push(("Authorization".into(), basic(&user, &password)));
         }
         let location = without_query(&url);
-        Ok(Self { target: Target { url: url.into(), headers }, location })
+        Ok(Self { target: Target { url: url.into(), headers }, location, token: token_file })
     }
 }
 
 impl Access for WebAccess {
     fn target(&self, _: Instant) -> Result<Target, FetchErrorKind> {
-        Ok(self.target.clone())
+        let mut target = self.target.clone();
+        if let Some((token, _)) = &self.token {
+            let token = token.lock().unwrap_or_else(PoisonError::into_inner);
+            target.headers.push(("Authorization".into(), bearer(&token)));
+        }
+        Ok(target)
     }
 
-    fn refused(&self, _: u16, _: Option<&str>) -> bool {
-        false
+    fn refused(&self, status: u16, _: Option<&str>) -> bool {
+        let Some((token, path)) = self.token.as_ref().filter(|_| status == 401) else { return false };
+        // A file that cannot be read gives no other token.
+        let Ok(read) = read_token(path) else { return false };
+        let mut token = token.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_other = *token != read;
+        *token = read;
+        is_other
     }
 
     fn location(&self) -> &str {
         &self.location
     }
+}
+
+/// The value of the header `Authorization` for a token.
+pub(crate) fn bearer(token: &str) -> String {
+    format!("Bearer {token}")
 }
 
 /// The value of the header `Authorization` for a user and a password.
@@ -87,15 +144,13 @@ fn without_query(url: &Url) -> String {
     format!("{url}{}", if had_query { "?..." } else { "" })
 }
 
-/// An address that cannot be parsed, without what may be a password.
-fn without_password(address: &str) -> String {
-    match address.rsplit_once('@') {
-        Some((before, after)) => {
-            let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
-            format!("{scheme}://...@{after}")
-        }
-        None => address.split('?').next().unwrap_or_default().to_owned(),
+/// An address that cannot be parsed, without what may be a password or a signature.
+pub(crate) fn without_password(address: &str) -> String {
+    if address.contains('@') {
+        let scheme = address.split_once("://").map_or("", |(scheme, _)| scheme);
+        return format!("{scheme}://...");
     }
+    address.split(['?', '#']).next().unwrap_or_default().to_owned()
 }
 
 fn percent_decode(text: &str) -> Option<String> {

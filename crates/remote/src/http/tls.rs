@@ -1,0 +1,225 @@
+//! TLS by rustls: which servers are trusted, and how this client identifies itself.
+//!
+//! The configuration is made once for a client, and its files are read then: a process that gives up the file system later still opens
+//! connections. The TLS layer of ureq would make a configuration for each connection of a request with a time limit, and read
+//! the system's certificates each time.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ALL_VERSIONS, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
+};
+use ureq::unversioned::transport::time::{Duration, Instant};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
+};
+
+use crate::error::{Error, Result};
+
+/// How servers and this client identify themselves.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct TlsOptions {
+    /// Certificates (PEM) of authorities that are trusted instead of those of the system. The system's are those of the variables
+    /// `SSL_CERT_FILE` and `SSL_CERT_DIR`, or else of the distribution.
+    pub authorities: Option<PathBuf>,
+    /// The certificate with its chain, and the key (PEM) of this client.
+    pub client: Option<(PathBuf, PathBuf)>,
+    /// Accept any certificate: anybody on the way can read and change what is sent.
+    pub accept_any: bool,
+}
+
+impl TlsOptions {
+    /// Reads the files.
+    pub(super) fn config(&self) -> Result<Arc<ClientConfig>> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(ALL_VERSIONS)
+            .map_err(|error| wrong(Path::new("TLS"), error))?;
+        let builder = if self.accept_any {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+        } else {
+            builder.with_root_certificates(self.roots()?)
+        };
+        let config = match &self.client {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = certificates(certificate)?;
+                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong_pem(key, error))?;
+                builder.with_client_auth_cert(chain, private).map_err(|error| wrong(key, error))?
+            }
+        };
+        Ok(Arc::new(config))
+    }
+
+    fn roots(&self) -> Result<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        match &self.authorities {
+            Some(path) => {
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| wrong(path, error))?;
+                }
+            }
+            // Without any, https fails with an error of its own, and http works.
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        Ok(roots)
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found = found.map_err(|error| wrong_pem(path, error))?;
+    if found.is_empty() {
+        return Err(wrong_pem(path, pem::Error::NoItemsFound));
+    }
+    Ok(found)
+}
+
+fn wrong_pem(path: &Path, error: pem::Error) -> Error {
+    match error {
+        pem::Error::Io(error) => wrong(path, error),
+        pem::Error::NoItemsFound => wrong(path, "has no such section in PEM"),
+        _ => wrong(path, "is no correct PEM"),
+    }
+}
+
+fn wrong(path: &Path, problem: impl fmt::Display) -> Error {
+    Error::Credentials { path: path.into(), problem: problem.to_string() }
+}
+
+/// Makes connections to `https` secure.
+pub(super) struct TlsConnector(pub(super) Arc<ClientConfig>);
+
+impl fmt::Debug for TlsConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsConnector")
+    }
+}
+
+impl<In: Transport> Connector<In> for TlsConnector {
+    type Out = Either<In, TlsTransport>;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<In>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
+        let Some(transport) = chained else { return Ok(None) };
+        if !details.needs_tls() || transport.is_tls() {
+            return Ok(Some(Either::A(transport)));
+        }
+        let host = details.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(host).map_err(|_| ureq::Error::Tls("wrong name of a server"))?;
+        let conn = ClientConnection::new(Arc::clone(&self.0), name)
+            .map_err(|error| ureq::Error::Other(error.into()))?;
+        let mut sock = TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time));
+        sock.set_timeout(left(details));
+        let mut stream = StreamOwned { conn, sock };
+        stream.conn.complete_io(&mut stream.sock)?;
+        let config = details.config;
+        let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
+        Ok(Some(Either::B(TlsTransport { buffers, stream })))
+    }
+}
+
+/// The time to connect, without the time that the connection below took.
+fn left(details: &ConnectionDetails<'_>) -> NextTimeout {
+    let mut timeout = details.timeout;
+    if let (Instant::Exact(now), Instant::Exact(started), Duration::Exact(after)) =
+        ((details.current_time)(), details.now, timeout.after)
+    {
+        timeout.after = Duration::Exact(after.saturating_sub(now.saturating_duration_since(started)));
+    }
+    timeout
+}
+
+/// A secure connection.
+pub(super) struct TlsTransport {
+    buffers: LazyBuffers,
+    stream: StreamOwned<ClientConnection, TransportAdapter>,
+}
+
+impl fmt::Debug for TlsTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsTransport")
+    }
+}
+
+impl Transport for TlsTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.stream.get_mut().set_timeout(timeout);
+        let output = self.buffers.output().get(..amount).unwrap_or_default();
+        Ok(self.stream.write_all(output)?)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.stream.get_mut().set_timeout(timeout);
+        let amount = self.stream.read(self.buffers.input_append_buf())?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.stream.get_mut().get_mut().is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        true
+    }
+}
+
+/// Accepts any certificate. The signatures of the handshake are still those of the certificate's key.
+#[derive(Debug)]
+struct AcceptAny(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AcceptAny {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
