@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
+use ferofs_format::xattr::NamePrefix;
+use ferofs_read::Image;
 
 pub use content::Content;
 
@@ -26,6 +28,9 @@ use crate::sources::{self, read_layer};
 use crate::tree::Tree;
 use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree};
 use content::Stored;
+
+/// Nanoseconds of a second: a timestamp has fewer.
+const NANOS: u32 = 1_000_000_000;
 
 /// Mode, owner, time and extended attributes of an entry.
 ///
@@ -115,6 +120,10 @@ enum Step {
     Layer {
         format: SourceFormat,
         path: PathBuf,
+    },
+    Image {
+        name: PathBuf,
+        image: Image,
     },
     #[cfg(feature = "tar")]
     Archive {
@@ -230,6 +239,30 @@ impl Builder {
         self
     }
 
+    /// As [`Self::layer`], for an image that is open, from whatever source. Messages call it `name`. What it is opened from must not
+    /// change until the new image is built.
+    ///
+    /// ```
+    /// # use ferofs_build::{Attributes, Builder, Content};
+    /// # let mut base = Builder::new();
+    /// # base.file("etc/hostname", Content::bytes("base\n"), Attributes::default());
+    /// # base.file("etc/motd", Content::bytes("Hello\n"), Attributes::default());
+    /// # let mut bytes = Vec::new();
+    /// # base.write_to(&mut bytes)?;
+    /// let base = ferofs_read::Image::open(bytes)?;
+    /// let mut builder = Builder::new();
+    /// builder.image("base", &base).file("etc/hostname", Content::bytes("mine\n"), Attributes::default());
+    /// # let mut image = Vec::new();
+    /// builder.write_to(&mut image)?;
+    /// # let image = ferofs_read::Image::open(image)?;
+    /// # assert_eq!((image.read("etc/hostname")?, image.read("etc/motd")?), (b"mine\n".to_vec(), b"Hello\n".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn image(&mut self, name: impl Into<PathBuf>, image: &Image) -> &mut Self {
+        self.steps.push(Step::Image { name: name.into(), image: image.clone() });
+        self
+    }
+
     /// As [`Self::layer`], for an archive that is read from `reader`, plain or compressed. Messages call it `name`.
     #[cfg(feature = "tar")]
     pub fn archive(
@@ -316,6 +349,7 @@ fn read(
         match step {
             Step::Entry { path, node, attributes } => {
                 check_path(&path)?;
+                check_attributes(&attributes).map_err(|fault| Error::Entry { path: path.clone(), fault })?;
                 let body = match node {
                     Node::Directory => Body::Directory(Default::default()),
                     Node::File(content) => stored.add(content, &path, options, &mut contents)?,
@@ -342,6 +376,13 @@ fn read(
                 add_links(&mut links, &mut layers)?;
                 layers.next_layer();
                 read_layer(options, format, &path, avoid, &mut contents, &mut layers, warnings)?;
+                layers.next_layer();
+            }
+            Step::Image { name, image } => {
+                add_links(&mut links, &mut layers)?;
+                layers.next_layer();
+                let number = contents.add_opened_image(&image, &name)?;
+                sources::image::read(options, number, options.source.whiteouts, &contents, &mut layers)?;
                 layers.next_layer();
             }
             #[cfg(feature = "tar")]
@@ -428,6 +469,18 @@ fn check_path(path: &Path) -> Result<()> {
         return Err(Error::Entry { path: as_path(bytes).to_owned(), fault: EntryFault::Path });
     }
     Ok(())
+}
+
+/// Fails for values that the format cannot express.
+fn check_attributes(attributes: &Attributes) -> Result<(), EntryFault> {
+    if attributes.mtime.is_some_and(|time| time.nanos >= NANOS) {
+        return Err(EntryFault::Nanoseconds);
+    }
+    let is_name = |name: &[u8]| NamePrefix::split(name).is_some() && !name.contains(&0);
+    match attributes.xattrs.iter().all(|(name, _)| is_name(name)) {
+        true => Ok(()),
+        false => Err(EntryFault::XattrName),
+    }
 }
 
 #[cfg(test)]

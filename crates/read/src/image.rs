@@ -188,6 +188,12 @@ impl Image {
         self.content.volume.devices.are_same(&other.content.volume.devices)
     }
 
+    /// Whether both are clones of one opened image.
+    #[must_use]
+    pub fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.content, &other.content)
+    }
+
     /// The device that holds `pos`, and where there; device 0 is the unified address space.
     pub fn physical(&self, device: DeviceId, pos: BytePos) -> Option<(DeviceId, BytePos)> {
         self.content.volume.devices.physical(device, pos)

@@ -7,9 +7,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ferofs_read::{FileType, Image, Inode};
+
+use crate::error::entry::EntryFault;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::sources::content::Contents;
+use crate::sources::image::file::in_source;
 use crate::tree::layered_tree::Body;
 use crate::tree::origin::{Origin, SourcePosition};
 
@@ -26,6 +30,7 @@ enum Kind {
     Bytes(Arc<dyn AsRef<[u8]> + Send + Sync>),
     Reader(Box<dyn Read + Send>),
     Range { path: PathBuf, start: u64, len: Option<u64> },
+    Image { image: Image, inode: Box<Inode>, start: u64, len: Option<u64> },
 }
 
 impl fmt::Debug for Content {
@@ -34,6 +39,7 @@ impl fmt::Debug for Content {
             Kind::Bytes(bytes) => write!(f, "{} bytes", (**bytes).as_ref().len()),
             Kind::Reader(_) => f.write_str("a reader"),
             Kind::Range { path, start, len } => write!(f, "{} from {start}, {len:?}", path.display()),
+            Kind::Image { inode, start, len, .. } => write!(f, "{:?} from {start}, {len:?}", inode.nid()),
         }
     }
 }
@@ -44,8 +50,7 @@ impl Content {
         Self(Kind::Bytes(Arc::new(bytes)))
     }
 
-    /// All bytes of `reader`, which are copied to a temporary file when the build starts. For a file of another image, give what
-    /// [`ferofs_read::Image::open_file`] returns.
+    /// All bytes of `reader`, which are copied to a temporary file when the build starts.
     pub fn reader(reader: impl Read + Send + 'static) -> Self {
         Self(Kind::Reader(Box::new(reader)))
     }
@@ -58,6 +63,16 @@ impl Content {
     /// `len` bytes of the file at `path`, from `start` on. The file must not change until the image is built.
     pub fn range(path: impl Into<PathBuf>, start: u64, len: u64) -> Self {
         Self(Kind::Range { path: path.into(), start, len: Some(len) })
+    }
+
+    /// The content of a regular file of another image. The build reads it without a temporary copy.
+    pub fn image_file(image: &Image, file: &Inode) -> Self {
+        Self(Kind::Image { image: image.clone(), inode: Box::new(file.clone()), start: 0, len: None })
+    }
+
+    /// `len` bytes of a regular file of another image, from `start` on.
+    pub fn image_range(image: &Image, file: &Inode, start: u64, len: u64) -> Self {
+        Self(Kind::Image { image: image.clone(), inode: Box::new(file.clone()), start, len: Some(len) })
     }
 }
 
@@ -77,7 +92,21 @@ impl Stored {
         options: &Options,
         contents: &mut Contents,
     ) -> Result<Body> {
+        let mut sparse = false;
         let (size, origin) = match content.0 {
+            Kind::Image { image, inode, start, len } => {
+                let fault = || Error::Entry { path: path.to_owned(), fault: EntryFault::ImageRange };
+                if inode.file_type() != FileType::Regular {
+                    return Err(fault());
+                }
+                let size = len.or_else(|| inode.size().checked_sub(start));
+                let end = size.and_then(|size| start.checked_add(size)).filter(|end| *end <= inode.size());
+                let size = size.filter(|_| end.is_some()).ok_or_else(fault)?;
+                let number = contents.add_opened_image(&image, path)?;
+                let has_holes = contents.image(number).has_holes(&inode);
+                sparse = has_holes.map_err(|e| in_source(path.to_owned(), e))?;
+                (size, Origin::Image { image: number, nid: inode.nid(), start })
+            }
             Kind::Bytes(bytes) => {
                 let size = (*bytes).as_ref().len() as u64;
                 (size, contents.add_memory(bytes)?)
@@ -86,7 +115,7 @@ impl Stored {
             Kind::Range { path, start, len } => self.add_range(path, start, len, options, contents)?,
         };
         let origin = if size == 0 { Origin::None } else { origin };
-        Ok(Body::Regular { size, origin, sparse: false })
+        Ok(Body::Regular { size, origin, sparse: sparse && size > 0 })
     }
 
     fn add_range(

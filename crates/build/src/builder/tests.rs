@@ -368,3 +368,178 @@ fn a_build_that_is_cancelled_leaves_no_file() {
     archive.archive("endless", io::Cursor::new(header).chain(Cancelling(cancel)));
     assert!(matches!(image(archive), Err(Error::Interrupted)));
 }
+
+/// A tree with hard links, xattrs, holes, fragments and large files.
+fn rich_builder() -> Builder {
+    let mut rich = builder();
+    rich.options().data.compression.as_mut().unwrap().fragments = crate::Fragments::Tails;
+    let attributes = Attributes::default().mode(0o640).owner(7, 8).mtime(TIME).xattr("user.a", "1");
+    let large: Vec<u8> =
+        (0..2_000_000_u32).flat_map(|n| (n.wrapping_mul(n) >> 9).to_le_bytes()).take(5 << 20).collect();
+    rich.file("large", Content::bytes(large), attributes.clone())
+        .file("dir/small", Content::bytes("small"), attributes.clone())
+        .hard_link("dir/other", "dir/small")
+        .symlink("link", "dir/small", attributes.clone())
+        .char_device("null", Rdev { major: 1, minor: 3 }, attributes.clone())
+        .fifo("fifo", attributes.clone())
+        .directory("dir", attributes.clone())
+        .directory("", attributes);
+    rich
+}
+
+#[test]
+fn an_opened_image_gives_the_bits_of_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (lower, path) = (dir.path().join("lower"), dir.path().join("built"));
+    rich_builder().build(&lower).unwrap();
+    // Also an image with holes.
+    let sparse = dir.path().join("sparse");
+    let mut holes = builder();
+    holes.options().data.compression = None;
+    holes.options().data.chunks = Some(crate::ChunkOptions::new(4096));
+    let mut bytes = vec![0; 3 << 20];
+    bytes[1 << 20..][..5000].fill(7);
+    holes.file("holes", Content::bytes(bytes.clone()), Attributes::default().mtime(TIME));
+    holes.build(&sparse).unwrap();
+    for below in [&lower, &sparse] {
+        let mut options = builder().options;
+        options.source = Options::new(below.clone()).source;
+        options.source.format = SourceFormat::Image;
+        crate::build(&options, &path).unwrap();
+        let expected = std::fs::read(&path).unwrap();
+        let opened = Image::open(std::fs::read(below).unwrap()).unwrap();
+        let mut from_image = builder();
+        from_image.image("opened", &opened);
+        from_image.options().output.verify = true;
+        let mut bytes = Vec::new();
+        from_image.write_to(&mut bytes).unwrap();
+        assert!(bytes == expected, "{below:?}");
+
+        // One by one, the files of the image give the same bits again.
+        let mut one_by_one = builder();
+        let mut names = std::collections::HashMap::new();
+        for entry in opened.walk() {
+            let entry = entry.unwrap();
+            let inode = entry.inode.unwrap();
+            let attributes = Attributes::default()
+                .mode(inode.permissions())
+                .owner(inode.uid(), inode.gid())
+                .mtime(inode.mtime());
+            let xattrs = opened.xattrs(&inode).unwrap();
+            let attributes =
+                xattrs.into_iter().fold(attributes, |all, xattr| all.xattr(xattr.name, xattr.value));
+            if let Some(first) = names.get(&inode.nid()) {
+                one_by_one.hard_link(entry.path, first);
+                continue;
+            }
+            names.insert(inode.nid(), entry.path.clone());
+            match inode.file_type() {
+                FileType::Directory => one_by_one.directory(entry.path, attributes),
+                FileType::Regular => {
+                    one_by_one.file(entry.path, Content::image_file(&opened, &inode), attributes)
+                }
+                FileType::Symlink => {
+                    let target = opened.read_link(&entry.path).unwrap();
+                    one_by_one.symlink(entry.path, as_path(&target), attributes)
+                }
+                FileType::CharDevice => one_by_one.char_device(entry.path, inode.rdev().unwrap(), attributes),
+                _ => one_by_one.fifo(entry.path, attributes),
+            };
+        }
+        let mut bytes = Vec::new();
+        one_by_one.write_to(&mut bytes).unwrap();
+        assert!(bytes == expected, "one by one: {below:?}");
+    }
+}
+
+#[test]
+fn ranges_of_files_in_images_are_contents() {
+    let opened = image(rich_builder()).unwrap();
+    let expected = opened.read("large").unwrap();
+    let large = opened.metadata("large").unwrap();
+    let mut ranges = builder();
+    for (number, (start, len)) in [(0, 10), (100_000, 3 << 20), ((5 << 20) - 7, 7), (9, 0)].iter().enumerate()
+    {
+        let content = Content::image_range(&opened, &large, *start, *len);
+        ranges.file(number.to_string(), content, Attributes::default());
+    }
+    ranges.options().output.verify = true;
+    let built = image(ranges).unwrap();
+    assert_eq!(built.read("0").unwrap(), expected[..10]);
+    assert!(built.read("1").unwrap() == expected[100_000..][..3 << 20]);
+    assert_eq!(built.read("2").unwrap(), expected[expected.len() - 7..]);
+    assert_eq!(built.read("3").unwrap(), b"");
+
+    let holes = {
+        let mut holes = builder();
+        holes.options().data.compression = None;
+        holes.options().data.chunks = Some(crate::ChunkOptions::new(4096));
+        let mut bytes = vec![0; 3 << 20];
+        bytes[1 << 20..][..5000].fill(7);
+        holes.file("holes", Content::bytes(bytes), Attributes::default());
+        image(holes).unwrap()
+    };
+    let inode = holes.metadata("holes").unwrap();
+    let mut range = builder();
+    range.options().data.compression = None;
+    range.options().output.verify = true;
+    let content = Content::image_range(&holes, &inode, (1 << 20) + 10, 1 << 20);
+    range.file("range", content, Attributes::default());
+    let built = image(range).unwrap().read("range").unwrap();
+    assert_eq!(built.len(), 1 << 20);
+    assert!(built[..4990].iter().all(|byte| *byte == 7) && built[4990..].iter().all(|byte| *byte == 0));
+
+    let refused = |path: &str, start, len| {
+        let mut builder = builder();
+        let inode = opened.symlink_metadata(path).unwrap();
+        builder.file("f", Content::image_range(&opened, &inode, start, len), Attributes::default());
+        matches!(image(builder), Err(Error::Entry { fault: EntryFault::ImageRange, .. }))
+    };
+    assert!(refused("large", 5 << 20, 1) && refused("large", u64::MAX, 1) && refused("large", 1, u64::MAX));
+    assert!(refused("link", 0, 1) && refused("dir", 0, 0) && refused("fifo", 0, 0));
+    assert!(!refused("large", 5 << 20, 0));
+}
+
+#[test]
+fn values_that_the_format_cannot_express_are_refused() {
+    let fault = |attributes: Attributes| {
+        let mut builder = builder();
+        builder.file("f", Content::bytes("x"), attributes);
+        match image(builder) {
+            Err(Error::Entry { path, fault }) if path == Path::new("f") => Some(fault),
+            Ok(_) => None,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let time = |nanos| Attributes::default().mtime(Timestamp { secs: 1, nanos });
+    assert_eq!((fault(time(999_999_999)), fault(time(1_000_000_000))), (None, Some(EntryFault::Nanoseconds)));
+    assert_eq!(fault(time(u32::MAX)), Some(EntryFault::Nanoseconds));
+    let xattr = |name: &str| fault(Attributes::default().xattr(name, "1"));
+    for name in ["", "user", "user.", "plain", "unknown.name", "user.a\0b", "security."] {
+        assert_eq!(xattr(name), Some(EntryFault::XattrName), "{name:?}");
+    }
+    assert_eq!((xattr("user.a"), xattr("trusted.overlay.x")), (None, None));
+    let device = |major, minor| {
+        let mut builder = builder();
+        builder.block_device("d", Rdev { major, minor }, Attributes::default());
+        match image(builder) {
+            Ok(image) => {
+                assert_eq!(image.metadata("d").unwrap().rdev(), Some(Rdev { major, minor }));
+                true
+            }
+            Err(Error::Entry { fault: EntryFault::DeviceNumber, .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(device(4095, (1 << 20) - 1) && device(0, 0));
+    assert!(!device(4096, 0) && !device(0, 1 << 20) && !device(u32::MAX, u32::MAX));
+}
+
+#[test]
+fn a_directory_that_replaces_a_device_is_not_opaque() {
+    let mut replaced = builder();
+    replaced
+        .char_device("d", Rdev { major: 0, minor: 0 }, Attributes::default())
+        .directory("d", Attributes::default());
+    assert!(image(replaced).unwrap().xattrs("d").unwrap().is_empty());
+}

@@ -34,6 +34,21 @@ pub enum EntryFault {
     /// A path has `..` or a NUL.
     #[error("a path with .. or a NUL")]
     Path,
+    /// The nanoseconds of a time are 10^9 or more.
+    #[error("a time with 1,000,000,000 nanoseconds or more")]
+    Nanoseconds,
+    /// The name of an extended attribute contains a NUL, or does not start with a prefix that the format knows, such as `user.`, and
+    /// has more bytes after it.
+    #[error(
+        "an extended attribute whose name contains a NUL, or has no prefix such as user. or nothing after it"
+    )]
+    XattrName,
+    /// A major number of 2^12 or more, or a minor number of 2^20 or more.
+    #[error("a device with a major number above 4,095 or a minor number above 1,048,575")]
+    DeviceNumber,
+    /// The content is not a range of a regular file.
+    #[error("content from an image that is not a range of a regular file")]
+    ImageRange,
     /// There are more than 2^32 entries.
     #[error("more files than an image can store")]
     TooManyFiles,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferofs_format::DeviceId;
-use ferofs_read::FileSource;
+use ferofs_read::{FileSource, Image};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -207,14 +207,32 @@ impl Contents {
         let bytes = file.metadata().map_err(|e| Error::io("stat", path, e))?.len();
         let file = self.add_file(file, path)?;
         let id = file.id();
-        let image = SourceImage::open(file)?;
+        let image = SourceImage::open(&file)?;
         if self.is_external {
             let uuid = Some(image.image().superblock().uuid);
             self.devices.push(Device { file: id, bytes, uuid, is_stream: false });
         }
+        self.push_image(image)
+    }
+
+    /// Registers an image that a program opened, once for all of its clones, and returns its number.
+    pub fn add_opened_image(&mut self, image: &Image, name: &Path) -> Result<u16> {
+        let known = self.images.iter().rposition(|known| known.image().is_clone_of(image));
+        match known.and_then(|number| u16::try_from(number).ok()) {
+            Some(number) => Ok(number),
+            None => self.push_image(SourceImage::opened(image.clone(), name.to_owned())),
+        }
+    }
+
+    fn push_image(&mut self, image: SourceImage) -> Result<u16> {
+        let number = u16::try_from(self.images.len()).map_err(|_| Error::DoesNotFit {
+            path: image.name().to_owned(),
+            what: "the number of source images",
+            value: self.images.len() as u64,
+            limit: u16::MAX.into(),
+        })?;
         self.images.push(image);
-        // Each image is one of the files, whose number fits.
-        Ok(self.images.len() as u16 - 1)
+        Ok(number)
     }
 
     /// Registers content in memory.
@@ -371,9 +389,12 @@ impl Contents {
             Origin::Spans { first, count } => Some(
                 self.spans(first, count).iter().map(|span| (span.offset, span.offset + span.len)).collect(),
             ),
-            Origin::Image { image, nid } => {
+            Origin::Image { image, nid, start } => {
                 let pieces = self.image(image).pieces(nid).ok()?;
-                Some(pieces.iter().map(|piece| (piece.offset, piece.offset + piece.len)).collect())
+                let within = |at: u64| at.saturating_sub(start).min(node.size);
+                let ranges =
+                    pieces.iter().map(|piece| (within(piece.offset), within(piece.offset + piece.len)));
+                Some(ranges.filter(|(from, to)| from < to).collect())
             }
             Origin::Zeroes => Some(Ranges::new()),
         }

@@ -12,17 +12,17 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use ferofs_format::{FileOffset, Nid};
+use ferofs_format::Nid;
 
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::options::source::Whiteouts;
 use crate::sources::content::Contents;
-use crate::sources::image::file::in_source;
+use crate::sources::image::file::{SourceImage, in_source};
 use crate::tree::layered_tree::{Body, LayeredFile, LayeredTree, Names, overlay};
 use crate::tree::origin::Origin;
 use ferofs_read::walk::{DirectoryWalk, Step};
-use ferofs_read::{DataLayout, ExtentData, FileType, Image, Inode, Place};
+use ferofs_read::{FileType, Image, Inode, Place};
 
 /// The offset of the superblock's magic, and its bytes.
 const MAGIC: (u64, [u8; 4]) = (1024, [0xe2, 0xe1, 0xf5, 0xe0]);
@@ -65,20 +65,20 @@ pub fn read(
     let source = contents.image(number);
     let ignores_options = options.source.lower_image.is_some() && number == BELOW;
     let layer =
-        Layer { image: source.image(), number, whiteouts, ignores_options, name: source.file().name() };
+        Layer { source, image: source.image(), number, whiteouts, ignores_options, name: source.name() };
     let root = layer.image.root().map_err(|e| in_source(layer.name.to_owned(), e))?;
     // The first name of each file with several links.
     let mut firsts: HashMap<Nid, Vec<u8>> = HashMap::new();
     layer.put(layers, b"", &root)?;
-    layer.image.budget().cancel_with(&options.run.cancel);
+    if source.file().is_some() {
+        layer.image.budget().cancel_with(&options.run.cancel);
+    }
     let mut walk = DirectoryWalk::new(layer.image, root.nid());
     while let Some(step) = walk.next() {
+        options.run.check_cancelled()?;
         let entry = match step {
             Step::Entry(entry) => entry,
-            Step::Enter(_) | Step::Leave(_) => {
-                options.run.check_cancelled()?;
-                continue;
-            }
+            Step::Enter(_) | Step::Leave(_) => continue,
             Step::Failed(dir, error) => return Err(layer.error(walk.path(dir).as_os_str().as_bytes(), error)),
         };
         options.run.progress.found.fetch_add(1, Ordering::Relaxed);
@@ -104,6 +104,7 @@ pub fn read(
 
 /// An image that is read as a layer.
 struct Layer<'a> {
+    source: &'a SourceImage,
     image: &'a Image,
     number: u16,
     whiteouts: Whiteouts,
@@ -176,25 +177,15 @@ impl Layer<'_> {
         Ok(true)
     }
 
-    fn has_holes(&self, inode: &Inode) -> Result<bool> {
-        for extent in self.image.extents(inode, FileOffset::new(0))? {
-            if extent?.data == ExtentData::Hole {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     fn body(&self, inode: &Inode) -> Result<Body> {
         Ok(match inode.file_type() {
             FileType::Regular => {
                 let size = inode.size();
                 let origin = match size {
                     0 => Origin::None,
-                    _ => Origin::Image { image: self.number, nid: inode.nid() },
+                    _ => Origin::Image { image: self.number, nid: inode.nid(), start: 0 },
                 };
-                let sparse = size > 0 && inode.layout() == DataLayout::ChunkBased && self.has_holes(inode)?;
-                Body::Regular { size, origin, sparse }
+                Body::Regular { size, origin, sparse: self.source.has_holes(inode)? }
             }
             FileType::Directory => Body::Directory(Names::new()),
             FileType::Symlink => Body::Symlink(self.image.read_link(inode)?.into()),

@@ -52,8 +52,8 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
             Origin::Spans { first, count } => self.read_spans(self.contents.spans(first, count), offset, buf),
-            Origin::Image { image, nid } => {
-                let read = self.contents.image(image).read(nid, offset, buf);
+            Origin::Image { image, nid, start } => {
+                let read = self.contents.image(image).read(nid, start + offset, buf);
                 read.map_err(|e| in_source(self.contents.path(self.tree, id), e))
             }
             Origin::None | Origin::Zeroes => {

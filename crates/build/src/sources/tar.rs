@@ -189,7 +189,10 @@ impl ArchiveReader<'_> {
         };
         let Member { permissions, uid, gid, mtime, .. } = member;
         let layered_file = LayeredFile { body, permissions, uid, gid, mtime, xattrs, ignores_options: false };
-        self.layers.put(&path, layered_file).map_err(|fault| wrong(members, fault.into()))
+        let is_whiteout = self.whiteouts == Whiteouts::Overlay && layered_file.is_whiteout();
+        let put = self.layers.put(&path, layered_file);
+        put.and_then(|()| if is_whiteout { self.layers.mark_whiteout(&path) } else { Ok(()) })
+            .map_err(|fault| wrong(members, fault.into()))
     }
 
     fn regular(&mut self, data: &Data, copied: bool) -> Result<Body, ArchiveFault> {

@@ -106,6 +106,8 @@ pub struct LayeredTree {
     memory_used: u64,
     /// Directories from which this layer has removed the entries of lower layers.
     emptied: HashSet<FileId>,
+    /// Whiteouts that remove names of lower layers of the mounted overlay. Other devices with number 0:0 are ordinary files.
+    whiteouts: HashSet<FileId>,
     /// Directories that may contain whiteouts, even if a later layer replaces their attributes.
     with_whiteouts: HashSet<FileId>,
     /// Directories that hide those of lower layers of the mounted overlay, even if a later layer replaces their attributes.
@@ -122,6 +124,7 @@ impl LayeredTree {
             sets: HashSet::new(),
             memory_used: 0,
             emptied: HashSet::new(),
+            whiteouts: HashSet::new(),
             with_whiteouts: HashSet::new(),
             opaque: HashSet::new(),
         };
@@ -286,6 +289,11 @@ impl LayeredTree {
         {
             return Err(EntryFault::SymlinkTarget);
         }
+        if let Body::Device(_, device) = &layered_file.body
+            && Rdev::decode(device.encode()) != *device
+        {
+            return Err(EntryFault::DeviceNumber);
+        }
         let Some(position) = self.resolve(path, true)? else { return Err(EntryFault::NotADirectory) };
         let old = match &position.name {
             None => Some(FileId::ROOT),
@@ -304,7 +312,7 @@ impl LayeredTree {
                 }
                 return Ok(());
             }
-            replaces_whiteout = self.files[old.index()].is_whiteout();
+            replaces_whiteout = self.whiteouts.contains(&old);
         }
         let name = position.name.as_ref().ok_or(EntryFault::RootNotDirectory)?;
         let file = self.add(layered_file)?;

@@ -24,8 +24,9 @@ pub enum Origin {
     /// In `count` pieces, with holes between them: an index range of
     /// [`Contents::spans`](crate::sources::content::Contents::spans).
     Spans { first: u32, count: u32 },
-    /// The content of an inode of a source image: see [`Contents::image`](crate::sources::content::Contents::image).
-    Image { image: u16, nid: Nid },
+    /// The content of an inode of a source image, from `start` on: see
+    /// [`Contents::image`](crate::sources::content::Contents::image).
+    Image { image: u16, nid: Nid, start: u64 },
     /// The file is one hole: all bytes are zero.
     Zeroes,
     /// Reading the file for its digest failed. The data stage leaves the file out or fails: see [`crate::SourceOptions::skip_unreadable`].

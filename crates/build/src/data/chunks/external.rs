@@ -158,14 +158,14 @@ fn find(context: ExternalContext<'_>, id: NodeId) -> Result<Vec<PlacedRange>> {
             .iter()
             .map(|span| on(span.place.file, span.offset, span.len, span.place.at))
             .collect(),
-        Origin::Image { image, nid } => {
+        Origin::Image { image, nid, .. } => {
             let image = contents.image(image);
-            let file = image.file().id();
             let pieces = image
                 .pieces(nid)
                 .map_err(|e| crate::sources::image::file::in_source(contents.path(tree, id), e))?;
-            let place = |at: Option<u64>, offset, len| match at {
-                Some(at) => on(file, offset, len, at),
+            // Only an image that is a file, all of which is a layer, can be a device.
+            let place = |at: Option<u64>, offset, len| match at.zip(image.file()) {
+                Some((at, file)) => on(file, offset, len, at),
                 None => (offset..offset + len, None),
             };
             pieces.into_iter().map(|piece| place(piece.at, piece.offset, piece.len)).collect()

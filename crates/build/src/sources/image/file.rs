@@ -1,9 +1,9 @@
 //! An EROFS image as a source of content: reads files, and finds the addresses of their pieces.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ferofs_format::{BytePos, DeviceId, FileOffset, Nid};
-use ferofs_read::{ExtentData, FileSource, Image, Location};
+use ferofs_read::{DataLayout, ExtentData, FileSource, Image, Inode, Location};
 
 use crate::error::{Error, Result};
 use crate::sources::source_file::SourceFile;
@@ -12,7 +12,10 @@ use crate::sources::source_file::SourceFile;
 #[derive(Debug)]
 pub struct SourceImage {
     image: Image,
-    file: SourceFile,
+    /// The index of its file; `None` for an image that a program opened.
+    file: Option<u16>,
+    /// Its name, for messages.
+    name: PathBuf,
 }
 
 /// A piece of a file, as an image stores it.
@@ -25,27 +28,51 @@ pub struct StoredPiece {
 }
 
 impl SourceImage {
-    pub fn open(file: SourceFile) -> Result<Self> {
+    /// Opens the image in `file`.
+    pub fn open(file: &SourceFile) -> Result<Self> {
         let source = file.file().try_clone().and_then(|file| FileSource::new(file, 0));
         let source = source.map_err(|e| Error::io("open", file.name(), e))?;
         let image = Image::open(source).map_err(|e| in_source(file.name().to_owned(), e))?;
-        Ok(Self { image, file })
+        Ok(Self { image, file: Some(file.id()), name: file.name().to_owned() })
+    }
+
+    /// An image that a program opened.
+    pub fn opened(image: Image, name: PathBuf) -> Self {
+        Self { image, file: None, name }
     }
 
     pub const fn image(&self) -> &Image {
         &self.image
     }
 
-    /// The file of the image.
-    pub const fn file(&self) -> &SourceFile {
-        &self.file
+    /// The index of the image's file among all source files; `None` for an image that a program opened.
+    pub const fn file(&self) -> Option<u16> {
+        self.file
+    }
+
+    /// The name of the image, for messages.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// Whether reading regular file `nid` gives holes that the new image keeps.
+    pub fn has_holes(&self, inode: &Inode) -> Result<bool> {
+        if inode.size() == 0 || inode.layout() != DataLayout::ChunkBased {
+            return Ok(false);
+        }
+        for extent in self.image.extents(inode, FileOffset::new(0))? {
+            if extent?.data == ExtentData::Hole {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Fills `buf` with the content of inode `nid` from `offset` on. The file must not end before.
     pub fn read(&self, nid: Nid, offset: u64, buf: &mut [u8]) -> Result<()> {
         let inode = self.image.inode(nid)?;
         let read = self.image.read_at(&inode, FileOffset::new(offset), buf)?;
-        if read == buf.len() { Ok(()) } else { Err(Error::SourceChanged(self.file.name().to_owned())) }
+        if read == buf.len() { Ok(()) } else { Err(Error::SourceChanged(self.name.clone())) }
     }
 
     /// The pieces of inode `nid` that hold data, in order. Adjacent pieces are merged.

@@ -69,11 +69,18 @@ impl LayeredTree {
         }
     }
 
-    /// Records that the directory of `path` may have whiteouts in it.
+    /// Records that `path` is a whiteout, and that its directory may have whiteouts in it.
     pub(crate) fn mark_has_whiteouts(&mut self, path: &[u8]) -> Result<(), EntryFault> {
         if let Some(position) = self.resolve(path, false)? {
             self.with_whiteouts.insert(position.dir);
         }
+        self.mark_whiteout(path)
+    }
+
+    /// Records that `path` is a whiteout: a directory that replaces it is opaque.
+    pub(crate) fn mark_whiteout(&mut self, path: &[u8]) -> Result<(), EntryFault> {
+        let file = self.file_at(path)?;
+        self.whiteouts.extend(file);
         Ok(())
     }
 

@@ -105,7 +105,7 @@ fn same_xattrs(inputs: Inputs<'_>, id: NodeId, inode: &Inode) -> Result<bool> {
 
 /// Whether the new tree takes the content of `node` from the old inode `nid`: then there is nothing to compare.
 fn is_content_of(inputs: Inputs<'_>, node: NodeId, nid: Nid) -> bool {
-    let of_old = Origin::Image { image: BELOW, nid };
+    let of_old = Origin::Image { image: BELOW, nid, start: 0 };
     inputs.options.source.lower_image.is_some() && inputs.tree.node(node).origin == of_old
 }
 
