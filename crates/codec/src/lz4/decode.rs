@@ -1,5 +1,5 @@
-//! LZ4 decoding in safe code: to another buffer, and in place, for which it needs no margin. With the feature `liblz4`, liblz4 decodes to
-//! other buffers, and in place if the buffer has the margin that it needs.
+//! LZ4 decoding: to another buffer, and in place. [`super::unchecked`] does it, or with the feature `liblz4` that library, unless the
+//! buffer lacks the margin that both need to decode in place; then the code here does, which writes no byte too many.
 
 use std::ops::Range;
 
@@ -17,52 +17,7 @@ pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usi
 /// Decodes `src` into the whole of `dst`.
 #[cfg(not(feature = "liblz4"))]
 pub(crate) fn decode(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
-    decode_in_rust(src, dst, portion)
-}
-
-/// Decodes `src` into the whole of `dst`.
-#[cfg(any(test, not(feature = "liblz4")))]
-fn decode_in_rust(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
-    let (wanted, is_prefix) = (dst.len(), portion == Portion::Prefix);
-    let (mut ip, end, mut op) = (0, src.len(), 0);
-    // The bytes of a copy that are wanted. A prefix may end within a copy.
-    let wanted_of = |len: usize, op: usize| match len <= wanted - op {
-        true => Ok(len),
-        false if is_prefix => Ok(wanted - op),
-        false => Err(CORRUPT),
-    };
-    while !is_prefix || op < wanted {
-        let token = next(src, &mut ip, end)?;
-        let lits = length(src, &mut ip, end, token >> 4)?;
-        let len = wanted_of(lits, op)?;
-        if len > end - ip {
-            return Err(CORRUPT);
-        }
-        dst[op..op + len].copy_from_slice(&src[ip..ip + len]);
-        op += len;
-        if is_prefix && op == wanted {
-            break;
-        }
-        if lits > end - ip {
-            return Err(CORRUPT);
-        }
-        ip += lits;
-        if ip == end {
-            break;
-        }
-        let low = next(src, &mut ip, end)?;
-        let distance = usize::from(low) | usize::from(next(src, &mut ip, end)?) << 8;
-        let len = length(src, &mut ip, end, token & 15)?.checked_add(4).ok_or(CORRUPT)?;
-        if distance == 0 || distance > op {
-            return Err(CORRUPT);
-        }
-        let stop = op + wanted_of(len, op)?;
-        repeat(dst, distance, &mut op, stop);
-    }
-    if op < wanted {
-        return Err(DecodeError::TooShort { algorithm: "lz4", got: op, wanted });
-    }
-    Ok(op)
+    super::unchecked::decode(src, dst, portion)
 }
 
 /// Fills `buffer[op..stop]` with the bytes that are `distance` before.
@@ -85,9 +40,12 @@ pub(crate) fn decode_in_place(
     if encoded.end > buffer.len() || encoded.start > encoded.end || wanted > buffer.len() {
         return Err(CORRUPT);
     }
-    #[cfg(feature = "liblz4")]
     if encoded.end.saturating_sub(wanted) >= (encoded.len() >> 8) + 32 {
-        return super::liblz4::decode_with_margin(&mut buffer[..encoded.end], encoded.start, wanted);
+        let (buffer, start) = (&mut buffer[..encoded.end], encoded.start);
+        #[cfg(feature = "liblz4")]
+        return super::liblz4::decode_with_margin(buffer, start, wanted);
+        #[cfg(not(feature = "liblz4"))]
+        return super::unchecked::decode_with_margin(buffer, start, wanted);
     }
     let (mut ip, end, mut op) = (encoded.start, encoded.end, 0);
     loop {
@@ -146,11 +104,55 @@ fn length(buffer: &[u8], ip: &mut usize, end: usize, nibble: u8) -> Result<usize
 }
 
 #[cfg(test)]
-#[cfg(feature = "liblz4")]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::{liblz4, unchecked};
     use super::*;
+
+    /// Decodes `src` into the whole of `dst`, as simply as possible.
+    fn plainly(src: &[u8], dst: &mut [u8], portion: Portion) -> Result<usize, DecodeError> {
+        let (wanted, is_prefix) = (dst.len(), portion == Portion::Prefix);
+        let (mut ip, end, mut op) = (0, src.len(), 0);
+        // The bytes of a copy that are wanted. A prefix may end within a copy.
+        let wanted_of = |len: usize, op: usize| match len <= wanted - op {
+            true => Ok(len),
+            false if is_prefix => Ok(wanted - op),
+            false => Err(CORRUPT),
+        };
+        while !is_prefix || op < wanted {
+            let token = next(src, &mut ip, end)?;
+            let lits = length(src, &mut ip, end, token >> 4)?;
+            let len = wanted_of(lits, op)?;
+            if len > end - ip {
+                return Err(CORRUPT);
+            }
+            dst[op..op + len].copy_from_slice(&src[ip..ip + len]);
+            op += len;
+            if is_prefix && op == wanted {
+                break;
+            }
+            if lits > end - ip {
+                return Err(CORRUPT);
+            }
+            ip += lits;
+            if ip == end {
+                break;
+            }
+            let low = next(src, &mut ip, end)?;
+            let distance = usize::from(low) | usize::from(next(src, &mut ip, end)?) << 8;
+            let len = length(src, &mut ip, end, token & 15)?.checked_add(4).ok_or(CORRUPT)?;
+            if distance == 0 || distance > op {
+                return Err(CORRUPT);
+            }
+            let stop = op + wanted_of(len, op)?;
+            repeat(dst, distance, &mut op, stop);
+        }
+        if op < wanted {
+            return Err(DecodeError::TooShort { algorithm: "lz4", got: op, wanted });
+        }
+        Ok(op)
+    }
 
     /// One sequence of LZ4: bytes to copy, and where a match starts (a part of what is decoded before it) and how long it is.
     type Sequence = (Vec<u8>, prop::sample::Index, usize);
@@ -206,12 +208,51 @@ mod tests {
         fn every_part_of_a_valid_stream_decodes(sequences in sequences(), part: prop::sample::Index) {
             let (encoded, plain) = write(&sequences);
             let mut whole = vec![0; plain.len()];
-            prop_assert_eq!(decode_in_rust(&encoded, &mut whole, Portion::Whole), Ok(plain.len()));
+            prop_assert_eq!(plainly(&encoded, &mut whole, Portion::Whole), Ok(plain.len()));
+            prop_assert!(whole == plain);
+            whole.fill(0);
+            prop_assert_eq!(unchecked::decode(&encoded, &mut whole, Portion::Whole), Ok(plain.len()));
             prop_assert!(whole == plain);
             let mut prefix = vec![0; part.index(plain.len() + 1)];
-            prop_assert_eq!(decode_in_rust(&encoded, &mut prefix, Portion::Prefix), Ok(prefix.len()));
+            prop_assert_eq!(unchecked::decode(&encoded, &mut prefix, Portion::Prefix), Ok(prefix.len()));
             prop_assert!(prefix == plain[..prefix.len()]);
-            prop_assert_eq!(super::super::liblz4::decode(&encoded, &mut whole, Portion::Whole), Ok(plain.len()));
+            prefix.fill(0);
+            prop_assert_eq!(plainly(&encoded, &mut prefix, Portion::Prefix), Ok(prefix.len()));
+            prop_assert!(prefix == plain[..prefix.len()]);
+            prop_assert_eq!(liblz4::decode(&encoded, &mut whole, Portion::Whole), Ok(plain.len()));
+            let mut buffer = vec![0; plain.len() + (encoded.len() >> 8) + 32 + encoded.len()];
+            let start = buffer.len() - encoded.len();
+            buffer[start..].copy_from_slice(&encoded);
+            prop_assert_eq!(liblz4::decode_with_margin(&mut buffer, start, plain.len()), Ok(plain.len()));
+        }
+
+        #[test]
+        fn with_a_margin_streams_decode_in_place(sequences in sequences(), more in 0..40_usize) {
+            let (encoded, plain) = write(&sequences);
+            let margin = (encoded.len() >> 8) + 32;
+            let mut buffer = vec![0; plain.len().max(encoded.len()) + margin + more];
+            let start = buffer.len() - encoded.len();
+            buffer[start..].copy_from_slice(&encoded);
+            prop_assert_eq!(unchecked::decode_with_margin(&mut buffer, start, plain.len()), Ok(plain.len()));
+            prop_assert!(buffer[..plain.len()] == plain);
+        }
+
+        #[test]
+        fn garbage_gives_what_the_plain_decoder_gives(
+            src in prop::collection::vec(prop_oneof![Just(0_u8), Just(0x1f), Just(0xf4), Just(255), any::<u8>()], 0..300),
+            len in 0..2000_usize,
+            whole: bool,
+        ) {
+            let portion = if whole { Portion::Whole } else { Portion::Prefix };
+            let (mut ours, mut expected) = (vec![0; len], vec![0; len]);
+            let own = unchecked::decode(&src, &mut ours, portion);
+            prop_assert_eq!(&own, &plainly(&src, &mut expected, portion));
+            prop_assert!(own.is_err() || ours == expected);
+            // In place, damaged input may give anything, but nothing beyond the buffer: Miri and debug assertions check that.
+            let mut buffer = src.clone();
+            buffer.resize(src.len().max(len) + 32, 0);
+            let start = buffer.len() - src.len();
+            let _ = unchecked::decode_with_margin(&mut buffer, start, len);
         }
 
         // Which of the streams that no encoder makes are refused differs: liblz4 accepts some distances of 0, and refuses some matches close
@@ -224,8 +265,8 @@ mod tests {
         ) {
             let portion = if whole { Portion::Whole } else { Portion::Prefix };
             let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
-            let own = decode_in_rust(&src, &mut ours, portion);
-            let liblz4 = super::super::liblz4::decode(&src, &mut theirs, portion);
+            let own = plainly(&src, &mut ours, portion);
+            let liblz4 = liblz4::decode(&src, &mut theirs, portion);
             if own.is_ok() && liblz4.is_ok() {
                 prop_assert_eq!(own, liblz4);
                 prop_assert!(ours == theirs);

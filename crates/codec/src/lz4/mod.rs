@@ -1,6 +1,6 @@
 //! LZ4: own compressors with fixed-size output, and decoders. Source: FORMAT.md 6.5.
 //!
-//! `encode` has the compressors. `decode` decodes with `liblz4` or in Rust, `range` through a window.
+//! `encode` has the compressors. `decode` decodes by `unchecked` or `liblz4`, `range` through a window.
 
 #[cfg(feature = "encode")]
 mod chain;
@@ -15,7 +15,7 @@ mod farthest_match;
 mod fast;
 #[cfg(feature = "encode")]
 mod lazy;
-#[cfg(feature = "liblz4")]
+#[cfg(any(feature = "liblz4", test))]
 mod liblz4;
 #[cfg_attr(not(feature = "encode"), allow(dead_code, reason = "the compressors use most of it"))]
 mod mem;
@@ -24,6 +24,8 @@ mod optimal;
 mod range;
 #[cfg(feature = "encode")]
 mod sequence_writer;
+#[cfg(any(not(feature = "liblz4"), test))]
+mod unchecked;
 
 pub use range::lz4_window;
 
