@@ -48,7 +48,7 @@ pub use fsverity::fsverity_digest;
 pub use layout::TreeLayout;
 pub use params::{HashAlgorithm, Params, SALT_MAX};
 pub use seal::{Seal, appended_position, verify_all};
-pub use superblock::{SUPERBLOCK_SIZE, Superblock};
+pub use superblock::{SUPERBLOCK_SIZE, Superblock, Unfinished};
 pub use tree::{HashBlock, TreeBuilder, make_tree};
 pub use verify::{BlockVerifier, VerifiedSource};
 pub use write_hasher::WriteHasher;

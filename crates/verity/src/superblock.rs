@@ -77,6 +77,9 @@ impl Superblock {
     /// # Errors
     /// [`Error::Superblock`] when it is none, or has what this version does not know; [`Error::Parameter`].
     pub fn parse(bytes: &[u8]) -> Result<Self> {
+        if Unfinished::parse(bytes).is_some() {
+            return Err(Error::Superblock("is not written yet: `ferofs verity format` was interrupted"));
+        }
         let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Error::Superblock("is not complete"))?;
         if raw.signature != SIGNATURE {
             return Err(Error::Superblock("is not there"));
@@ -104,6 +107,38 @@ impl Superblock {
     }
 }
 
+/// What is in the place of a superblock while its tree is written to the end of an image, so that the next run knows the remains of
+/// an interrupted one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Bytes of the superblock and tree that are being written, from here on.
+    pub byte_len: u64,
+}
+
+/// No other program writes these bytes.
+const UNFINISHED: &[u8; 32] = b"ferofs: unfinished hash tree\0\0\0\0";
+
+impl Unfinished {
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; SUPERBLOCK_SIZE] {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        bytes[..32].copy_from_slice(UNFINISHED);
+        bytes[32..40].copy_from_slice(&self.byte_len.to_le_bytes());
+        bytes
+    }
+
+    /// Parses the first bytes of `bytes`; `None` if it is not there.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let (bytes, _) = bytes.split_first_chunk::<SUPERBLOCK_SIZE>()?;
+        let (signature, rest) = bytes.split_first_chunk::<32>()?;
+        let (byte_len, rest) = rest.split_first_chunk::<8>()?;
+        let found = signature == UNFINISHED && rest.iter().all(|byte| *byte == 0);
+        found.then(|| Self { byte_len: u64::from_le_bytes(*byte_len) })
+    }
+}
+
 const _: () = assert!(size_of::<Raw>() == SUPERBLOCK_SIZE, "the format has this size");
 
 #[cfg(test)]
@@ -126,5 +161,16 @@ mod tests {
             wrong[at] ^= 0xff;
             assert!(Superblock::parse(&wrong).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn an_unfinished_superblock_is_recognised() {
+        let unfinished = Unfinished { byte_len: 77 << 40 };
+        let mut bytes = unfinished.to_bytes();
+        assert_eq!(Unfinished::parse(&bytes), Some(unfinished));
+        assert!(Superblock::parse(&bytes).unwrap_err().to_string().contains("interrupted"));
+        assert_eq!(Unfinished::parse(&bytes[..511]), None);
+        bytes[100] = 1;
+        assert_eq!(Unfinished::parse(&bytes), None);
     }
 }

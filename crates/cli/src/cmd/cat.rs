@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use ferofs::escape::Escaped;
 use ferofs::read::{FileOffset, FileType};
 
 use crate::args::image::ImageArgs;
@@ -33,7 +34,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
         let mut offset = FileOffset::new(0);
         loop {
-            let len = image.read_at(&file, offset, &mut buffer).about(&args.image.path)?;
+            let read = image.read_at(&file, offset, &mut buffer);
+            let len = read.map_err(|error| {
+                Failure::about(&args.image.path, format!("{}: {error}", Escaped::path(path)))
+            })?;
             if len == 0 {
                 break;
             }

@@ -161,6 +161,10 @@ fn execute_tar(
         let summary =
             write_tar(image, from, file, out, options, &|path, error| print_error(name, path, error));
         summary.map_err(|error| {
+            if matches!(error, Error::Io { path: Some(_), .. }) {
+                // The path is that of a file in the image.
+                return Failure::about(name, error);
+            }
             let is_output = to_stdout && error.corruption().is_none();
             Failure::about(archive, error).with_code(if is_output { OUTPUT_FAILURE } else { FAILURE })
         })
@@ -216,11 +220,13 @@ fn display(image: &Image, options: &Options, quiet: bool) -> Option<Display> {
 
 /// Reports a file that failed.
 fn print_error(image: &Path, path: &Path, error: &Error) {
-    // Errors of the system contain the path already.
-    match error.corruption() {
-        Some(_) => message!("{}: {}: {error}", Escaped::path(image), Escaped::path(path)),
-        None => message!("{error}"),
+    // Errors of the system contain the path already, but for those of reading the image.
+    match error {
+        Error::Io { path: None, .. } => {}
+        error if error.corruption().is_some() => {}
+        error => return message!("{error}"),
     }
+    message!("{}: {}: {error}", Escaped::path(image), Escaped::path(path));
 }
 
 impl FromArgs {

@@ -169,7 +169,11 @@ impl Archive<'_> {
     /// Reports the failure of a file. A limit, or an image that cannot be read, ends the archive.
     fn report(&self, path: &Path, error: Error) {
         // An I/O error without a path is one of the image; those of single files have a path.
-        if error.ends_all() || matches!(error, Error::Io { path: None, .. }) {
+        let (error, is_image) = match error {
+            Error::Io { action, path: None, source } => (Error::io(action, path, source), true),
+            error => (error, false),
+        };
+        if is_image || error.ends_all() {
             // Reported once, and not for each file.
             let _ = self.stopped.set(error);
             return;

@@ -1,9 +1,9 @@
 //! The source that is a file or a block device.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::SeekFrom;
@@ -34,6 +34,9 @@ impl FileSource {
     /// The errors of opening the file and of finding its size.
     pub fn open(path: impl AsRef<Path>, start: u64) -> Result<Self> {
         let path = path.as_ref();
+        // Before it is opened: opening a FIFO would wait for a writer.
+        let metadata = std::fs::metadata(path).map_err(|e| Error::io("open", path, e))?;
+        check_type(&metadata).map_err(|e| Error::io("open", path, e))?;
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
         Self::new(file, start).map_err(|e| Error::io("measure", path, e))
     }
@@ -41,12 +44,10 @@ impl FileSource {
     /// Takes an open file or block device.
     ///
     /// # Errors
-    /// The errors of finding its size.
+    /// `IsADirectory`, `InvalidInput` for other files without a size, and the errors of finding the size.
     pub fn new(file: File, start: u64) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        if metadata.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
+        check_type(&metadata)?;
         // Block devices have a length only by seeking to their end.
         let end = if metadata.is_file() {
             metadata.len()
@@ -56,6 +57,18 @@ impl FileSource {
         let sparse = reopen_sparse(&file);
         Ok(Self { file, sparse, start, size: end.saturating_sub(start) })
     }
+}
+
+/// Fails for what cannot be read at any position.
+fn check_type(metadata: &Metadata) -> io::Result<()> {
+    let file_type = metadata.file_type();
+    if file_type.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !file_type.is_file() && !file_type.is_block_device() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file or block device"));
+    }
+    Ok(())
 }
 
 /// Opens `file` again, with advice for random reads, which applies to one file description.
@@ -149,6 +162,25 @@ mod tests {
         assert_eq!(&buf, b"age");
         assert!(source.read_exact_at(3, &mut buf).is_err());
         assert!(source.read_exact_at(u64::MAX, &mut buf).is_err());
+    }
+
+    #[test]
+    fn only_files_with_a_size_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        for path in [&fifo, Path::new("/dev/null")] {
+            let error = FileSource::open(path, 0).unwrap_err().to_string();
+            assert!(error.ends_with("open: not a regular file or block device"), "{error}");
+        }
+        assert!(FileSource::open(dir.path(), 0).is_err());
     }
 
     #[test]

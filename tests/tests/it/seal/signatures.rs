@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ferofs_tests::run::Run;
 use ferofs_tests::{ferofs, need, tree};
 
+use super::make_fifo;
 use crate::common::fixture::Fixture;
 
 /// A key and its certificates, in PEM.
@@ -60,7 +61,73 @@ fn patches_are_checked(keys: &Keys) {
     apply(&other, "good.pem").failure(1);
     apply(&patch, "other.pem").failure(1);
     assert!(fs::read(&image).unwrap() == before, "a refused patch changed the image");
+    let weak = apply(&patch, "almost.pem").failure(1);
+    assert!(weak.stderr.contains("too weak"), "{}", weak.stderr);
+    assert!(fs::read(&image).unwrap() == before, "a refused patch changed the image");
     apply(&patch, "good.pem").success();
+}
+
+/// A signature is one structure in DER, without content; and each refusal names the file at fault.
+fn envelopes_are_checked(keys: &Keys, root: &str, text: &str) {
+    let refused = |signature: &str, cert: &str, reason: &str| {
+        let verify = ferofs().args(["verity", "verify-signature", root, signature, "--cert", cert]);
+        let stderr = verify.run().failure(1).stderr;
+        assert!(stderr.contains(reason), "{reason}: {stderr}");
+    };
+    let (cert, attached, right) = (keys.path("good.pem"), keys.path("attached.p7s"), keys.path("good.p7s"));
+    keys.openssl(&[
+        "smime",
+        "-sign",
+        "-nodetach",
+        "-nocerts",
+        "-noattr",
+        "-binary",
+        "-md",
+        "sha256",
+        "-in",
+        text,
+        "-inkey",
+        &keys.path("good.key"),
+        "-signer",
+        &cert,
+        "-outform",
+        "DER",
+        "-out",
+        &attached,
+    ]);
+    refused(&attached, &cert, "attached.p7s: the signature has a content of its own");
+    let der = fs::read(&right).unwrap();
+    let wrong = keys.path("wrong.p7s");
+    for (bytes, reason) in [
+        ([&der[..], b"\n"].concat(), "wrong.p7s: other bytes follow the signature"),
+        (der[..der.len() - 1].to_vec(), "wrong.p7s: the signature is not complete"),
+        (b"-----BEGIN PKCS7-----".to_vec(), "wrong.p7s: in PEM: a signature must be in DER"),
+        (Vec::new(), "wrong.p7s: no signature in DER"),
+    ] {
+        fs::write(&wrong, bytes).unwrap();
+        refused(&wrong, &cert, reason);
+    }
+    let (der_cert, no_cert, fifo) = (keys.path("der.crt"), keys.path("no.pem"), keys.path("fifo"));
+    keys.openssl(&["x509", "-in", &cert, "-outform", "DER", "-out", &der_cert]);
+    refused(&right, &der_cert, "der.crt: in DER: a certificate must be in PEM");
+    fs::write(&no_cert, "no certificate").unwrap();
+    refused(&right, &no_cert, "no.pem: no certificate in PEM");
+    let broken = fs::read_to_string(&cert).unwrap().replacen("MII", "MIJ", 1);
+    fs::write(&no_cert, broken).unwrap();
+    refused(&right, &no_cert, "no.pem: no sound certificate: openssl: ");
+    make_fifo(std::path::Path::new(&fifo));
+    refused(&right, &fifo, "fifo: not a regular file");
+    refused(&fifo, &cert, "fifo: not a regular file");
+    let (output, other) = (keys.path("refused.p7s"), keys.path("other.key"));
+    for (key, cert, reason) in [
+        (&other, &cert, "not the key of the certificate"),
+        (&cert, &cert, "good.pem: no private key in PEM"),
+        (&other, &der_cert, "der.crt: in DER"),
+    ] {
+        let sign = ferofs().args(["verity", "sign", root, "--key", key, "--cert", cert, "--output", &output]);
+        let stderr = sign.run().failure(1).stderr;
+        assert!(stderr.contains(reason), "{reason}: {stderr}");
+    }
 }
 
 #[test]
@@ -72,6 +139,8 @@ fn signatures_are_those_of_openssl() {
         ("curve", "ec", "10"),
         ("other", "rsa:2048", "10"),
         ("weak", "rsa:1024", "10"),
+        // openssl's level 2 accepts it.
+        ("almost", "rsa:2040", "10"),
         ("expired", "rsa:2048", "-1"),
     ] {
         keys.make(name, algorithm, days);
@@ -113,7 +182,7 @@ fn signatures_are_those_of_openssl() {
             "-noverify",
         ]);
     }
-    for (name, reason) in [("weak", "too weak"), ("expired", "expired")] {
+    for (name, reason) in [("weak", "too weak"), ("almost", "2040 bits"), ("expired", "expired")] {
         let output = keys.path("refused.p7s");
         let refused = sign(name, &output).failure(1);
         assert!(refused.stderr.contains(reason), "{}", refused.stderr);
@@ -133,7 +202,10 @@ fn signatures_are_those_of_openssl() {
     assert!(weak.stderr.contains("sha1 is too weak"), "{}", weak.stderr);
     let expired = verify(&root, &by_openssl("expired", "sha256"), &["expired"]).failure(1);
     assert!(expired.stderr.contains("expired"), "{}", expired.stderr);
+    let almost = verify(&root, &by_openssl("almost", "sha256"), &["almost"]).failure(1);
+    assert!(almost.stderr.contains("2040 bits, at least 2048"), "{}", almost.stderr);
     patches_are_checked(&keys);
+    envelopes_are_checked(&keys, &root, &text);
     let damaged = keys.path("damaged.p7s");
     fs::write(&damaged, b"no signature").unwrap();
     verify(&root, &damaged, &["good"]).failure(1);

@@ -88,3 +88,35 @@ fn read_through_fuse(
     }
     mount.unmount().unwrap();
 }
+
+#[test]
+fn errors_name_the_image_and_the_file() {
+    let (fixture, _) = fixture();
+    let image = fixture.build("image", ["-z", "none"]);
+    let root = ferofs().args(["verity", "format"]).arg(&image).run().success().stdout;
+    let root = String::from_utf8(root).unwrap().trim().to_owned();
+    let mut bytes = fs::read(&image).unwrap();
+    let content = b"file 11 file 11 file 11";
+    let at = bytes.windows(content.len()).position(|window| window == content).unwrap();
+    bytes[at] ^= 1;
+    fs::write(&image, bytes).unwrap();
+    let name = image.display().to_string();
+    let (out, tar) = (fixture.path("out"), fixture.path("tar"));
+    let command = |words: &[&str], paths: &[&PathBuf]| {
+        ferofs().args(words).args(["--roothash", &root]).arg(&image).args(paths).run().failure(1).stderr
+    };
+    let cat = command(&["cat"], &[&PathBuf::from("/dir3/file11")]);
+    assert!(cat.contains(&format!("{name}: /dir3/file11: ")) && cat.contains("data block"), "{cat}");
+    let extract = command(&["extract"], &[&out]);
+    assert!(
+        extract.contains(&name) && extract.contains("dir3/file11: ") && extract.contains("data block"),
+        "{extract}"
+    );
+    assert!(out.join("dir2/file10").exists(), "the other files are extracted");
+    let archive = command(&["extract", "--tar", tar.to_str().unwrap()], &[]);
+    assert!(
+        archive.contains(&name) && archive.contains("dir3/file11: ") && archive.contains("data block"),
+        "{archive}"
+    );
+    assert!(!tar.exists(), "there is no archive of an image that cannot be read");
+}

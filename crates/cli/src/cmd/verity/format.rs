@@ -1,0 +1,281 @@
+//! `ferofs verity format`: makes the hash tree of an image.
+//!
+//! The tree is made in a temporary file first, so a run that is interrupted while it hashes has changed nothing. Then it is copied to
+//! the image. Until the copy is complete, the image has a mark in the place of the superblock ([`Unfinished`]), by which the next run
+//! knows what an interrupted one has written.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferofs::build::NewFile;
+use ferofs::read::{FileSource, Source, Uuid};
+use ferofs::verity::{SUPERBLOCK_SIZE, Seal, Unfinished, appended_position};
+
+use super::params::{ParamsArgs, open, threads};
+use super::sidecar::{self, Sidecar};
+use crate::args::image::refuse_as_outputs;
+use crate::exit::{About, Failure, Outcome};
+use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
+
+/// Bytes behind an image in which other data is looked for.
+const SEARCHED: u64 = 64 << 20;
+/// The usual block: a seal that follows an image starts at a multiple of it.
+const BLOCK: u64 = 4096;
+
+/// Make the hash tree of an image, and print its root hash
+///
+/// The tree follows the image in its file, or goes to --hash-file. A tree that follows the image already is replaced, and so are the remains
+/// of an interrupted run. If the image does not end at a block of 4 KiB, or of --data-block-size if that is smaller and the tree goes to
+/// another file, zeroes are added. The image is changed when all of it is hashed.
+#[derive(clap::Args)]
+pub(super) struct FormatArgs {
+    /// The image
+    image: PathBuf,
+
+    /// Write the hash tree to this file instead
+    #[arg(long, value_name = "FILE")]
+    hash_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    params: ParamsArgs,
+
+    /// UUID of the seal [default: from the root hash]
+    #[arg(long)]
+    uuid: Option<Uuid>,
+
+    /// Also write the root hash to this file
+    #[arg(long, value_name = "FILE")]
+    roothash_file: Option<PathBuf>,
+
+    /// Write the files in which another program looks for the seal
+    #[arg(long, value_enum, value_name = "PROGRAM")]
+    sidecar: Option<Sidecar>,
+
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A failure of the system concerning `path`.
+fn about(path: &Path) -> impl FnOnce(io::Error) -> Failure {
+    move |error| Failure::about(path, error)
+}
+
+/// The bytes that a seal of the image covers: those of the image, which may be followed by zeroes, by another seal, or by the remains of
+/// an interrupted run. Other bytes that follow are no part of the image.
+pub(super) fn sealed_len(path: &Path, file: &FileSource) -> Result<u64, Failure> {
+    let end = appended_position(file).about(path)?.min(file.size());
+    if Seal::read(file, end).is_err() {
+        let former = former_len(file, end).map_err(about(path))?;
+        refuse_other_data(path, file, end, end.saturating_add(former))?;
+    }
+    Ok(end)
+}
+
+/// Bytes from `end` on of a former seal, or those that an interrupted run has written, or would have written.
+fn former_len(file: &FileSource, end: u64) -> io::Result<u64> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if file.size().saturating_sub(end) < bytes.len() as u64 {
+        return Ok(0);
+    }
+    file.read_exact_at(end, &mut bytes)?;
+    if let Some(unfinished) = Unfinished::parse(&bytes) {
+        return Ok(unfinished.byte_len);
+    }
+    Ok(Seal::read(file, end).and_then(|seal| seal.byte_len()).unwrap_or(0))
+}
+
+/// Fails if not only zeroes follow from byte `start` on, which a new tree would overwrite or remove.
+fn refuse_other_data(path: &Path, file: &FileSource, end: u64, start: u64) -> Result<(), Failure> {
+    let (mut at, mut buffer) = (start, vec![0; 1 << 20]);
+    // A device is larger than its image.
+    let last = file.size().min(start.saturating_add(SEARCHED));
+    while at < last {
+        let len = usize::try_from(last - at).map_or(buffer.len(), |len| len.min(buffer.len()));
+        file.read_exact_at(at, &mut buffer[..len]).map_err(about(path))?;
+        if let Some(used) = buffer[..len].iter().position(|byte| *byte != 0) {
+            let pos = at + used as u64;
+            let reason = format!(
+                "the image ends at byte {end}, but other data follows from byte {pos} on: if it is not needed, truncate the file to \
+                 {end} bytes"
+            );
+            return Err(Failure::about(path, reason));
+        }
+        at += len as u64;
+    }
+    Ok(())
+}
+
+pub(super) fn run(args: &FormatArgs) -> Outcome {
+    let image = open(&args.image)?;
+    let params = args.params.params();
+    params.check().about(&args.image)?;
+    let len = sealed_len(&args.image, &image)?;
+    let former = former_len(&image, len).map_err(about(&args.image))?;
+    let hash_file = args.hash_file.clone().or_else(|| args.sidecar?.hash_file(&args.image));
+    let root_file = args.sidecar.map(|sidecar| sidecar.root_file(&args.image));
+    let outputs = hash_file.iter().chain(&args.roothash_file).chain(&root_file);
+    refuse_as_outputs(&outputs.map(PathBuf::as_path).collect::<Vec<_>>(), &[&args.image])?;
+    if hash_file.is_none() && u64::from(params.data_block_size.max(params.hash_block_size)) > BLOCK {
+        let reason = "a tree with blocks larger than 4096 bytes needs a file of its own: --hash-file";
+        return Err(Failure::about(&args.image, reason));
+    }
+    if args.sidecar == Some(Sidecar::Containerd) && hash_file.is_some() {
+        let reason = "containerd looks for the hash tree in the image, not in --hash-file";
+        return Err(Failure::about(&args.image, reason));
+    }
+    let unit = if hash_file.is_some() { u64::from(params.data_block_size) } else { BLOCK };
+    let end = len.checked_next_multiple_of(unit).unwrap_or(len);
+    if end != len && (unit > BLOCK || image.size() > len) {
+        let reason = format!("its size, {len}, is no multiple of the data block size: choose a smaller one");
+        return Err(Failure::about(&args.image, reason));
+    }
+    if hash_file.is_none() {
+        refuse_other_data(&args.image, &image, len, len.saturating_add(former))?;
+    }
+    let cancel = Arc::new(AtomicBool::new(false));
+    cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
+    let target = hash_file.as_ref().unwrap_or(&args.image);
+    let mut made = temporary(target).map_err(about(target))?;
+    let input = Input { file: image, end, cancel: Arc::clone(&cancel) };
+    let sealed = Seal::write(&input, end, params, args.uuid, threads(args.params.threads), &made, 0);
+    let (seal, root) = match sealed {
+        Err(_) if cancel.load(Ordering::Relaxed) => {
+            return Err(Failure::about(&args.image, ferofs::Error::Interrupted));
+        }
+        sealed => sealed.about(&args.image)?,
+    };
+    made.seek(SeekFrom::Start(0)).map_err(about(target))?;
+    let position = match &hash_file {
+        Some(path) => {
+            pad(&args.image, len, end)?;
+            write_hash_file(path, &mut made)?;
+            0
+        }
+        None => {
+            append(&args.image, len, end, former, &mut made).map_err(about(&args.image))?;
+            end
+        }
+    };
+    if let Some(path) = &args.roothash_file {
+        sidecar::write(path, &root.to_string())?;
+    }
+    if let Some(sidecar) = args.sidecar {
+        sidecar.write(&args.image, root, position)?;
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        let text = serde_json::json!({
+            "roothash": root.to_string(),
+            "hashoffset": position,
+            "datablocks": seal.superblock.data_blocks,
+            "uuid": seal.superblock.uuid.to_string(),
+        });
+        writeln!(out, "{text}")?;
+    } else {
+        writeln!(out, "{root}")?;
+    }
+    Ok(0)
+}
+
+/// What is hashed: the image, and zeroes up to the end of its last block. Reads fail when the command is interrupted.
+struct Input {
+    file: FileSource,
+    end: u64,
+    cancel: Arc<AtomicBool>,
+}
+
+impl Source for Input {
+    fn size(&self) -> u64 {
+        self.end
+    }
+
+    fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(io::Error::other("interrupted"));
+        }
+        let stored = usize::try_from(self.file.size().saturating_sub(pos)).unwrap_or(usize::MAX);
+        let (stored, zeroes) = buf.split_at_mut(stored.min(buf.len()));
+        zeroes.fill(0);
+        self.file.read_exact_at(pos, stored)
+    }
+}
+
+/// A file without a name on the file system of `target`, or where the system has temporary files.
+fn temporary(target: &Path) -> io::Result<File> {
+    let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The directory of devices is in memory.
+    let is_device = std::fs::metadata(target).is_ok_and(|metadata| !metadata.is_file());
+    let beside = (!is_device).then(|| tempfile::tempfile_in(dir).ok()).flatten();
+    beside.map_or_else(tempfile::tempfile, Ok)
+}
+
+/// Adds zeroes to an image, up to the end of its last block.
+fn pad(image: &Path, len: u64, end: u64) -> Result<(), Failure> {
+    if end == len {
+        return Ok(());
+    }
+    let file = File::options().write(true).open(image).map_err(about(image))?;
+    file.set_len(end).and_then(|()| file.sync_all()).map_err(about(image))
+}
+
+/// Writes superblock and tree to a file of their own.
+fn write_hash_file(path: &Path, made: &mut File) -> Result<(), Failure> {
+    if std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        let mut device = File::options().write(true).open(path).map_err(about(path))?;
+        io::copy(made, &mut device).and_then(|_| device.sync_all()).map_err(about(path))
+    } else {
+        let mut file = NewFile::create(path).map_err(Failure::without_subject)?;
+        io::copy(made, &mut file).map_err(about(path))?;
+        file.finish().map_err(Failure::without_subject)
+    }
+}
+
+/// Writes superblock and tree behind an image of `len` bytes, from `end` on, where a former tree may have `former` bytes. A failure leaves
+/// the image without a tree.
+fn append(image: &Path, len: u64, end: u64, former: u64, made: &mut File) -> io::Result<()> {
+    let file = File::options().write(true).open(image)?;
+    let (before, byte_len) = (file.metadata()?, made.metadata()?.len());
+    if before.is_file() {
+        // Nothing has been overwritten if there is no room.
+        if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG)) =
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), end, byte_len)
+        {
+            file.set_len(before.len())?;
+            return Err(error.into());
+        }
+    }
+    let mut write = || {
+        file.write_all_at(&Unfinished { byte_len: byte_len.max(former) }.to_bytes(), end)?;
+        file.sync_all()?;
+        if before.is_file() {
+            // A former tree may have been longer.
+            file.set_len(end.saturating_add(byte_len))?;
+        }
+        let mut superblock = [0; SUPERBLOCK_SIZE];
+        made.read_exact(&mut superblock)?;
+        let mut at = end.saturating_add(superblock.len() as u64);
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            let len = made.read(&mut buffer)?;
+            if len == 0 {
+                break;
+            }
+            file.write_all_at(&buffer[..len], at)?;
+            at = at.saturating_add(len as u64);
+        }
+        file.sync_all()?;
+        file.write_all_at(&superblock, end)?;
+        file.sync_all()
+    };
+    write().inspect_err(|_| {
+        if before.is_file() {
+            // If this fails, too, the mark stays, and the next run removes it.
+            let _ = file.set_len(len);
+        }
+    })
+}
