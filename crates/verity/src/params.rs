@@ -123,10 +123,10 @@ impl BlockHasher {
         if let Self::Sha256 { is_salted: false, .. } = self
             && data.len().is_multiple_of(block_len)
         {
-            let mut digests = Vec::with_capacity(data.len() / block_len);
-            if sha256::hash_blocks(data, block_len, &mut digests) {
-                return digests.iter().map(|digest| Digest::new(digest)).collect();
-            }
+            let mut hashed = Vec::with_capacity(data.len() / block_len);
+            let done = sha256::hash_blocks(data, block_len, &mut hashed);
+            let rest = data[done * block_len..].chunks(block_len).map(|block| self.hash(block));
+            return hashed.iter().map(|digest| Digest::new(digest)).chain(rest).collect();
         }
         data.chunks(block_len).map(|block| self.hash(block)).collect()
     }
