@@ -2,6 +2,7 @@
 //! this program builds and starts, so that other commands do not compile the benchmarks.
 #![forbid(unsafe_code)]
 
+mod api;
 mod bench;
 mod campaigns;
 mod demo;
@@ -28,6 +29,7 @@ Usage: cargo xtask COMMAND
                              pull an image and run a container with containerd's EROFS snapshotter and our mkfs.erofs;
                              needs Go, root and EROFS in the kernel; modes: default, tar-index, merged (all)
   test --vm                  mount sealed images with dm-verity in a virtual machine; needs no virtualization, but root or sudo once
+  api                        list the public items of the libraries in docs/api, which `test` compares; needs rustup
   c-library DIR              build libferofs for C programs, and install it below DIR: libraries, header, file for pkg-config
   peers                      install the newest erofs-utils and squashfs-tools under target/peers, for test and bench
   soak [--minutes N] [--memory MIB]
@@ -65,6 +67,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--full"] => test::test(Scope::Full)?,
         ["test", "--containers", modes @ ..] => test::containers(modes)?,
         ["test", "--vm"] => test::virtual_machine()?,
+        ["api"] => api::write()?,
         ["c-library", prefix] if !prefix.starts_with('-') => install_c_library(prefix.as_ref())?,
         ["peers"] => peers::install_peers()?,
         ["soak", options @ ..] => soak::soak(options)?,

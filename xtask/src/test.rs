@@ -17,7 +17,7 @@ use ferofs_devtools::{peers, shell};
 use ferofs_tests::tools::{TEST_TOOLS, Tool};
 use ferofs_tests::{need, scratch};
 
-use crate::campaigns;
+use crate::{api, campaigns};
 
 /// The programs that pull and run containers, besides containerd.
 const CONTAINER_TOOLS: &[Tool] = &[
@@ -116,6 +116,7 @@ fn run_stages(scope: Scope, stages: &Stages) -> Result<()> {
             stages.run_silently("doc", document)?;
             stages.run_silently("features", check_features)?;
             stages.run_silently("package", package)?;
+            stages.run_silently("api", api::check)?;
             stages.run_silently("msrv", check_with_oldest_rust)
         });
         let tests = stages.run("tests", || shell::run(&mut tests));

@@ -1,0 +1,84 @@
+//! The smallest program that reads an image: how many crates it needs, and how large it is.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use ferofs_tests::run::Run;
+use ferofs_tests::{need, scratch};
+
+use crate::common::fixture::Fixture;
+
+/// Crates at most, this library's own ones and the program included.
+const MAX_CRATES: usize = 25;
+/// Bytes of the stripped program at most.
+const MAX_SIZE: u64 = 1_500_000;
+
+fn cargo() -> Run {
+    Run::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+fn manifest() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/minimal/Cargo.toml")
+}
+
+#[test]
+fn a_reader_of_lz4_needs_few_crates_and_no_c() {
+    let tree = cargo()
+        .args(["tree", "--quiet", "--edges", "normal,build", "--prefix", "none", "--manifest-path"])
+        .arg(manifest())
+        .run()
+        .success()
+        .stdout;
+    let tree = String::from_utf8(tree).unwrap();
+    // The name and the version: two versions of one crate are two crates.
+    let crates: BTreeSet<String> = tree
+        .lines()
+        .map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "))
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(crates.iter().any(|name| name.starts_with("ferofs-codec ")), "{tree}");
+    assert!(crates.len() <= MAX_CRATES, "{} crates: {crates:?}", crates.len());
+    // `linux-raw-sys` is Rust: numbers of system calls. `cc` compiles C.
+    let is_c = |name: &String| {
+        let name = name.split(' ').next().unwrap();
+        name == "cc" || name.ends_with("-sys") && name != "linux-raw-sys"
+    };
+    assert!(!crates.iter().any(is_c), "{crates:?}");
+}
+
+#[test]
+fn the_smallest_reader_is_small_and_reads() {
+    if need::is_quick() {
+        return;
+    }
+    let target = scratch::target_dir().join("minimal");
+    cargo()
+        .args(["build", "--quiet", "--release", "--target-dir"])
+        .arg(&target)
+        .arg("--manifest-path")
+        .arg(manifest())
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .run()
+        .success();
+    let program = target.join("release/ferofs-minimal-example");
+    let size = fs::metadata(&program).unwrap().len();
+    assert!(size <= MAX_SIZE, "{size} bytes");
+    let fixture = Fixture::empty();
+    let content = "a line that compresses\n".repeat(10_000);
+    fs::create_dir(fixture.source().join("docs")).unwrap();
+    fs::write(fixture.source().join("docs/text"), &content).unwrap();
+    for algorithm in ["lz4", "zstd"] {
+        let image = fixture.build(algorithm, ["--compress", algorithm]);
+        let read = Run::new(&program).arg(image).arg("docs/text").run();
+        if algorithm == "lz4" {
+            assert!(read.success().stdout == content.as_bytes());
+        } else {
+            assert!(
+                read.code == 1 && read.stderr.contains("NotBuilt"),
+                "there is no decoder for it: {read:?}"
+            );
+        }
+    }
+}
