@@ -4,6 +4,8 @@
 //! implement it. The fetcher asks them for ranges, verifies the bytes, and stores them in a cache on disk, which all mounts of
 //! this machine share. Readers get the bytes from the cache, as a [`Source`](ferofs_read::Source).
 #![forbid(unsafe_code)]
+// Lists of ranges are common here, and never mean lists of numbers.
+#![allow(clippy::single_range_in_vec_init)]
 
 pub mod cache;
 pub mod channel;
