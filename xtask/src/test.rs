@@ -50,7 +50,7 @@ const OPTIONS_IMAGES: &str = "600";
 const QUICK_CASES: &str = "64";
 
 /// The crates that can be published, each after those that it needs.
-const PUBLIC_CRATES: [&str; 9] = [
+const PUBLIC_CRATES: [&str; 10] = [
     "ferofs-format",
     "ferofs-codec",
     "ferofs-threads",
@@ -59,6 +59,7 @@ const PUBLIC_CRATES: [&str; 9] = [
     "ferofs-verity",
     "ferofs",
     "ferofs-fuse",
+    "ferofs-remote",
     "ferofs-cli",
 ];
 

@@ -61,6 +61,19 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["lib"],
         ],
     ),
+    (
+        "remote",
+        &[
+            &["error"],
+            &["object", "confine"],
+            &["cache"],
+            &["http"],
+            &["fetch"],
+            &["source"],
+            &["channel", "open"],
+            &["lib"],
+        ],
+    ),
     ("capi", &[&["status"], &["image"], &["content"], &["names"], &["lib"]]),
     (
         "fuse",

@@ -12,7 +12,7 @@ const FOLDERS: [&str; 8] =
     ["crates/", "docs/", "tests/", "xtask/", "bench/", "devtools/", "campaigns/", "fuzz/"];
 
 /// Crates whose modules DESIGN.md and READING.md name as `crate::module`, and their folders.
-const CRATES: [(&str, &str); 8] = [
+const CRATES: [(&str, &str); 10] = [
     ("format", "crates/format/src"),
     ("codec", "crates/codec/src"),
     ("read", "crates/read/src"),
@@ -21,6 +21,8 @@ const CRATES: [(&str, &str); 8] = [
     ("fuse", "crates/fuse/src"),
     ("cli", "crates/cli/src"),
     ("threads", "crates/threads/src"),
+    ("remote", "crates/remote/src"),
+    ("verity", "crates/verity/src"),
 ];
 
 #[test]
@@ -100,7 +102,7 @@ fn every_ferofs_command_is_known() {
             let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
             let names = words.iter().take_while(|word| is_name(word)).count();
             // Only these have subcommands; a word after another command is an argument.
-            let has_subcommands = matches!(words.first(), Some(&("patch" | "verity")));
+            let has_subcommands = matches!(words.first(), Some(&("cache" | "patch" | "verity")));
             let names = if has_subcommands { names.min(2) } else { names.min(1) };
             let flags = words.split_off(names);
             if words.is_empty() {
