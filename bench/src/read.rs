@@ -44,7 +44,10 @@ pub(crate) fn read(options: &[&str]) -> Result<()> {
         trees = fragment_images(&work_dir, &ferofs)?;
     }
     let mut bench = shell::cargo();
-    bench.args(["bench", "--package", "ferofs", "--bench", "read", "--"]).arg(fs::canonicalize(image)?);
+    // With liblz4, as the command decodes.
+    bench
+        .args(["bench", "--package", "ferofs", "--features", "liblz4", "--bench", "read", "--"])
+        .arg(fs::canonicalize(image)?);
     for tree in trees {
         bench.arg(fs::canonicalize(tree)?);
     }
