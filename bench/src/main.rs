@@ -44,6 +44,9 @@ Usage: cargo xtask bench COMMAND
   read [FILE] [--tree IMAGE | --no-tree]
                              measure the read engine: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
+  sealed [--rounds N] [--only TEXT]
+                             time reading a sealed image through FUSE with its root hash and without, and compare the daemon's
+                             memory; only cells whose name contains TEXT
 
 Each command installs missing programs with apt-get.";
 
@@ -70,6 +73,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["patch", options @ ..] => patch::patch(options)?,
         ["random", options @ ..] => mount::random::random(options)?,
         ["read", options @ ..] => read::read(options)?,
+        ["sealed", options @ ..] => mount::sealed::sealed(options)?,
         _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
     }
     Ok(())

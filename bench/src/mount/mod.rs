@@ -7,6 +7,7 @@
 mod images;
 pub(crate) mod random;
 mod random_page;
+pub(crate) mod sealed;
 mod workload;
 
 use std::num::NonZeroUsize;

@@ -1,8 +1,8 @@
 //! Checks blocks of an image, and of its hash tree, against a root: [`BlockVerifier`].
 
 use std::collections::BTreeSet;
+use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 use ferofs_read::{Access, ReadRange, Source};
 
@@ -46,6 +46,15 @@ pub struct BlockVerifier<T> {
     cache: HashCache,
 }
 
+/// How hash blocks are read that are not in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TreeReads {
+    /// Wait for the medium.
+    Wait,
+    /// Fail with [`io::ErrorKind::WouldBlock`] if the read would wait.
+    IfCached,
+}
+
 impl<T: Source> BlockVerifier<T> {
     /// Checks blocks of an image of `data_blocks` blocks against the tree that starts at byte `tree_start` of `tree`, and whose root is
     /// `root`. Nothing is read yet.
@@ -62,7 +71,7 @@ impl<T: Source> BlockVerifier<T> {
             let problem = "has another length than the algorithm's digests";
             return Err(Error::Parameter { parameter: "root hash", problem });
         }
-        let (hasher, cache) = (params.hasher(), HashCache::default());
+        let (hasher, cache) = (params.hasher(), HashCache::new(to_usize(layout.hash_block_size())));
         Ok(Self { tree, tree_start, layout, hasher, root, cache })
     }
 
@@ -84,22 +93,57 @@ impl<T: Source> BlockVerifier<T> {
     /// [`Error::Integrity`] names the first block of the image, or of the tree, that does not have its digest; [`Error::Io`] when the tree
     /// cannot be read; [`Error::Parameter`] when `bytes` are not whole blocks of the image.
     pub fn verify(&self, first: u64, bytes: &[u8]) -> Result<()> {
+        self.verify_by(first, bytes, TreeReads::Wait)
+    }
+
+    /// As [`Self::verify`].
+    pub(super) fn verify_by(&self, first: u64, bytes: &[u8], reads: TreeReads) -> Result<()> {
         let size = self.layout.data_block_size();
         let blocks = blocks_within(first, bytes, size, self.layout.data_blocks())?;
-        let mut rest = bytes;
-        self.for_each_leaf(blocks, |run, expected| {
-            let len = to_usize((run.end - run.start) * size);
-            let (bytes, after) = rest.split_at(len.min(rest.len()));
-            rest = after;
+        if blocks.end - blocks.start == 1 && self.verify_with_leaf(first, bytes, reads)? {
+            return Ok(());
+        }
+        let (mut at, mut rest) = (blocks.start, bytes);
+        while at < blocks.end {
+            let run = at..self.end_of_leaf(at).min(blocks.end);
+            let (bytes, after) = rest.split_at(to_usize((run.end - run.start) * size).min(rest.len()));
             let digests = self.hasher.hash_blocks(bytes, to_usize(size));
-            let expected = expected.chunks_exact(to_usize(self.layout.digest_len()));
-            for ((block, digest), expected) in run.zip(digests).zip(expected) {
-                if digest.as_bytes() != expected {
-                    return Err(IntegrityError { is_hash: false, block, position: block * size }.into());
+            self.with_digests(run.clone(), reads, |expected| {
+                let expected = expected.chunks_exact(to_usize(self.layout.digest_len()));
+                let mut all = run.zip(digests).zip(expected);
+                match all.find(|((_, digest), expected)| digest.as_bytes() != *expected) {
+                    Some(((block, _), _)) => Err(wrong_data(block, size)),
+                    None => Ok(()),
                 }
-            }
-            Ok(())
-        })
+            })??;
+            (at, rest) = (self.end_of_leaf(at), after);
+        }
+        Ok(())
+    }
+
+    /// Checks one block together with its hash block, if that is not in the cache: two blocks are hashed in little more time than one. Returns
+    /// whether it did.
+    fn verify_with_leaf(&self, number: u64, bytes: &[u8], reads: TreeReads) -> Result<bool> {
+        let Some(leaves) = self.layout.levels().first() else { return Ok(false) };
+        let index = number / self.layout.per_block();
+        let leaf = leaves.first + index;
+        let size = self.layout.hash_block_size();
+        if bytes.len() as u64 != size || self.cache.with(leaf, |_| ()).is_ok() {
+            return Ok(false);
+        }
+        let mut both = [bytes, bytes].concat();
+        let (_, hashes) = both.split_at_mut(bytes.len());
+        self.read_tree(leaf, hashes, reads)?;
+        let digests = self.hasher.hash_blocks(&both, bytes.len());
+        let hashes = &both[bytes.len()..];
+        if digests.get(1) != Some(&self.expected(1, index, reads)?) {
+            return Err(wrong_hashes(leaf, size));
+        }
+        self.cache.insert(leaf, hashes);
+        if digests.first() != Some(&self.entry(hashes, number % self.layout.per_block())) {
+            return Err(wrong_data(number, size));
+        }
+        Ok(true)
     }
 
     /// Checks `bytes`, which are whole blocks of the tree from its block `first` on, against the blocks above them. It takes blocks above from
@@ -127,10 +171,10 @@ impl<T: Source> BlockVerifier<T> {
                 Some(number) => {
                     self.entry(&bytes[to_usize(number * size)..], index % self.layout.per_block())
                 }
-                None => self.expected(level + 1, index)?,
+                None => self.expected(level + 1, index, TreeReads::Wait)?,
             };
             if digest != expected {
-                return Err(IntegrityError { is_hash: true, block, position: block * size }.into());
+                return Err(wrong_hashes(block, size));
             }
         }
         Ok(())
@@ -146,10 +190,14 @@ impl<T: Source> BlockVerifier<T> {
             return Err(Error::Parameter { parameter: "blocks", problem: "are not all blocks of the image" });
         }
         let mut digests = Vec::new();
-        self.for_each_leaf(blocks, |_, expected| {
-            digests.extend(expected.chunks_exact(to_usize(self.layout.digest_len())).map(Digest::new));
-            Ok(())
-        })?;
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let end = self.end_of_leaf(at).min(blocks.end);
+            self.with_digests(at..end, TreeReads::Wait, |expected| {
+                digests.extend(expected.chunks_exact(to_usize(self.layout.digest_len())).map(Digest::new));
+            })?;
+            at = end;
+        }
         Ok(digests)
     }
 
@@ -167,7 +215,7 @@ impl<T: Source> BlockVerifier<T> {
                 wanted.extend((first..=last).map(|index| level.first + index));
             }
         }
-        wanted.retain(|block| self.cache.get(*block).is_none());
+        wanted.retain(|block| self.cache.with(*block, |_| ()).is_err());
         let size = self.layout.hash_block_size();
         let mut read: Vec<(u64, Vec<u8>)> =
             wanted.into_iter().map(|block| (block, vec![0; to_usize(size)])).collect();
@@ -179,9 +227,10 @@ impl<T: Source> BlockVerifier<T> {
         for (block, bytes) in read {
             let place = (0..).zip(self.layout.levels()).find(|(_, level)| level.first <= block);
             if let Some((level, place)) = place
-                && self.hasher.hash(&bytes) == self.expected(level + 1, block - place.first)?
+                && self.hasher.hash(&bytes)
+                    == self.expected(level + 1, block - place.first, TreeReads::Wait)?
             {
-                self.cache.insert(block, bytes.into());
+                self.cache.insert(block, &bytes);
             }
         }
         Ok(())
@@ -199,53 +248,67 @@ impl<T: Source> BlockVerifier<T> {
         }
     }
 
-    /// Passes the parts of `blocks` that one hash block of the lowest level covers, and their digests one after the other.
-    fn for_each_leaf(
-        &self,
-        blocks: Range<u64>,
-        mut each: impl FnMut(Range<u64>, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let (per_block, digest_len) = (self.layout.per_block(), self.layout.digest_len());
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let Some(leaves) = self.layout.levels().first() else {
-                return each(blocks, self.root.as_bytes());
-            };
-            let (leaf, start) = (at / per_block, at % per_block);
-            let end = blocks.end.min(at - start + per_block);
-            let bytes = self.hash_block(0, leaves.first + leaf, leaf)?;
-            let range = to_usize(start * digest_len)..to_usize((start + end - at) * digest_len);
-            // A hash block has room for its digests.
-            each(at..end, bytes.get(range).unwrap_or_default())?;
-            at = end;
-        }
-        Ok(())
+    /// The first block after `block` whose digest another hash block has.
+    fn end_of_leaf(&self, block: u64) -> u64 {
+        block - block % self.layout.per_block() + self.layout.per_block()
     }
 
-    /// The checked hash block `block`, which is number `index` of `level`.
-    fn hash_block(&self, level: usize, block: u64, index: u64) -> Result<Arc<[u8]>> {
-        if let Some(bytes) = self.cache.get(block) {
-            return Ok(bytes);
+    /// Passes the digests of `blocks` to `use_digests`, one after the other. One hash block of the lowest level has them all.
+    fn with_digests<R>(
+        &self,
+        blocks: Range<u64>,
+        reads: TreeReads,
+        use_digests: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R> {
+        let Some(leaves) = self.layout.levels().first() else { return Ok(use_digests(self.root.as_bytes())) };
+        let (per_block, digest_len) = (self.layout.per_block(), self.layout.digest_len());
+        let (index, start) = (blocks.start / per_block, blocks.start % per_block);
+        let range = to_usize(start * digest_len)..to_usize((start + blocks.end - blocks.start) * digest_len);
+        self.with_hash_block(0, leaves.first + index, index, reads, |bytes| {
+            // A hash block has room for its digests.
+            use_digests(bytes.get(range).unwrap_or_default())
+        })
+    }
+
+    /// Passes the checked hash block `block`, which is number `index` of `level`, to `use_bytes`.
+    fn with_hash_block<R>(
+        &self,
+        level: usize,
+        block: u64,
+        index: u64,
+        reads: TreeReads,
+        use_bytes: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R> {
+        let use_bytes = match self.cache.with(block, use_bytes) {
+            Ok(result) => return Ok(result),
+            Err(use_bytes) => use_bytes,
+        };
+        let size = self.layout.hash_block_size();
+        let mut bytes = vec![0; to_usize(size)];
+        self.read_tree(block, &mut bytes, reads)?;
+        if self.hasher.hash(&bytes) != self.expected(level + 1, index, reads)? {
+            return Err(wrong_hashes(block, size));
         }
-        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, to_usize(self.layout.hash_block_size())).collect();
-        let position = block * self.layout.hash_block_size();
-        if let Some(buffer) = Arc::get_mut(&mut bytes) {
-            self.tree
-                .read_exact_at(self.tree_start + position, buffer)
-                .map_err(|error| Error::of_read("read hash tree", error))?;
-        }
-        if self.hasher.hash(&bytes) != self.expected(level + 1, index)? {
-            return Err(IntegrityError { is_hash: true, block, position }.into());
-        }
-        self.cache.insert(block, Arc::clone(&bytes));
-        Ok(bytes)
+        self.cache.insert(block, &bytes);
+        Ok(use_bytes(&bytes))
+    }
+
+    /// Reads hash block `block`. It is not checked.
+    fn read_tree(&self, block: u64, buffer: &mut [u8], reads: TreeReads) -> Result<()> {
+        let at = self.tree_start + block * self.layout.hash_block_size();
+        let read = match reads {
+            TreeReads::Wait => self.tree.read_exact_at(at, buffer),
+            TreeReads::IfCached if self.tree.read_if_cached(at, buffer) => Ok(()),
+            TreeReads::IfCached => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        read.map_err(|error| Error::of_read("read hash tree", error))
     }
 
     /// The digest that entry `number` of `level` holds; above the highest level, the root.
-    fn expected(&self, level: usize, number: u64) -> Result<Digest> {
+    fn expected(&self, level: usize, number: u64, reads: TreeReads) -> Result<Digest> {
         let Some(place) = self.layout.levels().get(level) else { return Ok(self.root) };
         let (index, entry) = (number / self.layout.per_block(), number % self.layout.per_block());
-        Ok(self.entry(&self.hash_block(level, place.first + index, index)?, entry))
+        self.with_hash_block(level, place.first + index, index, reads, |bytes| self.entry(bytes, entry))
     }
 
     /// The digest in entry `number` of a hash block.
@@ -254,6 +317,16 @@ impl<T: Source> BlockVerifier<T> {
         let digest = hash_block.get(to_usize(number * len)..).and_then(|rest| rest.get(..to_usize(len)));
         Digest::new(digest.unwrap_or_default())
     }
+}
+
+/// The error of a data block of `size` bytes.
+fn wrong_data(block: u64, size: u64) -> Error {
+    IntegrityError { is_hash: false, block, position: block * size }.into()
+}
+
+/// The error of a hash block of `size` bytes.
+fn wrong_hashes(block: u64, size: u64) -> Error {
+    IntegrityError { is_hash: true, block, position: block * size }.into()
 }
 
 /// The numbers of the blocks in `bytes`.
@@ -266,8 +339,7 @@ fn blocks_within(first: u64, bytes: &[u8], size: u64, all: u64) -> Result<Range<
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Mutex, OnceLock};
+    use std::sync::{Arc, Mutex, OnceLock};
 
     use proptest::prelude::*;
 

@@ -1,51 +1,82 @@
-//! Checked hash blocks in memory: a bounded cache from which the block that was not used for the longest time is removed.
+//! Checked hash blocks in memory: a bounded cache. A block has one set of places where it can be; of these, the place that was not used for
+//! the longest time is taken. Places are allocated once and used again, so that the memory of a long mount does not grow by
+//! fragmentation. Each set has a lock of its own.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of hash blocks that are kept: they cover 64 MiB of an image with the usual sizes. With more, a mount would need more than
 /// the 1 MiB that docs/SEALING.md promises.
 const LIMIT: usize = 512 << 10;
+/// Places of a set: one for a hash block of each level, of which images up to 1 TiB have four, so that they do not replace each other.
+const PLACES: usize = 4;
 
 /// Checked hash blocks, by number.
-#[derive(Debug, Default)]
-pub(crate) struct HashCache(Mutex<Blocks>);
+#[derive(Debug)]
+pub(crate) struct HashCache {
+    sets: Box<[Mutex<Set>]>,
+}
 
 #[derive(Debug, Default)]
-struct Blocks {
-    /// The bytes of each block, and the value of `uses` when it was last used.
-    blocks: HashMap<u64, (Arc<[u8]>, u64)>,
+struct Set {
+    places: [Place; PLACES],
     /// Counts the uses.
     uses: u64,
 }
 
+#[derive(Debug, Default)]
+struct Place {
+    /// The number of the block, if there is one.
+    number: Option<u64>,
+    bytes: Box<[u8]>,
+    /// The value of [`Set::uses`] when the block was last used.
+    used: u64,
+}
+
 impl HashCache {
-    /// The bytes of block `number`, if they are here.
-    pub(crate) fn get(&self, number: u64) -> Option<Arc<[u8]>> {
-        let mut cache = self.lock();
-        cache.uses += 1;
-        let now = cache.uses;
-        let (bytes, used) = cache.blocks.get_mut(&number)?;
-        *used = now;
-        Some(Arc::clone(bytes))
+    /// For hash blocks of `block_len` bytes. Allocates no memory for blocks yet.
+    pub(crate) fn new(block_len: usize) -> Self {
+        let sets = (LIMIT / block_len.max(1) / PLACES).max(1);
+        Self { sets: (0..sets).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Passes the bytes of block `number` to `use_bytes`, or returns `use_bytes` if they are not here. Other threads wait for it if they need a
+    /// block of the same set.
+    pub(crate) fn with<R, F: FnOnce(&[u8]) -> R>(&self, number: u64, use_bytes: F) -> Result<R, F> {
+        let Some(mut set) = self.set(number) else { return Err(use_bytes) };
+        set.uses += 1;
+        let now = set.uses;
+        match set.places.iter_mut().find(|place| place.number == Some(number)) {
+            Some(place) => {
+                place.used = now;
+                Ok(use_bytes(&place.bytes))
+            }
+            None => Err(use_bytes),
+        }
     }
 
     /// Adds a block, whose digest the caller has checked.
-    pub(crate) fn insert(&self, number: u64, bytes: Arc<[u8]>) {
-        let most = (LIMIT / bytes.len().max(1)).max(1);
-        let mut cache = self.lock();
-        while cache.blocks.len() >= most {
-            let oldest = cache.blocks.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
-            let Some(oldest) = oldest else { break };
-            cache.blocks.remove(&oldest);
+    pub(crate) fn insert(&self, number: u64, bytes: &[u8]) {
+        let Some(mut set) = self.set(number) else { return };
+        set.uses += 1;
+        let now = set.uses;
+        let known = set.places.iter().position(|place| place.number == Some(number));
+        let oldest =
+            || set.places.iter().enumerate().min_by_key(|(_, place)| place.used).map(|(index, _)| index);
+        let Some(place) = known.or_else(oldest).and_then(|index| set.places.get_mut(index)) else { return };
+        if place.bytes.len() == bytes.len() {
+            // No other block's number stays with half of these bytes if this panics.
+            place.number = None;
+            place.bytes.copy_from_slice(bytes);
+        } else {
+            place.bytes = bytes.into();
         }
-        let now = cache.uses;
-        cache.blocks.insert(number, (bytes, now));
+        (place.number, place.used) = (Some(number), now);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Blocks> {
-        // Each change is one insertion or removal, which a panic cannot leave half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn set(&self, number: u64) -> Option<MutexGuard<'_, Set>> {
+        let index = usize::try_from(number % self.sets.len() as u64).ok()?;
+        // A panic leaves no place with a number and other bytes.
+        Some(self.sets.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -54,16 +85,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_block_that_was_not_used_longest_is_removed() {
-        let cache = HashCache::default();
-        let block: Arc<[u8]> = vec![0; LIMIT / 4].into();
+    fn the_block_of_a_set_that_was_not_used_longest_is_removed() {
+        let cache = HashCache::new(4096);
+        let sets = (LIMIT / 4096 / PLACES) as u64;
+        let has =
+            |number: u64| cache.with(number * sets, |bytes| assert!(bytes == [number as u8; 4096])).is_ok();
         for number in 0..4 {
-            assert!(cache.get(number).is_none());
-            cache.insert(number, Arc::clone(&block));
+            assert!(!has(number));
+            cache.insert(number * sets, &[number as u8; 4096]);
+            // Of another set.
+            cache.insert(number * sets + 1, &[9; 4096]);
         }
-        assert!(cache.get(0).is_some());
-        cache.insert(4, block);
-        let kept: Vec<u64> = (0..5).filter(|number| cache.get(*number).is_some()).collect();
-        assert_eq!(kept, [0, 2, 3, 4]);
+        assert!(has(0));
+        cache.insert(4 * sets, &[4; 4096]);
+        assert_eq!((0..5).filter(|number| has(*number)).collect::<Vec<_>>(), [0, 2, 3, 4]);
+    }
+
+    #[test]
+    fn memory_is_bounded_for_all_sizes() {
+        for block_len in [512, 4096, 65_536] {
+            let cache = HashCache::new(block_len);
+            for number in 0..4000 {
+                cache.insert(number, &vec![0; block_len]);
+            }
+            let kept = (0..4000).filter(|number| cache.with(*number, |_| ()).is_ok()).count();
+            assert_eq!(kept * block_len, LIMIT);
+        }
     }
 }

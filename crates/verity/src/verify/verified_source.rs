@@ -11,7 +11,7 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::params::Params;
 use crate::tree::to_usize;
-use crate::verify::block_verifier::BlockVerifier;
+use crate::verify::block_verifier::{BlockVerifier, TreeReads};
 
 /// Bytes that are read and checked at a time if a read does not start and end between blocks.
 const PIECE: u64 = 64 << 10;
@@ -116,10 +116,10 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
 
     /// Checks the blocks in `bytes`, which starts at `pos`; both are multiples of the block size. Also those that were checked before:
     /// these are other bytes, and others may have changed them.
-    fn check(&self, pos: u64, bytes: &[u8]) -> io::Result<()> {
+    fn check(&self, pos: u64, bytes: &[u8], tree: TreeReads) -> io::Result<()> {
         let size = self.verifier.layout().data_block_size();
         let first = pos / size;
-        self.verifier.verify(first, bytes)?;
+        self.verifier.verify_by(first, bytes, tree)?;
         self.mark_checked(first..first + bytes.len() as u64 / size);
         Ok(())
     }
@@ -154,9 +154,9 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         self.verifier.load(parts.iter().map(|part| self.blocks_of(part.blocks.clone())))?;
         for part in parts {
             if part.is_in_place {
-                self.check(part.blocks.start, part.buf)?;
+                self.check(part.blocks.start, part.buf, TreeReads::Wait)?;
             } else {
-                self.check(part.blocks.start, &part.whole)?;
+                self.check(part.blocks.start, &part.whole, TreeReads::Wait)?;
                 let skip = to_usize(part.pos - part.blocks.start);
                 part.buf.copy_from_slice(&part.whole[skip..][..part.buf.len()]);
             }
@@ -168,6 +168,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
         &self,
         pos: u64,
         mut buf: &mut [u8],
+        tree: TreeReads,
         read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         let end = pos.checked_add(buf.len() as u64).filter(|end| *end <= self.verifier.layout().data_len());
@@ -176,7 +177,9 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
             return read(pos, buf);
         }
         let size = self.verifier.layout().data_block_size();
-        self.verifier.load(std::iter::once(self.blocks_of(pos..end)))?;
+        if tree == TreeReads::Wait {
+            self.verifier.load(std::iter::once(self.blocks_of(pos..end)))?;
+        }
         let mut at = pos;
         while at < end {
             let whole = (end - at) / size * size;
@@ -184,7 +187,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
                 // Whole blocks are checked where the caller wants them.
                 let (head, tail) = std::mem::take(&mut buf).split_at_mut(to_usize(whole));
                 read(at, head)?;
-                self.check(at, head)?;
+                self.check(at, head, tree)?;
                 (at, buf) = (at + whole, tail);
                 continue;
             }
@@ -192,7 +195,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
             let piece_end = end.next_multiple_of(size).min(start + PIECE.max(size));
             let mut piece = vec![0; to_usize(piece_end - start)];
             read(start, &mut piece)?;
-            self.check(start, &piece)?;
+            self.check(start, &piece, tree)?;
             let len = to_usize(piece_end.min(end) - at);
             let (head, tail) = std::mem::take(&mut buf).split_at_mut(len);
             head.copy_from_slice(&piece[to_usize(at - start)..][..len]);
@@ -209,11 +212,11 @@ impl<S: Source, T: Source> Source for VerifiedSource<S, T> {
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.read(pos, buf, |pos, buf| self.image.read_exact_at(pos, buf))
+        self.read(pos, buf, TreeReads::Wait, |pos, buf| self.image.read_exact_at(pos, buf))
     }
 
     fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.read(pos, buf, |pos, buf| self.image.read_sparse_at(pos, buf))
+        self.read(pos, buf, TreeReads::Wait, |pos, buf| self.image.read_sparse_at(pos, buf))
     }
 
     fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
@@ -229,8 +232,12 @@ impl<S: Source, T: Source> Source for VerifiedSource<S, T> {
     }
 
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
-        // Blocks that were not checked are read by the other functions.
-        self.are_checked(pos, buf.len() as u64) && self.image.read_if_cached(pos, buf)
+        let cached = |pos, buf: &mut [u8]| match self.image.read_if_cached(pos, buf) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        // A wrong block is reported by the read that follows.
+        self.read(pos, buf, TreeReads::IfCached, cached).is_ok()
     }
 
     fn will_need(&self, pos: u64, len: u64) {
@@ -248,12 +255,55 @@ impl<S: Source, T: Source> Source for VerifiedSource<S, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::error::IntegrityError;
     use crate::tree::make_tree;
     use crate::verify::test_images::{params, sealed};
+
+    /// An image or tree of which reads may wait for the medium.
+    struct Slow(Vec<u8>, AtomicBool);
+
+    impl Source for Slow {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+            self.0.read_exact_at(pos, buf)
+        }
+
+        fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {
+            self.1.load(Ordering::Relaxed) && self.0.read_exact_at(pos, buf).is_ok()
+        }
+    }
+
+    #[test]
+    fn cached_reads_are_verified_and_do_not_wait() {
+        let params = Params::default();
+        let (mut image, tree, root) = sealed(300, &params);
+        let right = image.clone();
+        image[4096 * 7] ^= 1;
+        let (image, tree) = (Slow(image, AtomicBool::new(false)), Slow(tree, AtomicBool::new(false)));
+        let source = VerifiedSource::new(&image, &tree, 300, &params, root).unwrap();
+        let mut buf = vec![0; 6000];
+        for (image_cached, tree_cached) in [(false, false), (true, false), (false, true)] {
+            image.1.store(image_cached, Ordering::Relaxed);
+            tree.1.store(tree_cached, Ordering::Relaxed);
+            assert!(!source.read_if_cached(8000, &mut buf));
+        }
+        image.1.store(true, Ordering::Relaxed);
+        assert!(source.read_if_cached(8000, &mut buf) && buf == right[8000..14_000]);
+        assert!(!source.read_if_cached(4096 * 7, &mut buf), "a wrong block");
+        assert!(source.read_exact_at(4096 * 7, &mut buf).is_err());
+        // What was checked needs no hash block.
+        tree.1.store(false, Ordering::Relaxed);
+        assert!(source.read_if_cached(8000, &mut buf) && buf == right[8000..14_000]);
+        assert!(!source.read_if_cached(4096 * 200, &mut buf));
+    }
 
     #[test]
     fn the_words_of_a_range_have_its_bits() {
