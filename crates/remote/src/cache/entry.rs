@@ -43,7 +43,7 @@ pub struct Entry {
 pub(crate) const DATA: &str = "data";
 const PRESENT: &str = "present";
 const SYNCED: &str = "synced";
-pub(crate) const INFO: &str = "info.json";
+const INFO: &str = "info.json";
 pub(crate) const USE: &str = "use.lock";
 
 fn open(path: &Path) -> Result<File> {
@@ -215,6 +215,20 @@ fn write_info(folder: &Path, info: &EntryInfo) -> Result<()> {
     let path = folder.join(INFO);
     let bytes = serde_json::to_vec(info).map_err(|error| Error::cache(&path, "write")(error.into()))?;
     write_file(&path, &bytes)
+}
+
+/// What `info.json` in `folder` says. `None` if it is not there.
+pub(crate) fn read_info(folder: &Path) -> Result<Option<EntryInfo>> {
+    let path = folder.join(INFO);
+    match std::fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| Error::Document {
+            location: path.display().to_string(),
+            document: "entry of the cache",
+            problem: error.to_string(),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::cache(&path, "read")(error)),
+    }
 }
 
 /// Writes a file, complete or not at all.

@@ -9,8 +9,9 @@ use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::Cache;
-use super::entry::{DATA, Entry, EntryInfo, INFO, USE};
+use super::entry::{DATA, Entry, EntryInfo, USE, read_info};
+use super::folder::Cache;
+use super::presence::UNIT;
 use crate::error::{Error, Result};
 
 /// An entry of the cache, as `ferofs cache ls` shows it.
@@ -45,19 +46,6 @@ pub struct Collected {
 const REMOVED: &str = ".removed-";
 /// Units that are removed from an entry in use at a time: 1 MiB.
 const PART: u64 = 256;
-
-pub(crate) fn read_info(folder: &Path) -> Result<Option<EntryInfo>> {
-    let path = folder.join(INFO);
-    match std::fs::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| Error::Document {
-            location: path.display().to_string(),
-            document: "entry of the cache",
-            problem: error.to_string(),
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::cache(&path, "read")(error)),
-    }
-}
 
 impl Cache {
     /// The entries, the least recently used first.
@@ -122,7 +110,7 @@ impl Cache {
     /// Frees `bytes` of an entry in use, after all that nobody uses. Returns how many were freed.
     pub(crate) fn shrink_entry(&self, entry: &Entry, bytes: u64) -> Result<u64> {
         let failed = |error| Error::cache(entry.path(), "shrink")(error);
-        let units = entry.size().div_ceil(super::UNIT);
+        let units = entry.size().div_ceil(UNIT);
         let (mut freed, mut at) = (0, 0);
         // From the start: programs that read an image from start to end need it last again.
         while freed < bytes && at < units {
@@ -132,7 +120,7 @@ impl Cache {
                 entry.stored(part.clone()).map_err(failed)?.iter().map(|run| run.end - run.start).sum();
             if stored > 0 {
                 entry.remove(part).map_err(failed)?;
-                freed += stored * super::UNIT;
+                freed += stored * UNIT;
             }
         }
         Ok(freed)

@@ -1,15 +1,20 @@
 //! What is known of an image without its server: its size, and where its hash tree is. The cache keeps it, so that an image can be mounted
 //! again without a request.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferofs_read::Source;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use ferofs_verity::{Digest, Seal, Superblock};
 
-use super::OpenRemote;
-use crate::cache::{Cache, write_file};
+use super::options::OpenRemote;
+use crate::cache::{Cache, Entry, EntryInfo, write_file};
 use crate::error::{Error, Result};
 use crate::object::Validator;
+use crate::source::{RemoteSource, Supply};
 
 /// An image, as the cache and the process that reads it know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,6 +139,40 @@ impl Known {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::cache(&path, "read")(error)),
+        }
+    }
+}
+
+impl Known {
+    /// As [`super::RemoteImage::source`], in a process that has only the entry.
+    ///
+    /// # Errors
+    /// [`Error::Verity`].
+    pub fn source(
+        &self,
+        entry: &Arc<Entry>,
+        supply: Arc<dyn Supply>,
+        patience: Duration,
+    ) -> Result<(Arc<dyn Source>, bool)> {
+        let remote = Arc::new(RemoteSource::new(Arc::clone(entry), supply, patience));
+        let Some((seal, root)) = self.seal()? else { return Ok((remote, false)) };
+        let verified = seal.verified(Arc::clone(&remote), remote, root)?;
+        Ok((Arc::new(verified), true))
+    }
+
+    /// Opens the entry in `cache`.
+    ///
+    /// # Errors
+    /// As [`Cache::entry`].
+    pub fn open_entry(&self, cache: &Cache, location: &str) -> Result<Arc<Entry>> {
+        Ok(Arc::new(cache.entry(&self.key(), &self.info(location))?))
+    }
+
+    pub(super) fn info(&self, location: &str) -> EntryInfo {
+        EntryInfo {
+            size: self.size,
+            location: location.to_owned(),
+            roothash: self.roothash().map(str::to_owned),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ferofs_read::Source;
 
-use super::{Connected, is_same, within};
+use super::options::Connected;
 use crate::cache::to_usize;
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
 use crate::object::{RemoteObject, Validator};
@@ -177,4 +177,16 @@ impl Source for Preloaded {
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         if self.copy(pos, buf) { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
+}
+
+/// Whether two answers were about the same object.
+fn is_same(a: &Validator, b: &Validator) -> bool {
+    matches!(a, Validator::None) || matches!(b, Validator::None) || a == b
+}
+
+/// The bytes of a range that are in memory already.
+fn within(start: u64, bytes: &[u8], range: &Range<u64>) -> Option<Range<usize>> {
+    let from = range.start.checked_sub(start)?;
+    let to = range.end.checked_sub(start).filter(|end| *end <= bytes.len() as u64)?;
+    Some(to_usize(from)..to_usize(to))
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Known;
+use super::known::Known;
 use crate::cache::{Cache, Entry, UNIT, to_usize};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, TreeCheck};

@@ -1,0 +1,153 @@
+//! Opens a remote image, with the server or without it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferofs_read::Source;
+use ferofs_verity::{SUPERBLOCK_SIZE, Seal, appended_position};
+
+use super::known::Known;
+use super::lazy::{Connect, LazyObject, Preloaded};
+use super::options::{Connected, OpenRemote};
+use crate::cache::{Cache, Entry};
+use crate::error::{Error, Result};
+use crate::fetch::{Check, FetchOptions, Fetcher, TreeCheck};
+use crate::object::RemoteObject;
+use crate::source::Supply;
+
+/// An opened remote image: its entry in the cache, and how its missing parts are fetched and checked.
+pub struct RemoteImage {
+    object: Arc<dyn RemoteObject>,
+    cache: Cache,
+    entry: Arc<Entry>,
+    known: Known,
+}
+
+/// Bytes at the start of the object that are fetched to open it, with the superblock.
+const HEAD: u64 = 64 << 10;
+/// Bytes from the seal on that are fetched to open it: its superblock and the highest levels of the tree.
+const SEAL: u64 = 128 << 10;
+/// The time to open an image.
+const OPEN_TIME: Duration = Duration::from_secs(30);
+
+impl std::fmt::Debug for RemoteImage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteImage").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+impl RemoteImage {
+    /// Opens the image at `location`, a name without passwords for messages and for the cache. `connect` is called at most once, and not
+    /// before bytes are needed that the cache does not have.
+    ///
+    /// # Errors
+    /// [`Error::Fetch`] and others of `connect`; [`Error::Document`] without a root hash unless that is allowed, and offline for an image
+    /// that is not in the cache; [`Error::Cache`]; [`Error::Verity`].
+    pub fn open(location: &str, connect: Connect, cache: Cache, options: &OpenRemote) -> Result<Self> {
+        let known = match options.root {
+            Some(root) => Known::by_root(&cache, root, options.hash_offset)?,
+            None => Known::by_location(&cache, location, options)?,
+        };
+        if let Some(known) = known {
+            return Self::open_known(location, connect, cache, known, options);
+        }
+        if options.offline {
+            let problem = "is not in the cache".to_owned();
+            return Err(Error::Document { location: location.into(), document: "image", problem });
+        }
+        Self::open_connected(location, connect()?, cache, options)
+    }
+
+    /// Opens an image that another process, or this one, has opened before.
+    ///
+    /// # Errors
+    /// [`Error::Cache`].
+    pub fn open_known(
+        location: &str,
+        connect: Connect,
+        cache: Cache,
+        known: Known,
+        options: &OpenRemote,
+    ) -> Result<Self> {
+        let entry = known.open_entry(&cache, location)?;
+        let object: Arc<dyn RemoteObject> = if options.offline {
+            Arc::new(LazyObject::offline(location, known.size))
+        } else {
+            Arc::new(LazyObject::new(location, known.size, known.validator(), connect))
+        };
+        Ok(Self { object, cache, entry, known })
+    }
+
+    fn open_connected(
+        location: &str,
+        connected: Connected,
+        cache: Cache,
+        options: &OpenRemote,
+    ) -> Result<Self> {
+        let Connected { object, first_bytes, root, hash_offset } = connected;
+        if let (Some(wanted), Some(named)) = (options.root, root)
+            && wanted != named
+        {
+            let problem = format!("names another root hash: {named}");
+            return Err(Error::Document { location: location.into(), document: "manifest", problem });
+        }
+        let object = Preloaded::new(object);
+        object.insert(0, first_bytes);
+        let root = options.root.or(root);
+        let known = if let Some(root) = root {
+            let position = options.hash_offset.or(hash_offset);
+            let position = position.map_or_else(|| seal_position(&object), Ok)?;
+            object.load(position..position.saturating_add(SEAL), Instant::now() + OPEN_TIME)?;
+            let seal = Seal::read(&object, position)?;
+            Known::sealed(RemoteObject::size(&object), root, &seal)
+        } else if options.allow_unverified {
+            Known::unverified(location, RemoteObject::size(&object), RemoteObject::validator(&object))
+        } else {
+            let problem = "names no root hash: give the right one with --roothash, or allow bytes that nobody has verified with --insecure-no-verify";
+            return Err(Error::Document {
+                location: location.into(),
+                document: "image",
+                problem: problem.into(),
+            });
+        };
+        let entry = Arc::new(cache.entry(&known.key(), &known.info(location))?);
+        known.remember(&cache, location)?;
+        Ok(Self { object: Arc::new(object), cache, entry, known })
+    }
+
+    /// What another process needs to read the entry.
+    #[must_use]
+    pub const fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// Starts the threads that fetch its parts.
+    ///
+    /// # Errors
+    /// [`Error::Verity`], [`Error::Cache`].
+    pub fn fetcher(&self, options: FetchOptions) -> Result<Fetcher> {
+        let check = match self.known.seal()? {
+            Some((seal, root)) => Some(Box::new(TreeCheck::new(&self.entry, &seal, root)?) as Box<dyn Check>),
+            None => None,
+        };
+        Fetcher::start(Arc::clone(&self.object), self.cache.clone(), Arc::clone(&self.entry), check, options)
+    }
+
+    /// The bytes of the image, which `supply` fetches into the cache, and whether they are verified. Each read waits at most `patience`.
+    /// The reader verifies what has a root hash, too: it trusts neither the fetcher nor the disk.
+    ///
+    /// # Errors
+    /// [`Error::Verity`].
+    pub fn source(&self, supply: Arc<dyn Supply>, patience: Duration) -> Result<(Arc<dyn Source>, bool)> {
+        self.known.source(&self.entry, supply, patience)
+    }
+}
+
+/// Where the seal follows the image, as its superblock says.
+fn seal_position(object: &Preloaded) -> Result<u64> {
+    object.load(0..HEAD, Instant::now() + OPEN_TIME)?;
+    Ok(appended_position(object)?)
+}
+
+/// The smallest object with a seal.
+const _: () = assert!(SUPERBLOCK_SIZE as u64 <= SEAL);
