@@ -6,7 +6,7 @@
 //!           present     which units are stored (`presence`)
 //!           synced      which units survive a power failure
 //!           use.lock    locked shared by processes that use the entry
-//!           claim.N     locked by the process that fetches MiB number N (`claim`)
+//!           claim.N     locked by the process that fetches MiB number N (`claim`); hashes.N the same for hashes
 //! ```
 //!
 //! The key is the root hash, or the digest, of the object, so that equal images of several servers are stored once. Bytes are

@@ -21,11 +21,11 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Claims the bytes of `range` of the entry in `folder`. Returns `None` if another process, or another thread, has claimed some of them.
-    pub(crate) fn take(folder: &Path, range: Range<u64>) -> io::Result<Option<Self>> {
+    /// Claims the bytes of `range` of the entry in `folder`; claims of another kind are independent. Returns `None` if another process, or another thread, has claimed some of them.
+    pub(crate) fn take(folder: &Path, kind: &str, range: Range<u64>) -> io::Result<Option<Self>> {
         let mut claim = Self::default();
         for number in range.start / CLAIM..range.end.div_ceil(CLAIM) {
-            let path = folder.join(format!("claim.{number}"));
+            let path = folder.join(format!("{kind}.{number}"));
             let mut options = OpenOptions::new();
             let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -60,12 +60,12 @@ mod tests {
     #[test]
     fn parts_are_claimed_once() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Claim::take(folder.path(), 0..3 * CLAIM).unwrap().unwrap();
-        assert!(Claim::take(folder.path(), 2 * CLAIM..5 * CLAIM).unwrap().is_none());
-        let next = Claim::take(folder.path(), 3 * CLAIM..5 * CLAIM).unwrap().unwrap();
+        let first = Claim::take(folder.path(), "claim", 0..3 * CLAIM).unwrap().unwrap();
+        assert!(Claim::take(folder.path(), "claim", 2 * CLAIM..5 * CLAIM).unwrap().is_none());
+        let next = Claim::take(folder.path(), "claim", 3 * CLAIM..5 * CLAIM).unwrap().unwrap();
         drop(first);
-        assert!(Claim::take(folder.path(), 2 * CLAIM + 5..3 * CLAIM - 7).unwrap().is_some());
-        assert!(Claim::take(folder.path(), 2 * CLAIM..5 * CLAIM).unwrap().is_none());
+        assert!(Claim::take(folder.path(), "claim", 2 * CLAIM + 5..3 * CLAIM - 7).unwrap().is_some());
+        assert!(Claim::take(folder.path(), "claim", 2 * CLAIM..5 * CLAIM).unwrap().is_none());
         drop(next);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -79,7 +79,7 @@ mod tests {
                 scope.spawn(|| {
                     let mut taken = 0;
                     while taken < 300 {
-                        if let Some(claim) = Claim::take(folder.path(), 0..2 * CLAIM).unwrap() {
+                        if let Some(claim) = Claim::take(folder.path(), "claim", 0..2 * CLAIM).unwrap() {
                             use std::sync::atomic::Ordering::SeqCst;
                             assert_eq!(holders.fetch_add(1, SeqCst), 0);
                             taken += 1;

@@ -63,7 +63,7 @@ pub(crate) trait Patience {
     fn failed(&self, error: &FetchErrorKind);
 }
 
-/// Fills `buf` with the bytes from `start` on, and lets `check` verify them. Sends the request again as long as the error may be
+/// Fills `buf` with the bytes from `start` on, and lets `check` tell whether they are right. Sends the request again as long as the error may be
 /// temporary and somebody waits; continues after the bytes that arrived.
 pub(crate) fn fetch(
     object: &dyn RemoteObject,
@@ -72,7 +72,7 @@ pub(crate) fn fetch(
     options: &RetryOptions,
     patience: &dyn Patience,
     stats: &Counters,
-    check: impl Fn(&[u8]) -> bool,
+    check: impl Fn(&[u8]) -> Result<bool, FetchErrorKind>,
 ) -> Result<(), FetchErrorKind> {
     let mut received = 0;
     for number in 0.. {
@@ -87,8 +87,10 @@ pub(crate) fn fetch(
             .map_or_else(|error| error.received.min(buf.len() - received), |()| buf.len() - received);
         stats.request(arrived as u64, u64::try_from(now.elapsed().as_micros()).unwrap_or(u64::MAX));
         let kind = match result {
-            Ok(()) if check(buf) => return Ok(()),
             Ok(()) => {
+                if check(buf)? {
+                    return Ok(());
+                }
                 received = 0;
                 FetchErrorKind::Digest
             }

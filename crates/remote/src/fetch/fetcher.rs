@@ -329,7 +329,7 @@ impl Shared {
             };
             drop(state);
             let job = Job { shared: self, units: units.clone(), urgency, started: Instant::now() };
-            let result = job.needs().and_then(|()| job.fetch(&units));
+            let result = job.fetch(&units);
             state = self.lock();
             state.queue.landed(&units);
             self.landed.notify_all();
@@ -459,9 +459,10 @@ impl Job<'_> {
         self.shared.failure(reason, is_timeout)
     }
 
-    /// Fetches the hashes that the check of this range needs, the highest level first.
-    fn needs(&self) -> Result<(), Failure> {
-        for need in self.shared.needs(&self.units) {
+    /// Fetches the hashes that the check of `units` needs, the highest level first, unless another worker does: they were queued before
+    /// `units` were.
+    fn needs(&self, units: &Range<u64>) -> Result<(), Failure> {
+        for need in self.shared.needs(units) {
             let mut state = self.shared.lock();
             while state.queue.is_in_flight(&need) && !state.stop {
                 // Another worker fetches them, and needs only higher levels.
@@ -484,8 +485,12 @@ impl Job<'_> {
     fn fetch(&self, units: &Range<u64>) -> Result<(), Failure> {
         let shared = self.shared;
         let bytes = units.start * UNIT..(units.end * UNIT).min(shared.entry.size());
+        // Whoever fetches data waits for hashes, also in the same MiB.
+        let border = shared.check.as_ref().map_or(u64::MAX, |check| check.border());
+        let claims = if bytes.start / UNIT >= border / UNIT { "hashes" } else { "claim" };
         // A cache that cannot be written to has no claims; the error of the store will tell.
-        let mut claim = Claim::take(shared.entry.path(), bytes.clone()).unwrap_or(Some(Claim::default()));
+        let mut claim =
+            Claim::take(shared.entry.path(), claims, bytes.clone()).unwrap_or(Some(Claim::default()));
         while claim.is_none() {
             if shared.missing(units.clone()).is_empty() {
                 return Ok(());
@@ -494,7 +499,7 @@ impl Job<'_> {
                 return Err(self.failed("another process fetches it, and has not ended in time", true));
             }
             self.pause(CLAIM_PAUSE);
-            claim = Claim::take(shared.entry.path(), bytes.clone()).unwrap_or(Some(Claim::default()));
+            claim = Claim::take(shared.entry.path(), claims, bytes.clone()).unwrap_or(Some(Claim::default()));
         }
         for run in shared.missing(units.clone()) {
             let run = shared.align(&run);
@@ -508,13 +513,19 @@ impl Job<'_> {
         let shared = self.shared;
         let mut bytes = vec![0; to_usize(range.end - range.start)];
         let started = Instant::now();
+        let units = units_in(&range);
         let checked = |bytes: &[u8]| {
-            let Some(check) = &shared.check else { return true };
+            let Some(check) = &shared.check else { return Ok(true) };
+            // They come while the bytes come.
+            self.needs(&units).map_err(|failure| match failure.is_timeout {
+                true => FetchErrorKind::Timeout,
+                false => FetchErrorKind::Protocol(failure.text.to_string()),
+            })?;
             let outcome = check.check(range.start, bytes);
             if let Checked::Right = outcome {
                 add(&shared.stats.verified, bytes.len() as u64);
             }
-            outcome != Checked::Wrong
+            Ok(outcome != Checked::Wrong)
         };
         let fetched = attempts::fetch(
             &*shared.object,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ferofs_format::superblock::{self, Superblock};
 use ferofs_read::Source;
 use ferofs_verity::{SUPERBLOCK_SIZE, Seal, appended_position};
 
@@ -21,12 +22,18 @@ pub struct RemoteImage {
     cache: Cache,
     entry: Arc<Entry>,
     known: Known,
+    /// Where the root inode is, in bytes, as a superblock says that nobody has verified.
+    metadata: Option<u64>,
 }
 
 /// Bytes at the start of the object that are fetched to open it, with the superblock.
 const HEAD: u64 = 64 << 10;
 /// Bytes from the seal on that are fetched to open it: its superblock and the highest levels of the tree.
-const SEAL: u64 = 128 << 10;
+const SEAL: u64 = 256 << 10;
+/// Bytes that the number of an inode counts.
+const INODE_SLOT: u64 = 32;
+/// Bytes of metadata that are fetched while the image is opened.
+const METADATA: u64 = 4 << 20;
 /// The time to open an image.
 const OPEN_TIME: Duration = Duration::from_secs(30);
 
@@ -75,7 +82,7 @@ impl RemoteImage {
         } else {
             Arc::new(LazyObject::new(location, known.size, known.validator(), connect))
         };
-        Ok(Self { object, cache, entry, known })
+        Ok(Self { object, cache, entry, known, metadata: None })
     }
 
     fn open_connected(
@@ -112,7 +119,8 @@ impl RemoteImage {
         };
         let entry = Arc::new(cache.entry(&known.key(), &known.info(location))?);
         known.remember(&cache, location)?;
-        Ok(Self { object: Arc::new(object), cache, entry, known })
+        let metadata = root_inode(&object);
+        Ok(Self { object: Arc::new(object), cache, entry, known, metadata })
     }
 
     /// What another process needs to read the entry.
@@ -130,7 +138,13 @@ impl RemoteImage {
             Some((seal, root)) => Some(Box::new(TreeCheck::new(&self.entry, &seal, root)?) as Box<dyn Check>),
             None => None,
         };
-        Fetcher::start(Arc::clone(&self.object), self.cache.clone(), Arc::clone(&self.entry), check, options)
+        let entry = Arc::clone(&self.entry);
+        let fetcher = Fetcher::start(Arc::clone(&self.object), self.cache.clone(), entry, check, options)?;
+        if let Some(metadata) = self.metadata {
+            // Each program that opens files needs the root and the directories near it first.
+            fetcher.prefetch(metadata..metadata.saturating_add(METADATA));
+        }
+        Ok(fetcher)
     }
 
     /// The bytes of the image, which `supply` fetches into the cache, and whether they are verified. Each read waits at most `patience`.
@@ -141,6 +155,16 @@ impl RemoteImage {
     pub fn source(&self, supply: Arc<dyn Supply>, patience: Duration) -> Result<(Arc<dyn Source>, bool)> {
         self.known.source(&self.entry, supply, patience)
     }
+}
+
+/// Where the root inode is, if the superblock was fetched.
+fn root_inode(object: &Preloaded) -> Option<u64> {
+    let mut bytes = [0; superblock::SIZE];
+    object.read_exact_at(superblock::OFFSET as u64, &mut bytes).ok()?;
+    let superblock = Superblock::parse(&bytes).ok()?;
+    let start = superblock.meta.get().checked_mul(superblock.block_size.bytes64())?;
+    // Near the root. Many writers count inodes from the start of the image.
+    start.checked_add(superblock.root.get().checked_mul(INODE_SLOT)?)
 }
 
 /// Where the seal follows the image, as its superblock says.
