@@ -40,6 +40,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("sh", "dash"),
     tool("sleep", "coreutils"),
     tool("strace", "strace"),
+    tool("systemd-dissect", "systemd-container"),
     tool("tar", "tar"),
     tool("timeout", "coreutils"),
     tool("umount", "mount"),

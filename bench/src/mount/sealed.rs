@@ -46,6 +46,8 @@ struct Options {
 struct Run {
     /// MiB/s.
     speed: f64,
+    /// Processor seconds of the daemon for each MiB.
+    cpu: f64,
     /// Bytes of the daemon's private dirty memory after the reads.
     memory: f64,
 }
@@ -57,6 +59,8 @@ struct Summary {
     verified: Spread,
     /// Of each round: the speed with verification as a multiple of that without.
     ratio: Spread,
+    /// Of each round: the daemon's processor time for each byte with verification as a multiple of that without.
+    cpu: Spread,
     /// MiB of memory that verification adds.
     added: Spread,
     /// MiB that verification may add: 1, and a bit for each block of the image.
@@ -101,9 +105,12 @@ pub(crate) fn sealed(options: &[&str]) -> Result<()> {
                     for number in rotated_order(2, round) {
                         set_page_cache(&image, cache)?;
                         let mounted = both[number].mount(&programs, &mount_point)?;
+                        let before = mounted.cpu().context("the daemon has ended")?;
                         let reading = job.run(&mounted.path().join(FILE))?;
+                        let cpu = mounted.cpu().context("the daemon has ended")? - before;
+                        let cpu = cpu / (reading.bytes as f64 / MIB as f64);
                         let memory = mounted.private_dirty().context("the daemon has ended")? as f64;
-                        runs[number].push(Run { speed: reading.mib_per_second(), memory });
+                        runs[number].push(Run { speed: reading.mib_per_second(), cpu, memory });
                     }
                 }
                 let summary = Summary::of(title, &runs, allowed)?;
@@ -121,7 +128,7 @@ pub(crate) fn sealed(options: &[&str]) -> Result<()> {
 }
 
 const HEAD: &str = "\
-| verified / not | reads | verified, MiB/s | not | added memory, MiB | allowed |\n|---|---|---|---|---|---|";
+| verified / not | reads | verified, MiB/s | not | processor time | added memory, MiB | allowed |\n|---|---|---|---|---|---|---|";
 
 /// The name of a cell.
 fn title(image: &str, cache: PageCache, pattern: Pattern, percent: u64) -> String {
@@ -177,6 +184,7 @@ impl Summary {
             plain: speeds(plain)?,
             verified: speeds(verified)?,
             ratio: spread(pairs().map(|(plain, verified)| verified.speed / plain.speed).collect())?,
+            cpu: spread(pairs().map(|(plain, verified)| verified.cpu / plain.cpu).collect())?,
             added: spread(
                 pairs().map(|(plain, verified)| (verified.memory - plain.memory) / MIB as f64).collect(),
             )?,
@@ -186,15 +194,16 @@ impl Summary {
 
     /// A row of the table.
     fn row(&self) -> String {
-        let Self { title, plain, verified, ratio, added, allowed } = self;
+        let Self { title, plain, verified, ratio, cpu, added, allowed } = self;
         let spread = |Spread { min, median, max }: Spread, digits: usize| {
             format!("{median:.digits$} ({min:.digits$} to {max:.digits$})")
         };
         format!(
-            "| {} | {title} | {} | {} | {} | {allowed:.2} |",
+            "| {} | {title} | {} | {} | {} | {} | {allowed:.2} |",
             spread(*ratio, 2),
             spread(*verified, 0),
             spread(*plain, 0),
+            spread(*cpu, 2),
             spread(*added, 2)
         )
     }

@@ -182,3 +182,30 @@ fn a_seal_of_a_part_or_of_hashes_is_refused() {
     let (above, hashes) = tree.split_at(tree.len() - lowest);
     assert_eq!(check(hashes, lowest as u64 / 4096, above), (1, 1), "hashes as the image");
 }
+
+#[test]
+fn systemd_finds_the_files_beside_an_image() {
+    let Some(dissect) = need::tool("systemd-dissect", "sealed images for systemd") else { return };
+    if !need::kernel_erofs("sealed images for systemd") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let release = fixture.source().join("usr/lib/os-release");
+    fs::create_dir_all(release.parent().unwrap()).unwrap();
+    fs::write(release, "ID=sealed\nVERSION_ID=1\n").unwrap();
+    // systemd 252 looks for no files beside an image in a tmpfs without user xattrs.
+    let dir = tempfile::tempdir_in(ferofs_tests::scratch::target_dir()).unwrap();
+    let image = dir.path().join("image.raw");
+    ferofs().args(["build", "-z", "lz4"]).arg(fixture.source()).arg(&image).run().success();
+    let dissected = || text(Run::new(&dissect).arg("--json=short").arg(&image).run().success().stdout);
+    // It looks for the root hash beside the image, and then needs the hash tree.
+    assert!(!dissected().contains(r#""verity":"external""#), "there is no seal yet");
+    let root = format(&image, &["--sidecar", "systemd"]);
+    let shown = dissected();
+    for expected in [r#""fstype":"erofs""#, r#""verity":"external""#, r#""ID=sealed""#] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    assert_eq!(fs::read_to_string(dir.path().join("image.roothash")).unwrap().trim(), root);
+    let verify = Run::new(need::tool("veritysetup", "hash trees by cryptsetup").unwrap()).arg("verify");
+    verify.args([&image, &dir.path().join("image.verity")]).arg(root).run().success();
+}
