@@ -5,6 +5,7 @@ pub(crate) mod compression;
 pub(crate) mod features;
 pub(crate) mod fetch;
 pub(crate) mod image;
+pub(crate) mod remote;
 pub(crate) mod seal;
 pub(crate) mod signature;
 pub(crate) mod suggestion;

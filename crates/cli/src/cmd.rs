@@ -1,18 +1,19 @@
 //! The subcommands of `ferofs`, one module each.
 
 pub(crate) mod build;
-mod cache;
 mod cat;
 pub(crate) mod check;
-mod completions;
 mod diff;
 pub(crate) mod extract;
 mod inspect;
-mod links;
 pub(crate) mod ls;
 pub(crate) mod mount;
 mod patch;
+mod servers;
+mod setup;
 mod verity;
+
+use std::num::NonZeroUsize;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -43,13 +44,15 @@ pub(crate) enum Command {
     Umount(mount::UmountArgs),
     Stats(mount::stats::Args),
     Verity(verity::Args),
+    Push(servers::push::Args),
+    Pull(servers::pull::Args),
     #[command(hide = true)]
     UnmountHelper(mount::unmount_helper::Args),
-    Cache(cache::Args),
+    Cache(servers::cache::Args),
     Cat(cat::Args),
-    Links(links::Args),
-    Completions(completions::CompletionsArgs),
-    Man(completions::ManArgs),
+    Links(setup::links::Args),
+    Completions(setup::completions::CompletionsArgs),
+    Man(setup::completions::ManArgs),
 }
 
 /// Runs a subcommand.
@@ -66,11 +69,18 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Umount(args) => mount::umount(&args),
         Command::Stats(args) => mount::stats::run(&args),
         Command::Verity(args) => verity::run(&args),
+        Command::Push(args) => servers::push::run(&args),
+        Command::Pull(args) => servers::pull::run(&args),
         Command::UnmountHelper(args) => mount::unmount_helper::run(&args),
-        Command::Cache(args) => cache::run(&args),
+        Command::Cache(args) => servers::cache::run(&args),
         Command::Cat(args) => cat::run(&args),
-        Command::Links(args) => links::run(&args),
-        Command::Completions(args) => completions::completions(&args, Cli::command()),
-        Command::Man(args) => completions::man(&args, Cli::command()),
+        Command::Links(args) => setup::links::run(&args),
+        Command::Completions(args) => setup::completions::completions(&args, Cli::command()),
+        Command::Man(args) => setup::completions::man(&args, Cli::command()),
     }
+}
+
+/// The number of threads that an option asks for, or that this machine has processors.
+fn threads(option: Option<NonZeroUsize>) -> usize {
+    option.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }

@@ -55,6 +55,29 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
+    /// The image is one of containers, without a layer that is an EROFS image.
+    #[error(
+        "{location}: its {layers} layers are tar archives, which cannot be mounted: build an image of them (`ferofs build` takes OCI image layouts), and push that"
+    )]
+    TarLayers {
+        /// The location.
+        location: String,
+        /// The number of layers.
+        layers: usize,
+    },
+    /// A file of the caller cannot be read or written.
+    #[error("{}: {action}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operation, as a verb: "create".
+        action: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The system starts no thread.
+    #[error(transparent)]
+    Threads(#[from] ferofs_threads::Error),
     /// The hash tree of the image cannot be used.
     #[error(transparent)]
     Verity(#[from] ferofs_verity::Error),
@@ -71,6 +94,12 @@ pub struct FetchError {
 }
 
 impl Error {
+    /// The error of a file of the caller.
+    pub(crate) fn file(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, action, source }
+    }
+
     /// The error of a file of the cache.
     pub(crate) fn cache(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

@@ -12,6 +12,8 @@ mod speed;
 mod stats;
 
 pub use self::attempts::RetryOptions;
+pub(crate) use self::attempts::{Patience, fetch};
 pub use self::check::{Check, Checked, TreeCheck};
 pub use self::fetcher::{Done, Failure, FetchOptions, Fetcher};
+pub(crate) use self::stats::Counters;
 pub use self::stats::FetchStats;

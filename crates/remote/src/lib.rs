@@ -13,11 +13,15 @@ pub mod confine;
 pub mod error;
 pub mod fetch;
 pub mod http;
+pub mod location;
 pub mod object;
+pub mod oci;
 pub mod open;
+pub mod pull;
 pub mod source;
 
 pub use error::{Error, FetchError, FetchErrorKind, Result};
+pub use location::{Location, Options};
 pub use object::{RemoteObject, Validator};
 
 #[cfg(test)]

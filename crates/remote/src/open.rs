@@ -9,5 +9,5 @@ mod verify;
 pub use self::image::RemoteImage;
 pub use self::known::Known;
 pub use self::lazy::Connect;
-pub use self::options::{Connected, OpenRemote};
+pub use self::options::{Connected, OpenRemote, ProfileBlob};
 pub use self::verify::{VerifiedEntry, verify_entry};

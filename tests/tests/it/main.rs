@@ -12,5 +12,6 @@ mod hostile;
 mod mount;
 mod patch;
 mod read;
+mod remote;
 mod seal;
 mod structure;

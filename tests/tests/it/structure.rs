@@ -71,6 +71,8 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["fetch"],
             &["source"],
             &["channel", "open"],
+            &["oci", "pull"],
+            &["location"],
             &["lib"],
         ],
     ),

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferofs::read::Source;
+use ferofs_remote::Location;
 use ferofs_remote::cache::Cache;
 use ferofs_remote::fetch::{FetchOptions, Fetcher};
-use ferofs_remote::http::{Client, HttpObject, WebAccess};
-use ferofs_remote::open::{Connect, Connected, Known, OpenRemote, RemoteImage};
+use ferofs_remote::open::{Connect, Known, OpenRemote, RemoteImage};
 use ferofs_remote::source::Supply;
 
 use super::byte_size;
+use super::remote::{self, RemoteArgs};
 use super::seal::SealArgs;
 use crate::exit::Failure;
 
@@ -37,6 +38,9 @@ pub(crate) struct FetchArgs {
     /// Requests that are in flight at the same time
     #[arg(long, value_name = "N", default_value = "16")]
     pub(crate) connections: Option<std::num::NonZeroUsize>,
+
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
 }
 
 /// Where the cache is.
@@ -57,6 +61,8 @@ pub(crate) struct OnError(Duration);
 
 /// With `eio`: one retry of a lost packet and of a closed connection is possible.
 const EIO_TIME: Duration = Duration::from_secs(3);
+/// The time for the first requests.
+const CONNECT_TIME: Duration = Duration::from_secs(30);
 /// Without the option.
 const WAIT_TIME: Duration = Duration::from_secs(60);
 
@@ -79,8 +85,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 /// Whether the argument names an image on a server.
 pub(crate) fn is_remote(image: &Path) -> bool {
-    let text = image.as_os_str().as_encoded_bytes();
-    ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme.as_bytes()))
+    Location::is_remote(image.as_os_str())
 }
 
 impl CacheArgs {
@@ -145,7 +150,6 @@ impl FetchArgs {
     }
 
     /// Files that hold credentials, which the fetcher of a mount reads when it connects.
-    #[expect(clippy::unused_self, reason = "options name such files, too")]
     pub(crate) fn credential_files(&self) -> Vec<PathBuf> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
         let of_home = [".docker", ".aws", ".netrc", ".config/containers"];
@@ -160,6 +164,7 @@ impl FetchArgs {
             "AWS_CONFIG_FILE",
             "NETRC",
         ];
+        files.extend(self.remote.files().cloned());
         files.extend(variables.iter().filter_map(std::env::var_os).map(PathBuf::from));
         files.extend(std::env::var_os("XDG_RUNTIME_DIR").map(|dir| PathBuf::from(dir).join("containers")));
         files
@@ -174,19 +179,12 @@ impl FetchArgs {
 
     /// The location without passwords.
     pub(crate) fn name(&self, location: &Path) -> Result<String, Failure> {
-        let access = WebAccess::new(&location.to_string_lossy(), &Default::default());
-        Ok(ferofs_remote::http::Access::location(&access.map_err(Failure::complete)?).to_owned())
+        Ok(remote::location(location)?.to_string())
     }
 
     fn connect(&self, location: &Path) -> Result<Connect, Failure> {
-        let text = location.to_string_lossy().into_owned();
-        Ok(Box::new(move || {
-            let access = Arc::new(WebAccess::new(&text, &Default::default())?);
-            let client = Client::new(&Default::default())?;
-            let deadline = std::time::Instant::now() + Duration::from_secs(30);
-            let opened = HttpObject::open(client, access, deadline)?;
-            Ok(Connected::new(Arc::new(opened.object), opened.first_bytes))
-        }))
+        let (location, options) = (remote::location(location)?, self.remote.options()?);
+        Ok(Box::new(move || location.open(&options, Instant::now() + CONNECT_TIME)))
     }
 
     /// Starts to fetch `image` in this process.

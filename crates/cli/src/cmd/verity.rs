@@ -12,11 +12,12 @@ use clap::Subcommand;
 use ferofs::read::FileSource;
 use ferofs::verity::{Digest, Seal, appended_position, fsverity_digest, make_tree, verify_all};
 
+use super::threads;
 use crate::args::seal::check_end;
 use crate::args::signature::{self, SignArgs};
 use crate::exit::{About, Failure, Outcome};
 use format::{FormatArgs, sealed_len};
-use params::{ParamsArgs, open, threads};
+use params::{ParamsArgs, open};
 
 /// Seal images with hash trees, as dm-verity and fs-verity read them
 ///

@@ -71,10 +71,29 @@ impl Client {
         headers: &[(String, String)],
         deadline: Instant,
     ) -> Result<Response<Body>, FetchErrorKind> {
-        let request =
-            headers.iter().fold(Request::get(url), |request, (name, value)| request.header(name, value));
-        let request = request.body(()).map_err(|error| FetchErrorKind::Protocol(error.to_string()))?;
-        self.send(request, deadline)
+        self.send_with("GET", url, headers, None, deadline)
+    }
+
+    /// Sends a request with these headers, and a body if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn send_with(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(String, String)],
+        body: Option<&[u8]>,
+        deadline: Instant,
+    ) -> Result<Response<Body>, FetchErrorKind> {
+        let request = Request::builder().method(method).uri(url);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+        // The reason would have the header's value.
+        let wrong = |_| FetchErrorKind::Protocol("a wrong address or header".into());
+        match body {
+            Some(body) => self.send(request.body(body).map_err(wrong)?, deadline),
+            None => self.send(request.body(()).map_err(wrong)?, deadline),
+        }
     }
 }
 

@@ -91,7 +91,7 @@ impl RemoteImage {
         cache: Cache,
         options: &OpenRemote,
     ) -> Result<Self> {
-        let Connected { object, first_bytes, root, hash_offset } = connected;
+        let Connected { object, first_bytes, root, hash_offset, .. } = connected;
         if let (Some(wanted), Some(named)) = (options.root, root)
             && wanted != named
         {

@@ -32,12 +32,25 @@ pub struct Connected {
     pub root: Option<Digest>,
     /// The position of the seal that the same document names.
     pub hash_offset: Option<u64>,
+    /// The blob with the access profile that the same document names.
+    pub profile: Option<ProfileBlob>,
+    /// The digest of that document, if it is a manifest.
+    pub manifest: Option<String>,
+}
+
+/// An access profile beside an image in a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileBlob {
+    /// The digest: `sha256:` and 64 hexadecimal digits.
+    pub digest: String,
+    /// The size in bytes, as the manifest claims it.
+    pub size: u64,
 }
 
 impl Connected {
     /// An object of which no document tells a root hash.
     #[must_use]
     pub fn new(object: Arc<dyn RemoteObject>, first_bytes: Vec<u8>) -> Self {
-        Self { object, first_bytes, root: None, hash_offset: None }
+        Self { object, first_bytes, root: None, hash_offset: None, profile: None, manifest: None }
     }
 }

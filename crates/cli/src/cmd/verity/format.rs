@@ -15,9 +15,10 @@ use ferofs::build::NewFile;
 use ferofs::read::{FileSource, Source, Uuid};
 use ferofs::verity::{SUPERBLOCK_SIZE, Seal, Unfinished, appended_position};
 
-use super::params::{ParamsArgs, open, threads};
+use super::params::{ParamsArgs, open};
 use super::sidecar::{self, Sidecar};
 use crate::args::image::refuse_as_outputs;
+use crate::cmd::threads;
 use crate::exit::{About, Failure, Outcome};
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 

@@ -67,8 +67,3 @@ impl FromStr for Bytes {
 pub(super) fn open(path: &Path) -> Result<FileSource, Failure> {
     FileSource::open(path, 0).map_err(Failure::without_subject)
 }
-
-/// The number of threads: that of the option, or of the processors.
-pub(super) fn threads(option: Option<NonZeroUsize>) -> usize {
-    option.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
-}

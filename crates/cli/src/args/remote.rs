@@ -1,0 +1,206 @@
+//! Arguments about servers: credentials, certificates, and where stores and registries are.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use ferofs_remote::oci::LayerChoice;
+use ferofs_remote::{Location, Options};
+
+use crate::exit::Failure;
+
+/// Credentials and other settings of servers.
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Servers")]
+pub(crate) struct RemoteArgs {
+    /// User of a web server or a registry. Other users of this machine see a password that is given here: --password-file hides it
+    #[arg(long, value_name = "NAME[:PASSWORD]", env = "FEROFS_USER", hide_env_values = true)]
+    user: Option<Secret>,
+
+    /// File with the password of --user
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+
+    /// File with a token (Bearer) of a web server or a registry. It is read again when the server does not accept the token any more
+    #[arg(long, value_name = "FILE", conflicts_with = "user")]
+    token_file: Option<PathBuf>,
+
+    /// Take users and passwords of web servers from ~/.netrc
+    #[arg(long)]
+    netrc: bool,
+
+    /// Send this header to a web server, but not to the servers that it redirects to; may be given several times
+    #[arg(long, value_name = "NAME:VALUE")]
+    header: Vec<Header>,
+
+    /// Trust the certificates of these authorities (PEM) instead of the system's. SSL_CERT_FILE replaces the system's, too
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+
+    /// Certificate of this client, with its chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+
+    /// Key of the client's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
+
+    /// Accept any certificate: anybody on the way can read and change what is sent
+    #[arg(long)]
+    insecure_tls: bool,
+
+    /// Address of an S3 store [default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, or AWS]
+    #[arg(long, value_name = "URL")]
+    s3_endpoint: Option<String>,
+
+    /// Region of an S3 store [default: AWS_REGION, AWS_DEFAULT_REGION, the profile's, or us-east-1]
+    #[arg(long, value_name = "NAME")]
+    s3_region: Option<String>,
+
+    /// Profile in ~/.aws/config and ~/.aws/credentials [default: AWS_PROFILE, or default]
+    #[arg(long, value_name = "NAME")]
+    s3_profile: Option<String>,
+
+    /// Where the name of the bucket is: in the path, or in the name of the host (`host`) [default: host for AWS, path for other stores]
+    #[arg(long, value_name = "PLACE", value_parser = ["path", "host"])]
+    s3_bucket_in: Option<String>,
+
+    /// Send requests to S3 stores without a signature, for public buckets
+    #[arg(long)]
+    s3_anonymous: bool,
+
+    /// Ask a registry by http. Registries on this machine (localhost) are asked by http anyway
+    #[arg(long)]
+    plain_http: bool,
+
+    /// File with credentials of registries [default: REGISTRY_AUTH_FILE, or the files of podman and docker]
+    #[arg(long, value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+
+    /// Platform of an image in a registry: OS/ARCH[/VARIANT] [default: this machine's]
+    #[arg(long, value_name = "PLATFORM")]
+    oci_platform: Option<String>,
+
+    /// The layer of an image with several EROFS layers: its number, from 0, or its digest
+    #[arg(long, value_name = "LAYER")]
+    oci_layer: Option<LayerChoice>,
+}
+
+/// A text that messages do not show.
+#[derive(Clone, Default)]
+struct Secret(String);
+
+impl FromStr for Secret {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("...")
+    }
+}
+
+/// A header of HTTP.
+#[derive(Clone)]
+struct Header(String, String);
+
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ...", self.0)
+    }
+}
+
+impl FromStr for Header {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, value) = text.split_once(':').ok_or("has no colon")?;
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_name) {
+            return Err("the name of a header has letters, digits and -");
+        }
+        if !value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)) {
+            return Err("the value of a header is one line of ASCII");
+        }
+        Ok(Self(name.to_owned(), value.trim().to_owned()))
+    }
+}
+
+impl RemoteArgs {
+    /// The settings for a location.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        let mut options = Options::default();
+        options.tls.authorities.clone_from(&self.cacert);
+        options.tls.client = self.client_cert.clone().zip(self.client_key.clone());
+        options.tls.accept_any = self.insecure_tls;
+        let user = self.user()?;
+        options.web.user.clone_from(&user);
+        options.web.token_file.clone_from(&self.token_file);
+        options.web.netrc = self.netrc;
+        options.web.headers =
+            self.header.iter().map(|Header(name, value)| (name.clone(), value.clone())).collect();
+        options.s3.endpoint.clone_from(&self.s3_endpoint);
+        options.s3.region.clone_from(&self.s3_region);
+        options.s3.profile.clone_from(&self.s3_profile);
+        options.s3.path_style = self.s3_bucket_in.as_deref().map(|place| place == "path");
+        options.s3.anonymous = self.s3_anonymous;
+        options.oci.user = user;
+        options.oci.token =
+            if self.token_file.is_some() { options.web.token().map_err(Failure::complete)? } else { None };
+        options.oci.plain_http = self.plain_http.then_some(true);
+        options.oci.auth_file.clone_from(&self.auth_file);
+        options.oci.platform.clone_from(&self.oci_platform);
+        options.oci.layer.clone_from(&self.oci_layer);
+        Ok(options)
+    }
+
+    fn user(&self) -> Result<Option<(String, String)>, Failure> {
+        let Some(Secret(user)) = &self.user else { return Ok(None) };
+        let (name, password) = user.split_once(':').unwrap_or((user, ""));
+        let password = match &self.password_file {
+            None => password.to_owned(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
+                text.lines().next().unwrap_or_default().to_owned()
+            }
+        };
+        Ok(Some((name.to_owned(), password)))
+    }
+
+    /// Files that these options name, which are read when the server is asked.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let files = [
+            &self.password_file,
+            &self.token_file,
+            &self.cacert,
+            &self.client_cert,
+            &self.client_key,
+            &self.auth_file,
+        ];
+        files.into_iter().flatten()
+    }
+}
+
+/// Parses the name of an image on a server.
+pub(crate) fn location(name: &Path) -> Result<Location, Failure> {
+    Location::parse(&name.to_string_lossy()).map_err(Failure::complete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_one_line() {
+        let header = |text: &str| text.parse::<Header>().map(|Header(name, value)| format!("{name}={value}"));
+        assert_eq!(header("X-Key: a:b").unwrap(), "X-Key=a:b");
+        for wrong in ["X-Key", ": a", "X Key: a", "X-Key: a\r\nHost: b", "X-Key: ä"] {
+            assert!(header(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(format!("{:?}", "Authorization: secret".parse::<Header>()), "Ok(Authorization: ...)");
+    }
+}

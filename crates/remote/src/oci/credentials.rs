@@ -1,0 +1,227 @@
+//! Credentials that docker and podman keep for registries: in their files, and in the programs that the files name.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+use super::reference::Reference;
+use crate::error::{Error, Result};
+
+/// What identifies a user at a registry.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// A user and a password.
+    User(String, String),
+    /// A refresh token (OAuth 2), with which tokens are asked for.
+    Identity(String),
+}
+
+/// The part of the files that is read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct File {
+    auths: BTreeMap<String, Entry>,
+    #[serde(rename = "credsStore")]
+    store: Option<String>,
+    #[serde(rename = "credHelpers")]
+    helpers: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    auth: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    identitytoken: Option<String>,
+}
+
+/// What a helper prints.
+#[derive(Deserialize)]
+struct Helped {
+    #[serde(rename = "Username")]
+    user: String,
+    #[serde(rename = "Secret")]
+    secret: String,
+}
+
+/// The largest output of a helper that is read, in bytes.
+const HELPED_MAX: u64 = 1 << 20;
+
+/// The credentials for a repository: in `file`, or else in the files of podman and docker. `None`: anonymous.
+///
+/// # Errors
+/// [`Error::Credentials`] for files that cannot be read or parsed, and helpers that fail.
+pub(super) fn find(reference: &Reference, file: Option<&Path>) -> Result<Option<Credentials>> {
+    let path = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let asked = file.map(Path::to_owned).or_else(|| path("REGISTRY_AUTH_FILE"));
+    if let Some(asked) = asked {
+        return find_in(reference, &asked, true);
+    }
+    let home = |inner: &str| path("HOME").map(|home| home.join(inner));
+    let files = [
+        path("XDG_RUNTIME_DIR").map(|dir| dir.join("containers/auth.json")),
+        path("XDG_CONFIG_HOME")
+            .map(|dir| dir.join("containers/auth.json"))
+            .or_else(|| home(".config/containers/auth.json")),
+        path("DOCKER_CONFIG").map(|dir| dir.join("config.json")).or_else(|| home(".docker/config.json")),
+    ];
+    for file in files.into_iter().flatten() {
+        if let Some(found) = find_in(reference, &file, false)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn find_in(reference: &Reference, path: &Path, must_exist: bool) -> Result<Option<Credentials>> {
+    let wrong = |problem: String| Error::Credentials { path: path.into(), problem };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => return Ok(None),
+        Err(error) => return Err(wrong(error.to_string())),
+    };
+    // The message of the parser could have a part of a password.
+    let file: File = serde_json::from_str(&text)
+        .map_err(|error| wrong(format!("line {}: is no configuration of registries", error.line())))?;
+    let names = names(reference);
+    let helper = names.iter().find_map(|name| file.helpers.get(name));
+    if let Some(helper) = helper {
+        return ask_helper(helper, &names);
+    }
+    let entry = file.auths.iter().filter_map(|(key, entry)| {
+        let key = normalized(key);
+        names.iter().position(|name| *name == key).map(|rank| (rank, entry))
+    });
+    let entry = entry.min_by_key(|(rank, _)| *rank).map(|(_, entry)| entry);
+    match entry.map(credentials).transpose().map_err(|problem| wrong(problem.into()))?.flatten() {
+        Some(found) => Ok(Some(found)),
+        None => file.store.as_ref().map_or(Ok(None), |store| ask_helper(store, &names)),
+    }
+}
+
+/// The keys under which the files have a repository, the longest first: `host/a/b`, `host/a`, `host`.
+fn names(reference: &Reference) -> Vec<String> {
+    let full = format!("{}/{}", reference.host, reference.repository);
+    let mut names: Vec<String> = full.match_indices('/').map(|(at, _)| full[..at].to_owned()).collect();
+    names.push(full.clone());
+    names.reverse();
+    if reference.host == "docker.io" {
+        names.push("index.docker.io".into());
+    }
+    names
+}
+
+/// A key without what docker adds: `https://index.docker.io/v1/`.
+fn normalized(key: &str) -> String {
+    let key = key.trim_start_matches("https://").trim_start_matches("http://");
+    let key = key.trim_end_matches('/').trim_end_matches("/v1").trim_end_matches("/v2");
+    key.to_owned()
+}
+
+fn credentials(entry: &Entry) -> Result<Option<Credentials>, &'static str> {
+    if let Some(token) = entry.identitytoken.as_ref().filter(|token| !token.is_empty()) {
+        return Ok(Some(Credentials::Identity(token.clone())));
+    }
+    if let (Some(user), Some(password)) = (&entry.username, &entry.password) {
+        return Ok(Some(Credentials::User(user.clone(), password.clone())));
+    }
+    let Some(auth) = entry.auth.as_ref().filter(|auth| !auth.is_empty()) else { return Ok(None) };
+    let decoded = STANDARD.decode(auth).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let decoded = decoded.ok_or("has an entry `auth` that is not base64")?;
+    let (user, password) = decoded.split_once(':').ok_or("has an entry `auth` without a colon")?;
+    Ok(Some(Credentials::User(user.to_owned(), password.trim_end_matches('\0').to_owned())))
+}
+
+/// Asks `docker-credential-NAME`.
+fn ask_helper(name: &str, servers: &[String]) -> Result<Option<Credentials>> {
+    let program = format!("docker-credential-{name}");
+    let wrong = |problem: String| Error::Credentials { path: program.clone().into(), problem };
+    // The name comes from a file of the user; a path would start any program.
+    if name.is_empty() || name.contains('/') {
+        return Err(wrong("is no name of a helper".into()));
+    }
+    for server in servers.iter().rev().map(|server| match server.as_str() {
+        // The key of docker's own registry.
+        "docker.io" | "index.docker.io" => "https://index.docker.io/v1/",
+        other => other,
+    }) {
+        let mut command = Command::new(&program);
+        command.arg("get").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;
+        if let Some(mut input) = child.stdin.take() {
+            // A helper that does not read fails by its status.
+            let _ = writeln!(input, "{server}");
+        }
+        let mut output = Vec::new();
+        if let Some(stdout) = child.stdout.take() {
+            stdout.take(HELPED_MAX).read_to_end(&mut output).map_err(|error| wrong(error.to_string()))?;
+        }
+        let status = child.wait().map_err(|error| wrong(error.to_string()))?;
+        if !status.success() {
+            // "credentials not found": anonymous.
+            continue;
+        }
+        let helped: Helped =
+            serde_json::from_slice(&output).map_err(|_| wrong("printed no credentials".into()))?;
+        return Ok(Some(match helped.user.as_str() {
+            "<token>" => Credentials::Identity(helped.secret),
+            _ => Credentials::User(helped.user, helped.secret),
+        }));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find_in_text(name: &str, text: &str) -> Result<Option<String>> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let found = find(&Reference::parse(name).unwrap(), Some(file.path()))?;
+        Ok(found.map(|credentials| match credentials {
+            Credentials::User(user, password) => format!("{user}:{password}"),
+            Credentials::Identity(token) => format!("<{token}>"),
+        }))
+    }
+
+    #[test]
+    fn files_of_docker_and_podman() {
+        let text = r#"{ "auths": {
+            "https://index.docker.io/v1/": { "auth": "bWU6cHc=" },
+            "h.x:5000": { "username": "you", "password": "a:b" },
+            "h.x:5000/team": { "auth": "dGVhbTpwdw==" },
+            "token.x": { "identitytoken": "refresh", "auth": "bWU6cHc=" },
+            "empty.x": {} }, "HttpHeaders": {} }"#;
+        let found = |name| find_in_text(name, text).unwrap();
+        assert_eq!(found("debian").as_deref(), Some("me:pw"));
+        assert_eq!(found("h.x:5000/app").as_deref(), Some("you:a:b"));
+        assert_eq!(found("h.x:5000/team/app").as_deref(), Some("team:pw"));
+        assert_eq!(found("h.x:5000/teams/app").as_deref(), Some("you:a:b"));
+        assert_eq!(found("token.x/app").as_deref(), Some("<refresh>"));
+        assert_eq!(found("empty.x/app"), None);
+        assert_eq!(found("other.x/app"), None);
+    }
+
+    #[test]
+    fn wrong_files_are_reported_without_their_content() {
+        for wrong in [
+            r#"{"auths": {"h.x": {"auth": "c2VjcmV0"}}}"#,
+            r#"{"auths": {"h.x": {"auth": "!secret"}}}"#,
+            r#"{"auths": "secret""#,
+        ] {
+            let error = find_in_text("h.x/a", wrong).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+        let error = find_in_text("h.x/a", r#"{"credsStore": "../../bin/sh"}"#).unwrap_err().to_string();
+        assert!(error.contains("no name of a helper"), "{error}");
+        assert!(find_in_text("h.x/a", r#"{"credHelpers": {"h.x": "none-of-this-name"}}"#).is_err());
+        assert!(find(&Reference::parse("a").unwrap(), Some(Path::new("/nowhere/auth.json"))).is_err());
+    }
+}

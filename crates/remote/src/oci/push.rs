@@ -1,0 +1,302 @@
+//! Stores an image in a registry: the layer, a configuration, and a manifest that names both.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ferofs_read::{BytesSource, FileSource, Source};
+use ferofs_verity::{Digest, Seal, appended_position, make_tree};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use super::manifest::{
+    BLOCK_SIZE, CONFIG, Descriptor, EROFS_LAYER, HASH_OFFSET, INDEX, Index, MANIFEST, Manifest, PROFILE,
+    PROFILE_DIGEST, PROFILE_SIZE, Parsed, ROOT_DIGEST, parse,
+};
+use super::options::OciOptions;
+use super::reference::Reference;
+use super::registry::{Registry, digest_of, hex};
+use super::resolve::this_platform;
+use super::upload::{Blob, Stored, retried, store};
+use crate::cache::to_usize;
+use crate::error::{Error, FetchErrorKind, Result};
+use crate::http::{Client, error_of, header};
+use crate::open::ProfileBlob;
+
+/// What is stored with an image.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct PushOptions {
+    /// The registry, and the image's platform.
+    pub oci: OciOptions,
+    /// A file with an access profile, which readers of the image use to prefetch.
+    pub profile: Option<PathBuf>,
+    /// Annotations of the manifest.
+    pub annotations: BTreeMap<String, String>,
+    /// Repositories of the same registry that may have the layer already.
+    pub mount_from: Vec<String>,
+    /// Threads that hash the image.
+    pub threads: usize,
+}
+
+/// What was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pushed {
+    /// The digest of the manifest. A name with it always means this image.
+    pub manifest: String,
+    /// The digest of the layer: the SHA-256 of the file.
+    pub layer: String,
+    /// The size of the file in bytes.
+    pub size: u64,
+    /// The root hash, if the image is sealed.
+    pub root: Option<Digest>,
+    /// Bytes that were sent: 0 if the registry had the layer.
+    pub sent: u64,
+    /// Whether the layer came from another repository of the registry.
+    pub is_mounted: bool,
+}
+
+/// The time for a request without a blob.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
+/// Bytes that are hashed at a time.
+const PIECE: usize = 1 << 20;
+/// The largest access profile, in bytes.
+const PROFILE_MAX: u64 = 64 << 20;
+
+/// Stores the image in the file `path` as `reference`. `progress` is called with the number of bytes of the layer that the registry has, and
+/// with its size.
+///
+/// # Errors
+/// [`Error::File`] if the image cannot be read; [`Error::Document`] if its hash tree is not that of its bytes; [`Error::Location`] for a reference
+/// with a digest; [`Error::Fetch`], [`Error::Credentials`].
+pub fn push(
+    client: Client,
+    path: &Path,
+    reference: &Reference,
+    options: &PushOptions,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Pushed> {
+    if reference.digest.is_some() {
+        let problem = "an image is pushed to a tag: its digest follows from it";
+        return Err(Error::Location { location: format!("oci://{reference}"), problem });
+    }
+    let image = open(path)?;
+    let size = image.size();
+    let layer_digest = hash(path, &image)?;
+    let seal = seal(path, &image, options.threads)?;
+    let registry = Registry::new(client, reference, &options.oci, "pull,push", &options.mount_from)?;
+    let send = |digest: &str, source: &dyn Source, path: &Path, from: &[String], progress: &dyn Fn(u64)| {
+        store(&registry, &Blob { digest: digest.to_owned(), source, path }, from, progress)
+    };
+
+    let mut layer = Descriptor {
+        media_type: EROFS_LAYER.into(),
+        digest: layer_digest.clone(),
+        size,
+        ..Descriptor::default()
+    };
+    if let Some((seal, root)) = &seal {
+        let params = &seal.superblock.params;
+        layer.annotations.insert(ROOT_DIGEST.into(), format!("{}:{root}", params.algorithm.name()));
+        layer.annotations.insert(HASH_OFFSET.into(), seal.position.to_string());
+        layer.annotations.insert(BLOCK_SIZE.into(), params.data_block_size.to_string());
+    }
+    let profile = options.profile.as_deref().map(read_profile).transpose()?;
+    if let (Some(bytes), Some(path)) = (&profile, &options.profile) {
+        let blob = ProfileBlob { digest: digest_of(bytes), size: bytes.len() as u64 };
+        send(&blob.digest, &BytesSource(bytes.as_slice()), path, &[], &|_| ())?;
+        layer.annotations.insert(PROFILE_DIGEST.into(), blob.digest);
+        layer.annotations.insert(PROFILE_SIZE.into(), blob.size.to_string());
+    }
+
+    let stored = send(&layer_digest, &image, path, &options.mount_from, &|sent| progress(sent, size))?;
+    let config = config(options, &layer_digest);
+    let config_digest = digest_of(&config);
+    send(&config_digest, &BytesSource(config.as_slice()), path, &[], &|_| ())?;
+    let manifest = Manifest {
+        schema_version: 2,
+        media_type: MANIFEST.into(),
+        config: Descriptor {
+            media_type: CONFIG.into(),
+            digest: config_digest,
+            size: config.len() as u64,
+            ..Descriptor::default()
+        },
+        layers: vec![layer],
+        annotations: options.annotations.clone(),
+        ..Manifest::default()
+    };
+    let bytes = to_json(&registry, &manifest)?;
+    let digest = digest_of(&bytes);
+    put_manifest(&registry, reference.manifest(), MANIFEST, &bytes, &digest)?;
+    if let Some(profile) = &profile {
+        let subject = Descriptor {
+            media_type: MANIFEST.into(),
+            digest: digest.clone(),
+            size: bytes.len() as u64,
+            ..Descriptor::default()
+        };
+        refer(&registry, subject, profile)?;
+    }
+    let root = seal.map(|(_, root)| root);
+    let sent = if stored == Stored::Sent { size } else { 0 };
+    Ok(Pushed {
+        manifest: digest,
+        layer: layer_digest,
+        size,
+        root,
+        sent,
+        is_mounted: stored == Stored::Mounted,
+    })
+}
+
+fn open(path: &Path) -> Result<FileSource> {
+    FileSource::open(path, 0).map_err(|error| Error::file(path, "open")(std::io::Error::other(error)))
+}
+
+fn read_profile(path: &Path) -> Result<Vec<u8>> {
+    let len = std::fs::metadata(path).map_err(Error::file(path, "open"))?.len();
+    if len > PROFILE_MAX {
+        return Err(Error::file(path, "read")(std::io::ErrorKind::FileTooLarge.into()));
+    }
+    std::fs::read(path).map_err(Error::file(path, "read"))
+}
+
+/// The digest of a file.
+fn hash(path: &Path, file: &FileSource) -> Result<String> {
+    let (mut at, size, mut buffer, mut hasher) = (0, file.size(), vec![0; PIECE], Sha256::new());
+    while at < size {
+        let len = to_usize((size - at).min(PIECE as u64));
+        let part = buffer.get_mut(..len).unwrap_or_default();
+        file.read_exact_at(at, part).map_err(Error::file(path, "read"))?;
+        hasher.update(&*part);
+        at += len as u64;
+    }
+    Ok(format!("sha256:{}", hex(&hasher.finalize())))
+}
+
+/// The hash tree that follows the image in its file, with its root. Compares the tree with the image's bytes: a registry shall not name a root
+/// hash that no reader can verify.
+fn seal(path: &Path, image: &FileSource, threads: usize) -> Result<Option<(Seal, Digest)>> {
+    /// The first bytes of the seal's superblock.
+    const MAGIC: [u8; 8] = *b"verity\0\0";
+    // What is no EROFS image is not sealed.
+    let Ok(position) = appended_position(image) else { return Ok(None) };
+    let mut magic = [0; MAGIC.len()];
+    if position.saturating_add(MAGIC.len() as u64) > image.size() {
+        return Ok(None);
+    }
+    image.read_exact_at(position, &mut magic).map_err(Error::file(path, "read"))?;
+    if magic != MAGIC {
+        return Ok(None);
+    }
+    let seal = Seal::read(image, position)?;
+    let is_same = AtomicBool::new(true);
+    let root =
+        make_tree(image, seal.superblock.data_blocks, &seal.superblock.params, threads, |at, bytes| {
+            let mut stored = vec![0; bytes.len()];
+            image.read_exact_at(seal.tree_start().saturating_add(at), &mut stored)?;
+            is_same.fetch_and(stored == bytes, Ordering::Relaxed);
+            Ok(())
+        })?;
+    if !is_same.into_inner() {
+        let problem = "does not belong to the bytes of the image: seal it again with `ferofs verity format`";
+        return Err(Error::Document {
+            location: path.display().to_string(),
+            document: "hash tree",
+            problem: problem.into(),
+        });
+    }
+    Ok(Some((seal, root)))
+}
+
+/// A configuration for containerd and others that start containers. It has no time: the same image always has the same manifest.
+fn config(options: &PushOptions, layer: &str) -> Vec<u8> {
+    let platform = options.oci.platform.clone().unwrap_or_else(this_platform);
+    let mut parts = platform.split('/');
+    let mut config = json!({
+        "os": parts.next().unwrap_or_default(),
+        "architecture": parts.next().unwrap_or_default(),
+        "os.features": ["erofs"],
+        "config": {},
+        "rootfs": { "type": "layers", "diff_ids": [layer] },
+        "history": [{ "created_by": "ferofs push" }],
+    });
+    if let (Some(variant), Some(config)) = (parts.next(), config.as_object_mut()) {
+        config.insert("variant".into(), variant.into());
+    }
+    config.to_string().into_bytes()
+}
+
+fn to_json(registry: &Registry, document: &impl serde::Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(document).map_err(|error| registry.wrong("manifest", error.to_string()))
+}
+
+/// Stores a manifest. Returns whether the registry lists it with its subject.
+fn put_manifest(registry: &Registry, name: &str, kind: &str, bytes: &[u8], digest: &str) -> Result<bool> {
+    let put = || {
+        let url = registry.url(&format!("manifests/{name}"))?;
+        let deadline = Instant::now() + REQUEST_TIME;
+        let answer = registry.send("PUT", &url, &[("Content-Type", kind)], Some(bytes), deadline)?;
+        match answer.status().as_u16() {
+            200..=204 => {}
+            status @ 205..=399 => return Err(FetchErrorKind::Status(status)),
+            status => return Err(error_of(status, answer.headers())),
+        }
+        let named = header(answer.headers(), "docker-content-digest");
+        if named.is_some_and(|named| named.starts_with("sha256:") && named != digest) {
+            return Err(FetchErrorKind::Digest);
+        }
+        Ok(header(answer.headers(), "oci-subject").is_some())
+    };
+    retried(put).map_err(|kind| registry.failed(kind))
+}
+
+/// Stores a manifest that refers to `subject` and names the profile, so that registries keep the profile as long as the image and list it.
+fn refer(registry: &Registry, subject: Descriptor, profile: &[u8]) -> Result<()> {
+    const EMPTY: &[u8] = b"{}";
+    const EMPTY_KIND: &str = "application/vnd.oci.empty.v1+json";
+    let descriptor = |kind: &str, bytes: &[u8]| Descriptor {
+        media_type: kind.into(),
+        digest: digest_of(bytes),
+        size: bytes.len() as u64,
+        ..Descriptor::default()
+    };
+    let empty = descriptor(EMPTY_KIND, EMPTY);
+    let blob = Blob { digest: empty.digest.clone(), source: &BytesSource(EMPTY), path: Path::new("{}") };
+    store(registry, &blob, &[], &|_| ())?;
+    let fallback = subject.digest.replace(':', "-");
+    let manifest = Manifest {
+        schema_version: 2,
+        media_type: MANIFEST.into(),
+        artifact_type: Some(PROFILE.into()),
+        config: empty,
+        layers: vec![descriptor(PROFILE, profile)],
+        subject: Some(subject),
+        ..Manifest::default()
+    };
+    let bytes = to_json(registry, &manifest)?;
+    let digest = digest_of(&bytes);
+    if put_manifest(registry, &digest, MANIFEST, &bytes, &digest)? {
+        return Ok(());
+    }
+    // The registry has no list of referrers: the distribution specification keeps it in a tag.
+    let mut index = match registry.manifest(&fallback, Instant::now() + REQUEST_TIME) {
+        Ok(document) => match parse(&document.bytes) {
+            Ok(Parsed::Index(index)) => index,
+            _ => return Err(registry.wrong("index", format!("the tag {fallback} is no list of referrers"))),
+        },
+        Err(Error::Fetch { error, .. }) if matches!(error.kind, FetchErrorKind::NotFound(_)) => {
+            Index { schema_version: 2, media_type: INDEX.into(), manifests: Vec::new() }
+        }
+        Err(error) => return Err(error),
+    };
+    if index.manifests.iter().any(|known| known.digest == digest) {
+        return Ok(());
+    }
+    index.manifests.push(Descriptor { artifact_type: Some(PROFILE.into()), ..descriptor(MANIFEST, &bytes) });
+    let bytes = to_json(registry, &index)?;
+    put_manifest(registry, &fallback, INDEX, &bytes, &digest_of(&bytes)).map(drop)
+}

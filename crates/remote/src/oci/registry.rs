@@ -1,0 +1,179 @@
+//! Requests to a registry about one repository.
+
+use std::io::Read;
+use std::time::Instant;
+
+use sha2::{Digest as _, Sha256};
+use ureq::Body;
+use ureq::http::Response;
+use url::Url;
+
+use super::auth::Auth;
+use super::credentials;
+use super::manifest::ACCEPTED;
+use super::options::OciOptions;
+use super::reference::Reference;
+use crate::error::{Error, FetchErrorKind, Result};
+use crate::http::{Access, Client, Target, error_of, header, kind_of_io};
+
+/// The largest manifest that is read, in bytes: the limit of most registries.
+pub(super) const MANIFEST_MAX: usize = 4 << 20;
+
+/// One repository of a registry.
+pub(super) struct Registry {
+    pub(super) client: Client,
+    base: Url,
+    pub(super) reference: Reference,
+    auth: Auth,
+}
+
+/// A document of a registry, and its digest, which was checked.
+pub(super) struct Document {
+    pub(super) bytes: Vec<u8>,
+    pub(super) digest: String,
+}
+
+impl Registry {
+    /// The repository of `reference`. `actions` is what will be done: `pull`, or `pull,push`; `from` are repositories that blobs are mounted
+    /// from.
+    pub(super) fn new(
+        client: Client,
+        reference: &Reference,
+        options: &OciOptions,
+        actions: &str,
+        from: &[String],
+    ) -> Result<Self> {
+        let is_plain = options.plain_http.unwrap_or_else(|| reference.is_local());
+        let scheme = if is_plain { "http" } else { "https" };
+        let base = Url::parse(&format!("{scheme}://{}/v2/{}/", reference.server(), reference.repository));
+        let base = base.map_err(|_| Error::Location {
+            location: format!("oci://{reference}"),
+            problem: "the host's name is wrong",
+        })?;
+        let known = match &options.user {
+            Some((user, password)) => Some(credentials::Credentials::User(user.clone(), password.clone())),
+            None if options.anonymous || options.token.is_some() => None,
+            None => credentials::find(reference, options.auth_file.as_deref())?,
+        };
+        let scope = format!("repository:{}:{actions}", reference.repository);
+        let more = from.iter().map(|name| format!("repository:{name}:pull")).collect();
+        let auth = Auth::new(client.clone(), known, options.token.clone(), scope, more, is_plain);
+        Ok(Self { client, base, reference: reference.clone(), auth })
+    }
+
+    /// The reason of a failed request, with the location.
+    pub(super) fn failed(&self, kind: FetchErrorKind) -> Error {
+        Error::Fetch { location: format!("oci://{}", self.reference), error: kind.into() }
+    }
+
+    /// A document that cannot be used.
+    pub(super) fn wrong(&self, document: &'static str, problem: impl Into<String>) -> Error {
+        Error::Document { location: format!("oci://{}", self.reference), document, problem: problem.into() }
+    }
+
+    /// The address of `path` below the repository.
+    pub(super) fn url(&self, path: &str) -> Result<Url, FetchErrorKind> {
+        self.base.join(path).map_err(|_| FetchErrorKind::Protocol("wrong address".into()))
+    }
+
+    /// Sends a request, and once more after the registry has asked for other credentials. Any other status is an answer. Redirects are
+    /// not followed.
+    pub(super) fn send(
+        &self,
+        method: &str,
+        url: &Url,
+        headers: &[(&str, &str)],
+        body: Option<&[u8]>,
+        deadline: Instant,
+    ) -> Result<Response<Body>, FetchErrorKind> {
+        let mut is_again = false;
+        loop {
+            let mut headers: Vec<(String, String)> =
+                headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            // An upload's address may be that of another server, which has its own signature.
+            if url.origin() == self.base.origin()
+                && let Some(value) = self.auth.header(deadline)?
+            {
+                headers.push(("Authorization".to_owned(), value));
+            }
+            let answer = self.client.send_with(method, url.as_str(), &headers, body, deadline)?;
+            let status = answer.status().as_u16();
+            let challenge = header(answer.headers(), "www-authenticate");
+            if is_again || status != 401 || !self.auth.refused(status, challenge) {
+                return Ok(answer);
+            }
+            is_again = true;
+        }
+    }
+
+    /// The manifest or index that `name`, a tag or a digest, names.
+    ///
+    /// # Errors
+    /// [`Error::Fetch`]; [`Error::Document`] if it is too large; [`FetchErrorKind::Digest`] if it does not have the digest that was asked for or
+    /// that the registry names.
+    pub(super) fn manifest(&self, name: &str, deadline: Instant) -> Result<Document> {
+        let url = self.url(&format!("manifests/{name}")).map_err(|kind| self.failed(kind))?;
+        let answer = self.send("GET", &url, &[("Accept", &ACCEPTED.join(", "))], None, deadline);
+        let mut answer = answer.map_err(|kind| self.failed(kind))?;
+        let status = answer.status().as_u16();
+        if status != 200 {
+            return Err(self.failed(document_error(status, &answer)));
+        }
+        let named = header(answer.headers(), "docker-content-digest").map(str::to_owned);
+        let mut bytes = Vec::new();
+        let limit = MANIFEST_MAX as u64 + 1;
+        let read = answer.body_mut().as_reader().take(limit).read_to_end(&mut bytes);
+        read.map_err(|error| self.failed(kind_of_io(error)))?;
+        if bytes.len() > MANIFEST_MAX {
+            return Err(self.wrong("manifest", format!("has more than {MANIFEST_MAX} bytes")));
+        }
+        let digest = digest_of(&bytes);
+        let expected = if name.starts_with("sha256:") { Some(name) } else { named.as_deref() };
+        // Another algorithm of the registry's header says nothing about this one.
+        if expected.is_some_and(|expected| expected.starts_with("sha256:") && expected != digest) {
+            return Err(self.failed(FetchErrorKind::Digest));
+        }
+        Ok(Document { bytes, digest })
+    }
+}
+
+/// The kind of an answer without a document: there, status 200 is no error.
+fn document_error(status: u16, answer: &Response<Body>) -> FetchErrorKind {
+    match status {
+        200..=399 => FetchErrorKind::Status(status),
+        _ => error_of(status, answer.headers()),
+    }
+}
+
+/// The digest of bytes, as registries write it.
+pub(super) fn digest_of(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex(&Sha256::digest(bytes)))
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    ferofs_read::Hex(bytes).to_string()
+}
+
+/// A blob of a repository.
+pub(super) struct BlobAccess {
+    pub(super) registry: Registry,
+    pub(super) digest: String,
+    pub(super) location: String,
+}
+
+impl Access for BlobAccess {
+    fn target(&self, deadline: Instant) -> Result<Target, FetchErrorKind> {
+        let url = self.registry.url(&format!("blobs/{}", self.digest))?;
+        let authorization = self.registry.auth.header(deadline)?;
+        let headers = authorization.map(|value| ("Authorization".to_owned(), value));
+        Ok(Target { url: url.into(), headers: headers.into_iter().collect() })
+    }
+
+    fn refused(&self, status: u16, challenge: Option<&str>) -> bool {
+        self.registry.auth.refused(status, challenge)
+    }
+
+    fn location(&self) -> &str {
+        &self.location
+    }
+}

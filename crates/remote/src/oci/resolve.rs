@@ -1,0 +1,297 @@
+//! From a name to the layer that is an EROFS image.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ferofs_verity::Digest;
+
+use super::manifest::{
+    Descriptor, HASH_OFFSET, Index, LayerKind, Manifest, PROFILE_DIGEST, PROFILE_SIZE, Parsed, ROOT_DIGEST,
+    parse,
+};
+use super::options::{LayerChoice, OciOptions};
+use super::reference::{Reference, is_digest};
+use super::registry::{BlobAccess, Registry};
+use crate::error::{Error, Result};
+use crate::http::{Client, HttpObject};
+use crate::object::Validator;
+use crate::open::{Connected, ProfileBlob};
+
+/// A layer that is an EROFS image, and what its manifest says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Resolved {
+    /// The digest of the manifest, which was checked: with it in the name, the image cannot change.
+    pub manifest: String,
+    /// The digest of the layer.
+    pub layer: String,
+    /// The size of the layer in bytes.
+    pub size: u64,
+    /// The root hash that the manifest names.
+    pub root: Option<Digest>,
+    /// The position of the hash tree's superblock that the manifest names.
+    pub hash_offset: Option<u64>,
+    /// The blob with the access profile.
+    pub profile: Option<ProfileBlob>,
+}
+
+/// Finds the EROFS layer of an image.
+///
+/// # Errors
+/// [`Error::Fetch`] if the registry fails; [`Error::Document`] for documents that cannot be used; [`Error::TarLayers`] for images of
+/// containers; [`Error::Credentials`].
+pub fn resolve(
+    client: Client,
+    reference: &Reference,
+    options: &OciOptions,
+    deadline: Instant,
+) -> Result<Resolved> {
+    let registry = Registry::new(client, reference, options, "pull", &[])?;
+    resolve_with(&registry, options, deadline)
+}
+
+/// Opens the EROFS layer of an image.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn open(
+    client: Client,
+    reference: &Reference,
+    options: &OciOptions,
+    deadline: Instant,
+) -> Result<Connected> {
+    let registry = Registry::new(client.clone(), reference, options, "pull", &[])?;
+    let resolved = resolve_with(&registry, options, deadline)?;
+    let location = format!("oci://{reference}");
+    let hex = resolved.layer.trim_start_matches("sha256:").to_owned();
+    let access = Arc::new(BlobAccess { registry, digest: resolved.layer, location });
+    let object = HttpObject::with_identity(client, access, resolved.size, Validator::Sha256(hex));
+    let mut connected = Connected::new(Arc::new(object), Vec::new());
+    (connected.root, connected.hash_offset) = (resolved.root, resolved.hash_offset);
+    (connected.profile, connected.manifest) = (resolved.profile, Some(resolved.manifest));
+    Ok(connected)
+}
+
+fn resolve_with(registry: &Registry, options: &OciOptions, deadline: Instant) -> Result<Resolved> {
+    let document = registry.manifest(registry.reference.manifest(), deadline)?;
+    let wrong = |problem: String| registry.wrong("manifest", problem);
+    let (manifest, digest) = match parse(&document.bytes).map_err(wrong)? {
+        Parsed::Manifest(manifest) => (manifest, document.digest),
+        Parsed::Index(index) => {
+            let platform = options.platform.clone().unwrap_or_else(this_platform);
+            let chosen =
+                choose_platform(&index, &platform).map_err(|problem| registry.wrong("index", problem))?;
+            let document = registry.manifest(&chosen.digest, deadline)?;
+            match parse(&document.bytes).map_err(wrong)? {
+                Parsed::Manifest(manifest) => (manifest, document.digest),
+                Parsed::Index(_) => return Err(registry.wrong("index", "names another index")),
+            }
+        }
+    };
+    let layer = match choose_layer(&manifest, options.layer.as_ref()) {
+        Ok(layer) => layer,
+        Err(Choice::Tar(layers)) => {
+            return Err(Error::TarLayers { location: format!("oci://{}", registry.reference), layers });
+        }
+        Err(Choice::Wrong(problem)) => return Err(wrong(problem)),
+    };
+    // Annotations of the layer are about it; those of the manifest are only about a single layer.
+    let is_single = manifest.layers.len() == 1;
+    let annotation = |name: &str| {
+        layer
+            .annotations
+            .get(name)
+            .or_else(|| manifest.annotations.get(name).filter(|_| is_single))
+            .map(String::as_str)
+    };
+    let root = annotation(ROOT_DIGEST).map(|text| {
+        let hex = text.split_once(':').map_or(text, |(_, hex)| hex);
+        hex.parse::<Digest>().map_err(|_| wrong(format!("the annotation {ROOT_DIGEST} is no digest")))
+    });
+    let number = |name: &'static str| {
+        let wrong = move |_| wrong(format!("the annotation {name} is no number"));
+        annotation(name).map(|text| text.parse::<u64>().map_err(wrong)).transpose()
+    };
+    let profile = match (annotation(PROFILE_DIGEST), number(PROFILE_SIZE)?) {
+        (Some(digest), Some(size)) if is_digest(digest) => {
+            Some(ProfileBlob { digest: digest.to_owned(), size })
+        }
+        _ => None,
+    };
+    Ok(Resolved {
+        manifest: digest,
+        layer: layer.digest.clone(),
+        size: layer.size,
+        root: root.transpose()?,
+        hash_offset: number(HASH_OFFSET)?,
+        profile,
+    })
+}
+
+/// The platform of this machine, by the names of Go.
+pub(super) fn this_platform() -> String {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        "powerpc64" => "ppc64le",
+        other => other,
+    };
+    format!("linux/{architecture}")
+}
+
+/// The image of an index for a platform. One that says that it has EROFS layers is preferred.
+fn choose_platform<'a>(index: &'a Index, platform: &str) -> Result<&'a Descriptor, String> {
+    let mut parts = platform.split('/');
+    let (os, architecture, variant) = (parts.next(), parts.next(), parts.next());
+    let matches = |descriptor: &&Descriptor| {
+        descriptor.platform.as_ref().is_some_and(|found| {
+            Some(found.os.as_str()) == os
+                && Some(found.architecture.as_str()) == architecture
+                && variant.is_none_or(|variant| found.variant.as_deref() == Some(variant))
+        })
+    };
+    let has_erofs = |descriptor: &&Descriptor| {
+        descriptor
+            .platform
+            .as_ref()
+            .is_some_and(|found| found.os_features.iter().any(|feature| feature == "erofs"))
+    };
+    let chosen = (index.manifests.iter().filter(matches).find(has_erofs))
+        .or_else(|| index.manifests.iter().find(matches))
+        // An index of one image without a platform, as tools for artifacts make it.
+        .or_else(|| match index.manifests.as_slice() {
+            [only] if only.platform.is_none() => Some(only),
+            _ => None,
+        });
+    let chosen = chosen.ok_or_else(|| {
+        let named = index.manifests.iter().filter_map(|image| image.platform.as_ref());
+        let named: Vec<String> = named.map(|found| format!("{}/{}", found.os, found.architecture)).collect();
+        format!("has no image for {platform}, only for: {}", named.join(", "))
+    })?;
+    if is_digest(&chosen.digest) {
+        Ok(chosen)
+    } else {
+        Err("names an image by a digest that is not SHA-256".into())
+    }
+}
+
+/// Why there is no layer.
+enum Choice {
+    /// The layers are tar archives: their number.
+    Tar(usize),
+    Wrong(String),
+}
+
+fn choose_layer<'a>(manifest: &'a Manifest, choice: Option<&LayerChoice>) -> Result<&'a Descriptor, Choice> {
+    let layers = &manifest.layers;
+    let wrong = |problem: String| Err(Choice::Wrong(problem));
+    let layer = match choice {
+        Some(LayerChoice::Index(index)) => match layers.get(*index) {
+            Some(layer) => layer,
+            None => return wrong(format!("has {} layers, and none with the number {index}", layers.len())),
+        },
+        Some(LayerChoice::Digest(digest)) => match layers.iter().find(|layer| layer.digest == *digest) {
+            Some(layer) => layer,
+            None => return wrong("has no layer with this digest".into()),
+        },
+        None => {
+            let mut found = layers.iter().filter(|layer| layer.kind() == LayerKind::Erofs);
+            match (found.next(), found.next()) {
+                (Some(layer), None) => layer,
+                (Some(_), Some(_)) => {
+                    return wrong("has several EROFS layers: choose one with --oci-layer".into());
+                }
+                (None, _) if layers.iter().any(|layer| layer.kind() == LayerKind::CompressedErofs) => {
+                    return wrong("has an EROFS layer that is compressed as a whole, so that parts of it cannot be read".into());
+                }
+                (None, _) if layers.iter().any(|layer| layer.kind() == LayerKind::Tar) => {
+                    return Err(Choice::Tar(layers.len()));
+                }
+                (None, _) => return wrong("has no EROFS layer".into()),
+            }
+        }
+    };
+    if layer.kind() == LayerKind::Tar {
+        return Err(Choice::Tar(layers.len()));
+    }
+    if !is_digest(&layer.digest) {
+        return wrong("names a layer by a digest that is not SHA-256".into());
+    }
+    Ok(layer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(kind: &str, digit: &str) -> Descriptor {
+        let digest = format!("sha256:{}", digit.repeat(64));
+        Descriptor { media_type: kind.into(), digest, size: 1, ..Descriptor::default() }
+    }
+
+    fn chosen(layers: &[Descriptor], choice: Option<&str>) -> Result<String, String> {
+        let manifest = Manifest { layers: layers.to_vec(), ..Manifest::default() };
+        let choice = choice.map(|choice| choice.parse().unwrap());
+        choose_layer(&manifest, choice.as_ref()).map(|layer| layer.digest[7..8].to_owned()).map_err(|error| {
+            match error {
+                Choice::Tar(count) => format!("tar {count}"),
+                Choice::Wrong(problem) => problem,
+            }
+        })
+    }
+
+    #[test]
+    fn layers() {
+        let erofs = |digit| layer("application/vnd.erofs.layer.v1", digit);
+        let tar = |digit| layer("application/vnd.oci.image.layer.v1.tar+gzip", digit);
+        assert_eq!(chosen(&[erofs("a")], None).unwrap(), "a");
+        assert_eq!(chosen(&[tar("b"), erofs("a")], None).unwrap(), "a");
+        assert_eq!(chosen(&[tar("b"), tar("c")], None).unwrap_err(), "tar 2");
+        assert_eq!(chosen(&[tar("b")], Some("0")).unwrap_err(), "tar 1");
+        assert!(chosen(&[erofs("a"), erofs("b")], None).unwrap_err().contains("--oci-layer"));
+        assert_eq!(chosen(&[erofs("a"), erofs("b")], Some("1")).unwrap(), "b");
+        assert_eq!(
+            chosen(&[erofs("a"), erofs("b")], Some(&format!("sha256:{}", "b".repeat(64)))).unwrap(),
+            "b"
+        );
+        assert!(chosen(&[erofs("a")], Some("1")).unwrap_err().contains("number 1"));
+        assert!(
+            chosen(&[layer("application/vnd.erofs+zstd", "a")], None).unwrap_err().contains("compressed")
+        );
+        assert!(chosen(&[], None).unwrap_err().contains("no EROFS layer"));
+        // A type that nobody knows may be an image: the caller says so.
+        assert_eq!(chosen(&[layer("application/octet-stream", "a")], Some("0")).unwrap(), "a");
+        let mut other = erofs("a");
+        other.digest = "sha512:00".into();
+        assert!(chosen(&[other], None).unwrap_err().contains("SHA-256"));
+    }
+
+    #[test]
+    fn platforms() {
+        use super::super::manifest::Platform;
+        let image = |digit, os: &str, architecture: &str, variant: Option<&str>, erofs: bool| Descriptor {
+            platform: Some(Platform {
+                os: os.into(),
+                architecture: architecture.into(),
+                variant: variant.map(str::to_owned),
+                os_features: erofs.then(|| "erofs".to_owned()).into_iter().collect(),
+            }),
+            ..layer("", digit)
+        };
+        let manifests = vec![
+            image("a", "linux", "amd64", None, false),
+            image("b", "linux", "amd64", None, true),
+            image("c", "linux", "arm", Some("v6"), false),
+            image("d", "linux", "arm", Some("v7"), false),
+        ];
+        let index = Index { manifests, ..Index::default() };
+        let chosen = |platform| choose_platform(&index, platform).map(|image| image.digest[7..8].to_owned());
+        assert_eq!(chosen("linux/amd64").unwrap(), "b");
+        assert_eq!(chosen("linux/arm").unwrap(), "c");
+        assert_eq!(chosen("linux/arm/v7").unwrap(), "d");
+        assert!(chosen("linux/s390x").unwrap_err().contains("linux/arm"));
+        let index = Index { manifests: vec![layer("", "e")], ..Index::default() };
+        assert_eq!(choose_platform(&index, "linux/amd64").unwrap().digest[7..8], *"e");
+    }
+}

@@ -1,0 +1,226 @@
+//! Uploads of blobs: what the registry has is not sent, and an upload that breaks off is resumed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ferofs_read::Source;
+use ureq::Body;
+use ureq::http::Response;
+use url::Url;
+
+use super::registry::Registry;
+use crate::cache::to_usize;
+use crate::error::{Error, FetchErrorKind, Result};
+use crate::http::{error_of, header};
+
+/// Bytes of one request. Small blobs are sent by one. Registries' stores want at least 5 MiB.
+const CHUNK: u64 = 16 << 20;
+/// The time for one request: a chunk at 128 KiB/s.
+const REQUEST_TIME: Duration = Duration::from_secs(150);
+/// Requests in a row that may fail for one blob.
+const FAILURES: u32 = 5;
+/// The pause after the first failed request; each next one is twice as long.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How a blob came into the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// It was there.
+    Existed,
+    /// Another repository of the registry had it.
+    Mounted,
+    /// It was sent.
+    Sent,
+}
+
+/// A blob to store.
+pub(super) struct Blob<'a> {
+    pub(super) digest: String,
+    pub(super) source: &'a dyn Source,
+    /// The file, for messages.
+    pub(super) path: &'a Path,
+}
+
+fn deadline() -> Instant {
+    Instant::now() + REQUEST_TIME
+}
+
+/// Stores a blob. `from` are repositories that may have it. `progress` is called with the number of bytes that the registry has.
+pub(super) fn store(
+    registry: &Registry,
+    blob: &Blob<'_>,
+    from: &[String],
+    progress: &dyn Fn(u64),
+) -> Result<Stored> {
+    let size = blob.source.size();
+    if retried(|| exists(registry, &blob.digest)).map_err(|kind| registry.failed(kind))? {
+        progress(size);
+        return Ok(Stored::Existed);
+    }
+    for repository in from.iter().filter(|name| **name != registry.reference.repository) {
+        let url = format!("blobs/uploads/?mount={}&from={repository}", blob.digest);
+        let answer = retried(|| begin(registry, &url)).map_err(|kind| registry.failed(kind))?;
+        if answer.status().as_u16() == 201 {
+            progress(size);
+            return Ok(Stored::Mounted);
+        }
+        // The registry does not mount: it has begun an upload, which is not used.
+        if let Some(url) = location(registry, &answer) {
+            let _ = registry.send("DELETE", &url, &[], None, deadline());
+        }
+    }
+    let mut failures = 0;
+    loop {
+        match send(registry, blob, progress) {
+            Ok(()) => return Ok(Stored::Sent),
+            Err(Error::Fetch { error, .. }) if error.kind.is_temporary() && failures < FAILURES => {
+                failures += 1;
+                pause(failures, &error.kind);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn pause(failures: u32, kind: &FetchErrorKind) {
+    let pause = PAUSE.saturating_mul(1 << failures.min(10));
+    std::thread::sleep(kind.retry_after().map_or(pause, |asked| asked.clamp(pause, REQUEST_TIME)));
+}
+
+/// Sends a request again while it fails for a reason that may pass.
+pub(super) fn retried<T>(
+    mut request: impl FnMut() -> Result<T, FetchErrorKind>,
+) -> Result<T, FetchErrorKind> {
+    let mut failures = 0;
+    loop {
+        match request() {
+            // A registry that computes another digest will do so again.
+            Err(FetchErrorKind::Digest) => return Err(FetchErrorKind::Digest),
+            Err(kind) if kind.is_temporary() && failures < FAILURES => {
+                failures += 1;
+                pause(failures, &kind);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Whether the registry has a blob.
+fn exists(registry: &Registry, digest: &str) -> Result<bool, FetchErrorKind> {
+    let url = registry.url(&format!("blobs/{digest}"))?;
+    let answer = registry.send("HEAD", &url, &[], None, deadline())?;
+    match answer.status().as_u16() {
+        200 | 307 => Ok(true),
+        404 => Ok(false),
+        // Some registries do not let those look who may only write.
+        403 | 405 => Ok(false),
+        status => Err(error_of(status, answer.headers())),
+    }
+}
+
+/// Begins an upload, or mounts a blob.
+fn begin(registry: &Registry, path: &str) -> Result<Response<Body>, FetchErrorKind> {
+    let answer = registry.send("POST", &registry.url(path)?, &[], Some(b""), deadline())?;
+    match answer.status().as_u16() {
+        201 | 202 => Ok(answer),
+        status => Err(error(status, &answer)),
+    }
+}
+
+/// Where an upload continues.
+fn location(registry: &Registry, answer: &Response<Body>) -> Option<Url> {
+    registry.url("").ok()?.join(header(answer.headers(), "location")?).ok()
+}
+
+fn error(status: u16, answer: &Response<Body>) -> FetchErrorKind {
+    match status {
+        200..=399 => FetchErrorKind::Status(status),
+        _ => error_of(status, answer.headers()),
+    }
+}
+
+/// One upload: one request for a small blob, otherwise chunks.
+fn send(registry: &Registry, blob: &Blob<'_>, progress: &dyn Fn(u64)) -> Result<()> {
+    let size = blob.source.size();
+    let failed = |kind| registry.failed(kind);
+    let begun = begin(registry, "blobs/uploads/").map_err(failed)?;
+    let no_location =
+        || failed(FetchErrorKind::Protocol("the registry names no place for the upload".into()));
+    let mut url = location(registry, &begun).ok_or_else(no_location)?;
+    let (mut sent, mut failures) = (0, 0);
+    // The last chunk, or the only one, goes with the request that ends the upload.
+    while size - sent > CHUNK {
+        let chunk = read(blob, sent, CHUNK)?;
+        let failure = match patch(registry, &mut url, sent, &chunk) {
+            Ok(end) => {
+                (sent, failures) = (end.min(size), 0);
+                progress(sent);
+                continue;
+            }
+            Err(failure) => failure,
+        };
+        // Status 416: the registry has another number of bytes.
+        let is_other_place = matches!(failure, FetchErrorKind::WrongRange(_));
+        if failures >= FAILURES || !(failure.is_temporary() || is_other_place) {
+            return Err(failed(failure));
+        }
+        failures += 1;
+        pause(failures, &failure);
+        // How much has arrived. Without an answer, the upload starts again.
+        let answer = registry.send("GET", &url, &[], None, deadline()).map_err(failed)?;
+        if !matches!(answer.status().as_u16(), 202 | 204) {
+            return Err(failed(failure));
+        }
+        url = location(registry, &answer).unwrap_or(url);
+        sent = received(&answer).unwrap_or(0).min(size);
+        progress(sent);
+    }
+    let chunk = read(blob, sent, size - sent)?;
+    let range = format!("{sent}-{}", size.max(1) - 1);
+    url.query_pairs_mut().append_pair("digest", &blob.digest);
+    let mut headers = vec![OCTETS];
+    if sent > 0 {
+        headers.push(("Content-Range", range.as_str()));
+    }
+    let answer = registry.send("PUT", &url, &headers, Some(&chunk), deadline()).map_err(failed)?;
+    match answer.status().as_u16() {
+        201 | 202 | 204 => {
+            progress(size);
+            Ok(())
+        }
+        status => Err(failed(error(status, &answer))),
+    }
+}
+
+const OCTETS: (&str, &str) = ("Content-Type", "application/octet-stream");
+
+/// Sends the chunk from `sent` on. Returns where the next one starts, and sets the address for it.
+fn patch(registry: &Registry, url: &mut Url, sent: u64, chunk: &[u8]) -> Result<u64, FetchErrorKind> {
+    let end = sent + chunk.len() as u64;
+    let range = format!("{sent}-{}", end - 1);
+    let answer =
+        registry.send("PATCH", url, &[OCTETS, ("Content-Range", &range)], Some(chunk), deadline())?;
+    match answer.status().as_u16() {
+        201 | 202 | 204 => {
+            if let Some(next) = location(registry, &answer) {
+                *url = next;
+            }
+            Ok(received(&answer).filter(|end| *end > sent).unwrap_or(end))
+        }
+        status => Err(error(status, &answer)),
+    }
+}
+
+/// The number of bytes that the registry has: the header `Range: 0-99`. An upload without bytes has `0-0` there, as with one byte.
+fn received(answer: &Response<Body>) -> Option<u64> {
+    let range = header(answer.headers(), "range")?;
+    let (first, last) = range.trim_start_matches("bytes=").split_once('-')?;
+    let last: u64 = last.parse().ok()?;
+    (first == "0").then(|| if last == 0 { Some(0) } else { last.checked_add(1) }).flatten()
+}
+
+fn read(blob: &Blob<'_>, start: u64, len: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; to_usize(len)];
+    blob.source.read_exact_at(start, &mut bytes).map_err(Error::file(blob.path, "read"))?;
+    Ok(bytes)
+}

@@ -1,0 +1,199 @@
+//! Uploads to a registry that fails in the middle.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use ferofs_remote::http::{Client, TlsOptions};
+use ferofs_remote::oci::{PushOptions, Pushed, Reference, push};
+use ferofs_remote::{Error, FetchErrorKind as Kind};
+use ferofs_test_server::{Answer, Fault, Request, Rule, Server};
+use sha2::{Digest, Sha256};
+
+/// More than two chunks of 16 MiB.
+const SIZE: u32 = 36_000_000;
+
+#[derive(Default)]
+struct State {
+    blobs: BTreeMap<String, Vec<u8>>,
+    manifests: BTreeMap<String, Vec<u8>>,
+    uploads: Vec<Vec<u8>>,
+    /// Bytes of bodies of PATCH and PUT.
+    received: u64,
+    /// A PATCH stores so many bytes of its body only, once, and fails.
+    cut: Option<usize>,
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// The answer of a registry (distribution specification, section "Push").
+fn answer(state: &mut State, request: &Request) -> Option<Answer> {
+    let path = request.path.strip_prefix("/v2/app/")?;
+    let (method, kind) = (request.method.as_str(), path.split('/').next()?);
+    let place = |number: usize| format!("/v2/app/blobs/uploads/{number}?state=x");
+    let progress = |status: u16, number: usize, upload: &[u8]| {
+        let range = format!("0-{}", upload.len().max(1) - 1);
+        Answer::new(status, "").header("Location", &place(number)).header("Range", &range)
+    };
+    if matches!(method, "PATCH" | "PUT") {
+        state.received += request.body.len() as u64;
+    }
+    if let Some(upload) = path.strip_prefix("blobs/uploads/") {
+        if method == "POST" {
+            state.uploads.push(Vec::new());
+            return Some(progress(202, state.uploads.len() - 1, &[]));
+        }
+        let number: usize = upload.parse().ok()?;
+        let State { uploads, cut, blobs, .. } = state;
+        let bytes = uploads.get_mut(number)?;
+        if let Some(start) = request.header("content-range") {
+            let start: usize = start.split('-').next()?.parse().ok()?;
+            if start != bytes.len() {
+                return Some(progress(416, number, bytes));
+            }
+        }
+        return Some(match method {
+            "GET" => progress(204, number, bytes),
+            "PATCH" => {
+                if let Some(len) = cut.take() {
+                    bytes.extend_from_slice(&request.body[..len]);
+                    return Some(Answer::new(503, ""));
+                }
+                bytes.extend_from_slice(&request.body);
+                progress(202, number, bytes)
+            }
+            "PUT" => {
+                bytes.extend_from_slice(&request.body);
+                let wanted = request.parameter("digest")?.replace("%3A", ":");
+                if digest(bytes) != wanted {
+                    return Some(Answer::new(400, "DIGEST_INVALID"));
+                }
+                blobs.insert(wanted, std::mem::take(bytes));
+                Answer::new(201, "")
+            }
+            _ => return None,
+        });
+    }
+    let name = path.split_once('/')?.1;
+    Some(match (method, kind) {
+        ("HEAD", "blobs") if state.blobs.contains_key(name) => Answer::new(200, ""),
+        ("PUT", "manifests") => {
+            state.manifests.insert(name.to_owned(), request.body.clone());
+            Answer::new(201, "").header("Docker-Content-Digest", &digest(&request.body))
+        }
+        _ => Answer::new(404, ""),
+    })
+}
+
+fn registry() -> (Server, Arc<Mutex<State>>) {
+    let server = Server::start().unwrap();
+    let state = Arc::new(Mutex::new(State::default()));
+    let shared = Arc::clone(&state);
+    server.route(move |request| answer(&mut shared.lock().unwrap(), request));
+    (server, state)
+}
+
+fn bytes() -> Vec<u8> {
+    (0..SIZE).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+fn image(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("image");
+    std::fs::write(&path, bytes()).unwrap();
+    path
+}
+
+fn push_to(server: &Server, image: &Path) -> Result<Pushed, Error> {
+    let reference = Reference::parse(&format!("{}/app:1", server.address())).unwrap();
+    let mut options = PushOptions::default();
+    options.oci.anonymous = true;
+    push(Client::new(&TlsOptions::default())?, image, &reference, &options, &|_, _| ())
+}
+
+fn assert_stored(state: &Mutex<State>, pushed: &Pushed) {
+    let state = state.lock().unwrap();
+    assert!(state.blobs[&pushed.layer] == bytes(), "wrong bytes");
+    let manifest = String::from_utf8(state.manifests["1"].clone()).unwrap();
+    assert_eq!(digest(manifest.as_bytes()), pushed.manifest);
+    assert!(manifest.contains(&pushed.layer), "{manifest}");
+}
+
+#[test]
+fn chunks_continue_after_failures() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let faults = [
+        Rule::new(Fault::Status(503)).header("Retry-After", "1"),
+        Rule::new(Fault::Status(429)),
+        Rule::new(Fault::Reset),
+        Rule::new(Fault::Garbage),
+    ];
+    for fault in faults {
+        let (server, state) = registry();
+        // The second chunk fails before the registry has any of it.
+        server.add(fault.method("PATCH").after(1).times(1));
+        let pushed = push_to(&server, &image).unwrap();
+        assert_stored(&state, &pushed);
+        assert_eq!(server.counts().faults, 1);
+        let config = 1000;
+        let received = state.lock().unwrap().received;
+        assert!(received < u64::from(SIZE) + config, "{received}: bytes that arrived are not sent again");
+    }
+}
+
+#[test]
+fn a_chunk_that_arrived_in_part_is_not_sent_again_in_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let (server, state) = registry();
+    state.lock().unwrap().cut = Some(5_000_000);
+    let pushed = push_to(&server, &image).unwrap();
+    assert_stored(&state, &pushed);
+    let patches: Vec<String> = server
+        .log()
+        .iter()
+        .filter(|request| request.method == "PATCH")
+        .map(|request| request.header("content-range").unwrap().to_owned())
+        .collect();
+    assert_eq!(patches[..2], ["0-16777215", "5000000-21777215"]);
+}
+
+#[test]
+fn an_upload_that_is_lost_starts_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let (server, state) = registry();
+    // The last request fails: the registry has forgotten the upload.
+    server.add(Rule::new(Fault::Reset).method("PUT").path("/v2/app/blobs/").times(1));
+    let pushed = push_to(&server, &image).unwrap();
+    assert_stored(&state, &pushed);
+    // Nothing is sent when the registry has the layer.
+    assert_eq!(push_to(&server, &image).unwrap().sent, 0);
+}
+
+#[test]
+fn failures_that_do_not_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let kind = |rule: Rule| {
+        let (server, _) = registry();
+        server.add(rule);
+        match push_to(&server, &image) {
+            Err(Error::Fetch { error, .. }) => error.kind,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(matches!(kind(Rule::new(Fault::Status(401))), Kind::Unauthorized));
+    assert!(matches!(kind(Rule::new(Fault::Status(403)).method("POST")), Kind::Forbidden));
+    assert!(matches!(kind(Rule::new(Fault::Status(413)).method("PATCH")), Kind::Status(413)));
+    let wrong =
+        Rule::new(Fault::Status(201)).path("/v2/app/manifests").header("Docker-Content-Digest", &digest(b""));
+    assert!(matches!(kind(wrong), Kind::Digest));
+    let (server, _) = registry();
+    assert!(matches!(push_to(&server, &folder.path().join("none")), Err(Error::File { .. })));
+    assert_eq!(server.counts().requests, 0);
+}

@@ -1,0 +1,116 @@
+//! `ferofs pull` and `ferofs cat` from a server that does everything wrong once.
+
+use std::time::Duration;
+
+use ferofs_test_server::{Auth, Fault, Rule, Server};
+
+use super::{assert_same_files, isolated, sealed_image};
+use crate::common::fixture::Fixture;
+
+#[test]
+fn a_pull_survives_each_fault() {
+    let fixture = Fixture::empty();
+    let (image, root) = sealed_image(&fixture);
+    let bytes = std::fs::read(&image).unwrap();
+    let faults = [
+        Rule::new(Fault::Status(429)).header("Retry-After", "1"),
+        Rule::new(Fault::Status(500)),
+        Rule::new(Fault::Status(503)),
+        Rule::new(Fault::Short(100_000)),
+        Rule::new(Fault::WrongRange(4096)),
+        Rule::new(Fault::Reset),
+        Rule::new(Fault::ResetInBody(100_000)),
+        Rule::new(Fault::Garbage),
+        Rule::new(Fault::StallInBody(100_000, Duration::from_millis(300))),
+    ];
+    for (number, rule) in faults.into_iter().enumerate() {
+        let server = Server::start().unwrap();
+        server.put("/image", bytes.clone());
+        // The first request opens the image.
+        server.add(rule.after(1).times(1));
+        let target = fixture.path(&format!("pulled{number}"));
+        isolated(&fixture)
+            .args(["pull", &server.url("/image")])
+            .arg(&target)
+            .args(["--roothash", &root])
+            .run()
+            .success();
+        assert_eq!(server.counts().faults, 1);
+        assert_same_files(&image, &target);
+    }
+}
+
+#[test]
+fn a_pull_fails_where_it_must() {
+    let fixture = Fixture::empty();
+    let (image, root) = sealed_image(&fixture);
+    let bytes = std::fs::read(&image).unwrap();
+    let target = fixture.path("pulled");
+    let fails = |rule: Rule, with: &[&str], reason: &str| {
+        let server = Server::start().unwrap();
+        server.put("/image", bytes.clone());
+        server.add(rule);
+        let url = server.url("/image?signature=secret");
+        let outcome = isolated(&fixture).args(["pull", &url]).arg(&target).args(with).run().failure(1);
+        assert!(outcome.stderr.contains(reason), "{}", outcome.stderr);
+        assert!(!outcome.stderr.contains("secret"), "{}", outcome.stderr);
+        let left: Vec<_> =
+            std::fs::read_dir(fixture.path(".")).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(!left.iter().any(|name| name.to_string_lossy().contains("pulled")), "{left:?}");
+    };
+    fails(Rule::new(Fault::Status(401)), &[], "401");
+    fails(Rule::new(Fault::Status(403)).after(1), &[], "403");
+    fails(Rule::new(Fault::Status(404)), &[], "404");
+    fails(Rule::new(Fault::Complete), &[], "ranges");
+    fails(Rule::new(Fault::OtherTag("\"other\"".into())).after(1), &[], "changed");
+    fails(
+        Rule::new(Fault::StallBeforeHeaders(Duration::from_secs(3600))).after(1),
+        &["--timeout", "1"],
+        "in time",
+    );
+    fails(Rule::new(Fault::FlippedBit(2_000_000)), &["--roothash", &root], "digest");
+}
+
+#[test]
+fn a_pull_continues_where_it_stopped() {
+    let fixture = Fixture::empty();
+    // Parts are kept in units of 16 MiB.
+    let bytes: Vec<u8> = (0..40_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let server = Server::start().unwrap();
+    server.put("/image", bytes.clone());
+    server.add(Rule::new(Fault::Status(403)).covering(36_000_000));
+    let target = fixture.path("pulled");
+    let pull = || isolated(&fixture).args(["pull", "--json", &server.url("/image")]).arg(&target).run();
+    pull().failure(1);
+    server.clear();
+    server.reset();
+    let outcome = pull().success();
+    let json = String::from_utf8(outcome.stdout).unwrap();
+    assert!(json.contains("\"resumed\":33554432"), "{json}");
+    assert!(server.counts().bytes < 8_000_000, "{:?}", server.counts());
+    assert!(std::fs::read(&target).unwrap() == bytes, "wrong bytes");
+}
+
+#[test]
+fn commands_take_addresses_with_credentials() {
+    let fixture = Fixture::empty();
+    let (image, root) = sealed_image(&fixture);
+    let server = Server::start().unwrap();
+    server.put("/image", std::fs::read(&image).unwrap());
+    server
+        .set_auth("/image", Some(Auth::Header { value: "Bearer t0ken".into(), challenge: "Bearer".into() }));
+    let token = fixture.path("token");
+    std::fs::write(&token, "t0ken\n").unwrap();
+    let cat = |with: &[&str]| {
+        let cache = fixture.path("cache");
+        isolated(&fixture)
+            .args(["cat", "--cache-dir"])
+            .arg(cache)
+            .args(["--roothash", &root])
+            .args(with)
+            .args([&server.url("/image"), "/greeting"])
+            .run()
+    };
+    assert!(cat(&[]).failure(1).stderr.contains("401"));
+    assert_eq!(cat(&["--token-file", token.to_str().unwrap()]).success().stdout, b"hello\n");
+}

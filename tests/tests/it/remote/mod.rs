@@ -1,0 +1,104 @@
+//! Images on servers, with real servers: `ferofs push`, `ferofs pull`, and commands that take addresses.
+//!
+//! - `faults`: a web server that fails in all ways, and `ferofs pull`.
+//! - `registry`: docker-registry with passwords and with tokens; skopeo judges what was pushed.
+//! - `store`: an S3 store (moto).
+//! - `web`: nginx with TLS, client certificates and passwords.
+
+mod faults;
+mod registry;
+mod store;
+mod web;
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ferofs_tests::{Run, ferofs};
+
+use crate::common::fixture::Fixture;
+
+/// A server that does not answer after this time never will.
+const STARTED: Duration = Duration::from_secs(60);
+
+/// A running program that listens. It ends when this is dropped.
+struct Service {
+    process: Child,
+    /// Its address and port.
+    address: String,
+}
+
+impl Service {
+    /// Starts `program` and waits until it listens at `address`.
+    fn start(program: &Path, address: String, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+        let mut command = Command::new(program);
+        arguments(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let service = Self { process: command.spawn().unwrap(), address };
+        let start = Instant::now();
+        while TcpStream::connect(&service.address).is_err() {
+            assert!(start.elapsed() < STARTED, "{}: does not answer", program.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        service
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // If it has ended already, the test fails for that.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An address of this machine with a port that is free now.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// A command with an empty home, so that it finds no credentials of the user who runs the tests.
+fn isolated(fixture: &Fixture) -> Run {
+    let home = fixture.path("home");
+    std::fs::create_dir_all(&home).unwrap();
+    let run = ferofs().env("HOME", &home);
+    [
+        "REGISTRY_AUTH_FILE",
+        "DOCKER_CONFIG",
+        "XDG_RUNTIME_DIR",
+        "XDG_CONFIG_HOME",
+        "AWS_PROFILE",
+        "http_proxy",
+        "HTTP_PROXY",
+        "ALL_PROXY",
+    ]
+    .into_iter()
+    .fold(run, |run, name| run.env(name, ""))
+}
+
+/// A sealed image of at least 5 MB, and its root hash.
+fn sealed_image(fixture: &Fixture) -> (PathBuf, String) {
+    let mut seed: u64 = 1;
+    let mut bytes = Vec::new();
+    while bytes.len() < 5_000_000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        bytes.extend_from_slice(&seed.to_le_bytes());
+    }
+    std::fs::write(fixture.source().join("data"), bytes).unwrap();
+    std::fs::write(fixture.source().join("greeting"), "hello\n").unwrap();
+    let root = fixture.path("root");
+    let options = ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()];
+    let image = fixture.build("image.erofs", options);
+    (image, std::fs::read_to_string(root).unwrap().trim().to_owned())
+}
+
+fn assert_same_files(a: &Path, b: &Path) {
+    assert!(std::fs::read(a).unwrap() == std::fs::read(b).unwrap(), "{} differs", b.display());
+}
+
+/// The value of a text field in the JSON object that a command printed.
+fn field(stdout: &[u8], name: &str) -> String {
+    let text = String::from_utf8_lossy(stdout);
+    let after = text.split(&format!("\"{name}\":\"")).nth(1).unwrap_or_else(|| panic!("no {name}: {text}"));
+    after.split('"').next().unwrap().to_owned()
+}

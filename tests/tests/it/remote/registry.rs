@@ -1,0 +1,253 @@
+//! docker-registry, and skopeo as the judge.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ferofs_test_server::{Answer, Server};
+use ferofs_tests::{Run, need};
+
+use super::{Service, assert_same_files, field, free_address, isolated, sealed_image};
+use crate::common::fixture::Fixture;
+
+/// User `me` with the password `secret`, as htpasswd -B writes it.
+const HTPASSWD: &str = "me:$2b$04$lTwJdOo1V4v3RzhjpZdAQuUqeGZ7ZEAfTKttnOTNvcjIEX8a9..b.\n";
+
+/// Starts docker-registry with this section `auth` of its configuration. If there is none, says that `what` is skipped.
+fn registry(fixture: &Fixture, auth: &str, what: &str) -> Option<Service> {
+    let program = need::tool("docker-registry", what)?;
+    let address = free_address();
+    let storage = fixture.path("registry");
+    let config = format!(
+        "version: 0.1\nlog: {{ level: error }}\nstorage: {{ filesystem: {{ rootdirectory: {} }}, delete: {{ enabled: true }} }}\n\
+         http: {{ addr: '{address}' }}\n{auth}",
+        storage.display()
+    );
+    let file = fixture.path("registry.yml");
+    std::fs::write(&file, config).unwrap();
+    Some(Service::start(&program, address, |command| command.arg("serve").arg(&file)))
+}
+
+fn push(fixture: &Fixture, image: &Path, to: &str, with: &[&str]) -> Run {
+    isolated(fixture).args(["push", "--json"]).args(with).arg(image).arg(to)
+}
+
+#[test]
+fn push_and_pull() {
+    let fixture = Fixture::empty();
+    let Some(registry) = registry(&fixture, "", "push and pull") else { return };
+    let (image, root) = sealed_image(&fixture);
+    let name = format!("oci://{}/team/app", registry.address);
+    let first = push(&fixture, &image, &format!("{name}:1"), &[]).run().success();
+    assert_eq!(field(&first.stdout, "roothash"), root);
+    let size = std::fs::metadata(&image).unwrap().len();
+    assert!(String::from_utf8_lossy(&first.stdout).contains(&format!("\"sent\":{size},")));
+    // The same image has the same digest, and nothing is sent again.
+    let again = push(&fixture, &image, &format!("{name}:2"), &[]).run().success();
+    assert_eq!(field(&again.stdout, "manifest"), field(&first.stdout, "manifest"));
+    assert!(String::from_utf8_lossy(&again.stdout).contains("\"sent\":0,"));
+    // Another repository takes the layer from the first one.
+    let other = format!("oci://{}/other:1", registry.address);
+    let mounted = push(&fixture, &image, &other, &["--mount-from", "team/app"]).run().success();
+    assert!(String::from_utf8_lossy(&mounted.stdout).contains("\"mounted\":true"));
+
+    let pinned = format!("{name}@{}", field(&first.stdout, "manifest"));
+    for (number, location) in [format!("{name}:1"), pinned.clone(), other].iter().enumerate() {
+        let target = fixture.path(&format!("pulled{number}"));
+        let pulled = isolated(&fixture).args(["pull", "--json", location]).arg(&target).run().success();
+        assert!(String::from_utf8_lossy(&pulled.stdout).contains("\"verified\":true"));
+        assert_same_files(&image, &target);
+    }
+    // The root hash comes with the manifest.
+    let cat = isolated(&fixture)
+        .args(["cat", "--cache-dir"])
+        .arg(fixture.path("cache"))
+        .args([&pinned, "/greeting"]);
+    assert_eq!(cat.run().success().stdout, b"hello\n");
+    let missing =
+        isolated(&fixture).args(["pull", &format!("{name}:3")]).arg(fixture.path("x")).run().failure(1);
+    assert!(missing.stderr.contains("404"), "{}", missing.stderr);
+}
+
+#[test]
+fn chunks_and_profiles() {
+    let fixture = Fixture::empty();
+    let Some(registry) = registry(&fixture, "", "uploads in chunks") else { return };
+    // More than two chunks of 16 MiB.
+    let bytes: Vec<u8> = (0..36_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(fixture.source().join("data"), bytes).unwrap();
+    let image = fixture.build("image.erofs", [] as [&str; 0]);
+    let profile = fixture.path("profile");
+    std::fs::write(&profile, "a profile").unwrap();
+    let to = format!("oci://{}/app:1", registry.address);
+    let pushed = push(&fixture, &image, &to, &["--profile", profile.to_str().unwrap()]).run().success();
+    let target = fixture.path("pulled");
+    isolated(&fixture).args(["pull", &to]).arg(&target).run().success();
+    assert_same_files(&image, &target);
+    // The profile is listed under the tag of referrers: this registry has no other list.
+    let Some(skopeo) = need::tool("skopeo", "the list of referrers") else { return };
+    let tag = field(&pushed.stdout, "manifest").replace(':', "-");
+    let raw = Run::new(skopeo)
+        .args(["inspect", "--raw", "--tls-verify=false", &format!("docker://{}/app:{tag}", registry.address)])
+        .run()
+        .success();
+    assert_eq!(field(&raw.stdout, "artifactType"), "application/vnd.ferofs.access-profile.v1");
+}
+
+#[test]
+fn skopeo_accepts_what_was_pushed() {
+    let fixture = Fixture::empty();
+    let Some(registry) = registry(&fixture, "", "skopeo") else { return };
+    let Some(skopeo) = need::tool("skopeo", "skopeo") else { return };
+    let (image, _) = sealed_image(&fixture);
+    let pushed = push(&fixture, &image, &format!("oci://{}/app:1", registry.address), &[]).run().success();
+    let source = format!("docker://{}/app:1", registry.address);
+    let inspect = Run::new(&skopeo).args(["inspect", "--tls-verify=false", &source]).run().success();
+    let text = String::from_utf8_lossy(&inspect.stdout).replace("\": \"", "\":\"");
+    assert_eq!(field(text.as_bytes(), "Digest"), field(&pushed.stdout, "manifest"));
+    assert!(text.contains(&field(&pushed.stdout, "layer")), "{text}");
+    let layout = fixture.path("layout");
+    let copied = Run::new(&skopeo)
+        .args([
+            "--insecure-policy",
+            "copy",
+            "--src-tls-verify=false",
+            &source,
+            &format!("oci:{}:1", layout.display()),
+        ])
+        .run()
+        .success();
+    assert_eq!(copied.code, 0);
+    let blob = layout.join("blobs/sha256").join(&field(&pushed.stdout, "layer")["sha256:".len()..]);
+    assert_same_files(&image, &blob);
+}
+
+#[test]
+fn passwords_in_the_files_of_docker() {
+    let fixture = Fixture::empty();
+    let passwords = fixture.path("htpasswd");
+    std::fs::write(&passwords, HTPASSWD).unwrap();
+    let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
+    let Some(registry) = registry(&fixture, &auth, "passwords of registries") else { return };
+    let (image, _) = sealed_image(&fixture);
+    let to = format!("oci://{}/app:1", registry.address);
+    let refused = push(&fixture, &image, &to, &[]).run().failure(1);
+    assert!(refused.stderr.contains("401"), "{}", refused.stderr);
+    let refused = push(&fixture, &image, &to, &["--user", "me:wr0ng"]).run().failure(1);
+    assert!(refused.stderr.contains("401") && !refused.stderr.contains("wr0ng"), "{}", refused.stderr);
+    push(&fixture, &image, &to, &["--user", "me:secret"]).run().success();
+    // "me:secret"
+    let auths = format!(r#"{{"auths": {{"{}": {{"auth": "bWU6c2VjcmV0"}}}}}}"#, registry.address);
+    let file = fixture.path("auth.json");
+    std::fs::write(&file, auths).unwrap();
+    let target = fixture.path("pulled");
+    isolated(&fixture).args(["pull", "--auth-file"]).arg(&file).arg(&to).arg(&target).run().success();
+    assert_same_files(&image, &target);
+    // A helper, as docker starts it.
+    let helper = fixture.path("docker-credential-test");
+    std::fs::write(
+        &helper,
+        "#!/bin/sh\nread server\necho '{\"ServerURL\":\"x\",\"Username\":\"me\",\"Secret\":\"secret\"}'\n",
+    )
+    .unwrap();
+    make_executable(&helper);
+    std::fs::write(&file, format!(r#"{{"credHelpers": {{"{}": "test"}}}}"#, registry.address)).unwrap();
+    let path = format!("{}:{}", fixture.path(".").display(), std::env::var("PATH").unwrap());
+    isolated(&fixture)
+        .env("PATH", path)
+        .args(["pull", "--auth-file"])
+        .arg(&file)
+        .arg(&to)
+        .arg(fixture.path("y"))
+        .run()
+        .success();
+}
+
+fn make_executable(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A key and a certificate with which tokens are signed.
+fn token_key(fixture: &Fixture, openssl: &Path) -> (PathBuf, PathBuf) {
+    let (key, certificate) = (fixture.path("token.key"), fixture.path("token.crt"));
+    Run::new(openssl)
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=token",
+            "-keyout",
+        ])
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .run()
+        .success();
+    (key, certificate)
+}
+
+/// A JSON web token with access to the repository `app`, as docker-registry wants it.
+fn token(openssl: &Path, key: &Path, certificate: &Path, actions: &[&str]) -> String {
+    let pem = std::fs::read_to_string(certificate).unwrap();
+    let chain: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
+    let actions = actions.join("\",\"");
+    let header = format!(r#"{{"typ":"JWT","alg":"RS256","x5c":["{chain}"]}}"#);
+    let claims = format!(
+        r#"{{"iss":"test","sub":"me","aud":"registry","exp":4102444800,"nbf":0,"iat":0,"jti":"1","access":[{{"type":"repository","name":"app","actions":["{actions}"]}}]}}"#
+    );
+    let text = format!("{}.{}", base64_url(header.as_bytes()), base64_url(claims.as_bytes()));
+    let file = key.with_extension("text");
+    std::fs::write(&file, &text).unwrap();
+    let signed = Run::new(openssl).args(["dgst", "-sha256", "-sign"]).arg(key).arg(&file).run().success();
+    format!("{text}.{}", base64_url(&signed.stdout))
+}
+
+fn base64_url(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let value =
+            chunk.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for digit in 0..=chunk.len() {
+            text.push(char::from(DIGITS[(value >> (18 - 6 * digit) & 63) as usize]));
+        }
+    }
+    text
+}
+
+#[test]
+fn tokens() {
+    let fixture = Fixture::empty();
+    let Some(openssl) = need::tool("openssl", "tokens of registries") else { return };
+    let (key, certificate) = token_key(&fixture, &openssl);
+    let server = Server::start().unwrap();
+    let auth = format!(
+        "auth: {{ token: {{ realm: '{}', service: registry, issuer: test, rootcertbundle: {} }} }}\n",
+        server.url("/token"),
+        certificate.display()
+    );
+    let Some(registry) = registry(&fixture, &auth, "tokens of registries") else { return };
+    let make = Arc::new(move |actions: &[&str]| token(&openssl, &key, &certificate, actions));
+    server.route(move |request| {
+        if request.path != "/token" || request.header("authorization") != Some("Basic bWU6c2VjcmV0") {
+            return Some(Answer::new(401, ""));
+        }
+        let scopes = request.query.split('&').filter(|part| part.starts_with("scope=")).collect::<String>();
+        let actions: &[&str] = if scopes.contains("push") { &["pull", "push"] } else { &["pull"] };
+        Some(Answer::new(200, format!(r#"{{"token":"{}","expires_in":300}}"#, make(actions))))
+    });
+    let (image, _) = sealed_image(&fixture);
+    let to = format!("oci://{}/app:1", registry.address);
+    assert!(push(&fixture, &image, &to, &[]).run().failure(1).stderr.contains("401"));
+    server.reset();
+    push(&fixture, &image, &to, &["--user", "me:secret"]).run().success();
+    assert!(server.counts().requests <= 2, "{:?}", server.log());
+    let target = fixture.path("pulled");
+    isolated(&fixture).args(["pull", "--user", "me:secret", &to]).arg(&target).run().success();
+    assert_same_files(&image, &target);
+}
