@@ -23,6 +23,8 @@ struct TestObject {
     /// What the next requests do; afterwards they succeed.
     script: Mutex<Vec<Step>>,
     is_down: AtomicBool,
+    /// The bytes, if they do not follow from their position.
+    content: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy)]
@@ -50,6 +52,7 @@ impl TestObject {
             bytes: AtomicU64::new(0),
             script: Mutex::default(),
             is_down: AtomicBool::new(false),
+            content: None,
         }
     }
 
@@ -83,7 +86,7 @@ impl RemoteObject for TestObject {
         let step = self.script.lock().unwrap().pop();
         let len = if let Some(Step::Short) = step { buf.len() / 2 } else { buf.len() };
         for (pos, byte) in (start..).zip(&mut buf[..len]) {
-            *byte = byte_at(pos);
+            *byte = self.content.as_ref().map_or_else(|| byte_at(pos), |content| content[pos as usize]);
         }
         self.bytes.fetch_add(len as u64, Ordering::SeqCst);
         match step {
@@ -337,4 +340,71 @@ fn the_cache_removes_the_least_recently_used_and_nothing_in_use() {
     drop(first);
     assert!(cache.remove("a").unwrap());
     assert!(cache.entry("../a", &EntryInfo { size: 1, location: String::new(), roothash: None }).is_err());
+}
+
+#[test]
+fn hash_trees_of_all_shapes_are_fetched_once_and_nobody_waits_for_itself() {
+    use ferofs_verity::{Params, Seal};
+    // Data blocks, and the sizes of blocks: 1 to 5 levels, some of them in one MiB with each other and with data.
+    for (blocks, data_size, hash_size) in [
+        (1, 4096, 4096),
+        (700, 4096, 4096),
+        (20_000, 512, 512),
+        (3000, 4096, 512),
+        (900, 16384, 4096),
+        (600, 4096, 16384),
+    ] {
+        let mut params = Params::default();
+        (params.data_block_size, params.hash_block_size) = (data_size, hash_size);
+        let len = blocks * u64::from(data_size);
+        let mut content = bytes_of(0..len);
+        let position = len.next_multiple_of(16384);
+        let file = tempfile::tempfile().unwrap();
+        let (seal, root) = Seal::write(&content.as_slice(), len, params, None, 2, &file, position).unwrap();
+        content.resize((position + seal.byte_len().unwrap()) as usize, 0);
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut content[position as usize..], position)
+            .unwrap();
+        let size = content.len() as u64;
+        let object = TestObject {
+            latency: Duration::from_millis(1),
+            content: Some(content.clone()),
+            ..TestObject::new(size)
+        };
+        let object = Arc::new(object);
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+        let sources: Vec<_> = (0..2)
+            .map(|_| {
+                let entry = entry(&cache, size);
+                let check: Box<dyn Check> =
+                    Box::new(crate::fetch::TreeCheck::new(&entry, &seal, root).unwrap());
+                let object = Arc::clone(&object) as _;
+                let fetcher =
+                    Fetcher::start(object, cache.clone(), entry, Some(check), FetchOptions::default());
+                source(fetcher.unwrap(), PATIENCE)
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            for (seed, source) in (0..).zip(sources.iter().chain(&sources)) {
+                let (content, size) = (&content, size);
+                scope.spawn(move || {
+                    for range in ranges(seed, 60, 40_000) {
+                        let range =
+                            range.start % size..(range.start % size + range.end - range.start).min(size);
+                        let mut buf = vec![0; (range.end - range.start) as usize];
+                        source.read_exact_at(range.start, &mut buf).unwrap();
+                        assert!(buf == content[range.start as usize..range.end as usize], "{range:?}");
+                    }
+                });
+            }
+        });
+        let mut all = vec![0; size as usize];
+        sources[0].read_exact_at(0, &mut all).unwrap();
+        assert!(all == content);
+        let fetched = object.bytes.load(Ordering::SeqCst);
+        assert!(
+            fetched < size + size / 4 + (1 << 20),
+            "{blocks} {data_size} {hash_size}: {fetched} of {size}"
+        );
+    }
 }

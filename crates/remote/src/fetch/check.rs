@@ -30,7 +30,8 @@ pub trait Check: Send + Sync {
         u64::MAX
     }
 
-    /// The ranges of the object that must be stored before `range` can be checked, in the order in which they can be checked.
+    /// The ranges of the object that must be stored before `range` can be checked, in the order in which they can be checked. Those of a
+    /// range behind the border are at lower positions.
     fn needs(&self, range: &Range<u64>) -> Vec<Range<u64>>;
 
     /// Checks the bytes that start at `start`.
@@ -108,9 +109,12 @@ impl Check for TreeCheck {
         let size = layout.hash_block_size();
         let bytes =
             |blocks: Range<u64>| self.tree.start + blocks.start * size..self.tree.start + blocks.end * size;
-        // Those that are in the range come with it.
-        let is_outside = |need: &Range<u64>| need.start < range.start || need.end > range.end;
-        blocks.into_iter().map(bytes).filter(is_outside).collect()
+        // Hashes above hashes of the range come with them, or are at lower positions.
+        let outside = |need: Range<u64>| match hashes.is_empty() {
+            true => need,
+            false => need.start..need.end.min(range.start),
+        };
+        blocks.into_iter().map(bytes).map(outside).filter(|need| !need.is_empty()).collect()
     }
 
     fn check(&self, start: u64, bytes: &[u8]) -> Checked {

@@ -176,7 +176,7 @@ impl Fetcher {
         let wanted = shared.around(&units);
         let mut state = shared.lock();
         for need in shared.needs(&wanted) {
-            state.queue.add(need, Urgency::Demand);
+            state.queue.add(shared.around_hashes(&need), Urgency::Demand);
         }
         // What the reader waits for does not wait for its surroundings if that was queued before.
         state.queue.add(wanted, Urgency::Demand);
@@ -215,7 +215,7 @@ impl Fetcher {
             let end = units.end.min((units.start / step + 1) * step);
             let part = shared.align(&(units.start..end));
             for need in shared.needs(&part) {
-                state.queue.add(need, Urgency::Prefetch);
+                state.queue.add(shared.around_hashes(&need), Urgency::Prefetch);
             }
             units.start = part.end;
             state.queue.add(part, Urgency::Prefetch);
@@ -274,6 +274,12 @@ impl Shared {
         units.start / align * align..units.end.next_multiple_of(align).min(all)
     }
 
+    /// Whether the hash tree, or what is behind it, is at this position: the jobs on this side of the border.
+    fn is_hashes(&self, position: u64) -> bool {
+        let border = self.check.as_ref().map_or(u64::MAX, |check| check.border());
+        position / UNIT >= border / UNIT
+    }
+
     /// What a request for `units` fetches with it, because this costs almost no time.
     fn around(&self, units: &Range<u64>) -> Range<u64> {
         let around = (self.speed.around() / UNIT).max(1);
@@ -286,10 +292,7 @@ impl Shared {
         let Some(check) = &self.check else { return Vec::new() };
         let ranges = check.needs(&(units.start * UNIT..(units.end * UNIT).min(self.entry.size())));
         let needs = ranges.into_iter().map(|range| units_in(&range));
-        needs
-            .filter(|need| !self.missing(need.clone()).is_empty())
-            .map(|need| self.around_hashes(&need))
-            .collect()
+        needs.filter(|need| !self.missing(need.clone()).is_empty()).collect()
     }
 
     /// Hashes that are fetched together: 64 KiB of them are enough for 8 MiB of data.
@@ -465,11 +468,16 @@ impl Job<'_> {
         for need in self.shared.needs(units) {
             let mut state = self.shared.lock();
             while state.queue.is_in_flight(&need) && !state.stop {
-                // Another worker fetches them, and needs only higher levels.
+                // Another worker fetches them, and needs only higher levels, which are at lower positions.
                 state = self.shared.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if self.shared.missing(need.clone()).is_empty() {
                 continue;
+            }
+            let mut need = self.shared.around_hashes(&need);
+            if self.shared.is_hashes(units.start * UNIT) {
+                // This worker fetches what follows.
+                need.end = need.end.min(units.start);
             }
             state.queue.begin(need.clone());
             drop(state);
@@ -485,9 +493,13 @@ impl Job<'_> {
     fn fetch(&self, units: &Range<u64>) -> Result<(), Failure> {
         let shared = self.shared;
         let bytes = units.start * UNIT..(units.end * UNIT).min(shared.entry.size());
+        let is_hashes = shared.is_hashes(bytes.start);
+        if is_hashes {
+            // Before the claim: levels above may be in the same MiB.
+            self.needs(units)?;
+        }
         // Whoever fetches data waits for hashes, also in the same MiB.
-        let border = shared.check.as_ref().map_or(u64::MAX, |check| check.border());
-        let claims = if bytes.start / UNIT >= border / UNIT { "hashes" } else { "claim" };
+        let claims = if is_hashes { "hashes" } else { "claim" };
         // A cache that cannot be written to has no claims; the error of the store will tell.
         let mut claim =
             Claim::take(shared.entry.path(), claims, bytes.clone()).unwrap_or(Some(Claim::default()));
@@ -516,8 +528,9 @@ impl Job<'_> {
         let units = units_in(&range);
         let checked = |bytes: &[u8]| {
             let Some(check) = &shared.check else { return Ok(true) };
-            // They come while the bytes come.
-            self.needs(&units).map_err(|failure| match failure.is_timeout {
+            // Hashes come while the data comes.
+            let needs = if shared.is_hashes(range.start) { Ok(()) } else { self.needs(&units) };
+            needs.map_err(|failure| match failure.is_timeout {
                 true => FetchErrorKind::Timeout,
                 false => FetchErrorKind::Protocol(failure.text.to_string()),
             })?;
