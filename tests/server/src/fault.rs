@@ -31,6 +31,10 @@ pub enum Fault {
     Reset,
     /// The connection is reset (RST) after this number of bytes of the body.
     ResetInBody(u64),
+    /// A redirect to this address, to which `expires=TIME` is added: it is valid so long (see [`Auth::Expires`](crate::Auth::Expires)).
+    ExpiringRedirect(u16, String, Duration),
+    /// This number of bytes a second for this answer.
+    SlowBytes(u64),
     /// Bytes that are no answer of HTTP.
     Garbage,
 }
@@ -45,6 +49,7 @@ pub struct Rule {
     pub(crate) covers: Option<u64>,
     pub(crate) skip: u64,
     pub(crate) times: u64,
+    pub(crate) probability: f64,
 }
 
 impl Rule {
@@ -59,6 +64,7 @@ impl Rule {
             covers: None,
             skip: 0,
             times: u64::MAX,
+            probability: 1.0,
         }
     }
 
@@ -104,8 +110,15 @@ impl Rule {
         self
     }
 
-    /// Whether a request meets the fault. Counts it.
-    pub(crate) fn meets(&mut self, request: &Request) -> bool {
+    /// Only a random part of these requests: 0 none, 1 all.
+    #[must_use]
+    pub const fn probability(mut self, probability: f64) -> Self {
+        self.probability = probability;
+        self
+    }
+
+    /// Whether a request meets the fault. Counts it. `random` is at least 0 and less than 1.
+    pub(crate) fn meets(&mut self, request: &Request, random: f64) -> bool {
         let covers = self.covers.is_none_or(|byte| {
             request.range(u64::MAX).and_then(Result::ok).is_none_or(|range| range.contains(&byte))
         });
@@ -115,6 +128,9 @@ impl Rule {
         }
         if self.skip > 0 {
             self.skip -= 1;
+            return false;
+        }
+        if random >= self.probability {
             return false;
         }
         self.times -= 1;
@@ -135,13 +151,15 @@ mod tests {
             ..Request::default()
         };
         let mut rule = Rule::new(Fault::Reset).path("/a").covering(10).after(1).times(2);
-        let mut meets = |path, range| rule.meets(&request(path, range));
+        let mut meets = |path, range| rule.meets(&request(path, range), 0.9);
         assert!(!meets("/b", "bytes=0-20"));
         assert!(!meets("/a", "bytes=0-9"));
         assert!(!meets("/a", "bytes=0-10"), "the first one is skipped");
         assert!(meets("/a", "bytes=10-10"));
         assert!(meets("/abc", "bytes=5-"));
         assert!(!meets("/a", "bytes=0-20"), "two were met");
-        assert!(!Rule::new(Fault::Reset).method("put").meets(&request("/", "")));
+        assert!(!Rule::new(Fault::Reset).method("put").meets(&request("/", ""), 0.0));
+        let mut sometimes = Rule::new(Fault::Reset).probability(0.25);
+        assert!(sometimes.meets(&request("/", ""), 0.2) && !sometimes.meets(&request("/", ""), 0.25));
     }
 }

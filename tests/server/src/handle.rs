@@ -1,9 +1,10 @@
 //! What tests and connections share.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::answer::Answer;
 use crate::fault::Rule;
@@ -28,6 +29,8 @@ pub enum Auth {
         /// Its value.
         value: String,
     },
+    /// The parameter `expires` of the query, in milliseconds since 1970: status 403 without it, and when that time is over.
+    Expires,
 }
 
 /// What a server has done.
@@ -55,6 +58,8 @@ struct State {
     counts: Counts,
     log: Vec<Request>,
     is_down: bool,
+    /// The last random number.
+    random: u64,
 }
 
 /// Tells a server what to serve and what to do wrong, while it runs. Clones are the same.
@@ -145,6 +150,14 @@ impl Handle {
         self.state().log.clone()
     }
 
+    /// The ranges that the requests so far asked for at `path`, in their order. Ends beyond the object are as the client wrote them.
+    #[must_use]
+    pub fn ranges(&self, path: &str) -> Vec<Range<u64>> {
+        let state = self.state();
+        let requests = state.log.iter().filter(|request| request.path == path);
+        requests.filter_map(|request| request.range(u64::MAX)?.ok()).collect()
+    }
+
     /// Forgets counts and requests.
     pub fn reset(&self) {
         let mut state = self.state();
@@ -167,7 +180,9 @@ impl Handle {
         if state.log.len() < LOG_MAX {
             state.log.push(request.clone());
         }
-        let rule = state.rules.iter_mut().find_map(|rule| rule.meets(request).then(|| rule.clone()));
+        let State { rules, random, .. } = &mut *state;
+        let rule =
+            rules.iter_mut().find_map(|rule| rule.meets(request, next_random(random)).then(|| rule.clone()));
         state.counts.faults += u64::from(rule.is_some());
         rule
     }
@@ -212,7 +227,24 @@ fn refusal(auth: &Auth, request: &Request) -> Option<Answer> {
             let is_right = request.parameter(name) == Some(value);
             (!is_right).then(|| Answer::new(403, "expired"))
         }
+        Auth::Expires => {
+            let until = request.parameter("expires").and_then(|time| time.parse().ok());
+            (until.is_none_or(|until: u128| until <= now())).then(|| Answer::new(403, "expired"))
+        }
     }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis())
+}
+
+/// The next number of a sequence (SplitMix64) that is the same in each run: at least 0 and less than 1.
+fn next_random(state: &mut u64) -> f64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// The file below `folder` that a path names, without `..`.

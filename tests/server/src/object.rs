@@ -1,7 +1,8 @@
 //! What is served: bytes in memory, or a file.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +38,8 @@ impl Object {
         }
         let time = meta.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let etag = Some(format!("\"{:x}-{:x}\"", meta.len(), time.as_nanos()));
-        Ok(Self { bytes: Bytes::File(Arc::new(file), meta.len()), etag, last_modified: None })
+        let last_modified = Some(http_date(time.as_secs()));
+        Ok(Self { bytes: Bytes::File(Arc::new(file), meta.len()), etag, last_modified })
     }
 
     /// With this ETag, or none.
@@ -75,6 +77,24 @@ impl Bytes {
         }
     }
 
+    /// Sends up to `len` bytes without copying them, and returns how many were sent. The range must be within the object.
+    pub(crate) fn send(&self, mut to: &TcpStream, at: u64, len: usize) -> io::Result<usize> {
+        match self {
+            Self::File(file, _) => {
+                let mut at = at;
+                match rustix::fs::sendfile(to, file, Some(&mut at), len)? {
+                    0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                    sent => Ok(sent),
+                }
+            }
+            Self::Memory(bytes) => {
+                let at = usize::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
+                let part = bytes.get(at..at + len).ok_or(io::ErrorKind::UnexpectedEof)?;
+                to.write(part)
+            }
+        }
+    }
+
     /// Fills `buf`. The range must be within the object.
     pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         match self {
@@ -94,4 +114,43 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// A time, in seconds since 1970, as headers have it (RFC 9110, section 5.6.7).
+fn http_date(seconds: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
+    let weekday = DAYS[usize::try_from(days % 7).unwrap_or(0)];
+    let is_leap =
+        |year: u64| (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400);
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let mut month = 0;
+    for len in [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < len {
+            break;
+        }
+        days -= len;
+        month += 1;
+    }
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{weekday}, {:02} {} {year} {hour:02}:{minute:02}:{second:02} GMT", days + 1, MONTHS[month])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_date() {
+        // date -u -R -d @SECONDS
+        assert_eq!(http_date(0), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(http_date(951_827_696), "Tue, 29 Feb 2000 12:34:56 GMT");
+        assert_eq!(http_date(1_798_761_599), "Thu, 31 Dec 2026 23:59:59 GMT");
+    }
 }

@@ -1,15 +1,19 @@
-//! Rules as text: for the program's command line, and for the control address `POST /_control`.
+//! Rules as text: for the program's command line, and for the control address: `POST /_control`, or `GET /.control?COMMAND` with
+//! the spaces written as `+` or `%20`.
 //!
 //! Each line is one command:
 //!
 //! ```text
 //! latency 20ms
 //! bandwidth 25000000
-//! fault status 503 path=/image times=3 after=1 method=GET header=Retry-After:1
+//! fault status 503 path=/image times=3 after=1 method=GET header=Retry-After:1 probability=0.1
 //! fault redirect 307 http://127.0.0.1:8001/image
 //! fault complete | short BYTES | wrong-range BYTES | wrong-size BYTES | flipped-bit BYTE | other-tag TAG
 //! fault stall-before-headers 5s | stall-in-body BYTES 5s | reset | reset-in-body BYTES | garbage
+//! fault slow-bytes BYTES_A_SECOND
+//! fault expiring-redirect 307 /image 2s
 //! auth / Bearer SECRET
+//! expires /image
 //! clear | down | up | reset-counts
 //! ```
 
@@ -41,6 +45,7 @@ fn command(handle: &Handle, line: &str) -> Option<()> {
             let auth = Auth::Header { value: format!("{scheme} {secret}"), challenge: (*scheme).to_owned() };
             handle.set_auth(prefix, Some(auth));
         }
+        ["expires", prefix] => handle.set_auth(prefix, Some(Auth::Expires)),
         ["clear"] => handle.clear(),
         ["down"] => handle.set_down(true),
         ["up"] => handle.set_down(false),
@@ -61,6 +66,9 @@ fn rule(words: &[&str]) -> Option<Rule> {
             "method" => rule.method(value),
             "times" => rule.times(value.parse().ok()?),
             "after" => rule.after(value.parse().ok()?),
+            "probability" => {
+                rule.probability(value.parse().ok().filter(|number| (0.0..=1.0).contains(number))?)
+            }
             "covering" => rule.covering(value.parse().ok()?),
             _ => value.split_once(':').map(|(name, value)| rule.header(name, value))?,
         };
@@ -68,7 +76,7 @@ fn rule(words: &[&str]) -> Option<Rule> {
     Some(rule)
 }
 
-const OPTIONS: [&str; 6] = ["path=", "method=", "times=", "after=", "covering=", "header="];
+const OPTIONS: [&str; 7] = ["path=", "method=", "times=", "after=", "covering=", "header=", "probability="];
 
 fn fault(words: &[&str]) -> Option<Fault> {
     Some(match words {
@@ -84,6 +92,10 @@ fn fault(words: &[&str]) -> Option<Fault> {
         ["stall-in-body", bytes, time] => Fault::StallInBody(bytes.parse().ok()?, duration(time)?),
         ["reset"] => Fault::Reset,
         ["reset-in-body", bytes] => Fault::ResetInBody(bytes.parse().ok()?),
+        ["slow-bytes", bytes] => Fault::SlowBytes(bytes.parse().ok().filter(|bytes| *bytes > 0)?),
+        ["expiring-redirect", status, to, time] => {
+            Fault::ExpiringRedirect(status.parse().ok()?, (*to).to_owned(), duration(time)?)
+        }
         ["garbage"] => Fault::Garbage,
         _ => return None,
     })
@@ -99,14 +111,16 @@ fn duration(text: &str) -> Option<Duration> {
 
 /// The answer to a request for the control address.
 pub(crate) fn control(request: &Request, handle: &Handle) -> Option<Answer> {
+    let executed = |text: &str| match execute(handle, text) {
+        Ok(()) => Answer::new(204, ""),
+        Err(problem) => Answer::new(400, problem),
+    };
     match (request.method.as_str(), request.path.as_str()) {
-        ("POST", "/_control") => {
-            let done = execute(handle, &String::from_utf8_lossy(&request.body));
-            Some(match done {
-                Ok(()) => Answer::new(204, ""),
-                Err(problem) => Answer::new(400, problem),
-            })
-        }
+        ("POST", "/_control") => Some(executed(&String::from_utf8_lossy(&request.body))),
+        ("GET", "/.control") => Some(match decoded(&request.query) {
+            Some(text) => executed(&text),
+            None => Answer::new(400, "the query is not encoded as an address"),
+        }),
         ("GET", "/_control/counts") => {
             let counts = handle.counts();
             let json = format!(
@@ -117,6 +131,23 @@ pub(crate) fn control(request: &Request, handle: &Handle) -> Option<Answer> {
         }
         _ => None,
     }
+}
+
+/// The text of a query.
+fn decoded(query: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(query.len());
+    let mut rest = query.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -133,7 +164,20 @@ mod tests {
         assert_eq!(stall, Fault::StallInBody(10, Duration::from_millis(250)));
         let redirect = rule("redirect 307 http://h/p?path=/x").unwrap().fault;
         assert_eq!(redirect, Fault::Redirect(307, "http://h/p?path=/x".into()));
-        for wrong in ["status", "status x", "short", "", "reset times=x", "stall-in-body 1 2h"] {
+        assert_eq!(rule("reset probability=0.5").unwrap().probability, 0.5);
+        assert_eq!(rule("slow-bytes 1000").unwrap().fault, Fault::SlowBytes(1000));
+        assert_eq!(decoded("fault+reset%20times%3D2").unwrap(), "fault reset times=2");
+        assert_eq!((decoded("a%2"), decoded("%ff")), (None, None));
+        for wrong in [
+            "reset probability=2",
+            "slow-bytes 0",
+            "status",
+            "status x",
+            "short",
+            "",
+            "reset times=x",
+            "stall-in-body 1 2h",
+        ] {
             assert!(rule(wrong).is_none(), "{wrong}");
         }
         let handle = Handle::default();

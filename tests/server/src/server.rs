@@ -5,10 +5,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::fault::{Fault, Rule};
-use crate::handle::Handle;
+use crate::handle::{Handle, now};
 use crate::request::Request;
 use crate::script;
 
@@ -165,6 +166,11 @@ fn answer(stream: &TcpStream, handle: &Handle, request: &Request, rule: Option<R
     let mut answer = match &rule.fault {
         Fault::Status(status) => Answer::new(*status, format!("status {status}, as the test wants it")),
         Fault::Redirect(status, to) => Answer::new(*status, "").header("Location", to),
+        Fault::ExpiringRedirect(status, to, time) => {
+            let sign = if to.contains('?') { '&' } else { '?' };
+            let until = now() + time.as_millis();
+            Answer::new(*status, "").header("Location", &format!("{to}{sign}expires={until}"))
+        }
         Fault::Complete => {
             let mut request = request.clone();
             request.headers.retain(|(name, _)| name != "range");
@@ -230,7 +236,12 @@ fn send(
         Some(Fault::Short(at) | Fault::ResetInBody(at) | Fault::StallInBody(at, _)) => (*at).min(len),
         _ => len,
     };
-    let (mut sent, mut buffer) = (0, vec![0; handle.shape.unit()]);
+    // At most 10 ms of the bytes of a slow answer.
+    let slow = if let Some(Fault::SlowBytes(bandwidth)) = fault { Some((*bandwidth).max(1)) } else { None };
+    let unit = slow.map_or(handle.shape.unit(), |slow| {
+        usize::try_from(slow / 100).map_or(1024, |len| len.clamp(1, 65_536))
+    });
+    let mut sent = 0;
     while sent < len {
         if sent == stop {
             match fault {
@@ -241,27 +252,39 @@ fn send(
             }
         }
         let end = if sent < stop { stop } else { len };
-        let part = usize::try_from(end - sent).map_or(buffer.len(), |left| left.min(buffer.len()));
-        let (at, part) = (body.range.start + sent, &mut buffer[..part]);
-        body.bytes.read(at, part)?;
-        if let Some(Fault::FlippedBit(byte)) = fault
-            && let Some(byte) = byte.checked_sub(at).and_then(|at| part.get_mut(usize::try_from(at).ok()?))
-        {
-            *byte ^= 1;
+        let part = usize::try_from(end - sent).map_or(unit, |left| left.min(unit));
+        handle.shape.bandwidth(part);
+        if let Some(slow) = slow {
+            handle.shape.pause(Duration::from_secs_f64(part as f64 / slow as f64));
         }
-        handle.shape.bandwidth(part.len());
         if handle.shape.is_ended() {
             return Ok(false);
         }
-        output.write_all(part)?;
-        handle.count_bytes(part.len());
-        sent += part.len() as u64;
+        let at = body.range.start + sent;
+        let flipped = match fault {
+            Some(Fault::FlippedBit(byte)) => byte.checked_sub(at).and_then(|at| usize::try_from(at).ok()),
+            _ => None,
+        };
+        let part = if let Some(flipped) = flipped.filter(|at| *at < part) {
+            let mut bytes = vec![0; part];
+            body.bytes.read(at, &mut bytes)?;
+            bytes[flipped] ^= 1;
+            output.write_all(&bytes)?;
+            part
+        } else {
+            match body.bytes.send(stream, at, part) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                sent => sent?,
+            }
+        };
+        handle.count_bytes(part);
+        sent += part as u64;
     }
     Ok(true)
 }
 
 /// Closes a connection by a reset: what was not sent yet is lost.
 fn reset(stream: &TcpStream) -> io::Result<()> {
-    rustix::net::sockopt::set_socket_linger(stream, Some(std::time::Duration::ZERO))?;
+    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO))?;
     Err(io::ErrorKind::ConnectionReset.into())
 }

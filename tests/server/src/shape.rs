@@ -43,7 +43,7 @@ impl Shape {
     /// The number of bytes to send at a time: at most 10 ms of the bandwidth.
     pub(crate) fn unit(&self) -> usize {
         let bandwidth = self.state().bandwidth;
-        let unit = if bandwidth == 0 { 256 << 10 } else { (bandwidth / 100).clamp(1024, 256 << 10) };
+        let unit = if bandwidth == 0 { 1 << 20 } else { (bandwidth / 100).clamp(1024, 256 << 10) };
         usize::try_from(unit).unwrap_or(1024)
     }
 

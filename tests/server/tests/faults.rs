@@ -139,6 +139,57 @@ fn credentials_and_functions() {
 }
 
 #[test]
+fn addresses_expire() {
+    let server = server();
+    server.add(Rule::new(Fault::ExpiringRedirect(307, "/x".into(), Duration::from_millis(700))).path("/y"));
+    server.set_auth("/x", Some(Auth::Expires));
+    assert!(get(&server, "0-0").0.starts_with("HTTP/1.1 403 "));
+    let answer = ask(&server, "GET /y HTTP/1.1").0;
+    let to = answer.split("Location: ").nth(1).unwrap().lines().next().unwrap().to_owned();
+    assert!(to.starts_with("/x?expires="), "{to}");
+    assert!(ask(&server, &format!("GET {to} HTTP/1.1")).0.starts_with("HTTP/1.1 200 "));
+    std::thread::sleep(Duration::from_millis(750));
+    assert!(ask(&server, &format!("GET {to} HTTP/1.1")).0.starts_with("HTTP/1.1 403 "));
+}
+
+#[test]
+fn faults_by_chance_and_slow_answers() {
+    let server = server();
+    server.add(Rule::new(Fault::Status(500)).probability(0.5));
+    (0..200).for_each(|_| drop(get(&server, "0-0")));
+    // The numbers are the same in each run.
+    assert!((70..130).contains(&server.counts().faults), "{:?}", server.counts());
+    assert_eq!(server.ranges("/x"), vec![0..1; 200]);
+    assert!(ask(&server, "GET /.control?clear HTTP/1.1").0.starts_with("HTTP/1.1 204 "));
+    assert!(ask(&server, "GET /.control?fault+slow-bytes+50 HTTP/1.1").0.starts_with("HTTP/1.1 204 "));
+    assert!(ask(&server, "GET /.control?fault+slow HTTP/1.1").0.starts_with("HTTP/1.1 400 "));
+    let start = Instant::now();
+    assert!(get(&server, "0-9").0.ends_with("0123456789"));
+    assert!(start.elapsed() >= Duration::from_millis(190), "{:?}", start.elapsed());
+}
+
+#[test]
+fn files_are_served_whole_and_in_parts() {
+    let folder = std::env::temp_dir().join(format!("ferofs-test-server-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let text: Vec<u8> = (0..3_000_000_u32).map(|number| b'a' + (number % 23) as u8).collect();
+    std::fs::write(folder.join("x"), &text).unwrap();
+    let server = Server::start().unwrap();
+    server.serve_folder(&folder);
+    let whole = ask(&server, "GET /x HTTP/1.1").0;
+    let (head, body) = whole.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("Last-Modified: ") && head.contains("ETag: \""), "{head}");
+    assert!(body.as_bytes() == text);
+    server.add(Rule::new(Fault::FlippedBit(2_000_000)));
+    let part = get(&server, "1500000-2499999").0;
+    let part = part.split_once("\r\n\r\n").unwrap().1.as_bytes();
+    let differ: Vec<usize> = (0..1_000_000).filter(|at| part[*at] != text[1_500_000 + at]).collect();
+    assert_eq!(differ, [500_000]);
+    assert!(ask(&server, "GET /../x HTTP/1.1").0.starts_with("HTTP/1.1 404 "));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn a_server_that_is_down_comes_back() {
     let server = server();
     server.set_down(true);
