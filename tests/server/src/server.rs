@@ -48,9 +48,19 @@ impl Server {
     /// # Errors
     /// If the address is in use, or is none of this machine.
     pub fn bind(address: &str) -> io::Result<Self> {
+        Self::bind_prepared(address, |_| {})
+    }
+
+    /// Listens at an address, after `prepare` has told the server what to serve: a server that restarts has all its objects with the
+    /// first request.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn bind_prepared(address: &str, prepare: impl FnOnce(&Handle)) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let handle = Handle::default();
+        prepare(&handle);
         let connections = Arc::new(Connections::default());
         let (for_thread, kept) = (handle.clone(), Arc::clone(&connections));
         let listener = thread::Builder::new()

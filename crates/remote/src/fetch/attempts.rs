@@ -100,7 +100,10 @@ pub(crate) fn fetch(
             }
         };
         count(stats, &kind);
-        patience.failed(&kind);
+        // That a retry had no time left does not tell why the request before it failed.
+        if number == 0 || limit <= deadline || !matches!(kind, FetchErrorKind::Timeout) {
+            patience.failed(&kind);
+        }
         if !kind.is_temporary() || (matches!(kind, FetchErrorKind::Digest) && number >= WRONG_MAX) {
             return Err(kind);
         }

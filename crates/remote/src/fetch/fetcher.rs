@@ -554,6 +554,8 @@ impl Job<'_> {
             let last = shared.lock().last_error.clone().filter(|_| is_timeout);
             self.failed(last.as_deref().unwrap_or(&kind.to_string()), is_timeout)
         })?;
+        // A later failure has another reason.
+        shared.lock().last_error = None;
         shared.speed.record(range.end - range.start, started.elapsed());
         shared.store(range.start, &bytes).map_err(|error| {
             self.failed(&format!("cannot be stored in {}: {error}", shared.entry.path().display()), false)

@@ -1,0 +1,135 @@
+//! A sealed image, a server that serves it, and readers of it.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferofs_read::Source;
+use ferofs_remote::Error;
+use ferofs_remote::cache::{Cache, Entry, UNIT};
+use ferofs_remote::fetch::{FetchOptions, Fetcher};
+use ferofs_remote::http::{Access, Client, HttpObject, TlsOptions, WebAccess, WebOptions};
+use ferofs_remote::open::{Connect, Connected, OpenRemote, RemoteImage};
+use ferofs_remote::source::RemoteSource;
+use ferofs_verity::{Digest, Params, Seal};
+
+/// A sealed image.
+pub(crate) struct Sealed {
+    /// The image and its seal.
+    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) root: Digest,
+    /// Where the seal starts.
+    pub(crate) position: u64,
+}
+
+/// Numbers that look random, and are the same in each run (SplitMix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn range(&mut self, size: u64, longest: u64) -> Range<u64> {
+        let (start, len) = (self.next() % size, self.next() % longest + 1);
+        start..(start + len).min(size)
+    }
+}
+
+impl Sealed {
+    /// An image of `len` bytes, whole blocks, with its seal behind it. Other seeds give other bytes.
+    pub(crate) fn new(len: u64, seed: u64) -> Self {
+        let mut random = Random(seed);
+        let image: Vec<u8> = (0..len / 8).flat_map(|_| random.next().to_le_bytes()).collect();
+        let file = tempfile::tempfile().unwrap();
+        let (seal, root) = Seal::write(&image, len, Params::default(), None, 2, &file, len).unwrap();
+        let mut bytes = image;
+        let size = len + seal.byte_len().unwrap();
+        bytes.resize(usize::try_from(size).unwrap(), 0);
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes[usize::try_from(len).unwrap()..], len)
+            .unwrap();
+        Self { bytes: Arc::new(bytes), root, position: len }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    pub(crate) fn part(&self, range: &Range<u64>) -> &[u8] {
+        &self.bytes[range.start as usize..range.end as usize]
+    }
+
+    /// Opens it at `connect`.
+    pub(crate) fn open(&self, connect: Connect, folder: &Path) -> Result<RemoteImage, Error> {
+        let mut options = OpenRemote::default();
+        options.root = Some(self.root);
+        options.hash_offset = Some(self.position);
+        RemoteImage::open("test:image", connect, Cache::open(folder, None)?, &options)
+    }
+
+    /// Fails if the cache holds a byte that the image does not have.
+    pub(crate) fn assert_stored_is_right(&self, entry: &Entry) -> u64 {
+        let mut stored = 0;
+        for start in (0..self.size()).step_by(UNIT as usize) {
+            let unit = start..(start + UNIT).min(self.size());
+            let mut buf = vec![0; (unit.end - unit.start) as usize];
+            if entry.has(unit.clone()).unwrap() && entry.read(start, &mut buf).unwrap() {
+                assert!(buf == self.part(&unit), "wrong bytes are stored at {start}");
+                stored += 1;
+            }
+        }
+        stored
+    }
+
+    /// Reads `range`. Fails with a wrong byte, and when the read does not end within `limit`.
+    pub(crate) fn read(
+        &self,
+        source: &dyn Source,
+        range: Range<u64>,
+        limit: Duration,
+    ) -> std::io::Result<()> {
+        let mut buf = vec![0; (range.end - range.start) as usize];
+        let started = Instant::now();
+        let result = source.read_exact_at(range.start, &mut buf);
+        assert!(started.elapsed() < limit, "{range:?} took {:?}: {result:?}", started.elapsed());
+        assert!(result.is_err() || buf == self.part(&range), "wrong bytes at {range:?}");
+        result
+    }
+}
+
+/// Connects to a web server without credentials.
+pub(crate) fn web(url: &str) -> Connect {
+    let url = url.to_owned();
+    Box::new(move || connected(Arc::new(WebAccess::new(&url, &WebOptions::default())?)))
+}
+
+pub(crate) fn connected(access: Arc<dyn Access>) -> Result<Connected, Error> {
+    let client = Client::new(&TlsOptions::default())?;
+    let opened = HttpObject::open(client, access, Instant::now() + Duration::from_secs(5))?;
+    Ok(Connected {
+        object: Arc::new(opened.object),
+        first_bytes: opened.first_bytes,
+        root: None,
+        hash_offset: None,
+    })
+}
+
+/// Retries soon, so that tests are short.
+pub(crate) fn quick() -> FetchOptions {
+    let mut options = FetchOptions::default();
+    options.retry.request = Duration::from_millis(800);
+    options.retry.slowest = 4 << 20;
+    options.retry.first_pause = Duration::from_millis(10);
+    options.retry.longest_pause = Duration::from_millis(200);
+    options
+}
+
+pub(crate) fn source(fetcher: &Arc<Fetcher>, patience: Duration) -> RemoteSource {
+    RemoteSource::new(Arc::clone(fetcher.entry()), Arc::clone(fetcher) as _, patience)
+}
