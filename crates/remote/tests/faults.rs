@@ -5,7 +5,7 @@ mod common;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Random, Sealed, connected, quick, source, web};
@@ -222,6 +222,37 @@ fn tokens_are_renewed_without_the_reader_noticing() {
         sealed.read(&source, step * 3_000_000..step * 3_000_000 + 10_000, LIMIT).unwrap();
     }
     assert_eq!(fetcher.stats().failures, 0);
+}
+
+#[test]
+fn redirects_to_addresses_that_expire_are_followed_anew_by_all_readers() {
+    let (sealed, server, storage) = (Sealed::new(LEN, 1), Server::start().unwrap(), Server::start().unwrap());
+    storage.put("/blob", sealed.bytes.to_vec());
+    storage.set_auth("/blob", Some(Auth::Expires));
+    let lifetime = Duration::from_millis(300);
+    server.add(Rule::new(Fault::ExpiringRedirect(307, storage.url("/blob"), lifetime)));
+    let folder = tempfile::tempdir().unwrap();
+    let image = sealed.open(web(&server.url("/image")), &folder.path().join("cache")).unwrap();
+    let fetcher = Arc::new(image.fetcher(quick()).unwrap());
+    let (source, sealed) = (source(&fetcher, PATIENCE), &sealed);
+    storage.shape(Duration::from_millis(5), 0);
+    for step in 0..4_u64 {
+        // The address that is known has expired now, and many requests find out at the same time.
+        std::thread::sleep(lifetime + Duration::from_millis(30));
+        let barrier = Barrier::new(12);
+        std::thread::scope(|scope| {
+            for reader in 0..12 {
+                let (source, barrier) = (&source, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let start = (step * 12 + reader) * 500_000;
+                    sealed.read(source, start..start + 5000, LIMIT).unwrap();
+                });
+            }
+        });
+    }
+    assert_eq!(fetcher.stats().failures, 0);
+    assert!(server.counts().requests > 4 && server.counts().requests < 100, "{:?}", server.counts());
 }
 
 #[test]

@@ -116,10 +116,14 @@ impl HttpObject {
             }
             renewed = true;
             // A signed address has expired, or the credentials have: both are asked for once again.
-            let was_redirected =
-                self.redirected.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+            // Other requests find out at the same time: the first of them forgets the address, and all ask again.
+            let mut known = self.redirected.lock().unwrap_or_else(PoisonError::into_inner);
+            if *known == redirected {
+                *known = None;
+            }
+            drop(known);
             let challenge = header(answer.headers(), "www-authenticate");
-            if !self.access.refused(status, challenge) && !was_redirected {
+            if !self.access.refused(status, challenge) && redirected.is_none() {
                 return Err(error);
             }
         }
