@@ -369,6 +369,23 @@ fn a_fetcher_continues_what_another_one_left_unfinished() {
 }
 
 #[test]
+fn a_process_that_is_stopped_does_not_stop_the_others() {
+    let setup = Setup::new();
+    // As if another process had claimed each MiB, and then been stopped for ever.
+    let claims: Vec<std::fs::File> = (0..setup.sealed.size().div_ceil(1 << 20))
+        .map(|number| {
+            let path = setup.fetcher.entry().path().join(format!("claim.{number}"));
+            let file = std::fs::File::create(path).unwrap();
+            file.lock().unwrap();
+            file
+        })
+        .collect();
+    setup.read(7_000_000).unwrap();
+    drop(claims);
+    setup.assert_recovers();
+}
+
+#[test]
 fn random_faults_give_right_bytes_or_errors() {
     let setup = Setup::new();
     let often = |fault| Rule::new(fault).probability(0.04);

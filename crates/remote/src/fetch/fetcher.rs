@@ -503,12 +503,18 @@ impl Job<'_> {
         // A cache that cannot be written to has no claims; the error of the store will tell.
         let mut claim =
             Claim::take(shared.entry.path(), claims, bytes.clone()).unwrap_or(Some(Claim::default()));
+        let started = Instant::now();
         while claim.is_none() {
             if shared.missing(units.clone()).is_empty() {
                 return Ok(());
             }
-            if self.deadline().is_none_or(|deadline| deadline <= Instant::now()) {
+            let Some(deadline) = self.deadline().filter(|deadline| *deadline > Instant::now()) else {
                 return Err(self.failed("another process fetches it, and has not ended in time", true));
+            };
+            // A process that is stopped keeps its claims. To fetch a part twice costs less than a reader that gets nothing.
+            let most = shared.options.retry.request.min(deadline.saturating_duration_since(started) / 2);
+            if started.elapsed() >= most {
+                break;
             }
             self.pause(CLAIM_PAUSE);
             claim = Claim::take(shared.entry.path(), claims, bytes.clone()).unwrap_or(Some(Claim::default()));
