@@ -112,12 +112,7 @@ pub(crate) fn web(url: &str) -> Connect {
 pub(crate) fn connected(access: Arc<dyn Access>) -> Result<Connected, Error> {
     let client = Client::new(&TlsOptions::default())?;
     let opened = HttpObject::open(client, access, Instant::now() + Duration::from_secs(5))?;
-    Ok(Connected {
-        object: Arc::new(opened.object),
-        first_bytes: opened.first_bytes,
-        root: None,
-        hash_offset: None,
-    })
+    Ok(Connected::new(Arc::new(opened.object), opened.first_bytes))
 }
 
 /// Retries soon, so that tests are short.
