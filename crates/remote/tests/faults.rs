@@ -434,3 +434,60 @@ fn random_faults_give_right_bytes_or_errors() {
     setup.sealed.assert_stored_is_right(setup.fetcher.entry());
     setup.assert_recovers();
 }
+
+/// A folder on a file system of 9 MiB; `None` without the right to mount one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new() -> Option<Self> {
+        use rustix::mount::{MountFlags, mount};
+        let folder = tempfile::tempdir().unwrap();
+        let options = Some(c"size=9m,mode=700");
+        match mount("tmpfs", folder.path(), "tmpfs", MountFlags::empty(), options) {
+            Ok(()) => Some(Self(folder)),
+            Err(error) => {
+                eprintln!("skipped: a file system in memory cannot be mounted: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_costs_requests_and_gives_no_wrong_bytes() {
+    let Some(disk) = SmallDisk::new() else { return };
+    let (sealed, server) = (Sealed::new(LEN, 1), Server::start().unwrap());
+    server.put("/image", sealed.bytes.to_vec());
+    let image = sealed.open(web(&server.url("/image")), &disk.0.path().join("cache")).unwrap();
+    let fetcher = Arc::new(image.fetcher(quick()).unwrap());
+    let reader = source(&fetcher, PATIENCE);
+    for start in (0..sealed.size()).step_by(100_000) {
+        sealed.read(&reader, start..(start + 100_000).min(sealed.size()), LIMIT).unwrap();
+    }
+    sealed.assert_stored_is_right(fetcher.entry());
+    // Somebody else fills the disk.
+    let mut random = Random(3);
+    std::fs::write(disk.0.path().join("other"), vec![1; 9 << 20]).unwrap_err();
+    for _ in 0..20 {
+        let range = random.range(sealed.size(), 50_000);
+        // Right bytes or an error, in time.
+        let _ = sealed.read(&source(&fetcher, Duration::from_secs(1)), range, LIMIT);
+    }
+    std::fs::remove_file(disk.0.path().join("other")).unwrap();
+    sealed.read(&reader, 3_000_000..3_100_000, LIMIT).unwrap();
+    let started = Instant::now();
+    while !fetcher.is_idle() {
+        assert!(started.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let stored = sealed.assert_stored_is_right(fetcher.entry()) * 4096;
+    let used = std::fs::metadata(fetcher.entry().path().join("data")).unwrap();
+    let used = std::os::unix::fs::MetadataExt::blocks(&used) * 512;
+    assert!(used <= stored, "{used} bytes of the disk hold {stored} stored bytes");
+}

@@ -171,7 +171,12 @@ impl Entry {
     /// Stores verified bytes: whole units, except at the end of the object.
     pub(crate) fn store(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
         let units = units_in(&(start..start + bytes.len() as u64));
-        self.presence.set(units.clone(), || self.data.write_all_at(bytes, start))?;
+        let stored = self.presence.set(units.clone(), || self.data.write_all_at(bytes, start));
+        if let Err(error) = stored {
+            // On a full disk a part was written, which nobody would ever free: no bit names it.
+            let _ = self.remove(units);
+            return Err(error);
+        }
         self.dirty().push(units);
         Ok(())
     }

@@ -209,6 +209,7 @@ fn change_bits(file: &File, start: u64, units: Range<u64>, value: bool) -> io::R
         let end = units.end.min((first_byte + PIECE as u64) * 8);
         let mut bytes = vec![0; to_usize(end.div_ceil(8) - first_byte)];
         read_at_most(file, start + first_byte, &mut bytes)?;
+        let before = bytes.clone();
         for (number, byte) in (first_byte..).zip(&mut bytes) {
             let from = at.max(number * 8) - number * 8;
             let to = end.min(number * 8 + 8) - number * 8;
@@ -216,7 +217,10 @@ fn change_bits(file: &File, start: u64, units: Range<u64>, value: bool) -> io::R
             let mask = ((1_u16 << to) - (1_u16 << from)) as u8;
             *byte = if value { *byte | mask } else { *byte & !mask };
         }
-        file.write_all_at(&bytes, start + first_byte)?;
+        // On a full disk, bits that are clear already must not need a block to be cleared.
+        if bytes != before {
+            file.write_all_at(&bytes, start + first_byte)?;
+        }
         at = end;
     }
     Ok(())

@@ -65,6 +65,10 @@ pub type Done = Box<dyn FnOnce(Result<(), Failure>) + Send>;
 
 /// Bytes stored between two looks at the size of the cache.
 const COLLECT_EVERY: u64 = 64 << 20;
+/// Bytes that are freed at least when the disk is full: as many as a few workers store.
+const FULL_DISK_FREE: u64 = 4 << 20;
+/// Times that space is freed for one store: the others that store at the same time may take it.
+const FULL_DISK_ATTEMPTS: u32 = 8;
 /// Time between two calls of [`Entry::sync`].
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// How often readers are told that their time is over.
@@ -426,21 +430,29 @@ impl Shared {
         }
     }
 
+    /// Frees space for `len` bytes, and for what other threads store meanwhile.
+    fn free(&self, len: u64) {
+        let wanted = len.saturating_mul(2).max(FULL_DISK_FREE);
+        let used = self.cache.usage().map_or(0, |usage| usage.iter().map(|entry| entry.stored).sum::<u64>());
+        let collected = self.cache.collect_to(used.saturating_sub(wanted));
+        let freed = collected.map_or(0, |done| done.before - done.after);
+        if freed < wanted {
+            // The store that follows tells whether it helped.
+            let _ = self.cache.shrink_entry(&self.entry, wanted - freed);
+        }
+    }
+
     /// Stores checked bytes; frees space in the cache if the disk is full.
     fn store(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
-        let stored = match self.entry.store(start, bytes) {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                let room =
-                    self.cache.usage().ok().map(|usage| usage.iter().map(|entry| entry.stored).sum::<u64>());
-                let target = room.unwrap_or(0).saturating_sub(COLLECT_EVERY);
-                let freed = self.cache.collect_to(target).map_or(0, |done| done.before - done.after);
-                if freed < bytes.len() as u64 {
-                    let _ = self.cache.shrink_entry(&self.entry, COLLECT_EVERY);
-                }
-                self.entry.store(start, bytes)
+        let mut stored = self.entry.store(start, bytes);
+        // Other threads and processes take what this one frees.
+        for _ in 0..FULL_DISK_ATTEMPTS {
+            match &stored {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => self.free(bytes.len() as u64),
+                _ => break,
             }
-            stored => stored,
-        };
+            stored = self.entry.store(start, bytes);
+        }
         let counter = if stored.is_ok() { &self.stats.stored } else { &self.stats.cache_errors };
         add(counter, bytes.len() as u64);
         self.uncollected.fetch_add(bytes.len() as u64, Ordering::Relaxed);
