@@ -30,7 +30,8 @@ struct Setup {
 
 impl Setup {
     fn new() -> Self {
-        let (sealed, server) = (Sealed::new(LEN, 1), Server::start().unwrap());
+        // A server that restarts finds its port free: connections to it start at 127.0.0.1.
+        let (sealed, server) = (Sealed::new(LEN, 1), Server::bind("127.0.0.2:0").unwrap());
         server.put("/image", sealed.bytes.to_vec());
         let folder = tempfile::tempdir().unwrap();
         let image = sealed.open(web(&server.url("/image")), &folder.path().join("cache")).unwrap();
