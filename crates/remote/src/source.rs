@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferofs_read::Source;
+use ferofs_read::{Access, ReadRange, Source};
 
 use self::read_ahead::ReadAhead;
 use crate::cache::Entry;
@@ -97,6 +97,17 @@ impl Source for RemoteSource {
 
     fn read_sparse_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
         self.read(pos, buf)
+    }
+
+    fn read_ranges(&self, ranges: &mut [ReadRange<'_>], access: Access) -> io::Result<()> {
+        // All are fetched at the same time. The first is asked for by its own read.
+        for range in ranges.iter().skip(1) {
+            self.announce(range.pos..range.pos.saturating_add(range.buf.len() as u64));
+        }
+        ranges.iter_mut().try_for_each(|range| match access {
+            Access::Sequential => self.read_exact_at(range.pos, range.buf),
+            Access::Sparse => self.read_sparse_at(range.pos, range.buf),
+        })
     }
 
     fn read_if_cached(&self, pos: u64, buf: &mut [u8]) -> bool {

@@ -177,9 +177,12 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
             return read(pos, buf);
         }
         let size = self.verifier.layout().data_block_size();
-        if tree == TreeReads::Wait {
-            self.verifier.load(std::iter::once(self.blocks_of(pos..end)))?;
-        }
+        // After the first read: whoever fetches data from a server has fetched its hashes with it.
+        let mut is_loaded = tree == TreeReads::IfCached;
+        let mut load = || match std::mem::replace(&mut is_loaded, true) {
+            true => Ok(()),
+            false => self.verifier.load(std::iter::once(self.blocks_of(pos..end))),
+        };
         let mut at = pos;
         while at < end {
             let whole = (end - at) / size * size;
@@ -187,6 +190,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
                 // Whole blocks are checked where the caller wants them.
                 let (head, tail) = std::mem::take(&mut buf).split_at_mut(to_usize(whole));
                 read(at, head)?;
+                load()?;
                 self.check(at, head, tree)?;
                 (at, buf) = (at + whole, tail);
                 continue;
@@ -195,6 +199,7 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
             let piece_end = end.next_multiple_of(size).min(start + PIECE.max(size));
             let mut piece = vec![0; to_usize(piece_end - start)];
             read(start, &mut piece)?;
+            load()?;
             self.check(start, &piece, tree)?;
             let len = to_usize(piece_end.min(end) - at);
             let (head, tail) = std::mem::take(&mut buf).split_at_mut(len);
