@@ -6,7 +6,7 @@
 //!           present     which units are stored (`presence`)
 //!           synced      which units survive a power failure
 //!           use.lock    locked shared by processes that use the entry
-//!           claim.N     locked by the process that fetches MiB number N (`claim`); hashes.N the same for hashes
+//!           claims      locked where a process fetches (`claim`)
 //! ```
 //!
 //! The key is the root hash, or the digest, of the object, so that equal images of several servers are stored once. Bytes are
@@ -19,7 +19,7 @@ mod folder;
 mod local;
 mod presence;
 
-pub(crate) use self::claim::Claim;
+pub(crate) use self::claim::Claims;
 pub(crate) use self::entry::write_file;
 pub use self::entry::{Entry, EntryInfo};
 pub use self::evict::{Collected, Usage};

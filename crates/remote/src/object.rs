@@ -1,8 +1,9 @@
 //! What a client for a protocol offers to the fetcher: ranges of one object.
 
+use std::ops::Range;
 use std::time::Instant;
 
-use crate::error::FetchError;
+use crate::error::{FetchError, FetchErrorKind};
 
 /// What tells whether two answers are about the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +32,30 @@ pub trait RemoteObject: Send + Sync {
     /// The location without passwords and signatures, for messages.
     fn location(&self) -> &str;
 
-    /// Fills `buf` with the bytes from `start` on, by one request. Does not retry, except once with new credentials if the
-    /// server does not accept those that it was given. Ends at `deadline`.
+    /// Asks for the bytes of `range`, which is not empty, by one request. Does not retry, except once with new credentials if the
+    /// server does not accept those that it was given. The answer must be complete at `deadline`.
+    ///
+    /// # Errors
+    /// The reason why no bytes come.
+    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind>;
+
+    /// Fills `buf` with the bytes from `start` on, by one request.
     ///
     /// # Errors
     /// [`FetchError`] tells the reason and how many bytes at the start of `buf` are right: a retry can continue after them.
-    fn fetch(&self, start: u64, buf: &mut [u8], deadline: Instant) -> Result<(), FetchError>;
+    fn fetch(&self, start: u64, buf: &mut [u8], deadline: Instant) -> Result<(), FetchError> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        self.ask(start..start.saturating_add(buf.len() as u64), deadline)?.fill(buf)
+    }
+}
+
+/// The bytes that a server sends, in their order.
+pub trait Answer {
+    /// Fills `buf` with the next bytes, of which there are at least so many in the range that was asked for.
+    ///
+    /// # Errors
+    /// [`FetchError`] tells the reason and how many bytes at the start of `buf` arrived.
+    fn fill(&mut self, buf: &mut [u8]) -> Result<(), FetchError>;
 }

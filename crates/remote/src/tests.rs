@@ -1,5 +1,6 @@
 //! The way of bytes from an object over the fetcher and the cache to a reader, with an object in memory that fails on demand.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use crate::cache::{Cache, Entry, EntryInfo, UNIT};
 use crate::channel::{self, Client};
 use crate::error::{FetchError, FetchErrorKind};
 use crate::fetch::{Check, Checked, FetchOptions, Fetcher};
-use crate::object::{RemoteObject, Validator};
+use crate::object::{Answer, RemoteObject, Validator};
 use crate::source::{RemoteSource, Supply};
 
 /// An object whose bytes follow from their position.
@@ -74,30 +75,44 @@ impl RemoteObject for TestObject {
         "test:object"
     }
 
-    fn fetch(&self, start: u64, buf: &mut [u8], deadline: Instant) -> Result<(), FetchError> {
+    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
         self.requests.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(self.latency);
         if self.is_down.load(Ordering::SeqCst) {
-            return Err(FetchErrorKind::Connection(std::io::ErrorKind::ConnectionRefused.into()).into());
+            return Err(FetchErrorKind::Connection(std::io::ErrorKind::ConnectionRefused.into()));
         }
         if Instant::now() > deadline {
-            return Err(FetchErrorKind::Timeout.into());
+            return Err(FetchErrorKind::Timeout);
         }
         let step = self.script.lock().unwrap().pop();
-        let len = if let Some(Step::Short) = step { buf.len() / 2 } else { buf.len() };
-        for (pos, byte) in (start..).zip(&mut buf[..len]) {
-            *byte = self.content.as_ref().map_or_else(|| byte_at(pos), |content| content[pos as usize]);
-        }
-        self.bytes.fetch_add(len as u64, Ordering::SeqCst);
+        let len = (range.end - range.start) as usize;
+        let mut bytes: Vec<u8> = range
+            .map(|pos| self.content.as_ref().map_or_else(|| byte_at(pos), |content| content[pos as usize]))
+            .collect();
         match step {
-            Some(Step::Fail(kind)) => Err(kind().into()),
-            Some(Step::Short) => Err(FetchError { kind: FetchErrorKind::Short, received: len }),
-            Some(Step::Flip) => {
-                buf[len / 2] ^= 4;
-                Ok(())
-            }
-            None => Ok(()),
+            Some(Step::Fail(kind)) => return Err(kind()),
+            Some(Step::Short) => bytes.truncate(len / 2),
+            Some(Step::Flip) => bytes[len / 2] ^= 4,
+            None => {}
         }
+        Ok(Box::new(TestAnswer { object: self, bytes: bytes.into() }))
+    }
+}
+
+struct TestAnswer<'a> {
+    object: &'a TestObject,
+    bytes: VecDeque<u8>,
+}
+
+impl Answer for TestAnswer<'_> {
+    fn fill(&mut self, buf: &mut [u8]) -> Result<(), FetchError> {
+        let received = std::io::Read::read(&mut self.bytes, buf).unwrap();
+        let received = received + std::io::Read::read(&mut self.bytes, &mut buf[received..]).unwrap();
+        self.object.bytes.fetch_add(received as u64, Ordering::SeqCst);
+        if received < buf.len() {
+            return Err(FetchError { kind: FetchErrorKind::Short, received });
+        }
+        Ok(())
     }
 }
 

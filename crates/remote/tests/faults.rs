@@ -180,21 +180,36 @@ fn a_changed_object_is_an_error_until_it_is_the_old_one_again() {
 /// Credentials that end, and that are renewed when the server refuses them.
 struct Tokens {
     url: String,
-    current: Mutex<u64>,
+    current: Mutex<Token>,
     server: Handle,
+}
+
+struct Token {
+    number: u64,
+    is_revoked: bool,
+}
+
+impl Tokens {
+    fn revoke(&self) {
+        self.current.lock().unwrap().is_revoked = true;
+        self.server.set_auth("/image", Some(bearer(u64::MAX)));
+    }
 }
 
 impl Access for Tokens {
     fn target(&self, _: Instant) -> Result<Target, FetchErrorKind> {
-        let token = format!("Bearer {}", self.current.lock().unwrap());
-        Ok(Target { url: self.url.clone(), headers: vec![("Authorization".into(), token)] })
+        let token = format!("Bearer {}", self.current.lock().unwrap().number);
+        Ok(Target { url: self.url.clone(), headers: vec![("Authorization".into(), token)], credentials: 0 })
     }
 
-    fn refused(&self, status: u16, _: Option<&str>) -> bool {
+    fn refused(&self, _: &Target, status: u16, _: Option<&str>) -> bool {
         assert_eq!(status, 401);
         let mut current = self.current.lock().unwrap();
-        *current += 1;
-        self.server.set_auth("/image", Some(bearer(*current)));
+        // Requests at the same time are refused with the same token. The first asks for another one.
+        if std::mem::take(&mut current.is_revoked) {
+            current.number += 1;
+            self.server.set_auth("/image", Some(bearer(current.number)));
+        }
         true
     }
 
@@ -211,15 +226,16 @@ fn bearer(number: u64) -> Auth {
 fn tokens_are_renewed_without_the_reader_noticing() {
     let (sealed, server) = (Sealed::new(LEN, 1), Server::start().unwrap());
     server.put("/image", sealed.bytes.to_vec());
-    let access = Tokens { url: server.url("/image"), current: Mutex::new(0), server: server.handle() };
-    let access: Arc<dyn Access> = Arc::new(access);
+    let current = Mutex::new(Token { number: 0, is_revoked: false });
+    let tokens = Arc::new(Tokens { url: server.url("/image"), current, server: server.handle() });
+    let access: Arc<dyn Access> = Arc::clone(&tokens) as _;
     let folder = tempfile::tempdir().unwrap();
-    server.set_auth("/image", Some(bearer(u64::MAX)));
+    tokens.revoke();
     let image = sealed.open(Box::new(move || connected(Arc::clone(&access))), &folder.path().join("cache"));
     let fetcher = Arc::new(image.unwrap().fetcher(quick()).unwrap());
     let source = source(&fetcher, PATIENCE);
     for step in 0..8 {
-        server.set_auth("/image", Some(bearer(u64::MAX)));
+        tokens.revoke();
         sealed.read(&source, step * 3_000_000..step * 3_000_000 + 10_000, LIMIT).unwrap();
     }
     assert_eq!(fetcher.stats().failures, 0);

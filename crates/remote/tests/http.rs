@@ -240,6 +240,15 @@ fn tokens_in_files_are_read_again() {
     assert!(matches!(fetch(&object).unwrap_err().kind, Kind::Unauthorized));
     std::fs::write(&file, "second").unwrap();
     fetch(&object).unwrap();
+    // Of several requests with the old token, each is sent again, although only one finds that the file has changed.
+    for round in 0..20 {
+        token(&format!("next-{round}"));
+        std::fs::write(&file, format!("next-{round}")).unwrap();
+        std::thread::scope(|scope| {
+            let fetches: Vec<_> = (0..8).map(|_| scope.spawn(|| fetch(&object))).collect();
+            fetches.into_iter().for_each(|fetched| fetched.join().unwrap().unwrap());
+        });
+    }
     std::fs::write(&file, "two words").unwrap();
     assert!(matches!(open_with(&server.url("/x"), &options), Err(Error::Credentials { .. })));
 }

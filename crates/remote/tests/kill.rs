@@ -31,7 +31,7 @@ const BANDWIDTH: u64 = 24 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_secs(30);
 /// What opening the object asks for in each process, to learn its size.
-const OPENING: std::ops::Range<u64> = 0..64 << 10;
+const OPENING: std::ops::Range<u64> = 0..12 << 10;
 
 /// The other process: serves the channel at its standard input until the other end is closed, or it is killed.
 #[test]

@@ -1,10 +1,12 @@
 //! Requests with retries: exponential backoff with jitter, and what the server asks for.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use crate::cache::to_usize;
 use crate::error::{FetchError, FetchErrorKind};
 use crate::fetch::stats::{Counters, add};
-use crate::object::RemoteObject;
+use crate::object::{Answer, RemoteObject};
 
 /// How long requests may take, and when they are sent again.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +65,32 @@ pub(crate) trait Patience {
     fn failed(&self, error: &FetchErrorKind);
 }
 
-/// Fills `buf` with the bytes from `start` on, and lets `check` tell whether they are right. Sends the request again as long as the error may be
-/// temporary and somebody waits; continues after the bytes that arrived.
+/// What takes the bytes that arrive: parts of a range, in their order.
+pub(crate) trait Sink {
+    /// Where the bytes of the part go that starts at `start`; the same length for each call with this start.
+    fn part(&mut self, start: u64) -> &mut [u8];
+
+    /// Takes the part that starts at `start`, all of whose bytes have arrived. Returns false if they are wrong.
+    fn take(&mut self, start: u64) -> Result<bool, FetchErrorKind>;
+}
+
+/// A range in memory that is one part.
+struct Whole<'a, C> {
+    buf: &'a mut [u8],
+    check: C,
+}
+
+impl<C: Fn(&[u8]) -> Result<bool, FetchErrorKind>> Sink for Whole<'_, C> {
+    fn part(&mut self, _: u64) -> &mut [u8] {
+        self.buf
+    }
+
+    fn take(&mut self, _: u64) -> Result<bool, FetchErrorKind> {
+        (self.check)(self.buf)
+    }
+}
+
+/// Fills `buf` with the bytes from `start` on, and lets `check` tell whether they are right.
 pub(crate) fn fetch(
     object: &dyn RemoteObject,
     start: u64,
@@ -74,35 +100,48 @@ pub(crate) fn fetch(
     stats: &Counters,
     check: impl Fn(&[u8]) -> Result<bool, FetchErrorKind>,
 ) -> Result<(), FetchErrorKind> {
-    let mut received = 0;
-    for number in 0.. {
+    let range = start..start.saturating_add(buf.len() as u64);
+    fetch_parts(object, range, options, patience, stats, &mut Whole { buf, check })
+}
+
+/// Fetches the bytes of `range` into `sink`. Sends the request again as long as the error may be temporary and somebody waits; continues
+/// after the bytes that arrived.
+pub(crate) fn fetch_parts(
+    object: &dyn RemoteObject,
+    range: Range<u64>,
+    options: &RetryOptions,
+    patience: &dyn Patience,
+    stats: &Counters,
+    sink: &mut dyn Sink,
+) -> Result<(), FetchErrorKind> {
+    let mut arrived = Arrived { part: range.start, bytes: 0, received: 0 };
+    let mut number = 0;
+    while arrived.part < range.end {
         let now = Instant::now();
         let Some(deadline) = patience.deadline().filter(|deadline| *deadline > now) else {
             return Err(FetchErrorKind::Timeout);
         };
-        let limit = now + options.limit(buf.len() - received);
-        let result = object.fetch(start + received as u64, &mut buf[received..], limit.min(deadline));
-        let arrived = result
-            .as_ref()
-            .map_or_else(|error| error.received.min(buf.len() - received), |()| buf.len() - received);
-        stats.request(arrived as u64, u64::try_from(now.elapsed().as_micros()).unwrap_or(u64::MAX));
+        let before = arrived;
+        let limit = now + options.limit(to_usize(range.end - arrived.position()));
+        let asked = object.ask(arrived.position()..range.end, limit.min(deadline));
+        let result = asked
+            .map_err(Stop::Retry)
+            .and_then(|mut answer| receive(&mut *answer, range.end, &mut arrived, sink));
+        let micros = u64::try_from(now.elapsed().as_micros()).unwrap_or(u64::MAX);
+        stats.request(arrived.received - before.received, micros);
         let kind = match result {
-            Ok(()) => {
-                if check(buf)? {
-                    return Ok(());
-                }
-                received = 0;
-                FetchErrorKind::Digest
-            }
-            Err(FetchError { kind, .. }) => {
-                received += arrived;
-                kind
-            }
+            Ok(()) => return Ok(()),
+            Err(Stop::End(kind)) => return Err(kind),
+            Err(Stop::Retry(kind)) => kind,
         };
         count(stats, &kind);
         // That a retry had no time left does not tell why the request before it failed.
         if number == 0 || limit <= deadline || !matches!(kind, FetchErrorKind::Timeout) {
             patience.failed(&kind);
+        }
+        if arrived.part > before.part {
+            // The server works, if only for some time.
+            number = 0;
         }
         if !kind.is_temporary() || (matches!(kind, FetchErrorKind::Digest) && number >= WRONG_MAX) {
             return Err(kind);
@@ -115,8 +154,61 @@ pub(crate) fn fetch(
         }
         patience.pause(pause);
         add(&stats.retries, 1);
+        number += 1;
     }
-    Err(FetchErrorKind::Timeout)
+    Ok(())
+}
+
+/// How much of a range has arrived.
+#[derive(Clone, Copy)]
+struct Arrived {
+    /// The start of the first part that is not complete.
+    part: u64,
+    /// Bytes of that part that are there.
+    bytes: usize,
+    /// Bytes of all requests.
+    received: u64,
+}
+
+impl Arrived {
+    const fn position(&self) -> u64 {
+        self.part + self.bytes as u64
+    }
+}
+
+/// Why an answer is not used any more.
+enum Stop {
+    /// Another request may help.
+    Retry(FetchErrorKind),
+    End(FetchErrorKind),
+}
+
+/// Reads the parts of a range up to `end` from `answer`.
+fn receive(
+    answer: &mut dyn Answer,
+    end: u64,
+    arrived: &mut Arrived,
+    sink: &mut dyn Sink,
+) -> Result<(), Stop> {
+    while arrived.part < end {
+        let part = sink.part(arrived.part);
+        let (start, len) = (arrived.part, part.len());
+        let rest = part.get_mut(arrived.bytes..).unwrap_or_default();
+        if let Err(FetchError { kind, received }) = answer.fill(rest) {
+            let received = received.min(rest.len());
+            arrived.bytes += received;
+            arrived.received += received as u64;
+            return Err(Stop::Retry(kind));
+        }
+        arrived.received += rest.len() as u64;
+        arrived.bytes = 0;
+        if !sink.take(start).map_err(Stop::End)? {
+            return Err(Stop::Retry(FetchErrorKind::Digest));
+        }
+        // A part is not empty.
+        arrived.part += len.max(1) as u64;
+    }
+    Ok(())
 }
 
 /// Retries after bytes with a wrong digest: a server that has other bytes will not change its mind.

@@ -75,6 +75,14 @@ impl TreeCheck {
         Ok(Self { verifier, entry: Arc::clone(entry), tree })
     }
 
+    /// The levels of the tree above its leaves, in bytes of the object.
+    pub(crate) fn upper_levels(&self) -> Range<u64> {
+        let layout = self.verifier.layout();
+        // The last of the blocks above the first block of data is the first leaf.
+        let leaves = layout.hashes_of(&(0..1)).last().map_or(0, |leaf| leaf.start);
+        self.tree.start..self.tree.start.saturating_add(leaves.saturating_mul(layout.hash_block_size()))
+    }
+
     /// The part of `range` that is data, and the blocks of the tree that are in it.
     fn parts(&self, range: &Range<u64>) -> (Range<u64>, Range<u64>) {
         let layout = self.verifier.layout();

@@ -1,5 +1,6 @@
 //! The fetcher: readers say what they want, and worker threads fetch it into the cache.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -9,12 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use super::attempts::{self, Patience, RetryOptions};
+use super::attempts::{self, Patience, RetryOptions, Sink};
 use super::check::{Check, Checked};
 use super::queue::{Queue, Urgency, overlap};
 use super::speed::Speed;
 use super::stats::{Counters, FetchStats, add};
-use crate::cache::{Cache, Claim, Entry, UNIT, to_usize, units_in};
+use crate::cache::{Cache, Claims, Entry, UNIT, to_usize, units_in};
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::object::RemoteObject;
 
@@ -73,6 +74,8 @@ const FULL_DISK_ATTEMPTS: u32 = 8;
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// How often readers are told that their time is over.
 const TICK: Duration = Duration::from_millis(100);
+/// Bytes that are checked and stored at a time, if blocks are not larger.
+const PART: u64 = 256 << 10;
 /// The pause before another look at a part that another process fetches.
 const CLAIM_PAUSE: Duration = Duration::from_millis(3);
 
@@ -88,6 +91,8 @@ struct Shared {
     object: Arc<dyn RemoteObject>,
     cache: Cache,
     entry: Arc<Entry>,
+    /// What the workers fetch, against other processes.
+    claims: Claims,
     check: Option<Box<dyn Check>>,
     options: FetchOptions,
     state: Mutex<State>,
@@ -134,10 +139,12 @@ impl Fetcher {
     ) -> Result<Self> {
         let border = check.as_ref().map_or(u64::MAX, |check| check.border() / UNIT);
         let state = State { queue: Queue::new(border), waiters: Vec::new(), last_error: None, stop: false };
+        let claims = Claims::open(entry.path()).map_err(Error::cache(entry.path(), "claim parts of"))?;
         let shared = Arc::new(Shared {
             object,
             cache,
             entry,
+            claims,
             check,
             options,
             state: Mutex::new(state),
@@ -148,9 +155,9 @@ impl Fetcher {
             uncollected: AtomicU64::new(0),
         });
         let fetcher = Self { shared };
-        for _ in 0..options.connections.max(2) {
+        for worker in 0..options.connections.max(2) {
             let shared = Arc::clone(&fetcher.shared);
-            let started = Builder::new().name("fetch".into()).spawn(move || shared.work());
+            let started = Builder::new().name("fetch".into()).spawn(move || shared.work(worker));
             started.map_err(|error| Error::cache(fetcher.shared.entry.path(), "start thread for")(error))?;
         }
         let shared = Arc::clone(&fetcher.shared);
@@ -278,12 +285,6 @@ impl Shared {
         units.start / align * align..units.end.next_multiple_of(align).min(all)
     }
 
-    /// Whether the hash tree, or what is behind it, is at this position: the jobs on this side of the border.
-    fn is_hashes(&self, position: u64) -> bool {
-        let border = self.check.as_ref().map_or(u64::MAX, |check| check.border());
-        position / UNIT >= border / UNIT
-    }
-
     /// What a request for `units` fetches with it, because this costs almost no time.
     fn around(&self, units: &Range<u64>) -> Range<u64> {
         let around = (self.speed.around() / UNIT).max(1);
@@ -312,12 +313,13 @@ impl Shared {
     }
 
     /// A worker thread.
-    fn work(&self) {
+    fn work(&self, worker: usize) {
         let prefetches = (self.options.connections * 3 / 4).max(1);
+        let mut buffer = Vec::new();
         let mut state = self.lock();
         while !state.stop {
             let most = (self.speed.request() / UNIT).max(1);
-            let next = state.queue.next(most, prefetches, |units| {
+            let next = state.queue.next(worker, most, prefetches, |units| {
                 self.missing(units).iter().map(|run| self.align(run)).collect()
             });
             // Another process may have stored it.
@@ -335,10 +337,13 @@ impl Shared {
                 continue;
             };
             drop(state);
-            let job = Job { shared: self, units: units.clone(), urgency, started: Instant::now() };
+            let started = Instant::now();
+            let (flight, buffer_cell) = (units.clone(), Cell::new(buffer));
+            let job = Job { shared: self, worker, units: flight, urgency, started, buffer: buffer_cell };
             let result = job.fetch(&units);
+            buffer = job.buffer.into_inner();
             state = self.lock();
-            state.queue.landed(&units);
+            state.queue.landed(&units, worker);
             self.landed.notify_all();
             let finished = self.finished(&mut state, &units, result);
             drop(state);
@@ -463,9 +468,11 @@ impl Shared {
 /// One range that a worker fetches.
 struct Job<'a> {
     shared: &'a Shared,
+    worker: usize,
     units: Range<u64>,
     urgency: Urgency,
     started: Instant,
+    buffer: Cell<Vec<u8>>,
 }
 
 impl Job<'_> {
@@ -479,22 +486,22 @@ impl Job<'_> {
     fn needs(&self, units: &Range<u64>) -> Result<(), Failure> {
         for need in self.shared.needs(units) {
             let mut state = self.shared.lock();
-            while state.queue.is_in_flight(&need) && !state.stop {
+            while state.queue.is_in_flight_elsewhere(&need, self.worker)
+                && !state.stop
+                && !self.shared.missing(need.clone()).is_empty()
+            {
                 // Another worker fetches them, and needs only higher levels, which are at lower positions.
                 state = self.shared.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if self.shared.missing(need.clone()).is_empty() {
                 continue;
             }
-            let mut need = self.shared.around_hashes(&need);
-            if self.shared.is_hashes(units.start * UNIT) {
-                // This worker fetches what follows.
-                need.end = need.end.min(units.start);
-            }
-            state.queue.begin(need.clone());
+            // Up to what is in flight: also this worker may fetch what follows.
+            let need = state.queue.free_from(&need, self.shared.around_hashes(&need).end);
+            state.queue.begin(need.clone(), self.worker);
             drop(state);
             let result = self.fetch(&need);
-            self.shared.lock().queue.landed(&need);
+            self.shared.lock().queue.landed(&need, self.worker);
             self.shared.landed.notify_all();
             result?;
         }
@@ -504,19 +511,14 @@ impl Job<'_> {
     /// Fetches what is missing of `units`, and stores it.
     fn fetch(&self, units: &Range<u64>) -> Result<(), Failure> {
         let shared = self.shared;
-        let bytes = units.start * UNIT..(units.end * UNIT).min(shared.entry.size());
-        let is_hashes = shared.is_hashes(bytes.start);
-        if is_hashes {
-            // Before the claim: levels above may be in the same MiB.
-            self.needs(units)?;
-        }
-        // Whoever fetches data waits for hashes, also in the same MiB.
-        let claims = if is_hashes { "hashes" } else { "claim" };
-        // A cache that cannot be written to has no claims; the error of the store will tell.
-        let mut claim =
-            Claim::take(shared.entry.path(), claims, bytes.clone()).unwrap_or(Some(Claim::default()));
         let started = Instant::now();
-        while claim.is_none() {
+        let claim = loop {
+            match shared.claims.take(units) {
+                Ok(Some(claim)) => break Some(claim),
+                Ok(None) => {}
+                // The error of the store will tell.
+                Err(_) => break None,
+            }
             if shared.missing(units.clone()).is_empty() {
                 return Ok(());
             }
@@ -526,11 +528,10 @@ impl Job<'_> {
             // A process that is stopped keeps its claims. To fetch a part twice costs less than a reader that gets nothing.
             let most = shared.options.retry.request.min(deadline.saturating_duration_since(started) / 2);
             if started.elapsed() >= most {
-                break;
+                break None;
             }
             self.pause(CLAIM_PAUSE);
-            claim = Claim::take(shared.entry.path(), claims, bytes.clone()).unwrap_or(Some(Claim::default()));
-        }
+        };
         for run in shared.missing(units.clone()) {
             let run = shared.align(&run);
             self.fetch_run(run.start * UNIT..(run.end * UNIT).min(shared.entry.size()))?;
@@ -541,32 +542,14 @@ impl Job<'_> {
 
     fn fetch_run(&self, range: Range<u64>) -> Result<(), Failure> {
         let shared = self.shared;
-        let mut bytes = vec![0; to_usize(range.end - range.start)];
         let started = Instant::now();
-        let units = units_in(&range);
-        let checked = |bytes: &[u8]| {
-            let Some(check) = &shared.check else { return Ok(true) };
-            // Hashes come while the data comes.
-            let needs = if shared.is_hashes(range.start) { Ok(()) } else { self.needs(&units) };
-            needs.map_err(|failure| match failure.is_timeout {
-                true => FetchErrorKind::Timeout,
-                false => FetchErrorKind::Protocol(failure.text.to_string()),
-            })?;
-            let outcome = check.check(range.start, bytes);
-            if let Checked::Right = outcome {
-                add(&shared.stats.verified, bytes.len() as u64);
-            }
-            Ok(outcome != Checked::Wrong)
-        };
-        let fetched = attempts::fetch(
-            &*shared.object,
-            range.start,
-            &mut bytes,
-            &shared.options.retry,
-            self,
-            &shared.stats,
-            checked,
-        );
+        // Nested calls, for hashes, get a buffer of their own.
+        let mut parts = Parts { job: self, end: range.end, buffer: self.buffer.take(), stored: Ok(()) };
+        let (object, retry) = (&*shared.object, &shared.options.retry);
+        let fetched = attempts::fetch_parts(object, range.clone(), retry, self, &shared.stats, &mut parts);
+        let Parts { buffer, stored, .. } = parts;
+        self.buffer.set(buffer);
+        stored?;
         fetched.map_err(|kind| {
             let is_timeout = matches!(kind, FetchErrorKind::Timeout);
             let last = shared.lock().last_error.clone().filter(|_| is_timeout);
@@ -575,8 +558,55 @@ impl Job<'_> {
         // A later failure has another reason.
         shared.lock().last_error = None;
         shared.speed.record(range.end - range.start, started.elapsed());
-        shared.store(range.start, &bytes).map_err(|error| {
+        Ok(())
+    }
+
+    /// Checks bytes that arrived, and stores them if they are right.
+    fn store(&self, start: u64, bytes: &[u8]) -> Result<bool, Failure> {
+        let shared = self.shared;
+        if let Some(check) = &shared.check {
+            // Hashes came while these bytes came.
+            self.needs(&units_in(&(start..start + bytes.len() as u64)))?;
+            match check.check(start, bytes) {
+                Checked::Right => add(&shared.stats.verified, bytes.len() as u64),
+                Checked::NotCovered => {}
+                Checked::Wrong => return Ok(false),
+            }
+        }
+        shared.store(start, bytes).map_err(|error| {
             self.failed(&format!("cannot be stored in {}: {error}", shared.entry.path().display()), false)
+        })?;
+        // Readers do not wait for what follows.
+        let satisfied = shared.satisfied(&mut shared.lock());
+        satisfied.into_iter().for_each(|done| done(Ok(())));
+        shared.landed.notify_all();
+        Ok(true)
+    }
+}
+
+/// Stores a range part by part, while the rest arrives.
+struct Parts<'a, 'b> {
+    job: &'a Job<'b>,
+    end: u64,
+    /// The part that arrives.
+    buffer: Vec<u8>,
+    /// Why a part was not stored.
+    stored: Result<(), Failure>,
+}
+
+impl Sink for Parts<'_, '_> {
+    fn part(&mut self, start: u64) -> &mut [u8] {
+        let align = self.job.shared.check.as_ref().map_or(1, |check| check.align());
+        let part = PART.next_multiple_of(align);
+        let end = self.end.min((start / part + 1) * part);
+        self.buffer.resize(to_usize(end - start), 0);
+        &mut self.buffer
+    }
+
+    fn take(&mut self, start: u64) -> Result<bool, FetchErrorKind> {
+        self.job.store(start, &self.buffer).map_err(|failure| {
+            self.stored = Err(failure);
+            FetchErrorKind::Short
         })
     }
 }

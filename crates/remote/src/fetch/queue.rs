@@ -17,11 +17,19 @@ pub(crate) enum Urgency {
 pub(crate) struct Queue {
     demand: VecDeque<Range<u64>>,
     prefetch: VecDeque<Range<u64>>,
-    in_flight: Vec<(Range<u64>, Urgency)>,
+    in_flight: Vec<Flight>,
     /// A range left the queue because it is stored already.
     dropped: bool,
     /// No job crosses this unit.
     border: u64,
+}
+
+/// A range that a worker fetches.
+#[derive(Debug)]
+struct Flight {
+    units: Range<u64>,
+    urgency: Urgency,
+    worker: usize,
 }
 
 /// The most ranges that wait for prefetch. Older ones are dropped: readers have probably passed them.
@@ -36,7 +44,7 @@ impl Queue {
 
     /// Adds a range that readers want, except for the parts that are queued or in flight.
     pub(crate) fn add(&mut self, units: Range<u64>, urgency: Urgency) {
-        let in_flight = self.in_flight.iter().map(|(range, _)| range);
+        let in_flight = self.in_flight.iter().map(|flight| &flight.units);
         let mut parts = vec![units];
         match urgency {
             Urgency::Demand => {
@@ -57,15 +65,16 @@ impl Queue {
         }
     }
 
-    /// The next range for a worker, at most `most` units. `missing` returns the runs of a range that are not stored; at
+    /// The next range for `worker`, at most `most` units. `missing` returns the runs of a range that are not stored; at
     /// most `prefetches` workers prefetch at a time, so that a worker is left for readers that wait.
     pub(crate) fn next(
         &mut self,
+        worker: usize,
         most: u64,
         prefetches: usize,
         missing: impl Fn(Range<u64>) -> Vec<Range<u64>>,
     ) -> Option<(Range<u64>, Urgency)> {
-        let prefetching = self.in_flight.iter().filter(|(_, urgency)| *urgency == Urgency::Prefetch).count();
+        let prefetching = self.in_flight.iter().filter(|flight| flight.urgency == Urgency::Prefetch).count();
         for urgency in [Urgency::Demand, Urgency::Prefetch] {
             if urgency == Urgency::Prefetch && prefetching >= prefetches {
                 return None;
@@ -76,8 +85,8 @@ impl Queue {
             };
             while let Some(queued) = range.pop_front() {
                 let mut parts = missing(queued);
-                for (known, _) in &self.in_flight {
-                    parts = subtract(parts, known);
+                for known in &self.in_flight {
+                    parts = subtract(parts, &known.units);
                 }
                 let mut parts = parts.into_iter();
                 let Some(mut first) = parts.next() else {
@@ -95,21 +104,21 @@ impl Queue {
                 } else {
                     extend(range, &mut first, limit, &missing);
                 }
-                self.in_flight.push((first.clone(), urgency));
+                self.in_flight.push(Flight { units: first.clone(), urgency, worker });
                 return Some((first, urgency));
             }
         }
         None
     }
 
-    /// Ends the flight of a range that [`Self::next`] returned.
-    pub(crate) fn landed(&mut self, units: &Range<u64>) {
-        self.in_flight.retain(|(range, _)| range != units);
+    /// Ends the flight of a range that [`Self::next`] returned, or that [`Self::begin`] began.
+    pub(crate) fn landed(&mut self, units: &Range<u64>, worker: usize) {
+        self.in_flight.retain(|flight| flight.worker != worker || flight.units != *units);
     }
 
-    /// Whether a worker fetches a part of `units`.
-    pub(crate) fn is_in_flight(&self, units: &Range<u64>) -> bool {
-        self.in_flight.iter().any(|(range, _)| overlap(range, units))
+    /// Whether a worker other than `worker` fetches a part of `units`.
+    pub(crate) fn is_in_flight_elsewhere(&self, units: &Range<u64>, worker: usize) -> bool {
+        self.in_flight.iter().any(|flight| flight.worker != worker && overlap(&flight.units, units))
     }
 
     /// Whether nothing waits and nothing is fetched.
@@ -122,9 +131,16 @@ impl Queue {
         std::mem::take(&mut self.dropped)
     }
 
+    /// The range from the start of `units` to `end`, but without what is in flight behind `units`.
+    pub(crate) fn free_from(&self, units: &Range<u64>, end: u64) -> Range<u64> {
+        let behind = self.in_flight.iter().map(|flight| &flight.units).filter(|range| range.end > units.end);
+        let next = behind.map(|range| range.start.max(units.end)).min().unwrap_or(end);
+        units.start..end.min(next).max(units.end)
+    }
+
     /// Begins the flight of a range that was not queued.
-    pub(crate) fn begin(&mut self, units: Range<u64>) {
-        self.in_flight.push((units, Urgency::Demand));
+    pub(crate) fn begin(&mut self, units: Range<u64>, worker: usize) {
+        self.in_flight.push(Flight { units, urgency: Urgency::Demand, worker });
     }
 
     /// Forgets the prefetches that wait.
@@ -190,21 +206,35 @@ mod tests {
         let mut queue = Queue::new(u64::MAX);
         queue.add(0..100, Urgency::Prefetch);
         queue.add(40..50, Urgency::Demand);
-        assert_eq!(queue.next(30, 1, all), Some((40..50, Urgency::Demand)));
+        assert_eq!(queue.next(0, 30, 1, all), Some((40..50, Urgency::Demand)));
         queue.add(45..60, Urgency::Demand);
-        assert_eq!(queue.next(30, 1, all), Some((50..60, Urgency::Demand)));
-        assert_eq!(queue.next(30, 1, all), Some((0..30, Urgency::Prefetch)));
-        assert_eq!(queue.next(30, 1, all), None, "one prefetch at a time");
-        queue.landed(&(0..30));
-        assert_eq!(queue.next(30, 1, all), Some((30..40, Urgency::Prefetch)));
-        queue.landed(&(30..40));
-        assert_eq!(queue.next(100, 1, all), Some((60..100, Urgency::Prefetch)));
-        queue.landed(&(60..100));
-        assert!(queue.is_in_flight(&(59..61)) && !queue.is_in_flight(&(60..61)));
+        assert_eq!(queue.next(0, 30, 1, all), Some((50..60, Urgency::Demand)));
+        assert_eq!(queue.next(0, 30, 1, all), Some((0..30, Urgency::Prefetch)));
+        assert_eq!(queue.next(0, 30, 1, all), None, "one prefetch at a time");
+        queue.landed(&(0..30), 0);
+        assert_eq!(queue.next(0, 30, 1, all), Some((30..40, Urgency::Prefetch)));
+        queue.landed(&(30..40), 0);
+        assert_eq!(queue.next(0, 100, 1, all), Some((60..100, Urgency::Prefetch)));
+        queue.landed(&(60..100), 0);
+        assert!(queue.is_in_flight_elsewhere(&(59..61), 1));
+        assert!(!queue.is_in_flight_elsewhere(&(60..61), 1) && !queue.is_in_flight_elsewhere(&(59..61), 0));
         assert!(!queue.is_idle());
-        queue.landed(&(40..50));
-        queue.landed(&(50..60));
+        queue.landed(&(40..50), 0);
+        queue.landed(&(50..60), 0);
         assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn what_is_free_ends_before_the_next_flight() {
+        let mut queue = Queue::new(u64::MAX);
+        assert_eq!(queue.free_from(&(10..12), 26), 10..26);
+        queue.begin(0..5, 0);
+        queue.begin(20..30, 0);
+        queue.begin(14..15, 0);
+        assert_eq!(queue.free_from(&(10..12), 26), 10..14);
+        assert_eq!(queue.free_from(&(10..12), 13), 10..13);
+        assert_eq!(queue.free_from(&(2..3), 9), 2..3, "in the middle of a flight");
+        assert_eq!(queue.free_from(&(6..21), 26), 6..21);
     }
 
     #[test]
@@ -213,13 +243,13 @@ mod tests {
         queue.add(60..70, Urgency::Demand);
         queue.add(70..100, Urgency::Demand);
         queue.add(10..90, Urgency::Prefetch);
-        assert_eq!(queue.next(90, 9, all), Some((60..70, Urgency::Demand)));
-        assert_eq!(queue.next(90, 9, all), Some((70..100, Urgency::Demand)));
-        queue.landed(&(60..70));
-        queue.landed(&(70..100));
+        assert_eq!(queue.next(0, 90, 9, all), Some((60..70, Urgency::Demand)));
+        assert_eq!(queue.next(0, 90, 9, all), Some((70..100, Urgency::Demand)));
+        queue.landed(&(60..70), 0);
+        queue.landed(&(70..100), 0);
         queue.add(10..90, Urgency::Prefetch);
         let mut jobs = Vec::new();
-        while let Some((job, _)) = queue.next(90, 9, all) {
+        while let Some((job, _)) = queue.next(0, 90, 9, all) {
             jobs.push(job);
         }
         assert!(jobs.iter().all(|job| job.end <= 70 || job.start >= 70), "{jobs:?}");
@@ -232,12 +262,12 @@ mod tests {
             queue.add(start..start + 10, Urgency::Prefetch);
         }
         let stored = |range: Range<u64>| subtract(vec![range], &(12..15));
-        assert_eq!(queue.next(35, 9, stored), Some((30..40, Urgency::Prefetch)));
-        assert_eq!(queue.next(35, 9, stored), Some((0..10, Urgency::Prefetch)));
-        assert_eq!(queue.next(35, 9, stored), Some((20..30, Urgency::Prefetch)));
-        assert_eq!(queue.next(35, 9, stored), Some((10..12, Urgency::Prefetch)));
-        assert_eq!(queue.next(35, 9, stored), Some((15..20, Urgency::Prefetch)));
-        assert_eq!(queue.next(35, 9, stored), Some((50..60, Urgency::Prefetch)));
-        assert_eq!(queue.next(35, 9, stored), None);
+        assert_eq!(queue.next(0, 35, 9, stored), Some((30..40, Urgency::Prefetch)));
+        assert_eq!(queue.next(0, 35, 9, stored), Some((0..10, Urgency::Prefetch)));
+        assert_eq!(queue.next(0, 35, 9, stored), Some((20..30, Urgency::Prefetch)));
+        assert_eq!(queue.next(0, 35, 9, stored), Some((10..12, Urgency::Prefetch)));
+        assert_eq!(queue.next(0, 35, 9, stored), Some((15..20, Urgency::Prefetch)));
+        assert_eq!(queue.next(0, 35, 9, stored), Some((50..60, Urgency::Prefetch)));
+        assert_eq!(queue.next(0, 35, 9, stored), None);
     }
 }

@@ -21,7 +21,7 @@ pub struct Client {
 const IDLE: usize = 64;
 
 impl Client {
-    /// Reads the files of `options`.
+    /// Reads the files that `options` names.
     ///
     /// # Errors
     /// [`Error::Credentials`](crate::Error::Credentials).
@@ -39,7 +39,7 @@ impl Client {
         let connector =
             ().chain(ConnectProxyConnector::default())
                 .chain(TcpConnector::default())
-                .chain(TlsConnector(options.config()?));
+                .chain(TlsConnector::new(options)?);
         Ok(Self { agent: Agent::with_parts(config, connector, DefaultResolver::default()) })
     }
 

@@ -5,15 +5,15 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use ureq::Body;
 use ureq::http::{HeaderMap, Response};
+use ureq::{Body, BodyReader};
 use url::Url;
 
 use super::client::{Client, kind_of_io};
 use super::range::{content_range, header, retry_after, validator};
 use crate::cache::to_usize;
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
-use crate::object::{RemoteObject, Validator};
+use crate::object::{Answer, RemoteObject, Validator};
 
 /// Where an object is, and with what headers it is asked for.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Target {
     pub url: String,
     /// Headers with credentials. They are sent to the host of the address only.
     pub headers: Vec<(String, String)>,
+    /// The number of these credentials: later ones have a higher number.
+    pub credentials: u64,
 }
 
 /// Where an object is now, for a protocol over HTTP.
@@ -32,9 +34,9 @@ pub trait Access: Send + Sync {
     /// When there are no credentials, or the server that gives them fails.
     fn target(&self, deadline: Instant) -> Result<Target, FetchErrorKind>;
 
-    /// Called when the server did not accept a target. Returns whether the next one differs. `challenge` is the header
-    /// `WWW-Authenticate`.
-    fn refused(&self, status: u16, challenge: Option<&str>) -> bool;
+    /// Called when the server did not accept a target. Returns whether the next one has other credentials, which another thread may have
+    /// got meanwhile. `challenge` is the header `WWW-Authenticate`.
+    fn refused(&self, target: &Target, status: u16, challenge: Option<&str>) -> bool;
 
     /// The location without passwords, for messages.
     fn location(&self) -> &str;
@@ -58,8 +60,9 @@ pub struct HttpObject {
     redirected: Mutex<Option<String>>,
 }
 
-/// Bytes that are fetched to learn the size.
-const FIRST: u64 = 64 << 10;
+/// Bytes that are fetched to learn the size, with the superblock: with their headers, as many as a new connection brings in its first
+/// round trip (RFC 6928: 10 segments).
+const FIRST: u64 = 12 << 10;
 /// Redirects that are followed for one request.
 const REDIRECTS: usize = 10;
 
@@ -73,7 +76,7 @@ impl HttpObject {
         let failed = |kind: FetchErrorKind| Error::Fetch { location: location.clone(), error: kind.into() };
         let mut object =
             Self { client, access, size: 0, validator: Validator::None, redirected: Mutex::default() };
-        let mut answer = object.ask(0..FIRST, deadline).map_err(failed)?;
+        let answer = object.request(0..FIRST, deadline).map_err(failed)?;
         let headers = answer.headers();
         let (range, size) = content_range(headers)
             .filter(|(range, size)| range.start == 0 && range.end == FIRST.min(*size))
@@ -81,7 +84,8 @@ impl HttpObject {
         object.size = size;
         object.validator = validator(headers);
         let mut first_bytes = vec![0; to_usize(range.end)];
-        fill(&mut answer, &mut first_bytes)
+        HttpAnswer::new(answer, range.end)
+            .fill(&mut first_bytes)
             .map_err(|error| Error::Fetch { location: location.clone(), error })?;
         Ok(Opened { object, first_bytes })
     }
@@ -93,7 +97,7 @@ impl HttpObject {
     }
 
     /// Asks for `range`. Returns an answer with status 206.
-    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Response<Body>, FetchErrorKind> {
+    fn request(&self, range: Range<u64>, deadline: Instant) -> Result<Response<Body>, FetchErrorKind> {
         let mut renewed = false;
         loop {
             let target = self.access.target(deadline)?;
@@ -123,7 +127,7 @@ impl HttpObject {
             }
             drop(known);
             let challenge = header(answer.headers(), "www-authenticate");
-            if !self.access.refused(status, challenge) && redirected.is_none() {
+            if !self.access.refused(&target, status, challenge) && redirected.is_none() {
                 return Err(error);
             }
         }
@@ -179,17 +183,13 @@ impl RemoteObject for HttpObject {
         self.access.location()
     }
 
-    fn fetch(&self, start: u64, buf: &mut [u8], deadline: Instant) -> Result<(), FetchError> {
-        if buf.is_empty() {
-            return Ok(());
-        }
-        let range = start..start.saturating_add(buf.len() as u64);
-        let mut answer = self.ask(range.clone(), deadline)?;
+    fn ask(&self, range: Range<u64>, deadline: Instant) -> Result<Box<dyn Answer + '_>, FetchErrorKind> {
+        let answer = self.request(range.clone(), deadline)?;
         let headers = answer.headers();
         match content_range(headers) {
-            Some((_, size)) if size != self.size => return Err(FetchErrorKind::Changed.into()),
+            Some((_, size)) if size != self.size => return Err(FetchErrorKind::Changed),
             Some((got, _)) if got == range => {}
-            _ => return Err(wrong_range(headers).into()),
+            _ => return Err(wrong_range(headers)),
         }
         // A server that ignores If-Match, or that has no strong ETag. A registry's storage has validators of its own.
         let is_changed = match (&self.validator, validator(headers)) {
@@ -197,27 +197,43 @@ impl RemoteObject for HttpObject {
             (known, now) => *known != now,
         };
         if is_changed {
-            return Err(FetchErrorKind::Changed.into());
+            return Err(FetchErrorKind::Changed);
         }
-        fill(&mut answer, buf)
+        Ok(Box::new(HttpAnswer::new(answer, range.end - range.start)))
     }
 }
 
-/// Reads the body into `buf`.
-fn fill(answer: &mut Response<Body>, buf: &mut [u8]) -> Result<(), FetchError> {
-    let mut reader = answer.body_mut().as_reader();
-    let mut received = 0;
-    while received < buf.len() {
-        match reader.read(&mut buf[received..]) {
-            Ok(0) => return Err(FetchError { kind: FetchErrorKind::Short, received }),
-            Ok(len) => received += len,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(FetchError { kind: kind_of_io(error), received }),
-        }
+/// The body of an answer.
+struct HttpAnswer {
+    reader: BodyReader<'static>,
+    /// Bytes that have not been read.
+    left: u64,
+}
+
+impl HttpAnswer {
+    fn new(answer: Response<Body>, len: u64) -> Self {
+        Self { reader: answer.into_body().into_reader(), left: len }
     }
-    // The end of the body lets the connection be used again. More bytes than announced cannot come.
-    let _ = reader.read(&mut [0]);
-    Ok(())
+}
+
+impl Answer for HttpAnswer {
+    fn fill(&mut self, buf: &mut [u8]) -> Result<(), FetchError> {
+        let mut received = 0;
+        while received < buf.len() {
+            match self.reader.read(&mut buf[received..]) {
+                Ok(0) => return Err(FetchError { kind: FetchErrorKind::Short, received }),
+                Ok(len) => received += len,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(FetchError { kind: kind_of_io(error), received }),
+            }
+        }
+        self.left = self.left.saturating_sub(received as u64);
+        if self.left == 0 {
+            // The end of the body lets the connection be used again. More bytes than announced cannot come.
+            let _ = self.reader.read(&mut [0]);
+        }
+        Ok(())
+    }
 }
 
 /// What a redirect without an address means.

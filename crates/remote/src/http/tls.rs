@@ -1,13 +1,13 @@
 //! TLS by rustls: which servers are trusted, and how this client identifies itself.
 //!
-//! The configuration is made once for a client, and its files are read then: a process that gives up the file system later still opens
-//! connections. The TLS layer of ureq would make a configuration for each connection of a request with a time limit, and read
-//! the system's certificates each time.
+//! The configuration is made once for a client, with its first connection that needs it, or before if it names files: a process that
+//! gives up the file system later still opens connections. The TLS layer of ureq would make a configuration for each connection
+//! of a request with a time limit, and read the system's certificates each time.
 
 use std::fmt;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
@@ -38,8 +38,13 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
+    /// Whether files are named, which may be wrong.
+    fn names_files(&self) -> bool {
+        self.authorities.is_some() || self.client.is_some()
+    }
+
     /// Reads the files.
-    pub(super) fn config(&self) -> Result<Arc<ClientConfig>> {
+    fn config(&self) -> Result<Arc<ClientConfig>> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(ALL_VERSIONS)
@@ -99,7 +104,30 @@ fn wrong(path: &Path, problem: impl fmt::Display) -> Error {
 }
 
 /// Makes connections to `https` secure.
-pub(super) struct TlsConnector(pub(super) Arc<ClientConfig>);
+pub(super) struct TlsConnector {
+    options: TlsOptions,
+    /// The certificates of the system are many: they are read when they are needed.
+    config: OnceLock<Arc<ClientConfig>>,
+}
+
+impl TlsConnector {
+    /// Reads the files that the options name.
+    pub(super) fn new(options: &TlsOptions) -> Result<Self> {
+        let connector = Self { options: options.clone(), config: OnceLock::new() };
+        if options.names_files() {
+            connector.config()?;
+        }
+        Ok(connector)
+    }
+
+    fn config(&self) -> Result<Arc<ClientConfig>> {
+        if let Some(config) = self.config.get() {
+            return Ok(Arc::clone(config));
+        }
+        let config = self.options.config()?;
+        Ok(Arc::clone(self.config.get_or_init(|| config)))
+    }
+}
 
 impl fmt::Debug for TlsConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,8 +149,8 @@ impl<In: Transport> Connector<In> for TlsConnector {
         }
         let host = details.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(host).map_err(|_| ureq::Error::Tls("wrong name of a server"))?;
-        let conn = ClientConnection::new(Arc::clone(&self.0), name)
-            .map_err(|error| ureq::Error::Other(error.into()))?;
+        let config = self.config().map_err(|error| ureq::Error::Other(error.into()))?;
+        let conn = ClientConnection::new(config, name).map_err(|error| ureq::Error::Other(error.into()))?;
         let mut sock = TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time));
         sock.set_timeout(left(details));
         let mut stream = StreamOwned { conn, sock };

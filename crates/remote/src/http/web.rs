@@ -57,8 +57,8 @@ fn read_token(path: &Path) -> Result<String> {
 pub struct WebAccess {
     target: Target,
     location: String,
-    /// The token and its file.
-    token: Option<(Mutex<String>, PathBuf)>,
+    /// The token, its number, and its file.
+    token: Option<(Mutex<(String, u64)>, PathBuf)>,
 }
 
 impl WebAccess {
@@ -90,14 +90,14 @@ impl WebAccess {
         } else if let Some(token) = &options.token {
             headers.push(("Authorization".into(), bearer(token)));
         } else if let Some(path) = &options.token_file {
-            token_file = Some((Mutex::new(read_token(path)?), path.clone()));
+            token_file = Some((Mutex::new((read_token(path)?, 0)), path.clone()));
         } else if options.netrc
             && let Some((user, password)) = url.host_str().and_then(netrc::find)
         {
             headers.push(("Authorization".into(), basic(&user, &password)));
         }
         let location = without_query(&url);
-        Ok(Self { target: Target { url: url.into(), headers }, location, token: token_file })
+        Ok(Self { target: Target { url: url.into(), headers, credentials: 0 }, location, token: token_file })
     }
 }
 
@@ -106,19 +106,21 @@ impl Access for WebAccess {
         let mut target = self.target.clone();
         if let Some((token, _)) = &self.token {
             let token = token.lock().unwrap_or_else(PoisonError::into_inner);
-            target.headers.push(("Authorization".into(), bearer(&token)));
+            target.headers.push(("Authorization".into(), bearer(&token.0)));
+            target.credentials = token.1;
         }
         Ok(target)
     }
 
-    fn refused(&self, status: u16, _: Option<&str>) -> bool {
+    fn refused(&self, target: &Target, status: u16, _: Option<&str>) -> bool {
         let Some((token, path)) = self.token.as_ref().filter(|_| status == 401) else { return false };
         // A file that cannot be read gives no other token.
         let Ok(read) = read_token(path) else { return false };
         let mut token = token.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_other = *token != read;
-        *token = read;
-        is_other
+        if token.0 != read {
+            *token = (read, token.1 + 1);
+        }
+        token.1 != target.credentials
     }
 
     fn location(&self) -> &str {

@@ -166,10 +166,10 @@ impl Access for BlobAccess {
         let url = self.registry.url(&format!("blobs/{}", self.digest))?;
         let authorization = self.registry.auth.header(deadline)?;
         let headers = authorization.map(|value| ("Authorization".to_owned(), value));
-        Ok(Target { url: url.into(), headers: headers.into_iter().collect() })
+        Ok(Target { url: url.into(), headers: headers.into_iter().collect(), credentials: 0 })
     }
 
-    fn refused(&self, status: u16, challenge: Option<&str>) -> bool {
+    fn refused(&self, _: &Target, status: u16, challenge: Option<&str>) -> bool {
         self.registry.auth.refused(status, challenge)
     }
 

@@ -1,5 +1,6 @@
 //! Opens a remote image, with the server or without it.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,11 +9,11 @@ use ferofs_read::Source;
 use ferofs_verity::{SUPERBLOCK_SIZE, Seal, appended_position};
 
 use super::known::Known;
-use super::lazy::{Connect, LazyObject, Preloaded};
+use super::lazy::{Connect, LazyObject, Piece, Preloaded};
 use super::options::{Connected, OpenRemote};
-use crate::cache::{Cache, Entry};
+use crate::cache::{Cache, Entry, UNIT, to_usize};
 use crate::error::{Error, Result};
-use crate::fetch::{Check, FetchOptions, Fetcher, TreeCheck};
+use crate::fetch::{Check, Checked, FetchOptions, Fetcher, TreeCheck};
 use crate::object::RemoteObject;
 use crate::source::Supply;
 
@@ -22,18 +23,24 @@ pub struct RemoteImage {
     cache: Cache,
     entry: Arc<Entry>,
     known: Known,
+    /// What was fetched to open it.
+    pieces: Vec<Piece>,
     /// Where the root inode is, in bytes, as a superblock says that nobody has verified.
     metadata: Option<u64>,
 }
 
 /// Bytes at the start of the object that are fetched to open it, with the superblock.
-const HEAD: u64 = 64 << 10;
-/// Bytes from the seal on that are fetched to open it: its superblock and the highest levels of the tree.
-const SEAL: u64 = 256 << 10;
+const HEAD: u64 = 12 << 10;
+/// Bytes from the seal on that are fetched to open it: its superblock and the highest levels of the tree. A new connection brings more
+/// only after more round trips.
+const SEAL: u64 = 16 << 10;
 /// Bytes that the number of an inode counts.
 const INODE_SLOT: u64 = 32;
-/// Bytes of metadata that are fetched while the image is opened.
-const METADATA: u64 = 4 << 20;
+/// Bytes of metadata that are fetched while the image is opened: those nearest to the root, and more.
+const METADATA: [u64; 2] = [128 << 10, 4 << 20];
+/// The most bytes of the upper levels of the tree that are fetched while the image is opened: each read needs some of them. Those of an image
+/// of 8 GB have 512 KiB.
+const UPPER_LEVELS: u64 = 512 << 10;
 /// The time to open an image.
 const OPEN_TIME: Duration = Duration::from_secs(30);
 
@@ -82,7 +89,7 @@ impl RemoteImage {
         } else {
             Arc::new(LazyObject::new(location, known.size, known.validator(), connect))
         };
-        Ok(Self { object, cache, entry, known, metadata: None })
+        Ok(Self { object, cache, entry, known, pieces: Vec::new(), metadata: None })
     }
 
     fn open_connected(
@@ -98,17 +105,19 @@ impl RemoteImage {
             let problem = format!("names another root hash: {named}");
             return Err(Error::Document { location: location.into(), document: "manifest", problem });
         }
-        let object = Preloaded::new(object);
-        object.insert(0, first_bytes);
-        let root = options.root.or(root);
+        let (root, validator) = (options.root.or(root), object.validator().clone());
+        let mut object = Preloaded::new(object, first_bytes);
         let known = if let Some(root) = root {
             let position = options.hash_offset.or(hash_offset);
-            let position = position.map_or_else(|| seal_position(&object), Ok)?;
+            let position = match position {
+                Some(position) => position,
+                None => seal_position(&mut object)?,
+            };
             object.load(position..position.saturating_add(SEAL), Instant::now() + OPEN_TIME)?;
             let seal = Seal::read(&object, position)?;
-            Known::sealed(RemoteObject::size(&object), root, &seal)
+            Known::sealed(object.size(), root, &seal)
         } else if options.allow_unverified {
-            Known::unverified(location, RemoteObject::size(&object), RemoteObject::validator(&object))
+            Known::unverified(location, object.size(), &validator)
         } else {
             let problem = "names no root hash: give the right one with --roothash, or allow bytes that nobody has verified with --insecure-no-verify";
             return Err(Error::Document {
@@ -120,7 +129,8 @@ impl RemoteImage {
         let entry = Arc::new(cache.entry(&known.key(), &known.info(location))?);
         known.remember(&cache, location)?;
         let metadata = root_inode(&object);
-        Ok(Self { object: Arc::new(object), cache, entry, known, metadata })
+        let (object, pieces) = object.into_parts();
+        Ok(Self { object, cache, entry, known, pieces, metadata })
     }
 
     /// What another process needs to read the entry.
@@ -134,17 +144,48 @@ impl RemoteImage {
     /// # Errors
     /// [`Error::Verity`], [`Error::Cache`].
     pub fn fetcher(&self, options: FetchOptions) -> Result<Fetcher> {
-        let check = match self.known.seal()? {
-            Some((seal, root)) => Some(Box::new(TreeCheck::new(&self.entry, &seal, root)?) as Box<dyn Check>),
-            None => None,
-        };
+        let (mut check, mut upper_levels) = (None::<Box<dyn Check>>, 0..0);
+        if let Some((seal, root)) = self.known.seal()? {
+            let tree = TreeCheck::new(&self.entry, &seal, root)?;
+            upper_levels = tree.upper_levels();
+            check = Some(Box::new(tree));
+        }
+        self.store_pieces(check.as_deref());
         let entry = Arc::clone(&self.entry);
         let fetcher = Fetcher::start(Arc::clone(&self.object), self.cache.clone(), entry, check, options)?;
         if let Some(metadata) = self.metadata {
-            // Each program that opens files needs the root and the directories near it first.
-            fetcher.prefetch(metadata..metadata.saturating_add(METADATA));
+            // The reader needs the superblock, and then the root and the directories near it.
+            fetcher.prefetch(0..HEAD);
+            fetcher.prefetch(upper_levels.start..upper_levels.end.min(upper_levels.start + UPPER_LEVELS));
+            for len in METADATA {
+                fetcher.prefetch(metadata..metadata.saturating_add(len));
+            }
         }
         Ok(fetcher)
+    }
+
+    /// Stores what was fetched to open the image, so that it is not fetched again.
+    fn store_pieces(&self, check: Option<&dyn Check>) {
+        let align = check.map_or(UNIT, |check| check.align().max(UNIT));
+        // The hashes come behind the data that they are of.
+        for Piece { start, bytes } in self.pieces.iter().rev() {
+            let end = start + bytes.len() as u64;
+            let whole_end = if end == self.entry.size() { end } else { end - end % align };
+            let whole = start.next_multiple_of(align)..whole_end;
+            let Some(bytes) = whole.start.checked_sub(*start).and_then(|skip| bytes.get(to_usize(skip)..))
+            else {
+                continue;
+            };
+            let bytes = bytes.get(..to_usize(whole.end.saturating_sub(whole.start))).unwrap_or_default();
+            let has = |need: Range<u64>| self.entry.has(need).unwrap_or(false);
+            let is_right = check.is_none_or(|check| {
+                check.needs(&whole).into_iter().all(has) && check.check(whole.start, bytes) == Checked::Right
+            });
+            if is_right && !bytes.is_empty() {
+                // What cannot be stored is fetched again, and then a reader gets the error.
+                let _ = self.entry.store(whole.start, bytes);
+            }
+        }
     }
 
     /// The bytes of the image, which `supply` fetches into the cache, and whether they are verified. Each read waits at most `patience`.
@@ -168,9 +209,9 @@ fn root_inode(object: &Preloaded) -> Option<u64> {
 }
 
 /// Where the seal follows the image, as its superblock says.
-fn seal_position(object: &Preloaded) -> Result<u64> {
+fn seal_position(object: &mut Preloaded) -> Result<u64> {
     object.load(0..HEAD, Instant::now() + OPEN_TIME)?;
-    Ok(appended_position(object)?)
+    Ok(appended_position(&*object)?)
 }
 
 /// The smallest object with a seal.

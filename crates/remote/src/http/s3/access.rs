@@ -49,8 +49,8 @@ pub struct S3Access {
     key: String,
     location: String,
     options: S3Options,
-    /// `None`: without signatures.
-    credentials: Mutex<Option<Credentials>>,
+    /// `None`: without signatures. With their number.
+    credentials: Mutex<(Option<Credentials>, u64)>,
 }
 
 impl S3Access {
@@ -93,15 +93,18 @@ impl S3Access {
             key: key.to_owned(),
             location,
             options: options.clone(),
-            credentials: Mutex::new(credentials),
+            credentials: Mutex::new((credentials, 0)),
         })
     }
 
-    fn url(&self) -> Url {
-        match &*self.credentials.lock().unwrap_or_else(PoisonError::into_inner) {
+    /// The address with a signature, and the number of the credentials.
+    fn url(&self) -> (Url, u64) {
+        let known = self.credentials.lock().unwrap_or_else(PoisonError::into_inner);
+        let url = match &known.0 {
             None => self.bucket.object_url(&self.key),
             Some(credentials) => self.bucket.get_object(Some(credentials), &self.key).sign(VALID),
-        }
+        };
+        (url, known.1)
     }
 }
 
@@ -147,11 +150,12 @@ fn credentials(
 
 impl Access for S3Access {
     fn target(&self, _: Instant) -> Result<Target, FetchErrorKind> {
-        Ok(Target { url: self.url().into(), headers: Vec::new() })
+        let (url, credentials) = self.url();
+        Ok(Target { url: url.into(), headers: Vec::new(), credentials })
     }
 
     /// Keys that are valid for a short time may have been replaced in the profile's files.
-    fn refused(&self, status: u16, _: Option<&str>) -> bool {
+    fn refused(&self, target: &Target, status: u16, _: Option<&str>) -> bool {
         if !matches!(status, 400 | 401 | 403) {
             return false;
         }
@@ -166,9 +170,10 @@ impl Access for S3Access {
                 (keys.key().to_owned(), keys.secret().to_owned(), keys.token().map(str::to_owned))
             })
         };
-        let is_other = parts(&read) != parts(&known);
-        *known = read;
-        is_other
+        if parts(&read) != parts(&known.0) {
+            *known = (read, known.1 + 1);
+        }
+        known.1 != target.credentials
     }
 
     fn location(&self) -> &str {
@@ -193,7 +198,7 @@ mod tests {
     fn addresses_of_aws_and_of_other_stores() {
         let anonymous = S3Options { anonymous: true, ..S3Options::default() };
         let url = |bucket: &str, variables: &[(&str, &str)]| {
-            access(bucket, &anonymous, variables).unwrap().url().to_string()
+            access(bucket, &anonymous, variables).unwrap().url().0.to_string()
         };
         assert_eq!(url("b", &[]), "https://b.s3.us-east-1.amazonaws.com/dir/a%20b.erofs");
         assert_eq!(
