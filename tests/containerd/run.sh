@@ -1,11 +1,14 @@
 #!/bin/bash
 # Runs a container from a registry through containerd's EROFS snapshotter and differ, with ferofs in the place of
-# erofs-utils: run.sh FEROFS [default|tar-index|merged]...
+# erofs-utils: run.sh FEROFS [default|tar-index|merged|pushed]...
 #
 # - default: containerd makes an image of each layer with `mkfs.erofs --tar=f`;
 # - tar-index: it makes an index with `mkfs.erofs --tar=i`, and puts the layer behind it;
 # - merged: as default; then `mkfs.erofs` makes one image that points to all layers, which containerd mounts in their
-#   place (it does not make that image itself).
+#   place (it does not make that image itself);
+# - pushed: `ferofs push` has stored an EROFS image, which containerd mounts as it is.
+#
+# In the last mode containerd makes no images. It wants mkfs.erofs anyway: its differ is off without it.
 #
 # Wants root, EROFS in the kernel, Go and Debian's packages docker-registry, skopeo, runc and busybox-static. containerd
 # 2.x is built by `go install` into $CONTAINERD_BIN (target/containerd) unless it is there. All connections are to
@@ -16,7 +19,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 ferofs=$(realpath "${1:?the ferofs to test}")
 shift
 modes=("$@")
-[ $# -gt 0 ] || modes=(default tar-index merged)
+[ $# -gt 0 ] || modes=(default tar-index merged pushed)
 bin=${CONTAINERD_BIN:-$here/../../target/containerd}
 version=${CONTAINERD_VERSION:-latest}
 work=$(mktemp -d)
@@ -83,8 +86,11 @@ docker-registry serve "$work/registry.yml" >"$work/registry.log" 2>&1 &
 pids+=($!)
 python3 "$here/image.py" /bin/busybox "$work/layout"
 await listens "$port"
-reference=127.0.0.1:$port/test:latest
-skopeo --insecure-policy copy --dest-tls-verify=false "oci:$work/layout:test" "docker://$reference" >"$work/skopeo.log"
+repository=127.0.0.1:$port/test
+skopeo --insecure-policy copy --dest-tls-verify=false "oci:$work/layout:test" "docker://$repository:tar" >"$work/skopeo.log"
+export HOME=$work
+"$ferofs" build -z lz4 --verity --quiet "$work/layout" "$work/pushed.erofs" >/dev/null
+"$ferofs" push "$work/pushed.erofs" "oci://$repository:pushed" >/dev/null
 
 # What the container does: it reads all layers and writes to the top one.
 script='cat /data/kept /data/changed; stat -c "%a %u %g" /data/link; cat /data/nnn*; cat /data/old/*
@@ -92,8 +98,16 @@ find /data | sort; sha256sum /data/large; echo written > /data/new; cat /data/ne
 busybox grep " / overlay " /proc/mounts'
 
 run_mode() {
-    local mode=$1 dir=$work/$1 index=false
-    [ "$mode" = tar-index ] && index=true
+    local mode=$1 dir=$work/$1 index=false reference=$repository:tar stored=3
+    case $mode in
+    default | merged) ;;
+    tar-index) index=true ;;
+    pushed) reference=$repository:pushed stored=1 ;;
+    *) fail "unknown mode: $mode" ;;
+    esac
+    # The number of layers that containerd mounts.
+    local mounted=$stored
+    [ "$mode" = merged ] && mounted=1
     mkdir -p "$dir"
     cat >"$dir/config.toml" <<EOF
 version = 3
@@ -108,8 +122,9 @@ mkfs_options = ["-T0", "--mkfs-time", "--sort=none"]
 enable_tar_index = $index
 [plugins."io.containerd.service.v1.diff-service"]
 default = ["erofs", "walking"]
+# "(+erofs)" for images that say in os.features that their layers are EROFS; others match, too.
 [[plugins."io.containerd.transfer.v1.local".unpack_config]]
-platform = "linux"
+platform = "linux(+erofs)"
 snapshotter = "erofs"
 differ = "erofs"
 EOF
@@ -124,7 +139,7 @@ EOF
     local snapshots=$dir/root/io.containerd.snapshotter.v1.erofs/snapshots layers=()
     # Snapshots are numbered from the lowest layer on.
     mapfile -t layers < <(find "$snapshots" -name layer.erofs | sort -V)
-    [ ${#layers[@]} -eq 3 ] || fail "$mode: ${#layers[@]} layers instead of 3"
+    [ ${#layers[@]} -eq $stored ] || fail "$mode: ${#layers[@]} layers instead of $stored"
     for layer in "${layers[@]}"; do
         if [ "$mode" = tar-index ]; then
             # Behind the index stands the layer, byte for byte.
@@ -137,6 +152,10 @@ EOF
                 fail "$layer: the layer is not behind its index"
         fi
         "$ferofs" check "$layer" >/dev/null || fail "$layer: not sound"
+        if [ "$reference" != "$repository:tar" ]; then
+            skopeo inspect --tls-verify=false --raw "docker://$reference" | grep -q "$(sha256sum "$layer" | cut -d' ' -f1)" ||
+                fail "$layer: is not what the registry has"
+        fi
     done
     if [ "$mode" = merged ]; then
         local top
@@ -158,12 +177,13 @@ EOF
     fi
     local lower
     lower=$(tail -n 1 "$dir/output" | tr ',' '\n' | sed -n 's/^lowerdir+*=//p' | tr ':' '\n' | wc -l)
-    [ "$lower" -eq "$([ "$mode" = merged ] && echo 1 || echo 3)" ] || fail "$mode: $lower layers below: $(tail -n 1 "$dir/output")"
+    [ "$lower" -eq $mounted ] || fail "$mode: $lower layers below: $(tail -n 1 "$dir/output")"
     head -n -1 "$dir/output" | diff "$here/expected.txt" - || fail "$mode: the container saw something else"
     # By mount.erofs, as an administrator would look into a layer.
     mkdir "$dir/mnt"
     if [ "$mode" != tar-index ]; then
-        mount.erofs -o ro,nodev "${layers[1]}" "$dir/mnt"
+        # The second layer, or the only one.
+        mount.erofs -o ro,nodev "${layers[stored / 2]}" "$dir/mnt"
         [ "$(cat "$dir/mnt/data/changed")" = second ] || fail "$mode: mount.erofs shows something else"
         umount "$dir/mnt"
     fi

@@ -65,6 +65,14 @@ pub enum Error {
         /// The number of layers.
         layers: usize,
     },
+    /// The file is no EROFS image that can be stored as a layer.
+    #[error("{}: {problem}", path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A file of the caller cannot be read or written.
     #[error("{}: {action}: {source}", path.display())]
     File {

@@ -2,16 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use ferofs_build::{Attributes, Builder, Content};
 use ferofs_remote::http::{Client, TlsOptions};
 use ferofs_remote::oci::{PushOptions, Pushed, Reference, push};
 use ferofs_remote::{Error, FetchErrorKind as Kind};
 use ferofs_test_server::{Answer, Fault, Request, Rule, Server};
 use sha2::{Digest, Sha256};
 
-/// More than two chunks of 16 MiB.
+/// Bytes of the image's file: more than two chunks of 16 MiB.
 const SIZE: u32 = 36_000_000;
 
 #[derive(Default)]
@@ -97,13 +98,15 @@ fn registry() -> (Server, Arc<Mutex<State>>) {
     (server, state)
 }
 
-fn bytes() -> Vec<u8> {
-    (0..SIZE).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
-}
-
-fn image(folder: &Path) -> std::path::PathBuf {
+/// An image with one file.
+fn image(folder: &Path) -> PathBuf {
     let path = folder.join("image");
-    std::fs::write(&path, bytes()).unwrap();
+    let bytes: Vec<u8> = (0..SIZE).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut builder = Builder::new();
+    builder.options().image.uuid = Some([7; 16]);
+    builder.options().image.build_time = Some(0);
+    builder.file("file", Content::bytes(bytes), Attributes::default());
+    builder.build(&path).unwrap();
     path
 }
 
@@ -114,9 +117,9 @@ fn push_to(server: &Server, image: &Path) -> Result<Pushed, Error> {
     push(Client::new(&TlsOptions::default())?, image, &reference, &options, &|_, _| ())
 }
 
-fn assert_stored(state: &Mutex<State>, pushed: &Pushed) {
+fn assert_stored(state: &Mutex<State>, image: &Path, pushed: &Pushed) {
     let state = state.lock().unwrap();
-    assert!(state.blobs[&pushed.layer] == bytes(), "wrong bytes");
+    assert!(state.blobs[&pushed.layer] == std::fs::read(image).unwrap(), "wrong bytes");
     let manifest = String::from_utf8(state.manifests["1"].clone()).unwrap();
     assert_eq!(digest(manifest.as_bytes()), pushed.manifest);
     assert!(manifest.contains(&pushed.layer), "{manifest}");
@@ -137,11 +140,12 @@ fn chunks_continue_after_failures() {
         // The second chunk fails before the registry has any of it.
         server.add(fault.method("PATCH").after(1).times(1));
         let pushed = push_to(&server, &image).unwrap();
-        assert_stored(&state, &pushed);
+        assert_stored(&state, &image, &pushed);
         assert_eq!(server.counts().faults, 1);
-        let config = 1000;
         let received = state.lock().unwrap().received;
-        assert!(received < u64::from(SIZE) + config, "{received}: bytes that arrived are not sent again");
+        // The configuration and the manifest have less than 2000 bytes.
+        let once = std::fs::metadata(&image).unwrap().len() + 2000;
+        assert!(received < once, "{received}: bytes that arrived are not sent again");
     }
 }
 
@@ -152,7 +156,7 @@ fn a_chunk_that_arrived_in_part_is_not_sent_again_in_full() {
     let (server, state) = registry();
     state.lock().unwrap().cut = Some(5_000_000);
     let pushed = push_to(&server, &image).unwrap();
-    assert_stored(&state, &pushed);
+    assert_stored(&state, &image, &pushed);
     let patches: Vec<String> = server
         .log()
         .iter()
@@ -170,9 +174,50 @@ fn an_upload_that_is_lost_starts_again() {
     // The last request fails: the registry has forgotten the upload.
     server.add(Rule::new(Fault::Reset).method("PUT").path("/v2/app/blobs/").times(1));
     let pushed = push_to(&server, &image).unwrap();
-    assert_stored(&state, &pushed);
+    assert_stored(&state, &image, &pushed);
     // Nothing is sent when the registry has the layer.
     assert_eq!(push_to(&server, &image).unwrap().sent, 0);
+}
+
+#[test]
+fn an_upload_that_expires_starts_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let unknown = || Rule::new(Fault::Status(404)).path("/v2/app/blobs/uploads/");
+    // The second chunk, and the question for what has arrived; the second chunk of the next upload; the last request of that one.
+    for rules in [vec![("PATCH", 1), ("GET", 0)], vec![("PATCH", 0)], vec![("PUT", 0)]] {
+        let (server, state) = registry();
+        for (method, after) in &rules {
+            server.add(unknown().method(method).after(*after).times(1));
+        }
+        let pushed = push_to(&server, &image).unwrap();
+        assert_stored(&state, &image, &pushed);
+        assert_eq!(server.counts().faults, rules.len() as u64);
+    }
+}
+
+#[test]
+fn only_complete_images_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let (server, _) = registry();
+    let refused = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        match push_to(&server, &path) {
+            Err(Error::Image { problem, .. }) => problem,
+            other => panic!("{name}: {other:?}"),
+        }
+    };
+    let bytes = std::fs::read(&image).unwrap();
+    assert!(refused("empty", b"").contains("no EROFS image"));
+    assert!(refused("zeroes", &[0; 8192]).contains("no EROFS image"));
+    assert!(refused("cut", &bytes[..bytes.len() - 4096]).contains("cut off"));
+    let mut changed = bytes;
+    // A byte of the superblock, which has a checksum.
+    changed[1024 + 60] ^= 1;
+    assert!(refused("changed", &changed).contains("no EROFS image"));
+    assert_eq!(server.counts().requests, 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ferofs_read::{BytesSource, FileSource, Source};
+use ferofs_read::{BytesSource, FileSource, Image, Source};
 use ferofs_verity::{Digest, Seal, appended_position, make_tree};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -69,7 +69,7 @@ const PROFILE_MAX: u64 = 64 << 20;
 /// with its size.
 ///
 /// # Errors
-/// [`Error::File`] if the image cannot be read; [`Error::Document`] if its hash tree is not that of its bytes; [`Error::Location`] for a reference
+/// [`Error::File`] if the image cannot be read; [`Error::Image`] if it is no EROFS image; [`Error::Document`] if its hash tree is not that of its bytes; [`Error::Location`] for a reference
 /// with a digest; [`Error::Fetch`], [`Error::Credentials`].
 pub fn push(
     client: Client,
@@ -83,6 +83,7 @@ pub fn push(
         return Err(Error::Location { location: format!("oci://{reference}"), problem });
     }
     let image = open(path)?;
+    check(path)?;
     let size = image.size();
     let layer_digest = hash(path, &image)?;
     let seal = seal(path, &image, options.threads)?;
@@ -156,6 +157,28 @@ fn open(path: &Path) -> Result<FileSource> {
     FileSource::open(path, 0).map_err(|error| Error::file(path, "open")(std::io::Error::other(error)))
 }
 
+/// Fails for a file that readers of the registry could not read: what is no EROFS image, is cut off, or has its data elsewhere.
+fn check(path: &Path) -> Result<()> {
+    let wrong = |problem: String| Error::Image { path: path.to_owned(), problem };
+    let image = open(path)?;
+    let size = image.size();
+    let image = Image::open(image).map_err(|error| wrong(format!("is no EROFS image: {error}")))?;
+    let superblock = image.superblock();
+    if superblock.extra_devices > 0 {
+        let problem = format!(
+            "has data in {} other files (extra devices), and one layer is one file",
+            superblock.extra_devices
+        );
+        return Err(wrong(problem));
+    }
+    let needed = superblock.blocks.saturating_mul(superblock.block_size.bytes64());
+    if needed > size {
+        return Err(wrong(format!("is cut off: it has {size} bytes instead of {needed}")));
+    }
+    image.root().map_err(|error| wrong(format!("has no root directory: {error}")))?;
+    Ok(())
+}
+
 fn read_profile(path: &Path) -> Result<Vec<u8>> {
     let len = std::fs::metadata(path).map_err(Error::file(path, "open"))?.len();
     if len > PROFILE_MAX {
@@ -182,8 +205,7 @@ fn hash(path: &Path, file: &FileSource) -> Result<String> {
 fn seal(path: &Path, image: &FileSource, threads: usize) -> Result<Option<(Seal, Digest)>> {
     /// The first bytes of the seal's superblock.
     const MAGIC: [u8; 8] = *b"verity\0\0";
-    // What is no EROFS image is not sealed.
-    let Ok(position) = appended_position(image) else { return Ok(None) };
+    let position = appended_position(image)?;
     let mut magic = [0; MAGIC.len()];
     if position.saturating_add(MAGIC.len() as u64) > image.size() {
         return Ok(None);

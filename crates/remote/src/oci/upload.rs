@@ -139,6 +139,16 @@ fn error(status: u16, answer: &Response<Body>) -> FetchErrorKind {
     }
 }
 
+/// The reason why an upload did not continue. A registry that does not know the upload any more takes a new one.
+fn upload_error(status: u16, answer: &Response<Body>) -> FetchErrorKind {
+    match status {
+        404 | 410 => {
+            FetchErrorKind::Protocol(format!("the registry has forgotten the upload (status {status})"))
+        }
+        _ => error(status, answer),
+    }
+}
+
 /// One upload: one request for a small blob, otherwise chunks.
 fn send(registry: &Registry, blob: &Blob<'_>, progress: &dyn Fn(u64)) -> Result<()> {
     let size = blob.source.size();
@@ -188,7 +198,7 @@ fn send(registry: &Registry, blob: &Blob<'_>, progress: &dyn Fn(u64)) -> Result<
             progress(size);
             Ok(())
         }
-        status => Err(failed(error(status, &answer))),
+        status => Err(failed(upload_error(status, &answer))),
     }
 }
 
@@ -207,7 +217,7 @@ fn patch(registry: &Registry, url: &mut Url, sent: u64, chunk: &[u8]) -> Result<
             }
             Ok(received(&answer).filter(|end| *end > sent).unwrap_or(end))
         }
-        status => Err(error(status, &answer)),
+        status => Err(upload_error(status, &answer)),
     }
 }
 
