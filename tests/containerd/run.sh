@@ -1,14 +1,16 @@
 #!/bin/bash
 # Runs a container from a registry through containerd's EROFS snapshotter and differ, with ferofs in the place of
-# erofs-utils: run.sh FEROFS [default|tar-index|merged|pushed]...
+# erofs-utils: run.sh FEROFS [default|tar-index|merged|pushed|converted|layers]...
 #
 # - default: containerd makes an image of each layer with `mkfs.erofs --tar=f`;
 # - tar-index: it makes an index with `mkfs.erofs --tar=i`, and puts the layer behind it;
 # - merged: as default; then `mkfs.erofs` makes one image that points to all layers, which containerd mounts in their
 #   place (it does not make that image itself);
-# - pushed: `ferofs push` has stored an EROFS image, which containerd mounts as it is.
+# - pushed: `ferofs push` has stored an EROFS image, which containerd mounts as it is;
+# - converted: `ferofs convert` has stored one EROFS image for the layers of the same image;
+# - layers: `ferofs convert --layers` has stored an EROFS image for each layer.
 #
-# In the last mode containerd makes no images. It wants mkfs.erofs anyway: its differ is off without it.
+# From `pushed` on containerd makes no images. It wants mkfs.erofs anyway: its differ is off without it.
 #
 # Wants root, EROFS in the kernel, Go and Debian's packages docker-registry, skopeo, runc and busybox-static. containerd
 # 2.x is built by `go install` into $CONTAINERD_BIN (target/containerd) unless it is there. All connections are to
@@ -19,7 +21,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 ferofs=$(realpath "${1:?the ferofs to test}")
 shift
 modes=("$@")
-[ $# -gt 0 ] || modes=(default tar-index merged pushed)
+[ $# -gt 0 ] || modes=(default tar-index merged pushed converted layers)
 bin=${CONTAINERD_BIN:-$here/../../target/containerd}
 version=${CONTAINERD_VERSION:-latest}
 work=$(mktemp -d)
@@ -91,6 +93,9 @@ skopeo --insecure-policy copy --dest-tls-verify=false "oci:$work/layout:test" "d
 export HOME=$work
 "$ferofs" build -z lz4 --verity --quiet "$work/layout" "$work/pushed.erofs" >/dev/null
 "$ferofs" push "$work/pushed.erofs" "oci://$repository:pushed" >/dev/null
+export FEROFS_CACHE_DIR=$work/cache
+"$ferofs" convert "oci://$repository:tar" "oci://$repository:converted" >/dev/null
+"$ferofs" convert --layers -z lz4 "oci://$repository:tar" "oci://$repository:layers" >/dev/null
 
 # What the container does: it reads all layers and writes to the top one.
 script='cat /data/kept /data/changed; stat -c "%a %u %g" /data/link; cat /data/nnn*; cat /data/old/*
@@ -102,7 +107,8 @@ run_mode() {
     case $mode in
     default | merged) ;;
     tar-index) index=true ;;
-    pushed) reference=$repository:pushed stored=1 ;;
+    pushed | converted) reference=$repository:$mode stored=1 ;;
+    layers) reference=$repository:$mode ;;
     *) fail "unknown mode: $mode" ;;
     esac
     # The number of layers that containerd mounts.
@@ -170,7 +176,10 @@ EOF
         "${ctr[@]}" images mount --rw --snapshotter erofs "$reference" "$dir/rootfs" >"$work/mount-$mode.log" 2>&1
         root=(--rootfs "$dir/rootfs")
     fi
-    "${ctr[@]}" run --rm --net-host --env PATH=/bin "${root[@]}" "test-$mode" /bin/sh -c "$script" \
+    # The program, a shell, and its environment are in the configuration of the image, which `ferofs convert` takes over.
+    local flags=(--env PATH=/bin) program=(/bin/sh -c "$script")
+    case $mode in converted | layers) flags=() program=() ;; esac
+    "${ctr[@]}" run --rm --net-host "${flags[@]}" "${root[@]}" "test-$mode" "${program[@]}" <<<"$script"$'\nexit' \
         >"$dir/output" 2>"$work/run-$mode.log" || fail "$mode: exit code $?: $(cat "$dir/output")"
     if [ "$mode" = tar-index ]; then
         "${ctr[@]}" images unmount "$dir/rootfs" >/dev/null

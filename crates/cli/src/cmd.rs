@@ -46,6 +46,7 @@ pub(crate) enum Command {
     Verity(verity::Args),
     Push(servers::push::Args),
     Pull(servers::pull::Args),
+    Convert(Box<servers::convert::Args>),
     #[command(hide = true)]
     UnmountHelper(mount::unmount_helper::Args),
     Cache(servers::cache::Args),
@@ -71,6 +72,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Verity(args) => verity::run(&args),
         Command::Push(args) => servers::push::run(&args),
         Command::Pull(args) => servers::pull::run(&args),
+        Command::Convert(args) => servers::convert::run(&args),
         Command::UnmountHelper(args) => mount::unmount_helper::run(&args),
         Command::Cache(args) => servers::cache::run(&args),
         Command::Cat(args) => cat::run(&args),

@@ -1,7 +1,8 @@
 //! Ends work cleanly on SIGINT and SIGTERM.
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +18,14 @@ pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// The same for a command that changes an image in place: it must first undo its changes.
 pub(crate) const GRACE_PERIOD_IN_PLACE: Duration = Duration::from_secs(10);
 
+/// Folders with temporary files.
+static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// The process removes this folder when a signal ends it. The caller removes it otherwise.
+pub(crate) fn remove_when_interrupted(folder: &Path) {
+    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).push(folder.to_owned());
+}
+
 /// Makes SIGINT and SIGTERM set `cancel`. The process ends `grace` after the first signal, or at a second signal, even if
 /// the work did not stop.
 pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Result<(), Failure> {
@@ -31,6 +40,10 @@ pub(crate) fn cancel_on_signals(cancel: &Arc<AtomicBool>, grace: Duration) -> Re
         if signals.forever().next().is_some() {
             thread::sleep(grace);
             message!("interrupted");
+            for folder in FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                // An error here cannot be reported better than by the exit code.
+                let _ = std::fs::remove_dir_all(folder);
+            }
             signal_hook::low_level::exit(INTERRUPTED);
         }
     });

@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// The image is one of containers, without a layer that is an EROFS image.
     #[error(
-        "{location}: its {layers} layers are tar archives, which cannot be mounted: build an image of them (`ferofs build` takes OCI image layouts), and push that"
+        "{location}: its layers ({layers}) are tar archives, which cannot be mounted: `ferofs pull` makes an image of them in a file, `ferofs convert` one in the registry"
     )]
     TarLayers {
         /// The location.

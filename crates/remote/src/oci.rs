@@ -1,10 +1,12 @@
 //! `oci://HOST/REPOSITORY:TAG[@DIGEST]`: layers in OCI registries (distribution specification, version 2).
 //!
 //! `reference` parses names, `credentials` finds those of docker and podman, `auth` gets tokens, `registry` sends requests, `manifest` has the
-//! documents, `resolve` chooses the EROFS layer of an image, `push` stores images.
+//! documents, `config` those about containers, `resolve` chooses the EROFS layer of an image, `image` has all layers, `push` stores images.
 
 mod auth;
+mod config;
 mod credentials;
+mod image;
 mod manifest;
 mod options;
 mod push;
@@ -13,6 +15,9 @@ mod registry;
 mod resolve;
 mod upload;
 
+pub use self::config::ImageConfig;
+pub use self::image::{Layer, RegistryImage};
+pub use self::manifest::LayerKind;
 pub use self::options::{LayerChoice, OciOptions};
 pub use self::push::{PushOptions, Pushed, push};
 pub use self::reference::Reference;

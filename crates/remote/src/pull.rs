@@ -1,5 +1,7 @@
 //! Fetches a complete remote image into a file. What arrived stays in a partial file, and the next call continues there.
 
+mod decompress;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -17,6 +19,8 @@ use crate::error::{Error, FetchErrorKind, Result};
 use crate::fetch::{Counters, Patience, RetryOptions, fetch};
 use crate::object::{RemoteObject, Validator};
 use crate::open::Connected;
+
+pub use decompress::decompress;
 
 /// How an image is fetched.
 #[derive(Clone, Debug)]
@@ -111,8 +115,11 @@ pub fn pull(
     Ok(Pulled { size: object.size(), resumed, sha256, is_verified })
 }
 
-/// Checks all blocks against the root hash. Returns whether there is one.
-fn verify(connected: &Connected, path: &Path, options: &PullOptions) -> Result<bool> {
+/// Checks all blocks of the file `path`, which has the bytes of the object, against the root hash. Returns whether there is one.
+///
+/// # Errors
+/// [`Error::Verity`], [`Error::File`].
+pub fn verify(connected: &Connected, path: &Path, options: &PullOptions) -> Result<bool> {
     let Some(root) = options.root.or(connected.root) else { return Ok(false) };
     let open =
         || FileSource::open(path, 0).map_err(|error| Error::file(path, "open")(io::Error::other(error)));

@@ -118,7 +118,7 @@ fn documents_that_cannot_be_used() {
     assert!(matches!(problem(&"x".repeat(5 << 20)), Error::Document { document: "manifest", .. }));
     let tar = problem(&manifest("application/vnd.oci.image.layer.v1.tar+gzip", ""));
     assert!(matches!(tar, Error::TarLayers { layers: 1, .. }));
-    assert!(tar.to_string().contains("ferofs build"), "{tar}");
+    assert!(tar.to_string().contains("ferofs convert"), "{tar}");
     let wrong_root = manifest(EROFS, r#""org.erofs.dmverity.root_digest":"zz""#);
     assert!(matches!(problem(&wrong_root), Error::Document { .. }));
     let missing = open_named(&registry(""), "other:1", &options()).err().unwrap();

@@ -114,15 +114,15 @@ fn push_to(server: &Server, image: &Path) -> Result<Pushed, Error> {
     let reference = Reference::parse(&format!("{}/app:1", server.address())).unwrap();
     let mut options = PushOptions::default();
     options.oci.anonymous = true;
-    push(Client::new(&TlsOptions::default())?, image, &reference, &options, &|_, _| ())
+    push(Client::new(&TlsOptions::default())?, &[image.to_owned()], &reference, &options, &|_, _| ())
 }
 
 fn assert_stored(state: &Mutex<State>, image: &Path, pushed: &Pushed) {
     let state = state.lock().unwrap();
-    assert!(state.blobs[&pushed.layer] == std::fs::read(image).unwrap(), "wrong bytes");
+    assert!(state.blobs[&pushed.layers[0]] == std::fs::read(image).unwrap(), "wrong bytes");
     let manifest = String::from_utf8(state.manifests["1"].clone()).unwrap();
     assert_eq!(digest(manifest.as_bytes()), pushed.manifest);
-    assert!(manifest.contains(&pushed.layer), "{manifest}");
+    assert!(manifest.contains(&pushed.layers[0]), "{manifest}");
 }
 
 #[test]

@@ -158,6 +158,11 @@ impl RemoteArgs {
         Ok(options)
     }
 
+    /// The layer that the user has chosen.
+    pub(crate) const fn chosen_layer(&self) -> Option<&LayerChoice> {
+        self.oci_layer.as_ref()
+    }
+
     fn user(&self) -> Result<Option<(String, String)>, Failure> {
         let Some(Secret(user)) = &self.user else { return Ok(None) };
         let (name, password) = user.split_once(':').unwrap_or((user, ""));

@@ -2,7 +2,7 @@
 
 mod display;
 mod metadata;
-mod preset;
+pub(crate) mod preset;
 mod seal;
 mod summary;
 

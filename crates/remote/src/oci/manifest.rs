@@ -133,11 +133,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
 
 /// What a layer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LayerKind {
+#[non_exhaustive]
+pub enum LayerKind {
     /// An EROFS image.
     Erofs,
-    /// An EROFS image that is compressed as a whole.
-    CompressedErofs,
+    /// An EROFS image that is compressed as a whole with Zstandard.
+    ZstdErofs,
     /// A tar archive.
     Tar,
     /// Something else.
@@ -151,7 +152,7 @@ impl Descriptor {
         let base = base.split(';').next().unwrap_or_default().trim();
         match (base, suffix) {
             (EROFS_LAYER | EROFS_IMAGE, "") => LayerKind::Erofs,
-            (EROFS_LAYER | EROFS_IMAGE, _) => LayerKind::CompressedErofs,
+            (EROFS_LAYER | EROFS_IMAGE, "zstd") => LayerKind::ZstdErofs,
             _ if base.contains(".tar") || base.contains("rootfs.diff") => LayerKind::Tar,
             _ => LayerKind::Other,
         }
@@ -168,7 +169,8 @@ mod tests {
             |media_type: &str| Descriptor { media_type: media_type.into(), ..Descriptor::default() }.kind();
         assert_eq!(kind("application/vnd.erofs.layer.v1"), LayerKind::Erofs);
         assert_eq!(kind("application/vnd.erofs"), LayerKind::Erofs);
-        assert_eq!(kind("application/vnd.erofs.layer.v1+zstd"), LayerKind::CompressedErofs);
+        assert_eq!(kind("application/vnd.erofs.layer.v1+zstd"), LayerKind::ZstdErofs);
+        assert_eq!(kind("application/vnd.erofs.layer.v1+gzip"), LayerKind::Other);
         assert_eq!(kind("application/vnd.oci.image.layer.v1.tar+gzip"), LayerKind::Tar);
         assert_eq!(kind("application/vnd.docker.image.rootfs.diff.tar.gzip"), LayerKind::Tar);
         assert_eq!(kind("application/vnd.erofs.chunk-index.v1"), LayerKind::Other);

@@ -1,15 +1,17 @@
-//! Stores an image in a registry: the layer, a configuration, and a manifest that names both.
+//! Stores an image in a registry: its layers, a configuration, and a manifest that names them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferofs_read::{BytesSource, FileSource, Image, Source};
 use ferofs_verity::{Digest, Seal, appended_position, make_tree};
-use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
+use super::config::ImageConfig;
+use super::image::RegistryImage;
 use super::manifest::{
     BLOCK_SIZE, CONFIG, Descriptor, EROFS_LAYER, HASH_OFFSET, INDEX, Index, MANIFEST, Manifest, PROFILE,
     PROFILE_DIGEST, PROFILE_SIZE, Parsed, ROOT_DIGEST, parse,
@@ -18,26 +20,30 @@ use super::options::OciOptions;
 use super::reference::Reference;
 use super::registry::{Registry, digest_of, hex};
 use super::resolve::this_platform;
-use super::upload::{Blob, Stored, retried, store};
+use super::upload::{Blob, Stored, mount, retried, store};
 use crate::cache::to_usize;
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::http::{Client, error_of, header};
 use crate::open::ProfileBlob;
 
 /// What is stored with an image.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct PushOptions {
     /// The registry, and the image's platform.
     pub oci: OciOptions,
-    /// A file with an access profile, which readers of the image use to prefetch.
+    /// A file with an access profile, which readers of the topmost layer use to prefetch.
     pub profile: Option<PathBuf>,
     /// Annotations of the manifest.
     pub annotations: BTreeMap<String, String>,
-    /// Repositories of the same registry that may have the layer already.
+    /// Repositories of the same registry that may have the layers already.
     pub mount_from: Vec<String>,
     /// Threads that hash the image.
     pub threads: usize,
+    /// The configuration whose program and platform are taken over. Otherwise that of `base`, or an empty one.
+    pub config: Option<ImageConfig>,
+    /// An image of the same registry whose layers are below. They are not sent: the repository takes them from that of the image.
+    pub base: Option<Arc<RegistryImage>>,
 }
 
 /// What was stored.
@@ -46,15 +52,15 @@ pub struct PushOptions {
 pub struct Pushed {
     /// The digest of the manifest. A name with it always means this image.
     pub manifest: String,
-    /// The digest of the layer: the SHA-256 of the file.
-    pub layer: String,
-    /// The size of the file in bytes.
+    /// The digests of all layers, the lowest first: the SHA-256 of the files.
+    pub layers: Vec<String>,
+    /// The size of the given files in bytes.
     pub size: u64,
-    /// The root hash, if the image is sealed.
+    /// The root hash of the topmost layer, if it is sealed.
     pub root: Option<Digest>,
-    /// Bytes that were sent: 0 if the registry had the layer.
+    /// Bytes that were sent: 0 if the registry had the layers.
     pub sent: u64,
-    /// Whether the layer came from another repository of the registry.
+    /// Whether the given layers came from other repositories of the registry.
     pub is_mounted: bool,
 }
 
@@ -65,57 +71,78 @@ const PIECE: usize = 1 << 20;
 /// The largest access profile, in bytes.
 const PROFILE_MAX: u64 = 64 << 20;
 
-/// Stores the image in the file `path` as `reference`. `progress` is called with the number of bytes of the layer that the registry has, and
-/// with its size.
+/// Stores an image with these layers, the lowest first, as `reference`. Each is a file with an EROFS image. `progress` is called with the
+/// number of bytes of the files that the registry has, and with their size.
 ///
 /// # Errors
-/// [`Error::File`] if the image cannot be read; [`Error::Image`] if it is no EROFS image; [`Error::Document`] if its hash tree is not that of its bytes; [`Error::Location`] for a reference
-/// with a digest; [`Error::Fetch`], [`Error::Credentials`].
+/// [`Error::File`] if a file cannot be read; [`Error::Image`] if it is no EROFS image; [`Error::Document`] if its hash tree is not that of its
+/// bytes, or if the layers of the base cannot be used; [`Error::Location`] for a reference with a digest, and for a base in another registry;
+/// [`Error::Fetch`], [`Error::Credentials`].
 pub fn push(
     client: Client,
-    path: &Path,
+    layers: &[PathBuf],
     reference: &Reference,
     options: &PushOptions,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Pushed> {
+    let wrong = |problem| Error::Location { location: format!("oci://{reference}"), problem };
     if reference.digest.is_some() {
-        let problem = "an image is pushed to a tag: its digest follows from it";
-        return Err(Error::Location { location: format!("oci://{reference}"), problem });
+        return Err(wrong("an image is pushed to a tag: its digest follows from it"));
     }
-    let image = open(path)?;
-    check(path)?;
-    let size = image.size();
-    let layer_digest = hash(path, &image)?;
-    let seal = seal(path, &image, options.threads)?;
-    let registry = Registry::new(client, reference, &options.oci, "pull,push", &options.mount_from)?;
+    let mut from = options.mount_from.clone();
+    if let Some(base) = &options.base {
+        if base.reference().host != reference.host {
+            return Err(wrong(
+                "the base is in another registry: a registry takes layers from its own repositories only",
+            ));
+        }
+        from.push(base.reference().repository.clone());
+    }
+    let files =
+        layers.iter().map(|path| LayerFile::open(path, options.threads)).collect::<Result<Vec<_>>>()?;
+    let size = files.iter().map(|file| file.source.size()).sum();
+    let registry = Registry::new(client, reference, &options.oci, "pull,push", &from)?;
     let send = |digest: &str, source: &dyn Source, path: &Path, from: &[String], progress: &dyn Fn(u64)| {
         store(&registry, &Blob { digest: digest.to_owned(), source, path }, from, progress)
     };
 
-    let mut layer = Descriptor {
-        media_type: EROFS_LAYER.into(),
-        digest: layer_digest.clone(),
-        size,
-        ..Descriptor::default()
-    };
-    if let Some((seal, root)) = &seal {
-        let params = &seal.superblock.params;
-        layer.annotations.insert(ROOT_DIGEST.into(), format!("{}:{root}", params.algorithm.name()));
-        layer.annotations.insert(HASH_OFFSET.into(), seal.position.to_string());
-        layer.annotations.insert(BLOCK_SIZE.into(), params.data_block_size.to_string());
+    let mut descriptors = Vec::new();
+    let mut config = options.config.clone();
+    let mut diff_ids = Vec::new();
+    if let Some(base) = &options.base {
+        let known = base.config(Instant::now() + REQUEST_TIME)?;
+        diff_ids.extend_from_slice(known.diff_ids());
+        config.get_or_insert(known);
+        for layer in base.descriptors() {
+            take(&registry, base, &layer.digest)?;
+            descriptors.push(layer.clone());
+        }
     }
+    diff_ids.extend(files.iter().map(|file| file.digest.clone()));
+    descriptors.extend(files.iter().map(LayerFile::descriptor));
     let profile = options.profile.as_deref().map(read_profile).transpose()?;
     if let (Some(bytes), Some(path)) = (&profile, &options.profile) {
         let blob = ProfileBlob { digest: digest_of(bytes), size: bytes.len() as u64 };
         send(&blob.digest, &BytesSource(bytes.as_slice()), path, &[], &|_| ())?;
-        layer.annotations.insert(PROFILE_DIGEST.into(), blob.digest);
-        layer.annotations.insert(PROFILE_SIZE.into(), blob.size.to_string());
+        if let Some(layer) = descriptors.last_mut() {
+            layer.annotations.insert(PROFILE_DIGEST.into(), blob.digest);
+            layer.annotations.insert(PROFILE_SIZE.into(), blob.size.to_string());
+        }
     }
 
-    let stored = send(&layer_digest, &image, path, &options.mount_from, &|sent| progress(sent, size))?;
-    let config = config(options, &layer_digest);
+    let (mut done, mut sent, mut is_mounted) = (0, 0, false);
+    for LayerFile { path, source, digest, .. } in &files {
+        let stored = send(digest, source, path, &options.mount_from, &|bytes| progress(done + bytes, size))?;
+        done += source.size();
+        sent += if stored == Stored::Sent { source.size() } else { 0 };
+        is_mounted |= stored == Stored::Mounted;
+    }
+    let platform = options.oci.platform.clone().unwrap_or_else(this_platform);
+    let config = config.unwrap_or_else(ImageConfig::empty).for_platform(&platform);
+    let config = config.with_layers(diff_ids).to_bytes();
     let config_digest = digest_of(&config);
-    send(&config_digest, &BytesSource(config.as_slice()), path, &[], &|_| ())?;
+    let config_path = Path::new("configuration");
+    send(&config_digest, &BytesSource(config.as_slice()), config_path, &[], &|_| ())?;
     let manifest = Manifest {
         schema_version: 2,
         media_type: MANIFEST.into(),
@@ -125,7 +152,7 @@ pub fn push(
             size: config.len() as u64,
             ..Descriptor::default()
         },
-        layers: vec![layer],
+        layers: descriptors,
         annotations: options.annotations.clone(),
         ..Manifest::default()
     };
@@ -141,16 +168,60 @@ pub fn push(
         };
         refer(&registry, subject, profile)?;
     }
-    let root = seal.map(|(_, root)| root);
-    let sent = if stored == Stored::Sent { size } else { 0 };
     Ok(Pushed {
         manifest: digest,
-        layer: layer_digest,
+        layers: manifest.layers.into_iter().map(|layer| layer.digest).collect(),
         size,
-        root,
+        root: files.last().and_then(|file| file.seal.as_ref()).map(|(_, root)| *root),
         sent,
-        is_mounted: stored == Stored::Mounted,
+        is_mounted,
     })
+}
+
+/// Makes the repository have a layer of the base.
+fn take(registry: &Registry, base: &RegistryImage, digest: &str) -> Result<()> {
+    if mount(registry, digest, &base.reference().repository)? {
+        return Ok(());
+    }
+    let problem = format!(
+        "the registry does not take layers from {}: push to that repository",
+        base.reference().repository
+    );
+    Err(registry.wrong("base", problem))
+}
+
+/// A layer that is a file.
+struct LayerFile<'a> {
+    path: &'a Path,
+    source: FileSource,
+    digest: String,
+    seal: Option<(Seal, Digest)>,
+}
+
+impl<'a> LayerFile<'a> {
+    fn open(path: &'a Path, threads: usize) -> Result<Self> {
+        let source = open(path)?;
+        check(path)?;
+        let digest = hash(path, &source)?;
+        let seal = seal(path, &source, threads)?;
+        Ok(Self { path, source, digest, seal })
+    }
+
+    fn descriptor(&self) -> Descriptor {
+        let mut layer = Descriptor {
+            media_type: EROFS_LAYER.into(),
+            digest: self.digest.clone(),
+            size: self.source.size(),
+            ..Descriptor::default()
+        };
+        if let Some((seal, root)) = &self.seal {
+            let params = &seal.superblock.params;
+            layer.annotations.insert(ROOT_DIGEST.into(), format!("{}:{root}", params.algorithm.name()));
+            layer.annotations.insert(HASH_OFFSET.into(), seal.position.to_string());
+            layer.annotations.insert(BLOCK_SIZE.into(), params.data_block_size.to_string());
+        }
+        layer
+    }
 }
 
 fn open(path: &Path) -> Result<FileSource> {
@@ -232,24 +303,6 @@ fn seal(path: &Path, image: &FileSource, threads: usize) -> Result<Option<(Seal,
         });
     }
     Ok(Some((seal, root)))
-}
-
-/// A configuration for containerd and others that start containers. It has no time: the same image always has the same manifest.
-fn config(options: &PushOptions, layer: &str) -> Vec<u8> {
-    let platform = options.oci.platform.clone().unwrap_or_else(this_platform);
-    let mut parts = platform.split('/');
-    let mut config = json!({
-        "os": parts.next().unwrap_or_default(),
-        "architecture": parts.next().unwrap_or_default(),
-        "os.features": ["erofs"],
-        "config": {},
-        "rootfs": { "type": "layers", "diff_ids": [layer] },
-        "history": [{ "created_by": "ferofs push" }],
-    });
-    if let (Some(variant), Some(config)) = (parts.next(), config.as_object_mut()) {
-        config.insert("variant".into(), variant.into());
-    }
-    config.to_string().into_bytes()
 }
 
 fn to_json(registry: &Registry, document: &impl serde::Serialize) -> Result<Vec<u8>> {

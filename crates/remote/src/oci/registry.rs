@@ -1,6 +1,7 @@
 //! Requests to a registry about one repository.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::time::Instant;
 
 use sha2::{Digest as _, Sha256};
@@ -14,7 +15,8 @@ use super::manifest::ACCEPTED;
 use super::options::OciOptions;
 use super::reference::Reference;
 use crate::error::{Error, FetchErrorKind, Result};
-use crate::http::{Access, Client, Target, error_of, header, kind_of_io};
+use crate::http::{Access, Client, HttpObject, Target, error_of, header, kind_of_io};
+use crate::object::Validator;
 
 /// The largest manifest that is read, in bytes: the limit of most registries.
 pub(super) const MANIFEST_MAX: usize = 4 << 20;
@@ -137,6 +139,16 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// A blob of the repository with this digest, SHA-256, and this size. `location` is for messages.
+    pub(super) fn blob(self: &Arc<Self>, digest: String, size: u64, location: String) -> HttpObject {
+        let hex = digest.trim_start_matches("sha256:").to_owned();
+        let client = self.client.clone();
+        let access = Arc::new(BlobAccess { registry: Arc::clone(self), digest, location });
+        HttpObject::with_identity(client, access, size, Validator::Sha256(hex))
+    }
+}
+
 /// The kind of an answer without a document: there, status 200 is no error.
 fn document_error(status: u16, answer: &Response<Body>) -> FetchErrorKind {
     match status {
@@ -155,10 +167,10 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// A blob of a repository.
-pub(super) struct BlobAccess {
-    pub(super) registry: Registry,
-    pub(super) digest: String,
-    pub(super) location: String,
+struct BlobAccess {
+    registry: Arc<Registry>,
+    digest: String,
+    location: String,
 }
 
 impl Access for BlobAccess {

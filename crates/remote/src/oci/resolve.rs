@@ -11,10 +11,9 @@ use super::manifest::{
 };
 use super::options::{LayerChoice, OciOptions};
 use super::reference::{Reference, is_digest};
-use super::registry::{BlobAccess, Registry};
+use super::registry::Registry;
 use crate::error::{Error, Result};
-use crate::http::{Client, HttpObject};
-use crate::object::Validator;
+use crate::http::Client;
 use crate::open::{Connected, ProfileBlob};
 
 /// A layer that is an EROFS image, and what its manifest says of it.
@@ -60,41 +59,64 @@ pub fn open(
     options: &OciOptions,
     deadline: Instant,
 ) -> Result<Connected> {
-    let registry = Registry::new(client.clone(), reference, options, "pull", &[])?;
+    let registry = Arc::new(Registry::new(client, reference, options, "pull", &[])?);
     let resolved = resolve_with(&registry, options, deadline)?;
-    let location = format!("oci://{reference}");
-    let hex = resolved.layer.trim_start_matches("sha256:").to_owned();
-    let access = Arc::new(BlobAccess { registry, digest: resolved.layer, location });
-    let object = HttpObject::with_identity(client, access, resolved.size, Validator::Sha256(hex));
-    let mut connected = Connected::new(Arc::new(object), Vec::new());
+    Ok(connected(&registry, resolved))
+}
+
+/// The layer as an object that can be read.
+pub(super) fn connected(registry: &Arc<Registry>, resolved: Resolved) -> Connected {
+    let location = format!("oci://{}", registry.reference);
+    let object = Arc::new(registry.blob(resolved.layer, resolved.size, location));
+    let mut connected = Connected::new(object, Vec::new());
     (connected.root, connected.hash_offset) = (resolved.root, resolved.hash_offset);
     (connected.profile, connected.manifest) = (resolved.profile, Some(resolved.manifest));
-    Ok(connected)
+    connected
 }
 
 fn resolve_with(registry: &Registry, options: &OciOptions, deadline: Instant) -> Result<Resolved> {
+    let (manifest, digest) = find_manifest(registry, options, deadline)?;
+    match choose_layer(&manifest, options.layer.as_ref()) {
+        Ok(layer) => describe(registry, &manifest, digest, layer),
+        Err(Choice::Tar(layers)) => {
+            Err(Error::TarLayers { location: format!("oci://{}", registry.reference), layers })
+        }
+        Err(Choice::Wrong(problem)) => Err(registry.wrong("manifest", problem)),
+    }
+}
+
+/// The manifest of the image for the platform, and its digest.
+pub(super) fn find_manifest(
+    registry: &Registry,
+    options: &OciOptions,
+    deadline: Instant,
+) -> Result<(Manifest, String)> {
     let document = registry.manifest(registry.reference.manifest(), deadline)?;
     let wrong = |problem: String| registry.wrong("manifest", problem);
-    let (manifest, digest) = match parse(&document.bytes).map_err(wrong)? {
-        Parsed::Manifest(manifest) => (manifest, document.digest),
-        Parsed::Index(index) => {
-            let platform = options.platform.clone().unwrap_or_else(this_platform);
-            let chosen =
-                choose_platform(&index, &platform).map_err(|problem| registry.wrong("index", problem))?;
-            let document = registry.manifest(&chosen.digest, deadline)?;
-            match parse(&document.bytes).map_err(wrong)? {
-                Parsed::Manifest(manifest) => (manifest, document.digest),
-                Parsed::Index(_) => return Err(registry.wrong("index", "names another index")),
-            }
-        }
+    let index = match parse(&document.bytes).map_err(wrong)? {
+        Parsed::Manifest(manifest) => return Ok((*manifest, document.digest)),
+        Parsed::Index(index) => index,
     };
-    let layer = match choose_layer(&manifest, options.layer.as_ref()) {
-        Ok(layer) => layer,
-        Err(Choice::Tar(layers)) => {
-            return Err(Error::TarLayers { location: format!("oci://{}", registry.reference), layers });
-        }
-        Err(Choice::Wrong(problem)) => return Err(wrong(problem)),
-    };
+    let platform = options.platform.clone().unwrap_or_else(this_platform);
+    let chosen = choose_platform(&index, &platform).map_err(|problem| registry.wrong("index", problem))?;
+    let document = registry.manifest(&chosen.digest, deadline)?;
+    match parse(&document.bytes).map_err(wrong)? {
+        Parsed::Manifest(manifest) => Ok((*manifest, document.digest)),
+        Parsed::Index(_) => Err(registry.wrong("index", "names another index")),
+    }
+}
+
+/// What the manifest with the digest `digest` says of one of its layers.
+pub(super) fn describe(
+    registry: &Registry,
+    manifest: &Manifest,
+    digest: String,
+    layer: &Descriptor,
+) -> Result<Resolved> {
+    let wrong = |problem: String| registry.wrong("manifest", problem);
+    if !is_digest(&layer.digest) {
+        return Err(wrong("names a layer by a digest that is not SHA-256".into()));
+    }
     // Annotations of the layer are about it; those of the manifest are only about a single layer.
     let is_single = manifest.layers.len() == 1;
     let annotation = |name: &str| {
@@ -200,10 +222,10 @@ fn choose_layer<'a>(manifest: &'a Manifest, choice: Option<&LayerChoice>) -> Res
             match (found.next(), found.next()) {
                 (Some(layer), None) => layer,
                 (Some(_), Some(_)) => {
-                    return wrong("has several EROFS layers: choose one with --oci-layer".into());
+                    return wrong("has several EROFS layers: `ferofs pull` makes one image of them, --oci-layer chooses one".into());
                 }
-                (None, _) if layers.iter().any(|layer| layer.kind() == LayerKind::CompressedErofs) => {
-                    return wrong("has an EROFS layer that is compressed as a whole, so that parts of it cannot be read".into());
+                (None, _) if layers.iter().any(|layer| layer.kind() == LayerKind::ZstdErofs) => {
+                    return wrong(COMPRESSED.into());
                 }
                 (None, _) if layers.iter().any(|layer| layer.kind() == LayerKind::Tar) => {
                     return Err(Choice::Tar(layers.len()));
@@ -212,14 +234,16 @@ fn choose_layer<'a>(manifest: &'a Manifest, choice: Option<&LayerChoice>) -> Res
             }
         }
     };
-    if layer.kind() == LayerKind::Tar {
-        return Err(Choice::Tar(layers.len()));
+    match layer.kind() {
+        LayerKind::Tar => Err(Choice::Tar(layers.len())),
+        LayerKind::ZstdErofs => wrong(COMPRESSED.into()),
+        _ => Ok(layer),
     }
-    if !is_digest(&layer.digest) {
-        return wrong("names a layer by a digest that is not SHA-256".into());
-    }
-    Ok(layer)
 }
+
+/// What is wrong with a layer of the type `+zstd`.
+const COMPRESSED: &str = "has an EROFS layer that is compressed as a whole, so that parts of it cannot be read: \
+    `ferofs pull` decompresses it into a file, and `ferofs convert` stores an image that can be read";
 
 #[cfg(test)]
 mod tests {
@@ -262,9 +286,11 @@ mod tests {
         assert!(chosen(&[], None).unwrap_err().contains("no EROFS layer"));
         // A type that nobody knows may be an image: the caller says so.
         assert_eq!(chosen(&[layer("application/octet-stream", "a")], Some("0")).unwrap(), "a");
-        let mut other = erofs("a");
-        other.digest = "sha512:00".into();
-        assert!(chosen(&[other], None).unwrap_err().contains("SHA-256"));
+        assert!(
+            chosen(&[layer("application/vnd.erofs.layer.v1+zstd", "a")], Some("0"))
+                .unwrap_err()
+                .contains("ferofs pull")
+        );
     }
 
     #[test]

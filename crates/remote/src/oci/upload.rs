@@ -58,15 +58,9 @@ pub(super) fn store(
         return Ok(Stored::Existed);
     }
     for repository in from.iter().filter(|name| **name != registry.reference.repository) {
-        let url = format!("blobs/uploads/?mount={}&from={repository}", blob.digest);
-        let answer = retried(|| begin(registry, &url)).map_err(|kind| registry.failed(kind))?;
-        if answer.status().as_u16() == 201 {
+        if mount_from(registry, &blob.digest, repository)? {
             progress(size);
             return Ok(Stored::Mounted);
-        }
-        // The registry does not mount: it has begun an upload, which is not used.
-        if let Some(url) = location(registry, &answer) {
-            let _ = registry.send("DELETE", &url, &[], None, deadline());
         }
     }
     let mut failures = 0;
@@ -80,6 +74,27 @@ pub(super) fn store(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Makes the repository have a blob of another repository of the registry. Returns whether it has it.
+pub(super) fn mount(registry: &Registry, digest: &str, repository: &str) -> Result<bool> {
+    if retried(|| exists(registry, digest)).map_err(|kind| registry.failed(kind))? {
+        return Ok(true);
+    }
+    Ok(repository != registry.reference.repository && mount_from(registry, digest, repository)?)
+}
+
+fn mount_from(registry: &Registry, digest: &str, repository: &str) -> Result<bool> {
+    let url = format!("blobs/uploads/?mount={digest}&from={repository}");
+    let answer = retried(|| begin(registry, &url)).map_err(|kind| registry.failed(kind))?;
+    if answer.status().as_u16() == 201 {
+        return Ok(true);
+    }
+    // The registry does not mount: it has begun an upload, which is not used.
+    if let Some(url) = location(registry, &answer) {
+        let _ = registry.send("DELETE", &url, &[], None, deadline());
+    }
+    Ok(false)
 }
 
 fn pause(failures: u32, kind: &FetchErrorKind) {

@@ -1,10 +1,12 @@
 //! Images on servers, with real servers: `ferofs push`, `ferofs pull`, and commands that take addresses.
 //!
+//! - `convert`: images of tar archives become images of EROFS images.
 //! - `faults`: a web server that fails in all ways, and `ferofs pull`.
 //! - `registry`: docker-registry with passwords and with tokens; skopeo judges what was pushed.
 //! - `store`: an S3 store (moto).
 //! - `web`: nginx with TLS, client certificates and passwords.
 
+mod convert;
 mod faults;
 mod registry;
 mod store;

@@ -13,7 +13,7 @@ use crate::common::fixture::Fixture;
 const HTPASSWD: &str = "me:$2b$04$lTwJdOo1V4v3RzhjpZdAQuUqeGZ7ZEAfTKttnOTNvcjIEX8a9..b.\n";
 
 /// Starts docker-registry with this section `auth` of its configuration. If there is none, says that `what` is skipped.
-fn registry(fixture: &Fixture, auth: &str, what: &str) -> Option<Service> {
+pub(super) fn registry(fixture: &Fixture, auth: &str, what: &str) -> Option<Service> {
     let program = need::tool("docker-registry", what)?;
     let address = free_address();
     let storage = fixture.path("registry");

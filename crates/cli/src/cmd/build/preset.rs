@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 /// The purpose of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Preset {
+pub(crate) enum Preset {
     /// Fast to build and to read: LZ4, pclusters of one block. Linux 5.4
     Fast,
     /// Smaller than fast, with the same speed of sequential reads: LZ4HC level 9, pclusters of 64 KiB, tail packing. The
@@ -23,17 +23,17 @@ pub(super) enum Preset {
 
 /// Values of the options that a preset sets. Options on the command line override them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// `-z`.
-    pub(super) compress: &'static str,
+    pub(crate) compress: &'static str,
     /// `-C`, in bytes.
-    pub(super) cluster: Option<u32>,
+    pub(crate) cluster: Option<u32>,
     /// `-E`.
-    pub(super) features: &'static [&'static str],
+    pub(crate) features: &'static [&'static str],
 }
 
 impl Preset {
-    pub(super) const fn settings(self) -> Settings {
+    pub(crate) const fn settings(self) -> Settings {
         let (compress, cluster, features): (_, _, &[_]) = match self {
             Self::Fast => ("lz4", None, &[]),
             Self::Balanced => ("lz4hc,9", Some(64 << 10), &["ztailpacking"]),

@@ -1,24 +1,39 @@
-//! `ferofs pull`: fetches a complete image into a file.
+//! `ferofs pull`: fetches a complete image into a file. Layers that are no EROFS images become one.
 
+use std::fs::File;
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use ferofs::build::{SourceFormat, Whiteouts};
 use ferofs::verity::Digest;
-use ferofs_remote::pull::{PullOptions, pull};
+use ferofs_remote::Location;
+use ferofs_remote::http::Client;
+use ferofs_remote::oci::{LayerKind, Reference, RegistryImage};
+use ferofs_remote::open::Connected;
+use ferofs_remote::pull::{PullOptions, pull, verify};
 use serde_json::json;
 
+use super::form::FormArgs;
+use super::layers::{LayerFile, Target, build, fetch};
+use super::scratch::Scratch;
 use super::transfer::Transfer;
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
 use crate::exit::{Failure, Outcome};
 use crate::print::output::message;
+use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
 /// Fetch an image from a web server, an S3 store or a registry into a file
 ///
 /// The file gets its name when all bytes have arrived and are verified: against the digest in the registry's manifest, and against the root hash
 /// if there is one. After an interruption, the same command continues with what has arrived.
+///
+/// Layers of an image in a registry that are tar archives, or several EROFS images, become one sealed EROFS image, with whiteouts applied. A layer
+/// that is compressed as a whole (`+zstd`) is decompressed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where the image is: https://, http://, s3://BUCKET/KEY, oci://HOST/REPOSITORY:TAG[@DIGEST]
@@ -53,6 +68,9 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
+    form: FormArgs,
+
+    #[command(flatten)]
     remote: RemoteArgs,
 }
 
@@ -61,30 +79,117 @@ const OPEN_TIME: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let from = location(&args.from)?;
-    let connected =
-        from.open(&args.remote.options()?, Instant::now() + OPEN_TIME).map_err(Failure::complete)?;
-    let mut options = PullOptions::default();
-    (options.root, options.hash_offset) = (args.roothash, args.hash_offset);
-    options.connections = args.connections.get();
-    options.threads = threads(args.threads);
-    options.patience = Duration::from_secs(args.timeout.into());
-    let size = connected.object.size();
-    let transfer = Transfer::start("fetched");
-    let pulled = pull(&connected, &args.file, &options, &|done| transfer.set(done, size));
-    drop(transfer);
-    let pulled = pulled.map_err(Failure::complete)?;
-    if args.json {
-        let object = json!({
-            "location": from.to_string(),
-            "manifest": connected.manifest,
-            "sha256": pulled.sha256,
-            "size": pulled.size,
-            "resumed": pulled.resumed,
-            "verified": pulled.is_verified,
-        });
-        writeln!(std::io::stdout().lock(), "{object}")?;
-    } else if !pulled.is_verified {
-        message!("{}: nothing tells whether the bytes are right: --roothash does", args.file.display());
+    if let Location::Oci(reference) = &from
+        && args.remote.chosen_layer().is_none()
+    {
+        let remote = args.remote.options()?;
+        let client = Client::new(&remote.tls).map_err(Failure::complete)?;
+        let image = RegistryImage::open(client, reference, &remote.oci, deadline());
+        let image = image.map_err(Failure::complete)?;
+        let kinds: Vec<LayerKind> = image.layers().map(|layer| layer.kind).collect();
+        let is_used = |kind: &LayerKind| *kind != LayerKind::Other;
+        return match kinds.iter().position(is_used) {
+            // The only layer, perhaps beside others that are no layers of a tree.
+            Some(number)
+                if kinds.get(number) == Some(&LayerKind::Erofs)
+                    && !kinds.iter().skip(number + 1).any(is_used) =>
+            {
+                args.fetch(&from, &image.open_layer(number).map_err(Failure::complete)?)
+            }
+            Some(_) => args.assemble(reference, &image),
+            None => Err(Failure::about(&args.from, "has no layer that is an EROFS image or a tar archive")),
+        };
     }
-    Ok(0)
+    let connected = from.open(&args.remote.options()?, deadline()).map_err(Failure::complete)?;
+    args.fetch(&from, &connected)
+}
+
+fn deadline() -> Instant {
+    Instant::now() + OPEN_TIME
+}
+
+impl Args {
+    fn options(&self) -> PullOptions {
+        let mut options = PullOptions::default();
+        options.connections = self.connections.get();
+        options.threads = threads(self.threads);
+        options.patience = Duration::from_secs(self.timeout.into());
+        (options.root, options.hash_offset) = (self.roothash, self.hash_offset);
+        options
+    }
+
+    /// Fetches an object that is an image.
+    fn fetch(&self, from: &Location, connected: &Connected) -> Outcome {
+        let options = self.options();
+        let size = connected.object.size();
+        let transfer = Transfer::start("fetched");
+        let pulled = pull(connected, &self.file, &options, &|done| transfer.set(done, size));
+        drop(transfer);
+        let pulled = pulled.map_err(Failure::complete)?;
+        if self.json {
+            let object = json!({
+                "location": from.to_string(),
+                "manifest": connected.manifest,
+                "sha256": pulled.sha256,
+                "size": pulled.size,
+                "resumed": pulled.resumed,
+                "verified": pulled.is_verified,
+            });
+            writeln!(std::io::stdout().lock(), "{object}")?;
+        } else if !pulled.is_verified {
+            message!("{}: nothing tells whether the bytes are right: --roothash does", self.file.display());
+        }
+        Ok(0)
+    }
+
+    /// Fetches all layers, and makes one image of them.
+    fn assemble(&self, reference: &Reference, image: &RegistryImage) -> Outcome {
+        let cancel = Arc::new(AtomicBool::new(false));
+        cancel_on_signals(&cancel, GRACE_PERIOD)?;
+        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let scratch = Scratch::new(folder.unwrap_or(Path::new(".")))?;
+        let config = image.config(deadline()).map_err(Failure::complete)?;
+        // The root hash is that of the result, and not of a layer.
+        let mut options = self.options();
+        (options.root, options.hash_offset) = (None, None);
+        let layers = fetch(image, &config, scratch.path(), &options, &cancel)?;
+        let (file, root) = match layers.as_slice() {
+            // It was compressed as a whole.
+            [LayerFile { path, format: SourceFormat::Image, .. }] => {
+                let named = image.open_layer(0).map_err(Failure::complete)?;
+                verify(&named, path, &self.options()).map_err(Failure::complete)?;
+                (path.clone(), self.roothash.or(named.root))
+            }
+            layers => {
+                let path = scratch.path().join("merged.erofs");
+                let identity = image.config_digest();
+                let target = Target { path: &path, whiteouts: Whiteouts::Apply, identity };
+                let root = build(layers, &target, &self.form, &cancel)?;
+                if self.roothash.is_some() && self.roothash != root {
+                    return Err(Failure::about(
+                        &self.from,
+                        "the image made of its layers has another root hash",
+                    ));
+                }
+                (path, root)
+            }
+        };
+        std::fs::rename(&file, &self.file).map_err(|error| Failure::about(&self.file, error))?;
+        let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| Failure::about(&self.file, error))?;
+        if self.json {
+            let size =
+                std::fs::metadata(&self.file).map_err(|error| Failure::about(&self.file, error))?.len();
+            let object = json!({
+                "location": format!("oci://{reference}"),
+                "manifest": image.digest(),
+                "layers": layers.len(),
+                "size": size,
+                "roothash": root.map(|root| root.to_string()),
+                "verified": true,
+            });
+            writeln!(std::io::stdout().lock(), "{object}")?;
+        }
+        Ok(0)
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::io::Write;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ferofs_remote::Location;
 use ferofs_remote::http::Client;
-use ferofs_remote::oci::{PushOptions, push};
+use ferofs_remote::oci::{ImageConfig, PushOptions, push};
 use serde_json::json;
 
 use super::transfer::Transfer;
@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// Add an annotation to the manifest; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = annotation)]
     annotation: Vec<(String, String)>,
+
+    /// Take over program, environment, user and platform from this configuration of an image (JSON)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 
     /// Take the layer from this repository of the same registry if it is there; may be given several times
     #[arg(long, value_name = "REPOSITORY")]
@@ -69,9 +73,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.annotations = args.annotation.iter().cloned().collect();
     options.mount_from.clone_from(&args.mount_from);
     options.threads = threads(args.threads);
+    options.config = args.config.as_deref().map(read_config).transpose()?;
     let client = Client::new(&remote.tls).map_err(Failure::complete)?;
     let transfer = Transfer::start("sent");
-    let pushed = push(client, &args.image, &reference, &options, &|done, size| transfer.set(done, size));
+    let layers = std::slice::from_ref(&args.image);
+    let pushed = push(client, layers, &reference, &options, &|done, size| transfer.set(done, size));
     drop(transfer);
     let pushed = pushed.map_err(Failure::complete)?;
     let name = format!("oci://{}/{}@{}", reference.host, reference.repository, pushed.manifest);
@@ -80,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let object = json!({
             "location": name,
             "manifest": pushed.manifest,
-            "layer": pushed.layer,
+            "layer": pushed.layers.last(),
             "size": pushed.size,
             "sent": pushed.sent,
             "mounted": pushed.is_mounted,
@@ -91,4 +97,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         writeln!(out, "{name}")?;
     }
     Ok(0)
+}
+
+/// Reads a configuration of an image.
+fn read_config(path: &Path) -> Result<ImageConfig, Failure> {
+    let bytes = std::fs::read(path).map_err(|error| Failure::about(path, error))?;
+    ImageConfig::parse(bytes).map_err(|problem| Failure::about(path, problem))
 }

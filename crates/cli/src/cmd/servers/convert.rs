@@ -1,0 +1,162 @@
+//! `ferofs convert`: from an image of tar archives in a registry to one of EROFS images.
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use ferofs::build::{SourceFormat, Whiteouts};
+use ferofs_remote::Location;
+use ferofs_remote::http::Client;
+use ferofs_remote::oci::{PushOptions, Reference, RegistryImage, push};
+use ferofs_remote::pull::PullOptions;
+use serde_json::json;
+
+use super::form::FormArgs;
+use super::layers::{LayerFile, Target, build, fetch};
+use super::scratch::Scratch;
+use super::transfer::Transfer;
+use crate::args::fetch::CacheArgs;
+use crate::args::remote::{RemoteArgs, location};
+use crate::cmd::threads;
+use crate::exit::{Failure, Outcome};
+use crate::signals::{GRACE_PERIOD, cancel_on_signals};
+
+/// Store an image of a registry again, with EROFS images instead of tar archives as layers
+///
+/// All layers become one sealed EROFS image, with whiteouts applied, or one for each with --layers. Program, environment, user and platform of
+/// the image are taken over. The result can be mounted (`ferofs mount oci://...`), and containerd runs containers of it with its EROFS
+/// snapshotter. The same image and the same options always give the same result.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The image: oci://HOST/REPOSITORY:TAG[@DIGEST]
+    #[arg(value_name = "FROM")]
+    from: PathBuf,
+
+    /// Where to: oci://HOST/REPOSITORY:TAG
+    #[arg(value_name = "TO")]
+    to: PathBuf,
+
+    /// Make an EROFS image of each layer, so that images on the same base share its layers. Layers that are EROFS images already stay as they
+    /// are. containerd stacks them; `ferofs mount` mounts one of them
+    #[arg(long)]
+    layers: bool,
+
+    #[command(flatten)]
+    form: FormArgs,
+
+    /// Seconds after which the command fails if a part of the image does not arrive
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u32,
+
+    /// Threads that hash and verify [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    cache: CacheArgs,
+
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// The time for a request without a blob.
+const REQUEST_TIME: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let (from, to) = (registry_name(&args.from)?, registry_name(&args.to)?);
+    if to.digest.is_some() {
+        return Err(Failure::about(&args.to, "an image is pushed to a tag: its digest follows from it"));
+    }
+    let cancel = Arc::new(AtomicBool::new(false));
+    cancel_on_signals(&cancel, GRACE_PERIOD)?;
+    let remote = args.remote.options()?;
+    let client = Client::new(&remote.tls).map_err(Failure::complete)?;
+    let deadline = || Instant::now() + REQUEST_TIME;
+    let image =
+        RegistryImage::open(client.clone(), &from, &remote.oci, deadline()).map_err(Failure::complete)?;
+    let config = image.config(deadline()).map_err(Failure::complete)?;
+    let scratch = Scratch::new(args.cache.open()?.folder())?;
+    let mut pulled = PullOptions::default();
+    pulled.threads = threads(args.threads);
+    pulled.patience = Duration::from_secs(args.timeout.into());
+    let layers = fetch(&image, &config, scratch.path(), &pulled, &cancel)?;
+    let files = args.build(&layers, image.config_digest(), scratch.path(), &cancel)?;
+
+    let mut options = PushOptions::default();
+    options.oci = remote.oci;
+    options.threads = threads(args.threads);
+    options.annotations.clone_from(image.annotations());
+    options.config = Some(config);
+    if from.host == to.host {
+        // Layers that stay as they are.
+        options.mount_from.push(from.repository);
+    }
+    let transfer = Transfer::start("sent");
+    let pushed = push(client, &files, &to, &options, &|done, size| transfer.set(done, size));
+    drop(transfer);
+    let pushed = pushed.map_err(Failure::complete)?;
+    let name = format!("oci://{}/{}@{}", to.host, to.repository, pushed.manifest);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let object = json!({
+            "location": name,
+            "manifest": pushed.manifest,
+            "source": image.digest(),
+            "layers": pushed.layers,
+            "size": pushed.size,
+            "sent": pushed.sent,
+            "roothash": pushed.root.map(|root| root.to_string()),
+        });
+        writeln!(out, "{object}")?;
+    } else {
+        writeln!(out, "{name}")?;
+    }
+    Ok(0)
+}
+
+impl Args {
+    /// Builds the new layers in `folder`. `identity` is the digest of the image's configuration.
+    fn build(
+        &self,
+        layers: &[LayerFile],
+        identity: &str,
+        folder: &Path,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<Vec<PathBuf>, Failure> {
+        if !self.layers {
+            let path = folder.join("merged.erofs");
+            let target = Target { path: &path, whiteouts: Whiteouts::Apply, identity };
+            build(layers, &target, &self.form, cancel)?;
+            return Ok(vec![path]);
+        }
+        let mut files = Vec::new();
+        for (number, layer) in layers.iter().enumerate() {
+            if layer.format == SourceFormat::Image {
+                files.push(layer.path.clone());
+                continue;
+            }
+            let path = folder.join(format!("built{number}.erofs"));
+            let target = Target { path: &path, whiteouts: Whiteouts::Overlay, identity: &layer.diff_id };
+            build(std::slice::from_ref(layer), &target, &self.form, cancel)?;
+            files.push(path);
+        }
+        Ok(files)
+    }
+}
+
+fn registry_name(name: &Path) -> Result<Reference, Failure> {
+    match location(name)? {
+        Location::Oci(reference) => Ok(reference),
+        _ => Err(Failure::about(
+            name,
+            "images are converted from registry to registry: oci://HOST/REPOSITORY:TAG",
+        )),
+    }
+}

@@ -1,0 +1,72 @@
+//! Folders for temporary files, which nobody else uses and which are removed at the end.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+
+use crate::exit::Failure;
+use crate::signals::remove_when_interrupted;
+
+/// A temporary folder.
+pub(super) struct Scratch {
+    folder: TempDir,
+    /// Locked while the folder is in use.
+    _lock: File,
+}
+
+/// The names of temporary folders start with this. The cache does not list names that start with a dot.
+const PREFIX: &str = ".ferofs-layers-";
+
+impl Scratch {
+    /// Makes a folder in `parent`, and removes those that killed processes have left there.
+    pub(super) fn new(parent: &Path) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::about(parent, format!("temporary folder: {error}"));
+        for entry in std::fs::read_dir(parent).map_err(failed)?.flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
+                && lock(&entry.path()).is_some()
+            {
+                // What cannot be removed is of another user.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
+        let busy = || failed(std::io::Error::other("another process uses it"));
+        let lock = lock(folder.path()).ok_or_else(busy)?;
+        remove_when_interrupted(folder.path());
+        Ok(Self { folder, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Locks a folder, unless another process has done so.
+fn lock(folder: &Path) -> Option<File> {
+    let file = File::open(folder).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_that_nobody_uses_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = parent.path().join(format!("{PREFIX}left"));
+        std::fs::create_dir_all(left.join("sub")).unwrap();
+        let other = parent.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        let first = Scratch::new(parent.path()).unwrap();
+        assert!(!left.exists() && other.exists());
+        let second = Scratch::new(parent.path()).unwrap();
+        assert!(first.path().exists(), "it is in use");
+        let path = second.path().to_owned();
+        drop(second);
+        assert!(!path.exists());
+        assert!(Scratch::new(&other.join("none")).is_err());
+    }
+}
