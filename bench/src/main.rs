@@ -3,6 +3,7 @@
 //!
 //! - [`build`], [`extract`], [`patch`], [`mount`]: one job of the command `ferofs`, compared with other tools.
 //! - [`codec`], [`read`]: libraries alone; they start `crates/*/benches`.
+//! - [`fleet`]: images on servers.
 //! - [`paper`]: the evaluation of the EROFS paper, with a report.
 //! - [`common`]: what these share.
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@ mod build;
 mod codec;
 mod common;
 mod extract;
+mod fleet;
 mod mount;
 mod paper;
 mod patch;
@@ -27,6 +29,11 @@ Usage: cargo xtask bench COMMAND
                              time building an image of DIR (/usr), compared with mksquashfs and mkfs.erofs; write images
                              to --into DIR, best in memory (/dev/shm), as only ferofs waits for the disk
   codec                      time the codecs alone
+  fleet [--rounds N] [--quick] [--only PART]... [--dir DIR] [--publish]
+                             time images on servers, at several latencies: the first file, complete reads compared with
+                             downloads, 200 mounts on one machine; needs 8 GB in DIR (target/bench-fleet), and root; parts:
+                             first-file, remount, servers, complete, sequential, reference, many; --publish writes
+                             docs/FLEET_BENCH.md; 20 minutes, or two with --quick
   mount [--quick] [--erofs-only] [--pattern sequential|random|stride] [--rounds N]
                              time reading through mounts, compared with erofsfuse and with the kernel's EROFS, squashfs and ext4;
                              almost an hour, or 15 minutes without squashfs and ext4
@@ -68,6 +75,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["build", options @ ..] => build::build(options)?,
         ["codec", options @ ..] => codec::codec(options)?,
         ["extract", options @ ..] => extract::extract(options)?,
+        ["fleet", options @ ..] => fleet::fleet(options)?,
         ["mount", options @ ..] => mount::mount(options)?,
         ["paper", options @ ..] => paper::paper(options)?,
         ["patch", options @ ..] => patch::patch(options)?,

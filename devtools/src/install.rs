@@ -32,6 +32,14 @@ pub const RSYNC: Tool = Tool { program: "rsync", package: "rsync" };
 pub const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
 /// Makes binary deltas of files: smaller and slower than xdelta3.
 pub const BSDIFF: Tool = Tool { program: "bsdiff", package: "bsdiff" };
+/// Downloads from servers.
+pub const CURL: Tool = Tool { program: "curl", package: "curl" };
+/// A registry for OCI images.
+pub const DOCKER_REGISTRY: Tool = Tool { program: "docker-registry", package: "docker-registry" };
+/// A web server.
+pub const NGINX: Tool = Tool { program: "nginx", package: "nginx-light" };
+/// Makes certificates.
+pub const OPENSSL: Tool = Tool { program: "openssl", package: "openssl" };
 /// Installs a minimal Debian into a directory.
 pub const DEBOOTSTRAP: Tool = Tool { program: "debootstrap", package: "debootstrap" };
 

@@ -34,7 +34,7 @@ pub fn install_peers() -> Result<()> {
             fs::remove_dir_all(&root).context("removing an unfinished installation")?;
         }
         fs::create_dir_all(&root)?;
-        let mirror = mirror(&apt_sources()?)?;
+        let mirror = debian_mirror()?;
         // sid is a code name that debootstrap always knows.
         let include = format!("--include={PACKAGES}");
         shell::run(
@@ -85,6 +85,14 @@ fn write_scripts(root: &Path, bin: &Path) -> Result<()> {
         fs::set_permissions(&path, PermissionsExt::from_mode(0o755))?;
     }
     Ok(())
+}
+
+/// The URI of the Debian mirror that this machine uses.
+///
+/// # Errors
+/// Without a mirror of Debian in apt's configuration.
+pub fn debian_mirror() -> Result<String> {
+    mirror(&apt_sources()?)
 }
 
 /// The text of all configuration files that list the package manager's sources.

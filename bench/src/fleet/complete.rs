@@ -1,0 +1,129 @@
+//! What reading all files through a mount costs, compared with fetching the whole image first.
+
+use std::fs;
+
+use anyhow::{Result, bail};
+
+use super::calculation::Cost;
+use super::images::LARGE_FILE;
+use super::line::Traffic;
+use super::remote::{CacheDir, Order, read_all, timed};
+use super::report::{Table, Wanted, number, spread};
+use super::{Bench, DIRECT, FAR, NARROW, NamedNetwork, Way};
+use crate::common::rounds::{rotated_order, run_quietly};
+
+/// How the bytes come.
+#[derive(Clone, Copy, PartialEq)]
+enum Method {
+    /// `ferofs mount`, and reads.
+    Lazy,
+    /// `ferofs pull`, then a mount of the file, and reads.
+    Pull,
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    seconds: f64,
+    cpu: f64,
+    traffic: Traffic,
+}
+
+pub(super) fn complete(bench: &mut Bench) -> Result<()> {
+    const NETWORKS: [NamedNetwork; 3] = [DIRECT, FAR, NARROW];
+    const METHODS: [Method; 2] = [Method::Lazy, Method::Pull];
+    let mut rows = Vec::new();
+    for network in &NETWORKS {
+        let way = Way::to(bench.web.address, network)?;
+        for order in [Order::FourThreads, Order::Tree] {
+            let mut runs: [Vec<Run>; 2] = Default::default();
+            for round in 0..bench.options.rounds {
+                for number in rotated_order(2, round) {
+                    runs[number].push(run(bench, &way, METHODS[number], order)?);
+                }
+            }
+            let [lazy, pull] = &runs;
+            let column = |runs: &[Run], value: &dyn Fn(&Run) -> f64| spread(runs.iter().map(value));
+            let ratios = lazy.iter().zip(pull).map(|(lazy, pull)| lazy.seconds / pull.seconds);
+            let (ratio, ratio_text) = spread(ratios)?;
+            bench.report.aim(
+                format!("complete read, lazily / by pull, {}, {}", network.name, order.name()),
+                ratio,
+                Wanted::AtMost(1.05),
+                "",
+            );
+            let requests = column(lazy, &|run| run.traffic.requests as f64)?.0;
+            let bytes = column(lazy, &|run| run.traffic.bytes as f64)?.0;
+            if network.name == FAR.name && order == Order::Tree {
+                bench.costs.complete = Some(Cost { requests, bytes });
+            }
+            rows.push(vec![
+                format!("{}, {}", network.name, order.name()),
+                ratio_text,
+                column(lazy, &|run| run.seconds)?.1,
+                column(pull, &|run| run.seconds)?.1,
+                number(column(lazy, &|run| run.cpu)?.0),
+                number(column(pull, &|run| run.cpu)?.0),
+                requests.to_string(),
+                column(pull, &|run| run.traffic.requests as f64)?.0.to_string(),
+                number(bytes / bench.container.size as f64),
+            ]);
+        }
+    }
+    bench.report.add(Table {
+        title: "Complete reads",
+        text: format!(
+            "Mounting an image of {} MB with {} files and reading all of them, with an empty cache (lazily), compared with `ferofs pull`, a mount of \
+             the fetched file, and the same reads. “As tar”: one thread reads in the order of the tree. The last column has the fetched bytes as a \
+             multiple of the image.",
+            bench.container.size / 1_000_000,
+            bench.container.files.len() + 1
+        ),
+        head: vec![
+            "",
+            "lazily / pull",
+            "lazily, s",
+            "pull, s",
+            "CPU, s",
+            "CPU of pull",
+            "requests",
+            "of pull",
+            "fetched",
+        ],
+        rows,
+    });
+    Ok(())
+}
+
+fn run(bench: &Bench, way: &Way, method: Method, order: Order) -> Result<Run> {
+    let image = &bench.container;
+    let location = way.url(&image.name());
+    let cache = CacheDir::new(&bench.dir)?;
+    let cache_option = cache.option();
+    let pulled = bench.dir.join("pulled.erofs");
+    let (traffic, cpu) = (bench.web.traffic()?, bench.ferofs.processes.cpu()?);
+    let (mounted, time) = timed(|| {
+        let root = ["--roothash", image.root.as_str()];
+        let mounted = match method {
+            Method::Lazy => {
+                bench.ferofs.mount(&location, &bench.mount_point(), &[root[0], root[1], &cache_option])?
+            }
+            Method::Pull => {
+                run_quietly(bench.ferofs.command("pull").args(root).arg(&location).arg(&pulled))?;
+                let file = pulled.to_string_lossy();
+                bench.ferofs.mount(&file, &bench.mount_point(), &[root[0], root[1], "--fuse"])?
+            }
+        };
+        let bytes = read_all(image, mounted.path(), Some(LARGE_FILE), order)?;
+        let files = image.files.iter().map(|(_, len)| len).sum::<u64>();
+        if bytes <= files {
+            bail!("only {bytes} bytes were read");
+        }
+        Ok(mounted)
+    })?;
+    let cpu = bench.ferofs.processes.cpu()? - cpu;
+    mounted.end()?;
+    if method == Method::Pull {
+        fs::remove_file(&pulled)?;
+    }
+    Ok(Run { seconds: time.as_secs_f64(), cpu, traffic: bench.web.traffic()?.since(traffic) })
+}

@@ -1,0 +1,199 @@
+//! What the benchmark has measured: tables, and figures with their aims.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::common::rounds::Spread;
+
+/// The measured part of the page is between these lines; the text around them is written by hand.
+const BEGIN: &str = "<!-- cargo xtask bench fleet --publish writes from here -->";
+const END: &str = "<!-- to here -->";
+
+/// A table with a sentence that says what it shows.
+pub(crate) struct Table {
+    pub(crate) title: &'static str,
+    pub(crate) text: String,
+    pub(crate) head: Vec<&'static str>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// A figure that should reach an aim.
+#[derive(Clone, Debug)]
+pub(crate) struct Aim {
+    pub(crate) what: String,
+    pub(crate) measured: f64,
+    pub(crate) wanted: Wanted,
+    pub(crate) unit: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Wanted {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Aim {
+    pub(crate) fn is_reached(&self) -> bool {
+        match self.wanted {
+            Wanted::AtMost(limit) => self.measured <= limit,
+            Wanted::AtLeast(limit) => self.measured >= limit,
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let wanted = match self.wanted {
+            Wanted::AtMost(limit) => format!("at most {limit}{}", self.unit),
+            Wanted::AtLeast(limit) => format!("at least {limit}{}", self.unit),
+        };
+        let reached = if self.is_reached() { "yes" } else { "**no**" };
+        vec![self.what.clone(), format!("{}{}", number(self.measured), self.unit), wanted, reached.into()]
+    }
+}
+
+/// All results of a run.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) tables: Vec<Table>,
+    pub(crate) aims: Vec<Aim>,
+}
+
+impl Report {
+    /// Adds a table, and prints it.
+    pub(crate) fn add(&mut self, table: Table) {
+        print!("{}", table.markdown());
+        self.tables.push(table);
+    }
+
+    pub(crate) fn aim(&mut self, what: impl Into<String>, measured: f64, wanted: Wanted, unit: &'static str) {
+        self.aims.push(Aim { what: what.into(), measured, wanted, unit });
+    }
+
+    /// Prints the aims that were not reached.
+    pub(crate) fn print_aims(&self) {
+        let missed: Vec<&Aim> = self.aims.iter().filter(|aim| !aim.is_reached()).collect();
+        println!("\n{} of {} aims are reached", self.aims.len() - missed.len(), self.aims.len());
+        for aim in missed {
+            println!("NOT REACHED: {}", aim.row()[..3].join(": "));
+        }
+    }
+
+    /// Replaces the measured part of the page.
+    pub(crate) fn publish(&self, page: &Path, rounds: usize) -> Result<()> {
+        let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
+        let new = replace_measured(&text, &self.page(rounds)?).with_context(|| page.display().to_string())?;
+        fs::write(page, new).with_context(|| page.display().to_string())
+    }
+
+    fn page(&self, rounds: usize) -> Result<String> {
+        let mut page = format!(
+            "`cargo xtask bench fleet --publish` measured all cells in one run and wrote this part of the page: medians (smallest to \
+             largest) of {rounds} rounds, in which the programs that are compared took turns.\n\n"
+        );
+        for line in machine()? {
+            // Writing to a string cannot fail.
+            let _ = writeln!(page, "- {line}");
+        }
+        let aims = Table {
+            title: "Aims",
+            text: "The table compares the medians with what ferofs should reach.".into(),
+            head: vec!["figure", "measured", "aim", "reached"],
+            rows: self.aims.iter().map(Aim::row).collect(),
+        };
+        page.push_str(&aims.markdown());
+        for table in &self.tables {
+            page.push_str(&table.markdown());
+        }
+        Ok(page)
+    }
+}
+
+impl Table {
+    fn markdown(&self) -> String {
+        let mut text = format!("\n### {}\n\n{}\n\n", self.title, self.text);
+        let mut line = |cells: &[String]| {
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        };
+        line(&self.head.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>());
+        line(&vec!["---".to_owned(); self.head.len()]);
+        self.rows.iter().for_each(|row| line(row));
+        text
+    }
+}
+
+fn replace_measured(text: &str, measured: &str) -> Result<String> {
+    let (before, rest) = text.split_once(BEGIN).with_context(|| format!("no line {BEGIN}"))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("no line {END}"))?;
+    Ok(format!("{before}{BEGIN}\n{measured}\n{END}{after}"))
+}
+
+/// The median of measured values with the smallest and the largest.
+pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Result<(f64, String)> {
+    let Spread { min, median, max } = Spread::of(values).context("no rounds")?;
+    let text = if min == max {
+        number(median)
+    } else {
+        format!("{} ({} to {})", number(median), number(min), number(max))
+    };
+    Ok((median, text))
+}
+
+/// A number with three digits that count.
+pub(crate) fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        value if value >= 99.5 => 0,
+        value if value >= 9.95 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}")
+}
+
+/// Where and with which versions was measured.
+fn machine() -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for (name, command) in [
+        ("date", "date -u +%F"),
+        ("kernel", "uname -sr"),
+        (
+            "processor",
+            "sed -n 's/^model name.*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /'",
+        ),
+        ("servers", "nginx -v 2>&1 | sed 's/.*: //'; docker-registry --version 2>&1 | cut -d' ' -f1,3"),
+    ] {
+        let output = Command::new("sh").args(["-c", command]).output().context(name)?;
+        let output = String::from_utf8_lossy(&output.stdout).trim().replace('\n', ", ");
+        lines.push(format!("{name}: {output}"));
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_measured_part_changes() {
+        let page = format!("# Title\n{BEGIN}\nold\n{END}\nformula\n");
+        let new = replace_measured(&page, "new").unwrap();
+        assert_eq!(new, format!("# Title\n{BEGIN}\nnew\n{END}\nformula\n"));
+        assert!(replace_measured("# Title", "new").is_err());
+    }
+
+    #[test]
+    fn aims_are_reached_or_not() {
+        let aim = |measured, wanted| Aim { what: "x".into(), measured, wanted, unit: " ms" }.is_reached();
+        assert!(aim(150.0, Wanted::AtMost(150.0)) && !aim(150.1, Wanted::AtMost(150.0)));
+        assert!(aim(0.9, Wanted::AtLeast(0.9)) && !aim(0.89, Wanted::AtLeast(0.9)));
+        assert!(!aim(f64::NAN, Wanted::AtMost(1.0)), "nothing was measured");
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([0.123, 9.949, 12.34, 123.4, 99.7].map(number), ["0.12", "9.95", "12.3", "123", "100"]);
+        assert_eq!(spread([3.0, 1.0, 2.0]).unwrap(), (2.0, "2.00 (1.00 to 3.00)".into()));
+        assert!(spread([]).is_err());
+    }
+}
