@@ -182,6 +182,7 @@ pub use metadata::inode::Inode;
 pub use metadata::map::Extents;
 pub use metadata::xattr::Xattr;
 pub use profile::pin::Pinned;
+pub use profile::ranges::ProfileRanges;
 pub use profile::recording::Recording;
 pub use profile::text::{HotRange, Profile, ProfileError};
 pub use tree::dir::{DirCookie, DirEntry, ReadDir};

@@ -1,5 +1,6 @@
 //! Compares the engine with a plain decoder: the same bytes for any range. Also checks the counters.
 
+mod profile_ranges;
 mod remote;
 
 use std::path::Path;
