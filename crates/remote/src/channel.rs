@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-pub use self::client::Client;
+pub use self::client::{BACKGROUND_MAX, Client};
 pub use self::server::serve;
 #[cfg(test)]
 pub(crate) use self::server::serve_some;

@@ -7,6 +7,8 @@
 mod attempts;
 mod check;
 mod fetcher;
+mod join;
+mod latency;
 mod queue;
 mod speed;
 mod stats;
@@ -15,5 +17,6 @@ pub use self::attempts::RetryOptions;
 pub(crate) use self::attempts::{Patience, fetch};
 pub use self::check::{Check, Checked, TreeCheck};
 pub use self::fetcher::{Done, Failure, FetchOptions, Fetcher};
+pub use self::join::join_ranges;
 pub(crate) use self::stats::Counters;
 pub use self::stats::FetchStats;

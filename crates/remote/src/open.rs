@@ -4,6 +4,7 @@ mod image;
 mod known;
 mod lazy;
 mod options;
+mod profile;
 mod verify;
 
 pub use self::image::RemoteImage;

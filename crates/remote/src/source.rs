@@ -68,6 +68,9 @@ impl RemoteSource {
             }
             self.supply.ensure(pos..pos + buf.len() as u64, deadline)?;
         }
+        if deadline.is_none() {
+            self.entry.count_ready(buf.len());
+        }
         Ok(())
     }
 
@@ -89,7 +92,9 @@ impl Source for RemoteSource {
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
-        if let Some(range) = self.read_ahead.next(pos..pos.saturating_add(buf.len() as u64)) {
+        let read = pos..pos.saturating_add(buf.len() as u64);
+        let is_stored = || self.entry.has(read.clone()).unwrap_or(false);
+        if let Some(range) = self.read_ahead.next(read.clone(), is_stored) {
             self.announce(range);
         }
         self.read(pos, buf)

@@ -313,6 +313,44 @@ fn another_fetcher_continues_with_the_same_channel() {
 }
 
 #[test]
+fn another_fetcher_continues_in_the_background() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let object = Arc::new(TestObject { latency: Duration::from_millis(20), ..TestObject::new(SIZE) });
+    let (own, other) = channel::pair().unwrap();
+    let client = Client::new(own);
+    // The first fetcher ends after the first message, of several.
+    client
+        .background(&(0..300).map(|number| number * 8192..number * 8192 + 4096).collect::<Vec<_>>())
+        .unwrap();
+    channel::serve_some(other.try_clone().unwrap(), &fetcher(&object, &cache, false), 1).unwrap();
+    let fetcher = fetcher(&object, &cache, false);
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| channel::serve(other, &fetcher));
+        let started = Instant::now();
+        let is_stored = |number: u64| fetcher.entry().has(number * 8192..number * 8192 + 4096).unwrap();
+        while !(0..300).all(is_stored) || client.stats().unwrap().background_left > 0 {
+            assert!(started.elapsed() < PATIENCE, "{:?}", fetcher.stats());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        drop(client);
+        serving.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn the_largest_counters_fit_an_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&folder.path().join("cache"), None).unwrap();
+    let fetcher = fetcher(&Arc::new(TestObject::new(SIZE)), &cache, false);
+    let text = serde_json::to_string(&fetcher.stats()).unwrap();
+    let zeros = text.matches(":0").count() + text.matches(",0").count() + text.matches("[0").count();
+    assert!(zeros > 40, "{text}");
+    // Each number has at most 20 digits.
+    assert!(text.len() + zeros * 19 < 2000, "{text}");
+}
+
+#[test]
 fn without_a_fetcher_reads_fail_and_stored_bytes_stay() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&folder.path().join("cache"), None).unwrap();

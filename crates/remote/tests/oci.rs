@@ -83,7 +83,7 @@ fn an_image_is_opened_by_one_request() {
     assert_eq!(connected.object.size(), 200_000);
     assert_eq!(connected.root.unwrap().to_string(), root);
     assert_eq!(connected.hash_offset, Some(4096));
-    assert_eq!(connected.profile.as_ref().unwrap().size, 7);
+    assert_eq!(connected.profile.as_ref().unwrap().size(), 7);
     assert_eq!(*connected.object.validator(), Validator::Sha256(digest(&layer())[7..].into()));
     fetch(&connected).unwrap();
     let location = Location::parse(&format!("oci://{}/app:1", server.address())).unwrap();

@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -37,6 +38,8 @@ pub struct Entry {
     dirty: Mutex<Vec<Range<u64>>>,
     /// Locked shared as long as the entry is open.
     _use: File,
+    /// Bytes that readers of this process got without waiting.
+    ready: AtomicU64,
 }
 
 /// Names of the files in an entry's folder.
@@ -44,6 +47,7 @@ pub(crate) const DATA: &str = "data";
 const PRESENT: &str = "present";
 const SYNCED: &str = "synced";
 const INFO: &str = "info.json";
+const PROFILE: &str = "profile";
 pub(crate) const USE: &str = "use.lock";
 
 fn open(path: &Path) -> Result<File> {
@@ -107,6 +111,7 @@ impl Entry {
             size: info.size,
             dirty: Mutex::default(),
             _use: used,
+            ready: AtomicU64::new(0),
         }))
     }
 
@@ -147,6 +152,47 @@ impl Entry {
             // Some units were evicted, perhaps these.
             self.local.clear(self.presence.generation()?);
         }
+    }
+
+    /// Counts bytes that a reader got without waiting.
+    pub(crate) fn count_ready(&self, bytes: usize) {
+        self.ready.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes that readers of this process got without waiting for a server.
+    #[must_use]
+    pub fn ready(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the object that are stored.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn stored_bytes(&self) -> io::Result<u64> {
+        let bytes_of = |run: &Range<u64>| (run.end * UNIT).min(self.size) - run.start * UNIT;
+        Ok(self
+            .presence
+            .missing(0..self.size.div_ceil(UNIT))?
+            .iter()
+            .fold(self.size, |stored, run| stored - bytes_of(run)))
+    }
+
+    /// The access profile that is kept beside the bytes, open for reading.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn profile(&self) -> io::Result<Option<File>> {
+        match File::open(self.path.join(PROFILE)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps an access profile beside the bytes.
+    pub(crate) fn store_profile(&self, bytes: &[u8]) -> Result<()> {
+        write_file(&self.path.join(PROFILE), bytes)
     }
 
     /// Whether all bytes of `range` are stored.

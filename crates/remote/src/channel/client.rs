@@ -12,12 +12,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::message::{Answer, AnswerKind, LONGEST, Request, RequestKind};
+use super::message::{Answer, AnswerKind, LONGEST, Request, RequestKind, ranges_to_bytes};
 use crate::fetch::{Failure, FetchStats};
 use crate::source::Supply;
 
 /// The longest time for the answer to a question about the counters.
 const STATS_TIME: Duration = Duration::from_secs(1);
+/// The most ranges that are fetched in the background. Readers fetch what is in further ones when they need it.
+pub const BACKGROUND_MAX: usize = 4096;
+/// How long an announcement waits for a fetcher that is busy.
+const BACKGROUND_TIME: Duration = Duration::from_secs(10);
 /// How long the server may take beyond the time that it was given, because its clock ticks in steps.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -39,6 +43,8 @@ struct State {
     next_id: u64,
     /// Requests that wait, and their answers.
     waiting: HashMap<u64, (Request, Option<Answer>)>,
+    /// What is to be fetched in the background, also by the next fetcher.
+    background: Vec<Range<u64>>,
     /// The thread that receives answers runs.
     receives: bool,
     /// Nobody has the other end any more.
@@ -62,15 +68,29 @@ impl Client {
         serde_json::from_str(&text).map_err(|error| failure(&error.to_string(), false))
     }
 
+    /// Has `ranges` fetched when no reader wants anything, also by a fetcher that starts later. At most [`BACKGROUND_MAX`] of all calls
+    /// together. Does not wait for them.
+    ///
+    /// # Errors
+    /// [`Failure`] if the fetcher takes no requests.
+    pub fn background(&self, ranges: &[Range<u64>]) -> Result<(), Failure> {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        shared.start_receiving(&mut state)?;
+        let room = BACKGROUND_MAX.saturating_sub(state.background.len());
+        let ranges = ranges.get(..room).unwrap_or(ranges);
+        state.background.extend_from_slice(ranges);
+        drop(state);
+        let deadline = Instant::now() + BACKGROUND_TIME;
+        let mut messages = ranges_to_bytes(ranges).into_iter();
+        let sent = messages.try_for_each(|bytes| shared.send(&bytes, deadline));
+        sent.map_err(|error| failure(&error.to_string(), false))
+    }
+
     fn ask(&self, range: Range<u64>, kind: RequestKind, deadline: Instant) -> Result<String, Failure> {
         let shared = &self.shared;
         let mut state = shared.lock();
-        if !state.receives {
-            state.receives = true;
-            let weak = Arc::downgrade(shared);
-            let started = Builder::new().name("answers".into()).spawn(move || receive(&weak));
-            started.map_err(|error| failure(&error.to_string(), false))?;
-        }
+        shared.start_receiving(&mut state)?;
         let id = state.next_id;
         state.next_id += 1;
         let left = deadline.saturating_duration_since(Instant::now());
@@ -121,6 +141,17 @@ impl Supply for Client {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the thread that receives answers, once.
+    fn start_receiving(self: &Arc<Self>, state: &mut State) -> Result<(), Failure> {
+        if !state.receives {
+            state.receives = true;
+            let weak = Arc::downgrade(self);
+            let started = Builder::new().name("answers".into()).spawn(move || receive(&weak));
+            started.map_err(|error| failure(&error.to_string(), false))?;
+        }
+        Ok(())
     }
 
     /// Sends a message, and waits for room in the socket.
@@ -178,14 +209,12 @@ impl Shared {
 
     /// A new fetcher knows nothing of what was asked before.
     fn send_again(&self) {
-        let waiting: Vec<Vec<u8>> = self
-            .lock()
-            .waiting
-            .values()
-            .filter(|(_, answer)| answer.is_none())
-            .map(|(r, _)| r.to_bytes())
-            .collect();
-        for bytes in waiting {
+        let state = self.lock();
+        let waiting =
+            state.waiting.values().filter(|(_, answer)| answer.is_none()).map(|(r, _)| r.to_bytes());
+        let messages: Vec<Vec<u8>> = waiting.chain(ranges_to_bytes(&state.background)).collect();
+        drop(state);
+        for bytes in messages {
             let _ = self.send(&bytes, Instant::now() + STATS_TIME);
         }
     }

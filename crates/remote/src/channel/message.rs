@@ -9,6 +9,11 @@ const REQUEST: usize = 29;
 /// Bytes of an answer before its text.
 const ANSWER: usize = 9;
 
+/// Bytes of a range in a list of ranges.
+const RANGE: usize = 16;
+/// The byte before a list of ranges, which has no other length than a request.
+const RANGES: u8 = b'R';
+
 /// What the client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
@@ -75,6 +80,24 @@ impl Request {
     }
 }
 
+/// Messages that list ranges which are to be fetched in the background. They have no answer.
+pub(crate) fn ranges_to_bytes(ranges: &[Range<u64>]) -> Vec<Vec<u8>> {
+    let message = |ranges: &[Range<u64>]| {
+        let numbers = ranges.iter().flat_map(|range| [range.start, range.end]);
+        std::iter::once(RANGES).chain(numbers.flat_map(u64::to_le_bytes)).collect()
+    };
+    ranges.chunks((LONGEST - 1) / RANGE).map(message).collect()
+}
+
+/// The ranges of such a message; `None` for other bytes.
+pub(crate) fn parse_ranges(bytes: &[u8]) -> Option<Vec<Range<u64>>> {
+    let (first, ranges) = bytes.split_first()?;
+    let (ranges, rest) = ranges.as_chunks::<RANGE>();
+    let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    let is_list = *first == RANGES && rest.is_empty();
+    is_list.then(|| ranges.iter().map(|range| number(&range[..8])..number(&range[8..])).collect())
+}
+
 impl Answer {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.id.to_le_bytes().to_vec();
@@ -112,6 +135,16 @@ mod tests {
         assert_eq!(Request::parse(&request.to_bytes()), Some(request));
         assert_eq!(Request::parse(&[0; REQUEST - 1]), None);
         assert_eq!(Request::parse(&[9; REQUEST]), None);
+        let ranges: Vec<_> = (0..300).map(|number| number * 7..u64::MAX - number).collect();
+        let messages = ranges_to_bytes(&ranges);
+        assert!(messages.iter().all(|bytes| bytes.len() <= LONGEST && Request::parse(bytes).is_none()));
+        assert_eq!(
+            messages.iter().flat_map(|bytes| parse_ranges(bytes).unwrap()).collect::<Vec<_>>(),
+            ranges
+        );
+        for wrong in [&b""[..], b"R123", &[0; 17], &[RANGES; REQUEST]] {
+            assert_eq!(parse_ranges(wrong), None);
+        }
         let answer = Answer { id: u64::MAX, kind: AnswerKind::Timeout, text: "why".into() };
         assert_eq!(Answer::parse(&answer.to_bytes()), Some(answer.clone()));
         let long = Answer { text: "ü".repeat(5000), ..answer };

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::message::{Answer, AnswerKind, LONGEST, Request, RequestKind};
+use super::message::{Answer, AnswerKind, LONGEST, Request, RequestKind, parse_ranges};
 use crate::fetch::Fetcher;
 
 /// How long an answer waits for room in the socket: a client that is stopped must not stop the fetcher.
@@ -35,7 +35,11 @@ pub(crate) fn serve_some(socket: OwnedFd, fetcher: &Fetcher, most: usize) -> io:
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         };
-        let Some(request) = Request::parse(bytes.get(..len).unwrap_or_default()) else { continue };
+        let bytes = bytes.get(..len).unwrap_or_default();
+        let Some(request) = Request::parse(bytes) else {
+            parse_ranges(bytes).into_iter().flatten().for_each(|range| fetcher.background(range));
+            continue;
+        };
         let id = request.id;
         match request.kind {
             RequestKind::Prefetch => fetcher.prefetch(request.range),

@@ -29,11 +29,18 @@ pub struct FetchOptions {
     pub retry: RetryOptions,
     /// How long a prefetch tries.
     pub prefetch_time: Duration,
+    /// Fetch the first metadata when the image is opened, before a reader needs it.
+    pub prefetch_metadata: bool,
 }
 
 impl Default for FetchOptions {
     fn default() -> Self {
-        Self { connections: 16, retry: RetryOptions::default(), prefetch_time: Duration::from_secs(30) }
+        Self {
+            connections: 16,
+            retry: RetryOptions::default(),
+            prefetch_time: Duration::from_secs(30),
+            prefetch_metadata: true,
+        }
     }
 }
 
@@ -64,6 +71,8 @@ impl From<Failure> for io::Error {
 /// Called once with the outcome of a want.
 pub type Done = Box<dyn FnOnce(Result<(), Failure>) + Send>;
 
+/// Units that are queued in the background with their hashes: 512 MiB, whose hashes are 4 MiB.
+const BACKGROUND_STEP: u64 = (512 << 20) / UNIT;
 /// Bytes stored between two looks at the size of the cache.
 const COLLECT_EVERY: u64 = 64 << 20;
 /// Bytes that are freed at least when the disk is full: as many as a few workers store.
@@ -218,21 +227,16 @@ impl Fetcher {
             return;
         }
         add(&shared.stats.announced, range.end - range.start);
-        let mut units = shared.align(&units_in(&range));
         let step = shared.speed.request().div_ceil(UNIT).max(1);
-        let mut state = shared.lock();
-        while units.start < units.end {
-            // A part and the hashes of it, so that the hashes come in time.
-            let end = units.end.min((units.start / step + 1) * step);
-            let part = shared.align(&(units.start..end));
-            for need in shared.needs(&part) {
-                state.queue.add(shared.around_hashes(&need), Urgency::Prefetch);
-            }
-            units.start = part.end;
-            state.queue.add(part, Urgency::Prefetch);
+        shared.announce(&range, step, Urgency::Prefetch);
+    }
+
+    /// Fetches `range` when no reader wants anything, by few large requests. Does not wait.
+    pub fn background(&self, range: Range<u64>) {
+        let range = range.start..range.end.min(self.shared.entry.size());
+        if !range.is_empty() {
+            self.shared.announce(&range, BACKGROUND_STEP, Urgency::Background);
         }
-        drop(state);
-        shared.work.notify_all();
     }
 
     /// Forgets what was announced and not begun.
@@ -249,7 +253,8 @@ impl Fetcher {
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> FetchStats {
-        self.shared.stats.read()
+        let left = self.shared.lock().queue.background_units();
+        self.shared.stats.read(left * UNIT)
     }
 }
 
@@ -292,6 +297,26 @@ impl Shared {
         self.align(&(units.start / around * around..units.end.next_multiple_of(around).min(all)))
     }
 
+    /// Queues what nobody waits for, in parts of `step` units: first the hashes of each part, so that they come in time.
+    fn announce(&self, range: &Range<u64>, step: u64, urgency: Urgency) {
+        let mut units = self.align(&units_in(range));
+        let border = self.check.as_ref().map_or(u64::MAX, |check| check.border() / UNIT);
+        let mut state = self.lock();
+        while units.start < units.end {
+            let end = units.end.min((units.start / step + 1) * step);
+            // Data and its hashes in one part would need no hashes before them.
+            let end = if units.start < border { end.min(border) } else { end };
+            let part = self.align(&(units.start..end));
+            for need in self.needs(&part) {
+                state.queue.add(self.around_hashes(&need), urgency);
+            }
+            units.start = part.end;
+            state.queue.add(part, urgency);
+        }
+        drop(state);
+        self.work.notify_all();
+    }
+
     /// The units of the hash tree that the check of `units` needs and that are not stored, the highest level first.
     fn needs(&self, units: &Range<u64>) -> Vec<Range<u64>> {
         let Some(check) = &self.check else { return Vec::new() };
@@ -319,6 +344,7 @@ impl Shared {
         let mut state = self.lock();
         while !state.stop {
             let most = (self.speed.request() / UNIT).max(1);
+            state.queue.limit_background((self.speed.background() / UNIT).max(1));
             let next = state.queue.next(worker, most, prefetches, |units| {
                 self.missing(units).iter().map(|run| self.align(run)).collect()
             });
@@ -341,10 +367,11 @@ impl Shared {
             let (flight, buffer_cell) = (units.clone(), Cell::new(buffer));
             let job = Job { shared: self, worker, units: flight, urgency, started, buffer: buffer_cell };
             let result = job.fetch(&units);
-            buffer = job.buffer.into_inner();
+            buffer = job.buffer.take();
             state = self.lock();
             state.queue.landed(&units, worker);
             self.landed.notify_all();
+            let result = self.ended(&mut state, &job, result);
             let finished = self.finished(&mut state, &units, result);
             drop(state);
             for (done, result) in finished {
@@ -353,6 +380,23 @@ impl Shared {
             self.collect();
             state = self.lock();
         }
+    }
+
+    /// What the end of a job means for the readers that wait for a part of it. If the job was no demand, another part of it may have failed: what
+    /// they miss is fetched for them.
+    fn ended(&self, state: &mut State, job: &Job<'_>, result: Result<(), Failure>) -> Result<(), Failure> {
+        if job.urgency == Urgency::Background {
+            let took_long = job.started.elapsed() >= self.options.prefetch_time / 2;
+            state.queue.background_ended(job.units.clone(), result.is_ok(), took_long);
+            if result.is_ok() {
+                add(&self.stats.background, (job.units.end - job.units.start) * UNIT);
+            }
+        }
+        if state.queue.has_background() {
+            // Workers that left the line to a reader.
+            self.work.notify_all();
+        }
+        if job.urgency == Urgency::Demand { result } else { Ok(()) }
     }
 
     /// The readers whose bytes are all stored.
@@ -447,11 +491,12 @@ impl Shared {
         }
     }
 
-    /// Stores checked bytes; frees space in the cache if the disk is full.
-    fn store(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Stores checked bytes; frees space in the cache if the disk is full, but not for what nobody waits for.
+    fn store(&self, start: u64, bytes: &[u8], urgency: Urgency) -> io::Result<()> {
         let mut stored = self.entry.store(start, bytes);
+        let attempts = if urgency == Urgency::Background { 0 } else { FULL_DISK_ATTEMPTS };
         // Other threads and processes take what this one frees.
-        for _ in 0..FULL_DISK_ATTEMPTS {
+        for _ in 0..attempts {
             match &stored {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => self.free(bytes.len() as u64),
                 _ => break,
@@ -573,7 +618,7 @@ impl Job<'_> {
                 Checked::Wrong => return Ok(false),
             }
         }
-        shared.store(start, bytes).map_err(|error| {
+        shared.store(start, bytes, self.urgency).map_err(|error| {
             self.failed(&format!("cannot be stored in {}: {error}", shared.entry.path().display()), false)
         })?;
         // Readers do not wait for what follows.
@@ -619,10 +664,13 @@ impl Patience for Job<'_> {
         }
         let waiters = state.waiters.iter().filter(|waiter| overlap(&waiter.units, &self.units));
         let longest = waiters.map(|waiter| waiter.deadline).max();
-        let own = self.started + self.shared.options.prefetch_time;
+        let bytes = (self.units.end - self.units.start) * UNIT;
+        // A large part takes long on a slow line.
+        let transfer = Duration::from_secs(bytes / self.shared.options.retry.slowest.max(1));
+        let own = self.started + self.shared.options.prefetch_time + transfer;
         match self.urgency {
             Urgency::Demand => longest.or(Some(own)),
-            Urgency::Prefetch => Some(longest.map_or(own, |longest| longest.max(own))),
+            Urgency::Prefetch | Urgency::Background => Some(longest.map_or(own, |longest| longest.max(own))),
         }
     }
 

@@ -10,6 +10,8 @@ pub(crate) enum Urgency {
     Demand,
     /// A reader will probably need it.
     Prefetch,
+    /// Readers may need it later: the files of an access profile, or all of the object.
+    Background,
 }
 
 /// Ranges that wait for a worker, and ranges that workers fetch.
@@ -17,11 +19,16 @@ pub(crate) enum Urgency {
 pub(crate) struct Queue {
     demand: VecDeque<Range<u64>>,
     prefetch: VecDeque<Range<u64>>,
+    background: VecDeque<Range<u64>>,
     in_flight: Vec<Flight>,
     /// A range left the queue because it is stored already.
     dropped: bool,
     /// No job crosses this unit.
     border: u64,
+    /// Units at most of a job in the background.
+    background_most: u64,
+    /// Jobs in the background that failed at once, since the last one that did not.
+    background_failures: u32,
 }
 
 /// A range that a worker fetches.
@@ -34,18 +41,33 @@ struct Flight {
 
 /// The most ranges that wait for prefetch. Older ones are dropped: readers have probably passed them.
 const PREFETCH_MAX: usize = 4096;
+/// The most ranges that wait in the background. Further ones are dropped: readers fetch them when they need them.
+const BACKGROUND_MAX: usize = 1 << 16;
+/// Units of a range in the background whose stored parts are looked up at a time (256 MiB): readers wait for the queue meanwhile.
+const LOOK: u64 = 1 << 16;
+/// Jobs in the background that fail at once, one after the other, before the queue drops all others: the server does not have the object any
+/// more, or the disk is full.
+const BACKGROUND_FAILURES: u32 = 8;
 
 impl Queue {
     /// A queue whose jobs do not cross the unit `border`.
     pub(crate) fn new(border: u64) -> Self {
-        let (demand, prefetch, in_flight) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Self { demand, prefetch, in_flight, dropped: false, border }
+        Self {
+            demand: VecDeque::new(),
+            prefetch: VecDeque::new(),
+            background: VecDeque::new(),
+            in_flight: Vec::new(),
+            dropped: false,
+            border,
+            background_most: u64::MAX,
+            background_failures: 0,
+        }
     }
 
     /// Adds a range that readers want, except for the parts that are queued or in flight.
     pub(crate) fn add(&mut self, units: Range<u64>, urgency: Urgency) {
         let in_flight = self.in_flight.iter().map(|flight| &flight.units);
-        let mut parts = vec![units];
+        let mut parts = vec![units.clone()];
         match urgency {
             Urgency::Demand => {
                 for known in in_flight.chain(&self.demand) {
@@ -62,11 +84,19 @@ impl Queue {
                     self.prefetch.pop_front();
                 }
             }
+            Urgency::Background => {
+                let known = in_flight.chain(&self.demand).chain(&self.prefetch).chain(&self.background);
+                for known in known.filter(|known| overlap(known, &units)) {
+                    parts = subtract(parts, known);
+                }
+                parts.truncate(BACKGROUND_MAX.saturating_sub(self.background.len()));
+                self.background.extend(parts);
+            }
         }
     }
 
     /// The next range for `worker`, at most `most` units. `missing` returns the runs of a range that are not stored; at
-    /// most `prefetches` workers prefetch at a time, so that a worker is left for readers that wait.
+    /// most `prefetches` workers prefetch at a time, so that a worker is left for readers that wait. Ranges in the background come last.
     pub(crate) fn next(
         &mut self,
         worker: usize,
@@ -74,16 +104,20 @@ impl Queue {
         prefetches: usize,
         missing: impl Fn(Range<u64>) -> Vec<Range<u64>>,
     ) -> Option<(Range<u64>, Urgency)> {
-        let prefetching = self.in_flight.iter().filter(|flight| flight.urgency == Urgency::Prefetch).count();
-        for urgency in [Urgency::Demand, Urgency::Prefetch] {
-            if urgency == Urgency::Prefetch && prefetching >= prefetches {
+        for urgency in [Urgency::Demand, Urgency::Prefetch, Urgency::Background] {
+            if !self.may_begin(urgency, prefetches) {
                 return None;
             }
-            let range = match urgency {
-                Urgency::Demand => &mut self.demand,
-                Urgency::Prefetch => &mut self.prefetch,
+            let (range, most) = match urgency {
+                Urgency::Demand => (&mut self.demand, most),
+                Urgency::Prefetch => (&mut self.prefetch, most),
+                Urgency::Background => (&mut self.background, self.background_most),
             };
-            while let Some(queued) = range.pop_front() {
+            while let Some(mut queued) = range.pop_front() {
+                if urgency == Urgency::Background && queued.end - queued.start > LOOK {
+                    range.push_front(queued.start + LOOK..queued.end);
+                    queued.end = queued.start + LOOK;
+                }
                 let mut parts = missing(queued);
                 for known in &self.in_flight {
                     parts = subtract(parts, &known.units);
@@ -111,6 +145,62 @@ impl Queue {
         None
     }
 
+    /// Whether one more worker may fetch for this reason. A job in the background takes long: a third of the workers that prefetch have them,
+    /// and only one begins while a reader waits, so that the reader has the line.
+    fn may_begin(&self, urgency: Urgency, prefetches: usize) -> bool {
+        let count = |wanted| self.in_flight.iter().filter(|flight| flight.urgency == wanted).count();
+        let (prefetching, background) = (count(Urgency::Prefetch), count(Urgency::Background));
+        let is_free = prefetching + background < prefetches;
+        // Hashes that a worker fetches within another job are of that job.
+        let is_of = |worker, urgency| {
+            self.in_flight.iter().any(|flight| flight.worker == worker && flight.urgency == urgency)
+        };
+        let is_demand = |flight: &Flight| {
+            flight.urgency == Urgency::Demand
+                && !is_of(flight.worker, Urgency::Prefetch)
+                && !is_of(flight.worker, Urgency::Background)
+        };
+        match urgency {
+            Urgency::Demand => true,
+            Urgency::Prefetch => is_free,
+            Urgency::Background if self.in_flight.iter().any(is_demand) => is_free && background == 0,
+            Urgency::Background => is_free && background < (prefetches / 3).max(1),
+        }
+    }
+
+    /// Sets the most units of a job in the background.
+    pub(crate) fn limit_background(&mut self, most: u64) {
+        self.background_most = most;
+    }
+
+    /// Units that wait in the background, or are being fetched for it.
+    pub(crate) fn background_units(&self) -> u64 {
+        let flying = self.in_flight.iter().filter(|flight| flight.urgency == Urgency::Background);
+        let ranges = flying.map(|flight| &flight.units).chain(&self.background);
+        ranges.map(|range| range.end - range.start).sum()
+    }
+
+    /// Whether ranges wait in the background.
+    pub(crate) fn has_background(&self) -> bool {
+        !self.background.is_empty()
+    }
+
+    /// Records how a job in the background ended. After a failure that took long, the range waits again, behind the others: the server may
+    /// come back.
+    pub(crate) fn background_ended(&mut self, units: Range<u64>, is_fetched: bool, took_long: bool) {
+        match (is_fetched, took_long) {
+            (true, _) => self.background_failures = 0,
+            (false, true) => self.background.push_back(units),
+            (false, false) => {
+                self.background_failures += 1;
+                if self.background_failures >= BACKGROUND_FAILURES {
+                    self.background_failures = 0;
+                    self.background.clear();
+                }
+            }
+        }
+    }
+
     /// Ends the flight of a range that [`Self::next`] returned, or that [`Self::begin`] began.
     pub(crate) fn landed(&mut self, units: &Range<u64>, worker: usize) {
         self.in_flight.retain(|flight| flight.worker != worker || flight.units != *units);
@@ -123,7 +213,8 @@ impl Queue {
 
     /// Whether nothing waits and nothing is fetched.
     pub(crate) fn is_idle(&self) -> bool {
-        self.demand.is_empty() && self.prefetch.is_empty() && self.in_flight.is_empty()
+        let is_empty = self.demand.is_empty() && self.prefetch.is_empty() && self.background.is_empty();
+        is_empty && self.in_flight.is_empty()
     }
 
     /// Whether a range left the queue, since the last call, because it is stored or in flight already.
@@ -253,6 +344,62 @@ mod tests {
             jobs.push(job);
         }
         assert!(jobs.iter().all(|job| job.end <= 70 || job.start >= 70), "{jobs:?}");
+    }
+
+    #[test]
+    fn ranges_in_the_background_come_last_and_leave_workers_for_readers() {
+        let mut queue = Queue::new(u64::MAX);
+        queue.limit_background(1000);
+        queue.add(0..1_000_000, Urgency::Background);
+        queue.add(500..700, Urgency::Prefetch);
+        queue.add(600..650, Urgency::Demand);
+        assert_eq!(queue.next(1, 100, 6, all), Some((600..650, Urgency::Demand)));
+        assert_eq!(queue.next(2, 100, 6, all), Some((500..600, Urgency::Prefetch)));
+        assert_eq!(queue.next(3, 100, 6, all), Some((650..700, Urgency::Prefetch)));
+        assert_eq!(queue.next(4, 100, 6, all), Some((0..500, Urgency::Background)));
+        assert_eq!(queue.next(0, 100, 6, all), None, "a reader waits: one in the background");
+        queue.landed(&(600..650), 1);
+        // The parts that were in flight are not fetched again.
+        assert_eq!(queue.next(5, 100, 6, all), Some((700..1700, Urgency::Background)));
+        assert_eq!(queue.next(0, 100, 6, all), None, "two of six in the background");
+        // Hashes of a job in the background are no demand.
+        queue.begin(9_000_000..9_000_001, 5);
+        for (range, worker) in [(0..500, 4), (500..600, 2), (650..700, 3), (600..700, 9)] {
+            queue.landed(&range, worker);
+        }
+        assert_eq!(queue.next(6, 100, 6, all), Some((1700..2700, Urgency::Background)));
+        queue.landed(&(9_000_000..9_000_001), 5);
+        queue.landed(&(700..1700), 5);
+        queue.landed(&(1700..2700), 6);
+        assert_eq!(queue.next(6, 100, 6, all), Some((2700..3700, Urgency::Background)));
+        assert!(queue.has_background() && !queue.is_idle());
+        assert_eq!(queue.background_units(), 1_000_000 - 2700);
+        // Two prefetches at most, in the background or not.
+        queue.add(5000..5100, Urgency::Prefetch);
+        queue.add(6000..6100, Urgency::Prefetch);
+        assert_eq!(queue.next(7, 100, 2, all), Some((5000..5100, Urgency::Prefetch)));
+        assert_eq!(queue.next(0, 100, 2, all), None);
+    }
+
+    #[test]
+    fn failures_in_the_background_end_it_unless_they_took_long() {
+        let mut queue = Queue::new(u64::MAX);
+        queue.add(0..10, Urgency::Background);
+        let (job, _) = queue.next(0, 1, 1, all).unwrap();
+        queue.landed(&job, 0);
+        queue.background_ended(job, false, true);
+        assert_eq!(queue.next(0, 1, 1, all), Some((0..10, Urgency::Background)), "it is tried again");
+        queue.landed(&(0..10), 0);
+        queue.add(20..30, Urgency::Background);
+        for _ in 1..BACKGROUND_FAILURES {
+            queue.background_ended(0..10, false, false);
+        }
+        assert!(queue.has_background());
+        queue.background_ended(0..10, false, false);
+        assert!(!queue.has_background());
+        queue.add(20..30, Urgency::Background);
+        queue.background_ended(0..10, false, false);
+        assert!(queue.has_background(), "what comes later has as many attempts");
     }
 
     #[test]

@@ -11,6 +11,8 @@ const LARGEST: u64 = 8 << 20;
 const FIRST: u64 = 1 << 20;
 /// Bytes up to which a request tells the latency rather than the bandwidth.
 const SMALL: u64 = 128 << 10;
+/// The smallest and the largest request in the background, and the seconds that it may take: a reader that needs a part of it waits so long.
+const BACKGROUND: (u64, u64, f64) = (512 << 10, 4 << 20, 1.0);
 /// Weight of a new measurement.
 const WEIGHT: f64 = 0.2;
 
@@ -54,6 +56,14 @@ impl Speed {
         ((latency * bandwidth * 4.0) as u64).clamp(SMALLEST, LARGEST).next_multiple_of(SMALLEST)
     }
 
+    /// Bytes of a request in the background: few large requests, unless the line is slow.
+    pub(crate) fn background(&self) -> u64 {
+        let (smallest, largest, seconds) = BACKGROUND;
+        let averages = *self.averages.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrives = averages.bandwidth.map_or(largest, |bandwidth| (bandwidth * seconds) as u64);
+        arrives.clamp(smallest, largest)
+    }
+
     /// Bytes of a request for data that is read at random: what arrives in a quarter of the latency costs little.
     pub(crate) fn around(&self) -> u64 {
         let averages = *self.averages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,5 +90,9 @@ mod tests {
         assert_eq!(speed(0.000_1, 1e9), (512 << 10, 64 << 10));
         assert_eq!(speed(0.02, 1e9).0, LARGEST);
         assert_eq!(speed(0.005, 25e6), (512 << 10, 64 << 10));
+        let slow = Speed::default();
+        assert_eq!(slow.background(), 4 << 20);
+        slow.record(1 << 20, Duration::from_secs(1));
+        assert_eq!(slow.background(), 1 << 20);
     }
 }

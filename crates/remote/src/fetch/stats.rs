@@ -2,20 +2,32 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::latency::{BUCKETS, Latencies, percentile};
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// What a fetcher has done.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
-        pub struct FetchStats { $($(#[$doc])* pub $name: u64,)* }
+        pub struct FetchStats {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Bytes that wait to be fetched in the background, or are being fetched.
+            pub background_left: u64,
+            /// Requests by their time, for [`FetchStats::percentile`].
+            latencies: [u64; BUCKETS],
+        }
 
         /// The counters, which several threads increase.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
+        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* latencies: Latencies }
 
         impl Counters {
-            pub(crate) fn read(&self) -> FetchStats {
-                FetchStats { $($name: self.$name.load(Ordering::Relaxed),)* }
+            pub(crate) fn read(&self, background_left: u64) -> FetchStats {
+                FetchStats {
+                    $($name: self.$name.load(Ordering::Relaxed),)*
+                    background_left,
+                    latencies: self.latencies.read(),
+                }
             }
         }
     };
@@ -26,6 +38,8 @@ counters! {
     demanded,
     /// Bytes that readers announced.
     announced,
+    /// Bytes that were fetched in the background.
+    background,
     /// Requests sent to the server.
     requests,
     /// Bytes that arrived from the server.
@@ -50,8 +64,25 @@ counters! {
     digest_errors,
     /// Bytes that could not be stored in the cache.
     cache_errors,
-    /// Wants that failed.
+    /// Parts that could not be fetched, and waits that ended without them.
     failures,
+}
+
+impl FetchStats {
+    /// The microseconds within which `percent` of the requests ended, at most 41 % too high.
+    #[must_use]
+    pub fn percentile(&self, percent: u64) -> u64 {
+        percentile(&self.latencies, percent, self.longest_micros)
+    }
+
+    /// The mean of the microseconds of requests.
+    #[must_use]
+    pub const fn mean_micros(&self) -> u64 {
+        match self.request_micros.checked_div(self.requests) {
+            Some(mean) => mean,
+            None => 0,
+        }
+    }
 }
 
 impl Counters {
@@ -61,6 +92,7 @@ impl Counters {
         self.fetched.fetch_add(bytes, Ordering::Relaxed);
         self.request_micros.fetch_add(micros, Ordering::Relaxed);
         self.longest_micros.fetch_max(micros, Ordering::Relaxed);
+        self.latencies.record(micros);
     }
 }
 

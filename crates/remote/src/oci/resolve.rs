@@ -70,7 +70,11 @@ pub(super) fn connected(registry: &Arc<Registry>, resolved: Resolved) -> Connect
     let object = Arc::new(registry.blob(resolved.layer, resolved.size, location));
     let mut connected = Connected::new(object, Vec::new());
     (connected.root, connected.hash_offset) = (resolved.root, resolved.hash_offset);
-    (connected.profile, connected.manifest) = (resolved.profile, Some(resolved.manifest));
+    connected.profile = resolved.profile.map(|profile| {
+        let location = format!("oci://{}", registry.reference);
+        Arc::new(registry.blob(profile.digest, profile.size, location)) as _
+    });
+    connected.manifest = Some(resolved.manifest);
     connected
 }
 

@@ -11,6 +11,7 @@ use ferofs_verity::{SUPERBLOCK_SIZE, Seal, appended_position};
 use super::known::Known;
 use super::lazy::{Connect, LazyObject, Piece, Preloaded};
 use super::options::{Connected, OpenRemote};
+use super::profile;
 use crate::cache::{Cache, Entry, UNIT, to_usize};
 use crate::error::{Error, Result};
 use crate::fetch::{Check, Checked, FetchOptions, Fetcher, TreeCheck};
@@ -27,6 +28,8 @@ pub struct RemoteImage {
     pieces: Vec<Piece>,
     /// Where the root inode is, in bytes, as a superblock says that nobody has verified.
     metadata: Option<u64>,
+    /// The access profile that the server has.
+    profile: Option<Arc<dyn RemoteObject>>,
 }
 
 /// Bytes at the start of the object that are fetched to open it, with the superblock.
@@ -89,7 +92,7 @@ impl RemoteImage {
         } else {
             Arc::new(LazyObject::new(location, known.size, known.validator(), connect))
         };
-        Ok(Self { object, cache, entry, known, pieces: Vec::new(), metadata: None })
+        Ok(Self { object, cache, entry, known, pieces: Vec::new(), metadata: None, profile: None })
     }
 
     fn open_connected(
@@ -98,7 +101,7 @@ impl RemoteImage {
         cache: Cache,
         options: &OpenRemote,
     ) -> Result<Self> {
-        let Connected { object, first_bytes, root, hash_offset, .. } = connected;
+        let Connected { object, first_bytes, root, hash_offset, profile, .. } = connected;
         if let (Some(wanted), Some(named)) = (options.root, root)
             && wanted != named
         {
@@ -130,13 +133,22 @@ impl RemoteImage {
         known.remember(&cache, location)?;
         let metadata = root_inode(&object);
         let (object, pieces) = object.into_parts();
-        Ok(Self { object, cache, entry, known, pieces, metadata })
+        Ok(Self { object, cache, entry, known, pieces, metadata, profile })
     }
 
     /// What another process needs to read the entry.
     #[must_use]
     pub const fn known(&self) -> &Known {
         &self.known
+    }
+
+    /// Keeps the access profile that the server has in the entry ([`Entry::profile`]), for the process that decodes the image. Without one on
+    /// the server, the one that was kept before stays.
+    ///
+    /// # Errors
+    /// [`Error::Fetch`] if it does not come until `deadline`, or has another digest; [`Error::Document`] if it is too large; [`Error::Cache`].
+    pub fn keep_profile(&self, deadline: Instant) -> Result<()> {
+        self.profile.as_ref().map_or(Ok(()), |server| profile::keep(&**server, &self.entry, deadline))
     }
 
     /// Starts the threads that fetch its parts.
@@ -157,8 +169,8 @@ impl RemoteImage {
             // The reader needs the superblock, and then the root and the directories near it.
             fetcher.prefetch(0..HEAD);
             fetcher.prefetch(upper_levels.start..upper_levels.end.min(upper_levels.start + UPPER_LEVELS));
-            for len in METADATA {
-                fetcher.prefetch(metadata..metadata.saturating_add(len));
+            for len in METADATA.iter().filter(|_| options.prefetch_metadata) {
+                fetcher.prefetch(metadata..metadata.saturating_add(*len));
             }
         }
         Ok(fetcher)

@@ -32,8 +32,8 @@ pub struct Connected {
     pub root: Option<Digest>,
     /// The position of the seal that the same document names.
     pub hash_offset: Option<u64>,
-    /// The blob with the access profile that the same document names.
-    pub profile: Option<ProfileBlob>,
+    /// The access profile that the same document names, by its digest.
+    pub profile: Option<Arc<dyn RemoteObject>>,
     /// The digest of that document, if it is a manifest.
     pub manifest: Option<String>,
 }

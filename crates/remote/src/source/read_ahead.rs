@@ -38,8 +38,9 @@ struct Stream {
 }
 
 impl ReadAhead {
-    /// Records a read. Returns what should be fetched ahead now.
-    pub(crate) fn next(&self, read: Range<u64>) -> Option<Range<u64>> {
+    /// Records a read. Returns what should be fetched ahead now. Nothing as long as the sequence reads what `is_stored` already: what follows may
+    /// be stored, too, or not wanted, as behind the last file of an access profile.
+    pub(crate) fn next(&self, read: Range<u64>, is_stored: impl FnOnce() -> bool) -> Option<Range<u64>> {
         // A thread that panicked has changed numbers only.
         let mut all = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         all.clock += 1;
@@ -60,6 +61,9 @@ impl ReadAhead {
         }
         stream.end = read.end;
         stream.announced = stream.announced.max(read.end);
+        if stream.window == 0 && is_stored() {
+            return None;
+        }
         // Half of the window is still ahead.
         if stream.window > 0 && stream.announced - read.end > stream.window / 2 {
             return None;
@@ -82,10 +86,13 @@ mod tests {
         for start in (0..64 << 20).step_by(128 << 10) {
             // Two other readers read at random.
             assert_eq!(
-                ahead.next(start * 7919 % (1 << 40) + (1 << 41)..start * 7919 % (1 << 40) + (1 << 41) + 4096),
+                ahead.next(
+                    start * 7919 % (1 << 40) + (1 << 41)..start * 7919 % (1 << 40) + (1 << 41) + 4096,
+                    || false
+                ),
                 None
             );
-            announced.extend(ahead.next(start..start + (128 << 10)));
+            announced.extend(ahead.next(start..start + (128 << 10), || false));
             if start > 16 << 20 {
                 let end = announced.last().unwrap().end;
                 assert!(end > start + (5 << 20), "{start}: {end}");
@@ -93,5 +100,16 @@ mod tests {
         }
         assert!(announced.windows(2).all(|pair| pair[0].end == pair[1].start), "without gaps or repetitions");
         assert!(announced.len() < 16, "{announced:?}");
+    }
+    #[test]
+    fn nothing_is_fetched_ahead_of_what_is_stored() {
+        let ahead = ReadAhead::default();
+        for start in (0..10 << 20).step_by(128 << 10) {
+            assert_eq!(ahead.next(start..start + (128 << 10), || true), None);
+        }
+        let (start, end) = (10 << 20, (10 << 20) + 4096);
+        assert_eq!(ahead.next(start..end, || false), Some(end..end + FIRST));
+        // What was fetched ahead is stored now.
+        assert!(ahead.next(end..end + FIRST, || true).is_some());
     }
 }
