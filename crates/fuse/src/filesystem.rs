@@ -21,7 +21,7 @@ use fuser::{
 use crate::attr::{InodeNumbers, attributes, errno, kind};
 use crate::damage_log::DamageLog;
 use crate::page_store::{PageStore, Plan, SMALL_READ};
-use crate::stats;
+use crate::stats::{self, MoreStats};
 use crate::waiting_threads::WaitingThreads;
 
 /// How long the kernel may cache names and attributes: practically forever, because an image does not change.
@@ -43,15 +43,16 @@ pub(crate) struct Opened {
     image: Image,
     numbers: InodeNumbers,
     block_size: u32,
+    more_stats: Option<MoreStats>,
 }
 
 impl Opened {
-    pub(crate) fn new(image: Image) -> Self {
+    pub(crate) fn new(image: Image, more_stats: Option<MoreStats>) -> Self {
         let superblock = image.superblock();
         let numbers = InodeNumbers::new(superblock.root);
         // Block sizes are at most 64 KiB.
         let block_size = u32::try_from(superblock.block_size.bytes64()).unwrap_or(4096);
-        Self { image, numbers, block_size }
+        Self { image, numbers, block_size, more_stats }
     }
 
     pub(crate) const fn image(&self) -> &Image {
@@ -229,7 +230,11 @@ impl ImageFilesystem {
 
     fn xattr_value(&self, ino: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
         if ino == INodeNo::ROOT && stats::is_stats(name) {
-            return Ok(stats::text(&self.page_store.counters, self.image()?).into_bytes());
+            let mut text = stats::text(&self.page_store.counters, self.image()?);
+            if let Some(more) = &self.opened()?.more_stats {
+                text.push_str(&more());
+            }
+            return Ok(text.into_bytes());
         }
         let inode = self.inode(ino)?;
         self.logged(ino, self.image()?.xattr(&inode, name.as_bytes()))?.ok_or(Errno::ENODATA)

@@ -27,4 +27,4 @@ mod waiting_threads;
 
 pub use sandbox::{Sandbox, SandboxError, forbid_unmount, restrict};
 pub use session::{MountError, MountOptions, Mounted, mount};
-pub use stats::STATS_XATTR;
+pub use stats::{MoreStats, STATS_XATTR};

@@ -12,6 +12,7 @@ use crate::filesystem::{ImageFilesystem, Opened};
 use crate::page_store::PageStore;
 use crate::read_around::ReadAround;
 use crate::sandbox::FUSE_DEVICE;
+use crate::stats::MoreStats;
 use crate::waiting_threads::WaitingThreads;
 
 /// The largest window around a small read, in bytes: decoding more would delay the reply.
@@ -109,13 +110,13 @@ fn mount_option(text: &str) -> MountOption {
 }
 
 impl Mounted {
-    /// Answers requests from `image` until the unmount.
+    /// Answers requests from `image` until the unmount. `more_stats` adds to the [counters](crate::STATS_XATTR).
     ///
     /// # Errors
     /// If the connection to the kernel fails.
-    pub fn serve(self, image: Image) -> Result<(), MountError> {
+    pub fn serve(self, image: Image, more_stats: Option<MoreStats>) -> Result<(), MountError> {
         // Cannot fail: only this line sets it, and `serve` consumes `self`.
-        let _ = self.opened.set(Opened::new(image));
+        let _ = self.opened.set(Opened::new(image, more_stats));
         let _read_around = ReadAround::start(self.opened, self.page_store);
         Ok(self.session.run()?)
     }

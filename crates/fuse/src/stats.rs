@@ -12,6 +12,9 @@ use ferofs_read::Image;
 /// The name of the attribute. Its value is text: one line for each counter, with name and number.
 pub const STATS_XATTR: &str = "user.ferofs.stats";
 
+/// Further lines for the counters of a daemon, in the same form. The function must not wait: a thread calls it that answers requests.
+pub type MoreStats = Box<dyn Fn() -> String + Send + Sync>;
+
 /// The counters of the daemon; the read engine has further ones.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {

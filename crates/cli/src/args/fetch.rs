@@ -187,20 +187,23 @@ impl FetchArgs {
         Ok(Box::new(move || location.open(&options, Instant::now() + CONNECT_TIME)))
     }
 
-    /// Starts to fetch `image` in this process.
-    pub(crate) fn fetcher(&self, image: &RemoteImage) -> Result<Fetcher, Failure> {
-        image.fetcher(self.options()).map_err(Failure::complete)
+    /// Starts to fetch `image` in this process, at first the metadata near its root if that is wanted.
+    pub(crate) fn fetcher(&self, image: &RemoteImage, prefetch_metadata: bool) -> Result<Fetcher, Failure> {
+        let mut options = self.options();
+        options.prefetch_metadata = prefetch_metadata;
+        image.fetcher(options).map_err(Failure::complete)
     }
 
     /// The bytes of an image, which this process fetches.
     pub(crate) fn open_source(&self, location: &Path, seal: &SealArgs) -> Result<RemoteBytes, Failure> {
         let image = self.open_image(location, seal)?;
-        let fetcher: Arc<dyn Supply> = Arc::new(self.fetcher(&image)?);
+        let fetcher: Arc<dyn Supply> = Arc::new(self.fetcher(&image, true)?);
         image.source(fetcher, self.patience()).map(RemoteBytes::from).map_err(Failure::complete)
     }
 }
 
 /// The bytes of an image on a server.
+#[derive(Clone)]
 pub(crate) struct RemoteBytes {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) is_verified: bool,

@@ -12,6 +12,7 @@ mod loop_device;
 pub(crate) mod memory;
 mod mount_table;
 pub(crate) mod options;
+mod prefetch;
 pub(crate) mod stats;
 pub(crate) mod unmount_helper;
 
@@ -26,9 +27,11 @@ use ferofs_fuse::{MountOptions, Sandbox};
 
 use crate::args::image::{ImageArgs, OpenFiles};
 use crate::cmd::mount::dm_verity::VerityDevice;
+use crate::cmd::mount::fetcher::{Fetched, counters};
 use crate::cmd::mount::kernel::Request;
 use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, ProfileRecording};
 use crate::cmd::mount::options::SortedOptions;
+use crate::cmd::mount::prefetch::{Plan, Prefetch};
 use crate::exit::{Failure, Outcome};
 use crate::print::output::message;
 use ferofs::escape::Escaped;
@@ -81,6 +84,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) memory: MemoryArgs,
 
+    /// Of an image on a server, fetch this in the background: `all`, `none`, or the files of an access profile (--record-profile). `none` still
+    /// fetches what follows in sequential reads [default: the files of the access profile that was pushed with the image, and the metadata near
+    /// the root]
+    #[arg(long, value_name = "all|none|PROFILE")]
+    pub(crate) prefetch: Option<Prefetch>,
+
     /// Do not confine the FUSE daemon: it keeps privileges that it does not need to serve the image
     #[arg(long)]
     pub(crate) no_sandbox: bool,
@@ -128,9 +137,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     args.low_memory |= options.low_memory;
     args.log_file = args.log_file.or_else(|| options.log_file.clone());
     args.pid_file = args.pid_file.or_else(|| options.pid_file.clone());
+    args.prefetch = args.prefetch.or_else(|| options.prefetch.clone());
     let args = &args;
     if args.image.is_remote() {
-        if let Some(outcome) = fetcher::run_role(&args.image, !(args.no_sandbox || options.no_sandbox)) {
+        let confined = !(args.no_sandbox || options.no_sandbox);
+        if let Some(outcome) = fetcher::run_role(&args.image, confined, args.prefetch.as_ref()) {
             return outcome;
         }
         args.image.check_remote()?;
@@ -139,6 +150,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
             return Err(Failure::about(&args.image.path, reason));
         }
     } else {
+        if args.prefetch.is_some() {
+            return Err(Failure::about(&args.image.path, "--prefetch is for images on servers"));
+        }
         // Reports missing files before anything is mounted. Does not decode the image: this process is not confined.
         drop(args.image.open_files(&args.patches)?);
     }
@@ -286,12 +300,17 @@ fn start_daemon() -> Outcome {
 /// Opens all files and mounts, then drops all privileges, and only then decodes the image and serves it: a hostile image
 /// is decoded without privileges.
 fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
-    let files = if args.image.is_remote() {
-        args.image.open_files_with(fetcher::start(&args.image, daemon)?, &args.patches)?
-    } else {
-        args.image.open_files(&args.patches)?
+    let fetched = args.image.is_remote().then(|| fetcher::start(&args.image, daemon)).transpose()?;
+    let open = |patches: &[PathBuf]| match &fetched {
+        Some(fetched) => args.image.open_files_with(fetched.bytes.clone(), patches),
+        None => args.image.open_files(patches),
     };
-    let memory_files = args.memory.open_files(&args.image)?;
+    let files = open(&args.patches)?;
+    let memory_files = args.memory.open_files(|| open(&[]))?;
+    let plan = fetched.as_ref().map(|fetched| {
+        Plan::open(args.prefetch.as_ref(), &args.image.path, &args.image.fetch, &fetched.entry)
+    });
+    let plan = plan.transpose()?;
     let mut open_options = args.open_options();
     open_options.pressure = PressureFile::open();
     let confined = !(args.no_sandbox || sorted.no_sandbox);
@@ -340,7 +359,11 @@ fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
         if let Some(null) = null {
             report_mounted(&null)?;
         }
-        mounted.serve(image).map_err(|e| Failure::about(&args.dir, e))?;
+        let more_stats = fetched.zip(plan).map(|(Fetched { entry, client, .. }, plan)| {
+            let background = plan.start(&image, &client);
+            counters::start(&entry, &client, background, args.image.fetch.offline)
+        });
+        mounted.serve(image, more_stats).map_err(|e| Failure::about(&args.dir, e))?;
         Ok(recording)
     });
     // Ends the thread. The thread closes the pipe, and the unmount helper removes the mount if it still exists.

@@ -81,6 +81,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         threads: None,
         low_memory: false,
         memory: Default::default(),
+        prefetch: None,
         log_file: None,
         pid_file: None,
         no_sandbox: false,

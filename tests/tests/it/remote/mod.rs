@@ -2,12 +2,14 @@
 //!
 //! - `convert`: images of tar archives become images of EROFS images.
 //! - `faults`: a web server that fails in all ways, and `ferofs pull`.
+//! - `prefetch`: what a mount fetches before readers need it, by `ferofs-test-server`.
 //! - `registry`: docker-registry with passwords and with tokens; skopeo judges what was pushed.
 //! - `store`: an S3 store (moto).
 //! - `web`: nginx with TLS, client certificates and passwords.
 
 mod convert;
 mod faults;
+mod prefetch;
 mod registry;
 mod store;
 mod web;

@@ -5,6 +5,8 @@
 //! image on the server and reports what it knows of it, so that the daemon finds the entry in the cache. Then it serves the
 //! daemon's requests at the other end of a socket, its standard input, until the daemon closes its end.
 
+pub(crate) mod counters;
+
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,12 +16,16 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ferofs_remote::cache::Entry;
 use ferofs_remote::channel::{self, Client};
 use ferofs_remote::open::{Known, RemoteImage};
 
 use crate::args::fetch::RemoteBytes;
 use crate::args::image::ImageArgs;
+use crate::cmd::mount::prefetch::Prefetch;
 use crate::exit::{FAILURE, Failure, Outcome};
+use crate::print::output::message;
+use ferofs::escape::Escaped;
 
 /// Tells this program that it is the supervisor or the fetcher.
 const ROLE: &str = "FEROFS_MOUNT_FETCHER";
@@ -35,6 +41,17 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// A fetcher that ran for so long could open what it needs.
 const WORKED: Duration = Duration::from_millis(200);
 
+/// How long the access profile of an image may delay the mount.
+const PROFILE_TIME: Duration = Duration::from_secs(2);
+
+/// An image on a server, as the daemon has it.
+pub(crate) struct Fetched {
+    pub(crate) bytes: RemoteBytes,
+    /// The entry in the cache.
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) client: Arc<Client>,
+}
+
 /// What a fetcher reports when it has opened the image, or has failed: a line of JSON.
 #[derive(serde::Serialize, serde::Deserialize)]
 enum Report {
@@ -43,13 +60,13 @@ enum Report {
 }
 
 /// Runs the supervisor or the fetcher if this process is one of them.
-pub(crate) fn run_role(image: &ImageArgs, confined: bool) -> Option<Outcome> {
+pub(crate) fn run_role(image: &ImageArgs, confined: bool, prefetch: Option<&Prefetch>) -> Option<Outcome> {
     let role = std::env::var(ROLE).ok()?;
-    Some(if role == SUPERVISOR { supervise() } else { fetch(image, confined) })
+    Some(if role == SUPERVISOR { supervise() } else { fetch(image, confined, prefetch) })
 }
 
-/// Starts a fetcher for the daemon. Returns the bytes of the image.
-pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<RemoteBytes, Failure> {
+/// Starts a fetcher for the daemon.
+pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Fetched, Failure> {
     image.check_remote()?;
     let (own, other) = channel::pair()?;
     let mut supervisor = again(&std::env::current_dir()?, SUPERVISOR)?
@@ -74,7 +91,9 @@ pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<RemoteBytes, Failu
     let entry = entry.map_err(Failure::complete)?;
     let client = Arc::new(Client::new(own));
     // Nothing is read before the daemon has given up its rights.
-    known.source(&entry, client, image.fetch.patience()).map(RemoteBytes::from).map_err(Failure::complete)
+    let source = known.source(&entry, Arc::clone(&client) as _, image.fetch.patience());
+    let bytes = RemoteBytes::from(source.map_err(Failure::complete)?);
+    Ok(Fetched { bytes, entry, client })
 }
 
 /// This command again, in another role.
@@ -132,7 +151,7 @@ fn release_output() -> io::Result<()> {
 }
 
 /// The fetcher: opens the image, gives up what it does not need, and serves the daemon.
-fn fetch(image: &ImageArgs, confined: bool) -> Outcome {
+fn fetch(image: &ImageArgs, confined: bool, prefetch: Option<&Prefetch>) -> Outcome {
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         std::env::set_current_dir(directory)?;
     }
@@ -145,7 +164,14 @@ fn fetch(image: &ImageArgs, confined: bool) -> Outcome {
         None => image.fetch.open_image(&image.path, &image.seal),
     };
     match opened {
-        Ok(opened) => serve(image, &opened, confined),
+        Ok(opened) => {
+            if Prefetch::wants_profile_of_image(prefetch)
+                && let Err(error) = opened.keep_profile(Instant::now() + PROFILE_TIME)
+            {
+                message!("{}: access profile: {error}", Escaped::path(&image.path));
+            }
+            serve(image, &opened, confined, Prefetch::wants_metadata(prefetch))
+        }
         Err(failure) => {
             report(&Report::Failed(failure.reason().to_string()))?;
             Ok(FAILURE)
@@ -153,7 +179,7 @@ fn fetch(image: &ImageArgs, confined: bool) -> Outcome {
     }
 }
 
-fn serve(image: &ImageArgs, opened: &RemoteImage, confined: bool) -> Outcome {
+fn serve(image: &ImageArgs, opened: &RemoteImage, confined: bool, prefetch_metadata: bool) -> Outcome {
     let folder = std::path::absolute(image.fetch.cache.folder())?;
     std::env::set_current_dir("/")?;
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
@@ -162,7 +188,7 @@ fn serve(image: &ImageArgs, opened: &RemoteImage, confined: bool) -> Outcome {
         confined.map_err(|e| Failure::about(&folder, format!("sandbox of the fetcher: {e}")))?;
     }
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
-    let fetcher = image.fetch.fetcher(opened)?;
+    let fetcher = image.fetch.fetcher(opened, prefetch_metadata)?;
     report(&Report::Opened(opened.known().clone()))?;
     rustix::stdio::dup2_stdout(&null).map_err(io::Error::from)?;
     channel::serve(socket, &fetcher)?;

@@ -3,13 +3,17 @@
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
+use std::time::Duration;
 
 use ferofs::read::{
     EngineOptions, Image, LowMemory, OpenOptions, Pinned, Policy, Profile, Recording, Strategy,
 };
 
 use crate::args::byte_size;
-use crate::args::image::{ImageArgs, OpenFiles};
+use crate::args::image::OpenFiles;
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -67,7 +71,13 @@ pub(crate) struct ProfileRecording {
     /// A second view of the image, to find the names of files at the end: the FUSE session owns the first one, and the
     /// sandbox forbids opening files later.
     image: Image,
+    /// Ends the search for names.
+    cancel: Arc<AtomicBool>,
 }
+
+/// How long the daemon looks for the names of files: their directories may have to be fetched from a server that does not answer. Files
+/// that were not found are left out.
+const NAMES_TIME: Duration = Duration::from_secs(60);
 
 impl MemoryArgs {
     /// Whether an option is given that only the FUSE daemon supports.
@@ -84,8 +94,12 @@ impl MemoryArgs {
         options.low_memory = LowMemory::Auto;
     }
 
-    /// Opens the files of the options. Must be called before the sandbox starts: the sandbox forbids opening files.
-    pub(crate) fn open_files(&self, args: &ImageArgs) -> Result<MemoryFiles, Failure> {
+    /// Opens the files of the options; `open_image` opens those of the image once more. Must be called before the sandbox starts: the sandbox
+    /// forbids opening files.
+    pub(crate) fn open_files(
+        &self,
+        open_image: impl FnOnce() -> Result<OpenFiles, Failure>,
+    ) -> Result<MemoryFiles, Failure> {
         let pin = self.pin.as_ref().map(|path| {
             let file = File::open(path).map_err(|e| Failure::about(path, e))?;
             Ok::<_, Failure>((path.clone(), file, self.pin_memory.unwrap_or(0)))
@@ -94,7 +108,7 @@ impl MemoryArgs {
             // An old profile stays until the new one replaces it.
             let file = File::options().write(true).create(true).truncate(false).open(path);
             let file = file.map_err(|e| Failure::about(path, e))?;
-            Ok::<_, Failure>((path.clone(), file, args.open_files(&[])?))
+            Ok::<_, Failure>((path.clone(), file, open_image()?))
         });
         Ok(MemoryFiles { pin: pin.transpose()?, record: record.transpose()? })
     }
@@ -121,18 +135,22 @@ impl MemoryFiles {
         let (Some((path, file, image_files)), Some(recording)) = (self.record, image.recording()) else {
             return Ok(None);
         };
-        Ok(Some(ProfileRecording {
-            path,
-            file,
-            recording,
-            image: image_files.decode(&OpenOptions::default())?,
-        }))
+        let cancel = Arc::new(AtomicBool::new(false));
+        let mut options = OpenOptions::default();
+        options.cancel = Some(Arc::clone(&cancel));
+        Ok(Some(ProfileRecording { path, file, recording, image: image_files.decode(&options)?, cancel }))
     }
 }
 
 impl ProfileRecording {
     /// Writes the profile.
     pub(crate) fn finish(self) -> Result<(), Failure> {
+        let cancel = self.cancel;
+        // Without the thread, it takes as long as it takes.
+        let _ = Builder::new().spawn(move || {
+            std::thread::sleep(NAMES_TIME);
+            cancel.store(true, Ordering::Relaxed);
+        });
         let profile = self.recording.profile(&self.image).about(&self.path)?;
         let failed = |e| Failure::about(&self.path, e);
         if self.file.metadata().map_err(failed)?.is_file() {

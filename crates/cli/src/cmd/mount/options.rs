@@ -1,9 +1,11 @@
 //! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::args::byte_size;
 use crate::args::image::ImageArgs;
+use crate::cmd::mount::prefetch::Prefetch;
 use ferofs::verity::{Digest, ParseDigestError};
 
 /// Options without effect here: only mount(8) uses them, or the mount always has the property.
@@ -41,6 +43,8 @@ pub(crate) struct SortedOptions {
     pub(crate) force_loop: bool,
     /// Length of the image in its file, in bytes; `None`: up to the end of the file.
     pub(crate) size_limit: Option<u64>,
+    /// What is fetched before readers need it, of an image on a server.
+    pub(crate) prefetch: Option<Prefetch>,
     /// All other options, for the kernel or fusermount3.
     pub(crate) passed: Vec<String>,
 }
@@ -85,6 +89,7 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             ("low_memory", None) => sorted.low_memory = true,
             ("log_file", Some(value)) => sorted.log_file = Some(value.into()),
             ("pid_file", Some(value)) => sorted.pid_file = Some(value.into()),
+            ("prefetch", Some(value)) => sorted.prefetch = Some(OsString::from(value).into()),
             // As mount(8): an image that a user may mount can contain harmful setuid files and devices.
             ("user" | "users", _) => restrict(&mut sorted, &["nosuid", "nodev", "noexec"]),
             ("owner" | "group", None) => restrict(&mut sorted, &["nosuid", "nodev"]),
@@ -171,6 +176,15 @@ mod tests {
             Ok(SortedOptions { force_loop: true, size_limit: Some(2000), ..SortedOptions::default() })
         );
         assert_eq!(sorted("sizelimit=0").0, Ok(SortedOptions::default()));
+    }
+
+    #[test]
+    fn prefetch_is_an_option() {
+        let of = |text| sorted(text).0.unwrap().prefetch;
+        assert_eq!(of("prefetch=all,ro"), Some(Prefetch::All));
+        assert_eq!(of("prefetch=none"), Some(Prefetch::None));
+        assert_eq!(of("prefetch=./all"), Some(Prefetch::Profile("./all".into())));
+        assert_eq!(of("ro"), None);
     }
 
     #[test]

@@ -1,0 +1,162 @@
+//! The counters of an image on a server, for `ferofs stats`: how much of it is stored, and what the fetcher has done.
+//!
+//! The threads that answer requests must not wait for the fetcher. So they give the counters as they were last known, and wake a thread that asks
+//! for newer ones. The command reads the counters again until their number has changed.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+
+use ferofs_fuse::MoreStats;
+use ferofs_remote::cache::Entry;
+use ferofs_remote::channel::Client;
+use ferofs_remote::fetch::FetchStats;
+
+use crate::cmd::mount::prefetch::Background;
+use crate::print::output::message;
+
+/// What the thread asks, and what it has learnt.
+struct Counters {
+    entry: Arc<Entry>,
+    client: Arc<Client>,
+    background: Arc<Background>,
+    is_offline: bool,
+    state: Mutex<State>,
+    wanted: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_wanted: bool,
+    /// How often the fetcher was asked.
+    number: u64,
+    /// Lines about the entry in the cache.
+    entry: String,
+    /// Lines about the fetcher.
+    fetcher: String,
+}
+
+/// Starts the thread. Returns the function that gives the lines.
+pub(crate) fn start(
+    entry: &Arc<Entry>,
+    client: &Arc<Client>,
+    background: Arc<Background>,
+    is_offline: bool,
+) -> MoreStats {
+    let counters = Arc::new(Counters {
+        entry: Arc::clone(entry),
+        client: Arc::clone(client),
+        background,
+        is_offline,
+        state: Mutex::default(),
+        wanted: Condvar::new(),
+    });
+    let asking = Arc::clone(&counters);
+    if let Err(error) = Builder::new().name("counters".into()).spawn(move || asking.run()) {
+        message!("counters: {error}");
+    }
+    Box::new(move || counters.text())
+}
+
+impl Counters {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Its fields are replaced as a whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lines as they were last known.
+    fn text(&self) -> String {
+        let mut state = self.lock();
+        state.is_wanted = true;
+        self.wanted.notify_one();
+        format!("{NUMBER} {}\n{}{}", state.number, state.entry, state.fetcher)
+    }
+
+    fn run(&self) {
+        loop {
+            let mut state = self.lock();
+            while !state.is_wanted {
+                state = self.wanted.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            state.is_wanted = false;
+            drop(state);
+            let entry = self.of_entry();
+            self.lock().entry = entry;
+            let answer = self.client.stats();
+            let mut state = self.lock();
+            state.number += 1;
+            match answer {
+                Ok(stats) => state.fetcher = of_fetcher(&stats),
+                // The counters stay as they were last known.
+                Err(failure) => {
+                    let (_, counters) = state.fetcher.split_once('\n').unwrap_or_default();
+                    let name = if failure.is_timeout { SILENT } else { "ended" };
+                    state.fetcher = format!("{STATE} {name}\n{counters}");
+                }
+            }
+        }
+    }
+
+    fn of_entry(&self) -> String {
+        let (size, ready) = (self.entry.size(), self.entry.ready());
+        // A cache that cannot be read has nothing.
+        let stored = self.entry.stored_bytes().unwrap_or(0);
+        let mode = match self.is_offline {
+            _ if stored == size => "complete",
+            true => "offline",
+            false => "lazy",
+        };
+        let Background { name, ranges, bytes, missing } = &*self.background;
+        let mut text = format!("remote_mode {mode}\nprefetch {name}\n");
+        for (name, number) in [
+            ("remote_bytes", size),
+            ("remote_stored_bytes", stored),
+            ("remote_ready_bytes", ready),
+            ("prefetch_ranges", ranges.load(Relaxed)),
+            ("prefetch_bytes", bytes.load(Relaxed)),
+            ("prefetch_missing_files", missing.load(Relaxed)),
+        ] {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{name} {number}");
+        }
+        text
+    }
+}
+
+/// The name of the number that changes when the fetcher was asked.
+pub(crate) const NUMBER: &str = "fetcher_asked";
+/// The name of the fetcher's state.
+pub(crate) const STATE: &str = "fetcher_state";
+/// The state of a fetcher that does not answer in time.
+pub(crate) const SILENT: &str = "silent";
+
+fn of_fetcher(stats: &FetchStats) -> String {
+    let mut text = format!("{STATE} running\n");
+    for (name, number) in [
+        ("demanded_bytes", stats.demanded),
+        ("announced_bytes", stats.announced),
+        ("background_bytes", stats.background),
+        ("background_left_bytes", stats.background_left),
+        ("fetched_bytes", stats.fetched),
+        ("verified_bytes", stats.verified),
+        ("stored_bytes", stats.stored),
+        ("requests", stats.requests),
+        ("retries", stats.retries),
+        ("mean_microseconds", stats.mean_micros()),
+        ("median_microseconds", stats.percentile(50)),
+        ("p90_microseconds", stats.percentile(90)),
+        ("p99_microseconds", stats.percentile(99)),
+        ("longest_microseconds", stats.longest_micros),
+        ("timeouts", stats.timeouts),
+        ("connection_errors", stats.connection_errors),
+        ("server_errors", stats.server_errors),
+        ("digest_errors", stats.digest_errors),
+        ("unstored_bytes", stats.cache_errors),
+        ("failures", stats.failures),
+    ] {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "fetcher_{name} {number}");
+    }
+    text
+}
