@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs a container from a registry through containerd's EROFS snapshotter and differ, with ferofs in the place of
-# erofs-utils: run.sh FEROFS [default|tar-index|merged|pushed|converted|layers]...
+# erofs-utils: run.sh FEROFS [default|tar-index|merged|pushed|converted|layers|difference]...
 #
 # - default: containerd makes an image of each layer with `mkfs.erofs --tar=f`;
 # - tar-index: it makes an index with `mkfs.erofs --tar=i`, and puts the layer behind it;
@@ -8,7 +8,8 @@
 #   place (it does not make that image itself);
 # - pushed: `ferofs push` has stored an EROFS image, which containerd mounts as it is;
 # - converted: `ferofs convert` has stored one EROFS image for the layers of the same image;
-# - layers: `ferofs convert --layers` has stored an EROFS image for each layer.
+# - layers: `ferofs convert --layers` has stored an EROFS image for each layer;
+# - difference: `ferofs push --base` has stored a layer with the difference from another tree.
 #
 # From `pushed` on containerd makes no images. It wants mkfs.erofs anyway: its differ is off without it.
 #
@@ -21,7 +22,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 ferofs=$(realpath "${1:?the ferofs to test}")
 shift
 modes=("$@")
-[ $# -gt 0 ] || modes=(default tar-index merged pushed converted layers)
+[ $# -gt 0 ] || modes=(default tar-index merged pushed converted layers difference)
 bin=${CONTAINERD_BIN:-$here/../../target/containerd}
 version=${CONTAINERD_VERSION:-latest}
 work=$(mktemp -d)
@@ -96,6 +97,13 @@ export HOME=$work
 export FEROFS_CACHE_DIR=$work/cache
 "$ferofs" convert "oci://$repository:tar" "oci://$repository:converted" >/dev/null
 "$ferofs" convert --layers -z lz4 "oci://$repository:tar" "oci://$repository:layers" >/dev/null
+"$ferofs" extract "$work/pushed.erofs" "$work/tree"
+rm "$work/tree/data/kept" "$work"/tree/data/nnn*
+echo first >"$work/tree/data/changed"
+mkdir "$work/tree/data/removed" && echo x >"$work/tree/data/removed/x" && echo y >"$work/tree/data/old/y"
+"$ferofs" build -z lz4 --quiet "$work/tree" "$work/base.erofs" >/dev/null
+"$ferofs" push "$work/base.erofs" "oci://$repository:base" >/dev/null
+"$ferofs" push --base "oci://$repository:base" "$work/pushed.erofs" "oci://$repository:difference" >/dev/null
 
 # What the container does: it reads all layers and writes to the top one.
 script='cat /data/kept /data/changed; stat -c "%a %u %g" /data/link; cat /data/nnn*; cat /data/old/*
@@ -107,6 +115,7 @@ run_mode() {
     case $mode in
     default | merged) ;;
     tar-index) index=true ;;
+    difference) reference=$repository:$mode stored=2 ;;
     pushed | converted) reference=$repository:$mode stored=1 ;;
     layers) reference=$repository:$mode ;;
     *) fail "unknown mode: $mode" ;;

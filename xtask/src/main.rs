@@ -27,7 +27,7 @@ Usage: cargo xtask COMMAND
                              campaigns, and most settings; --full adds the slow tests (/usr, 200,000 names, 5 GiB)
   test --containers [MODE]...
                              pull images and run containers with containerd's EROFS snapshotter and our mkfs.erofs;
-                             needs Go, root and EROFS in the kernel; modes: default, tar-index, merged, pushed, converted, layers (all)
+                             needs Go, root and EROFS in the kernel; modes: default, tar-index, merged, pushed, converted, layers, difference (all)
   test --vm                  mount sealed images with dm-verity in a virtual machine; needs no virtualization, but root or sudo once
   api                        list the public items of the libraries in docs/api, which `test` compares; needs rustup
   c-library DIR              build libferofs for C programs, and install it below DIR: libraries, header, file for pkg-config

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use ferofs_build::{Attributes, Builder, Content};
 use ferofs_remote::http::{Client, TlsOptions};
-use ferofs_remote::oci::{PushOptions, Pushed, Reference, push};
+use ferofs_remote::oci::{PushOptions, Pushed, Reference, RegistryImage, push};
 use ferofs_remote::{Error, FetchErrorKind as Kind};
-use ferofs_test_server::{Answer, Fault, Request, Rule, Server};
+use ferofs_test_server::{Answer, Fault, Object, Request, Rule, Server};
 use sha2::{Digest, Sha256};
 
 /// Bytes of the image's file: more than two chunks of 16 MiB.
@@ -24,6 +25,8 @@ struct State {
     received: u64,
     /// A PATCH stores so many bytes of its body only, once, and fails.
     cut: Option<usize>,
+    /// Whether blobs of other repositories are taken over.
+    mounts: bool,
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -44,6 +47,11 @@ fn answer(state: &mut State, request: &Request) -> Option<Answer> {
         state.received += request.body.len() as u64;
     }
     if let Some(upload) = path.strip_prefix("blobs/uploads/") {
+        let mount = request.parameter("mount").filter(|_| state.mounts);
+        if let Some(digest) = mount {
+            state.blobs.insert(digest.replace("%3A", ":"), Vec::new());
+            return Some(Answer::new(201, ""));
+        }
         if method == "POST" {
             state.uploads.push(Vec::new());
             return Some(progress(202, state.uploads.len() - 1, &[]));
@@ -218,6 +226,53 @@ fn only_complete_images_are_stored() {
     changed[1024 + 60] ^= 1;
     assert!(refused("changed", &changed).contains("no EROFS image"));
     assert_eq!(server.counts().requests, 0);
+}
+
+#[test]
+fn layers_of_a_base_are_mounted_and_not_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let (server, state) = registry();
+    // The base, in another repository.
+    let layer = digest(b"layer");
+    let config = format!(
+        r#"{{"config":{{"Cmd":["run"]}},"os":"linux","architecture":"arm64","rootfs":{{"diff_ids":["{layer}"]}}}}"#
+    );
+    let manifest = format!(
+        r#"{{"schemaVersion":2,"config":{{"digest":"{}","size":{}}},"layers":[{{"mediaType":"application/vnd.erofs.layer.v1","digest":"{layer}","size":5}}]}}"#,
+        digest(config.as_bytes()),
+        config.len()
+    );
+    server.put("/v2/base/manifests/1", manifest.into_bytes());
+    server.put(&format!("/v2/base/blobs/{}", digest(config.as_bytes())), Object::new(config).with_etag(None));
+    let reference = |name: &str| Reference::parse(&format!("{}/{name}", server.address())).unwrap();
+    let client = || Client::new(&TlsOptions::default()).unwrap();
+    let mut options = PushOptions::default();
+    options.oci.anonymous = true;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let base = RegistryImage::open(client(), &reference("base:1"), &options.oci, deadline).unwrap();
+    options.base = Some(Arc::new(base));
+    let push_it = |to: &Reference, options: &PushOptions| {
+        push(client(), std::slice::from_ref(&image), to, options, &|_, _| ())
+    };
+    // A registry that does not take blobs from other repositories begins an upload, which is given up.
+    let refused = push_it(&reference("app:1"), &options).unwrap_err();
+    assert!(refused.to_string().contains("does not take layers from base"), "{refused}");
+    assert!(server.log().iter().any(|request| request.method == "DELETE"));
+    assert!(state.lock().unwrap().manifests.is_empty());
+    state.lock().unwrap().mounts = true;
+    let pushed = push_it(&reference("app:1"), &options).unwrap();
+    assert_eq!(pushed.layers[0], layer);
+    assert_eq!((pushed.layers.len(), pushed.sent), (2, pushed.size));
+    let state = state.lock().unwrap();
+    let configs = state.blobs.values().filter(|blob| blob.len() < 2000);
+    let configs: Vec<_> = configs.map(|blob| String::from_utf8_lossy(blob).into_owned()).collect();
+    let both = format!(r#""diff_ids":["{layer}","{}"]"#, pushed.layers[1]);
+    assert!(configs.iter().any(|config| config.contains(&both) && config.contains("arm64")), "{configs:?}");
+    drop(state);
+    // Another registry has no such repository.
+    let elsewhere = Reference::parse("localhost:1/app:1").unwrap();
+    assert!(matches!(push_it(&elsewhere, &options), Err(Error::Location { .. })));
 }
 
 #[test]

@@ -177,9 +177,13 @@ impl FetchArgs {
         options
     }
 
-    /// The location without passwords.
+    /// The location without passwords, and what of it is meant: the cache knows images by this name.
     pub(crate) fn name(&self, location: &Path) -> Result<String, Failure> {
-        Ok(remote::location(location)?.to_string())
+        let location = remote::location(location)?;
+        Ok(match location {
+            Location::Oci(_) => format!("{location}{}", self.remote.choice()),
+            _ => location.to_string(),
+        })
     }
 
     fn connect(&self, location: &Path) -> Result<Connect, Failure> {

@@ -158,6 +158,16 @@ impl RemoteArgs {
         Ok(options)
     }
 
+    /// Which part of an image in a registry the user has chosen, as text: `#layer=1`.
+    pub(crate) fn choice(&self) -> String {
+        let platform = self.oci_platform.as_ref().map(|platform| format!("#platform={platform}"));
+        let layer = self.oci_layer.as_ref().map(|layer| match layer {
+            LayerChoice::Index(number) => format!("#layer={number}"),
+            LayerChoice::Digest(digest) => format!("#layer={digest}"),
+        });
+        platform.into_iter().chain(layer).collect()
+    }
+
     /// The layer that the user has chosen.
     pub(crate) const fn chosen_layer(&self) -> Option<&LayerChoice> {
         self.oci_layer.as_ref()

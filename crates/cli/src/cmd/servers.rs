@@ -8,3 +8,4 @@ pub(super) mod pull;
 pub(super) mod push;
 mod scratch;
 mod transfer;
+mod upper_layer;

@@ -1,5 +1,6 @@
 //! Images on servers, with real servers: `ferofs push`, `ferofs pull`, and commands that take addresses.
 //!
+//! - `base`: `ferofs push --base`.
 //! - `convert`: images of tar archives become images of EROFS images.
 //! - `faults`: a web server that fails in all ways, and `ferofs pull`.
 //! - `prefetch`: what a mount fetches before readers need it, by `ferofs-test-server`.
@@ -7,6 +8,7 @@
 //! - `store`: an S3 store (moto).
 //! - `web`: nginx with TLS, client certificates and passwords.
 
+mod base;
 mod convert;
 mod faults;
 mod prefetch;

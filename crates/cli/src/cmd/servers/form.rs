@@ -12,7 +12,7 @@ use crate::cmd::build::size;
 use crate::exit::Failure;
 
 /// How images are built.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 #[command(next_help_heading = "Images that are built")]
 pub(super) struct FormArgs {
     /// Use a set of options for a purpose, as `ferofs build` does [default: balanced]
@@ -38,6 +38,11 @@ pub(super) struct FormArgs {
 }
 
 impl FormArgs {
+    /// The form that is built fastest.
+    pub(super) fn uncompressed() -> Self {
+        Self { compress: Some("none".to_owned()), ..Self::default() }
+    }
+
     /// Sets the options. `image` is for messages.
     pub(super) fn apply(&self, image: &Path, options: &mut Options) -> Result<(), Failure> {
         let refuse = |option: &str, reason: String| Failure::about(image, format!("{option}: {reason}"));

@@ -94,6 +94,21 @@ pub(super) fn build(
     form: &FormArgs,
     cancel: &Arc<AtomicBool>,
 ) -> Result<Option<Digest>, Failure> {
+    build_with(target, form, cancel, |builder| {
+        for layer in layers {
+            builder.layer(layer.format, &layer.path);
+        }
+        Ok(())
+    })
+}
+
+/// Builds an image of what `add` adds, and seals it. Returns its root hash.
+pub(super) fn build_with(
+    target: &Target<'_>,
+    form: &FormArgs,
+    cancel: &Arc<AtomicBool>,
+    add: impl FnOnce(&mut Builder) -> Result<(), Failure>,
+) -> Result<Option<Digest>, Failure> {
     let mut builder = Builder::new();
     let options = builder.options();
     options.source.whiteouts = target.whiteouts;
@@ -104,9 +119,7 @@ pub(super) fn build(
     let seal = BuildSeal::appended(Params::default(), None, options.run.worker_count());
     let seal = Arc::new(seal.map_err(Failure::without_subject)?);
     options.output.sealer = Some(seal.clone());
-    for layer in layers {
-        builder.layer(layer.format, &layer.path);
-    }
+    add(&mut builder)?;
     let summary = builder.build(target.path).map_err(Failure::without_subject)?;
     for warning in &summary.warnings {
         message!("{warning}");

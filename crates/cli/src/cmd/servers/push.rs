@@ -3,16 +3,28 @@
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
+use ferofs::build::Whiteouts;
+use ferofs::read::{FileSource, Hex, Image, OpenOptions};
 use ferofs_remote::Location;
 use ferofs_remote::http::Client;
-use ferofs_remote::oci::{ImageConfig, PushOptions, push};
+use ferofs_remote::oci::{ImageConfig, LayerKind, PushOptions, RegistryImage, push};
+use ferofs_remote::pull::PullOptions;
 use serde_json::json;
 
+use super::form::FormArgs;
+use super::layers::{Target, build, build_with, fetch};
+use super::scratch::Scratch;
 use super::transfer::Transfer;
+use super::upper_layer;
+use crate::args::fetch::CacheArgs;
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{About, Failure, Outcome};
+use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
 /// Store an image in an OCI registry
 ///
@@ -36,6 +48,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = annotation)]
     annotation: Vec<(String, String)>,
 
+    /// Store only what differs from this image of the same registry: oci://HOST/REPOSITORY:TAG[@DIGEST]. Its layers, which must be EROFS images,
+    /// come first and are not sent; a layer with new and changed files and with overlayfs' whiteouts follows. The base is fetched to compare it
+    #[arg(long, value_name = "LOCATION")]
+    base: Option<PathBuf>,
+
     /// Take over program, environment, user and platform from this configuration of an image (JSON)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -53,8 +70,17 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
+    form: FormArgs,
+
+    #[command(flatten)]
+    cache: CacheArgs,
+
+    #[command(flatten)]
     remote: RemoteArgs,
 }
+
+/// The time for a request without a blob.
+const REQUEST_TIME: Duration = Duration::from_secs(30);
 
 fn annotation(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) =
@@ -75,10 +101,23 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.threads = threads(args.threads);
     options.config = args.config.as_deref().map(read_config).transpose()?;
     let client = Client::new(&remote.tls).map_err(Failure::complete)?;
+    let mut layers = vec![args.image.clone()];
+    let mut difference = None;
+    if let Some(name) = &args.base {
+        let Location::Oci(name) = location(name)? else {
+            return Err(Failure::about(name, "a base is in the same registry: oci://HOST/REPOSITORY:TAG"));
+        };
+        let base = RegistryImage::open(client.clone(), &name, &options.oci, Instant::now() + REQUEST_TIME);
+        let base = Arc::new(base.map_err(Failure::complete)?);
+        let made = Difference::make(args, &base)?;
+        layers = made.file.iter().cloned().collect();
+        options.base = Some(base);
+        difference = Some(made);
+    }
     let transfer = Transfer::start("sent");
-    let layers = std::slice::from_ref(&args.image);
-    let pushed = push(client, layers, &reference, &options, &|done, size| transfer.set(done, size));
+    let pushed = push(client, &layers, &reference, &options, &|done, size| transfer.set(done, size));
     drop(transfer);
+    drop(difference);
     let pushed = pushed.map_err(Failure::complete)?;
     let name = format!("oci://{}/{}@{}", reference.host, reference.repository, pushed.manifest);
     let mut out = std::io::stdout().lock();
@@ -87,6 +126,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "location": name,
             "manifest": pushed.manifest,
             "layer": pushed.layers.last(),
+            "layers": pushed.layers,
             "size": pushed.size,
             "sent": pushed.sent,
             "mounted": pushed.is_mounted,
@@ -97,6 +137,56 @@ pub(crate) fn run(args: &Args) -> Outcome {
         writeln!(out, "{name}")?;
     }
     Ok(0)
+}
+
+/// The layer with what differs from the base.
+struct Difference {
+    /// `None` if nothing differs.
+    file: Option<PathBuf>,
+    /// The folder of the file.
+    _scratch: Scratch,
+}
+
+impl Difference {
+    fn make(args: &Args, base: &RegistryImage) -> Result<Self, Failure> {
+        let location = PathBuf::from(format!("oci://{}", base.reference()));
+        if !base.layers().all(|layer| layer.kind == LayerKind::Erofs) || base.layers().len() == 0 {
+            let problem = "a base has EROFS images as layers: `ferofs convert` makes it of other images";
+            return Err(Failure::about(&location, problem));
+        }
+        let cancel = Arc::new(AtomicBool::new(false));
+        cancel_on_signals(&cancel, GRACE_PERIOD)?;
+        let config = base.config(Instant::now() + REQUEST_TIME).map_err(Failure::complete)?;
+        let scratch = Scratch::new(args.cache.open()?.folder())?;
+        let mut pulled = PullOptions::default();
+        pulled.threads = threads(args.threads);
+        let files = fetch(base, &config, scratch.path(), &pulled, &cancel)?;
+        let base = match files.as_slice() {
+            [only] => only.path.clone(),
+            files => {
+                let path = scratch.path().join("base.erofs");
+                let target = Target { path: &path, whiteouts: Whiteouts::Apply, identity: base.digest() };
+                build(files, &target, &FormArgs::uncompressed(), &cancel)?;
+                path
+            }
+        };
+        let open = |path: &Path| {
+            let mut options = OpenOptions::default();
+            options.cancel = Some(Arc::clone(&cancel));
+            let file = FileSource::open(path, 0).map_err(Failure::without_subject)?;
+            Image::open_with(Box::new(file), Vec::new(), &options).about(path)
+        };
+        let (base, image) = (open(&base)?, open(&args.image)?);
+        let path = scratch.path().join("difference.erofs");
+        let identity = Hex(&image.superblock().uuid).to_string();
+        let target = Target { path: &path, whiteouts: Whiteouts::Keep, identity: &identity };
+        let mut is_different = false;
+        build_with(&target, &args.form, &cancel, |builder| {
+            is_different = upper_layer::add(&base, &image, &args.image, builder)?;
+            Ok(())
+        })?;
+        Ok(Self { file: is_different.then_some(path), _scratch: scratch })
+    }
 }
 
 /// Reads a configuration of an image.
