@@ -205,6 +205,22 @@ fn an_upload_that_expires_starts_again() {
 }
 
 #[test]
+fn a_token_that_expires_during_an_upload_is_renewed() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let (server, state) = registry();
+    server.put("/token", br#"{"token":"new","expires_in":300}"#.to_vec());
+    let challenge = format!("Bearer realm=\"{}\",service=\"test\"", server.url("/token"));
+    let expired = || Rule::new(Fault::Status(401)).header("WWW-Authenticate", &challenge).times(1);
+    server.add(expired().method("PATCH").after(1));
+    let pushed = push_to(&server, &image).unwrap();
+    assert_stored(&state, &image, &pushed);
+    let with_token = |request: &Request| request.header("authorization") == Some("Bearer new");
+    assert!(server.log().iter().any(|request| request.method == "PATCH" && with_token(request)));
+    assert!(server.log().iter().filter(|request| request.method == "PUT").all(with_token));
+}
+
+#[test]
 fn only_complete_images_are_stored() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());

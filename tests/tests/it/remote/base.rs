@@ -1,7 +1,7 @@
 //! `ferofs push --base`: a layer with the difference from an image that the registry has.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -164,11 +164,48 @@ fn overlayfs_shows_the_new_version() {
         Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged).status();
     assert!(mounted.unwrap().success());
     let compared = ferofs().arg("diff").args(["--ignore", "xattrs"]).args([merged.as_path(), second]).run();
+    let inode = |path: &str| fs::metadata(merged.join(path)).map(|file| (file.ino(), file.nlink())).unwrap();
+    let links = ["links/a", "links/b", "links/c", "same/link", "same/other link"].map(inode);
     let unmounted = Command::new("umount").arg(&merged).status();
     assert!(unmounted.unwrap().success());
     compared.success();
+    // In version 1, a and b are the same file, and c has the same content; in version 2, a and c are.
+    let [a, b, c, same, other] = links;
+    assert!(a == c && a.1 == 2 && b.0 != a.0 && b.1 == 1 && same == other && same.1 == 2, "{links:?}");
     upper.unmount().unwrap();
     lower.unmount().unwrap();
+}
+
+#[test]
+fn layers_are_stacked_without_fetching_all_of_them() {
+    if !need::fuse("layers through FUSE") || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Some(versions) = Versions::new("layers through FUSE") else { return };
+    let [first, second] = &versions.images;
+    versions.push(first, "app:1", &[]).run().success();
+    versions.with_base(second, "app:2", "app:1");
+    let fixture = &versions.fixture;
+    let name = versions.name("app:2");
+    let refused = isolated(fixture).args(["mount", &name]).arg(fixture.directory("all")).run().failure(1);
+    assert!(refused.stderr.contains("several EROFS layers"), "{}", refused.stderr);
+    // As docs/FLEET.md says it.
+    let layers = ["0", "1"].map(|number| {
+        let dir = fixture.directory(&format!("layer{number}"));
+        let run = isolated(fixture).args(["mount", "--cache-dir"]).arg(fixture.path("cache"));
+        run.args(["--oci-layer", number, &name]).arg(&dir).run().success();
+        dir
+    });
+    let merged = fixture.directory("merged");
+    let options = format!("ro,lowerdir={}:{}", layers[1].display(), layers[0].display());
+    let mount =
+        Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged).status();
+    let compared = ferofs().arg("diff").args(["--ignore", "xattrs"]).args([merged.as_path(), second]).run();
+    let unmounted = [&merged, &layers[1], &layers[0]]
+        .map(|dir| Command::new("umount").arg(dir).status().is_ok_and(|status| status.success()));
+    assert!(mount.unwrap().success());
+    compared.success();
+    assert_eq!(unmounted, [true; 3]);
 }
 
 #[test]

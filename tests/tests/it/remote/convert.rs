@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ferofs_test_server::{Fault, Object, Rule, Server};
+use ferofs_tests::run::ferofs_path;
 use ferofs_tests::tar::{archive, dir, file, hard_link};
 use ferofs_tests::{Outcome, Run, ferofs, need};
 use sha2::{Digest, Sha256};
@@ -308,8 +309,16 @@ fn an_interrupted_conversion_leaves_nothing() {
     let blob = put(&source, "1", &[base(), upper()]);
     source.add(Rule::new(Fault::StallInBody(10, Duration::from_secs(60))).path(&blob));
     let cache = fixture.path("cache");
-    let run = convert(&fixture, &name(&source, "1"), "oci://127.0.0.1:1/app:1", &[]);
-    let mut process = run.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // Without timeout(1), which sends a signal twice: the second one ends the command at once.
+    let wrapped = convert(&fixture, &name(&source, "1"), "oci://127.0.0.1:1/app:1", &[]).command();
+    let mut process = Command::new(ferofs_path())
+        .args(wrapped.get_args().skip(3))
+        .envs(wrapped.get_envs().filter_map(|(key, value)| Some((key, value?))))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let start = Instant::now();
     let has_temporary = || {
         std::fs::read_dir(&cache).is_ok_and(|entries| {
