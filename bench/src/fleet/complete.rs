@@ -42,6 +42,7 @@ pub(super) fn complete(bench: &mut Bench) -> Result<()> {
                 }
             }
             let [lazy, pull] = &runs;
+            println!("complete reads: {}, {} is measured", network.name, order.name());
             let column = |runs: &[Run], value: &dyn Fn(&Run) -> f64| spread(runs.iter().map(value));
             let ratios = lazy.iter().zip(pull).map(|(lazy, pull)| lazy.seconds / pull.seconds);
             let (ratio, ratio_text) = spread(ratios)?;

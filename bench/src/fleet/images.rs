@@ -44,7 +44,7 @@ impl Which {
         match (self, quick) {
             (Self::Tree, false) => ("tree", 3600 << 20, 0),
             (Self::Tree, true) => ("quick-tree", 600 << 20, 0),
-            (Self::Container, false) => ("container", 500 << 20, 500 << 20),
+            (Self::Container, false) => ("container", 400 << 20, 400 << 20),
             (Self::Container, true) => ("quick-container", 100 << 20, 100 << 20),
         }
     }
@@ -115,7 +115,8 @@ impl Image {
             .filter(|(_, len)| (4096..256 << 10).contains(len))
             .map(|(file, _)| file)
             .collect();
-        let step = (small.len() / count).max(1);
+        let count = count.min(small.len());
+        let step = (small.len() / count.max(1)).max(1);
         // A prime, so that numbers that follow each other choose distant files.
         let start = number * 7919;
         (0..count)

@@ -1,7 +1,7 @@
 //! Many mounts of one image on one machine, and many machines behind a caching proxy.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ struct Sum {
     memory: u64,
     traffic: Traffic,
     cpu: f64,
+    /// Bytes that the programs have read.
+    read: u64,
 }
 
 pub(super) fn many(bench: &mut Bench) -> Result<()> {
@@ -48,6 +50,7 @@ pub(super) fn many(bench: &mut Bench) -> Result<()> {
             number(sum.memory as f64 / 1e6 / mounts),
             sum.traffic.requests.to_string(),
             number(sum.traffic.bytes as f64 / 1e6),
+            number(sum.read as f64 / 1e6),
             number(sum.cpu),
         ]
     });
@@ -71,10 +74,10 @@ pub(super) fn many(bench: &mut Bench) -> Result<()> {
         title: "Many mounts on one machine",
         text: format!(
             "Mounts of one image of {} MB with one cache that is empty at first, one after the other; each reads the same {COMMON} files and {OWN} of its \
-             own. Memory is that of all processes of all mounts; pages that they share count once.",
+             own; the files lie far apart. Memory is that of all processes of all mounts; pages that they share count once.",
             bench.tree.size / 1_000_000
         ),
-        head: vec!["mounts", "s", "ms each", "memory, MB", "MB each", "requests", "fetched, MB", "CPU, s"],
+        head: vec!["mounts", "s", "ms each", "memory, MB", "MB each", "requests", "fetched, MB", "read, MB", "CPU, s"],
         rows,
     });
     proxy(bench)
@@ -88,17 +91,16 @@ fn mounts(bench: &Bench, count: usize) -> Result<Sum> {
     let location = Way::to(bench.web.address, &DIRECT)?.url(&image.name());
     let common = image.sample(COMMON, 0);
     let (traffic, cpu) = (bench.web.traffic()?, bench.ferofs.processes.cpu()?);
-    let (mounted, time) = timed(|| {
-        let mut mounted = Vec::with_capacity(count);
+    let ((mounted, read), time) = timed(|| {
+        let (mut mounted, mut read) = (Vec::with_capacity(count), 0);
         for number in 0..count {
             let dir = bench.dir.join(format!("mounts/{number}"));
             fs::create_dir_all(&dir)?;
             let mount = bench.ferofs.mount(&location, &dir, &["--roothash", &image.root, &cache_option])?;
-            read_files(&dir, &common)?;
-            read_files(&dir, &image.sample(OWN, number + 1))?;
+            read += read_files(&dir, &common)? + read_files(&dir, &image.sample(OWN, number + 1))?;
             mounted.push(mount);
         }
-        Ok(mounted)
+        Ok((mounted, read))
     })?;
     sleep(SETTLE);
     let memory = bench.ferofs.processes.memory()?;
@@ -106,11 +108,12 @@ fn mounts(bench: &Bench, count: usize) -> Result<Sum> {
     drop(mounted);
     bench.ferofs.processes.wait_for_end()?;
     let traffic = bench.web.traffic()?.since(traffic);
-    Ok(Sum { mounts: count, seconds: time.as_secs_f64(), memory, traffic, cpu })
+    Ok(Sum { mounts: count, seconds: time.as_secs_f64(), memory, traffic, cpu, read })
 }
 
-fn read_files(mounted: &std::path::Path, files: &[PathBuf]) -> Result<()> {
-    files.iter().try_for_each(|file| read_file(&mounted.join(file)).map(drop))
+/// Reads files. Returns the number of bytes.
+fn read_files(mounted: &Path, files: &[PathBuf]) -> Result<u64> {
+    files.iter().map(|file| read_file(&mounted.join(file))).sum()
 }
 
 /// Machines with caches of their own behind one caching proxy: what the origin sends, and what the proxy sends.
