@@ -82,10 +82,13 @@ pub(super) fn calculation(bench: &mut Bench) {
     bench.report.add(Table {
         title: "10,000 machines, one server",
         text: format!(
-            "Seconds until a server has answered {NODES} machines that start at the same time, for each thing that limits it: its network interface, \
-             {REQUESTS_A_SECOND} requests a second, {TOKENS_A_SECOND} tokens a second. The last column is the time over which the starts should be spread, \
+            "Seconds until a server has answered {} machines that start at the same time, for each thing that limits it: its network interface, \
+             {} requests a second, {} tokens a second. The last column is the time over which the starts should be spread, \
              so that nothing is used by more than {} %.",
-            USABLE * 100.0
+            number(NODES),
+            number(REQUESTS_A_SECOND),
+            number(TOKENS_A_SECOND),
+            number(USABLE * 100.0)
         ),
         head: vec!["one machine", "interface", "bytes", "requests", "tokens", "bottleneck", "spread over, s"],
         rows,
@@ -128,8 +131,10 @@ pub(super) fn calculation(bench: &mut Bench) {
     bench.report.add(Table {
         title: "While the server refuses",
         text: format!(
-            "Requests a second of {NODES} machines that try again, after their pauses have grown to 2.5 to 5 seconds, and as a multiple of \
-             {REQUESTS_A_SECOND} a second. `Retry-After` of the server makes them fewer."
+            "Requests a second of {} machines that try again, after their pauses have grown to 2.5 to 5 seconds, and as a multiple of \
+             {} a second. `Retry-After` of the server makes them fewer.",
+            number(NODES),
+            number(REQUESTS_A_SECOND)
         ),
         head: vec!["each machine", "requests a second", "of what the server answers"],
         rows,

@@ -200,7 +200,7 @@ impl Options {
             );
         }
         if parsed.rounds == 0 {
-            parsed.rounds = if parsed.quick { 1 } else { 3 };
+            parsed.rounds = if parsed.quick { 1 } else { 5 };
         }
         Ok(parsed)
     }

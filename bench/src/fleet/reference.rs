@@ -130,7 +130,8 @@ pub(super) fn reference(bench: &mut Bench) -> Result<()> {
         title: "mount.erofs",
         text: format!(
             "Cold reads through a mount of an image in a registry at 20 ms, by ferofs, and by mount.erofs {VERSION} with `-t erofs.fanotify`. Kernels before 7.1 \
-             let it fetch data only, so the benchmark gives it all metadata beforehand. Without this help:{note}"
+             let it fetch data only, so the benchmark gives it all metadata beforehand; ferofs fetches its metadata. Scattered small files take at least \
+             one round trip each. Without this help:{note}"
         ),
         head: vec!["read", "ferofs", "mount.erofs", "times"],
         rows,

@@ -91,7 +91,7 @@ impl Report {
     fn page(&self, rounds: usize) -> Result<String> {
         let mut page = format!(
             "`cargo xtask bench fleet --publish` measured all cells in one run and wrote this part of the page: medians (smallest to \
-             largest) of {rounds} rounds, in which the programs that are compared took turns.\n\n"
+             largest) of {rounds} round(s), in which the programs that are compared took turns.\n\n"
         );
         for line in machine()? {
             // Writing to a string cannot fail.
@@ -141,9 +141,17 @@ pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Result<(f64, Stri
     Ok((median, text))
 }
 
-/// A number with three digits that count.
+/// A number with three digits that count; groups of three digits have commas between them.
 pub(crate) fn number(value: f64) -> String {
+    if value >= 999.5 {
+        let mut digits = format!("{value:.0}");
+        for at in (1..digits.len()).rev().filter(|at| (digits.len() - at) % 3 == 0).collect::<Vec<_>>() {
+            digits.insert(at, ',');
+        }
+        return digits;
+    }
     let digits = match value.abs() {
+        0.0 => 0,
         value if value >= 99.5 => 0,
         value if value >= 9.95 => 1,
         _ => 2,
@@ -192,7 +200,11 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        assert_eq!([0.123, 9.949, 12.34, 123.4, 99.7].map(number), ["0.12", "9.95", "12.3", "123", "100"]);
+        assert_eq!([0.0, 0.123, 9.949, 12.34, 99.7].map(number), ["0", "0.12", "9.95", "12.3", "100"]);
+        assert_eq!(
+            [123.4, 999.7, 10_000.0, 1_234_567.0].map(number),
+            ["123", "1,000", "10,000", "1,234,567"]
+        );
         assert_eq!(spread([3.0, 1.0, 2.0]).unwrap(), (2.0, "2.00 (1.00 to 3.00)".into()));
         assert!(spread([]).is_err());
     }
