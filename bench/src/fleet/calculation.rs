@@ -88,7 +88,7 @@ pub(super) fn calculation(bench: &mut Bench) {
             number(NODES),
             number(REQUESTS_A_SECOND),
             number(TOKENS_A_SECOND),
-            number(USABLE * 100.0)
+            USABLE * 100.0
         ),
         head: vec!["one machine", "interface", "bytes", "requests", "tokens", "bottleneck", "spread over, s"],
         rows,

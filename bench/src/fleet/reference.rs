@@ -85,11 +85,12 @@ pub(super) fn reference(bench: &mut Bench) -> Result<()> {
     let way = Way::counted(registry.address, &FAR)?;
     let mut rows = Vec::new();
     let mut note = String::new();
+    let cached = ItsFile::new(&image)?;
     for kind in ["erofs.fuse", "erofs.nbd", "erofs.ublk", "erofs.fanotify"] {
+        cached.remove()?;
         let (works, message) = try_mount(&program, kind, way.address, &bench.mount_point())?;
         note.push_str(&format!(" `-t {kind}`: {}.", if works { "mounted".into() } else { message }));
     }
-    let cached = Prefilled::new(&image)?;
     let mut figures: [[Vec<f64>; 2]; 2] = Default::default();
     for round in 0..bench.options.rounds {
         for number in rotated_order(2, round) {
@@ -152,7 +153,6 @@ fn command(program: &Path, kind: &str, registry: SocketAddr, dir: &Path) -> Comm
 
 /// Mounts without help. Returns whether it works: whether the directory has files; and its messages.
 fn try_mount(program: &Path, kind: &str, registry: SocketAddr, dir: &Path) -> Result<(bool, String)> {
-    forget_cache()?;
     let log = tempfile::tempfile()?;
     // A daemon that stays would keep a pipe open.
     let mut mount = command(program, kind, registry, dir);
@@ -170,24 +170,17 @@ fn try_mount(program: &Path, kind: &str, registry: SocketAddr, dir: &Path) -> Re
     Ok((works, format!("“{}”", lines.collect::<Vec<_>>().join("; "))))
 }
 
-fn forget_cache() -> Result<()> {
-    if Path::new(ITS_CACHE).exists() {
-        fs::remove_dir_all(ITS_CACHE).context(ITS_CACHE)?;
-    }
-    Ok(())
-}
-
 /// Unmounts, and ends the process that fetches, which would stay after umount(8).
 fn unmount(program: &Path, dir: &Path) -> Result<()> {
     run_quietly(Command::new(program).arg("-u").arg(dir))
 }
 
-/// The file in which mount.erofs keeps a layer, with the metadata of the image.
-struct Prefilled {
+/// The file in which mount.erofs keeps the image. Files of other images stay.
+struct ItsFile {
     file: PathBuf,
 }
 
-impl Prefilled {
+impl ItsFile {
     fn new(image: &Image) -> Result<Self> {
         let output = Command::new("sha256sum").arg(&image.path).output().context("sha256sum")?;
         let output = String::from_utf8_lossy(&output.stdout);
@@ -195,8 +188,16 @@ impl Prefilled {
         Ok(Self { file: Path::new(ITS_CACHE).join(digest) })
     }
 
+    fn remove(&self) -> Result<()> {
+        if self.file.exists() {
+            fs::remove_file(&self.file).with_context(|| self.file.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Makes the file, with nothing but the metadata.
     fn write(&self, image: &Image) -> Result<()> {
-        forget_cache()?;
+        self.remove()?;
         fs::create_dir_all(ITS_CACHE)?;
         let (from, to) = (File::open(&image.path)?, File::create(&self.file)?);
         to.set_len(image.size)?;
@@ -213,6 +214,14 @@ impl Prefilled {
     }
 }
 
+impl Drop for ItsFile {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
 /// Seconds for the small files and for the part of the large one, by mount.erofs; or why it does not work.
 fn reads_of(program: &Path, registry: SocketAddr, bench: &Bench) -> Result<Result<[f64; 2], String>> {
     let dir = bench.mount_point();
@@ -223,7 +232,6 @@ fn reads_of(program: &Path, registry: SocketAddr, bench: &Bench) -> Result<Resul
     }
     let reads = reads(bench, &dir);
     unmount(program, &dir)?;
-    forget_cache()?;
     reads.map(Ok)
 }
 
