@@ -253,12 +253,14 @@ impl MetadataWriter<'_> {
         let encoded_dirs =
             self.options.data.compression.as_ref().is_some_and(|compression| compression.directories);
         let encoded_dirs = encoder.filter(|_| encoded_dirs);
-        for id in self.tree.ids().filter(|id| !self.is_skipped(*id)) {
+        // Directories first: whoever looks up a path reads only them, and reads neighbours with each.
+        let is_dir = |id: &NodeId| matches!(self.tree.node(*id).kind, Kind::Directory(_));
+        let (dirs, others) = (self.tree.ids().filter(is_dir), self.tree.ids().filter(|id| !is_dir(id)));
+        for id in dirs.chain(others).filter(|id| !self.is_skipped(*id)) {
             let (after, blocks) = match &self.contents[id.index()] {
                 StoredContent::None | StoredContent::Skipped => {
                     let size = self.own_content_size(id, block);
-                    let is_dir = matches!(self.tree.node(id).kind, Kind::Directory(_));
-                    match encoded_dirs.filter(|_| is_dir && size > block.bytes64()) {
+                    match encoded_dirs.filter(|_| is_dir(&id) && size > block.bytes64()) {
                         Some(encoder) => {
                             places.encoded_dirs.insert(id, StoredContent::None);
                             (encoder.max_index_size(size) as usize, 0)
