@@ -329,8 +329,8 @@ fn an_interrupted_conversion_leaves_nothing() {
         assert!(start.elapsed() < Duration::from_secs(60), "it does not start");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let killed = Command::new("kill").args(["-INT", &process.id().to_string()]).status().unwrap();
-    assert!(killed.success());
+    rustix::process::kill_process(rustix::process::Pid::from_child(&process), rustix::process::Signal::INT)
+        .unwrap();
     assert!(!process.wait().unwrap().success());
     assert_clean(&cache);
 }
