@@ -82,6 +82,7 @@ const OF_SERVERS: &[&str] = &[
     "--cache-size",
     "--insecure-no-verify",
     "--offline",
+    "--reuse",
     "--on-error",
     "--connections",
     "--user",

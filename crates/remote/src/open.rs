@@ -1,5 +1,6 @@
 //! Opens a remote image: finds its hash tree, its entry in the cache, and what is known of it without the server.
 
+mod bases;
 mod image;
 mod known;
 mod lazy;
@@ -7,6 +8,7 @@ mod options;
 mod profile;
 mod verify;
 
+pub(crate) use self::bases::{bases, open_files};
 pub use self::image::RemoteImage;
 pub use self::known::Known;
 pub use self::lazy::Connect;

@@ -1,11 +1,13 @@
 //! Fetches a complete remote image into a file. What arrived stays in a partial file, and the next call continues there.
 
 mod decompress;
+mod reuse;
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferofs_read::{FileSource, Hex};
@@ -14,11 +16,12 @@ use ferofs_verity::{Digest, Seal, appended_position, verify_all};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
-use crate::cache::to_usize;
+use self::reuse::Reuse;
+use crate::cache::{Cache, to_usize};
 use crate::error::{Error, FetchErrorKind, Result};
 use crate::fetch::{Counters, Patience, RetryOptions, fetch};
 use crate::object::{RemoteObject, Validator};
-use crate::open::Connected;
+use crate::open::{Connected, bases, open_files};
 
 pub use decompress::decompress;
 
@@ -38,6 +41,10 @@ pub struct PullOptions {
     pub retry: RetryOptions,
     /// How long a part is asked for, before the pull fails.
     pub patience: Duration,
+    /// Files on this machine whose blocks are copied if the image has them, too. The file that is replaced is used, too. This needs a root hash.
+    pub reuse: Vec<PathBuf>,
+    /// A cache whose blocks are used in the same way.
+    pub cache: Option<Cache>,
 }
 
 impl Default for PullOptions {
@@ -49,6 +56,8 @@ impl Default for PullOptions {
             threads: 1,
             retry: RetryOptions::default(),
             patience: Duration::from_secs(60),
+            reuse: Vec::new(),
+            cache: None,
         }
     }
 }
@@ -61,6 +70,8 @@ pub struct Pulled {
     pub size: u64,
     /// Bytes that an earlier call had fetched.
     pub resumed: u64,
+    /// Bytes that were copied from other images on this machine.
+    pub reused: u64,
     /// The SHA-256 of the file, in hexadecimal.
     pub sha256: String,
     /// Whether the bytes are those that a digest of the registry or a root hash promises.
@@ -86,13 +97,18 @@ pub fn pull(
     progress: &dyn Fn(u64),
 ) -> Result<Pulled> {
     let object = &*connected.object;
+    let files = open_files(&options.reuse)?;
     let mut partial = Partial::open(object, path)?;
     let resumed = partial.len;
-    let pulled = match fetch_into(object, &mut partial, options, progress) {
+    let reuse = known_parts(connected, path, files, &partial, options).inspect_err(|error| {
+        partial.keep_if_useful(error);
+    })?;
+    let reuse = reuse.as_ref();
+    let pulled = match fetch_into(object, &mut partial, reuse, options, progress) {
         // Bytes of an earlier call may be wrong, for example after an error of the disk.
         Err(Error::Fetch { error, .. }) if matches!(error.kind, FetchErrorKind::Digest) && resumed > 0 => {
             partial.restart()?;
-            fetch_into(object, &mut partial, options, progress).map(|sha256| (sha256, 0))
+            fetch_into(object, &mut partial, reuse, options, progress).map(|sha256| (sha256, 0))
         }
         result => result.map(|sha256| (sha256, resumed)),
     };
@@ -112,7 +128,31 @@ pub fn pull(
     };
     partial.finish(path)?;
     let is_verified = has_root || matches!(object.validator(), Validator::Sha256(_));
-    Ok(Pulled { size: object.size(), resumed, sha256, is_verified })
+    let reused = reuse.map_or(0, Reuse::reused);
+    Ok(Pulled { size: object.size(), resumed, reused, sha256, is_verified })
+}
+
+/// What other images on this machine have of an image with a root hash.
+fn known_parts(
+    connected: &Connected,
+    path: &Path,
+    mut files: Vec<Arc<FileSource>>,
+    partial: &Partial,
+    options: &PullOptions,
+) -> Result<Option<Reuse>> {
+    let object = &*connected.object;
+    let root = options.root.or(connected.root).filter(|_| partial.len < object.size());
+    let Some(root) = root else { return Ok(None) };
+    // It is there until this pull is complete.
+    files.extend(open_files(&[path.to_owned()]).unwrap_or_default());
+    let bases = bases(files, options.cache.as_ref(), object.location(), None);
+    let counters = Counters::default();
+    let fetch_at = |start: u64, buf: &mut [u8]| {
+        let until = Until(Instant::now() + options.patience);
+        fetch(object, start, buf, &options.retry, &until, &counters, |_| Ok(true))
+    };
+    let position = options.hash_offset.or(connected.hash_offset);
+    Reuse::prepare(object.size(), object.location(), root, position, bases, &partial.path, &fetch_at)
 }
 
 /// Checks all blocks of the file `path`, which has the bytes of the object, against the root hash. Returns whether there is one.
@@ -233,6 +273,7 @@ impl Patience for Until {
 fn fetch_into(
     object: &dyn RemoteObject,
     partial: &mut Partial,
+    reuse: Option<&Reuse>,
     options: &PullOptions,
     progress: &dyn Fn(u64),
 ) -> Result<String> {
@@ -244,8 +285,16 @@ fn fetch_into(
         |kind: FetchErrorKind| Error::Fetch { location: object.location().to_owned(), error: kind.into() };
     let work = |(): &mut (), start: u64| {
         let mut bytes = vec![0; to_usize((size - start).min(PART))];
-        let until = Until(Instant::now() + options.patience);
-        fetch(object, start, &mut bytes, &options.retry, &until, &counters, |_| Ok(true)).map(|()| bytes)
+        let all = start..start + bytes.len() as u64;
+        // What cannot be copied is fetched.
+        let missing = reuse.and_then(|reuse| reuse.fill(start, &mut bytes).ok()).unwrap_or_else(|| vec![all]);
+        for range in missing {
+            let until = Until(Instant::now() + options.patience);
+            let buf = bytes.get_mut(to_usize(range.start - start)..to_usize(range.end - start));
+            let buf = buf.unwrap_or_default();
+            fetch(object, range.start, buf, &options.retry, &until, &counters, |_| Ok(true))?;
+        }
+        Ok(bytes)
     };
     let connections = options.connections.max(1);
     let mut next = partial.len;

@@ -99,6 +99,13 @@ impl Params {
         Ok(())
     }
 
+    /// The digests that a tree with these parameters has of the blocks in `data`. The last block may be shorter.
+    #[must_use]
+    pub fn digests(&self, data: &[u8]) -> Vec<Digest> {
+        let size = usize::try_from(self.data_block_size).unwrap_or(usize::MAX).max(1);
+        self.hasher().hash_blocks(data, size)
+    }
+
     pub(crate) fn hasher(&self) -> BlockHasher {
         match self.algorithm {
             HashAlgorithm::Sha256 => BlockHasher::Sha256 {

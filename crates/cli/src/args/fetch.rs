@@ -35,6 +35,11 @@ pub(crate) struct FetchArgs {
     #[arg(long, value_name = "ACTION")]
     pub(crate) on_error: Option<OnError>,
 
+    /// Copy blocks of this file, for example an older version of the image, instead of fetching them; may be given several times.
+    /// What the cache has of other images is always used
+    #[arg(long, value_name = "FILE")]
+    pub(crate) reuse: Vec<PathBuf>,
+
     /// Requests that are in flight at the same time
     #[arg(long, value_name = "N", default_value = "16")]
     pub(crate) connections: Option<std::num::NonZeroUsize>,
@@ -174,6 +179,7 @@ impl FetchArgs {
         let mut options = OpenRemote::default();
         (options.root, options.hash_offset) = (seal.root, seal.hash_offset);
         (options.allow_unverified, options.offline) = (self.insecure_no_verify, self.offline);
+        options.reuse.clone_from(&self.reuse);
         options
     }
 

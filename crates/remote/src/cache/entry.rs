@@ -56,6 +56,22 @@ fn open(path: &Path) -> Result<File> {
     options.open(path).map_err(Error::cache(path, "open"))
 }
 
+/// Locks the entry in the folder `path` against eviction. Returns `None` if it is not there, or is being removed.
+fn lock_use(path: &Path) -> Result<Option<File>> {
+    let use_path = path.join(USE);
+    let used = match open(&use_path) {
+        Err(Error::Cache { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    flock(&used, FlockOperation::LockShared).map_err(|e| Error::cache(&use_path, "lock")(e.into()))?;
+    // Eviction takes the exclusive lock and then renames the folder.
+    let own = used.metadata().map_err(Error::cache(&use_path, "read"))?;
+    match std::fs::metadata(&use_path) {
+        Ok(named) if named.ino() == own.ino() => Ok(Some(used)),
+        _ => Ok(None),
+    }
+}
+
 impl Entry {
     /// Opens the entry in the folder `path`, and makes it if it is not there. Returns `None` if somebody else removes it at this moment.
     pub(crate) fn open(path: &Path, info: &EntryInfo) -> Result<Option<Self>> {
@@ -65,18 +81,7 @@ impl Entry {
         {
             return Err(Error::cache(path, "create")(error));
         }
-        let use_path = path.join(USE);
-        let used = match open(&use_path) {
-            Err(Error::Cache { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
-        flock(&used, FlockOperation::LockShared).map_err(|e| Error::cache(&use_path, "lock")(e.into()))?;
-        // Eviction takes the exclusive lock and then renames the folder.
-        let own = used.metadata().map_err(Error::cache(&use_path, "read"))?;
-        match std::fs::metadata(&use_path) {
-            Ok(named) if named.ino() == own.ino() => {}
-            _ => return Ok(None),
-        }
+        let Some(used) = lock_use(path)? else { return Ok(None) };
         // The time of the last use, for eviction.
         let _ = used.set_modified(std::time::SystemTime::now());
         let info_path = path.join(INFO);
@@ -95,24 +100,35 @@ impl Entry {
             Err(error) if error.kind() == io::ErrorKind::NotFound => write_info(path, info)?,
             Err(error) => return Err(Error::cache(&info_path, "read")(error)),
         }
+        Self::with_files(path, info.size, used).map(Some)
+    }
+
+    /// Opens the entry in the folder `path` if it is there. This is no use of it: eviction takes it as early as before.
+    pub(crate) fn open_stored(path: &Path) -> Result<Option<Self>> {
+        let Some(used) = lock_use(path)? else { return Ok(None) };
+        let Some(info) = read_info(path)? else { return Ok(None) };
+        Self::with_files(path, info.size, used).map(Some)
+    }
+
+    fn with_files(path: &Path, size: u64, used: File) -> Result<Self> {
         let data_path = path.join(DATA);
         let data = open(&data_path)?;
-        if data.metadata().map_err(Error::cache(&data_path, "read"))?.len() < info.size {
-            data.set_len(info.size).map_err(Error::cache(&data_path, "resize"))?;
+        if data.metadata().map_err(Error::cache(&data_path, "read"))?.len() < size {
+            data.set_len(size).map_err(Error::cache(&data_path, "resize"))?;
         }
         let (present, synced) = (open(&path.join(PRESENT))?, open(&path.join(SYNCED))?);
-        let presence = boot_id().and_then(|boot| Presence::open(present, synced, info.size, boot));
+        let presence = boot_id().and_then(|boot| Presence::open(present, synced, size, boot));
         let presence = presence.map_err(Error::cache(&path.join(PRESENT), "read"))?;
-        Ok(Some(Self {
+        Ok(Self {
             path: path.to_owned(),
             data,
             presence,
-            local: LocalBits::new(info.size.div_ceil(UNIT)),
-            size: info.size,
+            local: LocalBits::new(size.div_ceil(UNIT)),
+            size,
             dirty: Mutex::default(),
             _use: used,
             ready: AtomicU64::new(0),
-        }))
+        })
     }
 
     /// Bytes of the object.

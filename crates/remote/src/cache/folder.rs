@@ -4,7 +4,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::entry::{Entry, EntryInfo, read_info};
+use super::entry::{DATA, Entry, EntryInfo, read_info};
 use crate::error::{Error, Result};
 
 /// A folder with objects.
@@ -59,6 +59,23 @@ impl Cache {
             }
         }
         Err(Error::cache(&path, "open")(std::io::Error::other("it is removed again and again")))
+    }
+
+    /// Opens the entry `key` if it is there, without counting as a use of it.
+    pub(crate) fn stored_entry(&self, key: &str) -> Result<Option<Entry>> {
+        Entry::open_stored(&self.path_of(key)?)
+    }
+
+    /// Whether there are probably entries beside `key`.
+    pub(crate) fn has_others(&self, key: &str) -> bool {
+        let is_other = |name: &std::ffi::OsStr| name != key && !name.as_encoded_bytes().starts_with(b".");
+        let names = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        names.map(|entry| entry.file_name()).any(|name| is_other(&name))
+    }
+
+    /// The file with the bytes of the entry `key`.
+    pub(crate) fn data_path(&self, key: &str) -> Result<PathBuf> {
+        Ok(self.path_of(key)?.join(DATA))
     }
 
     /// What is known of the entry `key`, if it is there.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ferofs_read::Source;
-use ferofs_verity::{BlockVerifier, Digest, Error, IntegrityError, Seal};
+use ferofs_verity::{BlockVerifier, Digest, Error, IntegrityError, Seal, TreeLayout};
 
 use crate::cache::{Entry, UNIT, to_usize, units_in};
 
@@ -34,6 +34,21 @@ pub trait Check: Send + Sync {
     /// range behind the border are at lower positions.
     fn needs(&self, range: &Range<u64>) -> Vec<Range<u64>>;
 
+    /// Bytes of a block that has a digest.
+    fn block_size(&self) -> u64 {
+        UNIT
+    }
+
+    /// The digests of the first blocks of `range`, which starts with a block: of as many as are known.
+    fn digests(&self, _range: &Range<u64>) -> Vec<Digest> {
+        Vec::new()
+    }
+
+    /// The part of the object that has the digests of all blocks of the image, one after the other.
+    fn leaves(&self) -> Range<u64> {
+        0..0
+    }
+
     /// Checks the bytes that start at `start`.
     fn check(&self, start: u64, bytes: &[u8]) -> Checked;
 }
@@ -44,6 +59,14 @@ pub struct TreeCheck {
     entry: Arc<Entry>,
     /// The bytes of the object that are the tree.
     tree: Range<u64>,
+}
+
+/// Where the digests of all blocks of an image are, one after the other: the lowest level of the tree that starts at `tree_start`.
+pub(crate) fn leaves(layout: &TreeLayout, tree_start: u64) -> Range<u64> {
+    let size = layout.hash_block_size();
+    let blocks = layout.hashes_of(&(0..layout.data_blocks())).pop().unwrap_or_default();
+    let at = |block: u64| tree_start.saturating_add(block.saturating_mul(size));
+    at(blocks.start)..at(blocks.end)
 }
 
 /// The tree as far as it is in the cache.
@@ -125,6 +148,20 @@ impl Check for TreeCheck {
         blocks.into_iter().map(bytes).map(outside).filter(|need| !need.is_empty()).collect()
     }
 
+    fn block_size(&self) -> u64 {
+        self.verifier.layout().data_block_size()
+    }
+
+    fn digests(&self, range: &Range<u64>) -> Vec<Digest> {
+        let (data, _) = self.parts(range);
+        let size = self.block_size();
+        self.verifier.digests(data.start / size..data.end / size).unwrap_or_default()
+    }
+
+    fn leaves(&self) -> Range<u64> {
+        leaves(self.verifier.layout(), self.tree.start)
+    }
+
     fn check(&self, start: u64, bytes: &[u8]) -> Checked {
         let layout = self.verifier.layout();
         let (data, hashes) = self.parts(&(start..start + bytes.len() as u64));
@@ -145,9 +182,11 @@ impl Check for TreeCheck {
         match outcome {
             Ok(()) => Checked::Right,
             Err(Error::Integrity(IntegrityError { is_hash: true, position, .. })) => {
-                // A stored block of the tree was changed on the disk: it is fetched again by the next request.
                 let at = self.tree.start + position;
-                let _ = self.entry.remove(units_in(&(at..at + size)));
+                if !(start..start + bytes.len() as u64).contains(&at) {
+                    // A stored block of the tree was changed on the disk: it is fetched again by the next request.
+                    let _ = self.entry.remove(units_in(&(at..at + size)));
+                }
                 Checked::Wrong
             }
             Err(_) => Checked::Wrong,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::attempts::{self, Patience, RetryOptions, Sink};
 use super::check::{Check, Checked};
 use super::queue::{Queue, Urgency, overlap};
+use super::reuse::{GapBudget, KnownBlocks, copy_blocks, copy_hashes};
 use super::speed::Speed;
 use super::stats::{Counters, FetchStats, add};
 use crate::cache::{Cache, Claims, Entry, UNIT, to_usize, units_in};
@@ -85,6 +86,11 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 /// Bytes that are checked and stored at a time, if blocks are not larger.
 const PART: u64 = 256 << 10;
+/// How long prefetches wait for the index of known blocks. Reading the digests of a tree for 2 GB takes a tenth of it; hashing what has no tree
+/// can take longer.
+const INDEX_TIME: Duration = Duration::from_millis(500);
+/// The pause before another look at whether the index is complete.
+const INDEX_PAUSE: Duration = Duration::from_millis(5);
 /// The pause before another look at a part that another process fetches.
 const CLAIM_PAUSE: Duration = Duration::from_millis(3);
 
@@ -103,6 +109,10 @@ struct Shared {
     /// What the workers fetch, against other processes.
     claims: Claims,
     check: Option<Box<dyn Check>>,
+    /// Blocks of other images on this machine.
+    known: Option<Arc<KnownBlocks>>,
+    gaps: GapBudget,
+    started: Instant,
     options: FetchOptions,
     state: Mutex<State>,
     /// There is work, or the fetcher ends.
@@ -146,6 +156,18 @@ impl Fetcher {
         check: Option<Box<dyn Check>>,
         options: FetchOptions,
     ) -> Result<Self> {
+        Self::start_with(object, cache, entry, check, None, options)
+    }
+
+    /// As [`Self::start`]; copies blocks that are in `known` instead of fetching them.
+    pub(crate) fn start_with(
+        object: Arc<dyn RemoteObject>,
+        cache: Cache,
+        entry: Arc<Entry>,
+        check: Option<Box<dyn Check>>,
+        known: Option<Arc<KnownBlocks>>,
+        options: FetchOptions,
+    ) -> Result<Self> {
         let border = check.as_ref().map_or(u64::MAX, |check| check.border() / UNIT);
         let state = State { queue: Queue::new(border), waiters: Vec::new(), last_error: None, stop: false };
         let claims = Claims::open(entry.path()).map_err(Error::cache(entry.path(), "claim parts of"))?;
@@ -155,6 +177,9 @@ impl Fetcher {
             entry,
             claims,
             check,
+            known,
+            gaps: GapBudget::default(),
+            started: Instant::now(),
             options,
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -250,6 +275,12 @@ impl Fetcher {
         self.shared.lock().queue.is_idle()
     }
 
+    /// Whether all blocks of other images on this machine can be found that will be. Earlier, some of them are fetched.
+    #[must_use]
+    pub fn has_index(&self) -> bool {
+        self.shared.known.as_ref().is_none_or(|known| known.is_complete())
+    }
+
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> FetchStats {
@@ -260,6 +291,9 @@ impl Fetcher {
 
 impl Drop for Fetcher {
     fn drop(&mut self) {
+        if let Some(known) = &self.shared.known {
+            known.stop();
+        }
         let mut state = self.shared.lock();
         state.stop = true;
         // Without an answer: another fetcher may continue.
@@ -292,6 +326,10 @@ impl Shared {
 
     /// What a request for `units` fetches with it, because this costs almost no time.
     fn around(&self, units: &Range<u64>) -> Range<u64> {
+        if self.is_indexing() {
+            // Most of it may be known soon.
+            return self.align(units);
+        }
         let around = (self.speed.around() / UNIT).max(1);
         let all = self.entry.size().div_ceil(UNIT);
         self.align(&(units.start / around * around..units.end.next_multiple_of(around).min(all)))
@@ -337,15 +375,25 @@ impl Shared {
         self.entry.missing(units.clone()).unwrap_or_else(|_| vec![units])
     }
 
+    /// Workers that prefetch at the same time. None at first: prefetches would fetch what is not in the index yet. Readers do not wait for it.
+    fn prefetches(&self) -> usize {
+        if self.is_indexing() { 0 } else { (self.options.connections * 3 / 4).max(1) }
+    }
+
+    /// Whether the index of known blocks will probably be complete soon.
+    fn is_indexing(&self) -> bool {
+        let is_incomplete = self.known.as_ref().is_some_and(|known| !known.is_complete());
+        is_incomplete && self.started.elapsed() < INDEX_TIME
+    }
+
     /// A worker thread.
     fn work(&self, worker: usize) {
-        let prefetches = (self.options.connections * 3 / 4).max(1);
         let mut buffer = Vec::new();
         let mut state = self.lock();
         while !state.stop {
             let most = (self.speed.request() / UNIT).max(1);
             state.queue.limit_background((self.speed.background() / UNIT).max(1));
-            let next = state.queue.next(worker, most, prefetches, |units| {
+            let next = state.queue.next(worker, most, self.prefetches(), |units| {
                 self.missing(units).iter().map(|run| self.align(run)).collect()
             });
             // Another process may have stored it.
@@ -359,20 +407,28 @@ impl Shared {
                 if state.stop {
                     return;
                 }
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = if self.is_indexing() {
+                    let waited = self.work.wait_timeout(state, INDEX_PAUSE);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                } else {
+                    self.work.wait(state).unwrap_or_else(PoisonError::into_inner)
+                };
                 continue;
             };
             drop(state);
             let started = Instant::now();
             let (flight, buffer_cell) = (units.clone(), Cell::new(buffer));
-            let job = Job { shared: self, worker, units: flight, urgency, started, buffer: buffer_cell };
-            let result = job.fetch(&units);
+            let mut job = Job { shared: self, worker, units: flight, urgency, started, buffer: buffer_cell };
+            job.copy_known();
+            let result = if job.units.is_empty() { Ok(()) } else { job.fetch(&job.units) };
             buffer = job.buffer.take();
             state = self.lock();
-            state.queue.landed(&units, worker);
+            state.queue.landed(&job.units, worker);
             self.landed.notify_all();
             let result = self.ended(&mut state, &job, result);
-            let finished = self.finished(&mut state, &units, result);
+            let mut finished = self.finished(&mut state, &job.units, result);
+            // What was copied may have been evicted since.
+            finished.extend(self.finished(&mut state, &units, Ok(())));
             drop(state);
             for (done, result) in finished {
                 done(result);
@@ -491,6 +547,14 @@ impl Shared {
         }
     }
 
+    /// Stores bytes of another image that were checked.
+    fn store_known(&self, start: u64, bytes: &[u8], urgency: Urgency) -> io::Result<()> {
+        add(&self.stats.verified, bytes.len() as u64);
+        self.store(start, bytes, urgency)?;
+        add(&self.stats.reused, bytes.len() as u64);
+        Ok(())
+    }
+
     /// Stores checked bytes; frees space in the cache if the disk is full, but not for what nobody waits for.
     fn store(&self, start: u64, bytes: &[u8], urgency: Urgency) -> io::Result<()> {
         let mut stored = self.entry.store(start, bytes);
@@ -553,9 +617,64 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// Copies the blocks of this job that are stored in other images on this machine. What is left becomes this job and, if it needs
+    /// several requests, jobs of other workers.
+    fn copy_known(&mut self) {
+        let shared = self.shared;
+        let range = self.units.start * UNIT..(self.units.end * UNIT).min(shared.entry.size());
+        let Some((known, check)) = shared.known.as_ref().zip(shared.check.as_ref()) else { return };
+        // Without its hashes nothing is known of the range; the fetch that follows will tell why.
+        if known.is_empty() || range.start >= check.border() || self.needs(&self.units).is_err() {
+            return;
+        }
+        let longest_gap = shared.speed.around();
+        let store = |start, bytes: &[u8]| shared.store_known(start, bytes, self.urgency);
+        // If nothing can be stored, the store of what was fetched will tell.
+        let Ok(copied) = copy_blocks(known, &**check, range, &shared.gaps, longest_gap, store) else {
+            return;
+        };
+        if self.urgency == Urgency::Background {
+            add(&shared.stats.background, copied.reused);
+        }
+        let mut requests = copied.requests.iter().map(units_in);
+        let first = requests.next().unwrap_or(self.units.start..self.units.start);
+        // Those of other workers are planned again.
+        copied.requests.iter().take(1).for_each(|request| shared.gaps.record(request, &copied.missing));
+        let mut state = shared.lock();
+        let is_wanted = |units: &Range<u64>| state.waiters.iter().any(|waiter| overlap(&waiter.units, units));
+        let rest = requests.map(|units| (is_wanted(&units), units));
+        let rest = rest.map(|(wanted, units)| (units, if wanted { Urgency::Demand } else { self.urgency }));
+        let rest: Vec<_> = rest.collect();
+        state.queue.shrink(&self.units, self.worker, &first, rest);
+        let satisfied = shared.satisfied(&mut state);
+        drop(state);
+        shared.work.notify_all();
+        shared.landed.notify_all();
+        satisfied.into_iter().for_each(|done| done(Ok(())));
+        self.units = first;
+    }
+
+    /// Copies the hashes of `units` that other trees on this machine have at the same place.
+    fn copy_known_hashes(&self, units: &Range<u64>) {
+        let shared = self.shared;
+        let Some((known, check)) = shared.known.as_ref().zip(shared.check.as_ref()) else { return };
+        let is_hashes = units.start * UNIT >= check.border();
+        if known.is_empty() || !is_hashes || self.needs(units).is_err() {
+            return;
+        }
+        for run in shared.missing(units.clone()) {
+            let run = run.start * UNIT..run.end * UNIT;
+            // What is not copied is fetched.
+            let store = |start, bytes: &[u8]| shared.store_known(start, bytes, self.urgency);
+            let _ = copy_hashes(known, &**check, &run, store);
+        }
+    }
+
     /// Fetches what is missing of `units`, and stores it.
     fn fetch(&self, units: &Range<u64>) -> Result<(), Failure> {
         let shared = self.shared;
+        // Before the claim: others may wait for it, whose hashes this worker waits for.
+        self.copy_known_hashes(units);
         let started = Instant::now();
         let claim = loop {
             match shared.claims.take(units) {

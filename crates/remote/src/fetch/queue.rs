@@ -206,6 +206,28 @@ impl Queue {
         self.in_flight.retain(|flight| flight.worker != worker || flight.units != *units);
     }
 
+    /// Makes the flight of `units` smaller, because the worker has stored a part of it, and queues `rest` of it for other workers, before all
+    /// others.
+    pub(crate) fn shrink(
+        &mut self,
+        units: &Range<u64>,
+        worker: usize,
+        first: &Range<u64>,
+        rest: Vec<(Range<u64>, Urgency)>,
+    ) {
+        let mut flights = self.in_flight.iter_mut();
+        if let Some(flight) = flights.find(|flight| flight.worker == worker && flight.units == *units) {
+            flight.units.clone_from(first);
+        }
+        for (range, urgency) in rest.into_iter().rev() {
+            match urgency {
+                Urgency::Demand => self.demand.push_front(range),
+                Urgency::Prefetch => self.prefetch.push_front(range),
+                Urgency::Background => self.background.push_front(range),
+            }
+        }
+    }
+
     /// Whether a worker other than `worker` fetches a part of `units`.
     pub(crate) fn is_in_flight_elsewhere(&self, units: &Range<u64>, worker: usize) -> bool {
         self.in_flight.iter().any(|flight| flight.worker != worker && overlap(&flight.units, units))
@@ -267,7 +289,7 @@ pub(crate) const fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 /// What of `parts` is not in `known`.
-fn subtract(parts: Vec<Range<u64>>, known: &Range<u64>) -> Vec<Range<u64>> {
+pub(crate) fn subtract(parts: Vec<Range<u64>>, known: &Range<u64>) -> Vec<Range<u64>> {
     let mut rest = Vec::with_capacity(parts.len());
     for part in parts {
         if !overlap(&part, known) {

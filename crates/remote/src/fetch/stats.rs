@@ -44,6 +44,8 @@ counters! {
     requests,
     /// Bytes that arrived from the server.
     fetched,
+    /// Bytes that were copied from other images on this machine instead of fetched.
+    reused,
     /// Bytes that were checked against the hash tree.
     verified,
     /// Bytes that were stored in the cache.

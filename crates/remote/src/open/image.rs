@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferofs_format::superblock::{self, Superblock};
-use ferofs_read::Source;
-use ferofs_verity::{SUPERBLOCK_SIZE, Seal, appended_position};
+use ferofs_read::{FileSource, Source};
+use ferofs_verity::{Params, SUPERBLOCK_SIZE, Seal, appended_position};
 
+use super::bases::{bases, open_files};
 use super::known::Known;
 use super::lazy::{Connect, LazyObject, Piece, Preloaded};
 use super::options::{Connected, OpenRemote};
 use super::profile;
 use crate::cache::{Cache, Entry, UNIT, to_usize};
 use crate::error::{Error, Result};
-use crate::fetch::{Check, Checked, FetchOptions, Fetcher, TreeCheck};
+use crate::fetch::{Check, Checked, FetchOptions, Fetcher, KnownBlocks, TreeCheck};
 use crate::object::RemoteObject;
 use crate::source::Supply;
 
@@ -26,6 +27,9 @@ pub struct RemoteImage {
     known: Known,
     /// What was fetched to open it.
     pieces: Vec<Piece>,
+    location: String,
+    /// Files with blocks that the image may have.
+    reuse: Vec<Arc<FileSource>>,
     /// Where the root inode is, in bytes, as a superblock says that nobody has verified.
     metadata: Option<u64>,
     /// The access profile that the server has.
@@ -61,21 +65,22 @@ impl RemoteImage {
     /// [`Error::Fetch`] and others of `connect`; [`Error::Document`] without a root hash unless that is allowed, and offline for an image
     /// that is not in the cache; [`Error::Cache`]; [`Error::Verity`].
     pub fn open(location: &str, connect: Connect, cache: Cache, options: &OpenRemote) -> Result<Self> {
+        let reuse = open_files(&options.reuse)?;
         let known = match options.root {
             Some(root) => Known::by_root(&cache, root, options.hash_offset)?,
             None => Known::by_location(&cache, location, options)?,
         };
         if let Some(known) = known {
-            return Self::open_known(location, connect, cache, known, options);
+            return Self::with_known(location, connect, cache, known, reuse, options.offline);
         }
         if options.offline {
             let problem = "is not in the cache".to_owned();
             return Err(Error::Document { location: location.into(), document: "image", problem });
         }
-        Self::open_connected(location, connect()?, cache, options)
+        Self::open_connected(location, connect()?, cache, reuse, options)
     }
 
-    /// Opens an image that another process, or this one, has opened before.
+    /// Opens an image that another process, or this one, has opened before. Files of `reuse` that are gone are left out.
     ///
     /// # Errors
     /// [`Error::Cache`].
@@ -86,19 +91,34 @@ impl RemoteImage {
         known: Known,
         options: &OpenRemote,
     ) -> Result<Self> {
+        let files = options.reuse.iter().filter_map(|path| open_files(std::slice::from_ref(path)).ok());
+        let reuse = files.flatten().collect();
+        Self::with_known(location, connect, cache, known, reuse, options.offline)
+    }
+
+    fn with_known(
+        location: &str,
+        connect: Connect,
+        cache: Cache,
+        known: Known,
+        reuse: Vec<Arc<FileSource>>,
+        offline: bool,
+    ) -> Result<Self> {
         let entry = known.open_entry(&cache, location)?;
-        let object: Arc<dyn RemoteObject> = if options.offline {
+        let object: Arc<dyn RemoteObject> = if offline {
             Arc::new(LazyObject::offline(location, known.size))
         } else {
             Arc::new(LazyObject::new(location, known.size, known.validator(), connect))
         };
-        Ok(Self { object, cache, entry, known, pieces: Vec::new(), metadata: None, profile: None })
+        let (location, pieces) = (location.into(), Vec::new());
+        Ok(Self { object, cache, entry, known, pieces, location, reuse, metadata: None, profile: None })
     }
 
     fn open_connected(
         location: &str,
         connected: Connected,
         cache: Cache,
+        reuse: Vec<Arc<FileSource>>,
         options: &OpenRemote,
     ) -> Result<Self> {
         let Connected { object, first_bytes, root, hash_offset, profile, .. } = connected;
@@ -133,7 +153,8 @@ impl RemoteImage {
         known.remember(&cache, location)?;
         let metadata = root_inode(&object);
         let (object, pieces) = object.into_parts();
-        Ok(Self { object, cache, entry, known, pieces, metadata, profile })
+        let location = location.into();
+        Ok(Self { object, cache, entry, known, pieces, location, reuse, metadata, profile })
     }
 
     /// What another process needs to read the entry.
@@ -156,15 +177,16 @@ impl RemoteImage {
     /// # Errors
     /// [`Error::Verity`], [`Error::Cache`].
     pub fn fetcher(&self, options: FetchOptions) -> Result<Fetcher> {
-        let (mut check, mut upper_levels) = (None::<Box<dyn Check>>, 0..0);
+        let (mut check, mut known, mut upper_levels) = (None::<Box<dyn Check>>, None, 0..0);
         if let Some((seal, root)) = self.known.seal()? {
             let tree = TreeCheck::new(&self.entry, &seal, root)?;
             upper_levels = tree.upper_levels();
             check = Some(Box::new(tree));
+            known = self.known_blocks(seal.superblock.params);
         }
         self.store_pieces(check.as_deref());
-        let entry = Arc::clone(&self.entry);
-        let fetcher = Fetcher::start(Arc::clone(&self.object), self.cache.clone(), entry, check, options)?;
+        let (object, entry) = (Arc::clone(&self.object), Arc::clone(&self.entry));
+        let fetcher = Fetcher::start_with(object, self.cache.clone(), entry, check, known, options)?;
         if let Some(metadata) = self.metadata {
             // The reader needs the superblock, and then the root and the directories near it.
             fetcher.prefetch(0..HEAD);
@@ -174,6 +196,17 @@ impl RemoteImage {
             }
         }
         Ok(fetcher)
+    }
+
+    /// The blocks of other images on this machine, if there are others and this image is not complete.
+    fn known_blocks(&self, params: Params) -> Option<Arc<KnownBlocks>> {
+        let key = self.known.key();
+        let missing = self.entry.missing(0..self.entry.size().div_ceil(UNIT)).unwrap_or_default();
+        if missing.is_empty() || (self.reuse.is_empty() && !self.cache.has_others(&key)) {
+            return None;
+        }
+        let (files, cache, location) = (self.reuse.clone(), self.cache.clone(), self.location.clone());
+        Some(KnownBlocks::start(params, move || bases(files, Some(&cache), &location, Some(&key))))
     }
 
     /// Stores what was fetched to open the image, so that it is not fetched again.

@@ -1,5 +1,6 @@
 //! What the caller knows of an image, and what its server says.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ferofs_verity::Digest;
@@ -18,6 +19,9 @@ pub struct OpenRemote {
     pub allow_unverified: bool,
     /// Use only what the cache has.
     pub offline: bool,
+    /// Files on this machine whose blocks are copied if the image has them, too: an older version of it. What the cache has of other images is
+    /// used, too.
+    pub reuse: Vec<PathBuf>,
 }
 
 /// What a server says of an image.

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,8 +47,14 @@ impl Sealed {
     pub(crate) fn new(len: u64, seed: u64) -> Self {
         let mut random = Random(seed);
         let image: Vec<u8> = (0..len / 8).flat_map(|_| random.next().to_le_bytes()).collect();
+        Self::of(image, Params::default())
+    }
+
+    /// `image`, which has whole blocks, with its seal behind it.
+    pub(crate) fn of(image: Vec<u8>, params: Params) -> Self {
+        let len = image.len() as u64;
         let file = tempfile::tempfile().unwrap();
-        let (seal, root) = Seal::write(&image, len, Params::default(), None, 2, &file, len).unwrap();
+        let (seal, root) = Seal::write(&image, len, params, None, 2, &file, len).unwrap();
         let mut bytes = image;
         let size = len + seal.byte_len().unwrap();
         bytes.resize(usize::try_from(size).unwrap(), 0);
@@ -67,7 +73,18 @@ impl Sealed {
 
     /// Opens it at `connect`.
     pub(crate) fn open(&self, connect: Connect, folder: &Path) -> Result<RemoteImage, Error> {
+        self.open_with(connect, folder, &[])
+    }
+
+    /// As [`Self::open`]; copies blocks of `files`.
+    pub(crate) fn open_with(
+        &self,
+        connect: Connect,
+        folder: &Path,
+        files: &[PathBuf],
+    ) -> Result<RemoteImage, Error> {
         let mut options = OpenRemote::default();
+        options.reuse = files.to_vec();
         options.root = Some(self.root);
         options.hash_offset = Some(self.position);
         RemoteImage::open("test:image", connect, Cache::open(folder, None)?, &options)

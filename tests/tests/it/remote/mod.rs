@@ -5,6 +5,7 @@
 //! - `faults`: a web server that fails in all ways, and `ferofs pull`.
 //! - `prefetch`: what a mount fetches before readers need it, by `ferofs-test-server`.
 //! - `registry`: docker-registry with passwords and with tokens; skopeo judges what was pushed.
+//! - `reuse`: a second version of an image, when the first one is on this machine.
 //! - `store`: an S3 store (moto).
 //! - `web`: nginx with TLS, client certificates and passwords.
 
@@ -13,6 +14,7 @@ mod convert;
 mod faults;
 mod prefetch;
 mod registry;
+mod reuse;
 mod store;
 mod web;
 
@@ -63,11 +65,11 @@ fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// A command with an empty home, so that it finds no credentials of the user who runs the tests.
+/// A command with an empty home and a cache of its own, so that it finds no credentials and no images of the user who runs the tests.
 fn isolated(fixture: &Fixture) -> Run {
     let home = fixture.path("home");
     std::fs::create_dir_all(&home).unwrap();
-    let run = ferofs().env("HOME", &home);
+    let run = ferofs().env("HOME", &home).env("FEROFS_CACHE_DIR", fixture.path("cache"));
     [
         "REGISTRY_AUTH_FILE",
         "DOCKER_CONFIG",
@@ -107,4 +109,11 @@ fn field(stdout: &[u8], name: &str) -> String {
     let text = String::from_utf8_lossy(stdout);
     let after = text.split(&format!("\"{name}\":\"")).nth(1).unwrap_or_else(|| panic!("no {name}: {text}"));
     after.split('"').next().unwrap().to_owned()
+}
+
+/// The value of a number in the JSON object that a command printed.
+fn field_number(stdout: &[u8], name: &str) -> u64 {
+    let text = String::from_utf8_lossy(stdout);
+    let after = text.split(&format!("\"{name}\":")).nth(1).unwrap_or_else(|| panic!("no {name}: {text}"));
+    after.split([',', '}']).next().unwrap().parse().unwrap()
 }

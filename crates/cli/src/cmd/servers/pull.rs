@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ferofs::build::{SourceFormat, Whiteouts};
 use ferofs::verity::Digest;
 use ferofs_remote::Location;
+use ferofs_remote::cache::Cache;
 use ferofs_remote::http::Client;
 use ferofs_remote::oci::{LayerKind, Reference, RegistryImage};
 use ferofs_remote::open::Connected;
@@ -21,6 +22,7 @@ use super::form::FormArgs;
 use super::layers::{LayerFile, Target, build, fetch};
 use super::scratch::Scratch;
 use super::transfer::Transfer;
+use crate::args::fetch::CacheArgs;
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
 use crate::exit::{Failure, Outcome};
@@ -50,6 +52,15 @@ pub(crate) struct Args {
     /// Position of the hash tree's superblock, in bytes [default: after the image's last block]
     #[arg(long, value_name = "BYTES", requires = "roothash")]
     hash_offset: Option<u64>,
+
+    /// Copy blocks of this file, for example an older version of the image, instead of fetching them; may be given several times. This
+    /// needs a root hash. What the cache and the file to replace have is always used
+    #[arg(long, value_name = "FILE")]
+    reuse: Vec<PathBuf>,
+
+    /// Directory with what other commands fetched [default: /var/cache/ferofs for root, otherwise ~/.cache/ferofs]
+    #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR")]
+    cache_dir: Option<PathBuf>,
 
     /// Requests that are in flight at the same time
     #[arg(long, value_name = "N", default_value = "4")]
@@ -115,7 +126,15 @@ impl Args {
         options.threads = threads(self.threads);
         options.patience = Duration::from_secs(self.timeout.into());
         (options.root, options.hash_offset) = (self.roothash, self.hash_offset);
+        options.reuse.clone_from(&self.reuse);
+        options.cache = self.cache();
         options
+    }
+
+    /// The cache, if it is there and belongs to this user: otherwise all is fetched.
+    fn cache(&self) -> Option<Cache> {
+        let cache = CacheArgs { cache_dir: self.cache_dir.clone(), cache_size: None };
+        if cache.folder().is_dir() { cache.open().ok() } else { None }
     }
 
     /// Fetches an object that is an image.
@@ -133,6 +152,7 @@ impl Args {
                 "sha256": pulled.sha256,
                 "size": pulled.size,
                 "resumed": pulled.resumed,
+                "reused": pulled.reused,
                 "verified": pulled.is_verified,
             });
             writeln!(std::io::stdout().lock(), "{object}")?;

@@ -139,6 +139,7 @@ fn of_fetcher(stats: &FetchStats) -> String {
         ("background_bytes", stats.background),
         ("background_left_bytes", stats.background_left),
         ("fetched_bytes", stats.fetched),
+        ("reused_bytes", stats.reused),
         ("verified_bytes", stats.verified),
         ("stored_bytes", stats.stored),
         ("requests", stats.requests),

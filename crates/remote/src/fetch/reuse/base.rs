@@ -1,0 +1,158 @@
+//! Images on this machine whose blocks another image may have, too: entries of the cache, and files.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ferofs_read::{FileSource, Source};
+use ferofs_verity::{Params, Seal, TreeLayout, appended_position};
+
+use super::index::prefix;
+use crate::cache::{Cache, Entry, UNIT, to_usize};
+use crate::fetch::check::leaves;
+
+/// An image, or any other bytes, on this machine.
+pub(crate) struct Base {
+    place: Place,
+    /// Where its hash tree is, which nobody verifies here.
+    seal: Option<Seal>,
+}
+
+enum Place {
+    Entry { cache: Cache, key: String },
+    File(Arc<FileSource>),
+}
+
+/// A base whose stored parts are being read.
+enum Stored {
+    /// It cannot be removed meanwhile.
+    Entry(Entry),
+    File(Arc<FileSource>),
+}
+
+/// Bytes that are hashed, or digests that are read, at a time.
+const PIECE: u64 = 1 << 20;
+
+impl Base {
+    /// An entry of the cache, with the seal of its image.
+    pub(crate) fn entry(cache: &Cache, key: String, seal: Option<Seal>) -> Self {
+        Self { place: Place::Entry { cache: cache.clone(), key }, seal }
+    }
+
+    /// A file, with a seal behind its image or without one.
+    pub(crate) fn file(file: Arc<FileSource>) -> Self {
+        let position = appended_position(&*file).ok();
+        let seal = position.and_then(|position| Seal::read(&*file, position).ok());
+        Self { place: Place::File(file), seal }
+    }
+
+    /// Whether it is an entry of the cache.
+    pub(super) const fn is_entry(&self) -> bool {
+        matches!(self.place, Place::Entry { .. })
+    }
+
+    /// Opens it for reading. A base in the cache is not kept open, so that its space is free as soon as it is evicted.
+    pub(super) fn open(&self) -> Option<Arc<dyn Source>> {
+        match &self.place {
+            Place::File(file) => Some(Arc::clone(file) as _),
+            Place::Entry { cache, key } => {
+                let path = cache.data_path(key).ok()?;
+                Some(Arc::new(FileSource::open(&path, 0).ok()?))
+            }
+        }
+    }
+
+    /// Where the digests of all its blocks are, if it has a tree whose digests can be compared with those of a tree with `params`.
+    pub(super) fn leaves(&self, params: &Params) -> Option<Range<u64>> {
+        let layout = self.layout(params)?;
+        Some(leaves(&layout, self.seal.as_ref()?.tree_start())).filter(|leaves| !leaves.is_empty())
+    }
+
+    fn layout(&self, params: &Params) -> Option<TreeLayout> {
+        let superblock = &self.seal.as_ref()?.superblock;
+        let own = &superblock.params;
+        let is_same = (own.algorithm, own.data_block_size, &own.salt)
+            == (params.algorithm, params.data_block_size, &params.salt);
+        is_same.then(|| TreeLayout::new(superblock.data_blocks, own).ok()).flatten()
+    }
+
+    /// Calls `found` with the prefix of the digest and the number of each block that is stored, until that returns false. Takes the
+    /// digests from the base's tree, or computes them.
+    pub(super) fn blocks(&self, params: &Params, found: &mut dyn FnMut(u64, u64) -> bool) {
+        let Some(stored) = self.stored() else { return };
+        match self.leaves(params).zip(self.layout(params)) {
+            Some((leaves, layout)) => stored.tree_digests(&leaves, layout.data_len(), params, found),
+            None => stored.own_digests(params, found),
+        }
+    }
+
+    fn stored(&self) -> Option<Stored> {
+        match &self.place {
+            Place::File(file) => Some(Stored::File(Arc::clone(file))),
+            Place::Entry { cache, key } => cache.stored_entry(key).ok()?.map(Stored::Entry),
+        }
+    }
+}
+
+impl Stored {
+    /// The stored parts of the first `len` bytes, in blocks of `size` bytes.
+    fn runs(&self, len: u64, size: u64) -> Vec<Range<u64>> {
+        let units = match self {
+            Self::File(file) => return vec![0..len.min(file.size()) / size],
+            Self::Entry(entry) => entry.stored(0..len.min(entry.size()).div_ceil(UNIT)).unwrap_or_default(),
+        };
+        let blocks = |run: Range<u64>| (run.start * UNIT).div_ceil(size)..(run.end * UNIT).min(len) / size;
+        units.into_iter().map(blocks).filter(|blocks| !blocks.is_empty()).collect()
+    }
+
+    /// Reads bytes, if all of them are stored.
+    fn read(&self, pos: u64, buf: &mut [u8]) -> bool {
+        match self {
+            Self::File(file) => file.read_exact_at(pos, buf).is_ok(),
+            Self::Entry(entry) => entry.read(pos, buf).unwrap_or(false),
+        }
+    }
+
+    fn tree_digests(
+        &self,
+        leaves: &Range<u64>,
+        len: u64,
+        params: &Params,
+        found: &mut dyn FnMut(u64, u64) -> bool,
+    ) {
+        let digest_len = params.algorithm.digest_len();
+        for blocks in pieces(self.runs(len, params.data_block_size.into()), PIECE / digest_len as u64) {
+            let mut digests = vec![0; to_usize(blocks.end - blocks.start).saturating_mul(digest_len)];
+            if !self.read(leaves.start.saturating_add(blocks.start * digest_len as u64), &mut digests) {
+                continue;
+            }
+            let mut digests = blocks.zip(digests.chunks_exact(digest_len));
+            if !digests.all(|(block, digest)| found(prefix(digest), block)) {
+                return;
+            }
+        }
+    }
+
+    fn own_digests(&self, params: &Params, found: &mut dyn FnMut(u64, u64) -> bool) {
+        let size = u64::from(params.data_block_size);
+        for blocks in pieces(self.runs(u64::MAX, size), PIECE / size) {
+            let mut bytes = vec![0; to_usize((blocks.end - blocks.start) * size)];
+            if !self.read(blocks.start * size, &mut bytes) {
+                continue;
+            }
+            let mut digests = blocks.zip(params.digests(&bytes));
+            if !digests.all(|(block, digest)| found(prefix(digest.as_bytes()), block)) {
+                return;
+            }
+        }
+    }
+}
+
+/// Cuts runs into pieces of at most `most`.
+fn pieces(runs: Vec<Range<u64>>, most: u64) -> impl Iterator<Item = Range<u64>> {
+    let most = most.max(1);
+    let step = usize::try_from(most).unwrap_or(usize::MAX);
+    runs.into_iter().flat_map(move |run| {
+        let end = run.end;
+        run.step_by(step).map(move |start| start..end.min(start.saturating_add(most)))
+    })
+}

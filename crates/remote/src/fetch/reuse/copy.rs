@@ -1,0 +1,285 @@
+//! Copies the blocks of a range that are stored elsewhere on this machine.
+
+use std::io;
+use std::ops::Range;
+
+use ferofs_verity::Digest;
+
+use super::known::{KnownBlocks, Reader};
+use super::requests::GapBudget;
+use crate::cache::{UNIT, to_usize};
+use crate::fetch::check::{Check, Checked};
+
+/// Bytes that are copied at a time.
+const PIECE: usize = 1 << 20;
+/// Places that are tried for a block: others have been evicted or changed.
+const PLACES: usize = 4;
+
+/// The outcome of [`copy_blocks`].
+#[derive(Debug, Default)]
+pub(crate) struct Copied {
+    /// The ranges that are not known.
+    pub(crate) missing: Vec<Range<u64>>,
+    /// The ranges that must be fetched, by one request each: the missing ones, and gaps between them.
+    pub(crate) requests: Vec<Range<u64>>,
+    /// Bytes that were copied and checked.
+    pub(crate) reused: u64,
+}
+
+/// Copies the known blocks of `range`, which starts with a block and a unit, by `store`, after they were checked; the check has what it needs.
+/// Blocks in gaps of at most `longest_gap` bytes between others are not copied as far as `budget` allows; the caller
+/// records the requests that it sends.
+///
+/// # Errors
+/// Those of `store`.
+pub(crate) fn copy_blocks(
+    known: &KnownBlocks,
+    check: &dyn Check,
+    range: Range<u64>,
+    budget: &GapBudget,
+    longest_gap: u64,
+    mut store: impl FnMut(u64, &[u8]) -> io::Result<()>,
+) -> io::Result<Copied> {
+    let block = check.block_size().max(1);
+    let grain = block.max(UNIT);
+    let digests = check.digests(&range);
+    let digests: Vec<&[Digest]> = digests.chunks_exact(to_usize(grain / block)).collect();
+    let mut grains = Grains { reader: Reader::new(known), check, start: range.start, size: grain, digests };
+    let all = 0..grains.digests.len();
+    let is_known = grains.digests.iter().map(|digests| digests.iter().all(|digest| known.has(digest)));
+    let is_known: Vec<bool> = is_known.collect();
+    let unknown = runs(all.clone(), |number| is_known.get(number) == Some(&false));
+    // Behind the last whole block nothing is known.
+    let rest = grains.position(all.end).min(range.end)..range.end;
+    let unknown = unknown.into_iter().map(|run| grains.position(run.start)..grains.position(run.end));
+    let mut copied = Copied { missing: merged(unknown.chain([rest])), ..Copied::default() };
+    // Once: other threads change the budget.
+    copied.requests = budget.requests(&copied.missing, longest_gap);
+    let is_requested =
+        |number: usize| copied.requests.iter().any(|request| request.contains(&grains.position(number)));
+    let mut wrong = Vec::new();
+    for run in runs(all, |number| !is_requested(number)) {
+        copied.reused += grains.copy(run, &mut store, &mut wrong)?;
+    }
+    if !wrong.is_empty() {
+        copied.missing.extend(wrong.iter().cloned());
+        copied.requests.extend(wrong);
+        copied.requests.sort_unstable_by_key(|request| request.start);
+        copied.requests = merged(copied.requests.into_iter());
+    }
+    Ok(copied)
+}
+
+/// The parts of a range that are stored at a time, each of whole blocks and units.
+struct Grains<'a> {
+    reader: Reader<'a>,
+    check: &'a dyn Check,
+    /// Where the first one is.
+    start: u64,
+    /// Bytes of each.
+    size: u64,
+    /// The digests of the blocks of each.
+    digests: Vec<&'a [Digest]>,
+}
+
+impl Grains<'_> {
+    fn position(&self, number: usize) -> u64 {
+        self.start.saturating_add(self.size.saturating_mul(number as u64))
+    }
+
+    /// Copies a run of grains by `store`. Adds to `wrong` those that are not what they were. Returns how many bytes were copied.
+    fn copy(
+        &mut self,
+        run: Range<usize>,
+        store: &mut impl FnMut(u64, &[u8]) -> io::Result<()>,
+        wrong: &mut Vec<Range<u64>>,
+    ) -> io::Result<u64> {
+        let (size, step) = (to_usize(self.size), (PIECE / to_usize(self.size)).max(1));
+        let (mut buf, mut copied) = (Vec::new(), 0);
+        for start in run.clone().step_by(step) {
+            let piece = start..run.end.min(start + step);
+            buf.resize(piece.len().saturating_mul(size), 0);
+            if self.read(piece.clone(), &mut buf) {
+                store(self.position(start), &buf)?;
+                copied += buf.len() as u64;
+                continue;
+            }
+            // Finds those that are right.
+            for number in piece {
+                let (position, buf) = (self.position(number), buf.get_mut(..size).unwrap_or_default());
+                if self.read_anywhere(number, buf) {
+                    store(position, buf)?;
+                    copied += self.size;
+                } else {
+                    wrong.push(position..position.saturating_add(self.size));
+                }
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Reads a run of grains from the first places of their blocks. Returns whether they are right.
+    fn read(&mut self, run: Range<usize>, buf: &mut [u8]) -> bool {
+        let position = self.position(run.start);
+        let digests = self.digests.get(run).unwrap_or_default().concat();
+        let size = (buf.len() / digests.len().max(1)).max(1);
+        let mut blocks = digests.iter().zip(buf.chunks_exact_mut(size));
+        blocks.all(|(digest, buf)| self.reader.read(digest, 0, buf))
+            && self.check.check(position, buf) == Checked::Right
+    }
+
+    /// Reads one grain, each block from the first place where it is right. Returns false if there is none.
+    fn read_anywhere(&mut self, number: usize, buf: &mut [u8]) -> bool {
+        let position = self.position(number);
+        let digests = self.digests.get(number).copied().unwrap_or_default();
+        let size = (buf.len() / digests.len().max(1)).max(1);
+        let mut blocks = digests.iter().zip(buf.chunks_exact_mut(size)).zip((position..).step_by(size));
+        blocks.all(|((digest, buf), position)| {
+            (0..PLACES).any(|place| {
+                self.reader.read(digest, place, buf) && self.check.check(position, buf) == Checked::Right
+            })
+        })
+    }
+}
+
+/// Copies the parts of `range` of the hash tree that other trees have at the same place, by `store`, after they were checked.
+///
+/// # Errors
+/// Those of `store`.
+pub(crate) fn copy_hashes(
+    known: &KnownBlocks,
+    check: &dyn Check,
+    range: &Range<u64>,
+    mut store: impl FnMut(u64, &[u8]) -> io::Result<()>,
+) -> io::Result<u64> {
+    let leaves = check.leaves();
+    let grain = check.align().max(UNIT);
+    let start = range.start.max(leaves.start).next_multiple_of(grain);
+    let end = range.end.min(leaves.end);
+    let step = to_usize(grain);
+    let mut wanted: Vec<u64> = (start..end).step_by(step).filter(|at| end - at >= grain).collect();
+    let (mut buf, mut reused) = (vec![0; step], 0);
+    let mut outcome = Ok(());
+    for (tree, of_tree) in known.trees() {
+        wanted.retain(|at| {
+            let pos = of_tree.start.saturating_add(at - leaves.start);
+            let is_there = pos.saturating_add(grain) <= of_tree.end && outcome.is_ok();
+            let is_right = is_there
+                && tree.read_exact_at(pos, &mut buf).is_ok()
+                && check.check(*at, &buf) == Checked::Right;
+            if is_right {
+                outcome = store(*at, &buf);
+                reused += grain;
+            }
+            !is_right
+        });
+    }
+    outcome.map(|()| reused)
+}
+
+/// The runs of `numbers` that have a property.
+fn runs(numbers: Range<usize>, has: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for number in numbers.filter(|number| has(*number)) {
+        match runs.last_mut() {
+            Some(run) if run.end == number => run.end += 1,
+            _ => runs.push(number..number + 1),
+        }
+    }
+    runs
+}
+
+/// Joins ranges that touch, and drops empty ones.
+fn merged(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges.filter(|range| !range.is_empty()) {
+        match merged.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
+    use ferofs_read::FileSource;
+    use ferofs_verity::Params;
+
+    use super::*;
+    use crate::fetch::reuse::base::Base;
+
+    const BLOCK: usize = 4096;
+
+    /// The right bytes.
+    struct Right(Vec<u8>);
+
+    impl Check for Right {
+        fn align(&self) -> u64 {
+            UNIT
+        }
+
+        fn needs(&self, _: &Range<u64>) -> Vec<Range<u64>> {
+            Vec::new()
+        }
+
+        fn digests(&self, range: &Range<u64>) -> Vec<Digest> {
+            // The last block has no digest.
+            let len = self.0.len() - BLOCK;
+            Params::default().digests(&self.0[range.start as usize..len.min(range.end as usize)])
+        }
+
+        fn check(&self, start: u64, bytes: &[u8]) -> Checked {
+            let is_right = self.0[start as usize..].starts_with(bytes);
+            if is_right { Checked::Right } else { Checked::Wrong }
+        }
+    }
+
+    /// Each byte is copied or requested, also when other threads use up the budget, and when blocks are wrong beside requests.
+    #[test]
+    fn nothing_is_left_out() {
+        let mut state = 1_u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        for round in 0..60 {
+            let mut blocks: Vec<Vec<u8>> = (0..120_u64).map(|n| n.to_le_bytes().repeat(BLOCK / 8)).collect();
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&blocks.concat(), 0).unwrap();
+            let base = Base::file(Arc::new(FileSource::new(file.try_clone().unwrap(), 0).unwrap()));
+            let known = KnownBlocks::start(Params::default(), move || vec![base]);
+            known.wait();
+            // Changed blocks, and blocks that are changed in the file only.
+            for _ in 0..random() % 60 {
+                blocks[(random() % 120) as usize][7] ^= 1;
+            }
+            for _ in 0..random() % 20 {
+                file.write_all_at(&[9], random() % 120 * BLOCK as u64).unwrap();
+            }
+            blocks.rotate_left((random() % 3) as usize);
+            let right = Right(blocks.concat());
+            let range = (random() % 50 * 4096)..(60 + random() % 61) * 4096;
+            let budget = GapBudget::default();
+            // Bytes that were needed before: a large budget.
+            budget.record(&(0..1 << 20), &[0..1 << 20]);
+            let mut got = vec![0; right.0.len()];
+            let copied = copy_blocks(&known, &right, range.clone(), &budget, 20 * 4096, |start, bytes| {
+                got[start as usize..][..bytes.len()].copy_from_slice(bytes);
+                budget.record(&(0..1 << 20), &[]);
+                Ok(())
+            });
+            let copied = copied.unwrap();
+            assert!(copied.requests.windows(2).all(|pair| pair[0].end < pair[1].start), "{copied:?}");
+            for request in &copied.requests {
+                let request = request.start as usize..request.end as usize;
+                got[request.clone()].copy_from_slice(&right.0[request]);
+            }
+            let range = range.start as usize..range.end as usize;
+            assert!(got[range.clone()] == right.0[range], "{round}: {copied:?}");
+        }
+    }
+}
