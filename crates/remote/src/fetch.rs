@@ -1,25 +1,29 @@
 //! Fetches parts of an object into the cache: what readers wait for first, then what they will need.
 //!
-//! A worker takes a range that is wanted and that no other worker fetches (`queue`), claims it against other processes, fetches
-//! it with retries (`attempts`) or copies it from another image on this machine (`reuse`), checks it against the hash tree (`check`), stores it in the cache, and tells the readers that wait
-//! for it.
+//! A worker (`worker`) takes a range that is wanted and that no other worker fetches (`queue`), claims it against other processes,
+//! fetches it with retries (`attempts`) or copies it from another image on this machine (`reuse`), checks it against the hash tree
+//! (`check`), stores it in the cache, and tells the readers that wait for it (`shared`).
 
 mod attempts;
 mod check;
 mod fetcher;
 mod join;
 mod latency;
+mod options;
 mod queue;
 mod reuse;
+mod shared;
 mod speed;
 mod stats;
+mod worker;
 
 pub use self::attempts::RetryOptions;
 pub(crate) use self::attempts::{Patience, fetch};
 pub(crate) use self::check::leaves;
 pub use self::check::{Check, Checked, TreeCheck};
-pub use self::fetcher::{Done, Failure, FetchOptions, Fetcher};
+pub use self::fetcher::Fetcher;
 pub use self::join::join_ranges;
+pub use self::options::{Done, Failure, FetchOptions};
 pub(crate) use self::queue::subtract;
 pub(crate) use self::reuse::{Base, GapBudget, KnownBlocks, copy_blocks, copy_hashes};
 pub(crate) use self::stats::Counters;

@@ -1,6 +1,7 @@
 //! Opens a remote image: finds its hash tree, its entry in the cache, and what is known of it without the server.
 
 mod bases;
+mod first_bytes;
 mod image;
 mod known;
 mod lazy;

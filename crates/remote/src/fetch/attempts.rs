@@ -147,7 +147,9 @@ pub(crate) fn fetch_parts(
             return Err(kind);
         }
         let pause = options.pause(number, random());
-        let pause = kind.retry_after().map_or(pause, |asked| asked.max(pause));
+        // A server asks many clients at the same time: they come back one after the other.
+        let after = |asked: Duration| asked.max(pause) + asked.mul_f64(random() / 4.0);
+        let pause = kind.retry_after().map_or(pause, after);
         let left = patience.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_none_or(|left| left <= pause) {
             return Err(kind);

@@ -9,6 +9,7 @@ use ferofs_read::{FileSource, Source};
 use ferofs_verity::{Params, SUPERBLOCK_SIZE, Seal, appended_position};
 
 use super::bases::{bases, open_files};
+use super::first_bytes::WithFirstBytes;
 use super::known::Known;
 use super::lazy::{Connect, LazyObject, Piece, Preloaded};
 use super::options::{Connected, OpenRemote};
@@ -185,7 +186,7 @@ impl RemoteImage {
             known = self.known_blocks(seal.superblock.params);
         }
         self.store_pieces(check.as_deref());
-        let (object, entry) = (Arc::clone(&self.object), Arc::clone(&self.entry));
+        let (object, entry) = (self.object_with_first_bytes(), Arc::clone(&self.entry));
         let fetcher = Fetcher::start_with(object, self.cache.clone(), entry, check, known, options)?;
         if let Some(metadata) = self.metadata {
             // The reader needs the superblock, and then the root and the directories near it.
@@ -207,6 +208,17 @@ impl RemoteImage {
         }
         let (files, cache, location) = (self.reuse.clone(), self.cache.clone(), self.location.clone());
         Some(KnownBlocks::start(params, move || bases(files, Some(&cache), &location, Some(&key))))
+    }
+
+    /// The object, which gives its first bytes from memory if they could not be checked and stored yet.
+    fn object_with_first_bytes(&self) -> Arc<dyn RemoteObject> {
+        let object = Arc::clone(&self.object);
+        match self.pieces.first() {
+            Some(Piece { start: 0, bytes }) if !self.entry.has(0..bytes.len() as u64).unwrap_or(false) => {
+                Arc::new(WithFirstBytes::new(object, bytes.clone()))
+            }
+            _ => object,
+        }
     }
 
     /// Stores what was fetched to open the image, so that it is not fetched again.

@@ -1,0 +1,366 @@
+//! A worker thread: takes a range from the queue, and fetches it or copies it.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use super::attempts::{self, Patience, Sink};
+use super::check::Checked;
+use super::options::{Done, Failure};
+use super::queue::{Urgency, overlap};
+use super::reuse::{copy_blocks, copy_hashes};
+use super::shared::{Shared, State};
+use super::stats::add;
+use crate::cache::{UNIT, to_usize, units_in};
+use crate::error::FetchErrorKind;
+
+/// Bytes that are checked and stored at a time, if blocks are not larger.
+const PART: u64 = 256 << 10;
+/// The pause before another look at whether the index is complete.
+const INDEX_PAUSE: Duration = Duration::from_millis(5);
+/// The pause before another look at a part that another process fetches.
+const CLAIM_PAUSE: Duration = Duration::from_millis(3);
+
+impl Shared {
+    /// A worker thread.
+    pub(super) fn work(&self, worker: usize) {
+        let mut buffer = Vec::new();
+        let mut state = self.lock();
+        while !state.stop {
+            let most = (self.speed.request() / UNIT).max(1);
+            state.queue.limit_background((self.speed.background() / UNIT).max(1));
+            let next = state.queue.next(worker, most, self.prefetches(), |units| {
+                self.missing(units).iter().map(|run| self.align(run)).collect()
+            });
+            // Another process may have stored it.
+            let satisfied = if state.queue.take_dropped() { self.satisfied(&mut state) } else { Vec::new() };
+            if !satisfied.is_empty() {
+                drop(state);
+                satisfied.into_iter().for_each(|done| done(Ok(())));
+                state = self.lock();
+            }
+            let Some((units, urgency)) = next else {
+                if state.stop {
+                    return;
+                }
+                state = if self.is_indexing() {
+                    let waited = self.work.wait_timeout(state, INDEX_PAUSE);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                } else {
+                    self.work.wait(state).unwrap_or_else(PoisonError::into_inner)
+                };
+                continue;
+            };
+            drop(state);
+            let started = Instant::now();
+            let (flight, buffer_cell) = (units.clone(), Cell::new(buffer));
+            let mut job = Job { shared: self, worker, units: flight, urgency, started, buffer: buffer_cell };
+            job.copy_known();
+            let result = if job.units.is_empty() { Ok(()) } else { job.fetch(&job.units) };
+            buffer = job.buffer.take();
+            state = self.lock();
+            state.queue.landed(&job.units, worker);
+            self.landed.notify_all();
+            let result = self.ended(&mut state, &job, result);
+            let mut finished = self.finished(&mut state, &job.units, result);
+            // What was copied may have been evicted since.
+            finished.extend(self.finished(&mut state, &units, Ok(())));
+            drop(state);
+            for (done, result) in finished {
+                done(result);
+            }
+            self.collect();
+            state = self.lock();
+        }
+    }
+
+    /// What the end of a job means for the readers that wait for a part of it. If the job was no demand, another part of it may have failed: what
+    /// they miss is fetched for them.
+    fn ended(&self, state: &mut State, job: &Job<'_>, result: Result<(), Failure>) -> Result<(), Failure> {
+        if job.urgency == Urgency::Background {
+            let took_long = job.started.elapsed() >= self.options.prefetch_time / 2;
+            state.queue.background_ended(job.units.clone(), result.is_ok(), took_long);
+            if result.is_ok() {
+                add(&self.stats.background, (job.units.end - job.units.start) * UNIT);
+            }
+        }
+        if state.queue.has_background() {
+            // Workers that left the line to a reader.
+            self.work.notify_all();
+        }
+        if job.urgency == Urgency::Demand { result } else { Ok(()) }
+    }
+
+    /// The readers that have got an outcome by the end of this flight.
+    fn finished(
+        &self,
+        state: &mut State,
+        units: &Range<u64>,
+        result: Result<(), Failure>,
+    ) -> Vec<(Done, Result<(), Failure>)> {
+        let mut finished = Vec::new();
+        let mut number = 0;
+        while number < state.waiters.len() {
+            let waiter = &state.waiters[number];
+            if !overlap(&waiter.units, units) {
+                number += 1;
+                continue;
+            }
+            let missing = self.missing(waiter.units.clone());
+            if missing.is_empty() {
+                finished.push((state.waiters.swap_remove(number).done, Ok(())));
+            } else if let Err(failure) = &result {
+                finished.push((state.waiters.swap_remove(number).done, Err(failure.clone())));
+            } else {
+                // Others are in flight or wait; what was evicted meanwhile is fetched again.
+                for run in missing {
+                    state.queue.add(self.align(&run), Urgency::Demand);
+                }
+                self.work.notify_all();
+                number += 1;
+            }
+        }
+        finished
+    }
+}
+
+/// One range that a worker fetches.
+struct Job<'a> {
+    shared: &'a Shared,
+    worker: usize,
+    units: Range<u64>,
+    urgency: Urgency,
+    started: Instant,
+    buffer: Cell<Vec<u8>>,
+}
+
+impl Job<'_> {
+    fn failed(&self, reason: &str, is_timeout: bool) -> Failure {
+        add(&self.shared.stats.failures, 1);
+        self.shared.failure(reason, is_timeout)
+    }
+
+    /// Fetches the hashes that the check of `units` needs, the highest level first, unless another worker does: they were queued before
+    /// `units` were.
+    fn needs(&self, units: &Range<u64>) -> Result<(), Failure> {
+        for need in self.shared.needs(units) {
+            let mut state = self.shared.lock();
+            while state.queue.is_in_flight_elsewhere(&need, self.worker)
+                && !state.stop
+                && !self.shared.missing(need.clone()).is_empty()
+            {
+                // Another worker fetches them, and needs only higher levels, which are at lower positions.
+                state = self.shared.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if self.shared.missing(need.clone()).is_empty() {
+                continue;
+            }
+            // Up to what is in flight: also this worker may fetch what follows.
+            let need = state.queue.free_from(&need, self.shared.around_hashes(&need).end);
+            state.queue.begin(need.clone(), self.worker);
+            drop(state);
+            let result = self.fetch(&need);
+            self.shared.lock().queue.landed(&need, self.worker);
+            self.shared.landed.notify_all();
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Copies the blocks of this job that are stored in other images on this machine. What is left becomes this job and, if it needs
+    /// several requests, jobs of other workers.
+    fn copy_known(&mut self) {
+        let shared = self.shared;
+        let range = self.units.start * UNIT..(self.units.end * UNIT).min(shared.entry.size());
+        let Some((known, check)) = shared.known.as_ref().zip(shared.check.as_ref()) else { return };
+        // Without its hashes nothing is known of the range; the fetch that follows will tell why.
+        if known.is_empty() || range.start >= check.border() || self.needs(&self.units).is_err() {
+            return;
+        }
+        let longest_gap = shared.speed.around();
+        let store = |start, bytes: &[u8]| shared.store_known(start, bytes, self.urgency);
+        // If nothing can be stored, the store of what was fetched will tell.
+        let Ok(copied) = copy_blocks(known, &**check, range, &shared.gaps, longest_gap, store) else {
+            return;
+        };
+        if self.urgency == Urgency::Background {
+            add(&shared.stats.background, copied.reused);
+        }
+        let mut requests = copied.requests.iter().map(units_in);
+        let first = requests.next().unwrap_or(self.units.start..self.units.start);
+        // Those of other workers are planned again.
+        copied.requests.iter().take(1).for_each(|request| shared.gaps.record(request, &copied.missing));
+        let mut state = shared.lock();
+        let is_wanted = |units: &Range<u64>| state.waiters.iter().any(|waiter| overlap(&waiter.units, units));
+        let rest = requests.map(|units| (is_wanted(&units), units));
+        let rest = rest.map(|(wanted, units)| (units, if wanted { Urgency::Demand } else { self.urgency }));
+        let rest: Vec<_> = rest.collect();
+        state.queue.shrink(&self.units, self.worker, &first, rest);
+        let satisfied = shared.satisfied(&mut state);
+        drop(state);
+        shared.work.notify_all();
+        shared.landed.notify_all();
+        satisfied.into_iter().for_each(|done| done(Ok(())));
+        self.units = first;
+    }
+
+    /// Copies the hashes of `units` that other trees on this machine have at the same place.
+    fn copy_known_hashes(&self, units: &Range<u64>) {
+        let shared = self.shared;
+        let Some((known, check)) = shared.known.as_ref().zip(shared.check.as_ref()) else { return };
+        let is_hashes = units.start * UNIT >= check.border();
+        if known.is_empty() || !is_hashes || self.needs(units).is_err() {
+            return;
+        }
+        for run in shared.missing(units.clone()) {
+            let run = run.start * UNIT..run.end * UNIT;
+            // What is not copied is fetched.
+            let store = |start, bytes: &[u8]| shared.store_known(start, bytes, self.urgency);
+            let _ = copy_hashes(known, &**check, &run, store);
+        }
+    }
+
+    /// Fetches what is missing of `units`, and stores it.
+    fn fetch(&self, units: &Range<u64>) -> Result<(), Failure> {
+        let shared = self.shared;
+        // Before the claim: others may wait for it, whose hashes this worker waits for.
+        self.copy_known_hashes(units);
+        let started = Instant::now();
+        let claim = loop {
+            match shared.claims.take(units) {
+                Ok(Some(claim)) => break Some(claim),
+                Ok(None) => {}
+                // The error of the store will tell.
+                Err(_) => break None,
+            }
+            if shared.missing(units.clone()).is_empty() {
+                return Ok(());
+            }
+            let Some(deadline) = self.deadline().filter(|deadline| *deadline > Instant::now()) else {
+                return Err(self.failed("another process fetches it, and has not ended in time", true));
+            };
+            // A process that is stopped keeps its claims. To fetch a part twice costs less than a reader that gets nothing.
+            let most = shared.options.retry.request.min(deadline.saturating_duration_since(started) / 2);
+            if started.elapsed() >= most {
+                break None;
+            }
+            self.pause(CLAIM_PAUSE);
+        };
+        for run in shared.missing(units.clone()) {
+            let run = shared.align(&run);
+            self.fetch_run(run.start * UNIT..(run.end * UNIT).min(shared.entry.size()))?;
+        }
+        drop(claim);
+        Ok(())
+    }
+
+    fn fetch_run(&self, range: Range<u64>) -> Result<(), Failure> {
+        let shared = self.shared;
+        let started = Instant::now();
+        // Nested calls, for hashes, get a buffer of their own.
+        let mut parts = Parts { job: self, end: range.end, buffer: self.buffer.take(), stored: Ok(()) };
+        let (object, retry) = (&*shared.object, &shared.options.retry);
+        let fetched = attempts::fetch_parts(object, range.clone(), retry, self, &shared.stats, &mut parts);
+        let Parts { buffer, stored, .. } = parts;
+        self.buffer.set(buffer);
+        stored?;
+        fetched.map_err(|kind| {
+            let is_timeout = matches!(kind, FetchErrorKind::Timeout);
+            let last = shared.lock().last_error.clone().filter(|_| is_timeout);
+            self.failed(last.as_deref().unwrap_or(&kind.to_string()), is_timeout)
+        })?;
+        // A later failure has another reason.
+        shared.lock().last_error = None;
+        shared.speed.record(range.end - range.start, started.elapsed());
+        Ok(())
+    }
+
+    /// Checks bytes that arrived, and stores them if they are right.
+    fn store(&self, start: u64, bytes: &[u8]) -> Result<bool, Failure> {
+        let shared = self.shared;
+        if let Some(check) = &shared.check {
+            // Hashes came while these bytes came.
+            self.needs(&units_in(&(start..start + bytes.len() as u64)))?;
+            match check.check(start, bytes) {
+                Checked::Right => add(&shared.stats.verified, bytes.len() as u64),
+                Checked::NotCovered => {}
+                Checked::Wrong => return Ok(false),
+            }
+        }
+        shared.store(start, bytes, self.urgency).map_err(|error| {
+            self.failed(&format!("cannot be stored in {}: {error}", shared.entry.path().display()), false)
+        })?;
+        // Readers do not wait for what follows.
+        let satisfied = shared.satisfied(&mut shared.lock());
+        satisfied.into_iter().for_each(|done| done(Ok(())));
+        shared.landed.notify_all();
+        Ok(true)
+    }
+}
+
+/// Stores a range part by part, while the rest arrives.
+struct Parts<'a, 'b> {
+    job: &'a Job<'b>,
+    end: u64,
+    /// The part that arrives.
+    buffer: Vec<u8>,
+    /// Why a part was not stored.
+    stored: Result<(), Failure>,
+}
+
+impl Sink for Parts<'_, '_> {
+    fn part(&mut self, start: u64) -> &mut [u8] {
+        let align = self.job.shared.check.as_ref().map_or(1, |check| check.align());
+        let part = PART.next_multiple_of(align);
+        let end = self.end.min((start / part + 1) * part);
+        self.buffer.resize(to_usize(end - start), 0);
+        &mut self.buffer
+    }
+
+    fn take(&mut self, start: u64) -> Result<bool, FetchErrorKind> {
+        self.job.store(start, &self.buffer).map_err(|failure| {
+            self.stored = Err(failure);
+            FetchErrorKind::Short
+        })
+    }
+}
+
+impl Patience for Job<'_> {
+    fn deadline(&self) -> Option<Instant> {
+        let state = self.shared.lock();
+        if state.stop {
+            return None;
+        }
+        let waiters = state.waiters.iter().filter(|waiter| overlap(&waiter.units, &self.units));
+        let longest = waiters.map(|waiter| waiter.deadline).max();
+        let bytes = (self.units.end - self.units.start) * UNIT;
+        // A large part takes long on a slow line.
+        let transfer = Duration::from_secs(bytes / self.shared.options.retry.slowest.max(1));
+        let own = self.started + self.shared.options.prefetch_time + transfer;
+        match self.urgency {
+            Urgency::Demand => longest.or(Some(own)),
+            Urgency::Prefetch | Urgency::Background => Some(longest.map_or(own, |longest| longest.max(own))),
+        }
+    }
+
+    fn pause(&self, time: Duration) {
+        let state = self.shared.lock();
+        if !state.stop {
+            let until = Instant::now() + time;
+            let mut state = state;
+            while !state.stop {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return;
+                }
+                state =
+                    self.shared.landed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    fn failed(&self, error: &FetchErrorKind) {
+        self.shared.lock().last_error = Some(error.to_string().into());
+    }
+}
