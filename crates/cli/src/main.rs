@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
-    let args: Vec<OsString> = std::env::args_os().collect();
+    let args: Vec<OsString> = args::hidden::args();
     let program = args.first().and_then(|name| compat::find_program(name));
     exit::finish(match program {
         Some(run) => run(&args),

@@ -88,11 +88,6 @@ fn size(text: &str) -> Result<u64, String> {
     byte_size::parse(text).ok_or_else(|| "not a number of bytes".to_owned())
 }
 
-/// Whether the argument names an image on a server.
-pub(crate) fn is_remote(image: &Path) -> bool {
-    Location::is_remote(image.as_os_str())
-}
-
 impl CacheArgs {
     /// The directory of the cache.
     pub(crate) fn folder(&self) -> PathBuf {

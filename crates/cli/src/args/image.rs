@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 use ferofs::patch::{Patch, overlay};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 
-use super::fetch::{FetchArgs, RemoteBytes, is_remote};
+use super::fetch::{FetchArgs, RemoteBytes};
+use super::image_name::ImageName;
 use super::seal::{OpenSeal, SealArgs, check_end};
 use crate::exit::{About, Failure};
 
@@ -16,7 +17,7 @@ use crate::exit::{About, Failure};
 pub(crate) struct ImageArgs {
     /// The image: a file or a block device, or the address of an image on a server (https://)
     #[arg(id = "image", value_name = "IMAGE")]
-    pub(crate) path: PathBuf,
+    pub(crate) path: ImageName,
 
     /// Start of the image in its file or block device, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
@@ -66,13 +67,13 @@ impl ImageArgs {
         }
         if self.is_remote() {
             self.check_remote()?;
-            return self.open_files_with(self.fetch.open_source(&self.path, &self.seal)?, patches);
+            return self.open_files_with(self.fetch.open_source(self.path.given(), &self.seal)?, patches);
         }
         Ok(OpenFiles {
             seal: self.seal.open(&self.path, self.offset)?,
-            path: self.path.clone(),
+            path: self.path.to_path_buf(),
             extra: self.devices.iter().map(|path| source(path, 0)).collect::<Result<_, _>>()?,
-            primary: Arc::new(source(&self.path, self.offset)?),
+            primary: Arc::new(source(&self.path.to_path_buf(), self.offset)?),
             has_end_to_check: false,
             patches: patches
                 .iter()
@@ -83,7 +84,12 @@ impl ImageArgs {
 
     /// Whether the image is on a server.
     pub(crate) fn is_remote(&self) -> bool {
-        is_remote(&self.path)
+        self.path.is_remote()
+    }
+
+    /// Whether the arguments have a password, a token or a signature.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.is_remote() && (self.path.has_secret() || self.fetch.remote.has_secrets())
     }
 
     /// Fails for options that an image on a server cannot have.
@@ -105,7 +111,7 @@ impl ImageArgs {
         let source = |path: &PathBuf| FileSource::open(path, 0).map_err(Failure::without_subject);
         Ok(OpenFiles {
             seal: None,
-            path: self.path.clone(),
+            path: self.path.to_path_buf(),
             extra: self.devices.iter().map(source).collect::<Result<_, _>>()?,
             primary: image.source,
             has_end_to_check: image.is_verified,

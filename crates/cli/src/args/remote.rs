@@ -13,11 +13,12 @@ use crate::exit::Failure;
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct RemoteArgs {
-    /// User of a web server or a registry. Other users of this machine see a password that is given here: --password-file hides it
+    /// User of a web server or a registry. Until the command ends or has mounted, other users of this machine see a password that is given
+    /// here. FEROFS_PASSWORD and --password-file hide it
     #[arg(long, value_name = "NAME[:PASSWORD]", env = "FEROFS_USER", hide_env_values = true)]
     user: Option<Secret>,
 
-    /// File with the password of --user
+    /// File with the password of --user [default: the password is in FEROFS_PASSWORD]
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
 
@@ -64,6 +65,10 @@ pub(crate) struct RemoteArgs {
     /// Where the name of the bucket is: in the path, or in the name of the host (`host`) [default: host for AWS, path for other stores]
     #[arg(long, value_name = "PLACE", value_parser = ["path", "host"])]
     s3_bucket_in: Option<String>,
+
+    /// File with the key of an S3 store and its secret, as s3fs has it: KEY:SECRET
+    #[arg(long, value_name = "FILE", conflicts_with = "s3_anonymous")]
+    s3_passwd_file: Option<PathBuf>,
 
     /// Send requests to S3 stores without a signature, for public buckets
     #[arg(long)]
@@ -148,6 +153,7 @@ impl RemoteArgs {
         options.s3.profile.clone_from(&self.s3_profile);
         options.s3.path_style = self.s3_bucket_in.as_deref().map(|place| place == "path");
         options.s3.anonymous = self.s3_anonymous;
+        options.s3.keys = self.s3_passwd_file.as_deref().map(s3_keys).transpose()?;
         options.oci.user = user;
         options.oci.token =
             if self.token_file.is_some() { options.web.token().map_err(Failure::complete)? } else { None };
@@ -175,15 +181,41 @@ impl RemoteArgs {
 
     fn user(&self) -> Result<Option<(String, String)>, Failure> {
         let Some(Secret(user)) = &self.user else { return Ok(None) };
-        let (name, password) = user.split_once(':').unwrap_or((user, ""));
-        let password = match &self.password_file {
-            None => password.to_owned(),
-            Some(path) => {
+        let (name, password) = user.split_once(':').map_or((user.as_str(), None), |(n, p)| (n, Some(p)));
+        let password = match (&self.password_file, password) {
+            (Some(path), _) => {
                 let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
                 text.lines().next().unwrap_or_default().to_owned()
             }
+            (None, Some(password)) => password.to_owned(),
+            (None, None) => std::env::var("FEROFS_PASSWORD").unwrap_or_default(),
         };
         Ok(Some((name.to_owned(), password)))
+    }
+
+    /// Sets the options that erofs-utils has for registries.
+    pub(crate) fn set_registry(&mut self, registry: RegistryArgs) {
+        if let Some(name) = registry.user {
+            let password = registry.password.map_or(String::new(), |password| format!(":{password}"));
+            (self.user, self.token_file) = (Some(Secret(name + &password)), None);
+        }
+        self.plain_http |= registry.plain_http;
+        self.oci_platform = registry.platform.or(self.oci_platform.take());
+        self.oci_layer = registry.layer.or(self.oci_layer.take());
+    }
+
+    /// Sets the options that erofs-utils has for S3 stores.
+    pub(crate) fn set_store(&mut self, store: StoreArgs) {
+        self.s3_endpoint = store.endpoint.or(self.s3_endpoint.take());
+        self.s3_region = store.region.or(self.s3_region.take());
+        self.s3_passwd_file = store.passwd_file.or(self.s3_passwd_file.take());
+        self.s3_bucket_in = Some(if store.is_path_style { "path" } else { "host" }.to_owned());
+    }
+
+    /// Whether the arguments themselves have a password or a token.
+    pub(crate) fn has_secrets(&self) -> bool {
+        let is_secret = |Secret(user): &Secret| user.contains(':');
+        self.user.as_ref().is_some_and(is_secret) || !self.header.is_empty()
     }
 
     /// Files that these options name, which are read when the server is asked.
@@ -191,12 +223,42 @@ impl RemoteArgs {
         let files = [
             &self.password_file,
             &self.token_file,
+            &self.s3_passwd_file,
             &self.cacert,
             &self.client_cert,
             &self.client_key,
             &self.auth_file,
         ];
         files.into_iter().flatten()
+    }
+}
+
+/// Options of erofs-utils for registries.
+#[derive(Default)]
+pub(crate) struct RegistryArgs {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) plain_http: bool,
+    pub(crate) platform: Option<String>,
+    pub(crate) layer: Option<LayerChoice>,
+}
+
+/// Options of erofs-utils for S3 stores.
+#[derive(Default)]
+pub(crate) struct StoreArgs {
+    pub(crate) endpoint: Option<String>,
+    pub(crate) region: Option<String>,
+    pub(crate) passwd_file: Option<PathBuf>,
+    pub(crate) is_path_style: bool,
+}
+
+/// Reads the file of `--s3-passwd-file`.
+fn s3_keys(path: &Path) -> Result<(String, String), Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path, e))?;
+    let keys = text.trim_end_matches(['\r', '\n']).split_once(':');
+    match keys.filter(|(key, secret)| !key.is_empty() && !secret.contains(['\r', '\n'])) {
+        Some((key, secret)) => Ok((key.to_owned(), secret.to_owned())),
+        None => Err(Failure::about(path, "is not one line KEY:SECRET")),
     }
 }
 
@@ -208,6 +270,20 @@ pub(crate) fn location(name: &Path) -> Result<Location, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_s3fs_has_one_key() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let keys = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            s3_keys(file.path())
+        };
+        assert_eq!(keys("key:sec:ret\r\n").unwrap(), ("key".into(), "sec:ret".into()));
+        for wrong in ["", "key", ":secret", "key:secret\nkey:secret\n"] {
+            let error = keys(wrong).unwrap_err().to_string();
+            assert!(error.ends_with("is not one line KEY:SECRET"), "{error}");
+        }
+    }
 
     #[test]
     fn headers_are_one_line() {

@@ -16,6 +16,7 @@ mod prefetch;
 pub(crate) mod stats;
 pub(crate) mod unmount_helper;
 
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use std::thread::Builder;
 use ferofs::read::{Image, LowMemory, OpenOptions, PressureFile};
 use ferofs_fuse::{MountOptions, Sandbox};
 
+use crate::args::hidden;
 use crate::args::image::{ImageArgs, OpenFiles};
 use crate::cmd::mount::dm_verity::VerityDevice;
 use crate::cmd::mount::fetcher::{Fetched, counters};
@@ -187,9 +189,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return Err(Failure::about(&args.image.path, reason));
     }
     if args.foreground || daemon {
+        if args.foreground && !hidden::are_hidden() && args.image.has_secrets() {
+            // Only if it succeeds it does not return.
+            return Err(Failure::about(&args.dir, hidden::again(args.shown())?.exec()));
+        }
         return serve(args, options, daemon);
     }
-    let code = start_daemon()?;
+    let code = start_daemon(args)?;
     if let Some(text) = kernel_error.filter(|_| code != 0 && !args.verbose) {
         message!("{}: {text}", Escaped::path(&args.image.path));
     }
@@ -267,6 +273,11 @@ impl Args {
         Ok((image, recording))
     }
 
+    /// What a list of processes shows of the daemon.
+    fn shown(&self) -> [&OsStr; 3] {
+        [OsStr::new("mount"), self.image.path.as_os_str(), self.dir.as_os_str()]
+    }
+
     fn print_verbose(&self, text: &str) {
         if self.verbose {
             message!("{}: {text}", Escaped::path(&self.image.path));
@@ -275,12 +286,8 @@ impl Args {
 }
 
 /// Starts this command again as the daemon, and waits until the daemon has mounted or failed.
-fn start_daemon() -> Outcome {
-    let mut args = std::env::args_os();
-    let name = args.next().unwrap_or_else(|| "ferofs".into());
-    let mut daemon = Command::new(std::env::current_exe()?)
-        .arg0(name)
-        .args(args)
+fn start_daemon(args: &Args) -> Outcome {
+    let mut daemon = hidden::again(args.shown())?
         .env(DAEMON_VARIABLE, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -315,9 +322,9 @@ fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
     open_options.pressure = PressureFile::open();
     let confined = !(args.no_sandbox || sorted.no_sandbox);
     let source = if args.image.is_remote() {
-        PathBuf::from(args.image.fetch.name(&args.image.path)?)
+        args.image.path.to_path_buf()
     } else {
-        std::fs::canonicalize(&args.image.path).unwrap_or_else(|_| args.image.path.clone())
+        std::fs::canonicalize(&*args.image.path).unwrap_or_else(|_| args.image.path.to_path_buf())
     };
     let options = MountOptions {
         source: source.to_string_lossy().replace(',', "_"),

@@ -140,7 +140,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         CheckOutcome::Complete(image, report) => {
             print_findings(&args.image.path, &image, &report);
             if args.print_ratio && report.content_bytes > 0 {
-                let image = std::fs::metadata(&args.image.path).map_or(0, |metadata| metadata.len());
+                let image = std::fs::metadata(&*args.image.path).map_or(0, |metadata| metadata.len());
                 let ratio = image as f64 * 100.0 / report.content_bytes as f64;
                 print_line!("Compression ratio: {image} / {} ({ratio:.2}%)", report.content_bytes)?;
             }

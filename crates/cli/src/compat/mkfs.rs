@@ -325,7 +325,7 @@ impl Args {
             return Err(refusal(option, String::new(), reason));
         }
         Ok(ImageArgs {
-            path: self.image.clone(),
+            path: self.image.clone().into(),
             offset: self.offset,
             devices,
             work_limit: 1,

@@ -1,13 +1,15 @@
-//! `mount.erofs [OPTIONS] IMAGE DIR`.
+//! `mount.erofs [OPTIONS] SOURCE DIR` and `mount.erofs -u DIR`.
 //!
-//! mount(8) starts `/sbin/mount.erofs` for `-t erofs`, `-t erofs.fuse` and `-t erofs.ferofs` (mount(8), "external
+//! mount(8) starts `/sbin/mount.erofs` for `-t erofs`, `-t erofs.fuse`, `-t erofs.ferofs` and the other subtypes (mount(8), "external
 //! helpers"): `mount.erofs SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`. This program
 //! must never start mount(8): mount(8) would start this program again, without end.
+
+mod servers;
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -15,29 +17,40 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::args::image::ImageArgs;
 use crate::cmd::mount;
 use crate::exit::{Failure, Outcome};
+use crate::print::output::message;
+use ferofs::escape::Escaped;
+
+/// From this level of messages on (erofs-utils: information), the program says how it mounted.
+const VERBOSE_LEVEL: u8 = 3;
 
 /// Mount an EROFS image.
 #[derive(Parser, Debug)]
-#[command(name = "mount.erofs", version = super::version::PLAIN)]
+#[command(
+    name = "mount.erofs",
+    version = super::version::PLAIN,
+    after_help = "mount.erofs -u DIR unmounts. \
+With -o oci.blob=, oci.layer=, oci.platform=, oci.username=, oci.password= and oci.insecure, IMAGE is the name of an image in a registry; with \
+-o s3.endpoint=, s3.passwd_file=, s3.region=, s3.sig= and s3.urlstyle= it is BUCKET/KEY. Both are mounted through FUSE."
+)]
 struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
     /// The directory to mount on
-    dir: std::path::PathBuf,
+    dir: PathBuf,
 
-    /// How to mount: `erofs` with the kernel's driver, `erofs.fuse` or `erofs.ferofs` through FUSE [default: the kernel's
-    /// driver if possible, otherwise FUSE]
+    /// How to mount: `erofs` and `erofs.local` with the kernel's driver; `erofs.fuse` and `erofs.ferofs` through FUSE, and
+    /// `erofs.nbd`, `erofs.ublk` and `erofs.fanotify` too, with a message [default: the kernel's driver if possible, otherwise FUSE]
     #[arg(short = 't', value_name = "TYPE")]
-    kind: Option<String>,
+    kind: Option<Kind>,
 
     /// Mount options of mount(8), separated by commas
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
 
-    /// Unmount DIR
-    #[arg(short = 'u')]
-    unmount: bool,
+    /// Level of messages, 0 to 9; from 3 on the same as -v
+    #[arg(short = 'd', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=9))]
+    level: Option<u8>,
 
     /// Accepted without effect: mount(8) gives this option
     #[arg(short = 'n')]
@@ -53,29 +66,89 @@ struct Args {
 
     /// Mount in the mount namespace of this file, for example /proc/PID/ns/mnt
     #[arg(short = 'N', value_name = "NAMESPACE")]
-    namespace: Option<std::path::PathBuf>,
+    namespace: Option<PathBuf>,
 
     /// Print how the image was mounted, and why
     #[arg(short = 'v')]
     verbose: bool,
 }
 
+/// Values of `-t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    Erofs,
+    #[value(name = "erofs.local")]
+    Local,
+    #[value(name = "erofs.fuse")]
+    Fuse,
+    #[value(name = "erofs.ferofs")]
+    Ferofs,
+    #[value(name = "erofs.nbd")]
+    Nbd,
+    #[value(name = "erofs.ublk")]
+    Ublk,
+    #[value(name = "erofs.fanotify")]
+    Fanotify,
+}
+
+impl Kind {
+    fn is_kernel(self) -> bool {
+        matches!(self, Self::Erofs | Self::Local)
+    }
+
+    /// The way of erofs-utils that ferofs does not have.
+    fn missing(self) -> Option<&'static str> {
+        match self {
+            Self::Nbd => Some("NBD"),
+            Self::Ublk => Some("ublk"),
+            Self::Fanotify => Some("fanotify"),
+            _ => None,
+        }
+    }
+}
+
+/// The commands for an existing mount.
+#[derive(Parser, Debug)]
+#[command(name = "mount.erofs", version = super::version::PLAIN)]
+struct TargetArgs {
+    /// Unmount DIR
+    #[arg(short = 'u', conflicts_with = "disconnect")]
+    unmount: bool,
+
+    /// Refused: ferofs has no NBD devices
+    #[arg(long)]
+    disconnect: bool,
+
+    /// The directory on which an image is mounted
+    dir: PathBuf,
+}
+
 /// Runs `mount.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    if let [_, flag, dir] = args
-        && flag == "-u"
-    {
-        return mount::umount(&mount::UmountArgs { dir: dir.into() });
+    let is_target = |arg: &OsString| ["-u", "--disconnect"].iter().any(|name| arg == name);
+    if args.iter().skip(1).take_while(|arg| *arg != "--").any(is_target) {
+        return run_target(&TargetArgs::try_parse_from(args).unwrap_or_else(|error| error.exit()));
     }
-    let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    let mut args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());
+    servers::take(&mut args.options, &mut args.image).map_err(|e| Failure::about(&args.image.path, e))?;
+    let is_kernel = args.kind.is_some_and(Kind::is_kernel);
+    if is_kernel && args.image.is_remote() {
+        let reason = "the kernel cannot mount an image on a server; -t erofs.fuse can";
+        return Err(Failure::about(&args.image.path, reason));
+    }
+    if let Some(missing) = args.kind.and_then(Kind::missing)
+        && !mount::is_daemon()
+    {
+        message!("{}: ferofs has no {missing}; mounting through FUSE", Escaped::path(&args.image.path));
+    }
     if let Some(namespace) = &args.namespace {
         enter(namespace).map_err(|e| Failure::about(namespace, e))?;
     }
     mount::run(&mount::Args {
         image: args.image,
         dir: args.dir,
-        fuse: matches!(args.kind.as_deref(), Some("erofs.fuse" | "erofs.ferofs")),
-        kernel: args.kind.as_deref() == Some("erofs"),
+        fuse: args.kind.is_some_and(|kind| !kind.is_kernel()),
+        kernel: is_kernel,
         foreground: false,
         options: args.options,
         threads: None,
@@ -86,9 +159,17 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         pid_file: None,
         no_sandbox: false,
         patches: Vec::new(),
-        verbose: args.verbose,
+        verbose: args.verbose || args.level.is_some_and(|level| level >= VERBOSE_LEVEL),
         helper: mount::HelperOptions { fake: args.fake, sloppy: args.sloppy },
     })
+}
+
+fn run_target(args: &TargetArgs) -> Outcome {
+    if args.disconnect {
+        let reason = "ferofs has no NBD device to disconnect; mount.erofs -u unmounts a directory";
+        return Err(Failure::about(&args.dir, reason));
+    }
+    mount::umount(&mount::UmountArgs { dir: args.dir.clone() })
 }
 
 /// Moves this process into a mount namespace. The FUSE daemon is a child with the same arguments: it inherits the

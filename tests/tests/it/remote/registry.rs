@@ -10,7 +10,7 @@ use super::{Service, assert_same_files, field, free_address, isolated, sealed_im
 use crate::common::fixture::Fixture;
 
 /// User `me` with the password `secret`, as htpasswd -B writes it.
-const HTPASSWD: &str = "me:$2b$04$lTwJdOo1V4v3RzhjpZdAQuUqeGZ7ZEAfTKttnOTNvcjIEX8a9..b.\n";
+pub(super) const HTPASSWD: &str = "me:$2b$04$lTwJdOo1V4v3RzhjpZdAQuUqeGZ7ZEAfTKttnOTNvcjIEX8a9..b.\n";
 
 /// Starts docker-registry with this section `auth` of its configuration. If there is none, says that `what` is skipped.
 pub(super) fn registry(fixture: &Fixture, auth: &str, what: &str) -> Option<Service> {

@@ -5,7 +5,7 @@ use ferofs_tests::{Run, need};
 use super::{Service, assert_same_files, free_address, isolated, sealed_image};
 use crate::common::fixture::Fixture;
 
-fn store(what: &str) -> Option<Service> {
+pub(super) fn store(what: &str) -> Option<Service> {
     let Some(program) = need::find_tool("moto_server") else {
         need::skipped(what, "moto_server (pip install 'moto[server]')");
         return None;
@@ -18,7 +18,7 @@ fn store(what: &str) -> Option<Service> {
 }
 
 /// Sends a request without a signature, which moto accepts.
-fn put(address: &str, path: &str, body: &[u8]) {
+pub(super) fn put(address: &str, path: &str, body: &[u8]) {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     let head = format!(

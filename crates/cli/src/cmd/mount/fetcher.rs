@@ -7,7 +7,7 @@
 
 pub(crate) mod counters;
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -21,6 +21,7 @@ use ferofs_remote::channel::{self, Client};
 use ferofs_remote::open::{Known, RemoteImage};
 
 use crate::args::fetch::RemoteBytes;
+use crate::args::hidden;
 use crate::args::image::ImageArgs;
 use crate::cmd::mount::prefetch::Prefetch;
 use crate::exit::{FAILURE, Failure, Outcome};
@@ -62,14 +63,14 @@ enum Report {
 /// Runs the supervisor or the fetcher if this process is one of them.
 pub(crate) fn run_role(image: &ImageArgs, confined: bool, prefetch: Option<&Prefetch>) -> Option<Outcome> {
     let role = std::env::var(ROLE).ok()?;
-    Some(if role == SUPERVISOR { supervise() } else { fetch(image, confined, prefetch) })
+    Some(if role == SUPERVISOR { supervise(image) } else { fetch(image, confined, prefetch) })
 }
 
 /// Starts a fetcher for the daemon.
 pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Fetched, Failure> {
     image.check_remote()?;
     let (own, other) = channel::pair()?;
-    let mut supervisor = again(&std::env::current_dir()?, SUPERVISOR)?
+    let mut supervisor = again(image, &std::env::current_dir()?, SUPERVISOR)?
         .stdin(other)
         .stdout(Stdio::piped())
         // Ctrl-C in the terminal must reach only the daemon.
@@ -87,7 +88,7 @@ pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Fetched, Failure> 
         Err(_) => return Err(failed("the fetcher ended before it had opened the image".into())),
     };
     let cache = image.fetch.cache.open()?;
-    let entry = known.open_entry(&cache, &image.fetch.name(&image.path)?);
+    let entry = known.open_entry(&cache, &image.fetch.name(image.path.given())?);
     let entry = entry.map_err(Failure::complete)?;
     let client = Arc::new(Client::new(own));
     // Nothing is read before the daemon has given up its rights.
@@ -97,22 +98,20 @@ pub(crate) fn start(image: &ImageArgs, quiet: bool) -> Result<Fetched, Failure> 
 }
 
 /// This command again, in another role.
-fn again(directory: &Path, role: &str) -> io::Result<Command> {
-    let mut args = std::env::args_os();
-    let name = args.next().unwrap_or_else(|| OsString::from("ferofs"));
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg0(name).args(args).env(ROLE, role).env(DIRECTORY, directory).current_dir("/");
+fn again(image: &ImageArgs, directory: &Path, role: &str) -> io::Result<Command> {
+    let mut command = hidden::again([image.path.as_os_str(), OsStr::new(role)])?;
+    command.env(ROLE, role).env(DIRECTORY, directory).current_dir("/");
     Ok(command)
 }
 
 /// Starts fetchers until one ends because the daemon has ended.
-fn supervise() -> Outcome {
+fn supervise(image: &ImageArgs) -> Outcome {
     let directory = std::env::var_os(DIRECTORY).map_or_else(|| PathBuf::from("/"), PathBuf::from);
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     let (mut known, mut pause) = (None, PAUSES.0);
     loop {
         let started = Instant::now();
-        let mut command = again(&directory, FETCHER)?;
+        let mut command = again(image, &directory, FETCHER)?;
         command.stdin(socket.try_clone()?).stdout(Stdio::piped());
         if let Some(known) = &known {
             command.env(KNOWN, known);
@@ -160,8 +159,8 @@ fn fetch(image: &ImageArgs, confined: bool, prefetch: Option<&Prefetch>) -> Outc
         _ => None,
     });
     let opened = match known {
-        Some(known) => image.fetch.open_known(&image.path, &image.seal, known),
-        None => image.fetch.open_image(&image.path, &image.seal),
+        Some(known) => image.fetch.open_known(image.path.given(), &image.seal, known),
+        None => image.fetch.open_image(image.path.given(), &image.seal),
     };
     match opened {
         Ok(opened) => {

@@ -13,6 +13,7 @@ use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags,
 
 use crate::cmd::mount::flags::Flags;
 use crate::cmd::mount::loop_device::LoopDevice;
+use crate::cmd::mount::options::list::unquoted;
 
 /// Bytes of a kernel message that are read. Messages of EROFS are shorter; a longer message is cut.
 const MESSAGE: usize = 1024;
@@ -213,9 +214,4 @@ fn explained(context: &OwnedFd, errno: Errno) -> Error {
         }
     }
     Error::Linux { errno, message }
-}
-
-/// Removes the quotation marks of `"a,b"`: they only mean that the comma does not separate options.
-fn unquoted(value: &str) -> &str {
-    value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value)
 }

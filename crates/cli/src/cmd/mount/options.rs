@@ -1,10 +1,15 @@
-//! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse.
+//! Parses the options of `-o`: those of mount(8), fstab(5) and erofsfuse, and those of images on servers.
+
+pub(crate) mod list;
+mod servers;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::args::byte_size;
 use crate::args::image::ImageArgs;
+use crate::cmd::mount::options::list::{InvalidOption, split};
+use crate::cmd::mount::options::servers::ServerOptions;
 use crate::cmd::mount::prefetch::Prefetch;
 use ferofs::verity::{Digest, ParseDigestError};
 
@@ -49,12 +54,14 @@ pub(crate) struct SortedOptions {
     pub(crate) passed: Vec<String>,
 }
 
-/// Sorts `options`; each is a list separated by commas. `offset=`, `device=` and `verity.` change `image`.
+/// Sorts `options`; each is a list separated by commas. `offset=`, `device=`, `roothash=`, `verity.` and the options of servers
+/// change `image`.
 ///
 /// # Errors
-/// An option whose value is not what it should be: a number of bytes, or a root hash.
+/// An option whose value is not what it should be, for example a number of bytes or a root hash.
 pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOptions, InvalidOption> {
     let mut sorted = SortedOptions::default();
+    let mut servers = ServerOptions::new();
     for option in options.iter().flat_map(|list| split(list)) {
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
         let bytes = |value| {
@@ -68,8 +75,8 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             ("offset" | "fsoffset", Some(value)) => image.offset = bytes(value)?,
             ("sizelimit", Some(value)) => sorted.size_limit = Some(bytes(value)?).filter(|limit| *limit != 0),
             ("device", Some(value)) => image.devices.push(PathBuf::from(value)),
-            // The names of mount(8).
-            ("verity.roothash", Some(value)) => image.seal.root = Some(root(value, option)?),
+            // The names of mount(8); systemd and the command line say `roothash`.
+            ("verity.roothash" | "roothash", Some(value)) => image.seal.root = Some(root(value, option)?),
             ("verity.roothashfile", Some(value)) => {
                 let text = std::fs::read_to_string(value)
                     .map_err(|error| InvalidOption(option.to_owned(), error.to_string()))?;
@@ -95,10 +102,12 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
             ("owner" | "group", None) => restrict(&mut sorted, &["nosuid", "nodev"]),
             ("", None) | ("comment" | "uhelper" | "helper", Some(_)) => {}
             // By convention, options for programs in user space, for example x-systemd.automount.
+            (name, value) if servers.take(name, value)? => {}
             (name, _) if name.starts_with("x-") || name.starts_with("X-") || IGNORED.contains(&name) => {}
             _ => sorted.passed.push(option.to_owned()),
         }
     }
+    servers.apply(&mut image.fetch)?;
     let seal = &image.seal;
     if seal.root.is_none() && (seal.hash_file.is_some() || seal.hash_offset.is_some()) {
         let missing = "needs a root hash: verity.roothash or verity.roothashfile";
@@ -107,31 +116,9 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
     Ok(sorted)
 }
 
-/// Splits a list at its commas, except between quotation marks: SELinux labels contain commas, for example
-/// `context="system_u:object_r:tmp_t:s0:c1,c2"`.
-fn split(list: &str) -> impl Iterator<Item = &str> {
-    let mut quoted = false;
-    list.split(move |c| {
-        quoted ^= c == '"';
-        c == ',' && !quoted
-    })
-}
-
 fn root(value: &str, option: &str) -> Result<Digest, InvalidOption> {
     value.parse().map_err(|error: ParseDigestError| InvalidOption(option.to_owned(), error.to_string()))
 }
-
-/// An option with a wrong value, and what is wrong.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct InvalidOption(String, String);
-
-impl std::fmt::Display for InvalidOption {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "-o {}: {}", self.0, self.1)
-    }
-}
-
-impl std::error::Error for InvalidOption {}
 
 #[cfg(test)]
 mod tests {
@@ -221,6 +208,18 @@ mod tests {
         assert!(sorted("verity.roothashsig=x").0.unwrap_err().to_string().contains("options are"));
         assert!(sorted("verity.roothash=ab").0.unwrap_err().to_string().contains("64 or 128"));
         assert!(sorted("verity.roothashfile=/nonexistent/x").0.unwrap_err().to_string().contains("No such"));
+    }
+
+    #[test]
+    fn a_line_of_fstab_names_an_image_on_a_server() {
+        let root = "ab".repeat(32);
+        let list = format!("_netdev,nofail,roothash={root},cache_dir=/c,offline,token_file=/t,user=me");
+        let (options, image) = sorted(&list);
+        assert_eq!(options.unwrap().passed, ["nosuid", "nodev", "noexec"]);
+        assert_eq!((image.seal.root, image.fetch.cache.cache_dir), (root.parse().ok(), Some("/c".into())));
+        assert!(image.fetch.offline && image.fetch.remote.files().count() == 1);
+        let error = sorted("on_error=x").0.unwrap_err().to_string();
+        assert!(error.starts_with("-o on_error: "), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use rustix::process::Pid;
 
+use crate::args::hidden;
 use crate::cmd::mount::mount_table::mount_at;
 use crate::exit::{FAILURE, Failure, Outcome};
 
@@ -73,7 +74,7 @@ fn send_answer() -> io::Result<()> {
 /// the standard input of the returned process is closed.
 pub(crate) fn start(dir: &Path, pid_file: Option<&Path>, quiet: bool) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command
+    hidden::forget(&mut command)
         // The name selects the command line with subcommands.
         .arg0("ferofs")
         .arg("unmount-helper")

@@ -60,7 +60,7 @@ impl Args {
     /// Adds the source to the image.
     pub(super) fn add_to_image(&self, options: Options) -> Outcome {
         let image = ImageArgs {
-            path: self.image.clone(),
+            path: self.image.clone().into(),
             offset: 0,
             devices: Vec::new(),
             work_limit: 1,

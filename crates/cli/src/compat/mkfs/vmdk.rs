@@ -19,9 +19,9 @@ const SECTORS_PER_TRACK: u64 = 63;
 pub(super) fn write(image: &Image, files: &ImageArgs, out: &mut dyn Write) -> io::Result<()> {
     let sb = image.superblock();
     let sectors = |blocks: u64| blocks.saturating_mul(sb.block_size.bytes64()) / SECTOR;
-    let mut extents = vec![(&files.path, files.offset / SECTOR, sectors(sb.blocks))];
+    let mut extents = vec![(&*files.path, files.offset / SECTOR, sectors(sb.blocks))];
     for (device, path) in image.device_slots().iter().zip(&files.devices) {
-        extents.push((path, 0, sectors(device.blocks)));
+        extents.push((path.as_path(), 0, sectors(device.blocks)));
     }
     // As erofs-utils: the content ID of the disk is the XOR of the words of the UUID.
     let words = sb.uuid.chunks_exact(4).map(|word| {
@@ -85,7 +85,7 @@ mod tests {
         let path = dir.path().join("a.erofs");
         ferofs::build::build(&options, &path).unwrap();
         let files = ImageArgs {
-            path,
+            path: path.into(),
             offset: 0,
             devices: vec![archive],
             work_limit: 1,

@@ -1,0 +1,146 @@
+//! `mount.erofs` with the options of erofs-utils for registries and S3 stores; and who sees the passwords.
+
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Mount, Run, need};
+
+use super::registry::{HTPASSWD, registry};
+use super::store::{put, store};
+use super::{field, isolated, sealed_image};
+use crate::common::fixture::Fixture;
+
+/// `mount.erofs` with an empty home and the cache of the fixture.
+fn mount_erofs(fixture: &Fixture) -> Run {
+    let link = fixture.path("mount.erofs");
+    // The second call finds it.
+    let _ = std::os::unix::fs::symlink(ferofs_path(), &link);
+    let home = fixture.path("home");
+    std::fs::create_dir_all(&home).unwrap();
+    Run::new(link)
+        .env("HOME", &home)
+        .env("FEROFS_CACHE_DIR", fixture.path("cache"))
+        .env("XDG_RUNTIME_DIR", "")
+}
+
+/// The arguments of all processes that mention `name`.
+fn visible_arguments(name: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    lines
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(name))
+        .collect()
+}
+
+#[track_caller]
+fn shows_the_image(mount: &Path, image: &Path, fixture: &Fixture) {
+    assert_eq!(std::fs::read(mount.join("greeting")).unwrap(), b"hello\n");
+    let data = std::fs::read(fixture.source().join("data")).unwrap();
+    assert!(std::fs::read(mount.join("data")).unwrap() == data, "{}", image.display());
+}
+
+#[test]
+fn images_in_registries_without_passwords_in_sight() {
+    let what = "mount.erofs of a registry";
+    if !need::fuse(what) {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let passwords = fixture.path("htpasswd");
+    std::fs::write(&passwords, HTPASSWD).unwrap();
+    let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
+    let Some(registry) = registry(&fixture, &auth, what) else { return };
+    let (image, _) = sealed_image(&fixture);
+    let name = format!("{}/team/app:1", registry.address);
+    let push = isolated(&fixture).env("FEROFS_PASSWORD", "secret").args(["push", "--json", "--user", "me"]);
+    let pushed = push.arg(&image).arg(format!("oci://{name}")).run().success();
+    let dir = fixture.directory("mount");
+
+    let blob = field(&pushed.stdout, "layer")["sha256:".len()..].to_owned();
+    for options in [
+        "oci.layer=0,oci.username=me,oci.password=secret,oci.platform=linux/amd64,nofail",
+        &format!("oci.blob={blob},oci.username=me,oci.password=secret,oci.insecure"),
+    ] {
+        let run =
+            mount_erofs(&fixture).args(["-t", "erofs.nbd", "-o", options, &name]).arg(&dir).run().success();
+        let mount = Mount::adopt(&dir);
+        assert!(run.stderr.contains("ferofs has no NBD; mounting through FUSE"), "{}", run.stderr);
+        shows_the_image(mount.path(), &image, &fixture);
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(table.contains(&format!("oci://{name}")) && !table.contains("secret"), "{table}");
+        let visible = visible_arguments(&name);
+        assert!(visible.len() >= 3 && !visible.iter().any(|line| line.contains("secret")), "{visible:?}");
+        mount.unmount().unwrap();
+    }
+
+    let refused = |options: &str| {
+        let run =
+            mount_erofs(&fixture).args(["-t", "erofs.fuse", "-o", options, &name]).arg(&dir).run().failure(1);
+        assert!(!run.stderr.contains("wr0ng") && run.stderr.lines().count() == 1, "{}", run.stderr);
+        run.stderr
+    };
+    std::fs::remove_dir_all(fixture.path("cache")).unwrap();
+    assert!(refused("oci.username=me,oci.password=wr0ng,on_error=eio").contains("401"));
+    assert!(refused("oci.layer=7,oci.username=me,oci.password=secret").contains("layer"));
+    assert!(refused("oci.tarindex=/tmp/index").contains("ferofs convert"));
+}
+
+#[test]
+fn a_daemon_in_the_foreground_hides_its_password() {
+    let what = "passwords of ferofs mount --foreground";
+    if !need::fuse(what) {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let passwords = fixture.path("htpasswd");
+    std::fs::write(&passwords, HTPASSWD).unwrap();
+    let auth = format!("auth: {{ htpasswd: {{ realm: test, path: {} }} }}\n", passwords.display());
+    let Some(registry) = registry(&fixture, &auth, what) else { return };
+    let (image, _) = sealed_image(&fixture);
+    let location = format!("oci://{}/app:1", registry.address);
+    isolated(&fixture).args(["push", "--user", "me:secret"]).arg(&image).arg(&location).run().success();
+    let dir = fixture.directory("mount");
+    let cache = fixture.path("cache");
+    let options = ["--user".as_ref(), "me:secret".as_ref(), "--cache-dir".as_ref(), cache.as_os_str()];
+    let mount = Mount::fuse_with(ferofs_path(), &options, Path::new(&location), &dir).unwrap();
+    shows_the_image(mount.path(), &image, &fixture);
+    let visible = visible_arguments(&location);
+    assert!(visible.len() >= 3 && !visible.iter().any(|line| line.contains("secret")), "{visible:?}");
+    assert_eq!(mount.unmount().unwrap(), (Some(0), String::new()));
+}
+
+#[test]
+fn images_in_stores() {
+    let what = "mount.erofs of an S3 store";
+    if !need::fuse(what) {
+        return;
+    }
+    let Some(store) = store(what) else { return };
+    let fixture = Fixture::empty();
+    let (image, root) = sealed_image(&fixture);
+    put(&store.address, "/bucket", b"");
+    put(&store.address, "/bucket/dir/image.erofs", &std::fs::read(&image).unwrap());
+    let passwd: PathBuf = fixture.path("passwd");
+    std::fs::write(&passwd, "key:hidden\n").unwrap();
+    let dir = fixture.directory("mount");
+    let options = format!(
+        "s3.endpoint=http://{},s3.passwd_file={},s3.region=us-east-1,s3.sig=4,s3.urlstyle=path,roothash={root}",
+        store.address,
+        passwd.display()
+    );
+    mount_erofs(&fixture)
+        .args(["-t", "erofs.ublk", "-o", &options, "bucket/dir/image.erofs"])
+        .arg(&dir)
+        .run()
+        .success();
+    let mount = Mount::adopt(&dir);
+    shows_the_image(mount.path(), &image, &fixture);
+    mount.unmount().unwrap();
+    // Now it is in the cache.
+    let offline = format!("s3.region=us-east-1,offline,roothash={root}");
+    mount_erofs(&fixture).args(["-o", &offline, "bucket/dir/image.erofs"]).arg(&dir).run().success();
+    let mount = Mount::adopt(&dir);
+    shows_the_image(mount.path(), &image, &fixture);
+    mount.unmount().unwrap();
+}
