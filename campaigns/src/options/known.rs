@@ -97,6 +97,7 @@ const OF_SERVERS: &[&str] = &[
     "--s3-endpoint",
     "--s3-region",
     "--s3-profile",
+    "--s3-passwd-file",
     "--s3-bucket-in",
     "--s3-anonymous",
     "--plain-http",
