@@ -22,7 +22,7 @@ pub(crate) const OUTPUT_FAILURE: u8 = 2;
 const BROKEN_PIPE: u8 = 128 + 13;
 
 /// A defect of this program: a thread panicked. Rust programs use the same code.
-const INTERNAL_ERROR: u8 = 101;
+pub(crate) const INTERNAL_ERROR: u8 = 101;
 
 /// The exit code that a shell gives to a program that SIGINT ended.
 pub(crate) const INTERRUPTED: i32 = 128 + 2;

@@ -4,7 +4,7 @@
 //! erofs-utils have the options of erofs-utils (`compat/`). Each command returns an exit code or an [`exit::Failure`],
 //! which becomes one line on standard error.
 
-// Only `cmd::mount::loop_device` allows it.
+// Only `cmd::mount::loop_device` and `cmd::mount::daemon::keeper::fork` allow it.
 #![deny(unsafe_code)]
 
 mod args;

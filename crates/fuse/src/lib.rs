@@ -25,6 +25,6 @@ mod session;
 mod stats;
 mod waiting_threads;
 
-pub use sandbox::{Sandbox, SandboxError, forbid_unmount, restrict};
-pub use session::{MountError, MountOptions, Mounted, mount};
+pub use sandbox::{Sandbox, SandboxError, forbid_unmount, restrict, restrict_keeper};
+pub use session::{MountError, MountOptions, Mounted, can_survive_process, mount};
 pub use stats::{MoreStats, STATS_XATTR};

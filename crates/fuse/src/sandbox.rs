@@ -72,6 +72,21 @@ pub fn restrict() -> Result<Sandbox, SandboxError> {
     restrict_thread(seccompiler::apply_filter_all_threads)
 }
 
+/// Restricts a process that decodes nothing, but makes copies of itself that call [`restrict`]. Returns whether the user was root, and is another
+/// user now.
+///
+/// Afterwards, the process has no capabilities, and can neither execute programs nor unmount.
+///
+/// # Errors
+/// As [`restrict`].
+pub fn restrict_keeper() -> Result<bool, SandboxError> {
+    rustix::thread::set_no_new_privs(true).map_err(failed("privileges"))?;
+    let user = leave_root().map_err(failed("user"))?;
+    drop_capabilities()?;
+    forbid_unmount()?;
+    Ok(user)
+}
+
 /// Lets this process, which is not restricted otherwise, neither unmount nor execute programs.
 ///
 /// When a session has ended, fuser 0.18 unmounts its directory although the kernel has removed the mount already: that would remove what
@@ -97,10 +112,14 @@ fn restrict_thread(apply: Apply) -> Result<Sandbox, SandboxError> {
     rustix::thread::set_no_new_privs(true).map_err(failed("privileges"))?;
     let landlock = restrict_paths().map_err(failed("Landlock"))?;
     let user = leave_root().map_err(failed("user"))?;
+    drop_capabilities()?;
+    Ok(Sandbox { landlock, seccomp: restrict_calls(apply)?, user })
+}
+
+fn drop_capabilities() -> Result<(), SandboxError> {
     let none = CapabilitySet::empty();
     let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    rustix::thread::set_capabilities(None, none).map_err(failed("capabilities"))?;
-    Ok(Sandbox { landlock, seccomp: restrict_calls(apply)?, user })
+    rustix::thread::set_capabilities(None, none).map_err(failed("capabilities"))
 }
 
 /// Changes from root to [`UNUSED_ID`]. Returns `false` if the user is not root, or if the user namespace does not have this

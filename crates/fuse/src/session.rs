@@ -31,6 +31,9 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// [`restrict`](crate::restrict) will be called before [`Mounted::serve`].
     pub confined: bool,
+    /// Requests must be answered although this process ends: copies of this process (fork(2)) answer them, one after the other. Needs
+    /// [`can_survive_process`].
+    pub survives_process: bool,
     /// Use small windows.
     pub low_memory: bool,
     /// Further options for the kernel or for fusermount3, for example `nosuid`.
@@ -68,7 +71,8 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
     }
     let threads = options.threads.max(1);
     config.n_threads = Some(threads);
-    config.clone_fd = !options.confined || anyone_may_open_device();
+    // The kernel ends the requests that were read from a descriptor when it is closed, and only this one is open in other processes.
+    config.clone_fd = !options.survives_process && (!options.confined || anyone_may_open_device());
     let page_store = Arc::new(PageStore::new(
         threads,
         if options.low_memory { MAX_WINDOW_LOW_MEMORY } else { MAX_WINDOW },
@@ -84,6 +88,16 @@ pub fn mount(dir: &Path, options: &MountOptions) -> Result<Mounted, MountError> 
     }
     page_store.connect(session.notifier());
     Ok(Mounted { session, opened, page_store })
+}
+
+/// Whether a mount can survive the process that answers its requests: since version 6.9, Linux sends requests again.
+pub fn can_survive_process() -> bool {
+    let name = rustix::system::uname();
+    let mut numbers = name.release().to_str().unwrap_or_default().split('.').map(|number| {
+        let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+        number[..digits].parse::<u32>().unwrap_or(0)
+    });
+    (numbers.next(), numbers.next()) >= (Some(6), Some(9))
 }
 
 /// Whether every user may open the FUSE device. Each thread of a session opens it for itself; if only root may open it, a
@@ -109,7 +123,26 @@ fn mount_option(text: &str) -> MountOption {
     }
 }
 
+/// `struct fuse_out_header` with the code of `FUSE_NOTIFY_RESEND` (linux/fuse.h).
+fn resend_message() -> [u8; 16] {
+    const LEN: u32 = 16;
+    const FUSE_NOTIFY_RESEND: u32 = 7;
+    let mut message = [0; LEN as usize];
+    message[..4].copy_from_slice(&LEN.to_ne_bytes());
+    message[4..8].copy_from_slice(&FUSE_NOTIFY_RESEND.to_ne_bytes());
+    message
+}
+
 impl Mounted {
+    /// Makes the kernel send the requests again that another process has read and not answered.
+    ///
+    /// # Errors
+    /// If the kernel does not support it, or nothing is mounted any more.
+    pub fn ask_again(&self) -> Result<(), MountError> {
+        rustix::io::write(self.session.as_fd(), &resend_message()).map_err(io::Error::from)?;
+        Ok(())
+    }
+
     /// Answers requests from `image` until the unmount. `more_stats` adds to the [counters](crate::STATS_XATTR).
     ///
     /// # Errors

@@ -147,6 +147,8 @@ impl Shared {
     fn start_receiving(self: &Arc<Self>, state: &mut State) -> Result<(), Failure> {
         if !state.receives {
             state.receives = true;
+            // Answers to another process that used this end before may still arrive.
+            state.next_id = u64::from(std::process::id()) << 32;
             let weak = Arc::downgrade(self);
             let started = Builder::new().name("answers".into()).spawn(move || receive(&weak));
             started.map_err(|error| failure(&error.to_string(), false))?;

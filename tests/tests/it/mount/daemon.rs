@@ -26,7 +26,7 @@ pub(crate) fn small_image(fixture: &Fixture) -> PathBuf {
 }
 
 /// Waits up to 10 s until `done` is true. For the effects of a process that is not a child of this one.
-fn eventually(mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn eventually(mut done: impl FnMut() -> bool) -> bool {
     (0..1000).any(|_| {
         done() || {
             thread::sleep(Duration::from_millis(10));

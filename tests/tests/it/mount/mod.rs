@@ -5,9 +5,11 @@
 //! - `helper`: `/sbin/mount.erofs` for mount(8).
 //! - `kernel`: Linux shows the source.
 //! - `permissions`: the daemon without root, and access control lists.
+//! - `restart`: the mount outlives its daemon.
 
 mod daemon;
 mod fuse;
 mod helper;
 mod kernel;
 mod permissions;
+mod restart;

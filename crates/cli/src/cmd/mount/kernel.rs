@@ -2,6 +2,8 @@
 //!
 //! Never starts mount(8): mount(8) starts `/sbin/mount.erofs` for EROFS, which may be this program, without end.
 
+mod flags;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
@@ -11,7 +13,7 @@ use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags};
 
-use crate::cmd::mount::flags::Flags;
+use crate::cmd::mount::kernel::flags::Flags;
 use crate::cmd::mount::loop_device::LoopDevice;
 use crate::cmd::mount::options::list::unquoted;
 

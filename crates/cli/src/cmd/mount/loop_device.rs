@@ -1,6 +1,6 @@
 //! Loop devices: Linux shows a file, or a part of one, as a block device (loop(4), linux/loop.h).
 //!
-//! This is the only module of the command with unsafe code: the two ioctl(2) calls have no safe wrapper.
+//! One of two modules of the command with unsafe code: the two ioctl(2) calls have no safe wrapper.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};

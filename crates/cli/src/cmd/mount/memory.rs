@@ -1,7 +1,7 @@
 //! Options of `ferofs mount` about the memory of the FUSE daemon, and the access profiles that the daemon records or pins.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,6 +126,9 @@ impl MemoryFiles {
     /// Pins the data of the profile of --pin.
     pub(crate) fn pin(&self, image: &Image) -> Result<Option<Pinned>, Failure> {
         let Some((path, file, bytes)) = &self.pin else { return Ok(None) };
+        // Another daemon of this mount may have read it before.
+        let mut file = file;
+        file.rewind().map_err(|e| Failure::about(path, e))?;
         let profile = Profile::read(BufReader::new(file)).map_err(|e| Failure::about(path, e))?;
         image.pin(&profile, *bytes).about(path).map(Some)
     }

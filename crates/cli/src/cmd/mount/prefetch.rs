@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -173,8 +173,10 @@ impl Plan {
 }
 
 /// Reads the start of a profile, up to [`PROFILE_MAX`].
-fn read(file: &File) -> Result<Profile, ferofs::read::ProfileError> {
+fn read(mut file: &File) -> Result<Profile, ferofs::read::ProfileError> {
     let mut text = Vec::new();
+    // Another daemon of this mount may have read it before.
+    file.rewind()?;
     file.take(PROFILE_MAX).read_to_end(&mut text)?;
     if text.len() as u64 == PROFILE_MAX {
         text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));

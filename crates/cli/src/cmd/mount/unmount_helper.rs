@@ -35,17 +35,18 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let is_mounted = io::stdin().read(&mut [0])? > 0;
     // A daemon that died may have mounted without reporting it.
     let own_mount = mount_at(&args.dir)?.filter(|mount| is_mounted || before.as_ref() != Some(mount));
-    let mut request = Vec::new();
+    let mut is_requested = false;
     if is_mounted {
         send_answer()?;
-        io::stdin().read_to_end(&mut request)?;
+        // Other processes of the mount may have the pipe open, too.
+        is_requested = io::stdin().read(&mut [0])? > 0;
     }
     if let Some(file) = args.pid_file.as_ref().filter(|_| is_mounted) {
         remove_pid_file(file, daemon);
     }
     // Somebody else may have unmounted it, and mounted another file system there.
     let is_own = own_mount.is_some() && mount_at(&args.dir)? == own_mount;
-    if is_own && (!request.is_empty() || has_no_daemon(&args.dir)) { detach(&args.dir) } else { Ok(0) }
+    if is_own && (is_requested || has_no_daemon(&args.dir)) { detach(&args.dir) } else { Ok(0) }
 }
 
 /// Removes the file that names `daemon`. The next daemon may have replaced it, or somebody else have removed it.
@@ -57,7 +58,7 @@ fn remove_pid_file(file: &Path, daemon: Option<Pid>) {
 }
 
 /// Whether the daemon of the FUSE mount on `dir` has ended. The number of a mount is not enough: Linux gives it to the next mount.
-fn has_no_daemon(dir: &Path) -> bool {
+pub(super) fn has_no_daemon(dir: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     use rustix::io::Errno;
     // A request to the daemon: Linux refuses it if nobody can answer.
@@ -113,7 +114,7 @@ fn wait_for_answer(helper: &mut Child) -> io::Result<()> {
 }
 
 /// Detaches the mount from `dir`; processes that use files on it can continue.
-fn detach(dir: &Path) -> Outcome {
+pub(super) fn detach(dir: &Path) -> Outcome {
     use rustix::mount::UnmountFlags;
     match rustix::mount::unmount(dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(0),

@@ -1,0 +1,139 @@
+//! The options of `ferofs mount`, and how they open an image.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use ferofs::escape::Escaped;
+use ferofs::read::{Image, LowMemory, OpenOptions};
+
+use crate::args::image::{ImageArgs, OpenFiles};
+use crate::cmd::mount::memory::{MemoryArgs, MemoryFiles, ProfileRecording};
+use crate::cmd::mount::prefetch::Prefetch;
+use crate::exit::Failure;
+use crate::print::output::message;
+
+/// Limit of the cache for metadata, and of the cache for the packed inode, with --low-memory, in bytes.
+const LOW_CACHE: usize = 1 << 20;
+
+/// Mount an image with the kernel's EROFS driver if possible, otherwise through FUSE
+#[derive(clap::Args, Clone)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
+
+    /// The directory to mount on
+    pub(crate) dir: PathBuf,
+
+    /// Apply this patch in memory; the image file does not change. May be given several times: patches apply in this
+    /// order. Implies --fuse
+    #[arg(long = "patch", value_name = "FILE", conflicts_with = "kernel")]
+    pub(crate) patches: Vec<PathBuf>,
+
+    /// Mount through FUSE
+    #[arg(long, conflicts_with = "kernel")]
+    pub(crate) fuse: bool,
+
+    /// Mount with the kernel's EROFS driver; fail if this is not possible
+    #[arg(long)]
+    pub(crate) kernel: bool,
+
+    /// Stay in the foreground until the image is unmounted; implies --fuse
+    #[arg(short, long, conflicts_with = "kernel")]
+    pub(crate) foreground: bool,
+
+    /// Mount options of mount(8), separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub(crate) options: Vec<String>,
+
+    /// Number of threads of the FUSE daemon, 1 or more [default: one for each processor, at least 4]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+
+    /// Use small caches and small buffers in the FUSE daemon
+    #[arg(long)]
+    pub(crate) low_memory: bool,
+
+    #[command(flatten)]
+    pub(crate) memory: MemoryArgs,
+
+    /// Of an image on a server, fetch this in the background: `all`, `none`, or the files of an access profile (--record-profile). `none` still
+    /// fetches what follows in sequential reads [default: the files of the access profile that was pushed with the image, and the metadata near
+    /// the root]
+    #[arg(long, value_name = "all|none|PROFILE")]
+    pub(crate) prefetch: Option<Prefetch>,
+
+    /// Do not confine the FUSE daemon: it keeps privileges that it does not need to serve the image
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
+
+    /// Append the messages of the FUSE daemon to this file [default: syslog, or standard error with --foreground]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+
+    /// Write the process ID of the FUSE daemon to this file. The file is removed when the daemon ends
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pid_file: Option<PathBuf>,
+
+    /// Print how the image was mounted, and why
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Set only when mount(8) calls this program
+    #[arg(skip)]
+    pub(crate) helper: HelperOptions,
+}
+
+/// Options that mount(8) gives to its helper `mount.erofs`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HelperOptions {
+    /// Do everything except the mount itself.
+    pub(crate) fake: bool,
+    /// Ignore options that the kernel does not know.
+    pub(crate) sloppy: bool,
+}
+
+impl Args {
+    pub(super) fn open_options(&self) -> OpenOptions {
+        let mut options = OpenOptions::default();
+        self.memory.apply(&mut options.engine);
+        if self.low_memory {
+            options.metadata_cache = LOW_CACHE;
+            options.engine.packed_cache = LOW_CACHE;
+            options.engine.low_memory = LowMemory::Always;
+        }
+        options
+    }
+
+    /// Decodes the open files: the image with its patches, and the access profiles.
+    pub(super) fn open(
+        &self,
+        files: OpenFiles,
+        memory_files: MemoryFiles,
+        options: &OpenOptions,
+    ) -> Result<(Image, Option<ProfileRecording>), Failure> {
+        let image = files.decode(options)?;
+        let root = image.root().map_err(|e| Failure::about(&self.image.path, e))?;
+        if !root.is_dir() {
+            return Err(Failure::about(&self.image.path, "the root is not a directory"));
+        }
+        if let Some(pinned) = memory_files.pin(&image)? {
+            self.print_verbose(&format!(
+                "pinned {} ranges, {} bytes; {} are not in the image",
+                pinned.ranges, pinned.bytes, pinned.missing
+            ));
+        }
+        let recording = memory_files.record(&image)?;
+        Ok((image, recording))
+    }
+
+    /// What a list of processes shows of the daemon.
+    pub(super) fn shown(&self) -> [&OsStr; 3] {
+        [OsStr::new("mount"), self.image.path.as_os_str(), self.dir.as_os_str()]
+    }
+
+    pub(super) fn print_verbose(&self, text: &str) {
+        if self.verbose {
+            message!("{}: {text}", Escaped::path(&self.image.path));
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The FUSE daemon: mounts, gives up its rights, and serves the image.
+//!
+//! In the background it is started twice: by the command, which waits until it has mounted, and by its [`keeper`], which starts it
+//! again when it was killed.
+
+mod keeper;
+mod log;
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::{ChildStdin, Stdio};
+use std::thread::Builder;
+
+use ferofs::read::PressureFile;
+use ferofs_fuse::{MountOptions, Sandbox};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args::hidden;
+use crate::cmd::mount::args::Args;
+use crate::cmd::mount::daemon::keeper::{Keeper, Role, Start};
+use crate::cmd::mount::fetcher::{Fetched, counters};
+use crate::cmd::mount::memory::ProfileRecording;
+use crate::cmd::mount::options::SortedOptions;
+use crate::cmd::mount::prefetch::Plan;
+use crate::cmd::mount::{fetcher, unmount_helper};
+use crate::exit::{Failure, Outcome};
+
+/// Environment variable that makes this program the daemon.
+const DAEMON_VARIABLE: &str = "FEROFS_MOUNT_DAEMON";
+/// The line that the daemon writes when it has mounted.
+const READY: &[u8] = b"mounted\n";
+
+/// Whether this process is the daemon that [`start`] started.
+pub(crate) fn is_daemon() -> bool {
+    std::env::var_os(DAEMON_VARIABLE).is_some()
+}
+
+/// Starts this command again as the daemon, and waits until the daemon has mounted or failed.
+pub(super) fn start(args: &Args) -> Outcome {
+    let mut daemon = hidden::again(args.shown())?
+        .env(DAEMON_VARIABLE, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut answer = Vec::new();
+    if let Some(stdout) = daemon.stdout.take() {
+        stdout.take(READY.len() as u64).read_to_end(&mut answer)?;
+    }
+    if answer == READY {
+        return Ok(0);
+    }
+    // The daemon has printed the reason.
+    let code = daemon.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.filter(|code| *code != 0).unwrap_or(crate::exit::FAILURE))
+}
+
+/// Opens all files and mounts, then drops all privileges, and only then decodes the image and serves it: a hostile image
+/// is decoded without privileges.
+pub(super) fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome {
+    let fetched = args.image.is_remote().then(|| fetcher::start(&args.image, daemon)).transpose()?;
+    let open = |patches: &[PathBuf]| match &fetched {
+        Some(fetched) => args.image.open_files_with(fetched.bytes.clone(), patches),
+        None => args.image.open_files(patches),
+    };
+    let files = open(&args.patches)?;
+    let memory_files = args.memory.open_files(|| open(&[]))?;
+    let plan = fetched.as_ref().map(|fetched| {
+        Plan::open(args.prefetch.as_ref(), &args.image.path, &args.image.fetch, &fetched.entry)
+    });
+    let plan = plan.transpose()?;
+    let mut open_options = args.open_options();
+    open_options.pressure = PressureFile::open();
+    let confined = !(args.no_sandbox || sorted.no_sandbox);
+    let source = if args.image.is_remote() {
+        args.image.path.to_path_buf()
+    } else {
+        std::fs::canonicalize(&*args.image.path).unwrap_or_else(|_| args.image.path.to_path_buf())
+    };
+    let options = MountOptions {
+        source: source.to_string_lossy().replace(',', "_"),
+        threads: args.threads.map_or_else(default_threads, Into::into),
+        allow_other: sorted.allow_other,
+        confined,
+        low_memory: args.low_memory,
+        survives_process: daemon && ferofs_fuse::can_survive_process(),
+        extra: sorted.passed,
+    };
+    // The unmount helper has another current directory, so it needs an absolute path.
+    let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
+    let log = log::open(args.log_file.as_deref(), daemon)?;
+    let null = daemon.then(detach_from_terminal).transpose()?;
+    let mut helper = unmount_helper::start(&dir, pid_file.as_deref(), daemon)?;
+    let mounted = ferofs_fuse::mount(&dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
+    unmount_helper::tell_mounted(&mut helper)?;
+    let helper_input = helper.stdin.take();
+    if let Some(file) = &pid_file {
+        std::fs::write(file, format!("{}\n", std::process::id())).map_err(|e| Failure::about(file, e))?;
+    }
+    let mut role = Role::Alone(helper_input);
+    let mut has_left_root = false;
+    if let (true, Some(null), Role::Alone(helper_input)) = (options.survives_process, &null, &mut role) {
+        if confined {
+            has_left_root = ferofs_fuse::restrict_keeper().map_err(|e| Failure::about(&args.dir, e))?;
+        } else {
+            ferofs_fuse::forbid_unmount().map_err(|e| Failure::about(&args.dir, e))?;
+        }
+        let report = || report_mounted(null);
+        let helper_input = helper_input.take();
+        role = Keeper { dir: &dir, helper_input, log: log.as_ref(), report: &report }.run()?;
+    }
+    let (start, helper_input) = match role {
+        Role::Alone(helper_input) => (None, helper_input),
+        Role::Daemon(start, helper_input) => (Some(start), helper_input),
+        Role::Keeper(code) => {
+            // Closes the connection to the kernel: the unmount helper asks whether anybody answers.
+            drop(mounted);
+            helper.wait()?;
+            return Ok(code);
+        }
+    };
+    let is_alone = start.is_none();
+    let is_first = start.as_ref().is_none_or(Start::is_first);
+    let signals = Signals::new([SIGTERM, SIGINT])?;
+    if confined {
+        let sandbox = ferofs_fuse::restrict().map_err(|e| Failure::about(&args.dir, e))?;
+        let Sandbox { landlock, seccomp, user } = sandbox;
+        if is_first {
+            let user = user || has_left_root;
+            args.print_verbose(&format!("Landlock: {landlock}, seccomp: {seccomp}, another user: {user}"));
+        }
+    } else if start.is_none() {
+        ferofs_fuse::forbid_unmount().map_err(|e| Failure::about(&args.dir, e))?;
+    }
+    let signals_handle = signals.handle();
+    // If the thread cannot be started, the pipe closes, and the unmount helper unmounts.
+    let stop = Builder::new().spawn(move || stop_on_signals(signals, helper_input));
+    let stop = stop.map_err(|e| Failure::about(&args.dir, e))?;
+    let served = args.open(files, memory_files, &open_options).and_then(|(image, recording)| {
+        if let Some(log) = log {
+            rustix::stdio::dup2_stderr(&log).map_err(io::Error::from)?;
+        }
+        match (start, null) {
+            (Some(Start::First(keeper)), Some(null)) => {
+                replace_streams(&null)?;
+                keeper.report()?;
+            }
+            (Some(Start::Again), _) => mounted.ask_again().map_err(|e| Failure::about(&args.dir, e))?,
+            (None, Some(null)) => report_mounted(&null)?,
+            (_, None) => {}
+        }
+        let more_stats = fetched.zip(plan).map(|(Fetched { entry, client, .. }, plan)| {
+            let background = plan.start(&image, &client);
+            counters::start(&entry, &client, background, args.image.fetch.offline)
+        });
+        mounted.serve(image, more_stats).map_err(|e| Failure::about(&args.dir, e))?;
+        Ok(recording)
+    });
+    // Ends the thread. The thread closes the pipe, and the unmount helper removes the mount if it still exists.
+    signals_handle.close();
+    // A panic of the thread closes the pipe too.
+    let _ = stop.join();
+    if is_alone {
+        helper.wait()?;
+    }
+    served?.map_or(Ok(()), ProfileRecording::finish)?;
+    Ok(0)
+}
+
+/// One thread for each processor, at least four: most of them wait for the device when several programs read.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(4, |threads| threads.get().max(4))
+}
+
+/// At the first signal, makes the unmount helper detach the mount; the daemon ends when nobody uses
+/// the mount any more. The second signal ends the daemon at once.
+fn stop_on_signals(mut signals: Signals, helper_input: Option<ChildStdin>) {
+    let mut helper_input = helper_input;
+    for signal in signals.forever() {
+        match helper_input.take() {
+            Some(input) => unmount_helper::request_unmount(input),
+            None => std::process::exit(128 + signal),
+        }
+    }
+}
+
+/// Moves the daemon to its own session and to the root directory, so that it keeps no terminal and no directory in use.
+/// Returns the open /dev/null, which replaces the standard streams later.
+fn detach_from_terminal() -> io::Result<std::fs::File> {
+    rustix::process::setsid()?;
+    std::env::set_current_dir("/")?;
+    std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
+}
+
+/// Tells the waiting command that the image is mounted, and replaces the standard streams by `null`.
+fn report_mounted(null: &std::fs::File) -> Result<(), Failure> {
+    let mut out = io::stdout();
+    out.write_all(READY)?;
+    out.flush()?;
+    replace_streams(null)
+}
+
+fn replace_streams(null: &std::fs::File) -> Result<(), Failure> {
+    rustix::stdio::dup2_stdin(null).map_err(io::Error::from)?;
+    rustix::stdio::dup2_stdout(null).map_err(io::Error::from)?;
+    Ok(())
+}

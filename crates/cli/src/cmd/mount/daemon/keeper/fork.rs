@@ -1,0 +1,22 @@
+//! Divides this process into two (fork(2)). No other module of the command but `loop_device` has unsafe code.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use rustix::process::Pid;
+
+/// Makes a copy of this process, which has only one thread. Returns the copy's number, and `None` in the copy.
+///
+/// # Errors
+/// Those of fork(2); also if this process has other threads.
+pub(super) fn fork() -> io::Result<Option<Pid>> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("other threads run already"));
+    }
+    // SAFETY: fork(2) copies the memory and only the calling thread. The copy could find locks that another thread holds, and data that
+    // another thread is changing; there is no other thread.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        number => Ok(Pid::from_raw(number)),
+    }
+}

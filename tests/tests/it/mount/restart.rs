@@ -1,0 +1,294 @@
+//! A mount outlives its daemon: the keeper starts another one, and the kernel sends it the requests that wait.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use ferofs_test_server::Server;
+use ferofs_tests::mount::is_mounted;
+use ferofs_tests::{Mount, Run, ferofs, need, tree};
+use rustix::fs::Advice;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::daemon::{eventually, small_image};
+use crate::common::fixture::Fixture;
+
+/// A mount in the background.
+struct Background {
+    mount: Mount,
+    pid_file: PathBuf,
+    log: PathBuf,
+    keeper: Pid,
+}
+
+impl Background {
+    /// `None`, with a message, where daemons are not started again.
+    fn start(fixture: &Fixture, image: &Path, options: &[&str], what: &str) -> Option<Self> {
+        if !need::fuse(what) || !has_resend(what) {
+            return None;
+        }
+        let (dir, pid_file, log) = (fixture.directory("mount"), fixture.path("pid"), fixture.path("log"));
+        let run = ferofs().args(["mount", "--fuse"]).args(options).arg("--pid-file").arg(&pid_file);
+        run.arg("--log-file").arg(&log).args([image, &dir]).run().success();
+        let number = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+        Some(Self { mount: Mount::adopt(&dir), pid_file, log, keeper: Pid::from_raw(number).unwrap() })
+    }
+
+    /// The daemon, if there is one now.
+    fn daemon(&self) -> Option<Pid> {
+        children(self.keeper, "mount").pop()
+    }
+
+    fn signal(&self, process: Pid, signal: Signal) {
+        kill_process(process, signal).unwrap();
+        // A process that has ended keeps its number until its parent has looked at it.
+        assert!(eventually(|| self.daemon() != Some(process)));
+    }
+
+    /// The keeper and all processes below it.
+    fn processes(&self) -> Vec<Pid> {
+        let mut found = vec![self.keeper];
+        let mut next = 0;
+        while let Some(parent) = found.get(next) {
+            found.extend(children(*parent, ""));
+            next += 1;
+        }
+        found
+    }
+}
+
+/// Whether Linux sends requests again (6.9).
+fn has_resend(what: &str) -> bool {
+    let name = rustix::system::uname();
+    let mut numbers =
+        name.release().to_str().unwrap().split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let is_new = (numbers.next(), numbers.next()) >= (Some(6), Some(9));
+    if !is_new {
+        need::skipped(what, "Linux 6.9");
+    }
+    is_new
+}
+
+/// The processes that `parent` has started and that run, with this first argument; empty: with any.
+fn children(parent: Pid, argument: &str) -> Vec<Pid> {
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(number) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let read = |name: &str| fs::read_to_string(process.path().join(name)).unwrap_or_default();
+        let status = read("status");
+        let is_child = status.lines().any(|line| line == format!("PPid:\t{}", parent.as_raw_nonzero()));
+        let arguments = read("cmdline");
+        let is_meant = argument.is_empty() || arguments.split('\0').nth(1) == Some(argument);
+        if is_child && is_meant && !status.contains("State:\tZ") {
+            found.extend(Pid::from_raw(number));
+        }
+    }
+    found
+}
+
+/// Reads the file from the daemon, not from the page cache.
+fn read_uncached(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Files of some megabytes, so that some reads are in flight whenever the daemon is killed.
+fn large_tree(fixture: &Fixture) {
+    let mut seed: u64 = 1;
+    for number in 0..4 {
+        let mut bytes = Vec::new();
+        while bytes.len() < 4_000_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // Half of each word compresses.
+            bytes.extend_from_slice(&(seed >> 32).to_le_bytes());
+        }
+        fs::write(fixture.source().join(number.to_string()), bytes).unwrap();
+    }
+}
+
+/// Kills the daemon 50 times while programs read: each read gets the right bytes.
+fn survives_kills(fixture: &Fixture, mounted: &Background) {
+    let done = AtomicBool::new(false);
+    let passes = AtomicUsize::new(0);
+    let mut daemons = HashSet::new();
+    thread::scope(|scope| {
+        for reader in 0..3 {
+            let (done, passes) = (&done, &passes);
+            scope.spawn(move || {
+                while !done.load(Relaxed) {
+                    let name = (reader + passes.fetch_add(1, Relaxed)) % 4;
+                    let name = name.to_string();
+                    let expected = fs::read(fixture.source().join(&name)).unwrap();
+                    let read = read_uncached(&mounted.mount.path().join(&name)).unwrap();
+                    assert!(read == expected, "{name} differs");
+                }
+            });
+        }
+        for _ in 0..50 {
+            let before = passes.load(Relaxed);
+            assert!(eventually(|| mounted.daemon().is_some()));
+            let daemon = mounted.daemon().unwrap();
+            daemons.insert(daemon);
+            mounted.signal(daemon, Signal::KILL);
+            if !eventually(|| passes.load(Relaxed) > before) {
+                // Without them, reads fail.
+                mounted
+                    .processes()
+                    .into_iter()
+                    .for_each(|process| kill_process(process, Signal::KILL).unwrap());
+                panic!("the readers wait for ever");
+            }
+        }
+        done.store(true, Relaxed);
+    });
+    assert_eq!(daemons.len(), 50);
+    assert!(is_mounted(mounted.mount.path()));
+    let log = fs::read_to_string(&mounted.log).unwrap();
+    assert_eq!(
+        log.lines().filter(|line| line.contains("was killed; starting another one")).count(),
+        50,
+        "{log}"
+    );
+}
+
+#[test]
+fn readers_do_not_notice_that_daemons_are_killed() {
+    let fixture = Fixture::empty();
+    large_tree(&fixture);
+    let image = small_image(&fixture);
+    let Some(mounted) = Background::start(&fixture, &image, &[], "killed daemons") else { return };
+    // The next daemons use the open file.
+    fs::remove_file(&image).unwrap();
+    survives_kills(&fixture, &mounted);
+    let processes = mounted.processes();
+    assert!(processes.len() == 3, "{processes:?}");
+    mounted.mount.unmount().unwrap();
+    assert!(eventually(|| processes.iter().all(|process| !is_running(*process))));
+    assert!(!mounted.pid_file.exists());
+}
+
+/// Whether the process exists and has not ended.
+fn is_running(process: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()));
+    status.is_ok_and(|status| !status.contains("State:\tZ"))
+}
+
+#[test]
+fn readers_of_an_image_on_a_server_do_not_notice_either() {
+    let fixture = Fixture::empty();
+    large_tree(&fixture);
+    let root = fixture.path("root");
+    let image = fixture.build("image", ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()]);
+    let server = Server::start().unwrap();
+    server.put("/image", fs::read(&image).unwrap());
+    let cache = fixture.path("cache");
+    let root = fs::read_to_string(root).unwrap();
+    let options = ["--roothash", root.trim(), "--cache-dir", cache.to_str().unwrap()];
+    let location = PathBuf::from(server.url("/image"));
+    let Some(mounted) =
+        Background::start(&fixture, &location, &options, "killed daemons of images on servers")
+    else {
+        return;
+    };
+    survives_kills(&fixture, &mounted);
+    mounted.mount.unmount().unwrap();
+}
+
+#[test]
+fn keeper_and_daemon_are_confined() {
+    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let image = small_image(&fixture);
+    let Some(mounted) = Background::start(&fixture, &image, &[], "the sandbox of the keeper") else { return };
+    let first = mounted.daemon().unwrap();
+    let confined = |process: Pid| {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
+        let user = if need::is_root() { "65533\t65533\t65533\t65533" } else { "" };
+        for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000", &format!("Uid:\t{user}")] {
+            assert!(status.contains(line), "{line}: {status}");
+        }
+        // The number of filters: the daemon has more than the keeper.
+        let filters = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:")).unwrap();
+        filters.trim().parse::<u32>().unwrap()
+    };
+    let filters = confined(first);
+    assert!(filters > confined(mounted.keeper));
+    mounted.signal(first, Signal::KILL);
+    fixture.assert_same_as_source(mounted.mount.path());
+    assert_eq!(confined(mounted.daemon().unwrap()), filters);
+    mounted.mount.unmount().unwrap();
+}
+
+#[test]
+fn a_daemon_that_crashes_again_and_again_leaves_no_mount() {
+    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let image = small_image(&fixture);
+    let Some(mounted) = Background::start(&fixture, &image, &[], "daemons that crash") else { return };
+    let mut crashes = 0;
+    while is_mounted(mounted.mount.path()) {
+        if let Some(daemon) = mounted.daemon() {
+            // It may end by itself.
+            let _ = kill_process(daemon, Signal::ABORT);
+            eventually(|| mounted.daemon() != Some(daemon));
+            crashes += 1;
+        }
+        assert!(crashes < 20);
+    }
+    let log = fs::read_to_string(&mounted.log).unwrap();
+    assert!(log.contains("has crashed with signal 6 too often; giving up"), "{log}");
+    assert!(eventually(|| !mounted.pid_file.exists()));
+}
+
+#[test]
+fn a_signal_to_the_keeper_unmounts() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "content").unwrap();
+    let image = small_image(&fixture);
+    let Some(mounted) = Background::start(&fixture, &image, &[], "signals to the keeper") else { return };
+    let daemon = mounted.daemon().unwrap();
+    let shown = mounted.mount.path().join("file");
+    let open = File::open(&shown).unwrap();
+    kill_process(mounted.keeper, Signal::TERM).unwrap();
+    assert!(eventually(|| !is_mounted(mounted.mount.path())));
+    // The daemon answers until nobody uses the mount.
+    let mut bytes = Vec::new();
+    (&open).read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, fs::read(fixture.source().join("file")).unwrap());
+    assert!(is_running(mounted.keeper) && is_running(daemon));
+    drop(open);
+    assert!(eventually(|| !is_running(mounted.keeper) && !is_running(daemon)));
+    assert!(eventually(|| !mounted.pid_file.exists()));
+}
+
+#[test]
+fn a_mount_without_any_process_can_be_unmounted() {
+    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let image = small_image(&fixture);
+    let Some(mounted) = Background::start(&fixture, &image, &[], "mounts without processes") else { return };
+    let dir = mounted.mount.path();
+    // Somebody uses it.
+    let mut user = std::process::Command::new("sleep").arg("100").current_dir(dir).spawn().unwrap();
+    for process in mounted.processes() {
+        // The unmount helper first: it is the last one that could unmount.
+        let helpers = children(process, "unmount-helper");
+        helpers
+            .into_iter()
+            .chain([process])
+            .for_each(|process| kill_process(process, Signal::KILL).unwrap_or_default());
+    }
+    assert!(eventually(|| fs::read_dir(dir).is_err()));
+    assert!(is_mounted(dir));
+    ferofs().arg("umount").arg(dir).run().success();
+    user.kill().unwrap();
+    user.wait().unwrap();
+    assert!(!is_mounted(dir));
+    // It is a directory like any other again.
+    Run::new("find").arg(dir).run().success();
+}
