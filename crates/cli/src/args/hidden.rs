@@ -12,7 +12,9 @@ use std::process::Command;
 /// The variables are this, and the number of the argument.
 const VARIABLE: &str = "FEROFS_ARGUMENT_";
 /// All variables of ferofs start with it.
-const OWN_VARIABLES: &str = "FEROFS_";
+pub(crate) const OWN_VARIABLES: &str = "FEROFS_";
+/// The variables with which processes of a mount tell each other what they are start with it.
+const MOUNT_VARIABLES: &str = "FEROFS_MOUNT_";
 
 /// The arguments of this process, the program's name first.
 pub(crate) fn args() -> Vec<OsString> {
@@ -30,7 +32,16 @@ pub(crate) fn are_hidden() -> bool {
 
 /// This program again with the same arguments, of which a list of processes shows only `shown`.
 pub(crate) fn again<'a>(shown: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Command> {
-    let args = args();
+    with(&args(), shown)
+}
+
+/// Whether only processes of one mount give each other this variable.
+pub(crate) fn is_internal(variable: &str) -> bool {
+    variable.starts_with(VARIABLE) || variable.starts_with(MOUNT_VARIABLES)
+}
+
+/// This program with these arguments, the program's name first, of which a list of processes shows only `shown`.
+pub(crate) fn with<'a>(args: &[OsString], shown: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg0(args.first().map_or(OsStr::new("ferofs"), OsString::as_os_str)).args(shown);
     command.envs(args.iter().enumerate().map(|(number, arg)| (format!("{VARIABLE}{number}"), arg)));

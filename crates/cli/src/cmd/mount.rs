@@ -25,6 +25,7 @@ pub(crate) use crate::cmd::mount::args::{Args, HelperOptions};
 pub(crate) use crate::cmd::mount::daemon::is_daemon;
 
 use crate::args::hidden;
+use crate::cmd::mount::daemon::record::Record;
 use crate::cmd::mount::dm_verity::VerityDevice;
 use crate::cmd::mount::kernel::Request;
 use crate::cmd::mount::options::SortedOptions;
@@ -130,20 +131,62 @@ fn mount_with_kernel(args: &Args, options: &SortedOptions) -> Result<&'static st
     kernel::mount(&request).map_err(|error| Failure::about(image, error))
 }
 
+/// Mounts again on `dir` what has lost its daemon, with the same arguments.
+pub(crate) fn reattach(dir: &Path) -> Outcome {
+    let fail = |reason: &str| Err(Failure::about(dir, reason));
+    if std::fs::symlink_metadata(dir).is_ok_and(|metadata| !metadata.is_dir()) {
+        return fail("not a directory; ferofs has no NBD devices");
+    }
+    if !unmount_helper::has_no_daemon(dir) {
+        return fail("no mount that has lost its daemon");
+    }
+    let absolute = absolute(dir)?;
+    let Some(record) = Record::take(&absolute) else {
+        return fail("nothing is known of how it was mounted; ferofs umount removes it");
+    };
+    let code = unmount_helper::detach(&absolute)?;
+    if code != 0 {
+        return Ok(code);
+    }
+    let mut again = hidden::with(&record.args, ["mount".as_ref(), absolute.as_os_str()])?;
+    let status = again.envs(record.variables).current_dir(&record.current).status();
+    let status = status.map_err(|e| Failure::about(&record.current, e))?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILURE))
+}
+
+/// The path of a directory without symbolic links. The directory itself may be a mount that cannot be asked for anything.
+fn absolute(dir: &Path) -> io::Result<PathBuf> {
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match dir.file_name() {
+        Some(name) => Ok(std::fs::canonicalize(parent)?.join(name)),
+        None => std::path::absolute(dir),
+    }
+}
+
 pub(crate) fn umount(args: &UmountArgs) -> Outcome {
+    let absolute = absolute(&args.dir);
+    let outcome = unmount(&args.dir);
+    if let (Ok(0), Ok(dir)) = (&outcome, absolute) {
+        // The unmount helper has removed the record, unless it was killed.
+        drop(Record::take(&dir));
+    }
+    outcome
+}
+
+fn unmount(dir: &Path) -> Outcome {
     use rustix::io::Errno;
-    let is_dead = || unmount_helper::has_no_daemon(&args.dir);
-    match rustix::mount::unmount(&args.dir, rustix::mount::UnmountFlags::NOFOLLOW) {
+    let is_dead = || unmount_helper::has_no_daemon(dir);
+    match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(0),
         // Nobody can use what has lost its daemon, so nobody is disturbed.
-        Err(Errno::BUSY) if is_dead() => unmount_helper::detach(&args.dir),
+        Err(Errno::BUSY) if is_dead() => unmount_helper::detach(dir),
         // Without root, only fusermount3 can unmount, because it made the mount.
         Err(Errno::PERM) => {
             let options: &[&str] = if is_dead() { &["-u", "-z", "--"] } else { &["-u", "--"] };
-            let status = Command::new("fusermount3").args(options).arg(&args.dir).status();
+            let status = Command::new("fusermount3").args(options).arg(dir).status();
             let status = status.map_err(|e| Failure::about(Path::new("fusermount3"), e))?;
             Ok(if status.success() { 0 } else { FAILURE })
         }
-        Err(error) => Err(Failure::about(&args.dir, io::Error::from(error))),
+        Err(error) => Err(Failure::about(dir, io::Error::from(error))),
     }
 }

@@ -1,4 +1,4 @@
-//! `mount.erofs [OPTIONS] SOURCE DIR` and `mount.erofs -u DIR`.
+//! `mount.erofs [OPTIONS] SOURCE DIR`, `mount.erofs -u DIR` and `mount.erofs --reattach DIR`.
 //!
 //! mount(8) starts `/sbin/mount.erofs` for `-t erofs`, `-t erofs.fuse`, `-t erofs.ferofs` and the other subtypes (mount(8), "external
 //! helpers"): `mount.erofs SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`. This program
@@ -28,7 +28,7 @@ const VERBOSE_LEVEL: u8 = 3;
 #[command(
     name = "mount.erofs",
     version = super::version::PLAIN,
-    after_help = "mount.erofs -u DIR unmounts. \
+    after_help = "mount.erofs -u DIR unmounts, and mount.erofs --reattach DIR mounts again what has lost its daemon. \
 With -o oci.blob=, oci.layer=, oci.platform=, oci.username=, oci.password= and oci.insecure, IMAGE is the name of an image in a registry; with \
 -o s3.endpoint=, s3.passwd_file=, s3.region=, s3.sig= and s3.urlstyle= it is BUCKET/KEY. Both are mounted through FUSE."
 )]
@@ -112,8 +112,12 @@ impl Kind {
 #[command(name = "mount.erofs", version = super::version::PLAIN)]
 struct TargetArgs {
     /// Unmount DIR
-    #[arg(short = 'u', conflicts_with = "disconnect")]
+    #[arg(short = 'u', conflicts_with_all = ["reattach", "disconnect"])]
     unmount: bool,
+
+    /// Mount again on DIR what has lost its daemon
+    #[arg(long, conflicts_with = "disconnect")]
+    reattach: bool,
 
     /// Refused: ferofs has no NBD devices
     #[arg(long)]
@@ -125,7 +129,7 @@ struct TargetArgs {
 
 /// Runs `mount.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
-    let is_target = |arg: &OsString| ["-u", "--disconnect"].iter().any(|name| arg == name);
+    let is_target = |arg: &OsString| ["-u", "--reattach", "--disconnect"].iter().any(|name| arg == name);
     if args.iter().skip(1).take_while(|arg| *arg != "--").any(is_target) {
         return run_target(&TargetArgs::try_parse_from(args).unwrap_or_else(|error| error.exit()));
     }
@@ -168,6 +172,9 @@ fn run_target(args: &TargetArgs) -> Outcome {
     if args.disconnect {
         let reason = "ferofs has no NBD device to disconnect; mount.erofs -u unmounts a directory";
         return Err(Failure::about(&args.dir, reason));
+    }
+    if args.reattach {
+        return mount::reattach(&args.dir);
     }
     mount::umount(&mount::UmountArgs { dir: args.dir.clone() })
 }

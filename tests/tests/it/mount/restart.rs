@@ -9,8 +9,9 @@ use std::thread;
 
 use ferofs_test_server::Server;
 use ferofs_tests::mount::is_mounted;
+use ferofs_tests::run::ferofs_path;
 use ferofs_tests::{Mount, Run, ferofs, need, tree};
-use rustix::fs::Advice;
+use rustix::fs::{Advice, AtFlags, CWD, StatxFlags, statx};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::daemon::{eventually, small_image};
@@ -46,6 +47,19 @@ impl Background {
         kill_process(process, signal).unwrap();
         // A process that has ended keeps its number until its parent has looked at it.
         assert!(eventually(|| self.daemon() != Some(process)));
+    }
+
+    /// Kills all processes of the mount, so that nobody is left to unmount.
+    fn kill_all(&self) {
+        let processes = self.processes();
+        for process in children(self.keeper, "unmount-helper").iter().chain(&processes) {
+            // The helper is killed twice.
+            let _ = kill_process(*process, Signal::KILL);
+        }
+        assert!(eventually(|| processes.iter().all(|process| !is_running(*process))));
+        // The kernel may know the entries of the directory still.
+        let ask = || statx(CWD, self.mount.path(), AtFlags::STATX_FORCE_SYNC, StatxFlags::SIZE);
+        assert!(eventually(|| ask().is_err()));
     }
 
     /// The keeper and all processes below it.
@@ -275,20 +289,50 @@ fn a_mount_without_any_process_can_be_unmounted() {
     let dir = mounted.mount.path();
     // Somebody uses it.
     let mut user = std::process::Command::new("sleep").arg("100").current_dir(dir).spawn().unwrap();
-    for process in mounted.processes() {
-        // The unmount helper first: it is the last one that could unmount.
-        let helpers = children(process, "unmount-helper");
-        helpers
-            .into_iter()
-            .chain([process])
-            .for_each(|process| kill_process(process, Signal::KILL).unwrap_or_default());
-    }
-    assert!(eventually(|| fs::read_dir(dir).is_err()));
+    mounted.kill_all();
     assert!(is_mounted(dir));
+    let record = Path::new("/run/ferofs/mounts").join(mounted.keeper.as_raw_nonzero().to_string());
+    assert!(record.exists() || !need::is_root());
     ferofs().arg("umount").arg(dir).run().success();
+    assert!(!record.exists());
     user.kill().unwrap();
     user.wait().unwrap();
     assert!(!is_mounted(dir));
     // It is a directory like any other again.
     Run::new("find").arg(dir).run().success();
+}
+
+#[test]
+fn reattach_mounts_again_without_a_server() {
+    let fixture = Fixture::empty();
+    large_tree(&fixture);
+    let root = fixture.path("root");
+    let image = fixture.build("image", ["--verity".as_ref(), "--roothash-file".as_ref(), root.as_os_str()]);
+    let server = Server::start().unwrap();
+    server.put("/image", fs::read(&image).unwrap());
+    let cache = fixture.path("cache");
+    let root = fs::read_to_string(root).unwrap();
+    let options = ["--roothash", root.trim(), "--cache-dir", cache.to_str().unwrap()];
+    let location = PathBuf::from(server.url("/image"));
+    let Some(mounted) = Background::start(&fixture, &location, &options, "mount.erofs --reattach") else {
+        return;
+    };
+    let dir = mounted.mount.path();
+    fixture.assert_same_as_source(dir);
+    let link = fixture.path("mount.erofs");
+    std::os::unix::fs::symlink(ferofs_path(), &link).unwrap();
+    let reattach = || Run::new(&link).arg("--reattach").arg(dir).run();
+    let refused = reattach().failure(1);
+    assert!(refused.stderr.contains("no mount that has lost its daemon"), "{}", refused.stderr);
+    mounted.kill_all();
+    drop(server);
+    reattach().success();
+    fixture.assert_same_as_source(dir);
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert_eq!(table.lines().filter(|line| line.contains(dir.to_str().unwrap())).count(), 1, "{table}");
+    // The new processes have the old options, and leave nothing behind.
+    let keeper = fs::read_to_string(&mounted.pid_file).unwrap();
+    assert_ne!(keeper.trim(), mounted.keeper.as_raw_nonzero().to_string());
+    mounted.mount.unmount().unwrap();
+    assert!(eventually(|| !mounted.pid_file.exists()));
 }

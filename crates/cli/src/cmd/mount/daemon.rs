@@ -5,12 +5,14 @@
 
 mod keeper;
 mod log;
+pub(crate) mod record;
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdin, Stdio};
 use std::thread::Builder;
 
+use ferofs::escape::Escaped;
 use ferofs::read::PressureFile;
 use ferofs_fuse::{MountOptions, Sandbox};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -19,6 +21,7 @@ use signal_hook::iterator::Signals;
 use crate::args::hidden;
 use crate::cmd::mount::args::Args;
 use crate::cmd::mount::daemon::keeper::{Keeper, Role, Start};
+use crate::cmd::mount::daemon::record::Record;
 use crate::cmd::mount::fetcher::{Fetched, counters};
 use crate::cmd::mount::memory::ProfileRecording;
 use crate::cmd::mount::options::SortedOptions;
@@ -90,13 +93,22 @@ pub(super) fn serve(args: &Args, sorted: SortedOptions, daemon: bool) -> Outcome
     let dir = std::fs::canonicalize(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     let pid_file = args.pid_file.as_ref().map(std::path::absolute).transpose()?;
     let log = log::open(args.log_file.as_deref(), daemon)?;
+    // Before the current directory changes.
+    let content = daemon.then(|| Record::of_this_process(&dir)).transpose()?;
     let null = daemon.then(detach_from_terminal).transpose()?;
-    let mut helper = unmount_helper::start(&dir, pid_file.as_deref(), daemon)?;
+    let record = record::file().filter(|_| daemon);
+    let mut helper = unmount_helper::start(&dir, pid_file.as_deref(), record.as_deref(), daemon)?;
     let mounted = ferofs_fuse::mount(&dir, &options).map_err(|e| Failure::about(&args.dir, e))?;
     unmount_helper::tell_mounted(&mut helper)?;
     let helper_input = helper.stdin.take();
     if let Some(file) = &pid_file {
         std::fs::write(file, format!("{}\n", std::process::id())).map_err(|e| Failure::about(file, e))?;
+    }
+    if let (Some(file), Some(content)) = (record, content) {
+        // Without it, only --reattach does not work.
+        if let Err(error) = content.write(&file) {
+            args.print_verbose(&format!("{}: {error}", Escaped::path(&file)));
+        }
     }
     let mut role = Role::Alone(helper_input);
     let mut has_left_root = false;

@@ -25,6 +25,10 @@ pub(crate) struct Args {
     /// A file to remove when the daemon has ended
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
+
+    /// The record of the mount, to remove at the same time
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -43,6 +47,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     if let Some(file) = args.pid_file.as_ref().filter(|_| is_mounted) {
         remove_pid_file(file, daemon);
+    }
+    if let Some(file) = &args.record {
+        // There is none if it could not be written.
+        let _ = std::fs::remove_file(file);
     }
     // Somebody else may have unmounted it, and mounted another file system there.
     let is_own = own_mount.is_some() && mount_at(&args.dir)? == own_mount;
@@ -73,7 +81,12 @@ fn send_answer() -> io::Result<()> {
 
 /// Starts the unmount helper for `dir`, and waits until it has read which mount is on `dir` now. The helper unmounts when
 /// the standard input of the returned process is closed.
-pub(crate) fn start(dir: &Path, pid_file: Option<&Path>, quiet: bool) -> io::Result<Child> {
+pub(crate) fn start(
+    dir: &Path,
+    pid_file: Option<&Path>,
+    record: Option<&Path>,
+    quiet: bool,
+) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     hidden::forget(&mut command)
         // The name selects the command line with subcommands.
@@ -87,6 +100,9 @@ pub(crate) fn start(dir: &Path, pid_file: Option<&Path>, quiet: bool) -> io::Res
         .stderr(if quiet { Stdio::null() } else { Stdio::inherit() });
     if let Some(file) = pid_file {
         command.arg("--pid-file").arg(file);
+    }
+    if let Some(file) = record {
+        command.arg("--record").arg(file);
     }
     let mut helper = command.args([OsStr::new("--"), dir.as_os_str()]).spawn()?;
     wait_for_answer(&mut helper)?;
