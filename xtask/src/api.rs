@@ -14,7 +14,7 @@ use ferofs_tests::{need, scratch};
 const RUST: &str = "1.95.0";
 
 /// The libraries, by package.
-const LIBRARIES: [&str; 8] = [
+const LIBRARIES: [&str; 9] = [
     "ferofs-format",
     "ferofs-codec",
     "ferofs-threads",
@@ -23,6 +23,7 @@ const LIBRARIES: [&str; 8] = [
     "ferofs-verity",
     "ferofs",
     "ferofs-fuse",
+    "ferofs-remote",
 ];
 
 /// Lines of a difference that are printed.
