@@ -1,6 +1,7 @@
 //! Ends work cleanly on SIGINT and SIGTERM.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tempfile::TempDir;
 
 use crate::exit::{Failure, INTERRUPTED};
 use crate::print::output::message;
@@ -21,9 +23,15 @@ pub(crate) const GRACE_PERIOD_IN_PLACE: Duration = Duration::from_secs(10);
 /// Folders with temporary files.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// The process removes this folder when a signal ends it. The caller removes it otherwise.
-pub(crate) fn remove_when_interrupted(folder: &Path) {
-    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).push(folder.to_owned());
+/// Makes a folder, which the process removes when a signal ends it. The caller removes it otherwise.
+pub(crate) fn make_removed_when_interrupted(
+    make: impl FnOnce() -> io::Result<TempDir>,
+) -> io::Result<TempDir> {
+    // A signal in the middle waits for the lock.
+    let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = make()?;
+    folders.push(folder.path().to_owned());
+    Ok(folder)
 }
 
 /// Makes SIGINT and SIGTERM set `cancel`. The process ends `grace` after the first signal, or at a second signal, even if

@@ -26,7 +26,7 @@ pub trait RemoteObject: Send + Sync {
     fn size(&self) -> u64;
 
     /// What identifies the bytes. A fetch from an object that changed since then fails with
-    /// [`FetchErrorKind::Changed`](crate::FetchErrorKind::Changed).
+    /// [`FetchErrorKind::Changed`].
     fn validator(&self) -> &Validator;
 
     /// The location without passwords and signatures, for messages.

@@ -7,7 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
 use crate::exit::Failure;
-use crate::signals::remove_when_interrupted;
+use crate::signals::make_removed_when_interrupted;
 
 /// A temporary folder.
 pub(super) struct Scratch {
@@ -31,10 +31,10 @@ impl Scratch {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
+        let make = || tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
+        let folder = make_removed_when_interrupted(make).map_err(failed)?;
         let busy = || failed(std::io::Error::other("another process uses it"));
         let lock = lock(folder.path()).ok_or_else(busy)?;
-        remove_when_interrupted(folder.path());
         Ok(Self { folder, _lock: lock })
     }
 
