@@ -118,6 +118,12 @@ impl Presence {
         Ok(u64::from_le_bytes(bytes))
     }
 
+    /// The generation, after bytes of the one before have been freed.
+    fn settled_generation(&self) -> io::Result<u64> {
+        let _lock = self.lock()?;
+        self.generation()
+    }
+
     /// The runs of units in `units` that are not present.
     pub(crate) fn missing(&self, units: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         self.runs(units, false)
@@ -157,7 +163,8 @@ impl Presence {
 
     /// Writes these units by `write`, and then records that they are stored.
     pub(crate) fn set(&self, units: Range<u64>, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
-        let generation = self.generation()?;
+        // Not while bytes are being freed: those could be the ones that are written.
+        let generation = self.settled_generation()?;
         write()?;
         let _lock = self.lock()?;
         if self.generation()? != generation {
@@ -174,17 +181,17 @@ impl Presence {
         units: &[Range<u64>],
         sync: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<bool> {
-        let generation = self.generation()?;
+        let generation = self.settled_generation()?;
+        // Some may have been evicted before; those that are stored again after the sync are not on the disk.
+        let runs: Vec<_> =
+            units.iter().map(|units| self.runs(units.clone(), true)).collect::<io::Result<_>>()?;
         sync()?;
         let _lock = self.lock()?;
         if self.generation()? != generation {
             return Ok(false);
         }
-        // Some may have been evicted before they were synced.
-        for units in units {
-            for run in self.runs(units.clone(), true)? {
-                change_bits(&self.synced, 0, run, true)?;
-            }
+        for run in runs.into_iter().flatten() {
+            change_bits(&self.synced, 0, run, true)?;
         }
         Ok(true)
     }
@@ -284,6 +291,65 @@ mod tests {
         assert_eq!(same.unwrap().missing(0..5000).unwrap(), [0..10, 2000..5000]);
         let next = Presence::open(present, synced, 5000 * UNIT, [2; 16]).unwrap();
         assert_eq!(next.missing(0..5000).unwrap(), [0..100, 2000..5000]);
+    }
+
+    /// Two threads' view of the same files: each has locks of its own.
+    fn two_views(units: u64) -> (tempfile::TempDir, [Presence; 2]) {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str| {
+            let mut options = File::options();
+            options
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(folder.path().join(name))
+                .unwrap()
+        };
+        let view = || Presence::open(open("present"), open("synced"), units * UNIT, [1; 16]).unwrap();
+        let views = [view(), view()];
+        (folder, views)
+    }
+
+    #[test]
+    fn what_is_stored_while_bytes_are_freed_is_written_after_that() {
+        let (_folder, [remover, writer]) = two_views(100);
+        let is_written = std::sync::atomic::AtomicBool::new(false);
+        let store = || {
+            writer.set(20..30, || {
+                is_written.store(true, std::sync::atomic::Ordering::SeqCst);
+                Ok(())
+            })
+        };
+        std::thread::scope(|scope| {
+            let mut storing = None;
+            remover
+                .remove(0..100, || {
+                    storing = Some(scope.spawn(store));
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    // Here the bytes are freed.
+                    is_written.store(false, std::sync::atomic::Ordering::SeqCst);
+                    Ok(())
+                })
+                .unwrap();
+            storing.unwrap().join().unwrap().unwrap();
+        });
+        assert!(is_written.into_inner());
+        assert_eq!(remover.missing(0..100).unwrap(), [0..20, 30..100]);
+    }
+
+    #[test]
+    fn what_is_stored_after_a_sync_does_not_count_as_synced() {
+        let (_folder, [syncer, writer]) = two_views(100);
+        writer.set(0..10, || Ok(())).unwrap();
+        assert!(syncer.set_synced(&[0..100], || writer.set(10..20, || Ok(()))).unwrap());
+        let boot = Presence::open(
+            syncer.present.try_clone().unwrap(),
+            syncer.synced.try_clone().unwrap(),
+            100 * UNIT,
+            [2; 16],
+        );
+        assert_eq!(boot.unwrap().missing(0..100).unwrap(), [10..100]);
     }
 
     #[test]
