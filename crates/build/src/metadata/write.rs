@@ -292,6 +292,7 @@ impl MetadataWriter<'_> {
         }
         places.metabox.sort_unstable();
         places.items.sort_unstable();
+        places.content_blocks.sort_unstable_by_key(|(node, _)| *node);
         places.total_blocks = area.blocks();
         (area, places)
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
 use ferofs_format::FileOffset;
@@ -24,6 +24,32 @@ fn content_is_equal_with_each_block_size() {
         test.build();
         for (name, content) in &files {
             assert!(&test.read(name) == content, "{name} with blocks of 2^{bits}, {compression:?}");
+        }
+    }
+}
+
+#[test]
+fn links_and_directories_with_blocks_of_their_own_find_them() {
+    let mut test = TestBuild::new();
+    test.options.image.block_size = BlockSize::from_bits(9).unwrap();
+    let root = test.options.source.path.clone();
+    let target = |number: usize| char::from(b'a' + number as u8).to_string().repeat(500 + 137 * number);
+    // Links before, between and behind directories, which are placed before them.
+    for number in 0..20 {
+        symlink(target(number), root.join(format!("{number:02}"))).unwrap();
+        let dir = root.join(format!("{number:02}dir"));
+        fs::create_dir(&dir).unwrap();
+        for name in 0..number * 9 {
+            fs::write(dir.join(format!("{}{name}", target(number).split_at(30).0)), "").unwrap();
+        }
+    }
+    test.build();
+    let image = test.open();
+    for number in 0..20 {
+        let link = image.resolve(format!("{number:02}").as_ref(), false).unwrap();
+        assert_eq!(image.read_link(&link).unwrap(), target(number).as_bytes());
+        for name in 0..number * 9 {
+            test.read(&format!("{number:02}dir/{}{name}", target(number).split_at(30).0));
         }
     }
 }
