@@ -7,6 +7,7 @@ mod known;
 mod lazy;
 mod options;
 mod profile;
+mod repair;
 mod verify;
 
 pub(crate) use self::bases::{bases, open_files};

@@ -24,6 +24,12 @@ pub trait Supply: Send + Sync {
 
     /// Announces that `range` will be needed. Does not wait.
     fn prefetch(&self, range: Range<u64>);
+
+    /// Removes what is stored of `range` with wrong bytes, and returns when all bytes of `range` are stored again.
+    ///
+    /// # Errors
+    /// As [`Self::ensure`].
+    fn repair(&self, range: Range<u64>, deadline: Instant) -> Result<(), Failure>;
 }
 
 impl Supply for Fetcher {
@@ -33,6 +39,11 @@ impl Supply for Fetcher {
 
     fn prefetch(&self, range: Range<u64>) {
         self.prefetch(range);
+    }
+
+    fn repair(&self, range: Range<u64>, deadline: Instant) -> Result<(), Failure> {
+        self.remove_wrong(range.clone())?;
+        self.ensure(range, deadline)
     }
 }
 

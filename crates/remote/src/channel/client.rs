@@ -131,6 +131,10 @@ impl Supply for Client {
         self.ask(range, RequestKind::Want, deadline).map(drop)
     }
 
+    fn repair(&self, range: Range<u64>, deadline: Instant) -> Result<(), Failure> {
+        self.ask(range, RequestKind::Repair, deadline).map(drop)
+    }
+
     fn prefetch(&self, range: Range<u64>) {
         let request = Request { id: u64::MAX, range, kind: RequestKind::Prefetch, time: 0 };
         // A fetcher that has no time for requests has none for announcements.

@@ -34,6 +34,8 @@ pub(crate) enum RequestKind {
     Prefetch = 1,
     /// Answer with the counters.
     Stats = 2,
+    /// As `Want`, after stored bytes that are wrong have been removed.
+    Repair = 3,
 }
 
 /// What the server answers.
@@ -73,6 +75,7 @@ impl Request {
             0 => RequestKind::Want,
             1 => RequestKind::Prefetch,
             2 => RequestKind::Stats,
+            3 => RequestKind::Repair,
             _ => return None,
         };
         let time = u32::from_le_bytes(bytes[25..].try_into().ok()?);

@@ -47,7 +47,11 @@ pub(crate) fn serve_some(socket: OwnedFd, fetcher: &Fetcher, most: usize) -> io:
                 let text = serde_json::to_string(&fetcher.stats()).unwrap_or_default();
                 answer(&socket, &Answer { id, kind: AnswerKind::Done, text });
             }
-            RequestKind::Want => {
+            RequestKind::Want | RequestKind::Repair => {
+                if request.kind == RequestKind::Repair {
+                    // What could not be removed is still wrong for the reader, who asks a few times.
+                    let _ = fetcher.remove_wrong(request.range.clone());
+                }
                 let socket = Arc::clone(&socket);
                 let deadline = Instant::now() + Duration::from_millis(request.time.into());
                 let done = move |result: Result<(), crate::fetch::Failure>| {

@@ -1,5 +1,6 @@
 //! The fetcher: readers say what they want, and worker threads fetch it into the cache.
 
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
@@ -7,14 +8,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::Builder;
 use std::time::Instant;
 
-use super::check::Check;
+use super::check::{Check, Checked};
 use super::options::{Done, Failure, FetchOptions};
 use super::queue::{Queue, Urgency};
 use super::reuse::{GapBudget, KnownBlocks};
 use super::shared::{Shared, State, Waiter};
 use super::speed::Speed;
 use super::stats::{Counters, FetchStats, add};
-use crate::cache::{Cache, Claims, Entry, UNIT, units_in};
+use crate::cache::{Cache, Claims, Entry, UNIT, to_usize, units_in};
 use crate::error::{Error, Result};
 use crate::object::RemoteObject;
 
@@ -126,6 +127,30 @@ impl Fetcher {
         // The receiver is there until an answer has come.
         self.want(range, deadline, Box::new(move |result| drop(sender.send(result))));
         receiver.recv().unwrap_or_else(|_| Err(self.shared.failure("the fetcher ended", false)))
+    }
+
+    /// Checks what is stored of `range` again, and removes what is wrong: a reader found other bytes than those that were stored.
+    ///
+    /// # Errors
+    /// [`Failure`] of the disk.
+    pub fn remove_wrong(&self, range: Range<u64>) -> Result<(), Failure> {
+        let Some(check) = &self.shared.check else { return Ok(()) };
+        let entry = &self.shared.entry;
+        let failed = |error: io::Error| self.shared.failure(&error.to_string(), false);
+        let align = check.align().max(UNIT);
+        let end = range.end.next_multiple_of(align).min(entry.size());
+        let mut at = range.start - range.start % align;
+        while at < end {
+            let block = at..end.min(at + align);
+            let mut bytes = vec![0; to_usize(block.end - block.start)];
+            let is_stored = entry.read(block.start, &mut bytes).map_err(failed)?;
+            if is_stored && check.check(block.start, &bytes) == Checked::Wrong {
+                entry.remove(units_in(&block)).map_err(failed)?;
+                add(&self.shared.stats.removed, block.end - block.start);
+            }
+            at = block.end;
+        }
+        Ok(())
     }
 
     /// Fetches `range` when nothing more urgent is to be done. Does not wait.

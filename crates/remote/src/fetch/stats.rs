@@ -66,6 +66,8 @@ counters! {
     digest_errors,
     /// Bytes that could not be stored in the cache.
     cache_errors,
+    /// Bytes that were stored, and then changed on the disk: they were removed, and fetched again.
+    removed,
     /// Parts that could not be fetched, and waits that ended without them.
     failures,
 }

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use ferofs_verity::{Digest, Seal, Superblock};
 
 use super::options::OpenRemote;
+use super::repair::RepairedSource;
 use crate::cache::{Cache, Entry, EntryInfo, write_file};
 use crate::error::{Error, Result};
 use crate::object::Validator;
@@ -154,10 +155,10 @@ impl Known {
         supply: Arc<dyn Supply>,
         patience: Duration,
     ) -> Result<(Arc<dyn Source>, bool)> {
-        let remote = Arc::new(RemoteSource::new(Arc::clone(entry), supply, patience));
+        let remote = Arc::new(RemoteSource::new(Arc::clone(entry), Arc::clone(&supply), patience));
         let Some((seal, root)) = self.seal()? else { return Ok((remote, false)) };
-        let verified = seal.verified(Arc::clone(&remote), remote, root)?;
-        Ok((Arc::new(verified), true))
+        let repaired = RepairedSource::new(remote, &seal, root, supply, patience)?;
+        Ok((Arc::new(repaired), true))
     }
 
     /// Opens the entry in `cache`.

@@ -24,13 +24,15 @@ const PART: u64 = 64 * WORDS as u64;
 /// An image whose blocks are checked: a read returns right bytes, or an [`crate::IntegrityError`].
 ///
 /// A block is checked when it is first read, together with the blocks of the tree above it. One bit for each data block tells
-/// which blocks have been checked; reading those again does not check them again, as with dm-verity's `check_at_most_once`.
+/// which blocks have been checked; reading those again does not check them again, as with dm-verity's `check_at_most_once`, unless
+/// [`Self::check_each_read`] was called.
 #[derive(Debug)]
 pub struct VerifiedSource<S, T> {
     image: S,
     verifier: BlockVerifier<T>,
     /// A bit for each data block that was checked; memory only for parts that were read.
     checked: Vec<OnceLock<Box<[AtomicU64; WORDS]>>>,
+    checks_each_read: bool,
 }
 
 /// One of several ranges that are read together.
@@ -76,7 +78,15 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
             return Err(Error::Parameter { parameter: "number of data blocks", problem });
         }
         checked.resize_with(parts, OnceLock::new);
-        Ok(Self { image, verifier, checked })
+        Ok(Self { image, verifier, checked, checks_each_read: false })
+    }
+
+    /// Checks blocks also when they are read again, for an image that others may change while it is read.
+    #[must_use]
+    pub fn check_each_read(mut self) -> Self {
+        self.checks_each_read = true;
+        self.checked = Vec::new();
+        self
     }
 
     /// What checks the blocks. It does not count as a first read.
@@ -107,6 +117,9 @@ impl<S: Source, T: Source> VerifiedSource<S, T> {
     }
 
     fn are_checked(&self, pos: u64, len: u64) -> bool {
+        if self.checks_each_read {
+            return false;
+        }
         let size = self.verifier.layout().data_block_size();
         Self::words(pos / size..pos.saturating_add(len).div_ceil(size)).all(|(part, word, mask)| {
             let part = self.checked.get(part).and_then(OnceLock::get);
@@ -308,6 +321,36 @@ mod tests {
         tree.1.store(false, Ordering::Relaxed);
         assert!(source.read_if_cached(8000, &mut buf) && buf == right[8000..14_000]);
         assert!(!source.read_if_cached(4096 * 200, &mut buf));
+    }
+
+    /// An image that changes.
+    struct Changing(std::sync::Mutex<Vec<u8>>);
+
+    impl Source for Changing {
+        fn size(&self) -> u64 {
+            self.0.lock().unwrap().size()
+        }
+
+        fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
+            self.0.lock().unwrap().read_exact_at(pos, buf)
+        }
+    }
+
+    #[test]
+    fn blocks_are_checked_again_if_that_is_wanted() {
+        let params = Params::default();
+        let (image, tree, root) = sealed(100, &params);
+        let image = Changing(std::sync::Mutex::new(image));
+        let source = VerifiedSource::new(&image, &tree, 100, &params, root).unwrap().check_each_read();
+        let mut buf = vec![0; 6000];
+        source.read_exact_at(8000, &mut buf).unwrap();
+        image.0.lock().unwrap()[9000] ^= 1;
+        assert!(source.read_exact_at(8000, &mut buf).is_err());
+        assert!(!source.read_if_cached(8000, &mut buf));
+        let mut ranges = [ReadRange { pos: 8192, buf: &mut buf[..4096] }];
+        assert!(source.read_ranges(&mut ranges, Access::Sparse).is_err());
+        image.0.lock().unwrap()[9000] ^= 1;
+        source.read_exact_at(8000, &mut buf).unwrap();
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! - `base`: `ferofs push --base`.
 //! - `convert`: images of tar archives become images of EROFS images.
+//! - `damage`: bytes that change in the cache while an image is mounted.
 //! - `faults`: a web server that fails in all ways, and `ferofs pull`.
 //! - `mount_erofs`: `mount.erofs` with the options of erofs-utils.
 //! - `prefetch`: what a mount fetches before readers need it, by `ferofs-test-server`.
@@ -12,6 +13,7 @@
 
 mod base;
 mod convert;
+mod damage;
 mod faults;
 mod mount_erofs;
 mod prefetch;

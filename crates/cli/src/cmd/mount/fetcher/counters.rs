@@ -154,6 +154,7 @@ fn of_fetcher(stats: &FetchStats) -> String {
         ("server_errors", stats.server_errors),
         ("digest_errors", stats.digest_errors),
         ("unstored_bytes", stats.cache_errors),
+        ("removed_bytes", stats.removed),
         ("failures", stats.failures),
     ] {
         // Writing to a string does not fail.
