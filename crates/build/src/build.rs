@@ -19,7 +19,7 @@ use crate::data::stored::StoredContent;
 use crate::data::worker::context::WorkerContext;
 use crate::error::{Error, Result};
 use crate::metadata::superblock_area::SuperblockArea;
-use crate::metadata::write::MetadataWriter;
+use crate::metadata::write::{BehindSuperblock, MetadataWriter};
 use crate::options::Options;
 use crate::options::compression::IndexKind;
 use crate::options::inodes::InodeForm;
@@ -171,6 +171,7 @@ pub(crate) fn build_from(
         contents: nodes,
         packed,
         spill,
+        behind_superblock: behind_superblock(&superblock, &superblock_area, options, output),
     }
     .write(&mut superblock, output)?;
     let configs = match &options.data.compression {
@@ -189,7 +190,8 @@ pub(crate) fn build_from(
         slots.push(DeviceSlot { tag: [0; DEVICE_TAG_SIZE], blocks, start });
         device.write_superblock_area(&[])?;
     }
-    output.write_superblock_area(&superblock_area.bytes(&superblock, &configs, &slots)?)?;
+    let start = output.start(superblock_area.written_len(&superblock))?;
+    output.write_superblock_area(&superblock_area.bytes(start, &superblock, &configs, &slots)?)?;
     let written = Instant::now();
     if options.output.verify {
         options.run.progress.enter(Stage::Verify);
@@ -224,6 +226,20 @@ pub(crate) fn build_from(
         uuid: superblock.uuid,
         warnings,
     })
+}
+
+/// Where metadata can begin behind the superblock: not in images with so much data that the root of a patch could not be near it.
+fn behind_superblock(
+    superblock: &Superblock,
+    area: &SuperblockArea,
+    options: &Options,
+    output: &Output,
+) -> Option<BehindSuperblock> {
+    let configs =
+        options.data.compression.as_ref().map(|compression| compression.configure(&mut superblock.clone()));
+    let start = area.end(superblock, configs.map_or(0, |configs| configs.len()));
+    let has_data = output.position() > area.len();
+    (output.position() <= BehindSuperblock::LARGEST).then_some(BehindSuperblock { start, has_data })
 }
 
 /// Fails if the image would have data that a seal does not cover.

@@ -272,6 +272,14 @@ impl Output {
         self.writing.get()
     }
 
+    /// The first `len` bytes of the image, as far as they have been appended.
+    pub fn start(&mut self, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.position()).unwrap_or(len).min(len)];
+        self.flush()?;
+        self.file.read_exact_at(&mut bytes, self.offset).map_err(|e| Error::io("read", &self.path, e))?;
+        Ok(bytes)
+    }
+
     /// Overwrites the start of the image with the superblock area. After this the image is complete.
     pub fn write_superblock_area(&mut self, area: &[u8]) -> Result<()> {
         self.flush()?;

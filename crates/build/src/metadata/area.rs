@@ -11,7 +11,7 @@ use ferofs_format::units::SLOT_SIZE;
 const OPEN_BLOCKS: usize = 32;
 
 /// Allocates places, in bytes and blocks from the start of the area.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct AreaAllocator {
     block: u64,
     /// Blocks allocated so far.

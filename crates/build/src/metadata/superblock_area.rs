@@ -19,6 +19,8 @@ const CONFIGS: u64 = 256;
 pub(crate) struct SuperblockArea {
     /// The encoded table of long xattr name prefixes.
     prefixes: Vec<u8>,
+    /// The end of the superblock and the tables behind it, without the configurations of the algorithms if they are last.
+    end: u64,
     /// Bytes before the first block of data.
     len: u64,
 }
@@ -48,7 +50,7 @@ impl SuperblockArea {
             end += table.len() as u64;
         }
         let len = end.next_multiple_of(superblock.block_size.bytes64());
-        Ok(Self { prefixes: table, len })
+        Ok(Self { prefixes: table, end, len })
     }
 
     /// The position where data starts.
@@ -56,19 +58,30 @@ impl SuperblockArea {
         self.len
     }
 
-    /// The bytes of the area, with the completed superblock.
+    /// Where metadata can begin in the last block of the area, whose configurations have `configs` bytes.
+    pub(crate) fn end(&self, superblock: &Superblock, configs: usize) -> u64 {
+        self.end.max((superblock::OFFSET + superblock.size() + configs) as u64)
+    }
+
+    /// The number of bytes that [`Self::bytes`] has. The checksum covers whole blocks, which can end after this area if they are small.
+    pub(crate) fn written_len(&self, superblock: &Superblock) -> usize {
+        (superblock::OFFSET + superblock.checksum_len()).max(self.len as usize)
+    }
+
+    /// The bytes of the area, with the completed superblock. `bytes` are those that the image has there: metadata behind the superblock.
     pub(crate) fn bytes(
         &self,
+        mut bytes: Vec<u8>,
         superblock: &Superblock,
         configs: &[u8],
         devices: &[DeviceSlot],
     ) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; superblock::OFFSET];
-        bytes.extend_from_slice(&superblock.to_bytes().map_err(Error::Layout)?);
-        bytes.extend_from_slice(configs);
-        // The checksum covers whole blocks, which can end after this area if they are small.
         let covered = superblock::OFFSET + superblock.checksum_len();
-        bytes.resize(covered.max(self.len as usize), 0);
+        bytes.resize(self.written_len(superblock), 0);
+        let encoded = superblock.to_bytes().map_err(Error::Layout)?;
+        for (to, from) in bytes.iter_mut().skip(superblock::OFFSET).zip(encoded.iter().chain(configs)) {
+            *to = *from;
+        }
         for (slot, at) in
             devices.iter().zip((superblock.device_table.get() as usize..).step_by(DEVICE_SLOT_SIZE))
         {

@@ -2,6 +2,7 @@
 //! Source: FORMAT.md 2, 3, 4.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use ferofs_format::dirent::{DirPacker, Dirent, write_block};
 use ferofs_format::inode::{DataLayout, FileType, Inode, Place, Timestamp};
@@ -35,6 +36,27 @@ pub(crate) struct MetadataWriter<'a> {
     pub(crate) contents: &'a [StoredContent],
     pub(crate) packed: Option<&'a PackedInode>,
     pub(crate) spill: &'a mut Spill,
+    pub(crate) behind_superblock: Option<BehindSuperblock>,
+}
+
+/// Free space in the last block of the superblock's area.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BehindSuperblock {
+    /// Where it starts, in bytes from the start of the image.
+    pub(crate) start: u64,
+    /// Whether data follows the superblock's area: then the metadata cannot go on in the next block.
+    pub(crate) has_data: bool,
+}
+
+impl BehindSuperblock {
+    /// The most bytes of an image whose metadata begins there. A patch can put its root inode only into the 2 MiB from the start of the metadata on,
+    /// and not into the block of the superblock, which has a checksum.
+    pub(crate) const LARGEST: u64 = 1 << 20;
+}
+
+fn allocate_packed(area: &mut AreaAllocator, packed: &PackedInode) -> u64 {
+    let len = (inode_sizes::PACKED_LEN + packed.content.len_after()) as u64;
+    area.allocate(len, packed.content.inline_len())
 }
 
 /// An item with a place in the metadata.
@@ -91,7 +113,8 @@ impl MetadataWriter<'_> {
         };
         let mut encoder = compression.as_ref().map(encoder).transpose()?;
         let in_metabox = superblock.incompat.contains(Incompat::METABOX);
-        let (mut area, mut places) = self.plan(block, encoder.as_ref(), in_metabox);
+        let (mut area, mut places) = self.plan(block, encoder.as_ref(), in_metabox, RESERVED);
+        let behind_superblock = self.plan_behind_superblock(block, in_metabox, &mut area, &mut places);
         if let Some(encoder) = &mut encoder {
             self.encode_directories(encoder, &mut places, superblock, output)?;
         }
@@ -100,7 +123,7 @@ impl MetadataWriter<'_> {
         let metabox = match &mut encoder {
             Some(encoder) if in_metabox => {
                 let blocks = places.total_blocks * block.bytes64();
-                self.write_area(&places, blocks, None, superblock, output)?;
+                self.append_area(&places, blocks, None, superblock, output)?;
                 Some(self.encode_metabox(encoder, &places, superblock, output)?)
             }
             _ => None,
@@ -113,10 +136,7 @@ impl MetadataWriter<'_> {
             superblock.metabox = Some(Nid::new(pos / SLOT_SIZE));
         }
         if let Some(packed) = self.packed {
-            let pos = area.allocate(
-                (inode_sizes::PACKED_LEN + packed.content.len_after()) as u64,
-                packed.content.inline_len(),
-            );
+            let pos = allocate_packed(&mut area, packed);
             places.packed = Some(pos);
             places.items.push(Item { pos, kind: ItemKind::Packed });
         }
@@ -127,13 +147,11 @@ impl MetadataWriter<'_> {
             |items: &[Item]| items.iter().filter(|item| matches!(item.kind, ItemKind::Inode(_))).count();
         superblock.inodes = (inodes(&places.items) + inodes(&places.metabox)) as u64;
         superblock.packed = places.packed.map(|pos| Nid::new(pos / SLOT_SIZE));
-        self.write_area(
-            &places,
-            places.total_blocks * block.bytes64(),
-            metabox.as_ref(),
-            superblock,
-            output,
-        )?;
+        let (len, metabox) = (places.total_blocks * block.bytes64(), metabox.as_ref());
+        match behind_superblock {
+            Some(base) => self.write_behind_superblock(&places, base..base + len, superblock, output)?,
+            None => self.append_area(&places, len, metabox, superblock, output)?,
+        }
         if !self.xattrs.shared.is_empty() {
             superblock.xattr = BlockAddr::new(output.position() >> block.bits());
             output.append(&self.xattrs.shared)?;
@@ -144,8 +162,8 @@ impl MetadataWriter<'_> {
         Ok(())
     }
 
-    /// Appends an area of `len` bytes, and sets its address in `superblock`.
-    fn write_area(
+    /// Appends an area of `len` bytes.
+    fn append_area(
         &mut self,
         places: &Places,
         len: u64,
@@ -153,16 +171,57 @@ impl MetadataWriter<'_> {
         superblock: &mut Superblock,
         output: &mut Output,
     ) -> Result<()> {
-        let block = superblock.block_size;
-        let base = output.position().next_multiple_of(block.bytes64());
+        let base = output.position().next_multiple_of(superblock.block_size.bytes64());
         output.pad_to(base)?;
+        self.write_area(places, base, base + len, metabox, superblock, |pos, bytes| {
+            output.pad_to(pos)?;
+            output.append(bytes)
+        })?;
+        output.pad_to(base + len)
+    }
+
+    /// Writes an area that begins in the block of the superblock.
+    fn write_behind_superblock(
+        &mut self,
+        places: &Places,
+        area: Range<u64>,
+        superblock: &mut Superblock,
+        output: &mut Output,
+    ) -> Result<()> {
+        let (start, mut bytes) = (area.start, Vec::new());
+        let data_end = area.end.max(output.position());
+        self.write_area(places, start, data_end, None, superblock, |pos, item| {
+            bytes.resize((pos - start) as usize, 0);
+            bytes.extend_from_slice(item);
+            Ok(())
+        })?;
+        // The block of the superblock has been appended; the superblock is written into it later.
+        let in_first_block = bytes.len().min((output.position() - start) as usize);
+        let (first_block, rest) = bytes.split_at(in_first_block.min(superblock.block_size.bytes()));
+        output.overwrite(start, first_block)?;
+        output.append(rest)?;
+        output.pad_to(output.position().next_multiple_of(superblock.block_size.bytes64()))
+    }
+
+    /// Passes the items of the area at `base` with their positions to `write`, and sets its address in `superblock`. All data that they
+    /// refer to is before `data_end`.
+    fn write_area(
+        &mut self,
+        places: &Places,
+        base: u64,
+        data_end: u64,
+        metabox: Option<&EncodedContent>,
+        superblock: &mut Superblock,
+        mut write: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let block = superblock.block_size;
         superblock.meta = BlockAddr::new(base >> block.bits());
         let mut bytes = Vec::new();
         for item in &places.items {
             self.options.run.check_cancelled()?;
-            output.pad_to(base + item.pos)?;
             bytes.clear();
-            let place = InodePlace { pos: base + item.pos, data_end: base + len };
+            let pos = base + item.pos;
+            let place = InodePlace { pos, data_end };
             match (item.kind, metabox) {
                 (ItemKind::Inode(node), _) => {
                     self.write_inode(node, places, superblock, place, &mut bytes)?
@@ -174,9 +233,9 @@ impl MetadataWriter<'_> {
                 }
                 (ItemKind::Metabox, None) => {}
             }
-            output.append(&bytes)?;
+            write(pos, &bytes)?;
         }
-        output.pad_to(base + len)
+        Ok(())
     }
 
     /// Encodes and appends directories. Their entries hold nids only, which are known.
@@ -238,16 +297,45 @@ impl MetadataWriter<'_> {
         matches!(self.contents[id.index()], StoredContent::Skipped)
     }
 
+    /// Plans the metadata again, so that it begins in the block of the superblock, if it fits there. Returns the position of that block.
+    fn plan_behind_superblock(
+        &self,
+        block: BlockSize,
+        in_metabox: bool,
+        area: &mut AreaAllocator,
+        places: &mut Places,
+    ) -> Option<u64> {
+        let behind = self.behind_superblock?;
+        let is_small = area.blocks() * block.bytes64() < BehindSuperblock::LARGEST;
+        if in_metabox || !places.encoded_dirs.is_empty() || !is_small {
+            return None;
+        }
+        let base = behind.start - behind.start % block.bytes64();
+        let reserved = (behind.start - base).next_multiple_of(SLOT_SIZE).max(RESERVED);
+        if reserved >= block.bytes64() {
+            return None;
+        }
+        let (planned_area, planned_places) = self.plan(block, None, false, reserved);
+        let mut with_packed = planned_area.clone();
+        self.packed.map(|packed| allocate_packed(&mut with_packed, packed));
+        if behind.has_data && with_packed.blocks() > 1 {
+            return None;
+        }
+        (*area, *places) = (planned_area, planned_places);
+        Some(base)
+    }
+
     /// Plans the place of every inode, in the metadata area or in the metabox, and of the blocks of directories and symbolic
-    /// links. Returns the area, where more can be allocated.
+    /// links. The first `reserved` bytes of the area stay free. Returns the area, where more can be allocated.
     fn plan(
         &self,
         block: BlockSize,
         encoder: Option<&MetadataEncoder<'_>>,
         in_metabox: bool,
+        reserved: u64,
     ) -> (AreaAllocator, Places) {
         let mut area =
-            if in_metabox { AreaAllocator::for_blocks(block) } else { AreaAllocator::new(block, RESERVED) };
+            if in_metabox { AreaAllocator::for_blocks(block) } else { AreaAllocator::new(block, reserved) };
         let mut metabox = AreaAllocator::new(block, RESERVED);
         let mut places = Places { nids: vec![Nid::default(); self.tree.nodes.len()], ..Places::default() };
         let encoded_dirs =

@@ -61,3 +61,36 @@ fn inline_tails_stay_within_a_block_when_shared_extents_make_the_index_longer() 
         assert!(long > 0, "no inline tail follows a full index");
     }
 }
+
+/// Metadata begins behind the superblock if all of it fits there, or if no data is before it.
+#[test]
+fn tiny_images_have_one_block() {
+    for (bits, files, blocks) in [
+        (12, vec![], 1),
+        (12, vec![100], 1),
+        (12, vec![2700], 1),
+        (12, vec![2900], 2),
+        (12, vec![100; 10], 1),
+        (12, vec![1000; 10], 4),
+        // Data in a block of its own.
+        (12, vec![4096], 2),
+        (12, vec![4096 + 100], 2),
+        (12, vec![4096 + 3500], 3),
+        (13, vec![5000], 1),
+        (9, vec![], 3),
+        (9, vec![100], 3),
+        (10, vec![500], 2),
+    ] {
+        let mut test = TestBuild::new();
+        test.options.data.compression = None;
+        test.options.image.block_size = crate::BlockSize::from_bits(bits).unwrap();
+        for (number, len) in files.iter().enumerate() {
+            test.write(&format!("file{number}"), words(number as u32, *len));
+        }
+        let summary = test.build();
+        assert_eq!(summary.bytes_out >> bits, blocks, "{files:?} with blocks of 2^{bits} bytes");
+        for (number, len) in files.iter().enumerate() {
+            assert_eq!(test.read(&format!("file{number}")), words(number as u32, *len));
+        }
+    }
+}

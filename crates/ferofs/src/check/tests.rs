@@ -167,8 +167,8 @@ fn overlaps_name_both_sides() {
         let text = tampered.image.resolve("text".as_ref(), false).unwrap();
         let block = u32::try_from(place(&tampered.image, &text) / 4096).unwrap();
         let plain = tampered.inode("plain");
-        // The stored file has two blocks. Move it so that the second one is at `block`.
-        tampered.put(plain + 0x10, (block - 1).to_le_bytes());
+        // The stored file has two blocks. Move it so that the second one is at `block`, or the first one if there is none before.
+        tampered.put(plain + 0x10, block.saturating_sub(1).to_le_bytes());
         let found = findings(tampered.bytes);
         let is_found = found.iter().any(|found| {
             found.path == Path::new(path)
