@@ -7,12 +7,13 @@ pub mod spill;
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::copy_file_range;
+use rustix::fs::{Advice, copy_file_range, fadvise};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -27,6 +28,8 @@ pub fn file_id(meta: &std::fs::Metadata) -> (u32, u32, u64) {
 
 /// Bytes that are collected before a write: fewer system calls than with a smaller buffer; a larger one is not faster.
 const BUFFER: usize = 1 << 20;
+/// Bytes after which the system is asked to write them to the disk.
+const WRITE_BACK: u64 = 8 << 20;
 
 /// An image that is being written from start to end.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub struct Output {
     written: u64,
     /// Where the image starts in the file, in bytes.
     offset: u64,
+    /// Bytes of the image that the system was asked to write to the disk.
+    written_back: Cell<u64>,
     /// The time that writing took so far.
     writing: Cell<Duration>,
     sealer: Option<Arc<dyn Sealer>>,
@@ -94,6 +99,7 @@ impl Output {
             buffer: Vec::with_capacity(BUFFER),
             written: 0,
             offset,
+            written_back: Cell::default(),
             writing: Cell::default(),
             sealer: None,
         }
@@ -259,12 +265,24 @@ impl Output {
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
         let start = Instant::now();
         let result = self.file.write_all_at(bytes, self.offset + at);
+        self.write_back(at + bytes.len() as u64);
         self.writing.set(self.writing.get() + start.elapsed());
         result.map_err(|e| Error::io("write", &self.path, e))?;
         if let Some(sealer) = &self.sealer {
             sealer.written(at, bytes);
         }
         Ok(())
+    }
+
+    /// Has the system write what was written to the disk, if that is much: so the sync at the end is short. Does not wait.
+    fn write_back(&self, end: u64) {
+        let start = self.written_back.get();
+        let Some(len) = end.checked_sub(start).filter(|len| *len >= WRITE_BACK) else { return };
+        if matches!(self.target, Target::Named(_) | Target::Device) {
+            // Linux starts to write changed pages of the range, and keeps them in memory. It is only advice, so errors do not count.
+            let _ = fadvise(&self.file, self.offset + start, NonZeroU64::new(len), Advice::DontNeed);
+        }
+        self.written_back.set(end);
     }
 
     /// How long writing took so far.
