@@ -12,7 +12,10 @@ use ferofs_test_server::{Answer, Auth, Fault, Object, Rule, Server};
 fn ask(server: &Server, head: &str) -> (String, Option<ErrorKind>) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    write!(stream, "{head}\r\nConnection: close\r\n\r\n").unwrap();
+    // A server that is down may have closed the connection already.
+    if let Err(error) = stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()) {
+        return (String::new(), Some(error.kind()));
+    }
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
     let error = loop {
         match stream.read(&mut buffer) {
