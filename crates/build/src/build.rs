@@ -119,7 +119,7 @@ pub(crate) fn build_from(
         options.data.hot_files.as_ref(),
     );
     let identical_files =
-        if options.data.share_identical { IdenticalFiles::new(&tree) } else { IdenticalFiles::none(&tree) };
+        if options.data.share_identical { IdenticalFiles::new(&tree)? } else { IdenticalFiles::none(&tree) };
     let mut spill = Spill::new(temporary);
     output.pad_to(superblock_area.len())?;
     let data = if options.source.data == SourceData::External {
@@ -156,6 +156,8 @@ pub(crate) fn build_from(
         };
         data::run(options, context, output, &mut spill, &mut warnings)?
     };
+    // The metadata stage needs memory of its own.
+    drop((identical_files, order, extent_index));
     contents.check_unchanged()?;
     superblock.incompat |= data.features;
     let encoded = Instant::now();

@@ -5,6 +5,7 @@
 //! [`Node`] 0 is the root. The order of nodes is the order in which their data and their inodes are laid out.
 
 pub mod acl;
+pub mod arena;
 pub mod inode_sizes;
 pub mod layered_tree;
 mod node_id;
@@ -18,6 +19,8 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
+use crate::tree::arena::Arena;
+pub use crate::tree::arena::Text;
 pub use crate::tree::node_id::NodeId;
 use crate::tree::origin::Origin;
 use crate::tree::xattr::{SetId, XattrTable};
@@ -53,13 +56,6 @@ impl Kind {
             Self::Socket => FileType::Socket,
         }
     }
-}
-
-/// Bytes in the tree's arena.
-#[derive(Clone, Copy, Debug)]
-pub struct Text {
-    at: u64,
-    len: u32,
 }
 
 /// An inode without its position in the image.
@@ -103,21 +99,18 @@ pub struct Tree {
     pub dirs: Vec<Dir>,
     pub entries: Vec<Entry>,
     pub xattrs: XattrTable,
-    arena: Vec<u8>,
+    arena: Arena,
 }
 
 impl Tree {
     /// Stores `bytes` in the arena.
     pub fn intern(&mut self, bytes: &[u8]) -> Text {
-        let at = self.arena.len() as u64;
-        self.arena.extend_from_slice(bytes);
-        Text { at, len: u32::try_from(bytes.len()).unwrap_or(u32::MAX) }
+        self.arena.push(bytes)
     }
 
     /// The bytes behind `text`.
     pub fn text(&self, text: Text) -> &[u8] {
-        let at = text.at as usize;
-        self.arena.get(at..at + text.len as usize).unwrap_or_default()
+        self.arena.get(text)
     }
 
     pub fn node(&self, id: NodeId) -> &Node {

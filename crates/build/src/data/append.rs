@@ -37,10 +37,10 @@ pub(super) struct Appender<'a> {
     warnings: &'a mut Vec<Warning>,
     /// Large files that are not complete, in the order of their parts.
     partial_files: VecDeque<PartialFile>,
-    /// Where the content with a fingerprint is stored.
-    stored_files: HashMap<Fingerprint, StoredContent>,
-    /// Where extents with a fingerprint start, and their log if it is not that of the worker.
-    stored_extents: HashMap<Fingerprint, (BytePos, Option<ExtentLog>)>,
+    /// Where extents with a fingerprint start.
+    stored_extents: HashMap<Fingerprint, BytePos>,
+    /// The logs of those that are not stored as the worker encoded them.
+    changed_logs: HashMap<Fingerprint, ExtentLog>,
     pub(super) packed: PackedInodeBuilder,
     placer: DeflatePlacer,
     /// The number of the job whose result is being appended.
@@ -80,8 +80,8 @@ impl<'a> Appender<'a> {
             spill,
             warnings,
             partial_files: VecDeque::new(),
-            stored_files: HashMap::new(),
             stored_extents: HashMap::new(),
+            changed_logs: HashMap::new(),
             placer: DeflatePlacer::new(block),
             job: 0,
             data: Data { contents, ..Data::default() },
@@ -104,20 +104,23 @@ impl<'a> Appender<'a> {
                 self.append_part(piece.kind, bytes, tail, result.bytes_read)?;
                 continue;
             }
-            let fingerprint = piece.fingerprint;
-            let content = match fingerprint.and_then(|fingerprint| self.stored_files.get(&fingerprint)) {
-                Some(stored) => {
+            self.data.contents[node.index()] = match self.earlier_file(&piece) {
+                Some(earlier) => {
                     self.data.bytes_shared += self.context.tree.node(node).size;
-                    stored.clone()
+                    self.data.contents[earlier.index()].clone()
                 }
                 None => self.append_file(piece, bytes, tail)?,
             };
-            if let Some(fingerprint) = fingerprint {
-                self.stored_files.entry(fingerprint).or_insert_with(|| content.clone());
-            }
-            self.data.contents[node.index()] = content;
         }
         Ok(())
+    }
+
+    /// The first file with the content of this one, if that is another file.
+    fn earlier_file(&self, piece: &Piece) -> Option<NodeId> {
+        // All files before this one were looked up and appended, so this is the first of all.
+        let first = self.context.identical_files.first(piece.fingerprint?)?;
+        let order = self.context.order;
+        if first < order.rank(piece.node) { order.id(first) } else { None }
     }
 
     /// Adds an encoded part of the packed inode.
@@ -138,7 +141,7 @@ impl<'a> Appender<'a> {
                 self.align()?;
                 let start = self.address();
                 self.output.append(bytes)?;
-                let tail = if tail.is_empty() { None } else { Some(self.spill.push(tail)?) };
+                let tail = self.spill.push(tail)?;
                 Ok(StoredContent::Flat { start, tail })
             }
             PieceKind::Encoded(encoded, method) => {
@@ -146,16 +149,19 @@ impl<'a> Appender<'a> {
                 let fingerprint = piece.extents_fingerprint.filter(|_| self.context.extent_index.is_none());
                 let stored = fingerprint.and_then(|fingerprint| self.stored_extents.get(&fingerprint));
                 let (first, log) = match stored {
-                    Some((first, log)) => {
+                    Some(first) => {
                         self.data.bytes_shared += encoded.log.decoded_len();
-                        (*first, log.clone().unwrap_or(encoded.log))
+                        let changed = fingerprint.and_then(|fingerprint| self.changed_logs.get(&fingerprint));
+                        (*first, changed.cloned().unwrap_or(encoded.log))
                     }
                     None => {
                         let first = BytePos::new(self.output.position());
                         let log = self.append_extents(&encoded, method, bytes)?;
                         if let Some(fingerprint) = fingerprint {
-                            let changed = log.size() != encoded.log.size();
-                            self.stored_extents.insert(fingerprint, (first, changed.then(|| log.clone())));
+                            self.stored_extents.insert(fingerprint, first);
+                            if log.size() != encoded.log.size() {
+                                self.changed_logs.insert(fingerprint, log.clone());
+                            }
                         }
                         (first, log)
                     }

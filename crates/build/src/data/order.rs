@@ -60,6 +60,11 @@ impl Order {
         self.nodes.iter().copied()
     }
 
+    /// The node at a position of the order.
+    pub fn id(&self, rank: u32) -> Option<NodeId> {
+        self.nodes.get(rank as usize).copied()
+    }
+
     /// The position of `id` in the order.
     pub fn rank(&self, id: NodeId) -> u32 {
         self.ranks[id.index()]

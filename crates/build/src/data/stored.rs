@@ -12,9 +12,9 @@ pub enum StoredContent {
     #[default]
     None,
     /// In consecutive blocks; the tail follows the inode.
-    Flat { start: BlockAddr, tail: Option<SpillRange> },
-    /// Compressed. The index follows the inode, and its last `inline` bytes are content.
-    Compressed { layout: DataLayout, blocks: u64, index: SpillRange, inline: u64 },
+    Flat { start: BlockAddr, tail: SpillRange },
+    /// Compressed. The index follows the inode, and its last `inline` bytes, less than a block, are content.
+    Compressed { layout: DataLayout, blocks: u64, index: SpillRange, inline: u16 },
     /// In chunks, whose table follows the inode.
     Chunked { format: u16, table: SpillRange },
     /// The source cannot be read: the image leaves out every name of this inode.
@@ -25,7 +25,7 @@ impl StoredContent {
     /// Bytes that follow the inode and its xattrs.
     pub fn len_after(&self) -> usize {
         match self {
-            Self::Flat { tail, .. } => tail.map_or(0, SpillRange::byte_len),
+            Self::Flat { tail, .. } => tail.byte_len(),
             Self::Compressed { index, .. } => index.byte_len(),
             Self::Chunked { table, .. } => table.byte_len(),
             Self::None | Self::Skipped => 0,
@@ -35,8 +35,8 @@ impl StoredContent {
     /// How many of the last bytes that follow the inode are content, which must not cross a block boundary.
     pub fn inline_len(&self) -> u64 {
         match self {
-            Self::Flat { tail, .. } => tail.map_or(0, |tail| tail.byte_len() as u64),
-            Self::Compressed { inline, .. } => *inline,
+            Self::Flat { tail, .. } => tail.byte_len() as u64,
+            Self::Compressed { inline, .. } => (*inline).into(),
             Self::None | Self::Skipped | Self::Chunked { .. } => 0,
         }
     }
@@ -47,10 +47,11 @@ impl StoredContent {
             Self::None | Self::Skipped => None,
             Self::Flat { start, tail } => {
                 inode.place = Place::Blocks(start);
-                if tail.is_some() {
-                    inode.layout = DataLayout::FlatInline;
+                if tail.is_empty() {
+                    return None;
                 }
-                tail
+                inode.layout = DataLayout::FlatInline;
+                Some(tail)
             }
             Self::Compressed { layout, blocks, index, .. } => {
                 inode.layout = layout;

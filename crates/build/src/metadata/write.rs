@@ -1,7 +1,6 @@
 //! Writes the metadata: plans a place for every inode first, and then writes everything in the order of places.
 //! Source: FORMAT.md 2, 3, 4.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use ferofs_format::dirent::{DirPacker, Dirent, write_block};
@@ -14,6 +13,7 @@ use crate::data::stored::{PackedInode, StoredContent};
 use crate::error::{Error, Result};
 use crate::metadata::area::AreaAllocator;
 use crate::metadata::compressed::{EncodedContent, MetadataEncoder};
+use crate::metadata::places::{Item, ItemKind, Places};
 use crate::metadata::self_check::{self, InodePlace};
 use crate::options::Options;
 use crate::options::compression::Compression;
@@ -59,44 +59,6 @@ fn allocate_packed(area: &mut AreaAllocator, packed: &PackedInode) -> u64 {
     area.allocate(len, packed.content.inline_len())
 }
 
-/// An item with a place in the metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Item {
-    /// Bytes from the start of the area.
-    pos: u64,
-    kind: ItemKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ItemKind {
-    /// An inode with the bytes that follow it.
-    Inode(NodeId),
-    /// The content of a directory or symbolic link, without its tail.
-    Blocks(NodeId),
-    /// The packed inode.
-    Packed,
-    /// The inode of the metabox.
-    Metabox,
-}
-
-/// The places of all items.
-#[derive(Default)]
-struct Places {
-    /// By node.
-    nids: Vec<Nid>,
-    /// Items in the metadata area; sorted.
-    items: Vec<Item>,
-    /// Inodes in the metabox; sorted.
-    metabox: Vec<Item>,
-    /// For each [`ItemKind::Blocks`], its first block in the area; sorted by node.
-    content_blocks: Vec<(NodeId, u64)>,
-    /// The packed inode, in bytes from the start of the area.
-    packed: Option<u64>,
-    /// The content of directories that are encoded.
-    encoded_dirs: HashMap<NodeId, StoredContent>,
-    total_blocks: u64,
-}
-
 impl MetadataWriter<'_> {
     /// Appends the metadata and sets its positions in `superblock`.
     pub(crate) fn write(&mut self, superblock: &mut Superblock, output: &mut Output) -> Result<()> {
@@ -130,22 +92,19 @@ impl MetadataWriter<'_> {
         };
         if let Some(metabox) = &metabox {
             area = AreaAllocator::new(block, RESERVED);
-            places.items.clear();
             let pos = area.allocate((inode_sizes::PACKED_LEN + metabox.index.len()) as u64, 0);
-            places.items.push(Item { pos, kind: ItemKind::Metabox });
+            places.others = vec![Item { pos, kind: ItemKind::Metabox }];
             superblock.metabox = Some(Nid::new(pos / SLOT_SIZE));
         }
         if let Some(packed) = self.packed {
             let pos = allocate_packed(&mut area, packed);
             places.packed = Some(pos);
-            places.items.push(Item { pos, kind: ItemKind::Packed });
+            places.others.push(Item { pos, kind: ItemKind::Packed });
         }
-        places.items.sort_unstable();
+        places.others.sort_unstable();
         places.total_blocks = area.blocks();
         superblock.root = places.nids[0];
-        let inodes =
-            |items: &[Item]| items.iter().filter(|item| matches!(item.kind, ItemKind::Inode(_))).count();
-        superblock.inodes = (inodes(&places.items) + inodes(&places.metabox)) as u64;
+        superblock.inodes = places.inodes.len() as u64;
         superblock.packed = places.packed.map(|pos| Nid::new(pos / SLOT_SIZE));
         let (len, metabox) = (places.total_blocks * block.bytes64(), metabox.as_ref());
         match behind_superblock {
@@ -217,7 +176,7 @@ impl MetadataWriter<'_> {
         let block = superblock.block_size;
         superblock.meta = BlockAddr::new(base >> block.bits());
         let mut bytes = Vec::new();
-        for item in &places.items {
+        for item in places.items() {
             self.options.run.check_cancelled()?;
             bytes.clear();
             let pos = base + item.pos;
@@ -275,12 +234,12 @@ impl MetadataWriter<'_> {
     ) -> Result<EncodedContent> {
         let mut pending = encoder.start(output)?;
         let (mut bytes, mut end) = (Vec::new(), 0);
-        for item in &places.metabox {
+        for &node in &places.inodes {
             self.options.run.check_cancelled()?;
-            let ItemKind::Inode(node) = item.kind else { continue };
+            let pos = places.inode_pos(node);
             bytes.clear();
-            bytes.resize((item.pos - end) as usize, 0);
-            let place = InodePlace { pos: item.pos, data_end: output.position() };
+            bytes.resize((pos - end) as usize, 0);
+            let place = InodePlace { pos, data_end: output.position() };
             self.write_inode(node, places, superblock, place, &mut bytes)?;
             end += bytes.len() as u64;
             encoder.push(&mut pending, &bytes, output)?;
@@ -337,7 +296,12 @@ impl MetadataWriter<'_> {
         let mut area =
             if in_metabox { AreaAllocator::for_blocks(block) } else { AreaAllocator::new(block, reserved) };
         let mut metabox = AreaAllocator::new(block, RESERVED);
-        let mut places = Places { nids: vec![Nid::default(); self.tree.nodes.len()], ..Places::default() };
+        let mut places = Places {
+            nids: vec![Nid::default(); self.tree.nodes.len()],
+            inodes: Vec::with_capacity(self.tree.nodes.len()),
+            in_metabox,
+            ..Places::default()
+        };
         let encoded_dirs =
             self.options.data.compression.as_ref().is_some_and(|compression| compression.directories);
         let encoded_dirs = encoder.filter(|_| encoded_dirs);
@@ -362,24 +326,22 @@ impl MetadataWriter<'_> {
                 content => (content.len_after(), 0),
             };
             let len = (self.inode_sizes.len(id) + after) as u64;
-            let (kind, inline) = (ItemKind::Inode(id), self.contents[id.index()].inline_len());
+            let inline = self.contents[id.index()].inline_len();
+            places.inodes.push(id);
             places.nids[id.index()] = if in_metabox {
-                let pos = metabox.allocate(len, inline);
-                places.metabox.push(Item { pos, kind });
-                Nid::metabox_slot(pos / SLOT_SIZE)
+                Nid::metabox_slot(metabox.allocate(len, inline) / SLOT_SIZE)
             } else {
-                let pos = area.allocate(len, inline);
-                places.items.push(Item { pos, kind });
-                Nid::new(pos / SLOT_SIZE)
+                Nid::new(area.allocate(len, inline) / SLOT_SIZE)
             };
             if blocks > 0 {
                 let first = area.allocate_blocks(blocks);
                 places.content_blocks.push((id, first));
-                places.items.push(Item { pos: first * block.bytes64(), kind: ItemKind::Blocks(id) });
+                places.others.push(Item { pos: first * block.bytes64(), kind: ItemKind::Blocks(id) });
             }
         }
-        places.metabox.sort_unstable();
-        places.items.sort_unstable();
+        let nids = &places.nids;
+        places.inodes.sort_unstable_by_key(|id| nids[id.index()]);
+        places.others.sort_unstable();
         places.content_blocks.sort_unstable_by_key(|(node, _)| *node);
         places.total_blocks = area.blocks();
         (area, places)

@@ -1,4 +1,4 @@
-//! Holds inline tails and indexes from the data stage until the metadata stage writes their inodes. More than 64 MiB go to a
+//! Holds inline tails and indexes from the data stage until the metadata stage writes their inodes. More than 16 MiB go to a
 //! temporary file, so that memory does not grow with the tree.
 
 use std::fs::File;
@@ -7,22 +7,35 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// The most bytes in memory, which is enough for about 50,000 files. More bytes go to the temporary file.
-const IN_MEMORY: usize = 64 << 20;
+/// The most bytes in memory, which is enough for about 100,000 files. More bytes go to the temporary file.
+const IN_MEMORY: usize = 16 << 20;
 /// Bytes that are read at once from the temporary file. The metadata stage reads level by level, the data stage wrote in the
 /// order of reading: both have the same order only within a directory, so that more bytes are rarely used.
 const WINDOW_LEN: usize = 64 << 10;
 
-/// A range of bytes in the [`Spill`].
+/// A range of bytes in the [`Spill`]; the default is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpillRange {
-    at: u64,
+    /// The low and the high half of its position: each inode has a range, which takes 12 bytes so.
+    at: [u32; 2],
     len: u32,
 }
 
 impl SpillRange {
+    const fn new(at: u64, len: u32) -> Self {
+        Self { at: [at as u32, (at >> 32) as u32], len }
+    }
+
+    const fn start(self) -> u64 {
+        (self.at[1] as u64) << 32 | self.at[0] as u64
+    }
+
     pub const fn byte_len(self) -> usize {
         self.len as usize
+    }
+
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
     }
 }
 
@@ -79,7 +92,7 @@ impl Spill {
         if self.recent.len() > self.in_memory {
             self.flush()?;
         }
-        Ok(SpillRange { at, len })
+        Ok(SpillRange::new(at, len))
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -96,20 +109,21 @@ impl Spill {
 
     /// The bytes of `range`.
     pub fn get(&mut self, range: SpillRange) -> Result<&[u8]> {
-        if let Some(start) = range.at.checked_sub(self.written) {
+        let at = range.start();
+        if let Some(start) = at.checked_sub(self.written) {
             let start = start as usize;
             return Ok(&self.recent[start..start + range.byte_len()]);
         }
         let Some(file) = &self.file else { return Ok(&[]) };
-        let end = range.at + u64::from(range.len);
-        if range.at < self.window_at || end > self.window_at + self.window.len() as u64 {
-            self.window_at = range.at.saturating_sub(WINDOW_LEN as u64 / 8);
+        let end = at + u64::from(range.len);
+        if at < self.window_at || end > self.window_at + self.window.len() as u64 {
+            self.window_at = at.saturating_sub(WINDOW_LEN as u64 / 8);
             let wanted = (WINDOW_LEN as u64).max(end - self.window_at).min(self.written - self.window_at);
             self.window.resize(wanted as usize, 0);
             file.read_exact_at(&mut self.window, self.window_at)
                 .map_err(|e| Error::io("read a temporary file in", &self.dir, e))?;
         }
-        let start = (range.at - self.window_at) as usize;
+        let start = (at - self.window_at) as usize;
         Ok(&self.window[start..start + range.byte_len()])
     }
 }

@@ -185,7 +185,7 @@ impl Contents {
         // A sparse file has fewer bytes on disk than its size.
         let bytes = stat.stx_size.min(stat.stx_blocks.saturating_mul(512));
         self.archive_bytes.fetch_add(bytes, Ordering::Relaxed);
-        change_time::wait(identity(&stat).ctime);
+        change_time::wait(identity(&stat).ctime());
         self.add(file, name, Some((identity(&stat), stat.stx_size)))
     }
 
@@ -380,7 +380,7 @@ impl Contents {
             Origin::None | Origin::At(_) | Origin::Memory(_) | Origin::Unreadable(_) => None,
             Origin::File(_) | Origin::LayerFile { .. } => {
                 let found = self.directory_file(tree, id).ok()??;
-                change_time::wait(found.expected.ctime);
+                change_time::wait(found.expected.ctime());
                 let parent = found.open_parent().ok()?;
                 let file = found.open_in(parent.as_fd()).ok()?;
                 let ranges = data_ranges(&file, node.size)?;

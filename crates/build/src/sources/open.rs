@@ -71,5 +71,5 @@ pub fn timestamp(time: &StatxTimestamp) -> Timestamp {
 
 /// The identity of a file and its state: it changes whenever the file does.
 pub fn identity(stat: &Statx) -> Identity {
-    Identity { ino: stat.stx_ino, mtime: timestamp(&stat.stx_mtime), ctime: timestamp(&stat.stx_ctime) }
+    Identity::new(stat.stx_ino, timestamp(&stat.stx_mtime), timestamp(&stat.stx_ctime))
 }

@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
             Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::SPIPE | Errno::ISDIR => changed(),
             e => Error::io(action, found.path(), e),
         };
-        change_time::wait(found.expected.ctime);
+        change_time::wait(found.expected.ctime());
         let parent = match &self.dir {
             Some((parent, fd)) if *parent == found.parent() => fd.as_fd(),
             _ => {

@@ -15,14 +15,32 @@ use crate::tree::{Kind, NodeId, Tree};
 /// Bytes of the packed inode and the metabox inode: both are extended, without xattrs.
 pub const PACKED_LEN: usize = 64;
 
-/// The form and size of one inode.
+/// The form and size of one inode, in the bits of one number: bytes of the inode and its xattrs, which are fewer than 2^19, whether the
+/// inode is extended, and whether its tail may follow it.
 #[derive(Clone, Copy, Debug)]
-struct InodeSize {
-    /// Bytes of the inode and its xattrs.
-    len: u32,
-    version: InodeVersion,
-    /// Whether the inode's tail may follow it.
-    may_inline: bool,
+struct InodeSize(u32);
+
+impl InodeSize {
+    const EXTENDED: u32 = 1 << 30;
+    const MAY_INLINE: u32 = 1 << 31;
+
+    const fn new(len: usize, version: InodeVersion, may_inline: bool) -> Self {
+        let extended = if matches!(version, InodeVersion::Extended) { Self::EXTENDED } else { 0 };
+        let inline = if may_inline { Self::MAY_INLINE } else { 0 };
+        Self(len as u32 | extended | inline)
+    }
+
+    const fn len(self) -> usize {
+        (self.0 & !(Self::EXTENDED | Self::MAY_INLINE)) as usize
+    }
+
+    const fn version(self) -> InodeVersion {
+        if self.0 & Self::EXTENDED != 0 { InodeVersion::Extended } else { InodeVersion::Compact }
+    }
+
+    const fn may_inline(self) -> bool {
+        self.0 & Self::MAY_INLINE != 0
+    }
 }
 
 /// The form and size of all inodes, by node.
@@ -52,28 +70,26 @@ impl InodeSizes {
                 InodeForm::Compact | InodeForm::Smallest => InodeVersion::Compact,
             };
             let node = tree.node(id);
-            Ok(InodeSize {
-                len: (version.size() + xattrs.region(id, node.xattrs).len()) as u32,
-                version,
-                may_inline: options.inline_data || !matches!(node.kind, Kind::Regular { .. }),
-            })
+            let len = version.size() + xattrs.region(id, node.xattrs).len();
+            let may_inline = options.inline_data || !matches!(node.kind, Kind::Regular { .. });
+            Ok(InodeSize::new(len, version, may_inline))
         });
         Ok(Self(inode_sizes.collect::<Result<_>>()?))
     }
 
     /// Bytes of the inode and its xattrs.
     pub fn len(&self, id: NodeId) -> usize {
-        self.0[id.index()].len as usize
+        self.0[id.index()].len()
     }
 
     /// The inode's form.
     pub fn version(&self, id: NodeId) -> InodeVersion {
-        self.0[id.index()].version
+        self.0[id.index()].version()
     }
 
     /// Whether the inode's tail may follow it.
     pub fn may_inline(&self, id: NodeId) -> bool {
-        self.0[id.index()].may_inline
+        self.0[id.index()].may_inline()
     }
 
     /// How many of the last bytes of `size` can follow the inode within one block: those past the last
@@ -81,7 +97,7 @@ impl InodeSizes {
     pub fn inline_tail(&self, id: NodeId, size: u64, block: BlockSize) -> usize {
         let tail = (size & block.mask()) as usize;
         let inode = self.0[id.index()];
-        if inode.may_inline && inode.len as usize + tail <= block.bytes() { tail } else { 0 }
+        if inode.may_inline() && inode.len() + tail <= block.bytes() { tail } else { 0 }
     }
 }
 

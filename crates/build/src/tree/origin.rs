@@ -1,10 +1,14 @@
 //! Where the content of a regular file is in its source. The sources set it, and [`crate::sources::content`] reads by it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use ferofs_format::Nid;
 use ferofs_format::inode::Timestamp;
 use rustix::io::Errno;
 
 use crate::tree::node_id::NodeId;
+
+const NANOS_PER_SEC: i64 = 1_000_000_000;
 
 /// Where the content of a regular file is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,10 +55,49 @@ pub struct Span {
     pub place: SourcePosition,
 }
 
-/// Identifies a source file and its state, to detect a change after the directory walk. The size is in the node.
+/// Identifies a source file and its state, to detect a change after the directory walk. The size is in the node. A tree has one for each
+/// file, so it is kept small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    pub ino: u64,
-    pub mtime: Timestamp,
-    pub ctime: Timestamp,
+    /// A hash of the inode number and of the times of the last changes, which are only compared.
+    hash: u64,
+    /// When the file or its metadata changed last, in nanoseconds since 1970, or the nearest time that fits.
+    ctime: i64,
+}
+
+impl Identity {
+    pub fn new(ino: u64, mtime: Timestamp, ctime: Timestamp) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (ino, mtime.secs, mtime.nanos, ctime.secs, ctime.nanos).hash(&mut hasher);
+        let nanos = ctime.secs.saturating_mul(NANOS_PER_SEC).saturating_add(ctime.nanos.into());
+        Self { hash: hasher.finish(), ctime: nanos }
+    }
+
+    /// When the file or its metadata changed last, or the nearest time between the years 1678 and 2262.
+    pub const fn ctime(self) -> Timestamp {
+        Timestamp {
+            secs: self.ctime.div_euclid(NANOS_PER_SEC),
+            nanos: self.ctime.rem_euclid(NANOS_PER_SEC) as u32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_keeps_the_time_and_depends_on_everything() {
+        let time = |secs, nanos| Timestamp { secs, nanos };
+        let known = Identity::new(1, time(2, 3), time(-4, 5));
+        assert_eq!(known.ctime(), time(-4, 5));
+        for other in
+            [(2, time(2, 3), time(-4, 5)), (1, time(2, 4), time(-4, 5)), (1, time(2, 3), time(-4, 6))]
+        {
+            assert_ne!(Identity::new(other.0, other.1, other.2), known);
+        }
+        let [far, farther] = [i64::MAX - 1, i64::MAX].map(|secs| Identity::new(1, time(0, 0), time(secs, 0)));
+        assert_ne!(far, farther);
+        assert!(far.ctime().secs > 9_000_000_000);
+    }
 }

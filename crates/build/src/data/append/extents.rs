@@ -112,7 +112,8 @@ impl Appender<'_> {
         }
         let blocks = self.context.block_size.blocks_for(file.log.size_with_shared());
         let inline = match file.tail {
-            FileTail::Inline { bytes, .. } => bytes.len() as u64,
+            // Less than a block, which has at most 64 KiB.
+            FileTail::Inline { bytes, .. } => bytes.len() as u16,
             FileTail::None | FileTail::Fragment { .. } => 0,
         };
         Ok(StoredContent::Compressed { layout, blocks, index: self.spill.push(&index)?, inline })

@@ -111,8 +111,8 @@ impl Appender<'_> {
                 self.output.append(&bytes[..whole])?;
                 if flat {
                     let tail = match tail_len {
-                        0 => None,
-                        len => Some(self.spill.push(&bytes[whole..whole + len])?),
+                        0 => SpillRange::default(),
+                        len => self.spill.push(&bytes[whole..whole + len])?,
                     };
                     return Ok(Some(StoredContent::Flat { start: start.block(block), tail }));
                 }
@@ -129,13 +129,7 @@ impl Appender<'_> {
     }
 
     /// Copies an uncompressed part of `len` bytes from the source. Returns the tail if this is the `last` part and has one.
-    fn copy_part(
-        &mut self,
-        node: NodeId,
-        place: SourcePosition,
-        len: u64,
-        last: bool,
-    ) -> Result<Option<SpillRange>> {
+    fn copy_part(&mut self, node: NodeId, place: SourcePosition, len: u64, last: bool) -> Result<SpillRange> {
         let contents = self.context.contents;
         let size = self.context.tree.node(node).size;
         let tail = if last { self.context.inline_tail(node, size) } else { 0 };
@@ -144,11 +138,11 @@ impl Appender<'_> {
         self.output.copy(source.file(), place.at, whole, |bytes, at| source.read(bytes, at))?;
         if tail == 0 {
             self.align()?;
-            return Ok(None);
+            return Ok(SpillRange::default());
         }
         let mut bytes = vec![0; tail];
         contents.read_at(SourcePosition { at: place.at + whole, ..place }, &mut bytes)?;
-        Ok(Some(self.spill.push(&bytes)?))
+        self.spill.push(&bytes)
     }
 
     /// Leaves out a file of which a part cannot be read.

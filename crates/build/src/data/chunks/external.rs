@@ -199,7 +199,7 @@ fn whole(
     );
     let mut bytes = vec![0; tail as usize];
     reader.read(id, size - tail, &mut bytes)?;
-    let tail = if tail > 0 { Some(spill.push(&bytes)?) } else { None };
+    let tail = spill.push(&bytes)?;
     Ok(StoredContent::Flat { start, tail })
 }
 

@@ -5,14 +5,20 @@
 //! depend on which worker was faster.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::data::extents::log::ExtentLog;
+use crate::error::Result;
+use crate::output::random::random;
 use crate::tree::{Kind, NodeId, Tree};
 
-/// Identifies the content of a file, and everything else that decides how it is stored.
+/// Tables of fingerprints. Each one grows for itself, so that little memory is needed twice at once, and threads rarely wait for each other.
+const TABLES: usize = 64;
+
+/// Identifies the content of a file, and everything else that decides how it is stored: half of a BLAKE3 digest with a random key, so
+/// that nobody can prepare files with equal fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 32]);
+pub struct Fingerprint([u8; 16]);
 
 /// The result of [`IdenticalFiles::look_up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,16 +36,23 @@ pub enum Lookup {
 pub struct IdenticalFiles {
     /// Whether extents get fingerprints, too.
     fingerprints_extents: bool,
-    /// By node: whether another file has the same size.
-    candidates: Vec<bool>,
-    /// For each fingerprint, the rank of the first file in the order of reading that was looked up so far.
-    firsts: Mutex<HashMap<Fingerprint, u32>>,
+    /// The key of the fingerprints, other ones in each build.
+    key: [u8; blake3::KEY_LEN],
+    /// By node: whether another file has the same size, one bit for each.
+    candidates: Vec<u64>,
+    /// For each fingerprint, the rank of the first file in the order of reading that was looked up so far. The first byte of a fingerprint
+    /// chooses the table.
+    firsts: Vec<Mutex<HashMap<Fingerprint, u32>>>,
 }
 
 impl IdenticalFiles {
     /// Finds identical files among all files of `tree`.
-    pub fn new(tree: &Tree) -> Self {
-        let mut candidates = vec![false; tree.nodes.len()];
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] if the system has no random bytes.
+    pub fn new(tree: &Tree) -> Result<Self> {
+        let mut key = [0; blake3::KEY_LEN];
+        random(&mut key)?;
         let mut sizes: Vec<(u64, NodeId)> = tree
             .ids()
             .map(|id| (id, tree.node(id)))
@@ -47,12 +60,27 @@ impl IdenticalFiles {
             .map(|(id, node)| (node.size, id))
             .collect();
         sizes.sort_unstable();
-        for same in sizes.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
-            for (_, id) in same {
-                candidates[id.index()] = true;
-            }
+        let same = sizes.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1);
+        let candidates = same.flatten().map(|(_, id)| *id);
+        Ok(Self { fingerprints_extents: true, ..Self::with(tree.nodes.len(), key, candidates) })
+    }
+
+    /// Finds no identical files.
+    pub fn none(tree: &Tree) -> Self {
+        Self::with(tree.nodes.len(), [0; blake3::KEY_LEN], [])
+    }
+
+    fn with(
+        nodes: usize,
+        key: [u8; blake3::KEY_LEN],
+        with_equal_size: impl IntoIterator<Item = NodeId>,
+    ) -> Self {
+        let mut candidates = vec![0; nodes.div_ceil(64)];
+        for id in with_equal_size {
+            candidates[id.index() / 64] |= 1 << (id.index() % 64);
         }
-        Self { fingerprints_extents: true, candidates, firsts: Mutex::default() }
+        let firsts = std::iter::repeat_with(Mutex::default).take(TABLES).collect();
+        Self { fingerprints_extents: false, key, candidates, firsts }
     }
 
     /// Identifies the extents of a file without its tail; `None` if no other file may share them. Compressed files often differ
@@ -61,7 +89,7 @@ impl IdenticalFiles {
         if !self.fingerprints_extents || bytes.is_empty() || log.shares() {
             return None;
         }
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(bytes).update(&method.to_le_bytes());
         for extent in log.iter() {
             hasher
@@ -69,21 +97,12 @@ impl IdenticalFiles {
                 .update(&extent.size.to_le_bytes())
                 .update(&[extent.encoded.into()]);
         }
-        Some(Fingerprint(*hasher.finalize().as_bytes()))
-    }
-
-    /// Finds no identical files.
-    pub fn none(tree: &Tree) -> Self {
-        Self {
-            fingerprints_extents: false,
-            candidates: vec![false; tree.nodes.len()],
-            firsts: Mutex::default(),
-        }
+        Some(Fingerprint::of(&hasher))
     }
 
     /// Whether another file may have the content of `id`.
     pub fn is_candidate(&self, id: NodeId) -> bool {
-        self.candidates[id.index()]
+        self.candidates[id.index() / 64] >> (id.index() % 64) & 1 != 0
     }
 
     /// Looks up file `id` with this `rank` in the order of reading and this `content`. `encoding_key` returns everything else that
@@ -98,11 +117,10 @@ impl IdenticalFiles {
         if !self.is_candidate(id) {
             return Lookup::Unique;
         }
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(content).update(&encoding_key());
-        let fingerprint = Fingerprint(*hasher.finalize().as_bytes());
-        // A thread that panicked while it held the lock left the map complete: each change is one insert.
-        let mut firsts = self.firsts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let fingerprint = Fingerprint::of(&hasher);
+        let mut firsts = self.table(fingerprint);
         let first = firsts.entry(fingerprint).or_insert(rank);
         match *first < rank {
             true => Lookup::Duplicate(fingerprint),
@@ -112,6 +130,25 @@ impl IdenticalFiles {
             }
         }
     }
+
+    /// The rank of the first file with this fingerprint among those that were looked up.
+    pub fn first(&self, fingerprint: Fingerprint) -> Option<u32> {
+        self.table(fingerprint).get(&fingerprint).copied()
+    }
+
+    fn table(&self, fingerprint: Fingerprint) -> MutexGuard<'_, HashMap<Fingerprint, u32>> {
+        let number = usize::from(fingerprint.0[0]) % self.firsts.len();
+        // A thread that panicked while it held the lock left the map complete: each change is one insert.
+        self.firsts[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Fingerprint {
+    fn of(hasher: &blake3::Hasher) -> Self {
+        let mut half = [0; 16];
+        half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Self(half)
+    }
 }
 
 #[cfg(test)]
@@ -120,16 +157,13 @@ mod tests {
 
     #[test]
     fn the_order_of_reading_decides_not_the_order_of_lookups() {
-        let identical_files = IdenticalFiles {
-            fingerprints_extents: true,
-            candidates: vec![true, true, true, false],
-            firsts: Mutex::default(),
-        };
+        let identical_files = IdenticalFiles::with(4, [1; blake3::KEY_LEN], [0, 1, 2].map(NodeId));
         let look_up = |n, content: &[u8]| identical_files.look_up(NodeId(n), n, content, Vec::new);
         let Lookup::First(fingerprint) = look_up(1, b"a") else { panic!("the first file is no duplicate") };
         assert_eq!(look_up(2, b"a"), Lookup::Duplicate(fingerprint));
         assert_eq!(look_up(0, b"a"), Lookup::First(fingerprint));
         assert_eq!(look_up(1, b"a"), Lookup::Duplicate(fingerprint));
+        assert_eq!(identical_files.first(fingerprint), Some(0));
         assert!(matches!(look_up(1, b"b"), Lookup::First(other) if other != fingerprint));
         assert_eq!(look_up(3, b"a"), Lookup::Unique);
     }

@@ -103,7 +103,7 @@ impl ContentWriter<'_> {
             }
             None => None,
         };
-        let identical_files = IdenticalFiles::new(tree);
+        let identical_files = IdenticalFiles::new(tree)?;
         let order = Order::new(tree, compression, options.image.block_size, None);
         let context = WorkerContext {
             tree,

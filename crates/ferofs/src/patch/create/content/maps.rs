@@ -1,7 +1,7 @@
 //! Copies the extent map of an old inode for a new inode with the same content, so that no content is written.
 
 use ferofs_build::data::stored::StoredContent;
-use ferofs_build::output::spill::Spill;
+use ferofs_build::output::spill::{Spill, SpillRange};
 use ferofs_format::inode::{DataLayout, Place};
 use ferofs_format::map::header::HEADER_SIZE;
 use ferofs_format::units::SLOT_SIZE;
@@ -36,12 +36,14 @@ pub(super) fn copy(
     let old_head = start.pos.get() - inode.place().pos.get();
     let fits_in_block = head_len as u64 + len <= block.bytes64();
     Ok(match (inode.layout(), inode.on_disk().place) {
-        (DataLayout::FlatPlain, Place::Blocks(start)) => Some(StoredContent::Flat { start, tail: None }),
+        (DataLayout::FlatPlain, Place::Blocks(start)) => {
+            Some(StoredContent::Flat { start, tail: SpillRange::default() })
+        }
         (DataLayout::FlatInline, Place::Blocks(start)) if after.is_empty() => {
-            Some(StoredContent::Flat { start, tail: None })
+            Some(StoredContent::Flat { start, tail: SpillRange::default() })
         }
         (DataLayout::FlatInline, Place::Blocks(start)) if fits_in_block => {
-            Some(StoredContent::Flat { start, tail: Some(spill.push(&after)?) })
+            Some(StoredContent::Flat { start, tail: spill.push(&after)? })
         }
         (DataLayout::ChunkBased, Place::Chunked { format }) => {
             // A chunk table is aligned to the size of its entries.

@@ -1,0 +1,284 @@
+//! Lists one directory at a time, for one worker: names, inodes, xattrs. The first step of [`super`].
+
+use std::ffi::CString;
+use std::io::Write as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use ferofs_format::inode::{FileType, Rdev, Timestamp};
+use rustix::fs::{OFlags, RawDir, Statx};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::paths::{as_path, join};
+use crate::progress::Warning;
+use crate::sources::change_time;
+use crate::sources::open::{identity, open_dir, open_file, stat_at, stat_fd, timestamp};
+use crate::tree::arena::{Arena, Text};
+use crate::tree::origin::Identity;
+use crate::tree::xattr::{Attributes, encode_set};
+
+/// Bytes of the buffer for xattrs: Linux's limit on the list of a file's names (`XATTR_LIST_MAX`), and on one value
+/// (`XATTR_SIZE_MAX`).
+const XATTR_BYTES: usize = 64 << 10;
+/// Bytes of the buffer for the entries of a directory: enough to make system calls rare.
+const DIRENT_BYTES: usize = 32 << 10;
+
+/// The files of a directory, sorted by name.
+#[derive(Default)]
+pub(super) struct Listing {
+    pub(super) files: Vec<ListedFile>,
+    /// Names, targets and sets of xattrs.
+    pub(super) texts: Arena,
+}
+
+/// A file of a listing. Its texts are in that listing. The whole tree may be listed before its first file has a number, so it is kept small.
+pub(super) struct ListedFile {
+    pub(super) name: Text,
+    /// The encoded set of xattrs.
+    pub(super) xattrs: Text,
+    pub(super) body: ListedBody,
+    pub(super) permissions: u16,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) nlink: u32,
+    pub(super) dev: (u32, u32),
+    pub(super) ino: u64,
+    pub(super) mtime: Timestamp,
+    pub(super) identity: Identity,
+}
+
+/// The type of a file, with the fields of that type.
+pub(super) enum ListedBody {
+    Regular {
+        size: u64,
+        sparse: bool,
+    },
+    /// The number of its listing.
+    Directory(u32),
+    Symlink(Text),
+    Device(FileType, Rdev),
+    Fifo,
+    Socket,
+}
+
+/// What all workers share.
+pub(super) struct Context<'a> {
+    pub(super) options: &'a Options,
+    /// The name of the directory, for messages.
+    pub(super) source: &'a Path,
+    pub(super) root: BorrowedFd<'a>,
+    /// Files that the tree leaves out, because they are the image itself.
+    pub(super) avoid: &'a [(u32, u32, u64)],
+    /// Whether `/proc/self/fd` exists.
+    pub(super) proc: bool,
+}
+
+/// Lists directories for one worker, and reuses its buffers.
+pub(super) struct Lister<'a> {
+    context: &'a Context<'a>,
+    dirents: Vec<u8>,
+    names: Vec<u8>,
+    value: Vec<u8>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl<'a> Lister<'a> {
+    pub(super) fn new(context: &'a Context<'a>) -> Self {
+        Self {
+            context,
+            dirents: Vec::with_capacity(DIRENT_BYTES),
+            names: vec![0; XATTR_BYTES],
+            value: vec![0; XATTR_BYTES],
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The directory that is walked, as the only file of a listing.
+    pub(super) fn root(&mut self) -> Result<Listing> {
+        let (root, source) = (self.context.root, self.context.source);
+        let stat = stat_fd(root).map_err(|e| Error::io("stat", source, e))?;
+        let mut listing = Listing::default();
+        self.add(root, b".", &stat, source, &mut listing)?;
+        if let Some(root) = listing.files.first_mut() {
+            root.name = Text::default();
+        }
+        Ok(listing)
+    }
+
+    /// Lists the directory `path`.
+    pub(super) fn list(&mut self, path: &[u8]) -> Result<Listing> {
+        let source = self.context.source;
+        let io = |action, e: Errno| Error::io(action, source.join(as_path(path)), e);
+        let dir = open_dir(self.context.root, path, OFlags::RDONLY).map_err(|e| io("open", e))?;
+        let before = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
+        change_time::wait(identity(&before).ctime());
+        let mut found = Arena::default();
+        let mut names = Vec::new();
+        let mut dirents = std::mem::take(&mut self.dirents);
+        let mut entries = RawDir::new(&dir, dirents.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|e| io("read directory", e))?;
+            match entry.file_name().to_bytes() {
+                b"." | b".." => {}
+                name => names.push(found.push(name)),
+            }
+        }
+        self.dirents = dirents;
+        names.sort_unstable_by_key(|name| found.get(*name));
+        let mut listing = Listing { files: Vec::with_capacity(names.len()), ..Listing::default() };
+        for name in names {
+            let name = found.get(name);
+            let below = join(path, name);
+            if self.context.options.source.is_excluded(&below) {
+                continue;
+            }
+            let full = source.join(as_path(&below));
+            match self.file(dir.as_fd(), name, &full, &mut listing) {
+                Ok(()) => {}
+                Err(error) if self.context.options.source.skip_unreadable && error.is_unreadable() => {
+                    self.warnings.push(Warning::Skipped(error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let after = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
+        if identity(&after) != identity(&before) {
+            // The listing may lack a name, or have one twice.
+            return Err(Error::SourceChanged(source.join(as_path(path))));
+        }
+        listing.files.shrink_to_fit();
+        Ok(listing)
+    }
+
+    fn file(&mut self, dir: BorrowedFd<'_>, name: &[u8], full: &Path, listing: &mut Listing) -> Result<()> {
+        let stat = stat_at(dir, name).map_err(|e| Error::io("stat", full, e))?;
+        if self.context.avoid.contains(&(stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)) {
+            return Ok(());
+        }
+        self.add(dir, name, &stat, full, listing)
+    }
+
+    /// Adds the file `name` of `dir` to `listing`.
+    fn add(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        stat: &Statx,
+        full: &Path,
+        listing: &mut Listing,
+    ) -> Result<()> {
+        let rdev = Rdev { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor };
+        let body = match FileType::from_mode(stat.stx_mode) {
+            Some(FileType::Regular) => ListedBody::Regular {
+                size: stat.stx_size,
+                sparse: stat.stx_blocks.saturating_mul(512) < stat.stx_size,
+            },
+            Some(FileType::Directory) => ListedBody::Directory(0),
+            Some(FileType::Symlink) => {
+                let target = rustix::fs::readlinkat(dir, name, Vec::new())
+                    .map_err(|e| Error::io("read link", full, e))?;
+                ListedBody::Symlink(listing.texts.push(target.as_bytes()))
+            }
+            Some(kind @ (FileType::CharDevice | FileType::BlockDevice)) => ListedBody::Device(kind, rdev),
+            Some(FileType::Fifo) => ListedBody::Fifo,
+            Some(FileType::Socket) => ListedBody::Socket,
+            None => return Err(Error::io("stat", full, Errno::INVAL)),
+        };
+        let readable = matches!(body, ListedBody::Regular { .. } | ListedBody::Directory(_));
+        let xattrs = self.xattrs(dir, name, readable, full)?;
+        // Neighbours often have the same xattrs.
+        let same = listing.files.last().map(|file| file.xattrs);
+        let xattrs = match same.filter(|same| listing.texts.get(*same) == xattrs) {
+            Some(same) => same,
+            None => listing.texts.push(&xattrs),
+        };
+        listing.files.push(ListedFile {
+            name: listing.texts.push(name),
+            xattrs,
+            body,
+            permissions: stat.stx_mode & 0o7777,
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            nlink: stat.stx_nlink,
+            dev: (stat.stx_dev_major, stat.stx_dev_minor),
+            ino: stat.stx_ino,
+            mtime: timestamp(&stat.stx_mtime),
+            identity: identity(stat),
+        });
+        Ok(())
+    }
+
+    /// The encoded set of attributes of `name`.
+    fn xattrs(&mut self, dir: BorrowedFd<'_>, name: &[u8], readable: bool, full: &Path) -> Result<Vec<u8>> {
+        if !self.context.options.xattrs.keep {
+            return Ok(Vec::new());
+        }
+        let result = if self.context.proc {
+            self.xattrs_by_path(dir, name)
+        } else if readable {
+            self.xattrs_by_fd(dir, name)
+        } else {
+            // Without /proc, only files and directories can be opened to read attributes.
+            Ok(Vec::new())
+        };
+        match result {
+            Ok(attributes) if attributes.is_empty() => Ok(Vec::new()),
+            Ok(attributes) => {
+                self.note_foreign(&attributes, full);
+                encode_set(attributes).map_err(|too_large| too_large.of(full))
+            }
+            Err(Errno::NOTSUP) => Ok(Vec::new()),
+            Err(e) => Err(Error::io("read extended attributes", full, e)),
+        }
+    }
+
+    fn note_foreign(&mut self, attributes: &[(Vec<u8>, Vec<u8>)], full: &Path) {
+        use ferofs_format::xattr::NamePrefix;
+        for (name, _) in attributes.iter().filter(|(name, _)| NamePrefix::split(name).is_none()) {
+            let name = ferofs_read::escape::Escaped(name).to_string();
+            self.warnings.push(Warning::UnsupportedXattr { path: full.to_owned(), name });
+        }
+    }
+
+    /// Reads attributes through `/proc`: before Linux 6.13 no system call takes a directory and a name.
+    fn xattrs_by_path(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Attributes, Errno> {
+        let mut path = Vec::with_capacity(40 + name.len());
+        let _ = write!(path, "/proc/self/fd/{}/", dir.as_raw_fd());
+        path.extend_from_slice(name);
+        let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+        let len = rustix::fs::llistxattr(&*path, &mut self.names[..])?;
+        let value = &mut self.value;
+        read_values(&self.names[..len], |name| {
+            let len = rustix::fs::lgetxattr(&*path, name, &mut value[..])?;
+            Ok(value[..len].to_vec())
+        })
+    }
+
+    fn xattrs_by_fd(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Attributes, Errno> {
+        let file = open_file(dir, name)?;
+        let len = rustix::fs::flistxattr(&file, &mut self.names[..])?;
+        let value = &mut self.value;
+        read_values(&self.names[..len], |name| {
+            let len = rustix::fs::fgetxattr(&file, name, &mut value[..])?;
+            Ok(value[..len].to_vec())
+        })
+    }
+}
+
+/// Reads the values of NUL-terminated `names`. Attributes that were removed after the names were read are left out.
+fn read_values(
+    names: &[u8],
+    mut get: impl FnMut(&[u8]) -> Result<Vec<u8>, Errno>,
+) -> Result<Attributes, Errno> {
+    let mut attributes = Vec::new();
+    for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
+        match get(name) {
+            Ok(value) => attributes.push((name.to_vec(), value)),
+            Err(Errno::NODATA) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(attributes)
+}
