@@ -11,6 +11,7 @@
 //! | [`encode`] | encodes content as extents, and deduplicates them |
 //! | [`identical`] | finds files with identical content |
 //! | [`order`], [`schedule`] | which file comes when, and in which job |
+//! | [`read_ahead`] | asks the disk for content before workers read it |
 //! | [`worker`] | does jobs |
 //! | [`append`], [`packed_inode`] | append results to the image |
 //! | [`stored`] | where content is stored, for the metadata stage |
@@ -25,6 +26,7 @@ pub mod extents;
 pub mod identical;
 pub mod order;
 mod packed_inode;
+mod read_ahead;
 mod schedule;
 pub mod stored;
 pub mod worker;
@@ -34,6 +36,7 @@ use ferofs_threads::{Pipeline, with_pipeline};
 use crate::data::append::Appender;
 use crate::data::encode::dedupe;
 use crate::data::identical::large;
+use crate::data::read_ahead::{ReadAhead, with_read_ahead};
 use crate::data::schedule::{Scheduled, Scheduler};
 use crate::data::stored::Data;
 use crate::data::worker::context::WorkerContext;
@@ -77,26 +80,36 @@ pub fn run(
     let limit = workers * JOBS_PER_WORKER + 2;
     // The extents that a job may refer to must be in the image before the job starts.
     let limit = if context.extent_index.is_some() { limit.min(dedupe::DISTANCE) } else { limit };
-    let peak = with_pipeline(
-        workers,
-        limit,
-        || Worker::new(context),
-        do_task,
-        |pipeline| {
-            let mut driver =
-                Driver { options, pipeline, appender: &mut appender, spare: Vec::new(), next_number: 0 };
-            driver.drive(Scheduler::new(context, context.order.ids(), &duplicates))?;
-            loop {
-                // A duplicate whose first file could not be read is read itself.
-                let unresolved;
-                (unresolved, duplicates) = driver.appender.resolve_duplicates(&duplicates);
-                if unresolved.is_empty() {
-                    return Ok::<_, Error>(driver.pipeline.peak());
+    let appending = &mut appender;
+    let drive = |read_ahead: &ReadAhead<'_>| {
+        with_pipeline(
+            workers,
+            limit,
+            || Worker::new(context),
+            do_task,
+            |pipeline| {
+                let mut driver = Driver {
+                    options,
+                    pipeline,
+                    appender: appending,
+                    read_ahead,
+                    spare: Vec::new(),
+                    next_number: 0,
+                };
+                driver.drive(Scheduler::new(context, context.order.ids(), &duplicates))?;
+                loop {
+                    // A duplicate whose first file could not be read is read itself.
+                    let unresolved;
+                    (unresolved, duplicates) = driver.appender.resolve_duplicates(&duplicates);
+                    if unresolved.is_empty() {
+                        return Ok::<_, Error>(driver.pipeline.peak());
+                    }
+                    driver.drive(Scheduler::new(context, unresolved.iter().copied(), &duplicates))?;
                 }
-                driver.drive(Scheduler::new(context, unresolved.iter().copied(), &duplicates))?;
-            }
-        },
-    )?;
+            },
+        )
+    };
+    let peak = with_read_ahead(context, drive)?;
     appender.finish(peak)
 }
 
@@ -111,6 +124,7 @@ struct Driver<'d, 'a> {
     options: &'a Options,
     pipeline: &'d mut Pipeline<Task, Result<Finished>>,
     appender: &'d mut Appender<'a>,
+    read_ahead: &'d ReadAhead<'d>,
     /// Results whose buffers are used again.
     spare: Vec<JobResult>,
     next_number: usize,
@@ -143,6 +157,7 @@ impl Driver<'_, '_> {
         loop {
             match scheduler.next() {
                 Some(Scheduled::Job(job)) => {
+                    self.read_ahead.reached(&job);
                     self.submit(job, Some(self.next_number));
                     self.next_number += 1;
                     return Ok(true);

@@ -18,6 +18,7 @@ use crate::sources::change_time;
 use crate::sources::data_ranges::{Ranges, data_ranges};
 use crate::sources::image::file::SourceImage;
 use crate::sources::open::{identity, open_dir, open_file, stat_fd};
+use crate::sources::reader::page_cache::{self, Filled};
 use crate::sources::source_file::{SourceFile, is_unchanged};
 use crate::sources::spool::Spool;
 use crate::tree::origin::{Identity, Origin, SourcePosition, Span};
@@ -42,6 +43,8 @@ pub struct Contents {
     spool_dir: PathBuf,
     /// Bytes of plain archives and images on disk, plus the bytes read so far from pipes and compressed archives.
     pub archive_bytes: Arc<AtomicU64>,
+    /// Reads of source files that were not in the page cache.
+    disk_reads: AtomicU64,
     /// Content stays in the sources: archives and images become [`Self::devices`].
     pub is_external: bool,
     /// The extra devices of the new image.
@@ -174,6 +177,7 @@ impl Contents {
             spool: None,
             spool_dir: spool_dir.to_owned(),
             archive_bytes: Arc::default(),
+            disk_reads: AtomicU64::new(0),
             is_external: false,
             devices: Vec::new(),
         }
@@ -312,7 +316,26 @@ impl Contents {
 
     /// Fills `buf` with the bytes from `place` on.
     pub fn read_at(&self, place: SourcePosition, buf: &mut [u8]) -> Result<()> {
-        self.file(place.file).read(buf, place.at)
+        let source = self.file(place.file);
+        match self.fill(source.file().as_fd(), buf, place.at) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::SourceChanged(source.name().to_owned())),
+            Err(e) => Err(Error::io("read", source.name(), e)),
+        }
+    }
+
+    /// Fills `buf` with the bytes of a source file from `offset` on; returns whether the file has so many.
+    pub(super) fn fill(&self, file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<bool, Errno> {
+        let filled = page_cache::fill(file, buf, offset)?;
+        if filled == Filled::FromDisk {
+            self.disk_reads.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(filled != Filled::Ended)
+    }
+
+    /// How many reads found content that was not in the page cache.
+    pub fn disk_reads(&self) -> u64 {
+        self.disk_reads.load(Ordering::Relaxed)
     }
 
     /// Registers the pieces of a file; `None` if there are too many.

@@ -20,6 +20,9 @@ use crate::sources::directory::lister::{Context, ListedBody, Lister, Listing};
 use crate::sources::directory::number::Numbering;
 use crate::tree::Tree;
 
+/// The least threads that list directories: on a disk, each of them waits for one inode or directory at a time.
+const LISTERS: usize = 8;
+
 /// A directory to list.
 struct Job {
     /// The number of its listing.
@@ -46,7 +49,7 @@ pub fn walk(
     let context = Context { options, source, root: root.as_fd(), avoid, proc };
     let top = Lister::new(&context).root()?;
     let mut numbering = Numbering::new(options, &top)?;
-    let workers = options.run.worker_count();
+    let workers = options.run.worker_count().max(LISTERS);
     with_workers(
         workers,
         || Lister::new(&context),

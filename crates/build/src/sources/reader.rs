@@ -2,8 +2,9 @@
 
 #[cfg(test)]
 pub(crate) mod injected_faults;
+pub(super) mod page_cache;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -11,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::sources::change_time;
 use crate::sources::content::{Contents, DirectoryFile};
 use crate::sources::image::file::in_source;
+use crate::sources::reader::page_cache::will_need;
 use crate::sources::source_file::is_unchanged;
 use crate::tree::origin::{Origin, SourcePosition, Span};
 use crate::tree::{NodeId, Tree};
@@ -64,6 +66,32 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Asks the kernel to read `len` bytes of `id` from `offset` on, in the background. Returns whether it has them already, as far as this
+    /// can be known; also if it cannot be asked for such content.
+    pub fn read_ahead(&mut self, id: NodeId, offset: u64, len: u64) -> bool {
+        match self.tree.node(id).origin {
+            Origin::File(_) | Origin::LayerFile { .. } => {
+                // Errors come again when a worker reads the file.
+                let Ok(Some(found)) = self.contents.directory_file(self.tree, id) else { return true };
+                let file = self.parent(&found).and_then(|parent| found.open_in(parent));
+                file.is_ok_and(|file| will_need(file.as_fd(), offset, len))
+            }
+            Origin::At(place) => {
+                will_need(self.contents.file(place.file).file().as_fd(), place.at + offset, len)
+            }
+            _ => true,
+        }
+    }
+
+    /// The open directory of a file.
+    fn parent(&mut self, found: &DirectoryFile<'_>) -> Result<BorrowedFd<'_>, Errno> {
+        match &self.dir {
+            Some((parent, _)) if *parent == found.parent() => {}
+            _ => self.dir = Some((found.parent(), found.open_parent()?)),
+        }
+        self.dir.as_ref().map(|(_, fd)| fd.as_fd()).ok_or(Errno::BADF)
+    }
+
     fn read_spans(&self, spans: &[Span], offset: u64, buf: &mut [u8]) -> Result<()> {
         buf.fill(0);
         let end = offset + buf.len() as u64;
@@ -87,22 +115,9 @@ impl<'a> Reader<'a> {
             e => Error::io(action, found.path(), e),
         };
         change_time::wait(found.expected.ctime());
-        let parent = match &self.dir {
-            Some((parent, fd)) if *parent == found.parent() => fd.as_fd(),
-            _ => {
-                let fd = found.open_parent().map_err(|e| io("open", e))?;
-                self.dir.insert((found.parent(), fd)).1.as_fd()
-            }
-        };
-        let file = found.open_in(parent).map_err(|e| io("open", e))?;
-        let mut filled = 0;
-        while filled < buf.len() {
-            match rustix::io::pread(&file, &mut buf[filled..], offset + filled as u64) {
-                Ok(0) => return Err(changed()),
-                Ok(n) => filled += n,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(io("read", e)),
-            }
+        let file = self.parent(found).and_then(|parent| found.open_in(parent)).map_err(|e| io("open", e))?;
+        if !self.contents.fill(file.as_fd(), buf, offset).map_err(|e| io("read", e))? {
+            return Err(changed());
         }
         // The bytes are valid only if the file is still as the directory walk found it; so this check comes after reading.
         let unchanged = is_unchanged(file.as_fd(), found.expected, size).map_err(|e| io("stat", e))?;

@@ -4,6 +4,7 @@
 //! - `erofs_utils`: erofs-utils read images of ferofs, and ferofs reads images of erofs-utils.
 //! - `layers`: EROFS images as sources, and images whose data stays in their sources.
 //! - `matrix`: every pair of settings.
+//! - `memory`: the memory for each name, and sources that are not in the page cache.
 //! - `mkfs`: the options of `mkfs.erofs`.
 //! - `round_trip`: extracting an image gives the source.
 //! - `threads`: any number of workers gives the same image, bit for bit.
@@ -12,6 +13,7 @@ mod callers;
 mod erofs_utils;
 mod layers;
 mod matrix;
+mod memory;
 mod mkfs;
 mod round_trip;
 mod threads;
