@@ -3,10 +3,13 @@
 //! Checks names, links and types, and sends each inode to the workers once. `ferofs_read::walk` does not fit: it leaves out `.`
 //! and `..`, which this walk checks.
 
+mod seen;
+
 use std::collections::HashMap;
 
 use ferofs_format::{Fault, Nid, Structure};
 
+use self::seen::{Links, Seen};
 use super::checker::Checker;
 use super::inodes::Task;
 use super::paths::{Dir, Name, Paths};
@@ -14,14 +17,8 @@ use super::queue::Queue;
 use ferofs_read::error::Corruption;
 use ferofs_read::{DirEntry, FileType, Inode};
 
-/// An inode that the walk found.
-struct Seen {
-    /// Its file type, if the inode could be read.
-    file_type: Option<FileType>,
-    stored_links: u32,
-    /// Names that lead to it; for a directory, 2 and the number of its subdirectories.
-    found_links: u32,
-}
+/// An inode that could not be read.
+const UNREADABLE: Links = Links { file_type: None, stored: 0, found: 1 };
 
 /// A directory that is to be read.
 struct PendingDir {
@@ -34,13 +31,13 @@ struct PendingDir {
 pub(super) struct Walk<'a> {
     checker: &'a Checker<'a>,
     tasks: &'a Queue<Task>,
-    seen: HashMap<Nid, Seen>,
+    seen: Seen,
     pending: Vec<PendingDir>,
 }
 
 impl<'a> Walk<'a> {
     pub(super) fn new(checker: &'a Checker<'a>, tasks: &'a Queue<Task>) -> Self {
-        Self { checker, tasks, seen: HashMap::new(), pending: Vec::new() }
+        Self { checker, tasks, seen: Seen::default(), pending: Vec::new() }
     }
 
     /// Walks the tree, and returns the number of its inodes.
@@ -66,7 +63,7 @@ impl<'a> Walk<'a> {
         if !self.checker.findings.has_failed() {
             self.check_links();
         }
-        u64::try_from(self.seen.len()).unwrap_or(u64::MAX)
+        self.seen.count
     }
 
     /// Adds the packed inode and the metabox, which no directory contains.
@@ -121,33 +118,40 @@ impl<'a> Walk<'a> {
 
     fn entry(&mut self, pending: &PendingDir, entry: &DirEntry) {
         let name = Name { dir: pending.dir, name: entry.name.clone() };
-        if let Some(known) = self.seen.get_mut(&entry.nid) {
-            if known.file_type == Some(FileType::Directory) {
-                let corruption = Corruption::new(Structure::Directory, Fault::DirectoryLoop);
-                self.checker.report(&name, corruption.of(entry.nid));
-                return;
-            }
-            known.found_links = known.found_links.saturating_add(1);
-            let file_type = known.file_type;
-            self.check_type(&name, entry, file_type);
+        if self.seen.contains(entry.nid) {
+            self.other_name(&name, entry);
             return;
         }
         let Some(inode) = self.checker.value_of(&name, self.checker.image.inode(entry.nid)) else {
-            let unreadable = Seen { file_type: None, stored_links: 0, found_links: 1 };
-            self.seen.insert(entry.nid, unreadable);
+            self.seen.insert(entry.nid, UNREADABLE);
             return;
         };
         self.check_type(&name, entry, Some(inode.file_type()));
         if inode.is_dir() {
-            if let Some(parent) = self.seen.get_mut(&pending.nid) {
-                parent.found_links = parent.found_links.saturating_add(1);
-            }
+            let parent = self.seen.links_mut(pending.nid, || UNREADABLE);
+            parent.found = parent.found.saturating_add(1);
             let dir = self.checker.paths.add(&name);
             self.add_inode(Name { dir, name: Vec::new() }, &inode);
             self.pending.push(PendingDir { dir, nid: inode.nid(), parent: pending.nid });
         } else {
             self.add_inode(name, &inode);
         }
+    }
+
+    /// Checks another name of an inode.
+    fn other_name(&mut self, name: &Name, entry: &DirEntry) {
+        let image = self.checker.image;
+        // Only files with one stored link are read again.
+        let first = || image.inode(entry.nid).map_or(UNREADABLE, |inode| Links::first(&inode));
+        let known = self.seen.links_mut(entry.nid, first);
+        if known.file_type == Some(FileType::Directory) {
+            let corruption = Corruption::new(Structure::Directory, Fault::DirectoryLoop);
+            self.checker.report(name, corruption.of(entry.nid));
+            return;
+        }
+        known.found = known.found.saturating_add(1);
+        let file_type = known.file_type;
+        self.check_type(name, entry, file_type);
     }
 
     fn check_type(&self, name: &Name, entry: &DirEntry, file_type: Option<FileType>) {
@@ -159,37 +163,22 @@ impl<'a> Walk<'a> {
 
     /// Adds an inode to [`seen`](Self::seen), and sends it to the workers.
     fn add_inode(&mut self, name: Name, inode: &Inode) {
-        let seen = Seen {
-            file_type: Some(inode.file_type()),
-            stored_links: inode.on_disk().nlink,
-            found_links: if inode.is_dir() { 2 } else { 1 },
-        };
-        self.seen.insert(inode.nid(), seen);
+        self.seen.insert(inode.nid(), Links::first(inode));
         self.tasks.push(Task::new(name, inode.clone()));
     }
 
     fn check_links(&self) {
-        let wrong = |seen: &Seen| {
-            let (stored, found) = (seen.stored_links, seen.found_links);
-            match seen.file_type {
-                None => false,
-                // 1 means that subdirectories are not counted.
-                Some(FileType::Directory) => stored != 1 && stored != found,
-                Some(_) => stored != found,
-            }
-        };
-        let mut wrong: HashMap<Nid, &Seen> =
-            self.seen.iter().filter(|(_, seen)| wrong(seen)).map(|(nid, seen)| (*nid, seen)).collect();
+        let mut wrong: HashMap<Nid, &Links> = self.seen.wrong().collect();
         if wrong.is_empty() {
             return;
         }
         // The walk keeps no paths of files, to save memory: a second walk finds those of the few wrong ones.
         for file in self.checker.names() {
-            let Some(seen) = file.inode.ok().and_then(|inode| wrong.remove_entry(&inode.nid())) else {
+            let Some(links) = file.inode.ok().and_then(|inode| wrong.remove_entry(&inode.nid())) else {
                 continue;
             };
-            let (nid, Seen { stored_links, found_links, .. }) = seen;
-            let fault = Fault::LinkCount { stored: (*stored_links).into(), found: (*found_links).into() };
+            let (nid, Links { stored, found, .. }) = links;
+            let fault = Fault::LinkCount { stored: (*stored).into(), found: (*found).into() };
             self.checker.findings.add(|| file.path, Corruption::new(Structure::Inode, fault).of(nid), None);
         }
     }
