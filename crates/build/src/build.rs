@@ -111,7 +111,8 @@ pub(crate) fn build_from(
     let devices = contents.devices().len() as u16 + u16::from(device.is_some());
     let superblock_area = SuperblockArea::new(&mut superblock, devices, &options.xattrs.table())?;
     let inode_sizes = InodeSizes::new(&tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
-    let extent_index = options.data.compression.as_ref().is_some_and(|c| c.dedupe).then(ExtentIndex::default);
+    let extent_index =
+        options.data.compression.as_ref().is_some_and(|c| c.dedupe).then(|| ExtentIndex::new(temporary));
     let order = Order::new(
         &tree,
         options.data.compression.as_ref(),

@@ -140,6 +140,10 @@ impl<'a> Appender<'a> {
             PieceKind::Stored => {
                 self.align()?;
                 let start = self.address();
+                let method = self.context.file_compression(node).map_or(0, |(_, file)| file.method);
+                let blocks =
+                    piece.fingerprints.into_iter().map(|block| (self.context.block_size.bytes64(), block));
+                self.index_stored(blocks, method, bytes.len())?;
                 self.output.append(bytes)?;
                 let tail = self.spill.push(tail)?;
                 Ok(StoredContent::Flat { start, tail })

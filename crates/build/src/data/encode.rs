@@ -8,7 +8,7 @@ use ferofs_codec::{Compressor, Fit, right_align};
 use ferofs_format::BlockSize;
 
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
-use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
+use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace, Mark};
 use crate::error::{Error, Result};
 use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind};
 use crate::progress::timings::{Activity, Timings};
@@ -69,15 +69,15 @@ pub(crate) struct ReusableExtents<'a> {
 
 impl ReusableExtents<'_> {
     /// The parts of `src` that the image has: those of the base image, and those from the index that do not overlap them.
-    fn matches(&self, src: &[u8], method: usize) -> Vec<Match> {
-        let found = self.index.map_or(Vec::new(), |index| index.find(src, self.job, method));
+    fn matches(&self, src: &[u8], method: usize) -> Result<Vec<Match>> {
+        let found = self.index.map_or(Ok(Vec::new()), |index| index.find(src, self.job, method))?;
         let mut all = self.base_matches.to_vec();
         all.extend(found.into_iter().filter(|found| {
             let next = self.base_matches.partition_point(|base| base.start + base.len <= found.start);
             self.base_matches.get(next).is_none_or(|base| found.start + found.len <= base.start)
         }));
         all.sort_unstable_by_key(|found| found.start);
-        all
+        Ok(all)
     }
 }
 
@@ -136,10 +136,11 @@ impl<'a> Encoder<'a> {
             log: ExtentLog::new(self.block.bytes64()),
             fingerprints: reusable.and_then(|reusable| reusable.index).map(|_| Vec::new()),
             pos: 0,
+            mark: None,
         };
-        let matches = reusable.map_or(Vec::new(), |reusable| {
+        let matches = reusable.map_or(Ok(Vec::new()), |reusable| {
             self.timings.time(Activity::Find, src.len(), || reusable.matches(src, file_compression.method))
-        });
+        })?;
         self.timings.time(Activity::Encode, src.len(), || call.encode_all(&matches))
     }
 }
@@ -159,6 +160,16 @@ struct EncodeCall<'a, 'b> {
     fingerprints: Option<Vec<Option<ExtentFingerprint>>>,
     /// How many bytes of `src` are encoded.
     pos: usize,
+    /// The last state before extents that depend on where the range ends that is being encoded.
+    mark: Option<CallMark>,
+}
+
+/// A state of an [`EncodeCall`].
+struct CallMark {
+    log: Mark,
+    extents: usize,
+    fingerprints: usize,
+    pos: usize,
 }
 
 /// How encoding a range ended.
@@ -175,10 +186,18 @@ enum RangeEnd {
 
 impl EncodeCall<'_, '_> {
     fn encode_all(mut self, matches: &[Match]) -> Result<Option<Encoded>> {
+        // The end of the last match that no extent could end at, if it is of stored bytes: those that follow it start at the same offset in
+        // a block, and cannot be used either.
+        let mut unusable = None;
         for found in matches {
+            let is_stored = !found.stored.encoded;
+            if is_stored && unusable == Some(found.start) {
+                unusable = Some(found.start + found.len);
+                continue;
+            }
             match self.encode_before_match(found.start, found.len)? {
                 RangeEnd::OverBudget => return Ok(None),
-                RangeEnd::CannotEndHere => {}
+                RangeEnd::CannotEndHere => unusable = is_stored.then_some(found.start + found.len),
                 RangeEnd::Encoded | RangeEnd::Tail(_) => self.push_match(found),
             }
         }
@@ -198,16 +217,27 @@ impl EncodeCall<'_, '_> {
         {
             return Ok(RangeEnd::CannotEndHere);
         }
-        let (log, extents, pos) = (self.log.clone(), self.sink.extents.len(), self.pos);
-        let fingerprints = self.fingerprints.as_ref().map_or(0, Vec::len);
+        let before = self.mark();
+        self.mark = None;
         let end = self.encode_range(start)?;
         if matches!(end, RangeEnd::CannotEndHere) {
-            self.log = log;
-            self.sink.extents.truncate(extents);
-            self.pos = pos;
-            self.fingerprints.iter_mut().for_each(|all| all.truncate(fingerprints));
+            // What does not depend on the end of the range stays, so that nothing is encoded again for each match.
+            let mark = self.mark.take().unwrap_or(before);
+            self.log.roll_back(mark.log);
+            self.sink.extents.truncate(mark.extents);
+            self.pos = mark.pos;
+            self.fingerprints.iter_mut().for_each(|all| all.truncate(mark.fingerprints));
         }
         Ok(end)
+    }
+
+    fn mark(&self) -> CallMark {
+        CallMark {
+            log: self.log.mark(),
+            extents: self.sink.extents.len(),
+            fingerprints: self.fingerprints.as_ref().map_or(0, Vec::len),
+            pos: self.pos,
+        }
     }
 
     fn push_match(&mut self, found: &Match) {
@@ -238,6 +268,9 @@ impl EncodeCall<'_, '_> {
                 return Ok(RangeEnd::OverBudget);
             }
             let (rest, start) = (end - self.pos, self.sink.extents.len());
+            if followed && rest > 2 * self.file_compression.pcluster {
+                self.mark = Some(self.mark());
+            }
             if rest <= self.block {
                 if !followed && let Some(tail) = self.inline_rest()? {
                     return Ok(RangeEnd::Tail(tail));

@@ -6,6 +6,7 @@ pub mod context;
 
 use ferofs_format::units::SLOT_SIZE;
 
+use crate::data::encode::dedupe::ExtentFingerprint;
 use crate::data::encode::dedupe::Match;
 use crate::data::encode::{Encoded, EncodedTail, Encoder, Following, ReusableExtents, Sink};
 use crate::data::extents::log::ExtentLog;
@@ -56,13 +57,23 @@ pub struct Piece {
     pub fingerprint: Option<Fingerprint>,
     /// Identifies the file's extents, if another file with a different tail may share them.
     pub extents_fingerprint: Option<Fingerprint>,
+    /// With deduplication, identify the whole blocks of a stored file.
+    pub fingerprints: Vec<Option<ExtentFingerprint>>,
     pub kind: PieceKind,
 }
 
 impl Piece {
     /// A piece without bytes and fingerprints.
     const fn new(node: NodeId, kind: PieceKind) -> Self {
-        Self { node, extents_len: 0, tails_len: 0, fingerprint: None, extents_fingerprint: None, kind }
+        Self {
+            node,
+            extents_len: 0,
+            tails_len: 0,
+            fingerprint: None,
+            extents_fingerprint: None,
+            fingerprints: Vec::new(),
+            kind,
+        }
     }
 }
 
@@ -177,6 +188,7 @@ impl<'a> Worker<'a> {
             Some((compression, file)) => self.encode_file(node, compression, file, result)?,
             None => None,
         };
+        let mut fingerprints = Vec::new();
         let kind = match encoded {
             Some((encoded, method)) => PieceKind::Encoded(encoded, method),
             None => {
@@ -186,6 +198,11 @@ impl<'a> Worker<'a> {
                 result.extents.extend_from_slice(&self.input[..whole]);
                 result.extents.resize(extents + whole.next_multiple_of(context.block_size.bytes()), 0);
                 result.tails.extend_from_slice(&self.input[whole..]);
+                if context.extent_index.is_some() {
+                    let blocks = self.input[..whole].chunks_exact(context.block_size.bytes());
+                    let find = || fingerprints.extend(blocks.map(ExtentFingerprint::of));
+                    context.timings.time(Activity::Find, whole, find);
+                }
                 PieceKind::Stored
             }
         };
@@ -196,7 +213,15 @@ impl<'a> Worker<'a> {
             _ => None,
         };
         let (extents_len, tails_len) = (result.extents.len() - extents, result.tails.len() - tails);
-        result.pieces.push(Piece { node, extents_len, tails_len, fingerprint, extents_fingerprint, kind });
+        result.pieces.push(Piece {
+            node,
+            extents_len,
+            tails_len,
+            fingerprint,
+            extents_fingerprint,
+            fingerprints,
+            kind,
+        });
         Ok(())
     }
 

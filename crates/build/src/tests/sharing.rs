@@ -136,3 +136,36 @@ fn repeated_data_is_stored_once() {
         }
     }
 }
+
+#[test]
+fn stored_content_is_found_again() {
+    let mut test = TestBuild::new();
+    let (small, large) = (noise(3 << 20), noise(9 << 20)[5 << 20..].repeat(3));
+    test.write("a-small", &small);
+    // Parts of a large file, which stay uncompressed together.
+    let large: Vec<u8> = large.iter().zip(noise(large.len() + 9)[9..].iter()).map(|(a, b)| a ^ b).collect();
+    test.write("b-large", &large);
+    // A job finds what is some jobs before it.
+    for n in 0..40 {
+        test.write(&format!("c{n:02}"), prose(1 << 20, n));
+    }
+    // The same bytes in whole blocks, and at another offset.
+    let again = |offset: usize| [&noise(offset)[..], &small[8192..], &large[40_960..]].concat();
+    let blocks = noise(20_480).iter().map(|byte| !byte).collect::<Vec<_>>();
+    let in_blocks = [&blocks[..], &small[8192..], &large[40_960..]].concat();
+    test.write("x-in-blocks", &in_blocks);
+    test.write("y-shifted", again(1234));
+    for (index, finds) in [(IndexKind::Compact, 1), (IndexKind::Full, 1), (IndexKind::Extents, 2)] {
+        let lz4 = Compression::lz4(0).unwrap();
+        let sizes = [false, true].map(|dedupe| {
+            test.options.data.compression = Some(Compression { index, dedupe, ..lz4.clone() });
+            let built = test.build();
+            assert_eq!(test.read("x-in-blocks"), in_blocks);
+            assert_eq!(test.read("y-shifted"), again(1234));
+            assert_eq!(test.read("b-large"), large);
+            built.bytes_out
+        });
+        let (saved, file) = (sizes[0].saturating_sub(sizes[1]), in_blocks.len() as u64);
+        assert!(saved > finds * file / 100 * 95, "{index:?}: {saved} bytes saved of {finds} x {file}");
+    }
+}

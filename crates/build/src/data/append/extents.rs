@@ -4,7 +4,7 @@ use ferofs_format::{Algorithm, BytePos, Incompat};
 
 use crate::data::append::Appender;
 use crate::data::encode::Encoded;
-use crate::data::encode::dedupe::StoredExtent;
+use crate::data::encode::dedupe::{ExtentFingerprint, StoredExtent};
 use crate::data::encode::deflate_pages::Placed;
 use crate::data::extents::index::{FileExtents, FileTail};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace};
@@ -49,7 +49,8 @@ impl Appender<'_> {
             bytes = later;
             let fingerprint = fingerprints.next().copied().flatten();
             let same = |stored: &StoredExtent| stored.encoded == extent.encoded && stored.method == method;
-            if let Some(stored) = fingerprint.and_then(|fingerprint| index.get(&fingerprint)).filter(same) {
+            let stored = fingerprint.map_or(Ok(None), |fingerprint| index.get(&fingerprint))?;
+            if let Some(stored) = stored.filter(same) {
                 self.data.bytes_shared += extent.len;
                 let place = ExtentPlace::Shared { at: stored.at, partial: stored.partial };
                 log.push(Extent { size: stored.size, place, ..extent });
@@ -64,7 +65,7 @@ impl Appender<'_> {
             if let Some(fingerprint) = fingerprint {
                 let Extent { size, encoded, .. } = extent;
                 let stored = StoredExtent { at, size, encoded, method, partial: false };
-                index.insert(self.job, fingerprint, stored);
+                index.insert(self.job, fingerprint, stored)?;
             }
             let mut bytes = Vec::new();
             placed.write(own, &mut bytes);
@@ -72,6 +73,31 @@ impl Appender<'_> {
             log.push(extent);
         }
         Ok(log)
+    }
+
+    /// Adds stored extents to the index of extents: they are about to be appended one after another, each with its size and fingerprint.
+    /// Those that end more than `end` bytes from here are not.
+    pub(super) fn index_stored(
+        &self,
+        extents: impl Iterator<Item = (u64, Option<ExtentFingerprint>)>,
+        method: usize,
+        end: usize,
+    ) -> Result<()> {
+        let Some(index) = self.context.extent_index else { return Ok(()) };
+        let start = self.output.position();
+        let mut next = start;
+        for (size, fingerprint) in extents {
+            let at = BytePos::new(next);
+            next += size;
+            if next - start > end as u64 {
+                break;
+            }
+            if let Some(fingerprint) = fingerprint {
+                let stored = StoredExtent { at, size, encoded: false, method, partial: false };
+                index.insert(self.job, fingerprint, stored)?;
+            }
+        }
+        Ok(())
     }
 
     /// Encodes the index of a compressed file. `first` is the position of its first extent that is not shared.

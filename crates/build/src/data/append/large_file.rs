@@ -4,6 +4,7 @@ use ferofs_format::{BlockAddr, BytePos, Incompat};
 
 use crate::data::append::{Appender, PartialFile};
 use crate::data::chunks::sparse::{ChunkPlan, check_table_size};
+use crate::data::encode::Encoded;
 use crate::data::extents::index::FileTail;
 use crate::data::extents::log::ExtentLog;
 use crate::data::schedule::{LargeFile, Scheduler};
@@ -97,7 +98,11 @@ impl Appender<'_> {
             }
             // All parts so far are uncompressed, and the whole file may stay so.
             kind => {
-                if let PieceKind::Encoded(encoded, _) = kind {
+                let encoded = match kind {
+                    PieceKind::Encoded(encoded, method) => Some((encoded, method)),
+                    _ => None,
+                };
+                if let Some((encoded, _)) = &encoded {
                     file.log.extend(&encoded.log);
                 }
                 let flat = last && file.plan.is_none();
@@ -108,6 +113,10 @@ impl Appender<'_> {
                     0 => bytes.len(),
                     _ => (bytes.len() - 1) / block.bytes() * block.bytes(),
                 };
+                if let Some((Encoded { log, fingerprints, .. }, method)) = encoded {
+                    let extents = log.iter().map(|extent| extent.size).zip(fingerprints);
+                    self.index_stored(extents, method, whole)?;
+                }
                 self.output.append(&bytes[..whole])?;
                 if flat {
                     let tail = match tail_len {

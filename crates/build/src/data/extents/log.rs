@@ -48,12 +48,32 @@ pub struct ExtentLog {
     deduplicates: bool,
 }
 
+/// A state of an [`ExtentLog`].
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// Everything but the bytes.
+    log: ExtentLog,
+    bytes: usize,
+}
+
 const ENCODED: u64 = 1;
 const SHARED: u64 = 2;
 const PARTIAL: u64 = 4;
 const SIZED: u64 = 8;
 
 impl ExtentLog {
+    /// The state that [`Self::roll_back`] can go back to.
+    pub fn mark(&self) -> Mark {
+        Mark { log: Self { bytes: Vec::new(), ..*self }, bytes: self.bytes.len() }
+    }
+
+    /// Removes all extents after `mark`, which is of this log.
+    pub fn roll_back(&mut self, mark: Mark) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.truncate(mark.bytes);
+        *self = Self { bytes, ..mark.log };
+    }
+
     /// An empty log of extents that usually take `unit` bytes.
     pub const fn new(unit: u64) -> Self {
         Self {

@@ -99,7 +99,8 @@ impl ContentWriter<'_> {
         let sharing = compression.filter(|_| self.context.allowed.contains(Incompat::DEDUPE));
         let known = match sharing {
             Some(compression) => {
-                Some(extents::index(options, old, &unused_files(self.context, decisions), compression)?)
+                let unused = unused_files(self.context, decisions);
+                Some(extents::index(options, old, &unused, compression, self.spill.dir())?)
             }
             None => None,
         };

@@ -1,6 +1,8 @@
 //! Extents of the old image that new content reuses: at the same offset of a changed file, or found by fingerprint in files
 //! that the new tree no longer has.
 
+use std::path::Path;
+
 use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
 use crate::error::Result;
@@ -128,15 +130,16 @@ impl BaseImage for OldExtents<'_> {
     }
 }
 
-/// An index of the extents of old `files` by fingerprint, for deduplication.
+/// An index of the extents of old `files` by fingerprint, for deduplication. It may create a temporary file in `temporary`.
 pub(super) fn index(
     options: &Options,
     old: &Image,
     files: &[Nid],
     compression: &Compression,
+    temporary: &Path,
 ) -> Result<ExtentIndex> {
     let block = old.superblock().block_size;
-    let known = ExtentIndex::default();
+    let known = ExtentIndex::new(temporary);
     let found = options.run.parallel(files.len(), Vec::new, |buffer: &mut Vec<u8>, number| {
         let inode = old.inode(files[number])?;
         let mut found = Vec::new();
@@ -155,7 +158,7 @@ pub(super) fn index(
         Ok(found)
     })?;
     for (fingerprint, stored) in found.into_iter().flatten() {
-        known.insert_before(fingerprint, stored);
+        known.insert_before(fingerprint, stored)?;
     }
     Ok(known)
 }

@@ -1,0 +1,42 @@
+//! What identifies the content of an extent, and where it is.
+
+use ferofs_format::BytePos;
+
+use crate::data::encode::dedupe::anchors::anchors;
+
+/// Identifies the content of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtentFingerprint {
+    /// The hash of its first anchor.
+    pub(super) anchor: u64,
+    /// Bytes before the end of that anchor.
+    pub(super) offset: u32,
+    pub(super) len: u32,
+    pub(super) digest: [u8; 16],
+}
+
+/// An extent in the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredExtent {
+    pub at: BytePos,
+    pub size: u64,
+    pub encoded: bool,
+    pub method: usize,
+    /// It decodes to more bytes than are used of it.
+    pub partial: bool,
+}
+
+impl ExtentFingerprint {
+    /// The fingerprint of an extent with this content; `None` when it has no anchor.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let (at, anchor) = anchors(bytes).next()?;
+        let (offset, len) = (u32::try_from(at).ok()?, u32::try_from(bytes.len()).ok()?);
+        Some(Self { anchor, offset, len, digest: digest(bytes) })
+    }
+}
+
+pub(super) fn digest(bytes: &[u8]) -> [u8; 16] {
+    let mut digest = [0; 16];
+    digest.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+    digest
+}

@@ -1,0 +1,161 @@
+//! The extents of an index, one record of fixed size for each, in a temporary file: they are read only when content is probably equal.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use ferofs_format::BytePos;
+
+use crate::data::encode::dedupe::extent::{ExtentFingerprint, StoredExtent};
+use crate::error::{Error, Result};
+use crate::output::spill::tempfile;
+
+/// Bytes of a record.
+const LEN: usize = 49;
+/// The most bytes that wait for being written.
+const PENDING: usize = 4 << 20;
+/// The job of an extent that was there before all jobs.
+const BEFORE_ALL: u32 = u32::MAX;
+
+const ENCODED: u8 = 1;
+const PARTIAL: u8 = 2;
+const METHOD_SHIFT: u8 = 2;
+
+/// An extent of the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// The job that stored it; `None`: it was in the base image before all jobs.
+    pub(super) job: Option<u32>,
+    pub(super) fingerprint: ExtentFingerprint,
+    pub(super) stored: StoredExtent,
+}
+
+impl Record {
+    /// The bytes of the record; `None` if it has a size or a number of a method that it cannot hold.
+    fn encode(&self) -> Option<[u8; LEN]> {
+        let Self { job, fingerprint, stored } = self;
+        let size = u32::try_from(stored.size).ok()?;
+        let method = u8::try_from(stored.method).ok().filter(|method| *method < 1 << (8 - METHOD_SHIFT))?;
+        let job = job.unwrap_or(BEFORE_ALL);
+        let flags = (u8::from(stored.encoded) * ENCODED)
+            | (u8::from(stored.partial) * PARTIAL)
+            | (method << METHOD_SHIFT);
+        let mut bytes = [0; LEN];
+        bytes[..8].copy_from_slice(&fingerprint.anchor.to_le_bytes());
+        bytes[8..16].copy_from_slice(&stored.at.get().to_le_bytes());
+        bytes[16..20].copy_from_slice(&fingerprint.offset.to_le_bytes());
+        bytes[20..24].copy_from_slice(&fingerprint.len.to_le_bytes());
+        bytes[24..28].copy_from_slice(&size.to_le_bytes());
+        bytes[28..32].copy_from_slice(&job.to_le_bytes());
+        bytes[32] = flags;
+        bytes[33..49].copy_from_slice(&fingerprint.digest);
+        Some(bytes)
+    }
+
+    fn decode(bytes: &[u8; LEN]) -> Self {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at + 4)) << 32 | u64::from(word(at));
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&bytes[33..49]);
+        let flags = bytes[32];
+        Self {
+            job: Some(word(28)).filter(|job| *job != BEFORE_ALL),
+            fingerprint: ExtentFingerprint { anchor: long(0), offset: word(16), len: word(20), digest },
+            stored: StoredExtent {
+                at: BytePos::new(long(8)),
+                size: word(24).into(),
+                encoded: flags & ENCODED != 0,
+                method: (flags >> METHOD_SHIFT).into(),
+                partial: flags & PARTIAL != 0,
+            },
+        }
+    }
+}
+
+/// Records by number.
+#[derive(Debug)]
+pub(super) struct Records {
+    /// Where the temporary file is created.
+    dir: PathBuf,
+    file: Option<File>,
+    /// Bytes in the file.
+    written: u64,
+    /// The records after those in the file.
+    pending: Vec<u8>,
+}
+
+impl Records {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), file: None, written: 0, pending: Vec::new() }
+    }
+
+    /// Adds a record and returns its number; `None` if it has values that a record cannot hold, or there are too many records.
+    pub(super) fn push(&mut self, record: &Record) -> Result<Option<u32>> {
+        let number = (self.written + self.pending.len() as u64) / LEN as u64;
+        let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
+        let (Some(number), Some(bytes)) = (number, record.encode()) else { return Ok(None) };
+        self.pending.extend_from_slice(&bytes);
+        if self.pending.len() >= PENDING {
+            let io = |e| Error::io("write a temporary file in", &self.dir, e);
+            let file = match &mut self.file {
+                Some(file) => file,
+                none => none.insert(tempfile(&self.dir).map_err(io)?),
+            };
+            file.write_all_at(&self.pending, self.written).map_err(io)?;
+            self.written += self.pending.len() as u64;
+            self.pending.clear();
+        }
+        Ok(Some(number))
+    }
+
+    /// Record `number`, which [`Self::push`] returned.
+    pub(super) fn get(&self, number: u32) -> Result<Record> {
+        let mut bytes = [0; LEN];
+        let at = u64::from(number) * LEN as u64;
+        match (at.checked_sub(self.written), &self.file) {
+            (Some(at), _) => bytes.copy_from_slice(&self.pending[at as usize..at as usize + LEN]),
+            (None, Some(file)) => file
+                .read_exact_at(&mut bytes, at)
+                .map_err(|e| Error::io("read a temporary file in", &self.dir, e))?,
+            // What was written is in a file.
+            (None, None) => {}
+        }
+        Ok(Record::decode(&bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_from_memory_and_from_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut records = Records::new(dir.path());
+        let record = |n: u32| Record {
+            job: (!n.is_multiple_of(3)).then_some(n),
+            fingerprint: ExtentFingerprint {
+                anchor: u64::from(n) << 40 | 1,
+                offset: n,
+                len: n + 1,
+                digest: [n as u8; 16],
+            },
+            stored: StoredExtent {
+                at: BytePos::new(u64::from(n) << 33),
+                size: (n + 2).into(),
+                encoded: n.is_multiple_of(2),
+                method: n as usize % 60,
+                partial: n.is_multiple_of(5),
+            },
+        };
+        for n in 0..100_000 {
+            assert_eq!(records.push(&record(n)).unwrap(), Some(n));
+        }
+        assert!(records.written > 0 && !records.pending.is_empty());
+        for n in (0..100_000).rev().step_by(7) {
+            assert_eq!(records.get(n).unwrap(), record(n));
+        }
+        let huge = Record { stored: StoredExtent { size: 1 << 32, ..record(1).stored }, ..record(1) };
+        assert_eq!(records.push(&huge).unwrap(), None);
+    }
+}
