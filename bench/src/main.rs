@@ -4,6 +4,7 @@
 //! - [`build`], [`extract`], [`patch`], [`mount`]: one job of the command `ferofs`, compared with other tools.
 //! - [`codec`], [`read`]: libraries alone; they start `crates/*/benches`.
 //! - [`fleet`]: images on servers.
+//! - [`scale`]: many names, cold sources, and large indexes.
 //! - [`paper`]: the evaluation of the EROFS paper, with a report.
 //! - [`common`]: what these share.
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod mount;
 mod paper;
 mod patch;
 mod read;
+mod scale;
 
 use std::process::ExitCode;
 
@@ -51,6 +53,11 @@ Usage: cargo xtask bench COMMAND
   read [FILE] [--tree IMAGE | --no-tree]
                              measure the read engine: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
+  scale [--names N] [--rounds N] [--only PART]... [--dir DIR] [--dedupe-gb N] [--publish]
+                             time and memory of trees of 10,000 to N (1,000,000) names, compared with mkfs.erofs and mksquashfs, of
+                             builds from and onto a disk, of tiny images, and of the index of equal extents; needs 5 GB in DIR
+                             (/dev/shm) for a million names, and root; parts: names, cold, output, tiny, dedupe; --publish
+                             writes docs/SCALE.md
   sealed [--rounds N] [--only TEXT]
                              time reading a sealed image through FUSE with its root hash and without, and compare the daemon's
                              memory; only cells whose name contains TEXT
@@ -81,6 +88,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["patch", options @ ..] => patch::patch(options)?,
         ["random", options @ ..] => mount::random::random(options)?,
         ["read", options @ ..] => read::read(options)?,
+        ["scale", options @ ..] => scale::scale(options)?,
         ["sealed", options @ ..] => mount::sealed::sealed(options)?,
         _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
     }

@@ -194,6 +194,13 @@ impl Mounted {
         Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
     }
 
+    /// The largest resident set of the daemon so far, in bytes; `None` without a daemon.
+    pub(crate) fn peak(&self) -> Option<u64> {
+        let status = fs::read_to_string(self.proc("status")?).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+    }
+
     fn proc(&self, file: &str) -> Option<PathBuf> {
         let Server::Daemon(daemon) = &self.server else { return None };
         Some(Path::new("/proc").join(daemon.id().to_string()).join(file))

@@ -2,7 +2,7 @@
 //! `docs/FLEET_BENCH.md` has the formula.
 
 use super::Bench;
-use super::report::{Table, number};
+use crate::common::report::{Table, number};
 
 /// Machines that start at the same time.
 const NODES: f64 = 10_000.0;

@@ -8,8 +8,8 @@ use super::calculation::Cost;
 use super::images::LARGE_FILE;
 use super::line::Traffic;
 use super::remote::{CacheDir, Order, read_all, timed};
-use super::report::{Table, Wanted, number, spread};
 use super::{Bench, DIRECT, FAR, NARROW, NamedNetwork, Way};
+use crate::common::report::{Table, Wanted, number, spread};
 use crate::common::rounds::{rotated_order, run_quietly};
 
 /// How the bytes come.

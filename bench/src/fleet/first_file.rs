@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use super::images::Image;
 use super::line::Traffic;
 use super::remote::{CacheDir, read_file, timed};
-use super::report::{Table, Wanted, number, spread};
 use super::servers::{Certificate, Server, store_object};
 use super::{Bench, DIRECT, FAR, FAR_SLOW_START, NARROW, NamedNetwork, Way};
+use crate::common::report::{Table, Wanted, number, spread};
 use crate::common::rounds::{rotated_order, run_quietly};
 
 /// Rounds of these short measurements for each round of others.

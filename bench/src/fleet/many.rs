@@ -10,9 +10,9 @@ use anyhow::Result;
 use super::calculation::Cost;
 use super::line::Traffic;
 use super::remote::{CacheDir, read_file, timed};
-use super::report::{Table, Wanted, number};
 use super::servers::Server;
 use super::{Bench, DIRECT, Way};
+use crate::common::report::{Table, Wanted, number};
 
 /// Files that each mount reads, as a program that starts: the same in all mounts, and others.
 const COMMON: usize = 30;

@@ -13,7 +13,6 @@ mod many;
 mod processes;
 mod reference;
 mod remote;
-mod report;
 mod sequential;
 mod servers;
 
@@ -31,8 +30,8 @@ use self::calculation::NodeCosts;
 use self::images::{Image, Which};
 use self::line::{Line, Network};
 use self::remote::Ferofs;
-use self::report::Report;
 use self::servers::Server;
+use crate::common::report::Report;
 
 /// A line, and its name in tables.
 pub(crate) struct NamedNetwork {
@@ -135,7 +134,7 @@ pub(crate) fn fleet(options: &[&str]) -> Result<()> {
         container.size / 1_000_000
     );
     let web = Server::nginx(&dir.join("nginx"), &dir, None)?;
-    let (report, costs) = (Report::default(), NodeCosts::default());
+    let (report, costs) = (Report::new("fleet"), NodeCosts::default());
     let mut bench = Bench { options, dir, ferofs, tree, container, web, report, costs };
     for (name, measure) in PARTS {
         if bench.options.has_part(name) {

@@ -23,9 +23,9 @@ use ferofs_tests::tools::Tool;
 
 use super::images::{Image, LARGE_FILE};
 use super::remote::CacheDir;
-use super::report::{Table, Wanted, number, spread};
 use super::servers::Server;
 use super::{Bench, FAR, Way};
+use crate::common::report::{Table, Wanted, number, spread};
 use crate::common::rounds::{rotated_order, run_quietly};
 
 /// Where mount.erofs keeps what it fetches.

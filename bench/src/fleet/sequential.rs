@@ -6,8 +6,8 @@ use super::first_file::curl;
 use super::images::LARGE_FILE;
 use super::line::Traffic;
 use super::remote::{CacheDir, Mounted, read_file, timed};
-use super::report::{Table, Wanted, number, spread};
 use super::{Bench, DIRECT, FAR, NARROW, NamedNetwork, Way};
+use crate::common::report::{Table, Wanted, number, spread};
 use crate::common::rounds::{rotated_order, run_quietly};
 
 /// One read of the file.

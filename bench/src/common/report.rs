@@ -9,9 +9,13 @@ use anyhow::{Context, Result};
 
 use crate::common::rounds::Spread;
 
-/// The measured part of the page is between these lines; the text around them is written by hand.
-const BEGIN: &str = "<!-- cargo xtask bench fleet --publish writes from here -->";
+/// The measured part of a page ends with this line, and begins with that of [`begin`]; the text around them is written by hand.
 const END: &str = "<!-- to here -->";
+
+/// The line before the measured part of the page of a benchmark.
+fn begin(bench: &str) -> String {
+    format!("<!-- cargo xtask bench {bench} --publish writes from here -->")
+}
 
 /// A table with a sentence that says what it shows.
 pub(crate) struct Table {
@@ -55,13 +59,18 @@ impl Aim {
 }
 
 /// All results of a run.
-#[derive(Default)]
 pub(crate) struct Report {
+    /// The name of the benchmark.
+    bench: &'static str,
     pub(crate) tables: Vec<Table>,
     pub(crate) aims: Vec<Aim>,
 }
 
 impl Report {
+    pub(crate) fn new(bench: &'static str) -> Self {
+        Self { bench, tables: Vec::new(), aims: Vec::new() }
+    }
+
     /// Adds a table, and prints it.
     pub(crate) fn add(&mut self, table: Table) {
         print!("{}", table.markdown());
@@ -84,16 +93,18 @@ impl Report {
     /// Replaces the measured part of the page.
     pub(crate) fn publish(&self, page: &Path, rounds: usize) -> Result<()> {
         let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
-        let new = replace_measured(&text, &self.page(rounds)?).with_context(|| page.display().to_string())?;
+        let new = replace_measured(&text, &begin(self.bench), &self.page(rounds)?)
+            .with_context(|| page.display().to_string())?;
         fs::write(page, new).with_context(|| page.display().to_string())
     }
 
     fn page(&self, rounds: usize) -> Result<String> {
         let mut page = format!(
-            "`cargo xtask bench fleet --publish` measured all cells in one run and wrote this part of the page: medians (smallest to \
-             largest) of {rounds} round(s), in which the programs that are compared took turns.\n\n"
+            "`cargo xtask bench {} --publish` measured all cells in one run and wrote this part of the page: medians (smallest to \
+             largest) of {rounds} round(s), in which the programs that are compared took turns.\n\n",
+            self.bench
         );
-        for line in machine()? {
+        for line in machine(self.bench)? {
             // Writing to a string cannot fail.
             let _ = writeln!(page, "- {line}");
         }
@@ -124,10 +135,10 @@ impl Table {
     }
 }
 
-fn replace_measured(text: &str, measured: &str) -> Result<String> {
-    let (before, rest) = text.split_once(BEGIN).with_context(|| format!("no line {BEGIN}"))?;
+fn replace_measured(text: &str, begin: &str, measured: &str) -> Result<String> {
+    let (before, rest) = text.split_once(begin).with_context(|| format!("no line {begin}"))?;
     let (_, after) = rest.split_once(END).with_context(|| format!("no line {END}"))?;
-    Ok(format!("{before}{BEGIN}\n{measured}\n{END}{after}"))
+    Ok(format!("{before}{begin}\n{measured}\n{END}{after}"))
 }
 
 /// The median of measured values with the smallest and the largest.
@@ -160,8 +171,9 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// Where and with which versions was measured.
-fn machine() -> Result<Vec<String>> {
+fn machine(bench: &str) -> Result<Vec<String>> {
     let mut lines = Vec::new();
+    let fleet = bench == "fleet";
     for (name, command) in [
         ("date", "date -u +%F"),
         ("kernel", "uname -sr"),
@@ -170,7 +182,10 @@ fn machine() -> Result<Vec<String>> {
             "sed -n 's/^model name.*: //p' /proc/cpuinfo | sort | uniq -c | sed 's/^ *//; s/ / x /'",
         ),
         ("servers", "nginx -v 2>&1 | sed 's/.*: //'; docker-registry --version 2>&1 | cut -d' ' -f1,3"),
-    ] {
+    ]
+    .into_iter()
+    .filter(|(name, _)| fleet || *name != "servers")
+    {
         let output = Command::new("sh").args(["-c", command]).output().context(name)?;
         let output = String::from_utf8_lossy(&output.stdout).trim().replace('\n', ", ");
         lines.push(format!("{name}: {output}"));
@@ -184,10 +199,11 @@ mod tests {
 
     #[test]
     fn only_the_measured_part_changes() {
-        let page = format!("# Title\n{BEGIN}\nold\n{END}\nformula\n");
-        let new = replace_measured(&page, "new").unwrap();
-        assert_eq!(new, format!("# Title\n{BEGIN}\nnew\n{END}\nformula\n"));
-        assert!(replace_measured("# Title", "new").is_err());
+        let begin = begin("fleet");
+        let page = format!("# Title\n{begin}\nold\n{END}\nformula\n");
+        let new = replace_measured(&page, &begin, "new").unwrap();
+        assert_eq!(new, format!("# Title\n{begin}\nnew\n{END}\nformula\n"));
+        assert!(replace_measured("# Title", &begin, "new").is_err());
     }
 
     #[test]

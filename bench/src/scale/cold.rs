@@ -1,0 +1,174 @@
+//! Builds from a source that is not in memory, and images onto a disk.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::Bench;
+use super::process;
+use crate::common::fio;
+use crate::common::report::{Table, Wanted, number, spread};
+use crate::common::rounds::run_quietly;
+use crate::common::walk::{each_file, size_of_tree};
+
+/// Files of the tree at least.
+const FILES: usize = 50_000;
+/// Where they come from, in this order, until there are enough.
+const SOURCES: [&str; 3] = ["/usr/share", "/usr/include", "/usr/lib"];
+/// Bytes of fio's file.
+const FIO_BYTES: u64 = 1 << 30;
+
+pub(super) fn cold(bench: &mut Bench) -> Result<()> {
+    let source = tree(&bench.disk)?;
+    let bytes = size_of_tree(&source)?;
+    let mut files = 0usize;
+    each_file(&source, &mut |_, _| {
+        files += 1;
+        Ok(())
+    })?;
+    let image = bench.images.join("cold");
+    let (mut cold, mut theirs, mut warm, mut sequential, mut random) =
+        <(Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>)>::default();
+    for _ in 0..bench.options.rounds {
+        let build = |bench: &Bench| {
+            let ferofs = &mut Command::new(&bench.ferofs);
+            process::run(ferofs.args(["build", "--quiet", "-z", "lz4"]).args([&source, &image]))
+        };
+        drop_caches()?;
+        cold.push(build(bench)?.seconds);
+        warm.push(build(bench)?.seconds);
+        drop_caches()?;
+        let mkfs = &mut Command::new(bench.peers.join("mkfs.erofs"));
+        theirs.push(process::run(mkfs.args(["--quiet", "-zlz4"]).args([&image, &source]))?.seconds);
+        sequential.push(disk(bench, &["--rw=read", "--bs=1M", "--iodepth=8"])?);
+        let size = format!("--bs={}", (bytes / files as u64).next_multiple_of(4096));
+        random.push(disk(bench, &["--rw=randread", &size, "--iodepth=16"])?);
+    }
+    fs::remove_file(&image)?;
+    let mb = bytes as f64 / 1e6;
+    let speeds = |seconds: &[f64]| spread(seconds.iter().map(|seconds| mb / seconds));
+    let rows = [
+        ("ferofs, source on disk", speeds(&cold)?),
+        ("ferofs, source in memory", speeds(&warm)?),
+        ("mkfs.erofs, source on disk", speeds(&theirs)?),
+        ("fio, 1 MiB in sequence, 8 at a time", spread(sequential)?),
+        ("fio, random reads of the average file, 16 at a time", spread(random)?),
+    ];
+    let [(_, (own, _)), (_, (in_memory, _)), (_, (mkfs, _)), _, (_, (disk, _))] = &rows;
+    bench.report.aim(
+        "cold build / the slower of the disk (random reads of the average file) and a warm build",
+        own / disk.min(*in_memory),
+        Wanted::AtLeast(0.8),
+        "",
+    );
+    bench.report.aim("cold build / mkfs.erofs", own / mkfs, Wanted::AtLeast(2.0), "");
+    bench.report.add(Table {
+        title: "Sources that are not in memory",
+        text: format!(
+            "The table shows MB of source in each second: {files} files, {} MB, of this machine's /usr on its disk; the image goes into memory, `-z lz4`. \
+             All caches were dropped before each build.",
+            number(mb)
+        ),
+        head: vec!["", "MB/s"],
+        rows: rows.iter().map(|(name, (_, speed))| vec![(*name).to_owned(), speed.clone()]).collect(),
+    });
+    Ok(())
+}
+
+/// Builds onto the disk and into memory.
+pub(super) fn output(bench: &mut Bench) -> Result<()> {
+    let source = tree(&bench.disk)?;
+    let mut rows = Vec::new();
+    for options in [&["-z", "lz4"][..], &[]] {
+        let (mut on_disk, mut in_memory) = (Vec::new(), Vec::new());
+        for round in 0..=bench.options.rounds {
+            for (dir, seconds) in [(&bench.disk, &mut on_disk), (&bench.images, &mut in_memory)] {
+                let image = dir.join("output");
+                let ferofs = &mut Command::new(&bench.ferofs);
+                let cost =
+                    process::run(ferofs.args(["build", "--quiet"]).args(options).args([&source, &image]))?;
+                fs::remove_file(&image)?;
+                // Round 0 reads the source into memory.
+                if round > 0 {
+                    seconds.push(cost.seconds);
+                }
+            }
+        }
+        let ratio = spread(on_disk.iter().zip(&in_memory).map(|(disk, memory)| disk / memory))?;
+        if !options.is_empty() {
+            bench.report.aim("build onto a disk / into memory", ratio.0, Wanted::AtMost(1.15), "");
+        }
+        let name = if options.is_empty() { "uncompressed" } else { "`-z lz4`" };
+        rows.push(vec![name.to_owned(), spread(on_disk)?.1, spread(in_memory)?.1, ratio.1]);
+    }
+    bench.report.add(Table {
+        title: "Images onto a disk",
+        text: "The table shows seconds of builds of the same tree from memory, onto the disk with the wait until all is there, and into memory.".into(),
+        head: vec!["", "onto the disk", "into memory", "ratio"],
+        rows,
+    });
+    Ok(())
+}
+
+/// Copies files of the system to the disk.
+fn tree(dir: &Path) -> Result<PathBuf> {
+    let tree = dir.join("cold");
+    if tree.is_dir() {
+        return Ok(tree);
+    }
+    let unfinished = dir.join("unfinished");
+    if unfinished.exists() {
+        fs::remove_dir_all(&unfinished)?;
+    }
+    fs::create_dir_all(&unfinished)?;
+    for source in SOURCES {
+        run_quietly(Command::new("cp").args(["-a", source]).arg(&unfinished))?;
+        let mut files = 0;
+        each_file(&unfinished, &mut |_, _| {
+            files += 1;
+            Ok(())
+        })?;
+        if files >= FILES {
+            break;
+        }
+    }
+    fs::rename(unfinished, &tree)?;
+    rustix::fs::sync();
+    Ok(tree)
+}
+
+fn drop_caches() -> Result<()> {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").context("/proc/sys/vm/drop_caches")
+}
+
+/// The speed of direct reads from the disk, in MB a second.
+fn disk(bench: &Bench, options: &[&str]) -> Result<f64> {
+    let file = bench.disk.join("fio");
+    if fs::metadata(&file).map_or(0, |file| file.len()) < FIO_BYTES {
+        run_quietly(
+            Command::new("dd")
+                .arg("if=/dev/urandom")
+                .arg(format!("of={}", file.display()))
+                .args(["bs=1M", "count=1024"]),
+        )?;
+        rustix::fs::sync();
+    }
+    let mut command = Command::new("fio");
+    command.args([
+        "--name=disk",
+        "--readonly",
+        "--ioengine=libaio",
+        "--direct=1",
+        "--output-format=json",
+        "--runtime=3",
+    ]);
+    command.arg(format!("--filename={}", file.display())).arg(format!("--size={FIO_BYTES}")).args(options);
+    let reading = fio::run(&mut command)?;
+    if reading.seconds <= 0.0 {
+        bail!("fio took no time");
+    }
+    Ok(reading.bytes as f64 / 1e6 / reading.seconds)
+}

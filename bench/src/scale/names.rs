@@ -1,0 +1,208 @@
+//! Time and memory by the number of names: build, check, extract, and `find` through mounts.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::process::{self, Cost};
+use super::{Bench, trees};
+use crate::common::filesystem::{DaemonPrograms, Driver, FileSystem};
+use crate::common::report::{Table, Wanted, number};
+
+/// The most bytes for each name that a build may take.
+const BUILD_BYTES: f64 = 250.0;
+/// The most bytes that a check may take: for all images, and for each name.
+const CHECK_BYTES: (f64, f64) = (64e6, 16.0);
+/// How much a figure for each name may differ from that of a tree of a tenth.
+const SLOPE: f64 = 1.1;
+
+/// Costs by number of names, of one job by one tool.
+struct Line {
+    job: &'static str,
+    tool: &'static str,
+    costs: Vec<Option<Cost>>,
+}
+
+pub(super) fn names(bench: &mut Bench) -> Result<()> {
+    let sizes: Vec<usize> =
+        (4..).map(|power| 10usize.pow(power)).take_while(|size| *size <= bench.options.names).collect();
+    let mut lines: Vec<Line> = Vec::new();
+    for (column, size) in sizes.iter().enumerate() {
+        let source = trees::small_files(&bench.trees, *size)?;
+        let mut add = |job, tool, cost: Option<Cost>| {
+            eprintln!("{size} names: {job} by {tool}: {cost:?}");
+            match lines.iter_mut().find(|line| (line.job, line.tool) == (job, tool)) {
+                Some(line) => line.costs.push(cost),
+                None => {
+                    let mut costs = vec![None; column];
+                    costs.push(cost);
+                    lines.push(Line { job, tool, costs });
+                }
+            }
+        };
+        measure(bench, &source, *size, &mut add)?;
+        if *size > 100_000 || bench.options.removes {
+            fs::remove_dir_all(&source)?;
+        }
+    }
+    report(bench, &sizes, &lines);
+    Ok(())
+}
+
+/// Runs all jobs on a tree of `size` names.
+fn measure(
+    bench: &Bench,
+    source: &Path,
+    size: usize,
+    add: &mut impl FnMut(&'static str, &'static str, Option<Cost>),
+) -> Result<()> {
+    let image = |name: &str| bench.images.join(format!("{name}-{size}"));
+    let (own, theirs, squashfs) = (image("ferofs"), image("erofs-utils"), image("squashfs"));
+    let build = |bench: &Bench| {
+        let command = &mut Command::new(&bench.ferofs);
+        process::run(command.args(["build", "--quiet", "-z", "lz4"]).args([source, &own]))
+    };
+    // The first run reads the tree into memory.
+    build(bench)?;
+    add("build", "ferofs", Some(build(bench)?));
+    let mkfs = &mut Command::new(bench.peers.join("mkfs.erofs"));
+    add("build", "mkfs.erofs", Some(process::run(mkfs.args(["--quiet", "-zlz4"]).args([&theirs, source]))?));
+    let mksquashfs = &mut Command::new(bench.peers.join("mksquashfs"));
+    let options = ["-comp", "lz4", "-noappend", "-no-progress", "-quiet"];
+    add("build", "mksquashfs", Some(process::run(mksquashfs.args([source, &squashfs]).args(options))?));
+    fs::remove_file(&squashfs)?;
+    let check = &mut Command::new(&bench.ferofs);
+    add("check", "ferofs", Some(process::run(check.arg("check").arg(&own))?));
+    let fsck = &mut Command::new(bench.peers.join("fsck.erofs"));
+    add("check", "fsck.erofs", Some(process::run(fsck.arg(&theirs))?));
+    let target = bench.images.join("extracted");
+    // Two more trees of ten million files do not fit into memory.
+    if size <= 1_000_000 {
+        let extract = &mut Command::new(&bench.ferofs);
+        add("extract", "ferofs", Some(process::run(extract.arg("extract").args([&own, &target]))?));
+        fs::remove_dir_all(&target)?;
+        let fsck = &mut Command::new(bench.peers.join("fsck.erofs"));
+        let option = format!("--extract={}", target.display());
+        add("extract", "fsck.erofs", Some(process::run(fsck.arg(option).arg("--preserve").arg(&theirs))?));
+        fs::remove_dir_all(&target)?;
+    } else {
+        add("extract", "ferofs", None);
+        add("extract", "fsck.erofs", None);
+    }
+    for (job, tool, image, driver) in [
+        ("find, FUSE", "ferofs", &own, Driver::Ferofs(&[])),
+        ("find, FUSE", "erofsfuse", &theirs, Driver::Erofsfuse),
+        ("find, kernel", "image of ferofs", &own, Driver::Kernel("erofs")),
+        ("find, kernel", "image of mkfs.erofs", &theirs, Driver::Kernel("erofs")),
+    ] {
+        add(job, tool, Some(find(bench, image, driver, size)?));
+    }
+    fs::remove_file(own)?;
+    fs::remove_file(theirs)?;
+    Ok(())
+}
+
+/// Lists all names of a new mount; the memory is that of the daemon.
+fn find(bench: &Bench, image: &Path, driver: Driver, size: usize) -> Result<Cost> {
+    let erofsfuse = Some(bench.peers.join("erofsfuse"));
+    let programs = DaemonPrograms { ferofs: bench.ferofs.clone(), erofsfuse };
+    let dir = bench.images.join("mount");
+    fs::create_dir_all(&dir)?;
+    let mounted = FileSystem::new("find", image, driver).mount(&programs, &dir)?;
+    let start = std::time::Instant::now();
+    let output = Command::new("find").arg(mounted.path()).args(["-type", "f", "-size", "+0"]).output()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let found = output.stdout.iter().filter(|byte| **byte == b'\n').count();
+    if !output.status.success() || found != size {
+        bail!("{}: find: {} with {found} of {size} files", image.display(), output.status);
+    }
+    Ok(Cost { seconds, peak: mounted.peak().unwrap_or(0) })
+}
+
+fn report(bench: &mut Bench, sizes: &[usize], lines: &[Line]) {
+    let heads: [&str; 8] = ["10^4", "10^5", "10^6", "10^7", "10^8", "10^9", "10^10", "10^11"];
+    let head = || ["job", "tool"].into_iter().chain(heads.iter().copied().take(sizes.len()));
+    let rows = |cell: fn(&Cost) -> String| {
+        let row = |line: &Line| {
+            let cells = line.costs.iter().map(|cost| cost.as_ref().map_or("-".into(), cell));
+            [line.job.to_owned(), line.tool.to_owned()].into_iter().chain(cells).collect()
+        };
+        lines.iter().map(row).collect::<Vec<Vec<String>>>()
+    };
+    bench.report.add(Table {
+        title: "Seconds by number of names",
+        text: "The table shows seconds for trees of small files (names of 16 bytes, up to 24 words of content, 1,000 files in a directory), with a \
+               warm page cache, sources and images in memory, `-z lz4`. `find` reads all names and inodes of a new mount. One run each."
+            .into(),
+        head: head().collect(),
+        rows: rows(|cost| number(cost.seconds)),
+    });
+    let mut memory = rows(|cost| if cost.peak == 0 { "-".into() } else { number(cost.peak as f64 / 1e6) });
+    memory.retain(|row| row[2..].iter().any(|cell| cell != "-"));
+    bench.report.add(Table {
+        title: "Memory by number of names",
+        text: "The table shows the largest resident set in MB, for `find` that of the daemon.".into(),
+        head: head().collect(),
+        rows: memory,
+    });
+    let Some(last) = sizes.len().checked_sub(2) else { return };
+    let pairs = || (0..=last).map(|at| (at, sizes[at], sizes[at + 1]));
+    let mut slopes = Vec::new();
+    for line in lines {
+        let mut row = vec![line.job.to_owned(), line.tool.to_owned()];
+        for (at, few, many) in pairs() {
+            let cell = line.costs[at].zip(line.costs[at + 1]).map(|(less, more)| {
+                let names = (many - few) as f64;
+                let bytes = (more.peak as f64 - less.peak as f64) / names;
+                let ratio = (more.seconds / many as f64) / (less.seconds / few as f64);
+                (bytes, ratio)
+            });
+            row.push(cell.map_or("-".into(), |(bytes, ratio)| {
+                format!("{} B, {}", number(bytes.max(0.0)), number(ratio))
+            }));
+        }
+        slopes.push(row);
+    }
+    let heads = ["10^4 to 10^5", "10^5 to 10^6", "10^6 to 10^7", "10^7 to 10^8"];
+    bench.report.add(Table {
+        title: "Slopes",
+        text: "The table shows for each step how many bytes of memory each further name takes, and the time for each name as a multiple of that in the \
+               smaller tree."
+            .into(),
+        head: ["job", "tool"].into_iter().chain(heads.into_iter().take(last + 1)).collect(),
+        rows: slopes,
+    });
+    for line in lines.iter().filter(|line| line.tool == "ferofs") {
+        let (Some(less), Some(more)) = (line.costs[last], line.costs[last + 1]) else { continue };
+        let (few, many) = (sizes[last] as f64, sizes[last + 1] as f64);
+        let ratio = more.seconds / less.seconds / (many / few);
+        bench.report.aim(
+            format!("{}: time for each name, {many:.0} against {few:.0} names", line.job),
+            ratio,
+            Wanted::AtMost(SLOPE),
+            "",
+        );
+        let bytes = (more.peak as f64 - less.peak as f64).max(0.0) / (many - few);
+        match line.job {
+            "build" => {
+                bench.report.aim("build: memory for each name", bytes, Wanted::AtMost(BUILD_BYTES), " B")
+            }
+            "check" => bench.report.aim(
+                format!("check: memory for {many:.0} names"),
+                more.peak as f64 / 1e6,
+                Wanted::AtMost((CHECK_BYTES.0 + CHECK_BYTES.1 * many) / 1e6),
+                " MB",
+            ),
+            "extract" => bench.report.aim("extract: memory for each name", bytes, Wanted::AtMost(1.0), " B"),
+            _ => {}
+        }
+    }
+}
+
+/// The peers that this part needs.
+pub(super) fn peers() -> Result<std::path::PathBuf> {
+    use ferofs_tests::scratch;
+    ferofs_devtools::peers::installed(&scratch::target_dir()).context("no peers: cargo xtask peers")
+}
