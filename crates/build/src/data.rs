@@ -46,6 +46,7 @@ use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
+use crate::progress::timings::Activity;
 
 /// Jobs under way for each worker. With fewer, workers wait while one slow job holds up the results of others; more take more
 /// memory, up to 8 MiB for each job.
@@ -174,10 +175,11 @@ impl Driver<'_, '_> {
 
     fn append(&mut self, finished: Finished) -> Result<()> {
         let Finished { number, mut result } = finished;
-        match number {
-            Some(number) => self.appender.append(number, &mut result)?,
-            None => self.appender.append_packed(&result)?,
-        }
+        let (appender, bytes) = (&mut *self.appender, result.bytes_read as usize);
+        self.options.run.progress.timings.processor_time(Activity::Order, bytes, || match number {
+            Some(number) => appender.append(number, &mut result),
+            None => appender.append_packed(&result),
+        })?;
         result.clear();
         self.spare.push(result);
         Ok(())

@@ -1,23 +1,23 @@
 //! Writes the image to a file, a block device or standard output. A file gets its name when the image is complete.
 
+mod background;
 pub mod new_file;
 pub(crate) mod random;
 pub mod spill;
 
-use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Read, Seek, Write};
-use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Advice, copy_file_range, fadvise};
+use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::options::sealer::Sealer;
+use crate::output::background::{Background, ImageWriter};
 use crate::output::new_file::PendingName;
 use ferofs_read::FileSource;
 
@@ -28,25 +28,22 @@ pub fn file_id(meta: &std::fs::Metadata) -> (u32, u32, u64) {
 
 /// Bytes that are collected before a write: fewer system calls than with a smaller buffer; a larger one is not faster.
 const BUFFER: usize = 1 << 20;
-/// Bytes after which the system is asked to write them to the disk.
-const WRITE_BACK: u64 = 8 << 20;
 
 /// An image that is being written from start to end.
 #[derive(Debug)]
 pub struct Output {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     target: Target,
     buffer: Vec<u8>,
-    /// Bytes of the image in the file; the buffered ones follow.
+    /// Bytes of the image that were written or are under way; the buffered ones follow.
     written: u64,
     /// Where the image starts in the file, in bytes.
     offset: u64,
-    /// Bytes of the image that the system was asked to write to the disk.
-    written_back: Cell<u64>,
-    /// The time that writing took so far.
-    writing: Cell<Duration>,
     sealer: Option<Arc<dyn Sealer>>,
+    writer: Arc<ImageWriter>,
+    /// Writes full buffers; there is none before the first one.
+    background: Option<Background>,
 }
 
 #[derive(Debug)]
@@ -92,6 +89,9 @@ impl Output {
     }
 
     fn new(file: File, path: &Path, target: Target, offset: u64) -> Self {
+        let file = Arc::new(file);
+        let writes_back = matches!(target, Target::Named(_) | Target::Device);
+        let writer = Arc::new(ImageWriter::new(Arc::clone(&file), offset, writes_back));
         Self {
             file,
             path: path.to_owned(),
@@ -99,14 +99,15 @@ impl Output {
             buffer: Vec::with_capacity(BUFFER),
             written: 0,
             offset,
-            written_back: Cell::default(),
-            writing: Cell::default(),
             sealer: None,
+            writer,
+            background: None,
         }
     }
 
     /// Shows what is written from now on to `sealer`.
     pub fn seal_with(&mut self, sealer: Option<Arc<dyn Sealer>>) {
+        self.writer.seal_with(sealer.clone());
         self.sealer = sealer;
     }
 
@@ -115,6 +116,7 @@ impl Output {
         let Some(sealer) = self.sealer.take() else { return Ok(()) };
         self.pad_to(self.position().next_multiple_of(sealer.alignment().max(1)))?;
         self.flush()?;
+        self.writer.seal_with(None);
         let (image, len) = (self.reader()?, self.position());
         let mut append = |bytes: &[u8]| self.append(bytes).map_err(std::io::Error::other);
         let sealed = sealer.finish(&image, len, &mut append);
@@ -158,7 +160,7 @@ impl Output {
     /// Copies the bytes of the existing file before `offset`.
     fn keep_start(&self) -> Result<()> {
         let Ok(old) = File::open(&self.path) else { return Ok(()) };
-        let mut to = &self.file;
+        let mut to = &*self.file;
         std::io::copy(&mut old.take(self.offset), &mut to)
             .map(drop)
             .map_err(|e| Error::io("copy the start of", &self.path, e))
@@ -179,19 +181,36 @@ impl Output {
     }
 
     /// Appends `bytes`.
-    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.buffer.len() + bytes.len() <= BUFFER {
-            self.buffer.extend_from_slice(bytes);
-            return Ok(());
+    pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while let Some((now, later)) = bytes.split_at_checked(BUFFER - self.buffer.len()) {
+            self.buffer.extend_from_slice(now);
+            self.write_buffer()?;
+            bytes = later;
         }
-        self.flush()?;
-        if bytes.len() < BUFFER / 4 {
-            self.buffer.extend_from_slice(bytes);
-            return Ok(());
-        }
-        self.write(bytes, self.written)?;
-        self.written += bytes.len() as u64;
+        self.buffer.extend_from_slice(bytes);
         Ok(())
+    }
+
+    /// Has the full buffer written in the background.
+    fn write_buffer(&mut self) -> Result<()> {
+        let background = match &mut self.background {
+            Some(background) => background,
+            none => match Background::start(Arc::clone(&self.writer)) {
+                Ok(started) => none.insert(started),
+                // The system starts no more threads.
+                Err(_) => return self.flush(),
+            },
+        };
+        let len = self.buffer.len() as u64;
+        background.write(&mut self.buffer, self.written).map_err(|e| Error::io("write", &self.path, e))?;
+        self.written += len;
+        Ok(())
+    }
+
+    /// Waits until all full buffers are written.
+    fn wait(&mut self) -> Result<()> {
+        let waited = self.background.as_mut().map_or(Ok(()), Background::wait);
+        waited.map_err(|e| Error::io("write", &self.path, e))
     }
 
     /// Appends `len` bytes of `source` from position `at` on. The kernel copies them if it can, in half the time of reading and
@@ -210,7 +229,7 @@ impl Output {
         while done < len && self.sealer.is_none() {
             let (mut from, mut to) = (at + done, self.offset + self.written);
             let most = usize::try_from(len - done).unwrap_or(usize::MAX);
-            match copy_file_range(source, Some(&mut from), &self.file, Some(&mut to), most) {
+            match copy_file_range(source, Some(&mut from), &*self.file, Some(&mut to), most) {
                 Err(Errno::INTR) => {}
                 // Another file system, a block device or an old kernel; or the file was truncated, which `read` reports.
                 Ok(0) | Err(_) => break,
@@ -220,7 +239,7 @@ impl Output {
                 }
             }
         }
-        self.writing.set(self.writing.get() + started.elapsed());
+        self.writer.add_time(started.elapsed());
         let mut buffer = vec![0; (len - done).min(BUFFER as u64) as usize];
         while done < len {
             let piece = (len - done).min(BUFFER as u64) as usize;
@@ -247,6 +266,7 @@ impl Output {
             self.buffer.truncate(kept as usize);
             return Ok(());
         }
+        self.wait()?;
         self.buffer.clear();
         self.written = position;
         if matches!(self.target, Target::Device) {
@@ -255,39 +275,24 @@ impl Output {
         self.file.set_len(self.offset + position).map_err(|e| Error::io("truncate", &self.path, e))
     }
 
+    /// Writes everything that was appended.
     fn flush(&mut self) -> Result<()> {
-        self.write(&self.buffer, self.written)?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
+        self.wait()?;
+        if !self.buffer.is_empty() {
+            self.write(&self.buffer, self.written)?;
+            self.written += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
         Ok(())
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        let start = Instant::now();
-        let result = self.file.write_all_at(bytes, self.offset + at);
-        self.write_back(at + bytes.len() as u64);
-        self.writing.set(self.writing.get() + start.elapsed());
-        result.map_err(|e| Error::io("write", &self.path, e))?;
-        if let Some(sealer) = &self.sealer {
-            sealer.written(at, bytes);
-        }
-        Ok(())
-    }
-
-    /// Has the system write what was written to the disk, if that is much: so the sync at the end is short. Does not wait.
-    fn write_back(&self, end: u64) {
-        let start = self.written_back.get();
-        let Some(len) = end.checked_sub(start).filter(|len| *len >= WRITE_BACK) else { return };
-        if matches!(self.target, Target::Named(_) | Target::Device) {
-            // Linux starts to write changed pages of the range, and keeps them in memory. It is only advice, so errors do not count.
-            let _ = fadvise(&self.file, self.offset + start, NonZeroU64::new(len), Advice::DontNeed);
-        }
-        self.written_back.set(end);
+        self.writer.write(bytes, at).map_err(|e| Error::io("write", &self.path, e))
     }
 
     /// How long writing took so far.
-    pub const fn time_writing(&self) -> Duration {
-        self.writing.get()
+    pub fn time_writing(&self) -> Duration {
+        self.writer.time()
     }
 
     /// The first `len` bytes of the image, as far as they have been appended.
@@ -313,8 +318,9 @@ impl Output {
     /// Copies the image to `writer`. The inner result is that of the writer.
     pub fn copy_to(mut self, writer: &mut dyn Write) -> Result<std::io::Result<()>> {
         self.flush()?;
-        self.file.rewind().map_err(|e| Error::io("rewind", &self.path, e))?;
-        Ok(std::io::copy(&mut self.file, writer).and_then(|_| writer.flush()))
+        let mut file = &*self.file;
+        file.rewind().map_err(|e| Error::io("rewind", &self.path, e))?;
+        Ok(std::io::copy(&mut file, writer).and_then(|_| writer.flush()))
     }
 
     /// Makes the image durable, and then gives it its name.

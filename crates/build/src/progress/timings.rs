@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// The activities of a build's threads after the source was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
@@ -14,6 +16,8 @@ pub enum Activity {
     Find,
     /// Encoding.
     Encode,
+    /// Placing what was encoded in the order of the image, on one thread: the processor time of that thread in the data stage.
+    Order,
     /// Writing the image.
     Write,
     /// Waiting until the image is durable.
@@ -22,7 +26,8 @@ pub enum Activity {
 
 impl Activity {
     /// All activities.
-    pub const ALL: [Self; 6] = [Self::Read, Self::Hash, Self::Find, Self::Encode, Self::Write, Self::Sync];
+    pub const ALL: [Self; 7] =
+        [Self::Read, Self::Hash, Self::Find, Self::Encode, Self::Order, Self::Write, Self::Sync];
 }
 
 /// The time and bytes of an activity.
@@ -63,6 +68,19 @@ impl Timings {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         meter.nanos.fetch_add(nanos, Ordering::Relaxed);
         meter.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Runs `work` on this many bytes, and adds the processor time that this thread needs to `activity`.
+    pub(crate) fn processor_time<T>(&self, activity: Activity, bytes: usize, work: impl FnOnce() -> T) -> T {
+        let now = || {
+            let time = clock_gettime(ClockId::ThreadCPUTime);
+            // Neither is negative.
+            Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+        };
+        let start = now();
+        let result = work();
+        self.add(activity, now().saturating_sub(start), bytes);
+        result
     }
 
     /// Runs `work` on this many bytes, and adds its time to `activity`.

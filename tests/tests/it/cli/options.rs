@@ -419,7 +419,7 @@ fn timings_list_every_activity_of_a_build() {
         String::from_utf8(run.args([&fixture.source(), &image]).run().success().stdout).unwrap()
     };
     let table = build(&["--timings"]);
-    for activity in ["read", "hash", "dedupe", "compress", "write", "sync", "idle"] {
+    for activity in ["read", "hash", "dedupe", "compress", "order", "write", "sync", "idle"] {
         assert!(table.lines().any(|line| line.starts_with(activity)), "{activity}: {table}");
     }
     // Both files are read to hash them, and one of them again to encode it.

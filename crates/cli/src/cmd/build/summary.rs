@@ -66,6 +66,7 @@ const fn name(activity: Activity) -> &'static str {
         Activity::Hash => "hash",
         Activity::Find => "dedupe",
         Activity::Encode => "compress",
+        Activity::Order => "order",
         Activity::Write => "write",
         Activity::Sync => "sync",
     }
