@@ -1,7 +1,8 @@
-//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, tiny images, and the index of
+//! `cargo xtask bench scale`: how time and memory grow with the number of names, cold sources, images onto disks, more processors, tiny images, and the index of
 //! equal extents. The output is the page docs/SCALE.md.
 
 mod cold;
+mod cores;
 mod dedupe;
 mod names;
 mod process;
@@ -35,10 +36,11 @@ struct Bench {
 type Measure = fn(&mut Bench) -> Result<()>;
 
 /// The parts, by the names that `--only` selects.
-const PARTS: [(&str, Measure); 5] = [
+const PARTS: [(&str, Measure); 6] = [
     ("names", names::names),
     ("cold", cold::cold),
     ("output", cold::output),
+    ("cores", cores::cores),
     ("tiny", tiny::tiny),
     ("dedupe", dedupe::dedupe),
 ];

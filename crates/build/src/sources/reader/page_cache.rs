@@ -31,6 +31,8 @@ pub(crate) fn fill(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<
             false => rustix::io::pread(file, rest, at),
         };
         match read {
+            // Linux 5.9 and 5.10 return 0 also where the file does not end: readv(2), "Bugs".
+            Ok(0) if asks => asks = false,
             Ok(0) => return Ok(Filled::Ended),
             Ok(len) => filled += len,
             Err(Errno::INTR) => {}
@@ -48,7 +50,8 @@ pub(crate) fn fill(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<
 pub(crate) fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     let mut first = [0];
     let read = preadv2(file, &mut [IoSliceMut::new(&mut first)], offset, ReadWriteFlags::NOWAIT);
-    if read != Err(Errno::AGAIN) {
+    // 0: see `fill`.
+    if !matches!(read, Err(Errno::AGAIN) | Ok(0)) {
         return true;
     }
     let end = offset.saturating_add(len);

@@ -1,8 +1,11 @@
 //! What identifies the content of an extent, and where it is.
 
+use std::sync::LazyLock;
+
 use ferofs_format::BytePos;
 
 use crate::data::encode::dedupe::anchors::anchors;
+use crate::output::random::random;
 
 /// Identifies the content of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +38,16 @@ impl ExtentFingerprint {
     }
 }
 
+/// Half of a BLAKE3 digest with a random key, so that nobody can prepare different content with the same digest.
 pub(super) fn digest(bytes: &[u8]) -> [u8; 16] {
+    /// Another one in each process; zeroes if the system has no random bytes.
+    static KEY: LazyLock<[u8; blake3::KEY_LEN]> = LazyLock::new(|| {
+        let mut key = [0; blake3::KEY_LEN];
+        // Without random bytes the digest is weaker against content that was made for it, and still right for all other content.
+        let _ = random(&mut key);
+        key
+    });
     let mut digest = [0; 16];
-    digest.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+    digest.copy_from_slice(&blake3::keyed_hash(&KEY, bytes).as_bytes()[..16]);
     digest
 }
