@@ -128,7 +128,7 @@ fn builders(ferofs: &Path) -> Result<Vec<(&'static str, Command)>> {
         ("ferofs-48bit", ferofs_build(&["-z", "zstd,9", "-C", "128K", "-E", "48bit"])),
         ("ferofs-metabox", ferofs_build(&["-z", "lz4", "-m", "65536", "--compress-directories"])),
         ("ferofs-deflate", ferofs_build(&["-z", "deflate", "-C", "16K", "-E", "48bit,all-fragments"])),
-        ("ferofs-plain", ferofs_build(&[])),
+        ("ferofs-plain", ferofs_build(&["-z", "none"])),
         ("fragments", mkfs(&["-zlz4hc", "-C65536", "-Eztailpacking,fragments,dedupe"])),
         ("lzma", mkfs(&["-zlzma,level=1", "-C32768", "-Eall-fragments"])),
         ("chunks", mkfs(&["--chunksize=4096"])),

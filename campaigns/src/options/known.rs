@@ -67,6 +67,13 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("patch rollback", "--grow-over", "tests/it/patch/faults.rs: needs data behind the image"),
     ("extract", "--work-limit", "tests/it/hostile/huge.rs: a limit, changes no tree"),
     ("check", "--work-limit", "tests/it/hostile/huge.rs: a limit, changes no finding"),
+    ("build", "--pseudo-file", "tests/it/build/definitions.rs"),
+    ("build", "--sort", "tests/it/build/definitions.rs"),
+    ("build", "--verbose", "prints more"),
+    ("build", "--exclude-from", "tests/it/build/definitions.rs"),
+    ("patch create", "--exclude-from", "the same as of build"),
+    ("patch create", "--exclude-regex", "the same as of build"),
+    ("check", "--quiet", "prints less"),
     ("patch show", "--json", "tests/it/patch/update.rs"),
     ("extract", "--mount-point", "changes only what --metadata writes"),
     ("extract", "--path", "tests/it/read/extract.rs: gives a part of the tree"),
@@ -178,7 +185,7 @@ fn every_option_occurs() {
         let help = run.arg("--help").run().success().stdout;
         let lines = options(&String::from_utf8_lossy(&help));
         for line in &lines {
-            let own = ["--help", "--version"];
+            let own = ["--help", "--version", "--color"];
             if !line
                 .iter()
                 .any(|option| own.contains(&option.as_str()) || used.contains(&(command, option.clone())))

@@ -113,12 +113,7 @@ pub(crate) fn build_from(
     let inode_sizes = InodeSizes::new(&tree, &xattrs, &superblock, &options.inodes, &options.source.path)?;
     let extent_index =
         options.data.compression.as_ref().is_some_and(|c| c.dedupe).then(|| ExtentIndex::new(temporary));
-    let order = Order::new(
-        &tree,
-        options.data.compression.as_ref(),
-        options.image.block_size,
-        options.data.hot_files.as_ref(),
-    );
+    let order = Order::new(&tree, options.data.compression.as_ref(), options.image.block_size, &options.data);
     let identical_files =
         if options.data.share_identical { IdenticalFiles::new(&tree)? } else { IdenticalFiles::none(&tree) };
     let mut spill = Spill::new(temporary);

@@ -50,13 +50,15 @@ pub use ferofs_format::inode::{Rdev, Timestamp};
 pub use ferofs_format::{Algorithm, BlockSize};
 pub use options::attributes::Target;
 pub use options::compression::{Compression, Fragments, Hint, IndexKind, MetadataCompression, PCLUSTER_MAX};
-pub use options::data::{ChunkOptions, HotFiles};
+pub use options::data::{ChunkOptions, HotFiles, Priorities, PrioritiesError};
 pub use options::fs_config::{FsConfig, FsConfigError};
 pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
 pub use options::sealer::Sealer;
-pub use options::source::{Exclude, SourceData, SourceFormat, Whiteouts};
+pub use options::source::{
+    Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat, Whiteouts,
+};
 pub use options::xattrs::DIGEST_NAME;
 pub use options::{
     AttributeOptions, DataOptions, ImageOptions, InodeOptions, Options, OutputOptions, RunOptions,

@@ -28,6 +28,7 @@ use ferofs_format::inode::Timestamp;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::options::source::{SourceData, SourceFormat, Whiteouts};
+use crate::paths::as_path;
 use crate::progress::Warning;
 use crate::sources::content::Contents;
 #[cfg(feature = "tar")]
@@ -104,7 +105,8 @@ pub fn read_source(
     time: Timestamp,
     warnings: &mut Vec<Warning>,
 ) -> Result<(Tree, Contents)> {
-    if options.source.format == SourceFormat::Directory && options.source.lower_image.is_none() {
+    let is_plain = options.source.lower_image.is_none() && options.source.definitions.0.is_empty();
+    if options.source.format == SourceFormat::Directory && is_plain {
         let contents = Contents::directory(&options.source.path)?;
         let tree = directory::walk(options, &options.source.path, contents.root()?, avoid, warnings)?;
         return Ok((tree, contents));
@@ -125,6 +127,10 @@ pub fn read_source(
         read_layer(options, options.source.format, source, avoid, &mut contents, &mut layers, warnings)?;
     }
     contents.finish_spool()?;
+    for definition in &options.source.definitions.0 {
+        let misplaced = |fault| Error::Entry { path: as_path(&definition.path).to_owned(), fault };
+        layers.define(definition, time, options.attributes.all_time).map_err(misplaced)?;
+    }
     Ok((layers.finish(options, warnings)?, contents))
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod byte_size;
 pub(crate) mod compression;
+pub(crate) mod exclude;
 pub(crate) mod features;
 pub(crate) mod fetch;
 pub(crate) mod hidden;

@@ -18,6 +18,7 @@ use std::num::NonZeroUsize;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::exit::Outcome;
+use crate::print::color;
 
 /// Build, mount, check, extract, inspect and patch EROFS images.
 #[derive(Parser)]
@@ -29,6 +30,19 @@ mount.erofs, it takes the options of that program. `ferofs links` creates symbol
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// Use colours in messages and help; $NO_COLOR turns them off, too
+    // `color::find` reads it before the parser does.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    color: color::When,
 }
 
 #[derive(Subcommand)]

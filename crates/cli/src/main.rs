@@ -17,18 +17,24 @@ mod signals;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 fn main() -> ExitCode {
     exit::catch_panics(run)
 }
 
+fn parse(args: &[OsString]) -> Result<cmd::Cli, clap::Error> {
+    let command = cmd::Cli::command().color(print::color::find(args));
+    cmd::Cli::from_arg_matches(&command.try_get_matches_from(args)?)
+}
+
 fn run() -> ExitCode {
+    signals::report_file_size_limit();
     let args: Vec<OsString> = args::hidden::args();
     let program = args.first().and_then(|name| compat::find_program(name));
     exit::finish(match program {
         Some(run) => run(&args),
-        None => match cmd::Cli::try_parse_from(&args) {
+        None => match parse(&args) {
             Ok(cli) => cmd::run(cli.command),
             Err(error) if args.get(1).is_some_and(|command| command == "check") => {
                 Ok(exit::print_usage_as_fsck(&error))

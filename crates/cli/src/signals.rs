@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
 
@@ -32,6 +32,12 @@ pub(crate) fn make_removed_when_interrupted(
     let folder = make()?;
     folders.push(folder.path().to_owned());
     Ok(folder)
+}
+
+/// Lets writes beyond the limit on the size of files (`ulimit -f`) fail with an error, instead of ending the process without a message.
+pub(crate) fn report_file_size_limit() {
+    // A handler, because children would inherit that the signal is ignored. Without it, the limit ends the process as before.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// Makes SIGINT and SIGTERM set `cancel`. The process ends `grace` after the first signal, or at a second signal, even if

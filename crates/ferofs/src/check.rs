@@ -26,7 +26,7 @@ use inodes::{BUFFER_SIZE, Task};
 use queue::{Closing, Queue};
 use walk::Walk;
 
-pub use report::{Finding, Options, Report};
+pub use report::{Finding, Options, Progress, Report};
 pub use rules::rule;
 
 /// Inodes that wait for a worker at most. The walk waits when the queue is full, so that memory does not grow with the image.
@@ -56,7 +56,7 @@ pub fn check_until_stopped(image: &Image, options: &Options) -> (Report, crate::
         };
         start(scope, workers.map_or(1, NonZeroUsize::get), || serve)?;
         let closing = Closing(&tasks);
-        Ok::<_, crate::error::Error>(Walk::new(&checker, closing.0).run())
+        Ok::<_, crate::error::Error>(Walk::new(&checker, closing.0, &options.progress).run())
     });
     let inodes = match walked {
         Ok(inodes) => inodes,

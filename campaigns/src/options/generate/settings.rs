@@ -162,9 +162,16 @@ pub(crate) fn image(interface: Interface, model: &Model, rng: &mut Rng) -> Setti
     match rng.below(100) {
         0..74 => compressed(&mut settings, interface, rng),
         74..82 if build => {
-            settings.add(&["--preset", rng.pick(&["fast", "balanced", "small", "android", "live"])]);
             if rng.chance(30) {
-                settings.add(&["-C", rng.pick(&["4096", "16384", "131072"])]);
+                settings.add(&[rng.pick(&["-0", "-1", "-2", "-3", "-4", "-5", "-6", "-7", "-8", "-9"])]);
+            } else {
+                settings.add(&[
+                    "--preset",
+                    rng.pick(&["default", "fast", "balanced", "small", "android", "live"]),
+                ]);
+            }
+            if rng.chance(30) {
+                settings.add(&["-C", rng.pick(&["4096", "16K", "128KiB"])]);
             }
             if rng.chance(30) {
                 features(&mut settings, rng);
@@ -466,7 +473,7 @@ pub(crate) fn patch(command: &str, model: &Model, rng: &mut Rng) -> Settings {
         settings.with(&[], Effect::Gid(0));
     }
     if rng.chance(8) {
-        settings.with(&["--all-time", TIME], Effect::AllTime(1_650_000_000));
+        settings.with(&["--all-time=1650000000"], Effect::AllTime(1_650_000_000));
     }
     settings
 }

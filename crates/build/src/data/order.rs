@@ -5,13 +5,15 @@
 //! they are often similar, for example a program's messages in many languages, and then compress better. Inodes keep the order of
 //! [`crate::tree`].
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 
 use ferofs_format::BlockSize;
 
 use crate::options::compression::{Compression, Fragments};
-use crate::options::data::HotFiles;
+use crate::options::data::{DataOptions, Priorities};
+use crate::paths::join;
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_read::Profile;
 
@@ -31,19 +33,18 @@ pub struct Order {
 
 impl Order {
     /// Decides the order for `tree`, with or without `compression`.
-    pub fn new(
-        tree: &Tree,
-        compression: Option<&Compression>,
-        block: BlockSize,
-        hot_files: Option<&HotFiles>,
-    ) -> Self {
+    pub fn new(tree: &Tree, compression: Option<&Compression>, block: BlockSize, data: &DataOptions) -> Self {
         let mut nodes = in_tree_walk_order(tree);
         if let Some(compression) = compression.filter(|compression| compression.fragments != Fragments::None)
         {
             group_equal_names(tree, &mut nodes, |size| compression.fragment_len(size, block));
         }
+        if !data.priorities.0.is_empty() {
+            let priorities = priorities(tree, &data.priorities);
+            nodes.sort_by_key(|id| Reverse(priorities[id.index()]));
+        }
         let mut stored = HashSet::new();
-        if let Some(hot) = hot_files {
+        if let Some(hot) = &data.hot_files {
             let reads = reads(tree, &hot.profile);
             nodes.sort_by_key(|id| !reads.contains_key(id));
             stored = hottest(tree, &reads, hot.stored);
@@ -113,6 +114,24 @@ fn group_equal_names(tree: &Tree, nodes: &mut [NodeId], fragment_len: impl Fn(u6
         places[id.index()] = *firsts.entry(tree.text(node.name)).or_insert(rank);
     }
     nodes.sort_by_key(|id| places[id.index()]);
+}
+
+/// The priority of each node. Names that the tree does not have are left out.
+fn priorities(tree: &Tree, listed: &Priorities) -> Vec<i16> {
+    let by_path: HashMap<&[u8], i16> =
+        listed.0.iter().map(|(path, priority)| (path.as_slice(), *priority)).collect();
+    let mut priorities = vec![0; tree.nodes.len()];
+    priorities[NodeId::ROOT.index()] = by_path.get(b"".as_slice()).copied().unwrap_or(0);
+    // The number of a directory is lower than the numbers of its entries.
+    for id in tree.ids() {
+        let Kind::Directory(dir) = tree.node(id).kind else { continue };
+        let path = tree.path_bytes(id);
+        for entry in tree.entries_of(dir) {
+            let below = by_path.get(join(&path, tree.text(entry.name)).as_slice());
+            priorities[entry.node.index()] = below.copied().unwrap_or(priorities[id.index()]);
+        }
+    }
+    priorities
 }
 
 /// How often each file of the profile was read.

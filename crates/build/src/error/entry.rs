@@ -7,6 +7,9 @@ pub enum EntryFault {
     /// A hard link's target does not exist, or comes later in the archive.
     #[error("a hard link to a name that does not exist, or comes later")]
     LinkTargetMissing,
+    /// A definition changes a file that does not exist.
+    #[error("there is no file of this name to change")]
+    Missing,
     /// A hard link's target is a directory, perhaps the root.
     #[error("a hard link to a directory")]
     LinkToDirectory,

@@ -1,11 +1,14 @@
 //! How the content of files is stored: encoded or not, in which order, and shared or not.
 
+mod priorities;
+
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ferofs_read::Profile;
 
 use crate::options::compression::Compression;
+pub use priorities::{Priorities, PrioritiesError};
 
 /// How the content of files is stored.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct DataOptions {
     pub share_identical: bool,
     /// Files that are read most come first. This has no effect on content that stays in the sources.
     pub hot_files: Option<HotFiles>,
+    /// Files whose content comes before or after that of others. Hot files come before all.
+    pub priorities: Priorities,
     /// Content starts at multiples of this many blocks.
     pub alignment: NonZeroU32,
 }
@@ -30,6 +35,7 @@ impl Default for DataOptions {
             chunks: None,
             share_identical: true,
             hot_files: None,
+            priorities: Priorities::default(),
             alignment: NonZeroU32::MIN,
         }
     }

@@ -1,10 +1,14 @@
 //! The options for the source of an image, and for the files that the image gets from it.
 
+pub(crate) mod definition;
+mod exclude;
+
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use crate::options::oci::OciOptions;
-use crate::paths::as_path;
+pub use definition::{Definitions, DefinitionsError};
+pub use exclude::{Exclude, Patterns, PatternsError};
 
 /// The source of an image, and which of its files the image gets.
 #[derive(Clone, Debug)]
@@ -37,6 +41,9 @@ pub struct SourceOptions {
     pub archive_limit_factor: NonZeroU32,
     /// Files that the image does not get.
     pub excludes: Vec<Exclude>,
+    /// Files that are defined without a source, and changes to those of the source. They come last: excluded files, owners and offsets of
+    /// the options do not apply to them.
+    pub definitions: Definitions,
     /// Leave out files that cannot be read, each with a [`crate::Warning`], instead of failing.
     pub skip_unreadable: bool,
     /// Store each name of a file with several hard links as a separate file.
@@ -59,17 +66,15 @@ impl SourceOptions {
             oci: OciOptions::default(),
             archive_limit_factor: NonZeroU32::MIN,
             excludes: Vec::new(),
+            definitions: Definitions::default(),
             skip_unreadable: false,
             hard_dereference: false,
         }
     }
 
-    /// Whether the image leaves out the file at `path`, which is relative to the source.
-    pub(crate) fn is_excluded(&self, path: &[u8]) -> bool {
-        self.excludes.iter().any(|exclude| match exclude {
-            Exclude::Path(excluded) => excluded == as_path(path),
-            Exclude::Regex(regex) => regex.is_match(path),
-        })
+    /// Whether the image leaves out the file at `path`, which is relative to the source. `is_dir` says whether it is a directory.
+    pub(crate) fn is_excluded(&self, path: &[u8], is_dir: impl Fn() -> bool) -> bool {
+        self.excludes.iter().any(|exclude| exclude.matches(path, &is_dir))
     }
 }
 
@@ -117,14 +122,4 @@ pub enum Whiteouts {
     Overlay,
     /// Remove the files of lower layers that they name, and the whiteouts.
     Apply,
-}
-
-/// A file that the image leaves out, with everything below it. Paths are relative to the source.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Exclude {
-    /// Exactly this path.
-    Path(PathBuf),
-    /// Each path with a match for this expression.
-    Regex(regex::bytes::Regex),
 }

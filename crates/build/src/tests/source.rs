@@ -114,8 +114,12 @@ fn an_error_names_the_file_that_changed() {
     )
     .unwrap();
     let identical_files = IdenticalFiles::none(&tree);
-    let order =
-        Order::new(&tree, test.options.data.compression.as_ref(), test.options.image.block_size, None);
+    let order = Order::new(
+        &tree,
+        test.options.data.compression.as_ref(),
+        test.options.image.block_size,
+        &test.options.data,
+    );
     let context = WorkerContext {
         tree: &tree,
         order: &order,

@@ -5,6 +5,7 @@
 //! layer. At the end, [`number`] turns the rest into a [`crate::tree::Tree`].
 
 mod apply_directory;
+mod define;
 mod number;
 pub(crate) mod overlay;
 #[cfg_attr(not(feature = "tar"), allow(dead_code, reason = "some whiteouts come from archives"))]

@@ -55,8 +55,8 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "DIR", env = "FEROFS_CACHE_DIR")]
     pub(crate) cache_dir: Option<PathBuf>,
 
-    /// Keep at most this many bytes in the cache (K, M and G are understood) [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = size)]
+    /// Keep at most this many bytes in the cache [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = byte_size::argument::<u64>)]
     pub(crate) cache_size: Option<u64>,
 }
 
@@ -82,10 +82,6 @@ impl std::str::FromStr for OnError {
         let seconds = seconds.ok_or("neither eio nor wait=SECONDS")?;
         Ok(Self(Duration::from_secs(seconds.into())))
     }
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    byte_size::parse(text).ok_or_else(|| "not a number of bytes".to_owned())
 }
 
 impl CacheArgs {

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use ferofs::patch::{Patch, overlay};
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 
+use super::byte_size;
 use super::fetch::{FetchArgs, RemoteBytes};
 use super::image_name::ImageName;
 use super::seal::{OpenSeal, SealArgs, check_end};
@@ -20,7 +21,7 @@ pub(crate) struct ImageArgs {
     pub(crate) path: ImageName,
 
     /// Start of the image in its file or block device, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = byte_size::argument::<u64>)]
     pub(crate) offset: u64,
 
     /// Extra device of the image: a file or a block device. Give one for each entry of the image's device table, in the

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ferofs::read::{FileSource, Source};
 use ferofs::verity::{Digest, Seal, appended_position};
 
+use crate::args::byte_size;
 use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -19,7 +20,7 @@ pub(crate) struct SealArgs {
     pub(crate) hash_file: Option<PathBuf>,
 
     /// Position of the hash tree's superblock in its file, in bytes [default: after the image's last block; 0 with --hash-file]
-    #[arg(long, value_name = "BYTES", requires = "root")]
+    #[arg(long, value_name = "BYTES", requires = "root", value_parser = byte_size::argument::<u64>)]
     pub(crate) hash_offset: Option<u64>,
 }
 

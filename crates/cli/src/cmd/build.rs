@@ -3,6 +3,7 @@
 mod display;
 mod metadata;
 pub(crate) mod preset;
+mod requirement;
 mod seal;
 mod summary;
 
@@ -15,8 +16,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Compression, Exclude, HotFiles, Options, Platform, SourceData, SourceFormat, Summary,
-    Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
+    BlockSize, Compression, Definitions, HotFiles, Options, Platform, Priorities, SourceData, SourceFormat,
+    Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
 use ferofs::read::{ParseUuidError, Uuid};
@@ -24,7 +25,8 @@ use ferofs::seal::{BuildSeal, BuiltSeal};
 
 use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
-use crate::args::features::{ChunkEntries, ExtendedOptions};
+use crate::args::exclude::ExcludeArgs;
+use crate::args::features::ChunkEntries;
 use crate::args::image::refuse_as_output;
 use crate::cmd::mount::memory::read_profile;
 use crate::exit::{Failure, OUTPUT_FAILURE, Outcome};
@@ -33,7 +35,8 @@ use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use display::Display;
 use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
-use preset::Preset;
+use preset::{Form, Level, Preset};
+use requirement::Requirement;
 pub(crate) use seal::SealArgs;
 
 /// Build an image from a directory, tar archives, an OCI image layout, or EROFS images
@@ -82,7 +85,7 @@ pub(crate) struct Args {
     aufs: bool,
 
     /// Compress file data with this algorithm: lz4, lz4hc, lzma, deflate or zstd; none stores it uncompressed
-    /// [default: none]
+    /// [default: that of --preset]
     ///
     /// A level may follow: lz4hc,12 or zstd,level=19. dictsize=BYTES sets the window in which the compressor searches
     /// for matches (not for deflate). --compress-hints can select further algorithms, which follow after colons:
@@ -90,14 +93,18 @@ pub(crate) struct Args {
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
 
-    /// Use a set of options for a purpose. The options -z, -C and -E override it. Each preset names the first Linux
-    /// version that mounts its images
+    /// Use a set of options for a purpose. -z and -C replace its algorithm and its cluster size, -E adds features or turns
+    /// them off (^X). Each preset names the first Linux version that mounts its images [default: `default`, if neither -z,
+    /// --chunk-size nor --index-only is given]
     #[arg(long, value_enum, value_name = "NAME")]
     preset: Option<Preset>,
 
-    /// Largest compressed size of a pcluster, in bytes (K and M are understood): a multiple of the block size, up to 256
-    /// blocks and at most 1M. A larger size makes the image smaller and random reads slower [default: the block size]
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
+    #[command(flatten)]
+    level: Level,
+
+    /// Largest compressed size of a pcluster: a multiple of the block size, up to 256
+    /// blocks and at most 1M. A larger size makes the image smaller and random reads slower [default: that of --preset; the block size with -z alone]
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::argument::<u32>)]
     cluster_size: Option<u32>,
 
     /// Turn on features, separated by commas; ^X turns X off
@@ -124,8 +131,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     compress_hints: Option<PathBuf>,
 
-    /// Largest decoded size of an extent, in bytes (K, M and G are understood); at least the block size [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Largest decoded size of an extent (for example 64K or 1MiB); at least the block size [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::argument::<u32>)]
     max_extent_bytes: Option<u32>,
 
     /// Store the data of identical files once for each file, instead of sharing it
@@ -137,26 +144,31 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "index_only")]
     profile: Option<PathBuf>,
 
+    /// Store content in the order of priorities: each line of FILE is `PATH PRIORITY`, as in mksquashfs's sort files, with a number from
+    /// -32768 to 32767. Higher priorities come first; files without a line have 0, and the line of a directory holds for all below it
+    #[arg(long, value_name = "FILE", conflicts_with = "index_only")]
+    sort: Option<PathBuf>,
+
     /// Store the files with the most reads per byte in --profile uncompressed, up to SIZE bytes in total [default: 0]
-    #[arg(long, value_name = "SIZE", requires = "profile", value_parser = size)]
+    #[arg(long, value_name = "SIZE", requires = "profile", value_parser = byte_size::argument::<u32>)]
     store_hottest: Option<u32>,
 
     /// Number of worker threads, 1 or more; the image does not depend on it [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
 
-    /// Block size in bytes: a power of two from 512 to 65536. Linux mounts block sizes up to its page size [default:
+    /// Block size: a power of two from 512 to 64K. Linux mounts block sizes up to its page size [default:
     /// 4096; with --index-only the block size of the sources, which is 512 for archives]
-    #[arg(short, long, value_name = "BYTES", value_parser = block_size)]
+    #[arg(short, long, value_name = "SIZE", value_parser = block_size)]
     block_size: Option<BlockSize>,
 
     /// Set the build time of the image, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
     #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
     time: Option<i64>,
 
-    /// Also set the time of every file to the time of -T
-    #[arg(long, requires = "time")]
-    all_time: bool,
+    /// Set the time of every file to SECS, in seconds since 1970 [default of SECS: the time of -T]
+    #[arg(long, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
+    all_time: Option<Option<i64>>,
 
     /// UUID of the image; `clear` sets all zeroes [default: random]
     #[arg(short = 'U', long, value_parser = uuid)]
@@ -166,13 +178,17 @@ pub(crate) struct Args {
     #[arg(short = 'L', long)]
     label: Option<OsString>,
 
-    /// Exclude this path, relative to SOURCE, and everything below it; may be given several times
-    #[arg(long, value_name = "PATH")]
-    exclude: Vec<PathBuf>,
+    #[command(flatten)]
+    excludes: ExcludeArgs,
 
-    /// Exclude paths, relative to SOURCE, in which this regular expression matches; may be given several times
-    #[arg(long, value_name = "REGEX")]
-    exclude_regex: Vec<regex::bytes::Regex>,
+    /// Define devices, directories, links, owners and modes that the source does not have; may be given several times
+    ///
+    /// Each line of FILE is `PATH TYPE MODE UID GID ...`, as in mksquashfs's pseudo files: `dev/console c 600 0 5 5 1`, `tmp d 1777 0 0`,
+    /// `bin/su m 4755 0 0`. The types are d (directory), m (changes mode and owner of a file that exists), b and c (devices; MAJOR MINOR
+    /// follow), i (FIFO; with `s` a socket), s (symbolic link; the target follows). Upper case takes the time, in seconds since 1970, after
+    /// the type. `PATH h TARGET` is a hard link, `PATH x NAME=VALUE` an extended attribute. Owners of other options do not apply to these files.
+    #[arg(long, value_name = "FILE")]
+    pseudo_file: Vec<PathBuf>,
 
     /// Skip files and directories that cannot be read, with a warning, instead of failing
     #[arg(long)]
@@ -216,6 +232,10 @@ pub(crate) struct Args {
     #[arg(long)]
     timings: bool,
 
+    /// Print the summary even if standard output is not a terminal
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
+
     /// Print only errors and warnings, and the output of --json and --timings; no progress bar and no summary
     #[arg(short, long)]
     quiet: bool,
@@ -223,15 +243,19 @@ pub(crate) struct Args {
 
 /// Selects what [`execute`] prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PrintOptions {
+pub(crate) struct PrintOptions<'a> {
     /// No progress and no summary.
     pub(crate) quiet: bool,
     /// The summary is one JSON object.
     pub(crate) json: bool,
+    /// The summary is printed even if standard output is not a terminal.
+    pub(crate) verbose: bool,
     /// The summary includes the time of each activity, and is printed even if standard output is not a terminal.
     pub(crate) timings: bool,
     /// No warnings about archives without an end mark: erofs-utils prints none with --quiet.
     pub(crate) hide_archive_ends: bool,
+    /// The form of the image, for the summary.
+    pub(crate) form: Option<&'a Form>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -253,11 +277,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
             .error(ErrorKind::MissingRequiredArgument, missing)
             .exit()
     };
-    let mut options = args.options(source, upper, image)?;
+    let (mut options, form) = args.options(source, upper, image)?;
     args.seal.refuse_outputs(&args.paths)?;
     let seal = args.seal.apply(&mut options)?;
-    let printed =
-        PrintOptions { quiet: args.quiet, json: args.json, timings: args.timings, hide_archive_ends: false };
+    let Args { quiet, verbose, json, timings, .. } = *args;
+    let printed = PrintOptions { quiet, verbose, json, timings, hide_archive_ends: false, form: Some(&form) };
     let sealed = seal.as_deref().map(|seal| (seal, &args.seal));
     let code = execute(&options, image, sealed, printed)?;
     seal.map_or(Ok(()), |seal| SealArgs::print(&seal, image, !args.json))?;
@@ -270,7 +294,7 @@ pub(crate) fn execute(
     options: &Options,
     image: &Path,
     sealed: Option<(&BuildSeal, &SealArgs)>,
-    printed: PrintOptions,
+    printed: PrintOptions<'_>,
 ) -> Outcome {
     // The image may replace a source image, whose files it contains. An archive would be lost.
     if options.source.format == SourceFormat::Archive {
@@ -318,32 +342,33 @@ fn print_summary(
     seal: Option<&BuiltSeal>,
     options: &Options,
     image: &Path,
-    printed: PrintOptions,
+    printed: PrintOptions<'_>,
     interactive: bool,
 ) -> Result<(), Failure> {
     let timings = &options.run.progress.timings;
+    let form = printed.form.map(|form| (form, Requirement::of(options)));
     let text = match printed {
-        PrintOptions { json: true, .. } => summary::json(summary, seal, timings),
+        PrintOptions { json: true, .. } => summary::json(summary, seal, timings, form),
         PrintOptions { timings: true, .. } => {
-            format!("{}\n{}", summary::text(summary), summary::timings(summary, timings))
+            format!("{}\n{}", summary::text(summary, form), summary::timings(summary, timings))
         }
-        PrintOptions { quiet: false, .. } => summary::text(summary),
+        PrintOptions { quiet: false, .. } => summary::text(summary, form),
         PrintOptions { quiet: true, .. } => return Ok(()),
     };
     // Standard output contains the image itself, so the summary goes to standard error.
     if image == Path::new("-") {
-        if printed.json || printed.timings || interactive {
+        if printed.json || printed.timings || printed.verbose || interactive {
             // Not `message!`, which prints one line. An error here cannot be reported.
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"));
         }
-    } else if printed.json || printed.timings || std::io::stdout().is_terminal() {
+    } else if printed.json || printed.timings || printed.verbose || std::io::stdout().is_terminal() {
         print_line!("{text}")?;
     }
     Ok(())
 }
 
 impl Args {
-    fn options(&self, source: &Path, upper: &[PathBuf], image: &Path) -> Result<Options, Failure> {
+    fn options(&self, source: &Path, upper: &[PathBuf], image: &Path) -> Result<(Options, Form), Failure> {
         let mut options = Options::new(source);
         options.source.format = match self.from {
             Some(SourceKind::Dir) => SourceFormat::Directory,
@@ -375,18 +400,25 @@ impl Args {
         }
         options.source.oci.platform = self.platform.clone();
         options.source.oci.name = self.image_name.clone();
-        options.data.compression = self.compression(image, options.image.block_size)?;
+        let form = self.form(options.image.block_size);
+        options.data.compression = self.compression(&form, image, options.image.block_size)?;
         options.data.share_identical = !self.no_share;
         options.data.hot_files = self.hot_files()?;
+        if let Some(file) = &self.sort {
+            let text = std::fs::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
+            options.data.priorities = Priorities::parse(&text).map_err(|e| Failure::about(file, e))?;
+        }
         options.run.workers = self.workers;
         options.image.build_time = self.time;
-        options.attributes.all_time =
-            self.time.filter(|_| self.all_time).map(|secs| Timestamp { secs, nanos: 0 });
+        options.attributes.all_time = all_time(self.all_time, self.time)?;
         options.image.uuid = self.uuid;
         options.image.label = self.label.clone().map(OsString::into_vec).unwrap_or_default();
-        let paths = self.exclude.iter().cloned().map(Exclude::Path);
-        let regexes = self.exclude_regex.iter().cloned().map(Exclude::Regex);
-        options.source.excludes = paths.chain(regexes).collect();
+        options.source.excludes = self.excludes.excludes()?;
+        for file in &self.pseudo_file {
+            let text = std::fs::read(file).map_err(|e| Failure::about(file, format!("read: {e}")))?;
+            let definitions = Definitions::parse(&text).map_err(|e| Failure::about(file, e))?;
+            options.source.definitions.extend(definitions);
+        }
         options.source.archive_limit_factor = self.archive_limits;
         options.source.skip_unreadable = self.skip_unreadable;
         options.attributes.force_uid = self.force_uid.or(self.all_root.then_some(0));
@@ -396,15 +428,12 @@ impl Args {
         options.attributes.gid_offset = self.gid_offset as u32;
         options.output.verify = self.verify;
         self.metadata.apply(&mut options)?;
-        let extended = self.extended().and_then(|extended| {
-            extended.apply(&mut options).map_err(|e| e.to_string())?;
-            Ok(extended)
-        });
+        let extended = form.extended().and_then(|extended| extended.apply(&mut options).map(|()| extended));
         let extended = extended.map_err(|reason| Failure::about(image, format!("-E {reason}")))?;
         if let Some(chunks) = &mut options.data.chunks {
             chunks.force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
         }
-        Ok(options)
+        Ok((options, form))
     }
 
     fn hot_files(&self) -> Result<Option<HotFiles>, Failure> {
@@ -413,18 +442,19 @@ impl Args {
         Ok(Some(HotFiles::new(profile, self.store_hottest.unwrap_or(0).into())))
     }
 
-    fn compression(&self, image: &Path, block_size: BlockSize) -> Result<Option<Compression>, Failure> {
+    fn compression(
+        &self,
+        form: &Form,
+        image: &Path,
+        block_size: BlockSize,
+    ) -> Result<Option<Compression>, Failure> {
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path).map_err(|e| Failure::about(path, format!("read: {e}")))
         };
-        let preset = self.preset.map(Preset::settings);
-        let compress = self.compress.as_deref().or(preset.map(|preset| preset.compress));
-        // -z replaces the preset's algorithm, so the preset's cluster size does not apply either.
-        let preset = preset.filter(|_| self.compress.is_none());
         let hints = self.compress_hints.as_ref().map(read).transpose()?;
         let setting = CompressionOptions {
-            compressors: compress.filter(|name| *name != "none"),
-            pcluster: self.cluster_size.or(preset.and_then(|preset| preset.cluster)),
+            compressors: form.compressors.as_deref(),
+            pcluster: form.cluster,
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes,
             metadata: self.compress_metadata.as_deref(),
@@ -434,21 +464,30 @@ impl Args {
         setting.compression(block_size).map_err(refuse)
     }
 
-    /// The options of -E, or those of the preset.
-    fn extended(&self) -> Result<ExtendedOptions, String> {
-        let preset = self.preset.filter(|_| self.compress.is_none() && self.features.is_empty());
-        let features = preset.map_or(&[][..], |preset| preset.settings().features);
-        let values = self.features.iter().map(String::as_str).chain(features.iter().copied());
-        ExtendedOptions::parse(values).map_err(|e| e.to_string())
+    /// The values of -z, -C and -E, and of the preset.
+    fn form(&self, block_size: BlockSize) -> Form {
+        let has_default = self.compress.is_none() && !self.index_only && !self.metadata.has_chunks();
+        let preset = self.preset.or(has_default.then_some(Preset::Default)).map(Preset::settings);
+        Form::new(
+            self.level.settings().or(preset),
+            self.compress.as_deref(),
+            self.cluster_size,
+            &self.features,
+            block_size,
+        )
     }
 }
 
-pub(super) fn size(text: &str) -> Result<u32, &'static str> {
-    byte_size::parse(text).ok_or("not a number of bytes, for example 65536 or 64K")
+/// The time of all files: of `--all-time=SECS`, or of `-T` with `--all-time` alone.
+pub(super) fn all_time(option: Option<Option<i64>>, time: Option<i64>) -> Result<Option<Timestamp>, Failure> {
+    let Some(seconds) = option else { return Ok(None) };
+    let missing = || Failure::about("--all-time".as_ref(), "no time: give --all-time=SECS, or -T too");
+    let secs = seconds.or(time).ok_or_else(missing)?;
+    Ok(Some(Timestamp { secs, nanos: 0 }))
 }
 
 fn block_size(text: &str) -> Result<BlockSize, &'static str> {
-    let bytes = text.parse().map_err(|_| "not a number of bytes")?;
+    let bytes = byte_size::argument(text)?;
     BlockSize::from_bytes(bytes).ok_or("not a power of two from 512 to 65536")
 }
 
@@ -471,6 +510,7 @@ mod tests {
     #[test]
     fn block_sizes_are_powers_of_two() {
         assert_eq!(block_size("4096"), Ok(BlockSize::DEFAULT));
+        assert_eq!(block_size("4K"), Ok(BlockSize::DEFAULT));
         assert!(block_size("4095").is_err() && block_size("256").is_err() && block_size("x").is_err());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ferofs::check::{Finding, Options, Report, check_until_stopped, rule};
 use ferofs::read::Image;
@@ -11,6 +13,7 @@ use crate::args::image::ImageArgs;
 use crate::exit::{Failure, Outcome};
 use crate::print::names::shown;
 use crate::print::output::{json as json_text, message, print_line};
+use crate::print::progress::Display;
 use ferofs::escape::Escaped;
 
 /// Exit codes of fsck(8).
@@ -38,12 +41,19 @@ pub(crate) struct Args {
     /// Number of worker threads, 1 or more [default: one for each processor]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
+
+    /// Print only findings; no progress and no summary
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let mut options = Options::default();
     (options.workers, options.content) = (args.workers, args.deep);
-    let (image, report) = match open_and_check(&args.image, &options)? {
+    let display = (!args.quiet).then(|| show_progress(&options)).flatten();
+    let outcome = open_and_check(&args.image, &options);
+    drop(display);
+    let (image, report) = match outcome? {
         CheckOutcome::Complete(image, report) => (image, report),
         CheckOutcome::Stopped(image, report, error) => {
             if args.json {
@@ -68,11 +78,18 @@ pub(crate) fn run(args: &Args) -> Outcome {
         print_result(format_args!("{}", json_text(&to_json(&image, &report))))?;
     } else {
         print_findings(&args.image.path, &image, &report);
-        if report.is_sound() {
+        if report.is_sound() && !args.quiet {
             print_summary(&args.image.path, &report, args.deep)?;
         }
     }
     Ok(if report.is_sound() { 0 } else { ERRORS_LEFT })
+}
+
+fn show_progress(options: &Options) -> Option<Display> {
+    let progress = Arc::clone(&options.progress);
+    Display::on_terminal(move |bar| {
+        bar.set_message(format!("{} files found", progress.inodes.load(Ordering::Relaxed)));
+    })
 }
 
 /// The result of [`open_and_check`].

@@ -3,6 +3,8 @@
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use clap::ValueEnum;
 use ferofs::diff::{Change, ChangeKind, Differences, Event, Options, Side, Stat, diff};
@@ -16,6 +18,7 @@ use crate::args::seal::SealArgs;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::names::shown;
 use crate::print::output::{json as json_text, message};
+use crate::print::progress::Display;
 
 /// Exit codes of diff(1).
 const DIFFERENT: u8 = 1;
@@ -96,6 +99,12 @@ fn compare(args: &Args) -> Outcome {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut sums = Sums::default();
     let mut written: io::Result<()> = Ok(());
+    let progress = Arc::clone(&options.compared);
+    let display = (!args.quiet).then(|| {
+        Display::on_terminal(move |bar| {
+            bar.set_message(format!("{} files compared", progress.load(Ordering::Relaxed)));
+        })
+    });
     let compared = diff(&first, &second, &options, |event| {
         match event {
             Event::Failed { path, error } => {
@@ -116,6 +125,7 @@ fn compare(args: &Args) -> Outcome {
         }
         if written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
+    drop(display);
     compared.map_err(Failure::without_subject)?;
     written?;
     if !args.quiet {

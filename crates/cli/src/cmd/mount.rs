@@ -84,6 +84,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
             Ok(how) => {
                 let verified = if sealed { ", which verifies with dm-verity" } else { "" };
                 args.print_verbose(&format!("mounted by the kernel, {how}{verified}"));
+                let unused = args.only_for_fuse();
+                if !unused.is_empty() {
+                    let text = "only FUSE has these options; the kernel mounts the image without them (--fuse avoids this)";
+                    message!("{}: {}: {text}", Escaped::path(&args.image.path), unused.join(", "));
+                }
                 return Ok(0);
             }
             Err(failure) if args.kernel => return Err(failure),

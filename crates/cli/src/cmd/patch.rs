@@ -6,23 +6,27 @@ use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use ferofs::build::{Exclude, SourceFormat, build};
+use ferofs::build::{Activity, SourceFormat, build};
 use ferofs::patch::{
     CreateOptions, Encoding, FileMedium, Patch, PatchSummary, Repaired, TrailingData, add, apply, create,
     log, repair, rollback, squash_options,
 };
 use ferofs::read::{FileSource, Hex, Image};
+use indicatif::HumanBytes;
 
+use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
+use crate::args::exclude::ExcludeArgs;
 use crate::args::image::refuse_as_output;
 use crate::args::signature::{self, SignArgs};
-use crate::cmd::build::{size, source_date_epoch};
+use crate::cmd::build::{all_time, source_date_epoch};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{message, print_line};
+use crate::print::progress::Display;
 use crate::signals::{GRACE_PERIOD, GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Update an image in place with a small patch, go back to an earlier state, and show the history
@@ -53,9 +57,9 @@ struct EncodingArgs {
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
 
-    /// Largest compressed size of a pcluster, in bytes (K and M are understood): a multiple of the block size, up to 1M
+    /// Largest compressed size of a pcluster: a multiple of the block size, up to 1M
     /// [default: the block size; without -z as in the old image]
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size, requires = "compress")]
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::argument::<u32>, requires = "compress")]
     cluster_size: Option<u32>,
 
     /// Number of worker threads, 1 or more; the result does not depend on it [default: one for each processor]
@@ -88,9 +92,9 @@ struct ChangeArgs {
     #[arg(long)]
     keep_features: bool,
 
-    /// Set the time of every file of the source, in seconds since 1970
-    #[arg(long, value_name = "SECS", allow_hyphen_values = true)]
-    all_time: Option<i64>,
+    /// Set the time of every file of the source to SECS, in seconds since 1970 [default of SECS: the time of -T]
+    #[arg(long, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
+    all_time: Option<Option<i64>>,
 
     /// Set the owner and the group of all files of the source to root
     #[arg(long)]
@@ -132,9 +136,8 @@ struct CreateArgs {
     #[arg(long)]
     loose_parents: bool,
 
-    /// Exclude this path, relative to NEW, and everything below it; may be given several times
-    #[arg(long, value_name = "PATH")]
-    exclude: Vec<PathBuf>,
+    #[command(flatten)]
+    excludes: ExcludeArgs,
 }
 
 /// Add a directory or a tar archive to the tree of an image, in place
@@ -282,11 +285,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn run_create(args: &CreateArgs) -> Outcome {
     let mut options = args.change.options(&args.old, &args.new)?;
-    options.build.source.excludes = args.exclude.iter().cloned().map(Exclude::Path).collect();
+    options.build.source.excludes = args.excludes.excludes()?;
     options.loose_parents = args.loose_parents;
     refuse_as_output(&args.output, &[&args.old, &args.new])?;
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD)?;
-    let created = create(&args.old, &options, &args.output).about(&args.old)?;
+    let display = show_progress(&options);
+    let created = create(&args.old, &options, &args.output).about(&args.old);
+    drop(display);
+    let created = created?;
     print_created(&created, args.change.json)?;
     Ok(0)
 }
@@ -297,7 +303,10 @@ fn run_add(args: &AddArgs) -> Outcome {
         return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
     }
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD_IN_PLACE)?;
-    match add(&args.image, &options, args.trailing.trailing()).about(&args.image)? {
+    let display = show_progress(&options);
+    let added = add(&args.image, &options, args.trailing.trailing()).about(&args.image);
+    drop(display);
+    match added? {
         Some(added) => print_created(&added, args.change.json)?,
         None if args.change.json => print_line!("null")?,
         None if std::io::stdout().is_terminal() => {
@@ -317,13 +326,23 @@ impl ChangeArgs {
         new.run.workers = self.encoding.workers;
         new.output.verify = self.verify;
         new.image.build_time = self.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
-        new.attributes.all_time = self.all_time.map(|secs| ferofs::build::Timestamp { secs, nanos: 0 });
+        new.attributes.all_time = all_time(self.all_time, self.time)?;
         (new.attributes.force_uid, new.attributes.force_gid) =
             (self.all_root.then_some(0), self.all_root.then_some(0));
         options.encoding = self.encoding.for_image(image)?;
         options.keep_features = self.keep_features;
         Ok(options)
     }
+}
+
+/// Shows how far the comparison of the new tree with the old image is, if standard error is a terminal.
+fn show_progress(options: &CreateOptions) -> Option<Display> {
+    let progress = Arc::clone(&options.build.run.progress);
+    Display::on_terminal(move |bar| {
+        let (found, read) =
+            (progress.found.load(Ordering::Relaxed), progress.timings.spent(Activity::Read).bytes);
+        bar.set_message(format!("{found} files found, {} read", HumanBytes(read)));
+    })
 }
 
 /// Prints the warnings and the summary of a new patch or a change.
@@ -347,7 +366,10 @@ fn run_apply(args: &ApplyArgs) -> Outcome {
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     let cancel = Arc::new(AtomicBool::new(false));
     cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
-    apply(&medium, &patch, args.trailing.trailing(), &cancel).about(&args.image)?;
+    let display = Display::on_terminal(|bar| bar.set_message("checking the image, and writing what changes"));
+    let applied = apply(&medium, &patch, args.trailing.trailing(), &cancel);
+    drop(display);
+    applied.about(&args.image)?;
     Ok(0)
 }
 

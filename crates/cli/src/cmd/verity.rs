@@ -13,9 +13,11 @@ use ferofs::read::FileSource;
 use ferofs::verity::{Digest, Seal, appended_position, fsverity_digest, make_tree, verify_all};
 
 use super::threads;
+use crate::args::byte_size;
 use crate::args::seal::check_end;
 use crate::args::signature::{self, SignArgs};
 use crate::exit::{About, Failure, Outcome};
+use crate::print::reading::CountedSource;
 use format::{FormatArgs, sealed_len};
 use params::{ParamsArgs, open};
 
@@ -122,7 +124,7 @@ struct PlaceArgs {
     hash_file: Option<PathBuf>,
 
     /// Position of the hash tree's superblock in its file, in bytes [default: after the image's last block; 0 with --hash-file]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = byte_size::argument::<u64>)]
     hash_offset: Option<u64>,
 }
 
@@ -157,7 +159,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 fn verify(args: &VerifyArgs) -> Outcome {
     let image = open(&args.image)?;
     let (file, seal) = args.place.open(&args.image)?;
-    let verified = seal.verified(image, file, args.roothash).about(&args.image)?;
+    let verified =
+        seal.verified(CountedSource::new(image, "verified"), file, args.roothash).about(&args.image)?;
     check_end(&verified).about(&args.image)?;
     verify_all(&verified, threads(args.threads)).about(&args.image)?;
     Ok(0)
@@ -172,6 +175,7 @@ fn digest(args: &DigestArgs) -> Outcome {
         let reason = format!("its size, {len}, is not a multiple of the data block size, {block}");
         return Err(Failure::about(&args.image, reason));
     }
+    let image = CountedSource::new(image, "hashed");
     let root = make_tree(&image, len / block, &params, threads(args.params.threads), |_, _| Ok(()));
     let root = root.about(&args.image)?;
     let mut out = std::io::stdout().lock();

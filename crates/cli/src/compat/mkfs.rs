@@ -369,7 +369,14 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         descriptor = Some((path, files, file));
     }
     let quiet = args.quiet || args.debug == Some(0);
-    let printed = PrintOptions { quiet, json: false, timings: false, hide_archive_ends: quiet };
+    let printed = PrintOptions {
+        quiet,
+        verbose: false,
+        json: false,
+        timings: false,
+        hide_archive_ends: quiet,
+        form: None,
+    };
     let code = crate::cmd::build::execute(&options, &args.image, None, printed)?;
     if let Some(path) = &args.block_list_file {
         let image = args

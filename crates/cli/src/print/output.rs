@@ -5,8 +5,14 @@ use std::borrow::Cow;
 use std::fmt::{Arguments, Write as _};
 use std::io::{self, Write};
 
+use clap::builder::styling::Style;
 use ferofs::escape::{Escaped, controls_terminal};
 use serde_json::Value;
+
+use super::color::messages_have_colors;
+
+/// How the name of the program looks in messages with colours.
+const PROGRAM: Style = Style::new().bold();
 
 /// Prints a message as one line on standard error.
 macro_rules! message {
@@ -20,7 +26,12 @@ pub(crate) use {message, print_line};
 
 pub(crate) fn write_message(text: Arguments<'_>) {
     // Callers escape names; this escapes the texts of errors, which may contain names too.
-    let line = format!("ferofs: {}\n", Escaped(text.to_string().as_bytes()));
+    let text = text.to_string();
+    let text = Escaped(text.as_bytes());
+    let line = match messages_have_colors() {
+        true => format!("{PROGRAM}ferofs:{PROGRAM:#} {text}\n"),
+        false => format!("ferofs: {text}\n"),
+    };
     // An error here cannot be reported: standard error is the stream for reports.
     let _ = io::stderr().write_all(line.as_bytes());
 }

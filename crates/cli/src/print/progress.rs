@@ -1,5 +1,6 @@
 //! A progress line on the terminal.
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,6 +15,11 @@ pub(crate) struct Display {
 }
 
 impl Display {
+    /// Like [`start`](Self::start) if standard error is a terminal; otherwise nothing is drawn.
+    pub(crate) fn on_terminal(show: impl Fn(&ProgressBar) + Send + 'static) -> Option<Self> {
+        std::io::stderr().is_terminal().then(|| Self::start(show))
+    }
+
     /// Starts the thread. It draws the line ten times a second and calls `show` before each time.
     pub(crate) fn start(show: impl Fn(&ProgressBar) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));

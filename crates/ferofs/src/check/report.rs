@@ -3,6 +3,8 @@
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ferofs_read::error::Corruption;
 
@@ -14,11 +16,21 @@ pub struct Options {
     pub workers: Option<NonZeroUsize>,
     /// Decode all content; without this, only its map is checked. Default: yes.
     pub content: bool,
+    /// How far the check is; other threads may read it meanwhile.
+    pub progress: Arc<Progress>,
+}
+
+/// How far a check is.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Inodes that the walk found until now. The superblock has their number, which a damaged image may lie about.
+    pub inodes: AtomicU64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: None, content: true }
+        Self { workers: None, content: true, progress: Arc::default() }
     }
 }
 

@@ -232,7 +232,7 @@ fn threads_change_nothing() {
     bytes[half..half + 9000].fill(0x5a);
     let with = |workers| {
         let image = Image::open(bytes.clone()).unwrap();
-        let options = Options { workers: NonZeroUsize::new(workers), content: true };
+        let options = Options { workers: NonZeroUsize::new(workers), ..Options::default() };
         check(&image, &options).unwrap().findings
     };
     assert!(!with(1).is_empty());

@@ -6,19 +6,18 @@
 mod seen;
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 use ferofs_format::{Fault, Nid, Structure};
 
-use self::seen::{Links, Seen};
+use self::seen::{Links, Seen, UNREADABLE};
 use super::checker::Checker;
 use super::inodes::Task;
 use super::paths::{Dir, Name, Paths};
 use super::queue::Queue;
+use super::report::Progress;
 use ferofs_read::error::Corruption;
 use ferofs_read::{DirEntry, FileType, Inode};
-
-/// An inode that could not be read.
-const UNREADABLE: Links = Links { file_type: None, stored: 0, found: 1 };
 
 /// A directory that is to be read.
 struct PendingDir {
@@ -33,11 +32,12 @@ pub(super) struct Walk<'a> {
     tasks: &'a Queue<Task>,
     seen: Seen,
     pending: Vec<PendingDir>,
+    progress: &'a Progress,
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(checker: &'a Checker<'a>, tasks: &'a Queue<Task>) -> Self {
-        Self { checker, tasks, seen: Seen::default(), pending: Vec::new() }
+    pub(super) fn new(checker: &'a Checker<'a>, tasks: &'a Queue<Task>, progress: &'a Progress) -> Self {
+        Self { checker, tasks, seen: Seen::default(), pending: Vec::new(), progress }
     }
 
     /// Walks the tree, and returns the number of its inodes.
@@ -123,7 +123,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let Some(inode) = self.checker.value_of(&name, self.checker.image.inode(entry.nid)) else {
-            self.seen.insert(entry.nid, UNREADABLE);
+            self.seen.insert_unreadable(entry.nid);
             return;
         };
         self.check_type(&name, entry, Some(inode.file_type()));
@@ -164,6 +164,7 @@ impl<'a> Walk<'a> {
     /// Adds an inode to [`seen`](Self::seen), and sends it to the workers.
     fn add_inode(&mut self, name: Name, inode: &Inode) {
         self.seen.insert(inode.nid(), Links::first(inode));
+        self.progress.inodes.fetch_add(1, Ordering::Relaxed);
         self.tasks.push(Task::new(name, inode.clone()));
     }
 

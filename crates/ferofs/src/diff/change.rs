@@ -1,13 +1,15 @@
 //! The options of a comparison, and the differences that it reports.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ferofs_read::{FileType, Rdev, Timestamp};
 
 use crate::error::Error;
 
 /// The properties that are compared. By default: all of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 #[non_exhaustive]
 pub struct Options {
@@ -16,11 +18,13 @@ pub struct Options {
     pub owner: bool,
     pub times: bool,
     pub xattrs: bool,
+    /// Counts the names that were compared; other threads may read it meanwhile.
+    pub compared: Arc<AtomicU64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { content: true, mode: true, owner: true, times: true, xattrs: true }
+        Self { content: true, mode: true, owner: true, times: true, xattrs: true, compared: Arc::default() }
     }
 }
 

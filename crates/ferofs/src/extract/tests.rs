@@ -182,7 +182,8 @@ fn a_panic_of_a_reader_ends_the_extraction() {
         let panicked =
             catch(|| tar::write_tar(&image, &root, Path::new("."), std::io::sink(), &options, &|_, _| ()));
         assert!(panicked.is_err(), "{workers} workers, archive");
-        let options = crate::check::Options { content: true, workers: NonZeroUsize::new(workers) };
+        let options =
+            crate::check::Options { workers: NonZeroUsize::new(workers), ..crate::check::Options::default() };
         assert!(catch(|| crate::check::check(&image, &options)).is_err(), "{workers} workers, check");
     }
 }

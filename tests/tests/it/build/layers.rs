@@ -138,8 +138,8 @@ fn layers() -> Option<(Fixture, PathBuf, PathBuf)> {
     }
     lsetxattr(top.join("opaque"), "trusted.overlay.opaque", b"y", XattrFlags::empty()).unwrap();
     let (below, above) = (fixture.path("lower.erofs"), fixture.path("upper.erofs"));
-    build(&[&lower], &below, "--no-inline-data");
-    build(&[&upper], &above, "");
+    build(&[&lower], &below, "-z none --no-inline-data");
+    build(&[&upper], &above, "-z none");
     Some((fixture, below, above))
 }
 

@@ -1,6 +1,7 @@
 //! Building images: from a directory, with all options, compared with erofs-utils.
 //!
 //! - `callers`: the command lines of known callers of mkfs.erofs.
+//! - `definitions`: files that exclude, define and order files.
 //! - `erofs_utils`: erofs-utils read images of ferofs, and ferofs reads images of erofs-utils.
 //! - `layers`: EROFS images as sources, and images whose data stays in their sources.
 //! - `matrix`: every pair of settings.
@@ -10,6 +11,7 @@
 //! - `threads`: any number of workers gives the same image, bit for bit.
 
 mod callers;
+mod definitions;
 mod erofs_utils;
 mod layers;
 mod matrix;

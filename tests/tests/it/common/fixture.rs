@@ -1,6 +1,6 @@
 //! The start of most tests: a source tree, and an image of it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use ferofs_tests::{compare, ferofs, need, scratch, scratch_in_memory, tree};
@@ -57,11 +57,17 @@ impl Fixture {
         path
     }
 
-    /// Builds an image of the source with these options.
+    /// Builds an image of the source with these options, uncompressed unless an option compresses.
     #[track_caller]
     pub(crate) fn build<A: AsRef<OsStr>>(&self, name: &str, options: impl IntoIterator<Item = A>) -> PathBuf {
         let image = self.path(name);
-        ferofs().arg("build").args(options).arg(self.source()).arg(&image).run().success();
+        let options: Vec<OsString> = options.into_iter().map(|option| option.as_ref().to_owned()).collect();
+        let form = ["-z", "--compress", "--preset", "--chunk-size", "--index-only"];
+        let has_form = options
+            .iter()
+            .any(|option| form.iter().any(|name| option.as_encoded_bytes().starts_with(name.as_bytes())));
+        let stored: &[&str] = if has_form { &[] } else { &["-z", "none"] };
+        ferofs().arg("build").args(stored).args(options).arg(self.source()).arg(&image).run().success();
         image
     }
 

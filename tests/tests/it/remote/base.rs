@@ -61,7 +61,7 @@ impl Versions {
             write(&tree, version);
             let image = fixture.path(&format!("{version}.erofs"));
             // The same times in both trees.
-            let options = ["--verity", "--quiet", "-T", "0", "--all-time"];
+            let options = ["-z", "none", "--verity", "--quiet", "-T", "0", "--all-time"];
             ferofs().arg("build").args(options).args([&tree, &image]).run().success();
             image
         });

@@ -131,7 +131,7 @@ impl<'a> Lister<'a> {
         for name in names {
             let name = found.get(name);
             let below = join(path, name);
-            if self.context.options.source.is_excluded(&below) {
+            if self.context.options.source.is_excluded(&below, || is_dir(dir.as_fd(), name)) {
                 continue;
             }
             let full = source.join(as_path(&below));
@@ -281,4 +281,9 @@ fn read_values(
         }
     }
     Ok(attributes)
+}
+
+/// Whether `name` in `dir` is a directory. A name that cannot be read is none: the walk reports it.
+fn is_dir(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+    stat_at(dir, name).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()).is_dir())
 }

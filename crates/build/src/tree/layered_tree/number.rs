@@ -31,7 +31,9 @@ impl LayeredTree {
                 if options.source.strip_overlay && layered_file.is_whiteout() {
                     continue;
                 }
-                if !layered_file.ignores_options && options.source.is_excluded(&join(&path, &name)) {
+                if !layered_file.ignores_options
+                    && options.source.is_excluded(&join(&path, &name), || layered_file.is_dir())
+                {
                     continue;
                 }
                 if let Some(node) = numbers[file.index()] {

@@ -148,4 +148,9 @@ impl LayeredFile {
     pub(crate) fn is_whiteout(&self) -> bool {
         matches!(self.body, Body::Device(FileType::CharDevice, Rdev { major: 0, minor: 0 }))
     }
+
+    /// Whether this is a directory.
+    pub(crate) const fn is_dir(&self) -> bool {
+        matches!(self.body, Body::Directory(_))
+    }
 }

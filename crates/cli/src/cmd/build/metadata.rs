@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use ferofs::build::{ChunkOptions, DIGEST_NAME, InodeForm, Labels, Options, XattrOptions};
 
+use crate::args::byte_size;
 use crate::exit::Failure;
 
 #[derive(clap::Args)]
@@ -55,8 +56,8 @@ pub(super) struct MetadataArgs {
     clamp_time: Option<i64>,
 
     /// Store files uncompressed in chunks of this size, and equal chunks once: a power of two from the block size to
-    /// 67108864 bytes (Linux 5.15)
-    #[arg(long, value_name = "BYTES")]
+    /// 64M (Linux 5.15)
+    #[arg(long, value_name = "BYTES", value_parser = byte_size::argument::<u64>)]
     chunk_size: Option<u64>,
 
     /// Write chunks to this file or block device, which becomes extra device 1 of the image (Linux 5.16)
@@ -64,7 +65,7 @@ pub(super) struct MetadataArgs {
     chunk_device: Option<PathBuf>,
 
     /// Start of the image in its file or block device, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = byte_size::argument::<u64>)]
     offset: u64,
 
     /// Round the size of the image up to a multiple of this many blocks
@@ -83,6 +84,11 @@ enum Form {
 }
 
 impl MetadataArgs {
+    /// Whether files are stored in chunks, which are not compressed.
+    pub(super) const fn has_chunks(&self) -> bool {
+        self.chunk_size.is_some()
+    }
+
     pub(super) fn apply(&self, options: &mut Options) -> Result<(), Failure> {
         options.xattrs.keep = !self.no_xattrs;
         options.xattrs.inline_limit = self.inline_xattrs;

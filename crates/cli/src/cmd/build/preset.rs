@@ -1,10 +1,20 @@
-//! `--preset`: sets of compression options, one for each purpose.
+//! The compression that a command line asks for: a preset or a level, changed by `-z`, `-C` and `-E`. For `ferofs build` and the commands that
+//! build images for registries.
+
+use std::fmt;
 
 use clap::ValueEnum;
+use ferofs::build::BlockSize;
+
+use crate::args::byte_size;
+use crate::args::features::{ExtendedError, ExtendedOptions};
 
 /// The purpose of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Preset {
+    /// What `ferofs build` does without -z: LZ4, pclusters of 64 KiB, fragments. Built nearly as fast as fast, and a fifth
+    /// smaller. Linux 6.1
+    Default,
     /// Fast to build and to read: LZ4, pclusters of one block. Linux 5.4
     Fast,
     /// Smaller than fast, with the same speed of sequential reads: LZ4HC level 9, pclusters of 64 KiB, tail packing. The
@@ -21,26 +31,208 @@ pub(crate) enum Preset {
     Live,
 }
 
-/// Values of the options that a preset sets. Options on the command line override them.
+/// Values of the options that a preset or a level sets. Options on the command line change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// `-z`.
-    pub(crate) compress: &'static str,
-    /// `-C`, in bytes.
-    pub(crate) cluster: Option<u32>,
+    compress: &'static str,
+    /// `-C`, in bytes; `None`: one block.
+    cluster: Option<u32>,
     /// `-E`.
-    pub(crate) features: &'static [&'static str],
+    features: &'static [&'static str],
 }
 
 impl Preset {
     pub(crate) const fn settings(self) -> Settings {
         let (compress, cluster, features): (_, _, &[_]) = match self {
+            Self::Default => ("lz4", Some(64 << 10), &["fragments"]),
             Self::Fast => ("lz4", None, &[]),
             Self::Balanced => ("lz4hc,9", Some(64 << 10), &["ztailpacking"]),
-            Self::Small => ("zstd,level=19", Some(128 << 10), &["fragments"]),
+            Self::Small => ("zstd,19", Some(128 << 10), &["fragments"]),
             Self::Android => ("lz4hc,9", None, &[]),
-            Self::Live => ("zstd,level=12", Some(64 << 10), &["ztailpacking"]),
+            Self::Live => ("zstd,12", Some(64 << 10), &["ztailpacking"]),
         };
         Settings { compress, cluster, features }
+    }
+}
+
+/// What the levels `-0` to `-9` mean: each is smaller than the one before it, and is built more slowly. docs/guide/settings.md has the
+/// measurements.
+const LEVELS: [Settings; 10] = {
+    const fn level(
+        compress: &'static str,
+        cluster: Option<u32>,
+        features: &'static [&'static str],
+    ) -> Settings {
+        Settings { compress, cluster, features }
+    }
+    [
+        level("none", None, &[]),
+        level("lz4", None, &[]),
+        level("lz4", Some(64 << 10), &["fragments"]),
+        level("lz4hc,6", Some(64 << 10), &["fragments"]),
+        level("lz4hc,12", Some(64 << 10), &["fragments"]),
+        level("zstd,3", Some(64 << 10), &["fragments"]),
+        level("zstd,9", Some(64 << 10), &["fragments"]),
+        level("zstd,15", Some(128 << 10), &["fragments"]),
+        level("zstd,19", Some(256 << 10), &["all-fragments"]),
+        level("zstd,22", Some(1 << 20), &["all-fragments", "dedupe"]),
+    ]
+};
+
+/// The level that one of the options `-0` to `-9` selects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Level(Option<u8>);
+
+impl Level {
+    pub(crate) fn settings(self) -> Option<Settings> {
+        LEVELS.get(usize::from(self.0?)).copied()
+    }
+}
+
+const LEVEL_OPTIONS: [(char, &str); 10] = [
+    ('0', "level0"),
+    ('1', "level1"),
+    ('2', "level2"),
+    ('3', "level3"),
+    ('4', "level4"),
+    ('5', "level5"),
+    ('6', "level6"),
+    ('7', "level7"),
+    ('8', "level8"),
+    ('9', "level9"),
+];
+
+// By hand: ten flags that give one number.
+impl clap::Args for Level {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let flags = LEVEL_OPTIONS.map(|(option, id)| {
+            let flag = clap::Arg::new(id).short(option).action(clap::ArgAction::SetTrue).hide(option != '1');
+            flag.help("Use a level instead of a preset: -0 (stored) to -9 (smallest, slowest). -z, -C and -E change it as they change a preset")
+                .conflicts_with("preset")
+        });
+        let group = clap::ArgGroup::new("level").args(LEVEL_OPTIONS.map(|(_, id)| id));
+        command.args(flags).group(group)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Level {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let number = LEVEL_OPTIONS.iter().zip(0..).find(|((_, id), _)| matches.get_flag(id));
+        Ok(Self(number.map(|(_, number)| number)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The values of `-z`, `-C` and `-E` that apply, from the command line and from a preset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// `-z`; `None`: data is stored uncompressed.
+    pub(crate) compressors: Option<String>,
+    /// `-C`, in bytes.
+    pub(crate) cluster: Option<u32>,
+    /// `-E`.
+    pub(crate) features: Vec<String>,
+}
+
+impl Form {
+    /// Combines a preset or a level with `-z` (`compress`), `-C` (`cluster`) and `-E` (`features`): each replaces or extends only its own part of the
+    /// preset. Without compression (`-z none`), nothing of the preset applies.
+    pub(crate) fn new(
+        preset: Option<Settings>,
+        compress: Option<&str>,
+        cluster: Option<u32>,
+        features: &[String],
+        block: BlockSize,
+    ) -> Self {
+        let compress = compress.or(preset.map(|preset| preset.compress)).filter(|name| *name != "none");
+        let preset = preset.filter(|_| compress.is_some());
+        // The limits of the format, which other block sizes than 4096 reach.
+        let (smallest, largest) = (block.bytes() as u32, (block.bytes() as u32).saturating_mul(256));
+        let preset_cluster =
+            preset.and_then(|preset| preset.cluster).map(|size| size.clamp(smallest, largest));
+        let preset_features = preset.map_or(&[][..], |preset| preset.features);
+        Self {
+            compressors: compress.map(str::to_owned),
+            cluster: cluster.or(preset_cluster),
+            features: preset_features
+                .iter()
+                .map(|name| (*name).to_owned())
+                .chain(features.iter().cloned())
+                .collect(),
+        }
+    }
+
+    /// Parses the values of `-E`.
+    pub(crate) fn extended(&self) -> Result<ExtendedOptions, ExtendedError> {
+        ExtendedOptions::parse(self.features.iter().map(String::as_str))
+    }
+}
+
+/// The options that give the same form: `-z zstd,19 -C 128K -E fragments`.
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "-z {}", self.compressors.as_deref().unwrap_or("none"))?;
+        if let Some(size) = self.cluster {
+            write!(f, " -C {}", byte_size::exact(size.into()))?;
+        }
+        if !self.features.is_empty() {
+            write!(f, " -E {}", self.features.join(","))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(preset: Preset, compress: Option<&str>, cluster: Option<u32>, features: &[&str]) -> String {
+        let features: Vec<String> = features.iter().map(|name| (*name).to_owned()).collect();
+        Form::new(Some(preset.settings()), compress, cluster, &features, BlockSize::DEFAULT).to_string()
+    }
+
+    #[test]
+    fn an_option_changes_only_its_own_part_of_a_preset() {
+        assert_eq!(form(Preset::Small, None, None, &[]), "-z zstd,19 -C 128K -E fragments");
+        assert_eq!(form(Preset::Small, None, None, &["dedupe"]), "-z zstd,19 -C 128K -E fragments,dedupe");
+        assert_eq!(form(Preset::Small, Some("zstd,3"), None, &[]), "-z zstd,3 -C 128K -E fragments");
+        assert_eq!(form(Preset::Small, None, Some(1 << 20), &[]), "-z zstd,19 -C 1M -E fragments");
+        assert_eq!(form(Preset::Small, Some("none"), None, &[]), "-z none");
+    }
+
+    #[test]
+    fn every_level_is_a_valid_form() {
+        for settings in LEVELS {
+            let form = Form::new(Some(settings), None, None, &[], BlockSize::DEFAULT);
+            assert!(form.extended().is_ok(), "{form}");
+            if let Some(compressors) = &form.compressors {
+                crate::args::compression::methods(compressors, form.cluster.unwrap_or(4096)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_feature_of_a_preset_can_be_turned_off() {
+        let features = ["^fragments".to_owned()];
+        let form = Form::new(Some(Preset::Small.settings()), None, None, &features, BlockSize::DEFAULT);
+        assert_eq!(form.extended().unwrap().fragments, None);
+    }
+
+    #[test]
+    fn the_cluster_size_of_a_preset_fits_the_block_size() {
+        let size = |bytes| {
+            let block = BlockSize::from_bytes(bytes).unwrap();
+            Form::new(Some(Preset::Balanced.settings()), None, None, &[], block).cluster
+        };
+        assert_eq!((size(512), size(65536)), (Some(64 << 10), Some(64 << 10)));
     }
 }

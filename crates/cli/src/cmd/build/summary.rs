@@ -6,8 +6,11 @@ use ferofs::seal::BuiltSeal;
 use indicatif::HumanBytes;
 use serde_json::json;
 
-/// The summary as a few lines of text.
-pub(super) fn text(summary: &Summary) -> String {
+use crate::cmd::build::preset::Form;
+use crate::cmd::build::requirement::Requirement;
+
+/// The summary as a few lines of text. `form` is the form of the image, and what Linux needs to mount it.
+pub(super) fn text(summary: &Summary, form: Option<(&Form, Requirement)>) -> String {
     let times = [
         (summary.walk_time, "listing"),
         (summary.data_time, "data"),
@@ -24,8 +27,9 @@ pub(super) fn text(summary: &Summary) -> String {
         0 => String::new(),
         bytes => format!(", {} of it shared", HumanBytes(bytes)),
     };
+    let form = form.map_or(String::new(), |(form, linux)| format!("\n{form}; {linux} mounts it"));
     format!(
-        "{} files in {} directories\n{} became {} ({:.1} %){shared}\n{total:.1} s: {}",
+        "{} files in {} directories\n{} became {} ({:.1} %){shared}\n{total:.1} s: {}{form}",
         summary.inodes - summary.directories,
         summary.directories,
         HumanBytes(summary.bytes_in),
@@ -73,7 +77,12 @@ const fn name(activity: Activity) -> &'static str {
 }
 
 /// The summary as one JSON object. Programs read it: fields may be added, but not removed or renamed.
-pub(super) fn json(summary: &Summary, seal: Option<&BuiltSeal>, timings: &Timings) -> String {
+pub(super) fn json(
+    summary: &Summary,
+    seal: Option<&BuiltSeal>,
+    timings: &Timings,
+    form: Option<(&Form, Requirement)>,
+) -> String {
     let warnings: Vec<String> = summary.warnings.iter().map(ToString::to_string).collect();
     json!({
         "uuid": Uuid(summary.uuid).to_string(),
@@ -90,6 +99,8 @@ pub(super) fn json(summary: &Summary, seal: Option<&BuiltSeal>, timings: &Timing
             "metadata": summary.metadata_time.as_secs_f64(),
             "verify": summary.verify_time.as_secs_f64(),
         },
+        "options": form.map(|(form, _)| form.to_string()),
+        "linux": form.map(|(_, linux)| linux.version.to_string()),
         "workers": summary.workers,
         "timings": Activity::ALL.iter().map(|activity| {
             let spent = timings.spent(*activity);

@@ -126,6 +126,18 @@ impl Args {
         Ok((image, recording))
     }
 
+    /// The given options that have no effect if the kernel mounts the image.
+    pub(super) fn only_for_fuse(&self) -> Vec<&'static str> {
+        let own = [
+            (self.threads.is_some(), "--threads"),
+            (self.low_memory, "--low-memory"),
+            (self.no_sandbox, "--no-sandbox"),
+            (self.log_file.is_some(), "--log-file"),
+            (self.pid_file.is_some(), "--pid-file"),
+        ];
+        own.into_iter().chain(self.memory.given()).filter_map(|(given, name)| given.then_some(name)).collect()
+    }
+
     /// What a list of processes shows of the daemon.
     pub(super) fn shown(&self) -> [&OsStr; 3] {
         [OsStr::new("mount"), self.image.path.as_os_str(), self.dir.as_os_str()]

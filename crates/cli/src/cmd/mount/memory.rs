@@ -18,12 +18,11 @@ use crate::exit::{About, Failure};
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct MemoryArgs {
-    /// Size of the FUSE daemon's page pool for decode buffers, in bytes (K, M and G are understood) [default: 256K]
+    /// Size of the FUSE daemon's page pool for decode buffers [default: 256K]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pool: Option<usize>,
 
-    /// Limit on the memory that the FUSE daemon uses for the open image, its page pool and its caches, in bytes (K, M and
-    /// G are understood) [default: no limit]
+    /// Limit on the memory that the FUSE daemon uses for the open image, its page pool and its caches [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory_limit: Option<usize>,
 
@@ -39,7 +38,7 @@ pub(crate) struct MemoryArgs {
     #[arg(long, value_name = "PROFILE", conflicts_with = "kernel")]
     pin: Option<PathBuf>,
 
-    /// Limit on the memory for the data of --pin, in bytes (K, M and G are understood)
+    /// Limit on the memory for the data of --pin
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "16M", requires = "pin")]
     pin_memory: Option<usize>,
 }
@@ -83,6 +82,15 @@ impl MemoryArgs {
     /// Whether an option is given that only the FUSE daemon supports.
     pub(crate) const fn needs_fuse(&self) -> bool {
         self.record_profile.is_some() || self.pin.is_some()
+    }
+
+    /// The options that change only how the FUSE daemon works, and whether they are given.
+    pub(super) const fn given(&self) -> [(bool, &'static str); 3] {
+        [
+            (self.pool.is_some(), "--pool"),
+            (self.memory_limit.is_some(), "--memory-limit"),
+            (self.decode.is_some(), "--decode"),
+        ]
     }
 
     /// Sets the options of the engine.
@@ -179,5 +187,5 @@ impl Decode {
 }
 
 fn bytes(text: &str) -> Result<usize, &'static str> {
-    byte_size::parse(text).ok_or("not a number of bytes")
+    byte_size::argument(text)
 }

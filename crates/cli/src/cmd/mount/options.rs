@@ -66,7 +66,7 @@ pub(crate) fn sort(options: &[String], image: &mut ImageArgs) -> Result<SortedOp
         let (name, value) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
         let bytes = |value| {
             let invalid = || InvalidOption(option.to_owned(), "not a number of bytes".to_owned());
-            byte_size::parse_as_mount(value).ok_or_else(invalid)
+            byte_size::parse(value).ok_or_else(invalid)
         };
         let restrict = |sorted: &mut SortedOptions, flags: &[&str]| {
             sorted.passed.extend(flags.iter().map(|flag| (*flag).to_owned()));

@@ -6,6 +6,7 @@ use std::path::Path;
 use ferofs::patch::{Change, ChangeKind, Origin, Patch, PatchSummary, State};
 use ferofs::read::{Hex, Uuid};
 use indicatif::HumanBytes;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::exit::{About, Outcome};
@@ -128,11 +129,16 @@ pub(super) fn log_text(states: &[State]) -> String {
             Origin::Rollback(to) => format!("back to {to}"),
         };
         let mark = if state.current { '*' } else { ' ' };
-        let time = state.time.map_or_else(|| "-".to_owned(), |time| format!("@{time}"));
+        let time = state.time.map_or_else(|| "-".to_owned(), date);
         let grown = state.end - state.start;
-        format!("{mark} {:>4}  {origin:<12} {time:<12} {:>12}  {} inodes", state.number, grown, state.inodes)
+        format!("{mark} {:>4}  {origin:<12} {time:<20} {:>12}  {} inodes", state.number, grown, state.inodes)
     };
     states.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The date and the time in UTC: `2026-01-31T13:05:00Z`; the seconds since 1970 if no calendar has the year.
+fn date(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(|_| format!("@{seconds}"), |time| time.to_string())
 }
 
 pub(super) fn log_json(states: &[State]) -> Value {

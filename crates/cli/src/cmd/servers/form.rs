@@ -5,10 +5,9 @@ use std::path::Path;
 
 use ferofs::build::Options;
 
+use crate::args::byte_size;
 use crate::args::compression::CompressionOptions;
-use crate::args::features::ExtendedOptions;
-use crate::cmd::build::preset::Preset;
-use crate::cmd::build::size;
+use crate::cmd::build::preset::{Form, Preset};
 use crate::exit::Failure;
 
 /// How images are built.
@@ -24,8 +23,8 @@ pub(super) struct FormArgs {
     #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
     compress: Option<String>,
 
-    /// Largest compressed size of a pcluster, in bytes (K and M are understood)
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
+    /// Largest compressed size of a pcluster
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::argument::<u32>)]
     cluster_size: Option<u32>,
 
     /// Turn on features, separated by commas, as `ferofs build -E`
@@ -46,23 +45,19 @@ impl FormArgs {
     /// Sets the options. `image` is for messages.
     pub(super) fn apply(&self, image: &Path, options: &mut Options) -> Result<(), Failure> {
         let refuse = |option: &str, reason: String| Failure::about(image, format!("{option}: {reason}"));
-        // -z replaces the algorithm of a preset, and its other options do not apply then.
-        let preset = match (&self.compress, self.preset) {
-            (Some(_), _) => None,
-            (None, preset) => Some(preset.unwrap_or(Preset::Balanced).settings()),
-        };
-        let compress = self.compress.as_deref().or(preset.map(|preset| preset.compress));
+        // -z alone is not changed by the preset that is the default.
+        let preset =
+            self.preset.or(self.compress.is_none().then_some(Preset::Balanced)).map(Preset::settings);
+        let block = options.image.block_size;
+        let form = Form::new(preset, self.compress.as_deref(), self.cluster_size, &self.features, block);
         let compression = CompressionOptions {
-            compressors: compress.filter(|name| *name != "none"),
-            pcluster: self.cluster_size.or(preset.and_then(|preset| preset.cluster)),
+            compressors: form.compressors.as_deref(),
+            pcluster: form.cluster,
             ..CompressionOptions::default()
         };
-        let compression = compression.compression(options.image.block_size);
+        let compression = compression.compression(block);
         options.data.compression = compression.map_err(|(option, reason)| refuse(option, reason))?;
-        let preset = preset.filter(|_| self.features.is_empty());
-        let features = preset.map_or(&[][..], |preset| preset.features);
-        let values = self.features.iter().map(String::as_str).chain(features.iter().copied());
-        let extended = ExtendedOptions::parse(values).and_then(|extended| extended.apply(options));
+        let extended = form.extended().and_then(|extended| extended.apply(options));
         extended.map_err(|error| refuse("-E", error.to_string()))?;
         options.run.workers = self.workers;
         Ok(())

@@ -22,6 +22,7 @@ use super::form::FormArgs;
 use super::layers::{LayerFile, Target, build, fetch};
 use super::scratch::Scratch;
 use super::transfer::Transfer;
+use crate::args::byte_size;
 use crate::args::fetch::CacheArgs;
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     roothash: Option<Digest>,
 
     /// Position of the hash tree's superblock, in bytes [default: after the image's last block]
-    #[arg(long, value_name = "BYTES", requires = "roothash")]
+    #[arg(long, value_name = "BYTES", requires = "roothash", value_parser = byte_size::argument::<u64>)]
     hash_offset: Option<u64>,
 
     /// Copy blocks of this file, for example an older version of the image, instead of fetching them; may be given several times. This

@@ -15,10 +15,10 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Write a manual page for each command to a directory
+/// Write a manual page for each command and subcommand to a directory
 #[derive(clap::Args)]
 pub(crate) struct ManArgs {
-    /// The directory in which to write the pages
+    /// The directory in which to write the pages; it is created if it does not exist
     dir: PathBuf,
 }
 
@@ -34,14 +34,19 @@ pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Outco
 /// Runs `ferofs man`; `command` is the definition of the whole command line.
 pub(crate) fn man(args: &ManArgs, mut command: Command) -> Outcome {
     command.build();
-    let mut pages = vec![("ferofs".to_owned(), command.clone())];
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
-        pages.push((format!("ferofs-{}", sub.get_name()), sub.clone()));
-    }
-    for (name, command) in pages {
-        write_page(args, &name, command)?;
-    }
+    std::fs::create_dir_all(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
+    write_pages(args, "ferofs", &command)?;
     Ok(0)
+}
+
+/// Writes the page `name` of `command`, and those of its subcommands: `ferofs-patch-create` is the page of `ferofs patch create`.
+fn write_pages(args: &ManArgs, name: &str, command: &Command) -> Result<(), Failure> {
+    write_page(args, name, command.clone())?;
+    let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+    for sub in subcommands {
+        write_pages(args, &format!("{name}-{}", sub.get_name()), sub)?;
+    }
+    Ok(())
 }
 
 fn write_page(args: &ManArgs, name: &str, command: Command) -> Result<(), Failure> {

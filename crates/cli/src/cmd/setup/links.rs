@@ -14,7 +14,7 @@ pub(crate) const NAMES: [&str; 5] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "
 /// Create symbolic links to this program with the names of erofs-utils
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The directory in which to create the links
+    /// The directory in which to create the links; it is created if it does not exist
     dir: PathBuf,
 
     /// Replace existing files with these names
@@ -24,6 +24,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let program = std::env::current_exe()?;
+    std::fs::create_dir_all(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     for name in NAMES {
         let link = args.dir.join(name);
         let created = symlink(&program, &link).or_else(|error| {

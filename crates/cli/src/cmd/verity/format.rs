@@ -20,6 +20,7 @@ use super::sidecar::{self, Sidecar};
 use crate::args::image::refuse_as_outputs;
 use crate::cmd::threads;
 use crate::exit::{About, Failure, Outcome};
+use crate::print::reading::CountedSource;
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Bytes behind an image in which other data is looked for.
@@ -143,6 +144,7 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
     let target = hash_file.as_ref().unwrap_or(&args.image);
     let mut made = temporary(target).map_err(about(target))?;
     let input = Input { file: image, end, cancel: Arc::clone(&cancel) };
+    let input = CountedSource::new(input, "hashed");
     let sealed = Seal::write(&input, end, params, args.uuid, threads(args.params.threads), &made, 0);
     let (seal, root) = match sealed {
         Err(_) if cancel.load(Ordering::Relaxed) => {
@@ -150,6 +152,7 @@ pub(super) fn run(args: &FormatArgs) -> Outcome {
         }
         sealed => sealed.about(&args.image)?,
     };
+    drop(input);
     made.seek(SeekFrom::Start(0)).map_err(about(target))?;
     let position = match &hash_file {
         Some(path) => {

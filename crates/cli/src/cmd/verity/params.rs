@@ -7,6 +7,7 @@ use std::str::FromStr;
 use ferofs::read::FileSource;
 use ferofs::verity::{HashAlgorithm, Params};
 
+use crate::args::byte_size;
 use crate::exit::Failure;
 
 /// How a hash tree is made.
@@ -21,11 +22,11 @@ pub(super) struct ParamsArgs {
     salt: Bytes,
 
     /// Bytes of a block of the image
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = byte_size::argument::<u32>)]
     pub(super) data_block_size: u32,
 
     /// Bytes of a block of the hash tree
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = byte_size::argument::<u32>)]
     hash_block_size: u32,
 
     /// Number of threads [default: one for each processor]

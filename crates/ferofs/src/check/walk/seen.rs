@@ -11,6 +11,9 @@ const SLOTS: u64 = 4096;
 /// The bit of a page's number that says that it is of the metabox.
 const METABOX: u64 = 1 << 63;
 
+/// An inode that could not be read.
+pub(super) const UNREADABLE: Links = Links { file_type: None, stored: 0, found: 1 };
+
 /// An inode that the walk found, which is a directory, or cannot be read, or has another number of links than one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
@@ -56,6 +59,13 @@ impl Seen {
     pub(super) fn contains(&self, nid: Nid) -> bool {
         let (page, word, bit) = place(nid);
         self.pages.get(&page).is_some_and(|page| page[word] & bit != 0)
+            || self.links.get(&nid).is_some_and(|links| links.file_type.is_none())
+    }
+
+    /// Adds an inode that cannot be read. It takes no page: a short directory can name any number of places outside the image.
+    pub(super) fn insert_unreadable(&mut self, nid: Nid) {
+        self.count += 1;
+        self.links.insert(nid, UNREADABLE);
     }
 
     /// Adds an inode with its first name.
@@ -63,9 +73,7 @@ impl Seen {
         let (page, word, bit) = place(nid);
         self.pages.entry(page).or_insert_with(|| Box::new([0; SLOTS as usize / 64]))[word] |= bit;
         self.count += 1;
-        if (links.stored, links.found) != (1, 1)
-            || matches!(links.file_type, None | Some(FileType::Directory))
-        {
+        if (links.stored, links.found) != (1, 1) || links.file_type == Some(FileType::Directory) {
             self.links.insert(nid, links);
         }
     }
@@ -107,6 +115,10 @@ mod tests {
         assert_eq!(seen.wrong().map(|(nid, _)| nid).collect::<Vec<_>>(), [Nid::new(1)]);
         seen.links_mut(Nid::new(1), || links(0, 0)).found += 1;
         assert_eq!(seen.wrong().count(), 0);
+        let outside = Nid::new(1 << 40);
+        seen.insert_unreadable(outside);
+        assert!(seen.contains(outside) && !seen.contains(Nid::new(2 << 40)));
+        assert_eq!((seen.count, seen.pages.len(), seen.wrong().count()), (100_102, 75, 0));
         seen.links_mut(Nid::new(3), || links(1, 1)).found += 1;
         assert_eq!(seen.wrong().map(|(nid, _)| nid).collect::<Vec<_>>(), [Nid::new(3)]);
     }

@@ -105,7 +105,8 @@ impl ContentWriter<'_> {
             None => None,
         };
         let identical_files = IdenticalFiles::new(tree)?;
-        let order = Order::new(tree, compression, options.image.block_size, None);
+        let order =
+            Order::new(tree, compression, options.image.block_size, &ferofs_build::DataOptions::default());
         let context = WorkerContext {
             tree,
             order: &order,

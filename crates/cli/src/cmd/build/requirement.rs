@@ -1,0 +1,126 @@
+//! What Linux needs to mount an image with the options of a build.
+
+use std::fmt;
+
+use ferofs::build::{Compression, Fragments, IndexKind, Method, Options, SourceData};
+
+use crate::args::byte_size;
+
+/// What Linux needs to mount an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Requirement {
+    pub(super) version: LinuxVersion,
+    /// The smallest page size, in bytes.
+    pub(super) page: u64,
+}
+
+/// The smallest pages of a processor on which Linux runs, in bytes.
+const SMALLEST_PAGE: u64 = 4096;
+
+impl Requirement {
+    pub(super) fn of(options: &Options) -> Self {
+        Self { version: linux_version(options), page: options.image.block_size.bytes64().max(SMALLEST_PAGE) }
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Linux {} or newer", self.version)?;
+        if self.page > SMALLEST_PAGE {
+            write!(f, " with pages of {}", byte_size::exact(self.page))?;
+        }
+        Ok(())
+    }
+}
+
+/// A Linux version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LinuxVersion(pub(super) u8, pub(super) u8);
+
+impl fmt::Display for LinuxVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// The first Linux version that mounts every image which these options can give.
+fn linux_version(options: &Options) -> LinuxVersion {
+    let block = options.image.block_size.bytes64();
+    let external = options.source.data == SourceData::External
+        || options.data.chunks.as_ref().is_some_and(|chunks| chunks.device.is_some());
+    let compression =
+        options.data.compression.iter().flat_map(|compression| of_compression(compression, block));
+    [
+        // EROFS became a part of Linux that is not staging.
+        (true, LinuxVersion(5, 4)),
+        (options.data.chunks.is_some(), LinuxVersion(5, 15)),
+        (external, LinuxVersion(5, 16)),
+        (block < SMALLEST_PAGE, LinuxVersion(6, 4)),
+        (!options.xattrs.prefixes.is_empty(), LinuxVersion(6, 4)),
+        (options.inodes.dot_omitted, LinuxVersion(6, 15)),
+    ]
+    .into_iter()
+    .chain(compression)
+    .filter_map(|(applies, version)| applies.then_some(version))
+    .max()
+    .unwrap_or(LinuxVersion(5, 4))
+}
+
+fn of_compression(compression: &Compression, block: u64) -> Vec<(bool, LinuxVersion)> {
+    let sizes = [compression.pcluster, compression.fragment_pcluster].into_iter().flatten();
+    let largest = sizes.chain(compression.hints.iter().filter_map(|hint| hint.pcluster)).max();
+    let mut needed = vec![
+        (largest.is_some_and(|size| u64::from(size) > block), LinuxVersion(5, 13)),
+        (compression.inline_tails, LinuxVersion(5, 17)),
+        (compression.fragments != Fragments::None || compression.dedupe, LinuxVersion(6, 1)),
+        (compression.index == IndexKind::Extents, LinuxVersion(6, 15)),
+        (compression.metadata.is_some(), LinuxVersion(6, 17)),
+    ];
+    needed.extend(compression.methods.iter().map(|params| {
+        let version = match params.method {
+            Method::Lz4(_) => LinuxVersion(5, 4),
+            Method::Lzma(_) => LinuxVersion(5, 16),
+            Method::Deflate(_) => LinuxVersion(6, 6),
+            Method::Zstd(_) => LinuxVersion(6, 10),
+        };
+        (true, version)
+    }));
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use ferofs::build::{Algorithm, Params, XattrOptions};
+
+    use super::*;
+
+    fn with(compression: Compression) -> LinuxVersion {
+        let mut options = Options::new("tree");
+        options.data.compression = Some(compression);
+        linux_version(&options)
+    }
+
+    #[test]
+    fn the_newest_feature_decides() {
+        let lz4 = || Compression::lz4(9).unwrap();
+        assert_eq!(linux_version(&Options::new("tree")), LinuxVersion(5, 4));
+        assert_eq!(with(lz4()).to_string(), "5.4");
+        let mut big = lz4();
+        big.pcluster = Some(64 << 10);
+        assert_eq!(with(big.clone()), LinuxVersion(5, 13));
+        big.inline_tails = true;
+        assert_eq!(with(big.clone()), LinuxVersion(5, 17));
+        big.index = IndexKind::Extents;
+        assert_eq!(with(big), LinuxVersion(6, 15));
+        assert_eq!(
+            with(Compression::new(Params::new(Algorithm::Zstd, Some(3)).unwrap())),
+            LinuxVersion(6, 10)
+        );
+        let mut prefixes = Options::new("tree");
+        prefixes.xattrs.prefixes.extend(XattrOptions::prefix(b"trusted.overlay."));
+        assert_eq!(linux_version(&prefixes), LinuxVersion(6, 4));
+        let mut large = Options::new("tree");
+        large.image.block_size = ferofs::build::BlockSize::from_bytes(16384).unwrap();
+        assert_eq!(Requirement::of(&large).to_string(), "Linux 5.4 or newer with pages of 16K");
+    }
+}
