@@ -2,14 +2,17 @@
 //! figures depend on the machine.
 //!
 //! - [`build`], [`extract`], [`patch`], [`mount`]: one job of the command `ferofs`, compared with other tools.
+//! - [`charts`]: the figures and pictures of README.md and of the guide.
 //! - [`codec`], [`read`]: libraries alone; they start `crates/*/benches`.
 //! - [`fleet`]: images on servers.
 //! - [`scale`]: many names, cold sources, and large indexes.
+//! - [`terminal`]: the picture of a terminal in README.md.
 //! - [`paper`]: the evaluation of the EROFS paper, with a report.
 //! - [`common`]: what these share.
 #![forbid(unsafe_code)]
 
 mod build;
+mod charts;
 mod codec;
 mod common;
 mod extract;
@@ -19,6 +22,7 @@ mod paper;
 mod patch;
 mod read;
 mod scale;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -30,6 +34,11 @@ Usage: cargo xtask bench COMMAND
   build [DIR] [--into DIR] [--rounds N] [--contest lz4|lz4hc|zstd|48bit|dedupe]
                              time building an image of DIR (/usr), compared with mksquashfs and mkfs.erofs; write images
                              to --into DIR, best in memory (/dev/shm), as only ferofs waits for the disk
+  charts [DIR] [--rounds N] [--only peers|settings] [--publish | --draw]
+                             size, build time and random reads of images of a small Debian (or of DIR): compared with
+                             erofs-utils and squashfs-tools, and over algorithms, levels and cluster sizes; processor time, at
+                             least 3 rounds with --publish, which writes the pictures and tables of README.md and
+                             docs/guide; --draw makes them from the published figures; needs root; an hour
   codec                      time the codecs alone
   fleet [--rounds N] [--quick] [--only PART]... [--dir DIR] [--publish]
                              time images on servers, at several latencies: the first file, complete reads compared with
@@ -61,6 +70,9 @@ Usage: cargo xtask bench COMMAND
   sealed [--rounds N] [--only TEXT]
                              time reading a sealed image through FUSE with its root hash and without, and compare the daemon's
                              memory; only cells whose name contains TEXT
+  terminal [--publish | --draw]
+                             run the commands of the terminal in README.md, and show what they print; --publish writes it and its
+                             picture to docs/pictures, --draw makes the picture from what is published; needs root
 
 Each command installs missing programs with apt-get.";
 
@@ -80,6 +92,7 @@ fn dispatch(args: &[String]) -> Result<()> {
     match args.as_slice() {
         [] | ["help" | "--help" | "-h"] => println!("{USAGE}"),
         ["build", options @ ..] => build::build(options)?,
+        ["charts", options @ ..] => charts::charts(options)?,
         ["codec", options @ ..] => codec::codec(options)?,
         ["extract", options @ ..] => extract::extract(options)?,
         ["fleet", options @ ..] => fleet::fleet(options)?,
@@ -90,6 +103,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["read", options @ ..] => read::read(options)?,
         ["scale", options @ ..] => scale::scale(options)?,
         ["sealed", options @ ..] => mount::sealed::sealed(options)?,
+        ["terminal", options @ ..] => terminal::terminal(options)?,
         _ => bail!("no such benchmark: {}\n\n{USAGE}", args.join(" ")),
     }
     Ok(())

@@ -6,6 +6,7 @@
 //! - [`peers`] installs the newest erofs-utils and squashfs-tools, the tools that ferofs is compared with.
 //! - [`c_library`] installs libferofs, the library for C programs.
 //! - [`cgroup`] limits and measures the memory of a group of processes.
+//! - [`svg`] draws the pictures of the documentation.
 //! - [`units`] formats sizes and rates for people.
 #![forbid(unsafe_code)]
 
@@ -14,4 +15,5 @@ pub mod cgroup;
 pub mod install;
 pub mod peers;
 pub mod shell;
+pub mod svg;
 pub mod units;

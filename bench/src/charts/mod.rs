@@ -1,0 +1,163 @@
+//! `cargo xtask bench charts`: the figures and pictures of README.md and of the guide.
+//!
+//! - `peers`: size, build time and random reads of ferofs, erofs-utils and squashfs-tools: the bars of README.md.
+//! - `settings`: the same of ferofs alone, over cluster sizes, algorithms and levels: docs/guide/settings.md.
+//!
+//! All times are processor seconds (user and system): other programs on the machine hardly change them. Images are in memory.
+//! `--publish` writes the figures (JSON), the pictures and the tables into docs; `--draw` makes pictures and tables again from the
+//! published figures, and a test compares them.
+
+mod bars;
+mod measure;
+mod peers;
+mod plot;
+mod reads;
+mod record;
+mod settings;
+pub(crate) mod tree;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use ferofs_devtools::shell;
+
+use measure::{Bench, Programs};
+use record::Record;
+
+/// A file of docs and its content.
+type Page = (&'static str, String);
+
+/// One part: what it measures, and what it writes from the figures.
+struct Part {
+    name: &'static str,
+    /// The published figures.
+    figures: &'static str,
+    /// The measured tree, and what it is.
+    source: fn() -> Result<(PathBuf, String)>,
+    measure: fn(&Bench) -> Result<Record>,
+    pages: fn(&Record) -> Result<Vec<Page>>,
+}
+
+const PARTS: [Part; 2] = [
+    Part {
+        name: "peers",
+        figures: "docs/pictures/peers.json",
+        source: tree::debian,
+        measure: peers::measure,
+        pages: peers::pages,
+    },
+    Part {
+        name: "settings",
+        figures: "docs/guide/settings.json",
+        source: tree::part_of_debian,
+        measure: settings::measure,
+        pages: settings::pages,
+    },
+];
+
+pub(crate) fn charts(options: &[&str]) -> Result<()> {
+    let options = Options::parse(options)?;
+    let parts = PARTS.iter().filter(|part| options.only.is_none_or(|only| only == part.name));
+    if options.draw {
+        for part in parts {
+            let record = Record::read(&shell::repository().join(part.figures))?;
+            write((part.pages)(&record)?)?;
+        }
+        return Ok(());
+    }
+    let programs = Programs::install()?;
+    for part in parts {
+        let (source, title) = match &options.source {
+            Some(dir) => (dir.clone(), dir.display().to_string()),
+            None => (part.source)()?,
+        };
+        let bench = Bench::new(&programs, source, title, options.rounds)?;
+        let record = (part.measure)(&bench).with_context(|| part.name)?;
+        println!("{}", record.text()?);
+        if options.publish {
+            // First, so that a mistake in a picture does not lose an hour's figures.
+            write(vec![(part.figures, record.json()?)])?;
+            write((part.pages)(&record)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(pages: Vec<Page>) -> Result<()> {
+    for (name, text) in pages {
+        let path = shell::repository().join(name);
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        fs::write(&path, text).with_context(|| name)?;
+        println!("{name}");
+    }
+    Ok(())
+}
+
+struct Options {
+    rounds: usize,
+    only: Option<&'static str>,
+    publish: bool,
+    draw: bool,
+    /// What to measure instead of a Debian.
+    source: Option<PathBuf>,
+}
+
+impl Options {
+    fn parse(options: &[&str]) -> Result<Self> {
+        let mut parsed = Self { rounds: 3, only: None, publish: false, draw: false, source: None };
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            let mut value = || options.next().with_context(|| format!("{option} needs a value"));
+            match *option {
+                "--rounds" => parsed.rounds = value()?.parse().context("--rounds")?,
+                "--only" => {
+                    let name = value()?;
+                    let part = PARTS.iter().find(|part| part.name == *name);
+                    parsed.only = Some(part.context("--only: the parts are peers and settings")?.name);
+                }
+                "--publish" => parsed.publish = true,
+                "--draw" => parsed.draw = true,
+                dir if !dir.starts_with('-') => parsed.source = Some(dir.into()),
+                unknown => bail!("unknown option {unknown}"),
+            }
+        }
+        if parsed.rounds == 0 {
+            bail!("--rounds needs at least 1");
+        }
+        if parsed.publish && parsed.rounds < 3 {
+            bail!("--publish needs at least 3 rounds");
+        }
+        Ok(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pictures and tables in docs are those of the published figures.
+    #[test]
+    fn what_is_published_is_what_was_measured() {
+        for part in PARTS {
+            let record = Record::read(&shell::repository().join(part.figures)).unwrap();
+            for row in &record.rows {
+                assert!(row.build_cpu_seconds.len() >= 3, "{}: {} rounds", row.options, record.rounds);
+            }
+            for (name, text) in (part.pages)(&record).unwrap() {
+                let published = fs::read_to_string(shell::repository().join(name)).unwrap();
+                assert!(published == text, "{name}: run cargo xtask bench charts --draw");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_options_are_refused() {
+        assert_eq!(Options::parse(&["--only", "peers", "--rounds", "5"]).unwrap().only, Some("peers"));
+        for wrong in [&["--only", "x"][..], &["--rounds", "0"], &["--publish", "--rounds", "2"], &["--x"]] {
+            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

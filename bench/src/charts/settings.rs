@@ -1,0 +1,119 @@
+//! The figures of docs/guide/settings.md: ferofs over algorithms, levels and cluster sizes, and its presets.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use ferofs_devtools::shell;
+use ferofs_devtools::svg::Theme;
+
+use super::Page;
+use super::measure::{Bench, Candidate};
+use super::plot;
+use super::record::{Record, Row, Tool};
+use crate::common::report::number;
+
+const PAGE: &str = "docs/guide/settings.md";
+/// What `--publish` writes is between these lines.
+const BEGIN: &str = "<!-- cargo xtask bench charts --draw writes from here -->";
+const END: &str = "<!-- to here -->";
+
+/// Algorithms with levels from fast to small.
+pub(super) const ALGORITHMS: [&str; 8] =
+    ["lz4", "lz4hc,9", "lz4hc,12", "deflate,6", "zstd,3", "zstd,12", "zstd,19", "lzma,6"];
+const CLUSTERS: [&str; 4] = ["4K", "16K", "64K", "256K"];
+const PRESETS: [&str; 6] = ["fast", "default", "balanced", "live", "small", "android"];
+/// The groups of rows.
+pub(super) const GRID: &str = "grid";
+const PRESET: &str = "preset";
+
+pub(super) fn measure(bench: &Bench) -> Result<Record> {
+    let ours = |group, options| Candidate { group, tool: Tool::Ferofs, options };
+    let mut candidates = vec![ours(GRID, "-z none".to_owned())];
+    for algorithm in ALGORITHMS {
+        candidates.extend(CLUSTERS.map(|cluster| ours(GRID, grid_options(algorithm, cluster))));
+    }
+    candidates.extend(PRESETS.map(|name| ours(PRESET, format!("--preset {name}"))));
+    bench.measure("settings", &candidates)
+}
+
+fn grid_options(algorithm: &str, cluster: &str) -> String {
+    format!("-z {algorithm} -C {cluster} -E fragments")
+}
+
+pub(super) fn pages(record: &Record) -> Result<Vec<Page>> {
+    let mut pages = Vec::new();
+    for (theme, name) in Theme::ALL {
+        let picture = plot::draw(record, theme)?;
+        let overlaps = picture.overlaps();
+        if !overlaps.is_empty() {
+            bail!("the plot: {overlaps:#?}");
+        }
+        let file = match name {
+            "light" => "docs/guide/settings-light.svg",
+            _ => "docs/guide/settings-dark.svg",
+        };
+        pages.push((file, picture.finish()));
+    }
+    let page = fs::read_to_string(shell::repository().join(PAGE)).context(PAGE)?;
+    let (before, rest) = page.split_once(BEGIN).with_context(|| format!("{PAGE}: no line {BEGIN}"))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("{PAGE}: no line {END}"))?;
+    pages.push((PAGE, format!("{before}{BEGIN}\n{}{END}{after}", tables(record)?)));
+    Ok(pages)
+}
+
+/// The text of a cell of a table.
+type Cell<'a> = &'a dyn Fn(&Row) -> Result<String>;
+
+fn tables(record: &Record) -> Result<String> {
+    let best: BTreeSet<&str> = plot::front(record)?.into_iter().map(|row| row.options.as_str()).collect();
+    let mut text = format!(
+        "\n{} `{}` measured all cells, on {}. The figures of each round are in [settings.json](settings.json).\n",
+        record.conditions(),
+        record.command,
+        record.machine.get("kernel").map_or("?", String::as_str),
+    );
+    let none = record.rows.iter().find(|row| row.options == "-z none").context("no row for -z none")?;
+    let source = none.megabytes();
+    let cells: [(&str, Cell<'_>); 3] = [
+        (
+            "Size in percent of the uncompressed image. Bold: nothing else in the table is both smaller and faster to build.",
+            &|row| Ok(format!("{:.1}", row.megabytes() / source * 100.0)),
+        ),
+        ("Processor seconds of the build.", &|row| Ok(number(row.build()?))),
+        ("Processor microseconds of a random read of 4 KiB through FUSE.", &|row| Ok(number(row.read()?))),
+    ];
+    for (title, cell) in cells {
+        let _ =
+            write!(text, "\n{title}\n\n| `-z` | {} |\n", CLUSTERS.map(|c| format!("`-C {c}`")).join(" | "));
+        let _ = writeln!(text, "|---|{}", "---|".repeat(CLUSTERS.len()));
+        for algorithm in ALGORITHMS {
+            let _ = write!(text, "| `{algorithm}` |");
+            for cluster in CLUSTERS {
+                let options = grid_options(algorithm, cluster);
+                let row = record.rows.iter().find(|row| row.options == options);
+                let value = cell(row.with_context(|| format!("no row for {options}"))?)?;
+                let is_size = title.starts_with("Size");
+                let bold = if is_size && best.contains(options.as_str()) { "**" } else { "" };
+                let _ = write!(text, " {bold}{value}{bold} |");
+            }
+            text.push('\n');
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\n`-z none`: {:.1} MB, {} processor seconds, {} µs a read.",
+        source,
+        number(none.build()?),
+        number(none.read()?)
+    );
+    text.push_str("\nThe same for presets:\n\n| option | size, % | build, CPU s | random read, CPU µs |\n|---|---|---|---|\n");
+    for row in record.rows.iter().filter(|row| row.group != GRID) {
+        let size = row.megabytes() / source * 100.0;
+        let (build, read) = (number(row.build()?), number(row.read()?));
+        let _ = writeln!(text, "| `{}` | {size:.1} | {build} | {read} |", row.options);
+    }
+    text.push('\n');
+    Ok(text)
+}
