@@ -8,6 +8,7 @@ mod archives;
 mod build;
 mod cli;
 mod common;
+mod docs;
 mod hostile;
 mod mount;
 mod patch;

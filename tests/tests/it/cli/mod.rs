@@ -1,9 +1,7 @@
-//! The command line: options, exit codes, failures of the system, and the documents.
+//! The command line: options, exit codes, and failures of the system.
 //!
-//! - `docs`: files and tests that the documents name exist.
 //! - `failures`: a system call fails, for example for lack of threads or space.
 //! - `options`: options, exit codes, errors, and what a failed command leaves behind.
 
-mod docs;
 mod failures;
 mod options;
