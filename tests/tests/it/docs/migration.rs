@@ -96,6 +96,20 @@ fn the_counterparts_are_options_of_ferofs() {
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
+#[test]
+fn an_option_without_a_counterpart_has_a_reason() {
+    let mut count = 0;
+    for page in PAGES {
+        let text = fs::read_to_string(guide().join(page)).unwrap();
+        for row in text.lines().filter(|line| line.starts_with("| `-") && line.contains(" | none | ")) {
+            count += 1;
+            let reason = row.split(" | none | ").nth(1).unwrap().trim_matches(['|', ' ']);
+            assert!(!reason.is_empty(), "{page}: {row}");
+        }
+    }
+    assert!(count > 30, "{count}");
+}
+
 fn assert_all_are_in(page: &str, options: &[&str]) {
     let text = fs::read_to_string(guide().join(page)).unwrap();
     let first_cells =
