@@ -211,7 +211,7 @@ mod tests {
         let lines = screen("10 %\r\x1b[2K\x1b[32mdone\x1b[0m in 1 s\r\n", Theme::Light);
         let [line] = lines.as_slice() else { panic!("{lines:?}") };
         let texts: Vec<&str> = line.iter().map(|(_, text, _)| text.as_str()).collect();
-        assert_eq!(texts, ["done", "in", "1", "s"]);
+        assert_eq!(texts, ["done", " in 1 s"]);
         assert_eq!(line[0].2.colour, "#1a7f37");
     }
 

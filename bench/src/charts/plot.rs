@@ -149,7 +149,7 @@ pub(super) fn draw(record: &Record, theme: Theme) -> Result<Picture> {
         .iter()
         .map(|point| {
             let (x, y) = place(point);
-            Place { left: x - 6.0, top: y - 6.0, right: x + 6.0, bottom: y + 6.0 }
+            Place { left: x - 8.0, top: y - 7.0, right: x + 8.0, bottom: y + 7.0 }
         })
         .collect();
     let mut taken: Vec<Place> = Vec::new();

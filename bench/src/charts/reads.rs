@@ -11,8 +11,11 @@ use ferofs_tests::rng::Rng;
 
 use crate::common::filesystem::Mounted;
 
-/// Reads of one measurement. 3000 reads of a tree of 140 MB take 0.1 to 3 processor seconds.
-const READS: usize = 3000;
+/// Reads of one measurement, at most: they take 0.1 to 3 processor seconds.
+const MAX_READS: u64 = 3000;
+/// One read for so many bytes of the source, so that most reads are of places near which nothing was read before. With more reads of a
+/// small tree, the kernel's page cache would answer most of them.
+const BYTES_PER_READ: u64 = 40_000;
 /// Bytes of a read.
 const SIZE: usize = 4096;
 
@@ -47,7 +50,8 @@ impl Reads {
             }
         }
         let mut rng = Rng::new(1);
-        let places = (0..READS).map(|_| {
+        let reads = (bytes / BYTES_PER_READ).clamp(1, MAX_READS);
+        let places = (0..reads).map(|_| {
             let at = rng.below(bytes.max(1));
             let file = files.partition_point(|(start, _)| *start <= at).checked_sub(1);
             let (start, path) = file.and_then(|file| files.get(file)).context("the source has no data")?;
@@ -85,10 +89,10 @@ mod tests {
     fn each_place_is_in_its_file() {
         let dir = ferofs_tests::scratch();
         fs::create_dir(dir.path().join("sub")).unwrap();
-        fs::write(dir.path().join("sub/large"), vec![1; 100_000]).unwrap();
+        fs::write(dir.path().join("sub/large"), vec![1; 400_000]).unwrap();
         fs::write(dir.path().join("small"), "x").unwrap();
         let reads = Reads::plan(dir.path()).unwrap();
-        assert_eq!((reads.names, reads.bytes, reads.places.len()), (3, 100_001, READS));
+        assert_eq!((reads.names, reads.bytes, reads.places.len()), (3, 400_001, 10));
         for (path, offset) in &reads.places {
             assert!(dir.path().join(path).metadata().unwrap().len() > *offset, "{path:?} {offset}");
         }
