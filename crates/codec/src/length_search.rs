@@ -18,12 +18,27 @@ pub(crate) trait FixedInput: Send {
     fn bound(&mut self, len: usize) -> usize;
     /// Compresses all of `src`; `None` if `dst` is too small.
     fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<usize>, EncodeError>;
+
+    /// Searches matches in `src`, so that [`Self::encode_parsed`] takes less time than [`Self::compress`]. Returns whether it did.
+    fn parse(&mut self, _src: &[u8]) -> bool {
+        false
+    }
+
+    /// Encodes the first `len` bytes of the input that was parsed last, and with which `src` starts. `None` if that fails.
+    fn encode_parsed(&mut self, _src: &[u8], _len: usize, _dst: &mut [u8]) -> Option<usize> {
+        None
+    }
 }
 
 /// The most trials for one cluster. After them the longest input that fitted is taken.
 const MAX_TRIALS: u32 = 7;
 /// The part of the output that clusters may leave unused on average, in 1/1024: less unused space needs more trials.
 const SLACK: usize = 2;
+/// Outputs of at least this many bytes may stay unused to an eighth. Images store only the blocks that are used, and half a block of 4 KiB
+/// is [`SLACK`] of this size; a cluster that is shorter by an eighth compresses as well.
+const LARGE_OUTPUT: usize = 1 << 20;
+/// A parse covers the predicted length and this part of it: most trials that follow are not longer.
+const PARSE_MARGIN: usize = 16;
 
 /// A compressor with fixed-size output that runs trials of a compressor with fixed-size input.
 pub(crate) struct LengthSearch<E> {
@@ -32,8 +47,17 @@ pub(crate) struct LengthSearch<E> {
     history: History,
     estimate: CostEstimate,
     scratch: Vec<u8>,
+    parsed: Parsed,
     trials: u64,
     clusters: u64,
+}
+
+/// How much of the cluster's input is parsed: see [`FixedInput::parse`].
+#[derive(Clone, Copy)]
+enum Parsed {
+    Bytes(usize),
+    /// It cannot be parsed.
+    Never,
 }
 
 /// What the next cluster of a file uses of its previous clusters.
@@ -71,7 +95,16 @@ impl<E: FixedInput> LengthSearch<E> {
     /// Wraps `inner`, whose matches reach back at most `distance` bytes.
     pub(crate) fn new(inner: E, window: usize, distance: usize) -> Self {
         let (history, estimate) = (History::NONE, CostEstimate::new(distance));
-        Self { inner, window, history, estimate, scratch: Vec::new(), trials: 0, clusters: 0 }
+        Self {
+            inner,
+            window,
+            history,
+            estimate,
+            scratch: Vec::new(),
+            parsed: Parsed::Never,
+            trials: 0,
+            clusters: 0,
+        }
     }
 
     /// Compresses the first `len` bytes of `src` into the scratch space.
@@ -81,11 +114,32 @@ impl<E: FixedInput> LengthSearch<E> {
             self.scratch.resize(bound, 0);
         }
         self.trials += 1;
-        let size = self.inner.compress(&src[..len], &mut self.scratch)?;
+        let encoded = match self.is_parsed(src, len) {
+            true => self.inner.encode_parsed(src, len, &mut self.scratch),
+            false => None,
+        };
+        let size = match encoded {
+            Some(size) => Some(size),
+            None => self.inner.compress(&src[..len], &mut self.scratch)?,
+        };
         let size = size.ok_or(EncodeError::Library { library: "compressor", code: 0 })?;
         // The last trial needs no estimate.
         let cost = if len == src.len() && size <= output { 1.0 } else { self.estimate.cost(src, len) };
         Ok(Trial { len, cost, size })
+    }
+
+    /// Whether the first `len` bytes of `src` are parsed. Parses them if that was not tried before.
+    fn is_parsed(&mut self, src: &[u8], len: usize) -> bool {
+        match self.parsed {
+            Parsed::Bytes(bytes) if len <= bytes => true,
+            Parsed::Never => false,
+            Parsed::Bytes(_) => {
+                let bytes = src.len().min(len + len / PARSE_MARGIN);
+                let is_parsed = self.inner.parse(&src[..bytes]);
+                self.parsed = if is_parsed { Parsed::Bytes(bytes) } else { Parsed::Never };
+                is_parsed
+            }
+        }
     }
 
     /// Finds how much of `src` fits into `dst`, and writes its encoding there. Returns the bytes taken and the bytes
@@ -94,9 +148,13 @@ impl<E: FixedInput> LengthSearch<E> {
         let (output, most) = (dst.len(), src.len());
         let allowance = output * SLACK / 1024;
         // The space that may stay unused. Trials aim at a size within it, so that a small error still is accepted.
-        let slack = allowance + self.history.saved_slack.min(2 * allowance);
+        let slack = match output {
+            LARGE_OUTPUT.. => output / 8,
+            _ => allowance + self.history.saved_slack.min(2 * allowance),
+        };
         let aim = (output - slack * 5 / 8) as f64;
         self.estimate.begin();
+        self.parsed = Parsed::Bytes(0);
         // If the input is little longer than the output or than the prediction, all of it may fit: then one trial is enough.
         let mut len = most;
         if most > 2 * output && !self.history.took_window {

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "encode")]
 mod encode;
+#[cfg(feature = "encode")]
+mod sequences;
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
