@@ -47,10 +47,14 @@ use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
 use crate::progress::timings::Activity;
+use crate::tables::MemoryLimit;
 
 /// Jobs under way for each worker. With fewer, workers wait while one slow job holds up the results of others; more take more
 /// memory, up to 8 MiB for each job.
 const JOBS_PER_WORKER: usize = 3;
+
+/// The most bytes of a job: a segment of 4 MiB, and what it is encoded to.
+const JOB_BYTES: u64 = 8 << 20;
 
 /// A job for a worker.
 struct Task {
@@ -79,6 +83,11 @@ pub fn run(
     let mut duplicates = large::find(options, context)?;
     let mut appender = Appender::new(options, context, output, spill, warnings);
     let limit = workers * JOBS_PER_WORKER + 2;
+    // A job can take 8 MiB: jobs may take a quarter of the memory limit, but each worker has one.
+    let by_memory =
+        |limit: &MemoryLimit| usize::try_from(limit.bytes() / (4 * JOB_BYTES)).unwrap_or(usize::MAX);
+    let limit =
+        options.run.memory_limit.as_ref().map_or(limit, |most| limit.min(by_memory(most).max(workers + 1)));
     // The extents that a job may refer to must be in the image before the job starts.
     let limit = if context.extent_index.is_some() { limit.min(dedupe::DISTANCE) } else { limit };
     let appending = &mut appender;

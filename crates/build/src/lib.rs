@@ -5,6 +5,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`sources`] | reads a directory, archives, an OCI image layout, or EROFS images |
+//! | [`tables`] | tables with an item for each name, which move to temporary files beyond the memory limit |
 //! | [`tree`] | holds inodes, names and attributes until they have places in the image |
 //! | [`data`] | reads, encodes and writes content, on all cores |
 //! | [`metadata`] | places inodes and directories, and writes them and the superblock |
@@ -32,6 +33,7 @@ pub mod paths;
 mod progress;
 #[doc(hidden)]
 pub mod sources;
+mod tables;
 #[doc(hidden)]
 pub mod tree;
 #[doc(hidden)]
@@ -68,6 +70,7 @@ pub use output::new_file::NewFile;
 pub use progress::timings::{Activity, Spent, Timings};
 pub use progress::{Progress, Stage, Summary, Warning};
 pub use sources::block_size;
+pub use tables::MemoryLimit;
 
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,9 @@ pub fn file_id(meta: &std::fs::Metadata) -> (u32, u32, u64) {
 /// Bytes that are collected before a write: fewer system calls than with a smaller buffer; a larger one is not faster.
 const BUFFER: usize = 1 << 20;
 
+/// A gap of at least this many bytes becomes a hole of the image's file: writing zeroes of this length takes longer than a system call.
+const HOLE: u64 = 1 << 20;
+
 /// An image that is being written from start to end.
 #[derive(Debug)]
 pub struct Output {
@@ -253,6 +256,14 @@ impl Output {
     /// Appends zeroes up to `position`.
     pub fn pad_to(&mut self, position: u64) -> Result<()> {
         const ZEROES: [u8; 4096] = [0; 4096];
+        // A device has old bytes, and a sealer must see the zeroes.
+        let can_have_hole = !matches!(self.target, Target::Device) && self.sealer.is_none();
+        if can_have_hole && position.saturating_sub(self.position()) >= HOLE {
+            self.flush()?;
+            let len = self.offset + position;
+            self.file.set_len(len).map_err(|e| Error::io("extend", &self.path, e))?;
+            self.written = position;
+        }
         while let Some(missing) = position.checked_sub(self.position()).filter(|n| *n > 0) {
             self.append(&ZEROES[..missing.min(4096) as usize])?;
         }
@@ -369,5 +380,23 @@ mod tests {
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!((bytes.len(), &bytes[..5]), (10_000 + (3 << 20), b"head\0".as_slice()));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn long_gaps_are_holes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let mut output = Output::create(&path, 0).unwrap();
+        output.append(b"before").unwrap();
+        output.pad_to(100 << 20).unwrap();
+        output.append(b"behind").unwrap();
+        output.pad_to(200 << 20).unwrap();
+        output.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(
+            (bytes.len(), &bytes[..7], &bytes[100 << 20..][..7]),
+            (200 << 20, &b"before\0"[..], &b"behind\0"[..])
+        );
+        assert!(std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512 < 100 << 20);
     }
 }

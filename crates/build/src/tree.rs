@@ -19,6 +19,7 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
+use crate::tables::{MemoryLimit, Table};
 use crate::tree::arena::Arena;
 pub use crate::tree::arena::Text;
 pub use crate::tree::node_id::NodeId;
@@ -59,7 +60,7 @@ impl Kind {
 }
 
 /// An inode without its position in the image.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Node {
     pub kind: Kind,
     /// The low 12 bits of the mode.
@@ -95,14 +96,25 @@ pub struct Dir {
 /// All inodes, directories and names of the new image.
 #[derive(Debug, Default)]
 pub struct Tree {
-    pub nodes: Vec<Node>,
+    pub nodes: Table<Node>,
     pub dirs: Vec<Dir>,
-    pub entries: Vec<Entry>,
+    pub entries: Table<Entry>,
     pub xattrs: XattrTable,
     arena: Arena,
 }
 
 impl Tree {
+    /// An empty tree, whose tables move to files beyond `limit`.
+    pub fn new(limit: Option<&MemoryLimit>) -> Self {
+        let (nodes, entries) = (Table::new(limit), Table::new(limit));
+        Self { nodes, entries, arena: Arena::new(limit), ..Self::default() }
+    }
+
+    /// The limit beyond which tables move to files.
+    pub const fn limit(&self) -> Option<&MemoryLimit> {
+        self.nodes.limit()
+    }
+
     /// Stores `bytes` in the arena.
     pub fn intern(&mut self, bytes: &[u8]) -> Text {
         self.arena.push(bytes)

@@ -243,7 +243,8 @@ impl Account<'_> {
         input: Option<&str>,
     ) -> Result<(), Stop> {
         let mut other = settings.clone();
-        other.0.retain(|setting| setting.words.first().is_none_or(|word| word != "--workers"));
+        let stays = |word: &OsString| word != "--workers" && word != "--memory-limit";
+        other.0.retain(|setting| setting.words.first().is_none_or(stays));
         let workers = if settings.value("--workers").as_deref() == Some("1") { "4" } else { "1" };
         other.add(&["--workers", workers]);
         self.workspace.allow("again");

@@ -25,6 +25,7 @@ use crate::options::Options;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
+use crate::tables::Table;
 use crate::tree::NodeId;
 use crate::tree::inode_sizes::PACKED_LEN;
 
@@ -70,7 +71,7 @@ impl<'a> Appender<'a> {
         spill: &'a mut Spill,
         warnings: &'a mut Vec<Warning>,
     ) -> Self {
-        let contents = vec![StoredContent::None; context.tree.nodes.len()];
+        let contents = Table::filled(context.tree.limit(), StoredContent::None, context.tree.nodes.len());
         let block = context.block_size;
         Self {
             options,
@@ -179,7 +180,7 @@ impl<'a> Appender<'a> {
             }
             // The first file with this content comes before its duplicates and was read completely. It has no entry only if its
             // content changed meanwhile. Only parts are copied, no whole files.
-            PieceKind::Duplicate | PieceKind::Copied(_) => {
+            PieceKind::Duplicate | PieceKind::Copied(_) | PieceKind::Reserved => {
                 Err(Error::SourceChanged(self.context.contents.path(self.context.tree, node)))
             }
         }

@@ -14,6 +14,7 @@ use ferofs_format::BlockSize;
 use crate::options::compression::{Compression, Fragments};
 use crate::options::data::{DataOptions, Priorities};
 use crate::paths::join;
+use crate::tables::Table;
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_read::Profile;
 
@@ -25,9 +26,9 @@ const GROUP_BYTES: u64 = 8 << 20;
 /// The order of files.
 #[derive(Debug)]
 pub struct Order {
-    nodes: Vec<NodeId>,
+    nodes: Table<NodeId>,
     /// By node: its index in `nodes`.
-    ranks: Vec<u32>,
+    ranks: Table<u32>,
     stored: HashSet<NodeId>,
 }
 
@@ -49,8 +50,8 @@ impl Order {
             nodes.sort_by_key(|id| !reads.contains_key(id));
             stored = hottest(tree, &reads, hot.stored);
         }
-        let mut ranks = vec![0; nodes.len()];
-        for (rank, id) in (0..).zip(&nodes) {
+        let mut ranks = Table::filled(tree.limit(), 0, nodes.len());
+        for (rank, id) in (0..).zip(nodes.iter()) {
             ranks[id.index()] = rank;
         }
         Self { nodes, ranks, stored }
@@ -78,8 +79,9 @@ impl Order {
 }
 
 /// All nodes in the order in which a program that walks the tree reaches them first.
-fn in_tree_walk_order(tree: &Tree) -> Vec<NodeId> {
-    let mut nodes = Vec::with_capacity(tree.nodes.len());
+fn in_tree_walk_order(tree: &Tree) -> Table<NodeId> {
+    let mut nodes = Table::new(tree.limit());
+    nodes.reserve_exact(tree.nodes.len());
     let mut visited = vec![false; tree.nodes.len()];
     let mut open = vec![NodeId::ROOT];
     while let Some(id) = open.pop() {

@@ -4,9 +4,10 @@ use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::{BlockAddr, Incompat};
 
 use crate::output::spill::SpillRange;
+use crate::tables::Table;
 
 /// Where the content of an inode is stored.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum StoredContent {
     /// The inode has no content, or none yet.
     #[default]
@@ -78,7 +79,7 @@ pub struct PackedInode {
 #[derive(Debug, Default)]
 pub struct Data {
     /// By node.
-    pub contents: Vec<StoredContent>,
+    pub contents: Table<StoredContent>,
     pub packed: Option<PackedInode>,
     /// The features that readers of the data need.
     pub features: Incompat,

@@ -84,6 +84,8 @@ pub enum PieceKind {
     Stored,
     /// A part that is stored uncompressed: the appending thread copies it from the source, and the worker does not read it.
     Copied(SourcePosition),
+    /// A part of zeroes for which space is reserved: the appending thread leaves a hole in the image's file.
+    Reserved,
     /// In extents that this method encoded.
     Encoded(Encoded, usize),
     /// An earlier file has the same content.
@@ -144,6 +146,11 @@ impl<'a> Worker<'a> {
             Job::Files(files) => files.iter().try_for_each(|node| self.file(*node, result)),
             Job::Part { node, offset, len, store, last } => {
                 result.bytes_read += *len as u64;
+                let is_zero = self.context.tree.node(*node).origin == Origin::Zeroes;
+                if is_zero && self.context.file_compression(*node).is_none() {
+                    result.pieces.push(Piece::new(*node, PieceKind::Reserved));
+                    return Ok(());
+                }
                 if let Some(place) = self.uncompressed_place(*node) {
                     let kind = PieceKind::Copied(SourcePosition { at: place.at + offset, ..place });
                     result.pieces.push(Piece::new(*node, kind));

@@ -1,8 +1,12 @@
-//! Encodes metadata: the entries of large directories (`--zD`), and the metabox, which holds inodes (`-m`).
-//! [`write`](crate::metadata::write) calls it with the bytes. Source: FORMAT.md 3, 7.
+//! Encodes metadata: the entries of large directories (`--compress-directories`), and the metabox, which holds inodes (`-m`).
+//! [`write`](crate::metadata::write) passes the bytes, in order; workers encode them in pieces of one segment, and the calling thread appends the
+//! results in the same order. So the image does not depend on the number of workers. Source: FORMAT.md 3, 7.
+
+use std::collections::VecDeque;
 
 use ferofs_format::inode::DataLayout;
 use ferofs_format::{Algorithm, BlockSize, BytePos};
+use ferofs_threads::{Pipeline, with_pipeline};
 
 use crate::data::encode::{Encoder, Following, SEGMENT, Sink};
 use crate::data::extents::index::{FileExtents, FileTail, IndexEncoder};
@@ -12,23 +16,17 @@ use crate::options::compression::{Compression, FileCompression};
 use crate::output::Output;
 use crate::progress::timings::Timings;
 
+/// Pieces under way for each worker, of at most one segment: with one, a worker would wait for the thread that makes the next one.
+const PIECES_PER_WORKER: usize = 2;
+
 /// Encodes metadata in whole blocks, without inline tails and fragments.
 pub(crate) struct MetadataEncoder<'a> {
-    encoder: Encoder<'a>,
+    compression: &'a Compression,
+    timings: &'a Timings,
     index_encoder: IndexEncoder,
     file_compression: FileCompression,
     algorithm: Algorithm,
-    buffer: Vec<u8>,
-}
-
-/// Content that is being encoded and appended.
-#[derive(Debug)]
-pub(crate) struct PendingContent {
-    log: ExtentLog,
-    first: BytePos,
-    size: u64,
-    /// The last bytes, which are not yet a whole segment.
-    filling: Vec<u8>,
+    workers: usize,
 }
 
 /// Content that is encoded and appended.
@@ -41,6 +39,40 @@ pub(crate) struct EncodedContent {
     pub(crate) index: Vec<u8>,
 }
 
+/// A piece of content for a worker.
+struct Piece {
+    bytes: Vec<u8>,
+    /// The length of the inode with its xattrs if the content ends with this piece.
+    ends: Option<usize>,
+}
+
+/// What a worker made of a [`Piece`].
+struct EncodedPiece {
+    bytes: Vec<u8>,
+    /// `None` if the piece had no bytes.
+    log: Option<ExtentLog>,
+    size: u64,
+    ends: Option<usize>,
+}
+
+/// Content whose first pieces are appended.
+struct PendingContent {
+    log: ExtentLog,
+    first: BytePos,
+    size: u64,
+}
+
+/// Takes content, one after another, and appends it to the image. Nothing else may be appended meanwhile.
+pub(crate) struct Queue<'q, 'a> {
+    encoder: &'q MetadataEncoder<'a>,
+    pipeline: &'q mut Pipeline<Piece, Result<EncodedPiece>>,
+    output: &'q mut Output,
+    /// The last bytes, which are not yet a whole segment.
+    filling: Vec<u8>,
+    pending: Option<PendingContent>,
+    finished: VecDeque<EncodedContent>,
+}
+
 impl<'a> MetadataEncoder<'a> {
     /// `compression` comes from [`Compression::for_metadata`].
     pub(crate) fn new(
@@ -48,14 +80,14 @@ impl<'a> MetadataEncoder<'a> {
         file_compression: FileCompression,
         block: BlockSize,
         timings: &'a Timings,
+        workers: usize,
     ) -> Result<Self> {
         let index_encoder =
             IndexEncoder { index: compression.index, block, big_pclusters: compression.is_big(block) };
         let no_method =
             Error::Option { option: "metadata compression", problem: "its algorithm is not in the list" };
         let algorithm = compression.methods.get(file_compression.method).ok_or(no_method)?.algorithm();
-        let encoder = Encoder::new(compression, block, timings);
-        Ok(Self { encoder, index_encoder, file_compression, algorithm, buffer: Vec::new() })
+        Ok(Self { compression, timings, index_encoder, file_compression, algorithm, workers })
     }
 
     /// The most bytes of the index of content of `size` bytes.
@@ -63,70 +95,111 @@ impl<'a> MetadataEncoder<'a> {
         self.index_encoder.max_size(size)
     }
 
-    /// Starts content at the end of `output`. Nothing else may be appended until [`Self::finish`].
-    pub(crate) fn start(&self, output: &mut Output) -> Result<PendingContent> {
-        let block = self.index_encoder.block.bytes64();
-        output.pad_to(output.position().next_multiple_of(block))?;
-        let first = BytePos::new(output.position());
-        Ok(PendingContent { log: ExtentLog::new(block), first, size: 0, filling: Vec::new() })
+    /// Calls `drive` with a queue that encodes on all workers and appends to `output`.
+    pub(crate) fn encode_all<T>(
+        &self,
+        output: &mut Output,
+        drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<T>,
+    ) -> Result<T> {
+        let encoder = || Encoder::new(self.compression, self.index_encoder.block, self.timings);
+        let work = |encoder: &mut Encoder<'a>, piece| self.encode(encoder, piece);
+        let limit = self.workers * PIECES_PER_WORKER + 1;
+        with_pipeline(self.workers, limit, encoder, work, |pipeline| {
+            let finished = VecDeque::new();
+            drive(&mut Queue {
+                encoder: self,
+                pipeline,
+                output,
+                filling: Vec::new(),
+                pending: None,
+                finished,
+            })
+        })
     }
 
+    fn encode(&self, encoder: &mut Encoder<'a>, piece: Piece) -> Result<EncodedPiece> {
+        let Piece { bytes, ends } = piece;
+        let size = bytes.len() as u64;
+        let mut extents = Vec::new();
+        let mut log = None;
+        if size > 0 {
+            let sink = Sink { extents: &mut extents, tails: &mut Vec::new() };
+            let (file, following) = (self.file_compression, Following::MoreData);
+            let encoded = encoder.encode(&bytes, file, following, None, u64::MAX, sink)?;
+            log = encoded.map(|encoded| encoded.log);
+        }
+        Ok(EncodedPiece { bytes: extents, log, size, ends })
+    }
+
+    fn finish(&self, pending: PendingContent, inode_len: usize) -> Result<EncodedContent> {
+        let PendingContent { log, first, size } = pending;
+        let file = FileExtents { log: &log, tail: &FileTail::None, size, first, algorithm: self.algorithm };
+        let (layout, index) = self.index_encoder.encode(file, inode_len).map_err(Error::Layout)?;
+        let blocks = self.index_encoder.block.blocks_for(log.size_with_shared());
+        Ok(EncodedContent { size, layout, blocks, index })
+    }
+}
+
+impl Queue<'_, '_> {
     /// Adds bytes to the content.
-    pub(crate) fn push(
-        &mut self,
-        pending: &mut PendingContent,
-        mut bytes: &[u8],
-        output: &mut Output,
-    ) -> Result<()> {
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(SEGMENT as usize - pending.filling.len()));
-            pending.filling.extend_from_slice(now);
+            let (now, later) = bytes.split_at(bytes.len().min(SEGMENT as usize - self.filling.len()));
+            self.filling.extend_from_slice(now);
             bytes = later;
-            if pending.filling.len() as u64 == SEGMENT {
-                self.flush(pending, output)?;
+            if self.filling.len() as u64 == SEGMENT {
+                self.submit(None)?;
             }
         }
         Ok(())
     }
 
-    fn flush(&mut self, pending: &mut PendingContent, output: &mut Output) -> Result<()> {
-        self.buffer.clear();
-        let sink = Sink { extents: &mut self.buffer, tails: &mut Vec::new() };
-        let encoded = self.encoder.encode(
-            &pending.filling,
-            self.file_compression,
-            Following::MoreData,
-            None,
-            u64::MAX,
-            sink,
-        )?;
-        if let Some(encoded) = encoded {
-            pending.log.extend(&encoded.log);
-        }
-        output.append(&self.buffer)?;
-        pending.size += pending.filling.len() as u64;
-        pending.filling.clear();
+    /// Ends the content. Its index is made for an inode of `inode_len` bytes with its xattrs.
+    pub(crate) fn end(&mut self, inode_len: usize) -> Result<()> {
+        self.submit(Some(inode_len))
+    }
+
+    /// The next content that is encoded and appended, in order; `None` if it is not complete yet.
+    pub(crate) fn finished(&mut self) -> Option<EncodedContent> {
+        self.finished.pop_front()
+    }
+
+    /// Waits until all content that has ended is appended.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        while self.append_next()? {}
         Ok(())
     }
 
-    /// Encodes the rest, and the index for an inode of `inode_len` bytes with its xattrs.
-    pub(crate) fn finish(
-        &mut self,
-        mut pending: PendingContent,
-        inode_len: usize,
-        output: &mut Output,
-    ) -> Result<EncodedContent> {
-        if !pending.filling.is_empty() {
-            self.flush(&mut pending, output)?;
+    fn submit(&mut self, ends: Option<usize>) -> Result<()> {
+        if !self.pipeline.has_capacity() {
+            self.append_next()?;
         }
-        let PendingContent { log, first, size, .. } = pending;
-        let file = FileExtents { log: &log, tail: &FileTail::None, size, first, algorithm: self.algorithm };
-        let (layout, index) = self.index_encoder.encode(file, inode_len).map_err(Error::Layout)?;
-        Ok(EncodedContent {
-            size,
-            layout,
-            blocks: self.index_encoder.block.blocks_for(log.size_with_shared()),
-            index,
-        })
+        self.pipeline.submit(Piece { bytes: std::mem::take(&mut self.filling), ends });
+        Ok(())
+    }
+
+    /// Appends the oldest piece under way. Returns whether there was one.
+    fn append_next(&mut self) -> Result<bool> {
+        let Some(piece) = self.pipeline.next_result()? else { return Ok(false) };
+        let EncodedPiece { bytes, log, size, ends } = piece?;
+        let mut pending = match self.pending.take() {
+            Some(pending) => pending,
+            None => {
+                let block = self.encoder.index_encoder.block.bytes64();
+                self.output.pad_to(self.output.position().next_multiple_of(block))?;
+                let first = BytePos::new(self.output.position());
+                PendingContent { log: ExtentLog::new(block), first, size: 0 }
+            }
+        };
+        if let Some(log) = log {
+            pending.log.extend(&log);
+        }
+        self.output.append(&bytes)?;
+        pending.size += size;
+        match ends {
+            Some(inode_len) => self.finished.push_back(self.encoder.finish(pending, inode_len)?),
+            None => self.pending = Some(pending),
+        }
+        Ok(true)
     }
 }

@@ -6,6 +6,7 @@ use ferofs_format::Nid;
 use ferofs_format::units::SLOT_SIZE;
 
 use crate::data::stored::StoredContent;
+use crate::tables::Table;
 use crate::tree::NodeId;
 
 /// An item with a place in the metadata area.
@@ -32,9 +33,9 @@ pub(super) enum ItemKind {
 #[derive(Default)]
 pub(super) struct Places {
     /// By node.
-    pub(super) nids: Vec<Nid>,
+    pub(super) nids: Table<Nid>,
     /// All nodes that the image has, in the order of their inodes.
-    pub(super) inodes: Vec<NodeId>,
+    pub(super) inodes: Table<NodeId>,
     /// Whether the inodes are in the metabox, not in the metadata area.
     pub(super) in_metabox: bool,
     /// Items in the metadata area that are not inodes of nodes; sorted.
@@ -56,7 +57,7 @@ impl Places {
 
     /// All items in the metadata area, in the order of their places.
     pub(super) fn items(&self) -> impl Iterator<Item = Item> {
-        let inodes = if self.in_metabox { &[][..] } else { &self.inodes };
+        let inodes: &[NodeId] = if self.in_metabox { &[] } else { &self.inodes };
         let mut inodes =
             inodes.iter().map(|id| Item { pos: self.inode_pos(*id), kind: ItemKind::Inode(*id) }).peekable();
         let mut others = self.others.iter().copied().peekable();
@@ -76,8 +77,8 @@ mod tests {
     fn items_come_in_the_order_of_their_places() {
         let block = |pos| Item { pos, kind: ItemKind::Blocks(NodeId(0)) };
         let places = Places {
-            nids: vec![Nid::new(3), Nid::new(1), Nid::new(9)],
-            inodes: vec![NodeId(1), NodeId(0), NodeId(2)],
+            nids: [3, 1, 9].into_iter().map(Nid::new).collect(),
+            inodes: [1, 0, 2].into_iter().map(NodeId).collect(),
             others: vec![block(0), block(4096)],
             ..Places::default()
         };

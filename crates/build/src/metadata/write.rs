@@ -7,18 +7,19 @@ use ferofs_format::dirent::{DirPacker, Dirent, write_block};
 use ferofs_format::inode::{DataLayout, FileType, Inode, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
-use ferofs_format::{BlockAddr, BlockSize, Incompat, Nid};
+use ferofs_format::{BlockAddr, BlockSize, Fault, FormatError, Incompat, Nid, Structure};
 
 use crate::data::stored::{PackedInode, StoredContent};
 use crate::error::{Error, Result};
 use crate::metadata::area::AreaAllocator;
-use crate::metadata::compressed::{EncodedContent, MetadataEncoder};
+use crate::metadata::compressed::{EncodedContent, MetadataEncoder, Queue};
 use crate::metadata::places::{Item, ItemKind, Places};
 use crate::metadata::self_check::{self, InodePlace};
 use crate::options::Options;
 use crate::options::compression::Compression;
 use crate::output::Output;
 use crate::output::spill::Spill;
+use crate::tables::Table;
 use crate::tree::inode_sizes::{self, InodeSizes};
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
@@ -71,18 +72,19 @@ impl MetadataWriter<'_> {
                 Compression::for_directories(compression, block),
                 block,
                 timings,
+                self.options.run.worker_count(),
             )
         };
-        let mut encoder = compression.as_ref().map(encoder).transpose()?;
+        let encoder = compression.as_ref().map(encoder).transpose()?;
         let in_metabox = superblock.incompat.contains(Incompat::METABOX);
         let (mut area, mut places) = self.plan(block, encoder.as_ref(), in_metabox, RESERVED);
         let behind_superblock = self.plan_behind_superblock(block, in_metabox, &mut area, &mut places);
-        if let Some(encoder) = &mut encoder {
+        if let Some(encoder) = &encoder {
             self.encode_directories(encoder, &mut places, superblock, output)?;
         }
         // An inode in the metabox holds the address of its directory blocks, and the inode of the metabox holds the address of the
         // metabox: so they are written in this order.
-        let metabox = match &mut encoder {
+        let metabox = match &encoder {
             Some(encoder) if in_metabox => {
                 let blocks = places.total_blocks * block.bytes64();
                 self.append_area(&places, blocks, None, superblock, output)?;
@@ -200,26 +202,49 @@ impl MetadataWriter<'_> {
     /// Encodes and appends directories. Their entries hold nids only, which are known.
     fn encode_directories(
         &mut self,
-        encoder: &mut MetadataEncoder<'_>,
+        encoder: &MetadataEncoder<'_>,
         places: &mut Places,
         superblock: &mut Superblock,
         output: &mut Output,
     ) -> Result<()> {
+        if places.encoded_dirs.is_empty() {
+            return Ok(());
+        }
         let mut ids: Vec<NodeId> = places.encoded_dirs.keys().copied().collect();
         ids.sort_unstable();
+        let mut finished = ids.iter();
         let mut bytes = Vec::new();
-        for id in ids {
-            self.options.run.check_cancelled()?;
-            bytes.clear();
-            self.write_dir(id, places, superblock.block_size, &mut bytes)?;
-            let mut pending = encoder.start(output)?;
-            encoder.push(&mut pending, &bytes, output)?;
-            let EncodedContent { layout, blocks, index, .. } =
-                encoder.finish(pending, self.inode_sizes.len(id), output)?;
+        encoder.encode_all(output, |queue| {
+            for id in &ids {
+                self.options.run.check_cancelled()?;
+                bytes.clear();
+                self.write_dir(*id, places, superblock.block_size, &mut bytes)?;
+                queue.push(&bytes)?;
+                queue.end(self.inode_sizes.len(*id))?;
+                self.note_encoded(queue, &mut finished, places)?;
+            }
+            queue.wait()?;
+            self.note_encoded(queue, &mut finished, places)
+        })?;
+        // Like erofs-utils. Linux reads encoded directories since 6.1, and these features keep older kernels away.
+        superblock.incompat |= Incompat::LZ4_0PADDING | Incompat::DEDUPE;
+        Ok(())
+    }
+
+    /// Notes where the next directories of `ids` are, as far as they are appended.
+    fn note_encoded<'i>(
+        &mut self,
+        queue: &mut Queue<'_, '_>,
+        ids: &mut impl Iterator<Item = &'i NodeId>,
+        places: &mut Places,
+    ) -> Result<()> {
+        while let Some(EncodedContent { layout, blocks, index, .. }) = queue.finished() {
             let index = self.spill.push(&index)?;
-            places.encoded_dirs.insert(id, StoredContent::Compressed { layout, blocks, index, inline: 0 });
-            // Like erofs-utils. Linux reads encoded directories since 6.1, and these features keep older kernels away.
-            superblock.incompat |= Incompat::LZ4_0PADDING | Incompat::DEDUPE;
+            let stored = StoredContent::Compressed { layout, blocks, index, inline: 0 };
+            // Each content is that of one directory.
+            if let Some(id) = ids.next() {
+                places.encoded_dirs.insert(*id, stored);
+            }
         }
         Ok(())
     }
@@ -227,29 +252,37 @@ impl MetadataWriter<'_> {
     /// Encodes and appends the metabox with all inodes.
     fn encode_metabox(
         &mut self,
-        encoder: &mut MetadataEncoder<'_>,
+        encoder: &MetadataEncoder<'_>,
         places: &Places,
         superblock: &mut Superblock,
         output: &mut Output,
     ) -> Result<EncodedContent> {
-        let mut pending = encoder.start(output)?;
         let (mut bytes, mut end) = (Vec::new(), 0);
-        for &node in &places.inodes {
-            self.options.run.check_cancelled()?;
-            let pos = places.inode_pos(node);
+        // All data is before the metabox.
+        let data_end = output.position();
+        let content = encoder.encode_all(output, |queue| {
+            for &node in places.inodes.iter() {
+                self.options.run.check_cancelled()?;
+                let pos = places.inode_pos(node);
+                bytes.clear();
+                bytes.resize((pos - end) as usize, 0);
+                self.write_inode(node, places, superblock, InodePlace { pos, data_end }, &mut bytes)?;
+                end += bytes.len() as u64;
+                queue.push(&bytes)?;
+            }
+            // Readers read the metabox in whole blocks.
             bytes.clear();
-            bytes.resize((pos - end) as usize, 0);
-            let place = InodePlace { pos, data_end: output.position() };
-            self.write_inode(node, places, superblock, place, &mut bytes)?;
-            end += bytes.len() as u64;
-            encoder.push(&mut pending, &bytes, output)?;
-        }
-        // Readers read the metabox in whole blocks.
-        bytes.clear();
-        bytes.resize((end.next_multiple_of(superblock.block_size.bytes64()) - end) as usize, 0);
-        encoder.push(&mut pending, &bytes, output)?;
+            bytes.resize((end.next_multiple_of(superblock.block_size.bytes64()) - end) as usize, 0);
+            queue.push(&bytes)?;
+            queue.end(inode_sizes::PACKED_LEN)?;
+            queue.wait()?;
+            Ok(queue.finished())
+        })?;
         superblock.incompat |= Incompat::LZ4_0PADDING;
-        encoder.finish(pending, inode_sizes::PACKED_LEN, output)
+        content.ok_or(Error::Layout(FormatError::new(
+            Structure::Inode,
+            Fault::Map("the metabox has no content"),
+        )))
     }
 
     fn is_skipped(&self, id: NodeId) -> bool {
@@ -297,8 +330,8 @@ impl MetadataWriter<'_> {
             if in_metabox { AreaAllocator::for_blocks(block) } else { AreaAllocator::new(block, reserved) };
         let mut metabox = AreaAllocator::new(block, RESERVED);
         let mut places = Places {
-            nids: vec![Nid::default(); self.tree.nodes.len()],
-            inodes: Vec::with_capacity(self.tree.nodes.len()),
+            nids: Table::filled(self.tree.limit(), Nid::default(), self.tree.nodes.len()),
+            inodes: Table::new(self.tree.limit()),
             in_metabox,
             ..Places::default()
         };
@@ -339,8 +372,8 @@ impl MetadataWriter<'_> {
                 places.others.push(Item { pos: first * block.bytes64(), kind: ItemKind::Blocks(id) });
             }
         }
-        let nids = &places.nids;
-        places.inodes.sort_unstable_by_key(|id| nids[id.index()]);
+        let Places { nids, inodes, .. } = &mut places;
+        inodes.sort_unstable_by_key(|id| nids[id.index()]);
         places.others.sort_unstable();
         places.content_blocks.sort_unstable_by_key(|(node, _)| *node);
         places.total_blocks = area.blocks();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 use crate::progress::Progress;
+use crate::tables::MemoryLimit;
 
 /// Worker threads, progress and cancellation.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,8 @@ pub struct RunOptions {
     pub progress: Arc<Progress>,
     /// Another thread sets it to stop the build, which then returns [`Error::Interrupted`].
     pub cancel: Arc<AtomicBool>,
+    /// Beyond it, tables with an item for each name move to temporary files. What it covers, and what not: docs/SCALE.md.
+    pub memory_limit: Option<MemoryLimit>,
 }
 
 impl RunOptions {

@@ -9,6 +9,7 @@ use ferofs_format::{BlockSize, xattr};
 
 use crate::error::{Error, Result};
 use crate::options::inodes::{InodeForm, InodeOptions};
+use crate::tables::Table;
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 
@@ -45,7 +46,7 @@ impl InodeSize {
 
 /// The form and size of all inodes, by node.
 #[derive(Debug)]
-pub struct InodeSizes(Vec<InodeSize>);
+pub struct InodeSizes(Table<InodeSize>);
 
 impl InodeSizes {
     /// Decides the form of every inode; `superblock` has the time that compact ones share.
@@ -56,7 +57,7 @@ impl InodeSizes {
         options: &InodeOptions,
         source: &Path,
     ) -> Result<Self> {
-        let inode_sizes = tree.ids().map(|id| {
+        let inode_size = |id| {
             let mut inode = inode(tree, xattrs, superblock, id, InodeVersion::Extended)?;
             let fits = inode.fits_compact(superblock);
             inode.mtime = shared_time(superblock);
@@ -73,8 +74,13 @@ impl InodeSizes {
             let len = version.size() + xattrs.region(id, node.xattrs).len();
             let may_inline = options.inline_data || !matches!(node.kind, Kind::Regular { .. });
             Ok(InodeSize::new(len, version, may_inline))
-        });
-        Ok(Self(inode_sizes.collect::<Result<_>>()?))
+        };
+        let mut inode_sizes = Table::new(tree.limit());
+        inode_sizes.reserve_exact(tree.nodes.len());
+        for id in tree.ids() {
+            inode_sizes.push(inode_size(id)?);
+        }
+        Ok(Self(inode_sizes))
     }
 
     /// Bytes of the inode and its xattrs.

@@ -15,7 +15,7 @@ use crate::tree::{NodeId, Tree};
 pub(crate) fn apply(tree: &mut Tree, options: &AttributeOptions, run: &RunOptions) -> Result<()> {
     if let Some(newest) = options.newest_time {
         let newest = Timestamp { secs: newest, nanos: 0 };
-        for node in &mut tree.nodes {
+        for node in tree.nodes.iter_mut() {
             node.mtime = node.mtime.min(newest);
         }
     }

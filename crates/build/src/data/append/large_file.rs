@@ -96,6 +96,16 @@ impl Appender<'_> {
                 let tail = self.copy_part(node, place, read, last)?;
                 return Ok(last.then_some(StoredContent::Flat { start: start.block(block), tail }));
             }
+            PieceKind::Reserved => {
+                let size = self.context.tree.node(node).size;
+                let tail = if last { self.context.inline_tail(node, size) } else { 0 };
+                self.output.pad_to(self.output.position() + read - tail as u64)?;
+                if tail == 0 {
+                    self.align()?;
+                }
+                let tail = self.spill.push(&vec![0; tail])?;
+                return Ok(last.then_some(StoredContent::Flat { start: start.block(block), tail }));
+            }
             // All parts so far are uncompressed, and the whole file may stay so.
             kind => {
                 let encoded = match kind {

@@ -22,6 +22,7 @@ use crate::progress::Warning;
 use crate::progress::timings::Activity;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
+use crate::tables::Table;
 use crate::tree::inode_sizes::InodeSizes;
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_threads::{Pipeline, with_pipeline};
@@ -92,7 +93,7 @@ pub(crate) fn run(
     let id = DeviceId::new(u16::from(device.is_some()));
     let store =
         ChunkStore { output: device.unwrap_or(output), id, addresses: HashMap::new(), bytes_shared: 0 };
-    let contents = vec![StoredContent::None; context.tree.nodes.len()];
+    let contents = Table::filled(context.tree.limit(), StoredContent::None, context.tree.nodes.len());
     let mut hole = Vec::new();
     format.encode(None, &mut hole).map_err(Error::Layout)?;
     let mut writer = ChunkWriter { context, format, store, spill, warnings, contents, file: None, hole };
@@ -139,7 +140,7 @@ struct ChunkWriter<'a> {
     store: ChunkStore<'a>,
     spill: &'a mut Spill,
     warnings: &'a mut Vec<Warning>,
-    contents: Vec<StoredContent>,
+    contents: Table<StoredContent>,
     /// The current file, and the entries of its table so far.
     file: Option<(NodeId, Vec<u8>)>,
     /// The table entry of a hole.

@@ -17,6 +17,7 @@ use crate::output::spill::Spill;
 use crate::progress::Warning;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;
+use crate::tables;
 use crate::tree::inode_sizes::InodeSizes;
 use crate::tree::origin::Origin;
 use crate::tree::{Kind, NodeId, Tree};
@@ -56,7 +57,7 @@ pub(crate) fn run(
     warnings: &mut Vec<Warning>,
 ) -> Result<Data> {
     let mut data = Data {
-        contents: vec![StoredContent::None; context.tree.nodes.len()],
+        contents: tables::Table::filled(context.tree.limit(), StoredContent::None, context.tree.nodes.len()),
         features: Incompat::CHUNKED_FILE,
         ..Data::default()
     };

@@ -4,12 +4,14 @@
 //! worker does not encode the file. The appending thread makes the decision, in the order of reading: so the image does not
 //! depend on which worker was faster.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashTable;
 
 use crate::data::extents::log::ExtentLog;
 use crate::error::Result;
 use crate::output::random::random;
+use crate::tables::{MemoryLimit, Table};
 use crate::tree::{Kind, NodeId, Tree};
 
 /// Tables of fingerprints. Each one grows for itself, so that little memory is needed twice at once, and threads rarely wait for each other.
@@ -31,6 +33,36 @@ pub enum Lookup {
     Duplicate(Fingerprint),
 }
 
+/// The ranks of first files, by fingerprint.
+#[derive(Debug)]
+struct Firsts {
+    /// The places of fingerprints in `ranks`.
+    places: HashTable<u32>,
+    ranks: Table<(Fingerprint, u32)>,
+}
+
+impl Firsts {
+    fn get(&self, fingerprint: Fingerprint) -> Option<u32> {
+        let is_equal = |place: &u32| self.ranks[*place as usize].0 == fingerprint;
+        let place = self.places.find(fingerprint.hash(), is_equal)?;
+        Some(self.ranks[*place as usize].1)
+    }
+
+    /// The rank of the first file with this fingerprint, which is `rank` if there is none yet.
+    fn get_or_insert(&mut self, fingerprint: Fingerprint, rank: u32) -> &mut u32 {
+        let Self { places, ranks } = self;
+        let place = places.find(fingerprint.hash(), |place| ranks[*place as usize].0 == fingerprint).copied();
+        let place = place.unwrap_or_else(|| {
+            // There are at most as many as nodes, whose numbers have 32 bits.
+            let place = ranks.len() as u32;
+            ranks.push((fingerprint, rank));
+            places.insert_unique(fingerprint.hash(), place, |place| ranks[*place as usize].0.hash());
+            place
+        });
+        &mut ranks[place as usize].1
+    }
+}
+
 /// The small files of a tree that can have identical content.
 #[derive(Debug)]
 pub struct IdenticalFiles {
@@ -42,7 +74,7 @@ pub struct IdenticalFiles {
     candidates: Vec<u64>,
     /// For each fingerprint, the rank of the first file in the order of reading that was looked up so far. The first byte of a fingerprint
     /// chooses the table.
-    firsts: Vec<Mutex<HashMap<Fingerprint, u32>>>,
+    firsts: Vec<Mutex<Firsts>>,
 }
 
 impl IdenticalFiles {
@@ -53,25 +85,27 @@ impl IdenticalFiles {
     pub fn new(tree: &Tree) -> Result<Self> {
         let mut key = [0; blake3::KEY_LEN];
         random(&mut key)?;
-        let mut sizes: Vec<(u64, NodeId)> = tree
+        let sizes = tree
             .ids()
             .map(|id| (id, tree.node(id)))
             .filter(|(_, node)| node.size > 0 && matches!(node.kind, Kind::Regular { sparse: false }))
-            .map(|(id, node)| (node.size, id))
-            .collect();
-        sizes.sort_unstable();
-        let same = sizes.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1);
+            .map(|(id, node)| (node.size, id));
+        let mut all = Table::new(tree.limit());
+        sizes.for_each(|size| all.push(size));
+        all.sort_unstable();
+        let same = all.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1);
         let candidates = same.flatten().map(|(_, id)| *id);
-        Ok(Self { fingerprints_extents: true, ..Self::with(tree.nodes.len(), key, candidates) })
+        Ok(Self { fingerprints_extents: true, ..Self::with(tree.nodes.len(), tree.limit(), key, candidates) })
     }
 
     /// Finds no identical files.
     pub fn none(tree: &Tree) -> Self {
-        Self::with(tree.nodes.len(), [0; blake3::KEY_LEN], [])
+        Self::with(tree.nodes.len(), tree.limit(), [0; blake3::KEY_LEN], [])
     }
 
     fn with(
         nodes: usize,
+        limit: Option<&MemoryLimit>,
         key: [u8; blake3::KEY_LEN],
         with_equal_size: impl IntoIterator<Item = NodeId>,
     ) -> Self {
@@ -79,7 +113,8 @@ impl IdenticalFiles {
         for id in with_equal_size {
             candidates[id.index() / 64] |= 1 << (id.index() % 64);
         }
-        let firsts = std::iter::repeat_with(Mutex::default).take(TABLES).collect();
+        let table = || Mutex::new(Firsts { places: HashTable::new(), ranks: Table::new(limit) });
+        let firsts = std::iter::repeat_with(table).take(TABLES).collect();
         Self { fingerprints_extents: false, key, candidates, firsts }
     }
 
@@ -121,7 +156,7 @@ impl IdenticalFiles {
         hasher.update(content).update(&encoding_key());
         let fingerprint = Fingerprint::of(&hasher);
         let mut firsts = self.table(fingerprint);
-        let first = firsts.entry(fingerprint).or_insert(rank);
+        let first = firsts.get_or_insert(fingerprint, rank);
         match *first < rank {
             true => Lookup::Duplicate(fingerprint),
             false => {
@@ -133,10 +168,10 @@ impl IdenticalFiles {
 
     /// The rank of the first file with this fingerprint among those that were looked up.
     pub fn first(&self, fingerprint: Fingerprint) -> Option<u32> {
-        self.table(fingerprint).get(&fingerprint).copied()
+        self.table(fingerprint).get(fingerprint)
     }
 
-    fn table(&self, fingerprint: Fingerprint) -> MutexGuard<'_, HashMap<Fingerprint, u32>> {
+    fn table(&self, fingerprint: Fingerprint) -> MutexGuard<'_, Firsts> {
         let number = usize::from(fingerprint.0[0]) % self.firsts.len();
         // A thread that panicked while it held the lock left the map complete: each change is one insert.
         self.firsts[number].lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,6 +179,13 @@ impl IdenticalFiles {
 }
 
 impl Fingerprint {
+    /// Its bytes are random, and the first one chooses the table.
+    fn hash(self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0[8..]);
+        u64::from_le_bytes(bytes)
+    }
+
     fn of(hasher: &blake3::Hasher) -> Self {
         let mut half = [0; 16];
         half.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
@@ -157,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_order_of_reading_decides_not_the_order_of_lookups() {
-        let identical_files = IdenticalFiles::with(4, [1; blake3::KEY_LEN], [0, 1, 2].map(NodeId));
+        let identical_files = IdenticalFiles::with(4, None, [1; blake3::KEY_LEN], [0, 1, 2].map(NodeId));
         let look_up = |n, content: &[u8]| identical_files.look_up(NodeId(n), n, content, Vec::new);
         let Lookup::First(fingerprint) = look_up(1, b"a") else { panic!("the first file is no duplicate") };
         assert_eq!(look_up(2, b"a"), Lookup::Duplicate(fingerprint));

@@ -18,7 +18,7 @@ impl LayeredTree {
     /// Numbers the remaining files breadth-first, in the order of names.
     pub(crate) fn finish(mut self, options: &Options, warnings: &mut Vec<Warning>) -> Result<Tree> {
         self.mark_directories_with_whiteouts();
-        let mut tree = Tree::default();
+        let mut tree = Tree::new(options.run.memory_limit.as_ref());
         let mut numbers: Vec<Option<NodeId>> = vec![None; self.files.len()];
         let mut queue = VecDeque::from([(NodeId::ROOT, FileId::ROOT)]);
         self.number(options, &mut tree, b"", FileId::ROOT, NodeId::ROOT, warnings)?;

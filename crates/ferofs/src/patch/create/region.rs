@@ -97,7 +97,7 @@ pub(crate) fn write(
     let before_data = writer.output.position();
     let data = writer.encode(&decisions, &placed, warnings)?;
     features |= data_features(context, &placed, data.features);
-    for (place, content) in placed.iter_mut().zip(data.contents) {
+    for (place, content) in placed.iter_mut().zip(data.contents.iter().copied()) {
         if matches!(place, StoredContent::None) {
             *place = content;
         }
