@@ -43,11 +43,11 @@ use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{Job, JobResult, Worker};
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::options::run::tables::MemoryLimit;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
 use crate::progress::timings::Activity;
-use crate::tables::MemoryLimit;
 
 /// Jobs under way for each worker. With fewer, workers wait while one slow job holds up the results of others; more take more
 /// memory, up to 8 MiB for each job.

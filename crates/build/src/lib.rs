@@ -5,7 +5,6 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`sources`] | reads a directory, archives, an OCI image layout, or EROFS images |
-//! | [`tables`] | tables with an item for each name, which move to temporary files beyond the memory limit |
 //! | [`tree`] | holds inodes, names and attributes until they have places in the image |
 //! | [`data`] | reads, encodes and writes content, on all cores |
 //! | [`metadata`] | places inodes and directories, and writes them and the superblock |
@@ -33,7 +32,6 @@ pub mod paths;
 mod progress;
 #[doc(hidden)]
 pub mod sources;
-mod tables;
 #[doc(hidden)]
 pub mod tree;
 #[doc(hidden)]
@@ -57,6 +55,7 @@ pub use options::fs_config::{FsConfig, FsConfigError};
 pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};
 pub use options::oci::{OciOptions, Platform};
+pub use options::run::tables::MemoryLimit;
 pub use options::sealer::Sealer;
 pub use options::source::{
     Definitions, DefinitionsError, Exclude, Patterns, PatternsError, SourceData, SourceFormat, Whiteouts,
@@ -70,7 +69,6 @@ pub use output::new_file::NewFile;
 pub use progress::timings::{Activity, Spent, Timings};
 pub use progress::{Progress, Stage, Summary, Warning};
 pub use sources::block_size;
-pub use tables::MemoryLimit;
 
 #[cfg(test)]
 mod tests;

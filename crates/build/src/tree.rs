@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use ferofs_format::inode::{FileType, Rdev, Timestamp};
 
-use crate::tables::{MemoryLimit, Table};
+use crate::options::run::tables::{MemoryLimit, Table};
 use crate::tree::arena::Arena;
 pub use crate::tree::arena::Text;
 pub use crate::tree::node_id::NodeId;

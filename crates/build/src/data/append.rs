@@ -22,10 +22,10 @@ use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{JobResult, Piece, PieceKind};
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::options::run::tables::Table;
 use crate::output::Output;
 use crate::output::spill::Spill;
 use crate::progress::Warning;
-use crate::tables::Table;
 use crate::tree::NodeId;
 use crate::tree::inode_sizes::PACKED_LEN;
 

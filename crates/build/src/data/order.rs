@@ -13,8 +13,8 @@ use ferofs_format::BlockSize;
 
 use crate::options::compression::{Compression, Fragments};
 use crate::options::data::{DataOptions, Priorities};
+use crate::options::run::tables::Table;
 use crate::paths::join;
-use crate::tables::Table;
 use crate::tree::{Kind, NodeId, Tree};
 use ferofs_read::Profile;
 

@@ -3,8 +3,8 @@
 use ferofs_format::inode::{DataLayout, Inode, Place};
 use ferofs_format::{BlockAddr, Incompat};
 
+use crate::options::run::tables::Table;
 use crate::output::spill::SpillRange;
-use crate::tables::Table;
 
 /// Where the content of an inode is stored.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,7 +6,7 @@ use ferofs_format::Nid;
 use ferofs_format::units::SLOT_SIZE;
 
 use crate::data::stored::StoredContent;
-use crate::tables::Table;
+use crate::options::run::tables::Table;
 use crate::tree::NodeId;
 
 /// An item with a place in the metadata area.

@@ -1,12 +1,14 @@
 //! How a build uses the machine: threads, progress and cancellation. Every stage takes these options.
 
+pub(crate) mod tables;
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::tables::MemoryLimit;
+use tables::MemoryLimit;
 
 /// Worker threads, progress and cancellation.
 #[derive(Clone, Debug, Default)]

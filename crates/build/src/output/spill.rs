@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::tables::MemoryLimit;
+use crate::options::run::tables::MemoryLimit;
 
 /// The most bytes in memory, which is enough for about 100,000 files. More bytes go to the temporary file.
 const IN_MEMORY: usize = 16 << 20;

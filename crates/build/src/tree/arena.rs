@@ -1,6 +1,6 @@
 //! Holds many short texts in one allocation: names, targets of symbolic links, sets of xattrs.
 
-use crate::tables::{MemoryLimit, Table};
+use crate::options::run::tables::{MemoryLimit, Table};
 
 /// The most bytes of a text: enough for a set of xattrs, which an inode counts in 16 bits and units of 4 bytes.
 const LEN_BITS: u32 = 20;

@@ -9,7 +9,7 @@ use ferofs_format::{BlockSize, xattr};
 
 use crate::error::{Error, Result};
 use crate::options::inodes::{InodeForm, InodeOptions};
-use crate::tables::Table;
+use crate::options::run::tables::Table;
 use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 

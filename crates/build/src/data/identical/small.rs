@@ -10,8 +10,8 @@ use hashbrown::HashTable;
 
 use crate::data::extents::log::ExtentLog;
 use crate::error::Result;
+use crate::options::run::tables::{MemoryLimit, Table};
 use crate::output::random::random;
-use crate::tables::{MemoryLimit, Table};
 use crate::tree::{Kind, NodeId, Tree};
 
 /// Tables of fingerprints. Each one grows for itself, so that little memory is needed twice at once, and threads rarely wait for each other.

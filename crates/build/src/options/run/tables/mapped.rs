@@ -1,44 +1,21 @@
 //! A table in a temporary file that is mapped into memory.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mremap, munmap};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap, munmap};
 
-use super::MemoryLimit;
-use crate::output::spill::tempfile;
+use super::limit::MemoryLimit;
 
 /// The fewest bytes of a file: a smaller one would soon grow again.
 const LEAST: usize = 64 << 10;
-
-/// The mapped ranges of all tables of a build, by address: their lengths in bytes.
-#[derive(Debug, Default)]
-pub(super) struct Mappings(Mutex<BTreeMap<usize, usize>>);
-
-impl Mappings {
-    /// Removes all mapped pages from the memory of the process. Their bytes stay in the files, and come back where they are used.
-    pub(super) fn remove_pages(&self) {
-        for (address, len) in self.lock().iter() {
-            let start = std::ptr::with_exposed_provenance_mut(*address);
-            // SAFETY: while the lock is held, each range is mapped, and nothing else is: `Mapped` changes its range only under the lock. The
-            // mapping is shared with a file, so that its bytes are those of the file before and after.
-            let _ = unsafe { madvise(start, *len, Advice::LinuxDontNeed) };
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Items in a temporary file without a name, which no other process has open.
 pub(super) struct Mapped<T: Copy> {
@@ -60,7 +37,7 @@ unsafe impl<T: Copy + Sync> Sync for Mapped<T> {}
 impl<T: Copy> Mapped<T> {
     /// A table of `items` with space for at least `capacity` items.
     pub(super) fn new(limit: &MemoryLimit, items: &[T], capacity: usize) -> io::Result<Self> {
-        let file = tempfile(limit.dir())?;
+        let file = tempfile::tempfile_in(limit.dir()).or_else(|_| tempfile::tempfile())?;
         let bytes = bytes_for::<T>(capacity.max(items.len()))?;
         allocate(&file, 0, bytes)?;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);

@@ -6,6 +6,7 @@
 
 mod limit;
 mod mapped;
+mod mappings;
 
 use std::ops::{Deref, DerefMut};
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::mapped::Mappings;
+use super::mappings::Mappings;
 
 /// How often the memory is measured, which takes about 3 µs. Between two measurements a thread can read some megabytes of mapped pages.
 const INTERVAL: Duration = Duration::from_millis(4);
