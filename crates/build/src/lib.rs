@@ -10,6 +10,7 @@
 //! | [`metadata`] | places inodes and directories, and writes them and the superblock |
 //! | [`output`] | writes the image to a file, a device or standard output |
 //! | [`verify`] | compares the image with its source |
+//! | [`estimate`](Estimator) | estimates size and time without building |
 //!
 //! An image is: block 0 with the superblock; data, in the order in which it was read; metadata, in the order of the tree;
 //! shared attributes. It does not depend on the number of workers. No file has the image's name before it is complete.
@@ -22,6 +23,7 @@ mod builder;
 #[doc(hidden)]
 pub mod data;
 mod error;
+mod estimate;
 #[doc(hidden)]
 pub mod metadata;
 mod options;
@@ -45,6 +47,7 @@ pub use error::archive::ArchiveFault;
 pub use error::entry::EntryFault;
 pub use error::oci::OciFault;
 pub use error::{Error, Result};
+pub use estimate::{Estimate, Estimator};
 pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
 pub use ferofs_format::inode::{Rdev, Timestamp};
 pub use ferofs_format::{Algorithm, BlockSize};

@@ -70,8 +70,11 @@ pub(crate) enum Command {
     Man(setup::completions::ManArgs),
 }
 
-/// Runs a subcommand.
-pub(crate) fn run(command: Command) -> Outcome {
+/// The definitions of the command lines of other names of the program, each with the section of its manual page.
+pub(crate) type OtherNames = fn() -> Vec<(clap::Command, &'static str)>;
+
+/// Runs a subcommand. `others` is for the manual.
+pub(crate) fn run(command: Command, others: OtherNames) -> Outcome {
     match command {
         Command::Build(args) => build::run(&args),
         Command::Check(args) => check::run(&args),
@@ -92,7 +95,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Cat(args) => cat::run(&args),
         Command::Links(args) => setup::links::run(&args),
         Command::Completions(args) => setup::completions::completions(&args, Cli::command()),
-        Command::Man(args) => setup::completions::man(&args, Cli::command()),
+        Command::Man(args) => setup::completions::man(&args, Cli::command(), others()),
     }
 }
 

@@ -7,6 +7,7 @@ mod erofsfuse;
 mod fsck;
 mod mkfs;
 mod mount;
+mod usage;
 mod version;
 
 use std::ffi::{OsStr, OsString};
@@ -27,4 +28,15 @@ pub(crate) fn find_program(program: &OsStr) -> Option<RunProgram> {
         "mount.erofs" => Some(mount::run),
         _ => None,
     }
+}
+
+/// The definitions of the command lines, for manual pages, each with the section of the manual.
+pub(crate) fn definitions() -> Vec<(clap::Command, &'static str)> {
+    vec![
+        (mkfs::definition(), "1"),
+        (fsck::definition(), "1"),
+        (dump::definition(), "1"),
+        (erofsfuse::definition(), "1"),
+        (mount::definition(), "8"),
+    ]
 }

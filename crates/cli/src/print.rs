@@ -5,3 +5,4 @@ pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod progress;
 pub(crate) mod reading;
+pub(crate) mod verbosity;

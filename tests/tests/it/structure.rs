@@ -38,7 +38,7 @@ const FLOWS: &[(&str, &[&[&str]])] = &[
             &["metadata"],
             &["verify"],
             &["build"],
-            &["builder"],
+            &["builder", "estimate"],
             &["lib"],
         ],
     ),

@@ -44,6 +44,8 @@ pub struct SourceOptions {
     /// Files that are defined without a source, and changes to those of the source. They come last: excluded files, owners and offsets of
     /// the options do not apply to them.
     pub definitions: Definitions,
+    /// Leave out what is on other file systems than the source directory. Mount points stay, as empty directories.
+    pub one_file_system: bool,
     /// Leave out files that cannot be read, each with a [`crate::Warning`], instead of failing.
     pub skip_unreadable: bool,
     /// Store each name of a file with several hard links as a separate file.
@@ -67,6 +69,7 @@ impl SourceOptions {
             archive_limit_factor: NonZeroU32::MIN,
             excludes: Vec::new(),
             definitions: Definitions::default(),
+            one_file_system: false,
             skip_unreadable: false,
             hard_dereference: false,
         }

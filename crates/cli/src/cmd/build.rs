@@ -1,6 +1,7 @@
 //! `ferofs build`: builds an image from a directory, archives, an OCI image layout, or EROFS images.
 
 mod display;
+mod estimate;
 mod metadata;
 pub(crate) mod preset;
 mod requirement;
@@ -196,6 +197,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pseudo_file: Vec<PathBuf>,
 
+    /// Leave out what is on other file systems than SOURCE; mount points become empty directories
+    #[arg(long)]
+    one_file_system: bool,
+
     /// Skip files and directories that cannot be read, with a warning, instead of failing
     #[arg(long)]
     skip_unreadable: bool,
@@ -222,6 +227,11 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     metadata: MetadataArgs,
+
+    /// Build nothing: print the size, the build time and the Linux version of each preset, and of -z, -C and -E if they are given, from a
+    /// sample of the content. IMAGE is left out
+    #[arg(long, conflicts_with_all = ["verify", "timings", "index_only", "chunk_size", "chunk_device", "verity"])]
+    estimate: bool,
 
     /// Before the image gets its name, read all of it and compare it with the sources
     #[arg(long)]
@@ -277,6 +287,14 @@ enum SourceKind {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    if args.estimate {
+        // The parser wants at least one path. Messages about options name the source, because there is no image.
+        let Some((source, upper)) = args.paths.split_first() else { return Ok(0) };
+        let (options, given) = args.options(source, upper, source)?;
+        let apply = |form: &Form, options: &mut Options| args.apply(form, options, source);
+        let Args { quiet, json, .. } = *args;
+        return estimate::run(estimate::Request { options, apply: &apply, given, quiet, json });
+    }
     let Some((image, [source, upper @ ..])) = args.paths.split_last() else {
         let missing = "the image is missing: ferofs build SOURCE... IMAGE\n";
         <Args as clap::Args>::augment_args(clap::Command::new("ferofs build"))
@@ -406,8 +424,6 @@ impl Args {
         }
         options.source.oci.platform = self.platform.clone();
         options.source.oci.name = self.image_name.clone();
-        let form = self.form(options.image.block_size);
-        options.data.compression = self.compression(&form, image, options.image.block_size)?;
         options.data.share_identical = !self.no_share;
         options.data.hot_files = self.hot_files()?;
         if let Some(file) = &self.sort {
@@ -428,6 +444,7 @@ impl Args {
             options.source.definitions.extend(definitions);
         }
         options.source.archive_limit_factor = self.archive_limits;
+        options.source.one_file_system = self.one_file_system;
         options.source.skip_unreadable = self.skip_unreadable;
         options.attributes.force_uid = self.force_uid.or(self.all_root.then_some(0));
         options.attributes.force_gid = self.force_gid.or(self.all_root.then_some(0));
@@ -436,12 +453,20 @@ impl Args {
         options.attributes.gid_offset = self.gid_offset as u32;
         options.output.verify = self.verify;
         self.metadata.apply(&mut options)?;
-        let extended = form.extended().and_then(|extended| extended.apply(&mut options).map(|()| extended));
+        let form = self.form(options.image.block_size);
+        self.apply(&form, &mut options, image)?;
+        Ok((options, form))
+    }
+
+    /// Sets how content is encoded. Messages are about `image`.
+    fn apply(&self, form: &Form, options: &mut Options, image: &Path) -> Result<(), Failure> {
+        options.data.compression = self.compression(form, image, options.image.block_size)?;
+        let extended = form.extended().and_then(|extended| extended.apply(options).map(|()| extended));
         let extended = extended.map_err(|reason| Failure::about(image, format!("-E {reason}")))?;
         if let Some(chunks) = &mut options.data.chunks {
             chunks.force_indexes = extended.chunk_entries == Some(ChunkEntries::Indexes);
         }
-        Ok((options, form))
+        Ok(())
     }
 
     fn hot_files(&self) -> Result<Option<HotFiles>, Failure> {

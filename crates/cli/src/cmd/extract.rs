@@ -3,7 +3,7 @@
 mod metadata_file;
 
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use crate::args::image::ImageArgs;
 use crate::exit::{About, FAILURE, Failure, OUTPUT_FAILURE, Outcome};
 use crate::print::output::{message, print_line};
 use crate::print::progress::Display;
+use crate::print::verbosity::{OutputArgs, wants_summary};
 use ferofs::escape::Escaped;
 
 /// Extract an image to a directory or to a tar archive
@@ -78,9 +79,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,
 
-    /// Print only errors; no progress and no summary
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 /// Selects where in the image to start.
@@ -109,6 +109,7 @@ struct SelectArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    args.shown.apply();
     let mut options = Options::default();
     options.workers = args.workers;
     options.select =
@@ -134,11 +135,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
             code.max(metadata_file::write(&image, &from, file, &args.mount_point, &options, &print_error)?);
     }
     if let Some(archive) = &args.tar {
-        code = code.max(execute_tar(name, &image, &from, &args.from.name(), archive, &options, args.quiet)?);
+        code = code.max(execute_tar(name, &image, &from, &args.from.name(), archive, &options)?);
     }
     if let Some(dir) = &args.dir {
         let target = if from.is_dir() { dir.clone() } else { dir.join(args.from.name()) };
-        code = code.max(execute(name, &image, &from, &target, &options, args.quiet)?);
+        code = code.max(execute(name, &image, &from, &target, &options)?);
     }
     Ok(code)
 }
@@ -151,13 +152,12 @@ fn execute_tar(
     file: &Path,
     archive: &Path,
     options: &Options,
-    quiet: bool,
 ) -> Outcome {
     crate::args::image::refuse_as_output(archive, &[name])?;
     crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE_PERIOD)?;
     let to_stdout = archive == Path::new("-");
     let write = |out: &mut dyn Write| {
-        let _display = display(image, options, quiet);
+        let _display = display(image, options);
         let summary =
             write_tar(image, from, file, out, options, &|path, error| print_error(name, path, error));
         summary.map_err(|error| {
@@ -181,22 +181,14 @@ fn execute_tar(
     Ok(if summary.failures == 0 { 0 } else { FAILURE })
 }
 
-/// Extracts `from` to `target`. Shows progress if standard error is a terminal, and a summary if standard output is a
-/// terminal.
-pub(crate) fn execute(
-    name: &Path,
-    image: &Image,
-    from: &Inode,
-    target: &Path,
-    options: &Options,
-    quiet: bool,
-) -> Outcome {
+/// Extracts `from` to `target`. Shows progress if standard error is a terminal, and a summary if standard output is one, unless options say otherwise.
+pub(crate) fn execute(name: &Path, image: &Image, from: &Inode, target: &Path, options: &Options) -> Outcome {
     crate::signals::cancel_on_signals(&options.cancel, crate::signals::GRACE_PERIOD)?;
-    let display = display(image, options, quiet);
+    let display = display(image, options);
     let result = extract(image, from, target, options, &|path, error| print_error(name, path, error));
     drop(display);
     let summary = result.map_err(Failure::without_subject)?;
-    if !quiet && std::io::stdout().is_terminal() {
+    if wants_summary() {
         let skipped = match summary.skipped {
             0 => String::new(),
             skipped => format!(", {skipped} existed already"),
@@ -207,14 +199,12 @@ pub(crate) fn execute(
 }
 
 /// Starts the progress line, if standard error is a terminal.
-fn display(image: &Image, options: &Options, quiet: bool) -> Option<Display> {
-    (!quiet && std::io::stderr().is_terminal()).then(|| {
-        let (progress, total) = (options.progress.clone(), image.superblock().inodes);
-        Display::start(move |bar| {
-            let names = progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
-            let bytes = HumanBytes(progress.bytes.load(Ordering::Relaxed));
-            bar.set_message(format!("{names} of about {total} files, {bytes}"));
-        })
+fn display(image: &Image, options: &Options) -> Option<Display> {
+    let (progress, total) = (options.progress.clone(), image.superblock().inodes);
+    Display::on_terminal(move |bar| {
+        let names = progress.names.load(Ordering::Relaxed) + progress.skipped.load(Ordering::Relaxed);
+        let bytes = HumanBytes(progress.bytes.load(Ordering::Relaxed));
+        bar.set_message(format!("{names} of about {total} files, {bytes}"));
     })
 }
 

@@ -2,7 +2,6 @@
 
 mod show;
 
-use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use ferofs::build::{Activity, SourceFormat, build};
+use ferofs::build::{Activity, Progress, SourceFormat, build};
 use ferofs::patch::{
     CreateOptions, Encoding, FileMedium, Patch, PatchSummary, Repaired, TrailingData, add, apply, create,
     log, repair, rollback, squash_options,
@@ -27,6 +26,7 @@ use crate::cmd::build::{all_time, source_date_epoch};
 use crate::exit::{About, Failure, Outcome};
 use crate::print::output::{message, print_line};
 use crate::print::progress::Display;
+use crate::print::verbosity::{OutputArgs, wants_summary};
 use crate::signals::{GRACE_PERIOD, GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Update an image in place with a small patch, go back to an earlier state, and show the history
@@ -111,6 +111,9 @@ struct ChangeArgs {
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 /// Create a patch that turns an image into a new one
@@ -199,6 +202,9 @@ struct ApplyArgs {
 
     #[command(flatten)]
     trailing: TrailingArgs,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 /// Sign a patch
@@ -241,6 +247,9 @@ struct RollbackArgs {
 
     #[command(flatten)]
     trailing: TrailingArgs,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 /// Restore a damaged superblock from the history, and remove the remains of an interrupted change
@@ -267,6 +276,9 @@ struct SquashArgs {
 
     #[command(flatten)]
     encoding: EncodingArgs,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -284,6 +296,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn run_create(args: &CreateArgs) -> Outcome {
+    args.change.shown.apply();
     let mut options = args.change.options(&args.old, &args.new)?;
     options.build.source.excludes = args.excludes.excludes()?;
     options.loose_parents = args.loose_parents;
@@ -298,6 +311,7 @@ fn run_create(args: &CreateArgs) -> Outcome {
 }
 
 fn run_add(args: &AddArgs) -> Outcome {
+    args.change.shown.apply();
     let options = args.change.options(&args.image, &args.source)?;
     if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Archive) {
         return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
@@ -309,9 +323,7 @@ fn run_add(args: &AddArgs) -> Outcome {
     match added? {
         Some(added) => print_created(&added, args.change.json)?,
         None if args.change.json => print_line!("null")?,
-        None if std::io::stdout().is_terminal() => {
-            print_line!("nothing to add: the image has all of it already")?
-        }
+        None if wants_summary() => print_line!("nothing to add: the image has all of it already")?,
         None => {}
     }
     Ok(0)
@@ -337,7 +349,11 @@ impl ChangeArgs {
 
 /// Shows how far the comparison of the new tree with the old image is, if standard error is a terminal.
 fn show_progress(options: &CreateOptions) -> Option<Display> {
-    let progress = Arc::clone(&options.build.run.progress);
+    show_build(&options.build.run.progress)
+}
+
+fn show_build(progress: &Arc<Progress>) -> Option<Display> {
+    let progress = Arc::clone(progress);
     Display::on_terminal(move |bar| {
         let (found, read) =
             (progress.found.load(Ordering::Relaxed), progress.timings.spent(Activity::Read).bytes);
@@ -352,13 +368,14 @@ fn print_created(created: &PatchSummary, json: bool) -> Result<(), Failure> {
     }
     if json {
         print_line!("{}", show::created_json(created))?;
-    } else if std::io::stdout().is_terminal() {
+    } else if wants_summary() {
         print_line!("{}", show::created_text(created))?;
     }
     Ok(())
 }
 
 fn run_apply(args: &ApplyArgs) -> Outcome {
+    args.shown.apply();
     let patch = Patch::open(&args.patch).about(&args.patch)?;
     if let Some(path) = &args.signature {
         signature::check(&Hex(&patch.digest()).to_string(), path, &args.cert)?;
@@ -370,6 +387,9 @@ fn run_apply(args: &ApplyArgs) -> Outcome {
     let applied = apply(&medium, &patch, args.trailing.trailing(), &cancel);
     drop(display);
     applied.about(&args.image)?;
+    if wants_summary() {
+        print_line!("the image has the new tree, which the next mount shows")?;
+    }
     Ok(0)
 }
 
@@ -388,11 +408,12 @@ fn run_log(args: &LogArgs) -> Outcome {
 }
 
 fn run_rollback(args: &RollbackArgs) -> Outcome {
+    args.shown.apply();
     let medium = FileMedium::open(&args.image).about(&args.image)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let time = source_date_epoch()?.unwrap_or(i64::try_from(now).unwrap_or(i64::MAX));
     let state = rollback(&medium, args.to, args.trailing.trailing(), time).about(&args.image)?;
-    if std::io::stdout().is_terminal() {
+    if wants_summary() {
         print_line!("state {state} is current again")?;
     }
     Ok(0)
@@ -409,13 +430,20 @@ fn run_repair(args: &RepairArgs) -> Outcome {
 }
 
 fn run_squash(args: &SquashArgs) -> Outcome {
+    args.shown.apply();
     let mut options = squash_options(&args.image).about(&args.image)?;
     options.run.workers = args.encoding.workers;
     if let Some(compression) = args.encoding.compression(&args.image, options.image.block_size)? {
         options.data.compression = compression;
     }
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
-    build(&options, &args.out).about(&args.image)?;
+    let display = show_build(&options.run.progress);
+    let built = build(&options, &args.out);
+    drop(display);
+    let summary = built.about(&args.image)?;
+    if wants_summary() {
+        print_line!("{} of an image without history", HumanBytes(summary.bytes_out))?;
+    }
     Ok(0)
 }
 

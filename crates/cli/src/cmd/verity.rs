@@ -17,7 +17,9 @@ use crate::args::byte_size;
 use crate::args::seal::check_end;
 use crate::args::signature::{self, SignArgs};
 use crate::exit::{About, Failure, Outcome};
+use crate::print::output::print_line;
 use crate::print::reading::CountedSource;
+use crate::print::verbosity::{OutputArgs, wants_summary};
 use format::{FormatArgs, sealed_len};
 use params::{ParamsArgs, open};
 
@@ -57,6 +59,9 @@ struct VerifyArgs {
     /// Number of threads [default: one for each processor]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 /// Print the digests of an image, without writing anything
@@ -70,6 +75,9 @@ struct DigestArgs {
 
     #[command(flatten)]
     params: ParamsArgs,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 /// Show the parameters of a hash tree. They are not verified
@@ -157,16 +165,21 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn verify(args: &VerifyArgs) -> Outcome {
+    args.shown.apply();
     let image = open(&args.image)?;
     let (file, seal) = args.place.open(&args.image)?;
     let verified =
         seal.verified(CountedSource::new(image, "verified"), file, args.roothash).about(&args.image)?;
     check_end(&verified).about(&args.image)?;
     verify_all(&verified, threads(args.threads)).about(&args.image)?;
+    if wants_summary() {
+        print_line!("{} blocks agree with the root hash", seal.superblock.data_blocks)?;
+    }
     Ok(0)
 }
 
 fn digest(args: &DigestArgs) -> Outcome {
+    args.shown.apply();
     let image = open(&args.image)?;
     let params = args.params.params();
     let len = sealed_len(&args.image, &image)?;

@@ -64,6 +64,11 @@ struct Args {
     version: Option<bool>,
 }
 
+/// The definition of the command line.
+pub(crate) fn definition() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// Runs `dump.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());

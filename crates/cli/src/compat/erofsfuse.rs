@@ -39,6 +39,11 @@ struct Args {
     dbglevel: Option<u8>,
 }
 
+/// The definition of the command line.
+pub(crate) fn definition() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// Runs `erofsfuse` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = Args::try_parse_from(args).unwrap_or_else(|error| error.exit());

@@ -14,6 +14,7 @@ use crate::cmd::check::{CheckOutcome, open_and_check, print_findings};
 use crate::cmd::extract::{FromArgs, execute};
 use crate::exit::{About, FAILURE, Failure, Outcome};
 use crate::print::output::{message, print_line};
+use crate::print::verbosity;
 
 /// Check an EROFS image, or extract it.
 #[derive(Parser, Debug)]
@@ -118,6 +119,11 @@ impl PreserveOptions {
     }
 }
 
+/// The definition of the command line.
+pub(crate) fn definition() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// Runs `fsck.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let args = match Args::parse_line(args) {
@@ -176,7 +182,9 @@ impl Args {
         options.xattrs = self.xattrs;
         let image = self.image.open()?;
         let from = self.from.find(&image).about(&self.image.path)?;
-        execute(&self.image.path, &image, &from, target, &options, true)
+        // As erofs-utils: no progress and no summary.
+        verbosity::set(true, false);
+        execute(&self.image.path, &image, &from, target, &options)
     }
 }
 

@@ -9,6 +9,7 @@ mod args;
 mod block_list;
 #[cfg(test)]
 mod callers;
+mod hints;
 mod incremental;
 mod posix;
 mod sources;
@@ -27,11 +28,15 @@ use ferofs::build::{
     XattrOptions, block_size,
 };
 
+use ferofs::escape::Escaped;
+
 use crate::args::compression::CompressionOptions;
 use crate::args::features::{ChunkEntries, ExtendedError, ExtendedOptions};
 use crate::args::image::ImageArgs;
 use crate::cmd::build::{PrintOptions, source_date_epoch};
+use crate::compat::usage;
 use crate::exit::{About, Failure, Outcome};
+use crate::print::output::message;
 use args::Args;
 
 /// The compressors and their options, in the words of `mkfs.erofs --help`.
@@ -57,20 +62,31 @@ fn refusal(option: &'static str, value: String, reason: impl Into<String>) -> Re
     Refusal { option, value, reason: reason.into() }
 }
 
+/// The definition of the command line.
+pub(crate) fn definition() -> clap::Command {
+    // Callers search the help for these words.
+    let mut after_help = String::from("A tar is taken with --tar=f, --tar=i or --tar=headerball.\n\n");
+    after_help += "Available compressors / supported compressors, and their options:";
+    for (name, options) in COMPRESSORS {
+        after_help += &format!("\n  {name}{options}");
+    }
+    Args::command().after_help(after_help)
+}
+
 impl Args {
     /// Parses a command line, the program's name first.
     fn parse_line(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        // Callers search the help for these words.
-        let mut after_help = String::from("A tar is taken with --tar=f, --tar=i or --tar=headerball.\n\n");
-        after_help += "Available compressors / supported compressors, and their options:";
-        for (name, options) in COMPRESSORS {
-            after_help += &format!("\n  {name}{options}");
-        }
-        let matches = Self::command().after_help(after_help).try_get_matches_from(line)?;
+        let command = definition();
+        let help = usage::help(command.clone());
+        let matches = command.override_help(help).try_get_matches_from(line)?;
         Self::from_arg_matches(&matches)
     }
 
-    /// Converts the arguments to options of the library. Opens no files.
+    fn is_quiet(&self) -> bool {
+        self.quiet || self.debug == Some(0)
+    }
+
+    /// Converts the arguments to options of the library. Reads only the file of --compress-hints.
     fn options(&self) -> Result<Options, Refusal> {
         self.refuse_unsupported()?;
         let refuse = |option| move |e: ExtendedError| refusal(option, e.option, e.reason);
@@ -158,6 +174,16 @@ impl Args {
                 refusal("--compress-hints", path.display().to_string(), format!("cannot be read: {e}"))
             })?),
         };
+        let hints = hints.map(|text| {
+            let (text, warnings) = hints::without_wrong_sizes(&text, options.image.block_size);
+            if !self.is_quiet() {
+                let path = self.compress_hints.as_deref().unwrap_or("".as_ref());
+                warnings
+                    .iter()
+                    .for_each(|warning| message!("{}: {warning}", Escaped(path.as_os_str().as_bytes())));
+            }
+            text
+        });
         let setting = CompressionOptions {
             compressors: self.compressor.as_deref(),
             // As erofs-utils: without a compressor, -C is ignored.
@@ -368,7 +394,7 @@ pub(crate) fn run(args: &[OsString]) -> Outcome {
         let file = NewFile::create(path).map_err(Failure::without_subject)?;
         descriptor = Some((path, files, file));
     }
-    let quiet = args.quiet || args.debug == Some(0);
+    let quiet = args.is_quiet();
     let printed = PrintOptions {
         quiet,
         verbose: false,

@@ -127,6 +127,11 @@ struct TargetArgs {
     dir: PathBuf,
 }
 
+/// The definition of the command line.
+pub(crate) fn definition() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// Runs `mount.erofs` with these arguments, the program's name first.
 pub(crate) fn run(args: &[OsString]) -> Outcome {
     let is_target = |arg: &OsString| ["-u", "--reattach", "--disconnect"].iter().any(|name| arg == name);

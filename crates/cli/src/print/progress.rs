@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 
+use super::verbosity::shows_progress;
+
 /// The progress line, and the thread that draws it. Dropping this value removes the line.
 pub(crate) struct Display {
     stop: Arc<AtomicBool>,
@@ -15,9 +17,9 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    /// Like [`start`](Self::start) if standard error is a terminal; otherwise nothing is drawn.
+    /// Like [`start`](Self::start) if standard error is a terminal and `--quiet` is not given; otherwise nothing is drawn.
     pub(crate) fn on_terminal(show: impl Fn(&ProgressBar) + Send + 'static) -> Option<Self> {
-        std::io::stderr().is_terminal().then(|| Self::start(show))
+        (shows_progress() && std::io::stderr().is_terminal()).then(|| Self::start(show))
     }
 
     /// Starts the thread. It draws the line ten times a second and calls `show` before each time.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use ferofs_tests::mount::Mount;
-use ferofs_tests::{ferofs, need};
+use ferofs_tests::{Run, ferofs, need};
 
 use crate::common::fixture::Fixture;
 
@@ -16,6 +16,30 @@ fn write(fixture: &Fixture, path: &str, content: &[u8]) {
     let path = fixture.source().join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
+}
+
+/// As root only: it mounts.
+#[test]
+fn other_file_systems_are_left_out() {
+    if need::is_quick() || !need::root("--one-file-system") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    write(&fixture, "here/file", b"content");
+    write(&fixture, "other/below", b"hidden by the mount");
+    let other = fixture.source().join("other");
+    let mount = Run::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&other);
+    mount.run().success();
+    write(&fixture, "other/file", b"content");
+    let build = |image, options: &[&str]| {
+        let image = fixture.path(image);
+        ferofs().args(["build", "--quiet"]).args(options).arg(fixture.source()).arg(&image).run().success();
+        text(&ferofs().args(["ls", "-R"]).arg(&image).run().success().stdout)
+    };
+    let (all, one) = (build("all", &[]), build("one", &["--one-file-system"]));
+    Run::new("umount").arg(&other).run().success();
+    assert_eq!(all, "here\nhere/file\nother\nother/file\n");
+    assert_eq!(one, "here\nhere/file\nother\n");
 }
 
 #[test]

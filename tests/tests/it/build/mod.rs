@@ -3,6 +3,7 @@
 //! - `callers`: the command lines of known callers of mkfs.erofs.
 //! - `definitions`: files that exclude, define and order files.
 //! - `erofs_utils`: erofs-utils read images of ferofs, and ferofs reads images of erofs-utils.
+//! - `estimate`: estimates of size and time.
 //! - `layers`: EROFS images as sources, and images whose data stays in their sources.
 //! - `matrix`: every pair of settings.
 //! - `memory`: the memory for each name, and sources that are not in the page cache.
@@ -13,6 +14,7 @@
 mod callers;
 mod definitions;
 mod erofs_utils;
+mod estimate;
 mod layers;
 mod matrix;
 mod memory;

@@ -113,6 +113,9 @@ impl<'a> Lister<'a> {
         let io = |action, e: Errno| Error::io(action, source.join(as_path(path)), e);
         let dir = open_dir(self.context.root, path, OFlags::RDONLY).map_err(|e| io("open", e))?;
         let before = stat_fd(dir.as_fd()).map_err(|e| io("stat", e))?;
+        if self.context.options.source.one_file_system && !self.is_on_file_system_of_root(&before)? {
+            return Ok(Listing::default());
+        }
         change_time::wait(identity(&before).ctime());
         let mut found = Arena::default();
         let mut names = Vec::new();
@@ -150,6 +153,11 @@ impl<'a> Lister<'a> {
         }
         listing.files.shrink_to_fit();
         Ok(listing)
+    }
+
+    fn is_on_file_system_of_root(&self, stat: &Statx) -> Result<bool> {
+        let root = stat_fd(self.context.root).map_err(|e| Error::io("stat", self.context.source, e))?;
+        Ok((root.stx_dev_major, root.stx_dev_minor) == (stat.stx_dev_major, stat.stx_dev_minor))
     }
 
     fn file(&mut self, dir: BorrowedFd<'_>, name: &[u8], full: &Path, listing: &mut Listing) -> Result<()> {

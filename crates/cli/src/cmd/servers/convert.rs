@@ -22,6 +22,7 @@ use crate::args::fetch::CacheArgs;
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
 use crate::exit::{Failure, Outcome};
+use crate::print::verbosity::OutputArgs;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
 /// Store an image of a registry again, with EROFS images instead of tar archives as layers
@@ -60,6 +61,9 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
+    shown: OutputArgs,
+
+    #[command(flatten)]
     cache: CacheArgs,
 
     #[command(flatten)]
@@ -70,6 +74,7 @@ pub(crate) struct Args {
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    args.shown.apply();
     let (from, to) = (registry_name(&args.from)?, registry_name(&args.to)?);
     if to.digest.is_some() {
         return Err(Failure::about(&args.to, "an image is pushed to a tag: its digest follows from it"));

@@ -28,6 +28,7 @@ use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
 use crate::exit::{Failure, Outcome};
 use crate::print::output::message;
+use crate::print::verbosity::OutputArgs;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
 /// Fetch an image from a web server, an S3 store or a registry into a file
@@ -80,6 +81,9 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
+    shown: OutputArgs,
+
+    #[command(flatten)]
     form: FormArgs,
 
     #[command(flatten)]
@@ -90,6 +94,7 @@ pub(crate) struct Args {
 const OPEN_TIME: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    args.shown.apply();
     let from = location(&args.from)?;
     if let Location::Oci(reference) = &from
         && args.remote.chosen_layer().is_none()

@@ -24,6 +24,7 @@ use crate::args::fetch::CacheArgs;
 use crate::args::remote::{RemoteArgs, location};
 use crate::cmd::threads;
 use crate::exit::{About, Failure, Outcome};
+use crate::print::verbosity::OutputArgs;
 use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
 /// Store an image in an OCI registry
@@ -70,6 +71,9 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
+    shown: OutputArgs,
+
+    #[command(flatten)]
     form: FormArgs,
 
     #[command(flatten)]
@@ -89,6 +93,7 @@ fn annotation(text: &str) -> Result<(String, String), &'static str> {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    args.shown.apply();
     let Location::Oci(reference) = location(&args.to)? else {
         return Err(Failure::about(&args.to, "images are pushed to registries: oci://HOST/REPOSITORY:TAG"));
     };

@@ -1,6 +1,5 @@
 //! The progress of a transfer, on a terminal.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,13 +17,11 @@ impl Transfer {
     /// Starts to show how many bytes are `verb`: "sent".
     pub(super) fn start(verb: &'static str) -> Self {
         let counters = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-        let display = std::io::stderr().is_terminal().then(|| {
-            let counters = Arc::clone(&counters);
-            Display::start(move |bar| {
-                let [done, size] = &*counters;
-                let (done, size) = (done.load(Ordering::Relaxed), size.load(Ordering::Relaxed));
-                bar.set_message(format!("{} of {} {verb}", HumanBytes(done), HumanBytes(size)));
-            })
+        let shown = Arc::clone(&counters);
+        let display = Display::on_terminal(move |bar| {
+            let [done, size] = &*shown;
+            let (done, size) = (done.load(Ordering::Relaxed), size.load(Ordering::Relaxed));
+            bar.set_message(format!("{} of {} {verb}", HumanBytes(done), HumanBytes(size)));
         });
         Self { counters, _display: display }
     }

@@ -15,7 +15,7 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Write a manual page for each command and subcommand to a directory
+/// Write a manual page for each command and subcommand, and for the names of erofs-utils, to a directory
 #[derive(clap::Args)]
 pub(crate) struct ManArgs {
     /// The directory in which to write the pages; it is created if it does not exist
@@ -31,17 +31,22 @@ pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Outco
     Ok(0)
 }
 
-/// Runs `ferofs man`; `command` is the definition of the whole command line.
-pub(crate) fn man(args: &ManArgs, mut command: Command) -> Outcome {
+/// Runs `ferofs man`; `command` is the definition of the whole command line, and `others` are those of other names of the program, with the
+/// sections of their pages.
+pub(crate) fn man(args: &ManArgs, mut command: Command, others: Vec<(Command, &str)>) -> Outcome {
     command.build();
     std::fs::create_dir_all(&args.dir).map_err(|e| Failure::about(&args.dir, e))?;
     write_pages(args, "ferofs", &command)?;
+    for (command, section) in others {
+        let name = command.get_name().to_owned();
+        write_page(args, &name, section, command)?;
+    }
     Ok(0)
 }
 
 /// Writes the page `name` of `command`, and those of its subcommands: `ferofs-patch-create` is the page of `ferofs patch create`.
 fn write_pages(args: &ManArgs, name: &str, command: &Command) -> Result<(), Failure> {
-    write_page(args, name, command.clone())?;
+    write_page(args, name, "1", command.clone())?;
     let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
     for sub in subcommands {
         write_pages(args, &format!("{name}-{}", sub.get_name()), sub)?;
@@ -49,9 +54,9 @@ fn write_pages(args: &ManArgs, name: &str, command: &Command) -> Result<(), Fail
     Ok(())
 }
 
-fn write_page(args: &ManArgs, name: &str, command: Command) -> Result<(), Failure> {
-    let path = args.dir.join(format!("{name}.1"));
+fn write_page(args: &ManArgs, name: &str, section: &str, command: Command) -> Result<(), Failure> {
+    let path = args.dir.join(format!("{name}.{section}"));
     let mut page = Vec::new();
-    clap_mangen::Man::new(command.display_name(name)).title(name).render(&mut page)?;
+    clap_mangen::Man::new(command.display_name(name)).title(name).section(section).render(&mut page)?;
     std::fs::write(&path, page).map_err(|e| Failure::about(&path, e))
 }

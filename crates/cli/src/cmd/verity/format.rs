@@ -21,6 +21,7 @@ use crate::args::image::refuse_as_outputs;
 use crate::cmd::threads;
 use crate::exit::{About, Failure, Outcome};
 use crate::print::reading::CountedSource;
+use crate::print::verbosity::OutputArgs;
 use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Bytes behind an image in which other data is looked for.
@@ -60,6 +61,9 @@ pub(super) struct FormatArgs {
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    shown: OutputArgs,
 }
 
 /// A failure of the system concerning `path`.
@@ -113,6 +117,7 @@ fn refuse_other_data(path: &Path, file: &FileSource, end: u64, start: u64) -> Re
 }
 
 pub(super) fn run(args: &FormatArgs) -> Outcome {
+    args.shown.apply();
     let image = open(&args.image)?;
     let params = args.params.params();
     params.check().about(&args.image)?;

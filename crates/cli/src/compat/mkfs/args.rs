@@ -20,16 +20,16 @@ pub(super) struct Args {
     pub(super) sources: Vec<PathBuf>,
 
     /// Compress file data with X, one of the compressors at the end of this help [default: no compression]
-    #[arg(short = 'z', value_name = "X[,level=N][,dictsize=N][:...]")]
+    #[arg(short = 'z', value_name = "X[,level=#][,dictsize=#][:...]")]
     pub(super) compressor: Option<String>,
 
     /// Block size in bytes: a power of two from 512 to 65536 [default: 4096; if data stays in the sources, their block
     /// size]
-    #[arg(short = 'b', value_name = "SIZE", value_parser = size)]
+    #[arg(short = 'b', value_name = "#", value_parser = size)]
     pub(super) block_size: Option<u64>,
 
     /// Largest compressed size of a pcluster in bytes: a multiple of the block size, up to 1M [default: the block size]
-    #[arg(short = 'C', value_name = "SIZE", value_parser = size)]
+    #[arg(short = 'C', value_name = "#", value_parser = size)]
     pub(super) pcluster_size: Option<u64>,
 
     /// Extended options, separated by commas; ^X turns X off: 48bit, all-fragments[=N], dedupe,
@@ -39,23 +39,23 @@ pub(super) struct Args {
     #[arg(short = 'E', value_name = "X[,...]", allow_hyphen_values = true)]
     pub(super) extended: Vec<String>,
 
-    /// Turn on extended options by number; BITS is a sum of: legacy-compress 1, ztailpacking 2, fragments 4,
+    /// Turn on extended options by number; # is a sum of: legacy-compress 1, ztailpacking 2, fragments 4,
     /// all-fragments 8, dedupe 16, fragdedupe 32 (without effect), 48bit 64, dot-omitted 128
-    #[arg(long, value_name = "BITS")]
+    #[arg(long, value_name = "#")]
     pub(super) zfeature_bits: Option<u32>,
 
     /// Label of the image, at most 16 bytes [default: empty]
-    #[arg(short = 'L', value_name = "LABEL")]
+    #[arg(short = 'L', value_name = "X")]
     pub(super) label: Option<OsString>,
 
-    /// Compress inodes, and the attributes and data behind them, in pclusters of at most SIZE bytes, with X [default: the
+    /// Compress inodes, and the attributes and data behind them, in pclusters of at most # bytes, with X [default: the
     /// first compressor of -z]
-    #[arg(short = 'm', value_name = "SIZE[:X]")]
+    #[arg(short = 'm', value_name = "#[:X]")]
     pub(super) metadata: Option<String>,
 
     /// Set the build time of the image and the time of all files, in seconds since 1970 [default: now, or
     /// $SOURCE_DATE_EPOCH; files keep their times]
-    #[arg(short = 'T', value_name = "SECONDS", allow_hyphen_values = true)]
+    #[arg(short = 'T', value_name = "#", allow_hyphen_values = true)]
     pub(super) time: Option<i64>,
 
     /// With -T: keep the times of the files
@@ -67,16 +67,16 @@ pub(super) struct Args {
     pub(super) all_time: bool,
 
     /// UUID of the image; `clear` sets all zeroes, `random` a random UUID [default: random]
-    #[arg(short = 'U', value_name = "UUID")]
+    #[arg(short = 'U', value_name = "X")]
     pub(super) uuid: Option<String>,
 
-    /// Share an extended attribute if more than N files have it; -1 stores no attributes [default: share if this saves
+    /// Share an extended attribute if more than # files have it; -1 stores no attributes [default: share if this saves
     /// bytes]
-    #[arg(short = 'x', value_name = "N", allow_hyphen_values = true)]
+    #[arg(short = 'x', value_name = "#", allow_hyphen_values = true)]
     pub(super) xattr_tolerance: Option<i64>,
 
     /// Level of messages: 0 prints only errors, and all other levels are the same
-    #[arg(short = 'd', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=9))]
+    #[arg(short = 'd', value_name = "#", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(super) debug: Option<u8>,
 
     /// Print only errors
@@ -96,16 +96,16 @@ pub(super) struct Args {
     pub(super) all_root: bool,
 
     /// Accepted without effect: the length of the queue follows from the number of workers
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "#")]
     pub(super) async_queue_limit: Option<u32>,
 
     /// Write chunks to this file or block device; needs --chunksize
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "X")]
     pub(super) blobdev: Option<PathBuf>,
 
     /// Store files uncompressed in chunks of this size, and equal chunks once: a power of two from the block size to
     /// 67108864 bytes
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "#")]
     pub(super) chunksize: Option<u64>,
 
     /// Build a new image (default): `data` copies all data; `rvsp` reserves space for the data of a tar archive without
@@ -117,60 +117,60 @@ pub(super) struct Args {
     #[arg(long, value_name = "data|rvsp|0", num_args = 0..=1, require_equals = true, default_missing_value = "data")]
     pub(super) incremental: Option<String>,
 
-    /// Read the pcluster size and the compressor for some files from FILE; each line is `SIZE [NUMBER] REGEX`
-    #[arg(long, value_name = "FILE")]
+    /// Read the pcluster size and the compressor for some files from X; each line is `SIZE [NUMBER] REGEX`
+    #[arg(long, value_name = "X")]
     pub(super) compress_hints: Option<PathBuf>,
 
     /// Align the data of chunks to a multiple of this many blocks [default: 1]
-    #[arg(long, value_name = "BLOCKS")]
+    #[arg(long, value_name = "#")]
     pub(super) dsunit: Option<u32>,
 
     /// Exclude this path, relative to the source; may be given several times
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "X")]
     pub(super) exclude_path: Vec<OsString>,
 
     /// Exclude paths that match this POSIX extended regular expression; may be given several times
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "X")]
     pub(super) exclude_regex: Vec<String>,
 
     /// Set the SELinux labels that this file_contexts file gives
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "X")]
     pub(super) file_contexts: Option<PathBuf>,
 
     /// Android: set the owners, modes and capabilities that this fs_config file gives
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "X")]
     pub(super) fs_config_file: Option<PathBuf>,
 
     /// Android: ignored if --fs-config-file is given, and refused otherwise
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "X")]
     pub(super) product_out: Option<PathBuf>,
 
-    /// Android: write a list of the blocks of each file to FILE
-    #[arg(long, value_name = "FILE")]
+    /// Android: write a list of the blocks of each file to X
+    #[arg(long, value_name = "X")]
     pub(super) block_list_file: Option<PathBuf>,
 
     /// Directory on which the image will be mounted; labels, owners and block lists use paths below it
-    #[arg(long, value_name = "DIR", default_value = "/")]
+    #[arg(long, value_name = "X", default_value = "/")]
     pub(super) mount_point: OsString,
 
     /// Set the owner of all files to this user ID
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "#")]
     pub(super) force_uid: Option<u32>,
 
     /// Set the group of all files to this group ID
-    #[arg(long, value_name = "GID")]
+    #[arg(long, value_name = "#")]
     pub(super) force_gid: Option<u32>,
 
     /// Round the size of the image up to a multiple of this many blocks; a power of two [default: 1]
-    #[arg(long, value_name = "BLOCKS")]
+    #[arg(long, value_name = "#")]
     pub(super) fsalignblks: Option<u32>,
 
-    /// Add N to the user ID of every file; N may be negative
-    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    /// Add # to the user ID of every file; # may be negative
+    #[arg(long, value_name = "#", default_value_t = 0, allow_hyphen_values = true)]
     pub(super) uid_offset: i64,
 
-    /// Add N to the group ID of every file; N may be negative
-    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    /// Add # to the group ID of every file; # may be negative
+    #[arg(long, value_name = "#", default_value_t = 0, allow_hyphen_values = true)]
     pub(super) gid_offset: i64,
 
     /// Store each hard link as a separate file
@@ -186,15 +186,15 @@ pub(super) struct Args {
     pub(super) preserve_mtime: bool,
 
     /// Largest decoded size of an extent, in bytes; at least the block size [default: no limit]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "#")]
     pub(super) max_extent_bytes: Option<u64>,
 
     /// Start of the image in its file or block device, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "#", default_value_t = 0)]
     pub(super) offset: u64,
 
     /// Reserve at least this many bytes for the extended attributes of the root
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "#", default_value_t = 0)]
     pub(super) root_xattr_isize: usize,
 
     /// Convert aufs whiteouts (`.wh.NAME`) to overlayfs whiteouts
@@ -214,16 +214,16 @@ pub(super) struct Args {
     #[arg(long, value_name = "f|i|headerball", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
     pub(super) tar: Option<String>,
 
-    /// The tar archive is compressed with gzip; also write it to FILE, decompressed
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    /// The tar archive is compressed with gzip; also write it to X, decompressed
+    #[arg(long, value_name = "X", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) ungzip: Option<OsString>,
 
-    /// The tar archive is compressed with xz; also write it to FILE, decompressed
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    /// The tar archive is compressed with xz; also write it to X, decompressed
+    #[arg(long, value_name = "X", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) unxz: Option<OsString>,
 
     /// Refused: an index for random access to gzip data is not supported
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(long, value_name = "X", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) gzinfo: Option<OsString>,
 
     /// Refused: ferofs does not read object stores
@@ -234,18 +234,18 @@ pub(super) struct Args {
     #[arg(long, value_name = "f[,platform=X]", num_args = 0..=1, require_equals = true, default_missing_value = "f")]
     pub(super) oci: Option<String>,
 
-    /// Write a VMDK descriptor to FILE: virtual machines can use the image and its extra devices as one disk
-    #[arg(long, value_name = "FILE")]
+    /// Write a VMDK descriptor to X: virtual machines can use the image and its extra devices as one disk
+    #[arg(long, value_name = "X")]
     pub(super) vmdk_desc: Option<PathBuf>,
 
     /// Number of worker threads; the image does not depend on it [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "#")]
     pub(super) workers: Option<usize>,
 
     /// Store the SHA-256 digest of each file as an extended attribute with this name
     #[arg(
         long,
-        value_name = "NAME",
+        value_name = "X",
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "erofs.fingerprint.v1"
@@ -253,7 +253,7 @@ pub(super) struct Args {
     pub(super) xattr_inode_digest: Option<String>,
 
     /// Store this prefix of attribute names once, for example `trusted.overlay.` with the dot; may be given several times
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "X")]
     pub(super) xattr_prefix: Vec<String>,
 
     /// Skip files and directories that cannot be read, with a warning, instead of failing (not in erofs-utils)
@@ -261,8 +261,8 @@ pub(super) struct Args {
     pub(super) skip_unreadable: bool,
 
     /// Multiply the limits on the memory for archive headers, attributes, sparse maps and decompression, and on the size
-    /// of holes, by N (not in erofs-utils)
-    #[arg(long, value_name = "N", default_value = "1")]
+    /// of holes, by # (not in erofs-utils)
+    #[arg(long, value_name = "#", default_value = "1")]
     pub(super) archive_limits: NonZeroU32,
 
     /// Print the version

@@ -1,0 +1,158 @@
+//! Encodes windows as the data stage does, and measures size and time.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::data::encode::EncodedTail;
+use crate::data::identical::small::IdenticalFiles;
+use crate::data::order::Order;
+use crate::data::worker::context::WorkerContext;
+use crate::data::worker::{Job, JobResult, PieceKind, Worker};
+use crate::error::{Error, Result};
+use crate::estimate::metadata;
+use crate::estimate::windows::Window;
+use crate::options::Options;
+use crate::options::compression::Compression;
+use crate::progress::timings::Timings;
+use crate::sources::content::Contents;
+use crate::tree::Tree;
+use crate::tree::inode_sizes::InodeSizes;
+
+/// What a window takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Measured {
+    /// Bytes of content.
+    pub(super) bytes: f64,
+    /// Bytes in the image, without what [`metadata`] computes.
+    pub(super) size: f64,
+    /// Processor time, in seconds.
+    pub(super) processor: f64,
+    /// Time, in seconds.
+    pub(super) elapsed: f64,
+    /// For each whole file, the bytes of its tail that follow its inode.
+    pub(super) tails: Vec<u16>,
+}
+
+/// Encodes windows with one setting.
+pub(super) struct Measurer<'a> {
+    tree: &'a Tree,
+    contents: &'a Contents,
+    settings: &'a Options,
+    order: &'a Order,
+    inode_sizes: &'a InodeSizes,
+    compression: Option<&'a Compression>,
+    identical_files: IdenticalFiles,
+    timings: Timings,
+}
+
+impl<'a> Measurer<'a> {
+    pub(super) fn new(
+        (tree, contents): (&'a Tree, &'a Contents),
+        settings: &'a Options,
+        order: &'a Order,
+        inode_sizes: &'a InodeSizes,
+        compression: Option<&'a Compression>,
+    ) -> Self {
+        let identical_files = IdenticalFiles::none(tree);
+        let timings = Timings::default();
+        Self { tree, contents, settings, order, inode_sizes, compression, identical_files, timings }
+    }
+
+    pub(super) fn measure(&self, windows: &[Window]) -> Result<Vec<Measured>> {
+        let context = WorkerContext {
+            tree: self.tree,
+            order: self.order,
+            inode_sizes: self.inode_sizes,
+            identical_files: &self.identical_files,
+            extent_index: None,
+            base_image: None,
+            contents: self.contents,
+            timings: &self.timings,
+            compression: self.compression,
+            block_size: self.settings.image.block_size,
+            skip_unreadable: true,
+        };
+        let worker = || (Worker::new(context), JobResult::default(), JobResult::default());
+        let run = &self.settings.run;
+        run.parallel(windows.len(), worker, |(worker, result, packed), number| {
+            result.clear();
+            packed.clear();
+            let (started, processor) = (Instant::now(), processor_time());
+            let measured = self.window(&windows[number], worker, result, packed)?;
+            let processor = processor_time().saturating_sub(processor).as_secs_f64();
+            Ok::<_, Error>(Measured { processor, elapsed: started.elapsed().as_secs_f64(), ..measured })
+        })
+    }
+
+    fn window(
+        &self,
+        window: &Window,
+        worker: &mut Worker<'_>,
+        result: &mut JobResult,
+        packed: &mut JobResult,
+    ) -> Result<Measured> {
+        let block = self.settings.image.block_size.bytes64();
+        let (job, bytes) = match window {
+            Window::Files(nodes, bytes) => (Job::Files(nodes.clone()), *bytes),
+            Window::Range { node, offset, len } => {
+                let (node, offset, len) = (*node, *offset, *len as usize);
+                (Job::Part { node, offset, len, store: false, last: false }, len as u64)
+            }
+        };
+        worker.run(0, &job, result)?;
+        // The end of a window cuts a pcluster, which then wastes half a block on average. In the image, another one follows.
+        let cut = block as f64 / 2.0;
+        let is_range = matches!(window, Window::Range { .. });
+        let (mut size, mut fragments, mut inline) = (0.0, Vec::new(), Vec::new());
+        let mut tails = result.tails.as_slice();
+        for piece in &result.pieces {
+            let (tail, others) = tails.split_at(piece.tails_len.min(tails.len()));
+            tails = others;
+            let file = self.tree.node(piece.node).size;
+            match &piece.kind {
+                PieceKind::Stored if metadata::is_known(self.settings, file) => {}
+                PieceKind::Stored => {
+                    size += piece.extents_len as f64;
+                    // Less than a block.
+                    inline.push(piece.tails_len as u16);
+                }
+                PieceKind::Copied(_) | PieceKind::Reserved => size += bytes as f64,
+                PieceKind::Encoded(encoded, _) => {
+                    size += encoded.log.size() as f64;
+                    if is_range && !encoded.log.is_flat() {
+                        size -= cut;
+                    }
+                    match encoded.tail {
+                        EncodedTail::None => inline.push(0),
+                        EncodedTail::Inline { bytes, .. } => inline.push(bytes as u16),
+                        EncodedTail::Fragment { .. } => {
+                            inline.push(0);
+                            fragments.extend_from_slice(tail);
+                        }
+                    }
+                }
+                PieceKind::Duplicate | PieceKind::Unreadable(_) => {}
+            }
+        }
+        if !fragments.is_empty() {
+            let whole = fragments.len() as f64;
+            worker.run(0, &Job::Packed(fragments), packed)?;
+            for piece in &packed.pieces {
+                if let PieceKind::Encoded(encoded, _) = &piece.kind {
+                    let encoded = encoded.log.size() as f64;
+                    size += if encoded > cut { encoded - cut } else { encoded.min(whole) };
+                }
+            }
+        }
+        let tails = if is_range { Vec::new() } else { inline };
+        Ok(Measured { bytes: bytes as f64, size, tails, ..Measured::default() })
+    }
+}
+
+/// The processor time of this thread.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // Neither is negative.
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}

@@ -1,0 +1,97 @@
+//! Estimates against images.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::build;
+use crate::options::compression::Fragments;
+
+/// Bytes that are compressible in a way that depends on `kind`: words, numbers, or noise.
+fn content(kind: usize, number: usize, len: usize) -> Vec<u8> {
+    let mut seed = (kind * 1000 + number) as u64 + 1;
+    let mut next = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize
+    };
+    let words =
+        ["static ", "int ", "return ", "struct inode ", "= 0;\n", "if (", ") {\n", "}\n", "offset", "length"];
+    let mut bytes = Vec::with_capacity(len + 16);
+    while bytes.len() < len {
+        match kind {
+            0 => bytes.extend_from_slice(words[next() % words.len()].as_bytes()),
+            1 => bytes.extend_from_slice(next().to_string().as_bytes()),
+            _ => bytes.push(next() as u8),
+        }
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+fn tree(dir: &Path) {
+    for number in 0..600 {
+        let path = dir.join(format!("dir{}", number % 20));
+        fs::create_dir_all(&path).unwrap();
+        let len = 1 + number * number * 7 % 60_000;
+        fs::write(path.join(format!("file{number}")), content(number % 3, number, len)).unwrap();
+    }
+    for number in 0..5 {
+        fs::write(dir.join(format!("large{number}")), content(number % 3, number, 5_000_000)).unwrap();
+    }
+    // Identical files.
+    for number in 0..100 {
+        fs::write(dir.join(format!("same{number}")), content(2, 7, 50_000)).unwrap();
+    }
+}
+
+#[test]
+fn estimates_are_near_the_real_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    tree(&source);
+    let mut options = Options::new(&source);
+    let estimator = Estimator::new(&options, &mut Vec::new()).unwrap();
+    assert_eq!(estimator.files(), 705);
+    let large = |mut compression: Compression| {
+        compression.pcluster = Some(64 << 10);
+        compression
+    };
+    let zstd = || Compression::new(Params::new(crate::Algorithm::Zstd, Some(9)).unwrap());
+    let mut fragments = large(zstd());
+    fragments.fragments = Fragments::Tails;
+    let mut tails = large(Compression::lz4(9).unwrap());
+    tails.inline_tails = true;
+    for compression in [None, Some(Compression::lz4(0).unwrap()), Some(tails), Some(zstd()), Some(fragments)]
+    {
+        options.data.compression = compression;
+        let estimate = estimator.estimate(&options).unwrap();
+        let image = dir.path().join("image");
+        let real = build(&options, &image).unwrap().bytes_out;
+        let error = estimate.size as f64 / real as f64 - 1.0;
+        let setting = &options.data.compression;
+        assert!(
+            error.abs() < 0.05,
+            "{} instead of {real} ({:.1} %): {setting:?}",
+            estimate.size,
+            error * 100.0
+        );
+    }
+}
+
+#[test]
+fn what_has_no_size_is_refused() {
+    let mut options = Options::new("/nowhere");
+    options.source.data = SourceData::External;
+    options.source.format = crate::SourceFormat::Archive;
+    assert!(matches!(
+        Estimator::new(&options, &mut Vec::new()),
+        Err(Error::Option { option: "estimate", .. })
+    ));
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::new(dir.path());
+    let estimator = Estimator::new(&options, &mut Vec::new()).unwrap();
+    assert!(estimator.estimate(&options).unwrap().size <= 8192);
+    options.data.chunks = Some(crate::ChunkOptions::new(1 << 20));
+    assert!(estimator.estimate(&options).is_err());
+}

@@ -1,0 +1,198 @@
+//! `ferofs build --estimate SOURCE`: what each preset would give, as a table with bars, or as JSON.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use ferofs::build::{Estimate, Estimator, Options};
+use indicatif::HumanBytes;
+use serde_json::json;
+
+use crate::cmd::build::preset::{Form, Preset};
+use crate::cmd::build::requirement::Requirement;
+use crate::exit::{Failure, Outcome};
+use crate::print::output::{message, print_line};
+use crate::print::progress::Display;
+use crate::signals::{GRACE_PERIOD, cancel_on_signals};
+
+/// Characters of the longest bar: with the other columns, a line fits into a terminal of 80 columns.
+const BAR: usize = 14;
+
+/// One line of the table.
+struct Row {
+    name: String,
+    form: Form,
+    linux: Requirement,
+    estimate: Estimate,
+}
+
+/// What to estimate.
+pub(super) struct Request<'a> {
+    /// The options of the command line, without the form.
+    pub(super) options: Options,
+    /// Sets the form.
+    pub(super) apply: &'a dyn Fn(&Form, &mut Options) -> Result<(), Failure>,
+    /// The form that the command line asks for.
+    pub(super) given: Form,
+    pub(super) quiet: bool,
+    pub(super) json: bool,
+}
+
+pub(super) fn run(request: Request<'_>) -> Outcome {
+    let started = Instant::now();
+    let Request { options, apply, given, quiet, json } = request;
+    cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
+    let doing = Arc::new(Mutex::new("listing the source".to_owned()));
+    let show = |what: String| *doing.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    let shown = Arc::clone(&doing);
+    let draw = move |bar: &indicatif::ProgressBar| {
+        bar.set_message(shown.lock().unwrap_or_else(PoisonError::into_inner).clone());
+    };
+    let display = if quiet { None } else { Display::on_terminal(draw) };
+    let mut warnings = Vec::new();
+    let estimator = Estimator::new(&options, &mut warnings).map_err(Failure::without_subject)?;
+    let block = options.image.block_size;
+    let mut forms: Vec<(String, Form)> = Preset::value_variants()
+        .iter()
+        .map(|preset| {
+            let name =
+                preset.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+            (name, Form::new(Some(preset.settings()), None, None, &[], block))
+        })
+        .collect();
+    // The settings of the command line, if they are not those of a preset.
+    if !forms.iter().any(|(_, form)| *form == given) {
+        forms.push(("as given".to_owned(), given.clone()));
+    }
+    let mut rows = Vec::new();
+    for (name, form) in forms {
+        show(format!("encoding samples for {name}"));
+        rows.push(row(&estimator, options.clone(), apply, name, form)?);
+    }
+    drop(display);
+    for warning in &warnings {
+        message!("{warning}");
+    }
+    let took = started.elapsed();
+    match json {
+        true => print_line!("{}", json_text(&estimator, &rows, took))?,
+        false => print_line!("{}", table(&estimator, &rows, took))?,
+    }
+    Ok(0)
+}
+
+fn row(
+    estimator: &Estimator,
+    mut options: Options,
+    apply: &dyn Fn(&Form, &mut Options) -> Result<(), Failure>,
+    name: String,
+    form: Form,
+) -> Result<Row, Failure> {
+    apply(&form, &mut options)?;
+    let estimate = estimator.estimate(&options).map_err(Failure::without_subject)?;
+    Ok(Row { name, form, linux: Requirement::of(&options), estimate })
+}
+
+/// A table of all rows: size and time as numbers and as bars.
+fn table(estimator: &Estimator, rows: &[Row], took: Duration) -> String {
+    let bytes_in = estimator.bytes_in();
+    let largest = rows.iter().map(|row| row.estimate.size).max().unwrap_or(0) as f64;
+    let longest = rows.iter().map(|row| row.estimate.time.as_secs_f64()).fold(0.0, f64::max);
+    let mut text = format!(
+        "{} in {} files; each line is an estimate\n\n{:<9} {:>11} {:>6} {:BAR$} {:>9} {:BAR$} Linux\n",
+        HumanBytes(bytes_in),
+        estimator.files(),
+        "preset",
+        "size",
+        "%",
+        "",
+        "time",
+        "",
+    );
+    for Row { name, linux, estimate, .. } in rows {
+        let percent = if bytes_in == 0 { 100.0 } else { estimate.size as f64 * 100.0 / bytes_in as f64 };
+        let seconds = estimate.time.as_secs_f64();
+        let line = format!(
+            "{name:<9} {:>11} {percent:>6.1} {:BAR$} {:>9} {:BAR$} {}",
+            HumanBytes(estimate.size).to_string(),
+            bar(estimate.size as f64, largest),
+            duration(seconds),
+            bar(seconds, longest),
+            linux.version,
+        );
+        let _ = writeln!(text, "{line}");
+    }
+    if let Some(Row { name, form, .. }) = rows.last().filter(|row| row.name == "as given") {
+        let _ = writeln!(text, "\n{name}: {form}");
+    }
+    if rows.iter().any(|row| row.form.features.iter().any(|feature| feature == "dedupe")) {
+        text.push_str("What dedupe saves is not estimated: the image is at most smaller.\n");
+    }
+    let _ = write!(text, "\nEstimated in {} from samples.", duration(took.as_secs_f64()));
+    text
+}
+
+/// A bar whose length says how `value` compares to `most`, in eighths of a character.
+fn bar(value: f64, most: f64) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = if most > 0.0 { (value / most * (BAR * 8) as f64).round().max(1.0) as usize } else { 0 };
+    let eighths = eighths.min(BAR * 8);
+    let mut bar = "█".repeat(eighths / 8);
+    bar.push_str(PARTS.get(eighths % 8).copied().unwrap_or_default());
+    bar
+}
+
+/// `0.8 s`, `25 s`, `3:20 min`, `1:05 h`.
+fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..10 => format!("{seconds:.1} s"),
+        10..100 => format!("{whole} s"),
+        100..6000 => format!("{}:{:02} min", whole / 60, whole % 60),
+        _ => format!("{}:{:02} h", whole / 3600, whole / 60 % 60),
+    }
+}
+
+/// One object. Programs read it: fields may be added, but not removed or renamed.
+fn json_text(estimator: &Estimator, rows: &[Row], took: Duration) -> String {
+    let estimates: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "name": row.name,
+                "options": row.form.to_string(),
+                "bytes_out": row.estimate.size,
+                "seconds": row.estimate.time.as_secs_f64(),
+                "linux": row.linux.version.to_string(),
+                "sampled": row.estimate.sampled,
+            })
+        })
+        .collect();
+    json!({
+        "files": estimator.files(),
+        "bytes_in": estimator.bytes_in(),
+        "seconds": took.as_secs_f64(),
+        "estimates": estimates,
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_in_proportion() {
+        assert_eq!(bar(1.0, 1.0), "█".repeat(BAR));
+        assert_eq!(bar(0.5, 1.0), "█".repeat(BAR / 2));
+        assert_eq!(bar(0.0, 1.0), "▏");
+        assert_eq!(bar(0.0, 0.0), "");
+    }
+
+    #[test]
+    fn times_have_a_unit_of_their_size() {
+        assert_eq!([0.84, 25.2, 200.0, 3900.0].map(duration), ["0.8 s", "25 s", "3:20 min", "65:00 min"]);
+        assert_eq!(duration(7500.0), "2:05 h");
+    }
+}

@@ -1,0 +1,43 @@
+//! `ferofs build --estimate`: what it prints.
+
+use std::fs;
+
+use ferofs_tests::ferofs;
+
+use crate::common::fixture::Fixture;
+
+/// The values of `field` in the JSON text.
+fn values<'a>(json: &'a str, field: &str) -> Vec<&'a str> {
+    let start = format!("\"{field}\":");
+    json.split(&start).skip(1).map(|rest| rest.split([',', '}']).next().unwrap().trim_matches('"')).collect()
+}
+
+#[test]
+fn each_preset_and_the_given_options_are_estimated() {
+    let fixture = Fixture::empty();
+    for number in 0..50 {
+        let words = format!("line {number} of a file that compresses well\n").repeat(400 + number * 20);
+        fs::write(fixture.source().join(format!("file{number}")), words).unwrap();
+    }
+    let entries = || fs::read_dir(fixture.path("")).unwrap().count();
+    let before = entries();
+    let run = |args: &[&str]| {
+        let estimate = ferofs().args(["build", "--estimate"]).args(args).arg(fixture.source());
+        String::from_utf8(estimate.run().success().stdout).unwrap()
+    };
+    let json = run(&["--json", "-z", "zstd,3"]);
+    assert_eq!(values(&json, "files"), ["50"]);
+    let names = ["default", "fast", "balanced", "small", "android", "live", "as given"];
+    assert_eq!(values(&json, "name"), names);
+    let bytes_in: u64 = values(&json, "bytes_in")[0].parse().unwrap();
+    let sizes: Vec<u64> = values(&json, "bytes_out").iter().map(|size| size.parse().unwrap()).collect();
+    assert!(sizes.iter().all(|size| (4096..bytes_in).contains(size)), "{json}");
+    let table = run(&[]);
+    for word in ["preset", "small", "6.10", "Estimated in", "█"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    assert!(!table.contains("as given"), "{table}");
+    assert_eq!(entries(), before, "an estimate writes nothing");
+    let chunks = ferofs().args(["build", "--estimate", "--chunk-size=64K"]).arg(fixture.source()).run();
+    assert_eq!(chunks.code, 2, "{}", chunks.stderr);
+}
