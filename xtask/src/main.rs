@@ -6,6 +6,7 @@ mod api;
 mod bench;
 mod campaigns;
 mod demo;
+mod dist;
 mod fuzz;
 mod picture;
 mod soak;
@@ -29,6 +30,10 @@ Usage: cargo xtask COMMAND
                              pull images and run containers with containerd's EROFS snapshotter and our mkfs.erofs;
                              needs Go, root and EROFS in the kernel; modes: default, tar-index, merged, pushed, converted, layers, difference (all)
   test --vm                  mount sealed images with dm-verity in a virtual machine; needs no virtualization, but root or sudo once
+  test --packages            make the packages as `dist` does, install the Debian package in a new Debian, use it there, and remove it;
+                             needs root
+  dist [DIR]                 make the source archive, a static program and a Debian package of the last commit in DIR (target/dist)
+  dist --check               make them twice, with different paths, and compare the bytes
   api                        list the public items of the libraries in docs/api, which `test` compares; needs rustup
   c-library DIR              build libferofs for C programs, and install it below DIR: libraries, header, file for pkg-config
   peers                      install the newest erofs-utils and squashfs-tools under target/peers, for test and bench
@@ -67,6 +72,10 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["test", "--full"] => test::test(Scope::Full)?,
         ["test", "--containers", modes @ ..] => test::containers(modes)?,
         ["test", "--vm"] => test::virtual_machine()?,
+        ["test", "--packages"] => test::packages()?,
+        ["dist"] => drop(dist::dist(None)?),
+        ["dist", "--check"] => dist::check()?,
+        ["dist", dir] if !dir.starts_with('-') => drop(dist::dist(Some(dir.as_ref()))?),
         ["api"] => api::write()?,
         ["c-library", prefix] if !prefix.starts_with('-') => install_c_library(prefix.as_ref())?,
         ["peers"] => peers::install_peers()?,

@@ -12,12 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::install::{self, EROFS_UTILS, FUSE, MODPROBE, MOUNT};
+use ferofs_devtools::install::{self, DEBOOTSTRAP, EROFS_UTILS, FUSE, MODPROBE, MOUNT};
 use ferofs_devtools::{peers, shell};
 use ferofs_tests::tools::{TEST_TOOLS, Tool};
 use ferofs_tests::{need, scratch};
 
-use crate::{api, campaigns};
+use crate::{api, campaigns, dist};
 
 /// The programs that pull and run containers, besides containerd.
 const CONTAINER_TOOLS: &[Tool] = &[
@@ -340,6 +340,19 @@ pub(crate) fn virtual_machine() -> Result<()> {
     let ferofs = shell::build_ferofs("checked")?;
     let script = shell::repository().join("tests/vm/run.sh");
     shell::run(Command::new(script).arg(ferofs).arg(scratch::target_dir().join("vm")))
+}
+
+/// Installs the Debian package in a new Debian, uses it there, and removes it.
+pub(crate) fn packages() -> Result<()> {
+    let what = "a test of the Debian package";
+    if !need::root(what) || !need::kernel_erofs(what) {
+        return Ok(());
+    }
+    install::install(&[DEBOOTSTRAP])?;
+    let release = dist::dist(None)?;
+    let script = shell::repository().join("tests/packages/run.sh");
+    let target = scratch::target_dir().join("packages");
+    shell::run(Command::new(script).arg(&release.package).arg(target).arg(peers::debian_mirror()?))
 }
 
 /// The directory of the newest tools of others. Installs them if possible; an error is only printed, because Debian unstable may be
