@@ -17,6 +17,10 @@ const LARGE: usize = 16 << 10;
 /// log2 of the misses after which the step grows by one byte.
 const SKIP_LOG: u32 = 6;
 
+/// If a large cluster saves at most an eighth of its size, it is encoded again with a hash of five bytes. Clusters of programs save more, and
+/// random bytes are skipped quickly, so that this takes little time.
+const LOW_GAIN: usize = 8;
+
 pub(super) struct Fast {
     /// By hash: the latest position, modulo 64 KiB.
     table: Box<[u16; 1 << MAX_LOG]>,
@@ -30,6 +34,14 @@ fn hash<const BYTES: u32, const LOG: u32>(word: u64) -> usize {
     ((word << (64 - 8 * BYTES)).wrapping_mul(factor) >> (64 - LOG)) as usize
 }
 
+/// The bytes that a cluster saves.
+fn gain(fit: &Fit) -> usize {
+    match fit {
+        Fit::Encoded { consumed, produced, .. } => consumed.saturating_sub(*produced),
+        Fit::Incompressible => 0,
+    }
+}
+
 impl Fast {
     pub(super) fn new(max_distance: u16) -> Self {
         Self { table: Box::new([0; 1 << MAX_LOG]), max_distance }
@@ -39,9 +51,21 @@ impl Fast {
     pub(super) fn fit(&mut self, src: &[u8], end: usize, dst: &mut [u8]) -> Fit {
         assert!(end <= src.len(), "a cluster lies within its input");
         if dst.len() < LARGE {
-            self.encode::<5, 13>(src, end, dst)
-        } else {
-            self.encode::<6, MAX_LOG>(src, end, dst)
+            return self.encode::<5, 13>(src, end, dst);
+        }
+        let long = self.encode::<6, MAX_LOG>(src, end, dst);
+        if gain(&long) > end.min(dst.len()) / LOW_GAIN {
+            return long;
+        }
+        // A list of numbers, for example, has only matches of five bytes.
+        let short = self.encode::<5, MAX_LOG>(src, end, dst);
+        if gain(&short) > gain(&long) {
+            return short;
+        }
+        match long {
+            Fit::Incompressible => long,
+            // The output has the bytes of the other attempt.
+            Fit::Encoded { .. } => self.encode::<6, MAX_LOG>(src, end, dst),
         }
     }
 
@@ -113,5 +137,21 @@ impl Fast {
             }
         }
         writer.finish(src, anchor, end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_clusters_of_short_matches_are_encoded() {
+        let numbers: Vec<u8> = (10_000..40_000).flat_map(|n: u32| format!("{n}\n").into_bytes()).collect();
+        let mut fast = Fast::new(u16::MAX);
+        for (end, size) in [(numbers.len(), LARGE), (numbers.len(), 64 << 10), (40_000, 64 << 10)] {
+            let mut out = vec![0; size];
+            let fit = fast.fit(&numbers[..end], end, &mut out);
+            assert!(gain(&fit) > end.min(size) / LOW_GAIN, "{end} bytes into {size}: {fit:?}");
+        }
     }
 }
