@@ -56,6 +56,9 @@ Usage: cargo xtask bench COMMAND
                              compared with fsck.erofs and unsquashfs; write to DIR, best in memory (/dev/shm/...)
   patch [DIR] [--files N]    compare the size of patches with deltas by xdelta3 and bsdiff, and with new images: one byte in
                              100 MB, an update of N (50,000) files of DIR (/usr), a directory of 10,000 files renamed
+  patch --real [--only NAME]... [--data DIR]
+                             compare the size of patches of real updates with xdelta3, zstd, bsdiff and casync: django, numpy,
+                             scipy, ruff, debian, kernel; DIR keeps what was fetched
   random [--rounds N] [--only TEXT]
                              time random reads of 0.1 to 100 % of a file through mounts, and the start of programs, compared
                              with erofsfuse and the kernel's EROFS; only cells whose name contains TEXT

@@ -1,8 +1,10 @@
-//! `cargo xtask bench patch [DIR] [--files N]`: the size of a patch and the time to create and apply it, compared with deltas of the
+//! `cargo xtask bench patch [DIR] [--files N]`, or `--real`: the size of a patch and the time to create and apply it, compared with deltas of the
 //! images by xdelta3 and bsdiff, and with a new image.
 //!
 //! Three changes: one byte in a file of 100 MB; a few hundred of N (50,000) files of DIR (/usr), as in a point release; a
 //! directory of 10,000 files renamed. Unchanged files of the new tree are hard links to the old tree's, which saves copying.
+
+mod real;
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -31,13 +33,20 @@ const ENCODINGS: [(&str, &[&str]); 3] =
 
 pub(crate) fn patch(options: &[&str]) -> Result<()> {
     let (mut dir, mut files) = (PathBuf::from("/usr"), 50_000);
+    let (mut is_real, mut only, mut data) = (false, Vec::new(), None);
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match *option {
             "--files" => files = options.next().context("--files needs a number")?.parse()?,
+            "--real" => is_real = true,
+            "--only" => only.push(*options.next().context("--only needs a name")?),
+            "--data" => data = Some(Path::new(*options.next().context("--data needs a directory")?)),
             name if !name.starts_with('-') => dir = PathBuf::from(name),
             unknown => bail!("unknown option {unknown}"),
         }
+    }
+    if is_real {
+        return real::real(&only, data);
     }
     install::install(&[XDELTA, BSDIFF])?;
     let ferofs = shell::build_ferofs("release")?;

@@ -32,6 +32,12 @@ pub const RSYNC: Tool = Tool { program: "rsync", package: "rsync" };
 pub const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
 /// Makes binary deltas of files: smaller and slower than xdelta3.
 pub const BSDIFF: Tool = Tool { program: "bsdiff", package: "bsdiff" };
+/// Divides images into chunks by their content.
+pub const CASYNC: Tool = Tool { program: "casync", package: "casync" };
+/// Compresses files, also against another file.
+pub const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
+/// Unpacks Python's wheels.
+pub const UNZIP: Tool = Tool { program: "unzip", package: "unzip" };
 /// Downloads from servers.
 pub const CURL: Tool = Tool { program: "curl", package: "curl" };
 /// A registry for OCI images.

@@ -27,6 +27,8 @@ mod lz4;
 mod lzma;
 mod params;
 mod portion;
+#[cfg(feature = "encode")]
+mod version;
 #[cfg(feature = "zstd")]
 mod zstd;
 
@@ -39,6 +41,8 @@ pub use linux::{ClusterPlace, LinuxChecker, LinuxRefusal, PAGE as LINUX_PAGE};
 pub use lz4::lz4_window;
 pub use params::{DeflateParams, Lz4Params, LzmaParams, Method, Params, ZstdParams};
 pub use portion::Portion;
+#[cfg(feature = "encode")]
+pub use version::encoder_version;
 
 /// Makes the compressor that `params` describe.
 ///

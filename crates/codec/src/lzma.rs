@@ -12,7 +12,7 @@ use crate::error::DecodeError;
 use crate::portion::Portion;
 
 #[cfg(feature = "encode")]
-pub(crate) use encode::Encoder;
+pub(crate) use encode::{Encoder, library_version};
 
 /// A `lzma_stream` that is ended when dropped.
 struct Stream(Box<lzma_stream>);

@@ -464,6 +464,9 @@ pub(crate) fn patch(command: &str, model: &Model, rng: &mut Rng) -> Settings {
         if rng.chance(15) {
             settings.add(&["--loose-parents"]);
         }
+        if rng.chance(15) {
+            settings.add(&["--portable"]);
+        }
         let names: Vec<_> = model.names.keys().filter(|name| !name.is_empty()).collect();
         if rng.chance(8) && !names.is_empty() {
             let name = names[rng.len(names.len())].clone();

@@ -139,8 +139,25 @@ struct CreateArgs {
     #[arg(long)]
     loose_parents: bool,
 
+    /// Make a patch that programs with other versions of the compressors can apply: it contains compressed data, not what to
+    /// compress, and is larger
+    #[arg(long)]
+    portable: bool,
+
+    /// Keep a file of the old image as it is if it differs from the new one only in these attributes: times, owner, xattrs
+    #[arg(long, value_name = "WHAT,...", value_enum, value_delimiter = ',', conflicts_with = "verify")]
+    ignore: Vec<Ignored>,
+
     #[command(flatten)]
     excludes: ExcludeArgs,
+}
+
+/// An attribute that does not count as a change.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Ignored {
+    Times,
+    Owner,
+    Xattrs,
 }
 
 /// Add a directory or a tar archive to the tree of an image, in place
@@ -188,7 +205,7 @@ struct ApplyArgs {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
-    /// The patch
+    /// The patch, or - for standard input
     #[arg(value_name = "PATCH")]
     patch: PathBuf,
 
@@ -300,6 +317,11 @@ fn run_create(args: &CreateArgs) -> Outcome {
     let mut options = args.change.options(&args.old, &args.new)?;
     options.build.source.excludes = args.excludes.excludes()?;
     options.loose_parents = args.loose_parents;
+    options.portable = args.portable;
+    let ignored = |what| args.ignore.contains(&what);
+    options.ignore.times = ignored(Ignored::Times);
+    options.ignore.owner = ignored(Ignored::Owner);
+    options.ignore.xattrs = ignored(Ignored::Xattrs);
     refuse_as_output(&args.output, &[&args.old, &args.new])?;
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD)?;
     let display = show_progress(&options);
@@ -376,7 +398,10 @@ fn print_created(created: &PatchSummary, json: bool) -> Result<(), Failure> {
 
 fn run_apply(args: &ApplyArgs) -> Outcome {
     args.shown.apply();
-    let patch = Patch::open(&args.patch).about(&args.patch)?;
+    let patch = match args.patch.as_os_str() == "-" {
+        true => patch_from_stdin().about(Path::new("standard input"))?,
+        false => Patch::open(&args.patch).about(&args.patch)?,
+    };
     if let Some(path) = &args.signature {
         signature::check(&Hex(&patch.digest()).to_string(), path, &args.cert)?;
     }
@@ -391,6 +416,14 @@ fn run_apply(args: &ApplyArgs) -> Outcome {
         print_line!("the image has the new tree, which the next mount shows")?;
     }
     Ok(0)
+}
+
+/// Stores the patch in a temporary file: nothing of it may be used before its digest, which comes last, was checked.
+fn patch_from_stdin() -> Result<Patch, ferofs::Error> {
+    let failed = |e| ferofs::Error::io_unnamed("store the patch in a temporary file", e);
+    let mut file = tempfile::tempfile().map_err(failed)?;
+    std::io::copy(&mut std::io::stdin().lock(), &mut file).map_err(failed)?;
+    Patch::new(Box::new(FileSource::new(file, 0).map_err(failed)?))
 }
 
 fn run_sign(args: &PatchSignArgs) -> Outcome {

@@ -2,7 +2,7 @@
 
 use liblzma_sys::{
     LZMA_OK, LZMA_PRESET_EXTREME, LZMA_STREAM_END, lzma_lzma_preset, lzma_microlzma_encoder,
-    lzma_options_lzma,
+    lzma_options_lzma, lzma_version_number,
 };
 
 use super::Stream;
@@ -54,6 +54,12 @@ impl Encoder {
             (code, ..) => Err(failure(code)),
         }
     }
+}
+
+/// The version of liblzma, as liblzma numbers it.
+pub(crate) fn library_version() -> u32 {
+    // SAFETY: the function has no arguments and only returns a constant.
+    unsafe { lzma_version_number() }
 }
 
 fn failure(code: u32) -> EncodeError {

@@ -24,6 +24,19 @@ pub enum PatchFault {
     /// The checksum is right, but the contents are invalid.
     #[error("the patch contradicts itself: {0}")]
     Malformed(&'static str),
+    /// The patch needs a compressor of another version: only that gives the same bytes.
+    #[error(
+        "the patch needs the {algorithm} encoder of version {expected}, and this program has version {found}: create the \
+         patch with --portable"
+    )]
+    Encoder {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// The version that the patch needs.
+        expected: u32,
+        /// The version of this program.
+        found: u32,
+    },
     /// The image has another UUID.
     #[error("the patch is for another image: its base has UUID {expected}, this image {found}")]
     OtherImage {

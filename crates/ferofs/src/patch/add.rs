@@ -20,6 +20,8 @@ use ferofs_build::output::{Output, file_id};
 pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Result<Option<PatchSummary>> {
     let mut options = options.clone();
     options.build.source.lower_image = Some(image.to_owned());
+    // The patch is applied at once and never sent, so its size does not count.
+    (options.portable, options.level) = (true, Some(1));
     // This locks the image against other changes until the end.
     let medium = FileMedium::open(image)?;
     let itself = std::fs::metadata(image).map_err(|e| Error::io("stat", image, e))?;

@@ -19,13 +19,18 @@ use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, reco
 use self::medium::Medium;
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::header::Header;
+use crate::patch::format::piece::Base;
 use crate::patch::format::reader::Patch;
 use crate::patch::image::digest::PartDigests;
 use crate::patch::image::history::{History, Origin};
 use crate::patch::image::journal::{MaskedSource, WrittenRanges};
 use crate::patch::image::overlay::Overlay;
 use crate::patch::image::sector::{SECTOR_POS, SuperblockArea};
-use ferofs_read::{Source, Uuid};
+use ferofs_read::{Image, OpenOptions, Source, Uuid};
+
+/// Bytes of the base's metadata that are cached while its files are read: applying needs little memory, and files are read
+/// mostly in the order of their inodes.
+const METADATA_CACHE: usize = 4 << 20;
 
 /// Checks that `image` is the one that the patch was made for, and returns the digests of its parts.
 fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Result<PartDigests> {
@@ -81,6 +86,7 @@ pub fn apply<M: Medium>(
 ) -> Result<()> {
     let header = patch.header();
     let digests = check_base(medium, header, cancel)?;
+    patch.check_encoders()?;
     let area = SuperblockArea::read(medium)?;
     let appended = header.base_size..header.result_size;
     recover(medium, &area)?;
@@ -94,8 +100,18 @@ pub fn apply<M: Medium>(
         root: root_bytes,
         sector: &header.sector,
     };
-    let region = |sink: &mut Sink<'_>| patch.region(medium, cancel, sink);
+    let reader = medium.reader().map_err(|e| Error::io_unnamed("read the image", e))?;
+    let image = open_base(reader)?;
+    let base = Base { source: medium, image: &image };
+    let region = |sink: &mut Sink<'_>| patch.region(&base, cancel, sink);
     commit(medium, &area, &change, region, |result| check_result(result, header, &digests, cancel))
+}
+
+/// Opens the base image to read its files.
+fn open_base(source: Box<dyn Source>) -> Result<Image> {
+    let mut options = OpenOptions::default();
+    options.metadata_cache = METADATA_CACHE;
+    Ok(Image::open_with(source, Vec::new(), &options)?)
 }
 
 /// Checks that `result` is what the patch makes of the image whose digests are `base`.
@@ -120,8 +136,10 @@ pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &AtomicBool) -> Res
     let digests = check_base(&*base, header, cancel)?;
     let area = SuperblockArea::read(&*base)?;
     let base: Arc<dyn Source> = Arc::new(MaskedSource::new(base, &area)?);
+    patch.check_encoders()?;
     let mut region = Vec::new();
-    patch.region(&*base, cancel, |bytes| {
+    let image = open_base(Box::new(Arc::clone(&base)))?;
+    patch.region(&Base { source: &*base, image: &image }, cancel, |bytes| {
         region.extend_from_slice(bytes);
         Ok(())
     })?;

@@ -13,7 +13,8 @@
 //! | [`configs`] | updates the superblock's compression algorithms |
 //! | [`similar`], [`changes`] | ranges to compress against; the list of changed files |
 //! | [`region`] | runs these steps and gathers everything that is appended |
-//! | [`pieces`] | compresses the appended bytes for the patch file |
+//! | [`segments`], [`units`] | finds out how to encode new content again when the patch is applied |
+//! | [`pieces`] | compresses content and metadata for the patch file |
 
 pub(crate) mod changes;
 pub(crate) mod configs;
@@ -25,8 +26,10 @@ pub(crate) mod metadata;
 pub(crate) mod options;
 pub(crate) mod pieces;
 pub(crate) mod region;
+pub(crate) mod segments;
 pub(crate) mod similar;
 pub(crate) mod survey;
+pub(crate) mod units;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -94,7 +97,14 @@ pub(crate) fn append_patch(
     let (tree, contents) =
         ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?;
     let survey = Survey::new(&image, &build)?;
-    let inputs = Inputs { options: &build, old: &image, survey: &survey, tree: &tree, contents: &contents };
+    let inputs = Inputs {
+        options: &build,
+        old: &image,
+        survey: &survey,
+        tree: &tree,
+        contents: &contents,
+        ignore: options.ignore,
+    };
     let decisions = ReuseDecisions::new(inputs)?;
     let compression = match &options.encoding {
         Encoding::AsOld => encoding::of_image(&image, &survey)?,
@@ -145,8 +155,8 @@ fn append_file(
     let mut changed = vec![SECTOR_POS..SECTOR_POS + region.sector.len() as u64, start..end];
     changed.extend(region.root.iter().map(|(pos, bytes)| *pos..*pos + bytes.len() as u64));
     let after = before.changed(&result, end, &changed, &options.run.cancel)?;
-    let appended = region.output.appended(start)?;
-    let pieces = pieces::compress(options, &**context.base, start, &appended, &region.similar)?;
+    let pieces = region.pieces(context)?;
+    let methods = context.methods();
     let header = Header {
         uuid: context.area.superblock().uuid,
         time,
@@ -161,7 +171,8 @@ fn append_file(
         content_len: region.content_len,
         metadata_len: region.metadata_len,
     };
-    let patch_len = writer::write(&header, &pieces, &region.changes, |bytes| Ok(output.append(bytes)?))?;
+    let patch_len =
+        writer::write(&header, methods, &pieces, &region.changes, |bytes| Ok(output.append(bytes)?))?;
     Ok(PatchSummary {
         patch_len,
         growth: end - start,

@@ -3,6 +3,9 @@
 
 pub(crate) mod change;
 pub(crate) mod header;
+mod method;
 pub(crate) mod piece;
+pub(crate) mod plan;
 pub(crate) mod reader;
+pub(crate) mod reencode;
 pub(crate) mod writer;

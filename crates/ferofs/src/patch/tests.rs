@@ -1,6 +1,7 @@
 //! Power cuts at each point of the sequence of writes, and malformed patches.
 
 mod faults;
+mod reencoding;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -168,6 +169,10 @@ impl Medium for Recorder {
         self.count()?;
         self.events.lock().unwrap().push(Event::Sync);
         Ok(())
+    }
+
+    fn reader(&self) -> io::Result<Box<dyn Source>> {
+        Ok(Box::new(self.bytes.lock().unwrap().clone()))
     }
 }
 

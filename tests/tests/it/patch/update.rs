@@ -298,6 +298,57 @@ fn a_patch_that_does_not_fit_is_refused() {
 }
 
 #[test]
+fn a_patch_can_be_portable_and_come_from_a_pipe() {
+    for options in ["-z lz4 -C 16K", "-z zstd -C 64K", "-z lzma -C 64K"] {
+        let fixture = fixture();
+        let image = fixture.build("image", options.split(' '));
+        update::update(&fixture.source(), 4, 3).unwrap();
+        let [usual, portable, other] = ["usual", "portable", "other"].map(|name| fixture.path(name));
+        fs::copy(&image, &other).unwrap();
+        let create = |options: &[&str], patch: &Path| {
+            let create = ferofs().args(["patch", "create", "-T", "5"]).args(options);
+            create.args([&image, &fixture.source()]).arg("-o").arg(patch).run().success();
+        };
+        create(&[], &usual);
+        create(&["--portable"], &portable);
+        let size = |path: &Path| fs::metadata(path).unwrap().len();
+        assert!(size(&usual) < size(&portable), "{options}");
+        ferofs().args(["patch", "show"]).arg(&portable).run().success();
+        let pipe = fs::File::open(&usual).unwrap();
+        ferofs().args(["patch", "apply"]).arg(&image).arg("-").input(pipe).run().success();
+        apply(&other, &portable);
+        assert!(fs::read(&image).unwrap() == fs::read(&other).unwrap(), "{options}");
+        // Nothing, or half of a patch, changes nothing.
+        let base = fs::read(&image).unwrap();
+        for len in [0, size(&usual) / 2] {
+            let half = fixture.path("half");
+            fs::write(&half, &fs::read(&usual).unwrap()[..len as usize]).unwrap();
+            let pipe = fs::File::open(&half).unwrap();
+            let refused = ferofs().args(["patch", "apply"]).arg(&image).arg("-").input(pipe).run().failure(1);
+            assert!(refused.stderr.contains("standard input"), "{}", refused.stderr);
+        }
+        assert!(fs::read(&image).unwrap() == base);
+    }
+}
+
+#[test]
+fn ignored_attributes_are_no_changes() {
+    let fixture = fixture();
+    let image = fixture.build("image", ["-z", "lz4"]);
+    let patch = fixture.path("patch");
+    let create = |options: &[&str]| {
+        let create = ferofs().args(["patch", "create"]).args(options);
+        create.args([&image, &fixture.source()]).arg("-o").arg(&patch).run()
+    };
+    let touched = create(&["--all-time=77"]).success();
+    assert_eq!(touched.code, 0);
+    let same = create(&["--all-time=77", "--ignore", "times"]).failure(1);
+    assert!(same.stderr.contains("nothing to patch"), "{}", same.stderr);
+    create(&["--all-time=77", "--ignore=owner,xattrs"]).success();
+    create(&["--ignore=times", "--verify"]).failure(2);
+}
+
+#[test]
 fn on_a_full_disk_or_device_the_image_stays_unchanged() {
     if !need::root("full disks") {
         return;

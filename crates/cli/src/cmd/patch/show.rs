@@ -17,6 +17,7 @@ use ferofs::escape::Escaped;
 pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
     let patch = Patch::open(path).about(path)?;
     let changes = patch.changes().about(path)?;
+    let parts = patch.size_parts();
     let [before, after] = patch.superblocks().about(path)?;
     let new_features: Vec<&str> =
         (after.incompat - before.incompat).iter_names().map(|(name, _)| name).collect();
@@ -32,6 +33,10 @@ pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
             "uuid": Uuid(patch.uuid()).to_string(),
             "time": patch.time(),
             "patch_bytes": patch.file_len(),
+            "patch_parts": {
+                "content": parts.content, "metadata": parts.metadata, "plans": parts.plans, "changes": parts.changes,
+                "header": parts.header,
+            },
             "base": { "state": patch.base_state(), "bytes": patch.base_size(), "digest": Hex(&patch.base_digest()).to_string() },
             "result": { "bytes": patch.result_size(), "digest": Hex(&patch.result_digest()).to_string() },
             "growth": {
@@ -62,7 +67,14 @@ pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
         patch.result_size(),
         Hex(&patch.result_digest()).to_string()
     )?;
-    print_line!("patch          {}", HumanBytes(patch.file_len()))?;
+    print_line!(
+        "patch          {}: {} for data, {} for metadata, {} for how to encode it, {} for the list of changes",
+        HumanBytes(patch.file_len()),
+        HumanBytes(parts.content),
+        HumanBytes(parts.metadata),
+        HumanBytes(parts.plans),
+        HumanBytes(parts.changes),
+    )?;
     print_line!(
         "image grows by {}: {} of data, {} of metadata",
         HumanBytes(patch.result_size() - patch.base_size()),

@@ -33,6 +33,13 @@ pub trait Medium: Source {
     /// # Errors
     /// All errors of the medium.
     fn sync(&self) -> io::Result<()>;
+
+    /// Another handle to the same bytes, which only reads: files of the old tree are read through it while the medium is
+    /// written.
+    ///
+    /// # Errors
+    /// All errors of the medium.
+    fn reader(&self) -> io::Result<Box<dyn Source>>;
 }
 
 /// An image in a file, or on a block device.
@@ -61,22 +68,22 @@ impl FileMedium {
         Ok(Self { file, is_device })
     }
 
-    fn reader(&self) -> io::Result<FileSource> {
+    fn source(&self) -> io::Result<FileSource> {
         FileSource::new(self.file.try_clone()?, 0)
     }
 }
 
 impl Source for FileMedium {
     fn size(&self) -> u64 {
-        self.reader().map_or(0, |reader| reader.size())
+        self.source().map_or(0, |reader| reader.size())
     }
 
     fn stored(&self) -> u64 {
-        self.reader().map_or(0, |reader| reader.stored())
+        self.source().map_or(0, |reader| reader.stored())
     }
 
     fn next_stored(&self, pos: u64) -> u64 {
-        self.reader().map_or(pos, |reader| reader.next_stored(pos))
+        self.source().map_or(pos, |reader| reader.next_stored(pos))
     }
 
     fn read_exact_at(&self, pos: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -111,5 +118,9 @@ impl Medium for FileMedium {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
+    }
+
+    fn reader(&self) -> io::Result<Box<dyn Source>> {
+        Ok(Box::new(self.source()?))
     }
 }

@@ -7,6 +7,8 @@ mod maps;
 
 use ferofs_build::Warning;
 use ferofs_build::data;
+use ferofs_build::data::base_image::BaseImage;
+use ferofs_build::data::encode::SEGMENT;
 use ferofs_build::data::identical::small::IdenticalFiles;
 use ferofs_build::data::order::Order;
 use ferofs_build::data::stored::{Data, StoredContent};
@@ -22,6 +24,7 @@ use ferofs_format::{Incompat, Nid};
 use self::extents::OldExtents;
 use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
+use super::segments::Segments;
 use crate::error::Result;
 
 /// Writes the content of new inodes to `output`, and the bytes that follow inodes to `spill`.
@@ -68,13 +71,14 @@ impl ContentWriter<'_> {
         Ok(placed)
     }
 
-    /// Encodes the content of all nodes that [`reuse`](Self::reuse) left at [`StoredContent::None`].
+    /// Encodes the content of all nodes that [`reuse`](Self::reuse) left at [`StoredContent::None`]. Also returns where the
+    /// compressors started again.
     pub(crate) fn encode(
         &mut self,
         decisions: &ReuseDecisions,
         placed: &[StoredContent],
         warnings: &mut Vec<Warning>,
-    ) -> Result<Data> {
+    ) -> Result<(Data, Segments)> {
         let Inputs { options, old, tree, contents, .. } = self.context.inputs;
         let compression = self.context.compression.as_ref();
         if let Some(compression) = compression {
@@ -120,7 +124,12 @@ impl ContentWriter<'_> {
             block_size: options.image.block_size,
             skip_unreadable: false,
         };
-        Ok(data::run(options, context, self.output, self.spill, warnings)?)
+        let mut segments = Segments::default();
+        for id in tree.ids().filter(|id| tree.node(*id).size > SEGMENT && !old_extents.has_content(*id)) {
+            let size = tree.node(id).size;
+            segments.add(id, &old_extents.split_ranges(id).unwrap_or_else(|| vec![(0, size)]));
+        }
+        Ok((data::run(options, context, self.output, self.spill, warnings)?, segments))
     }
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use ferofs_build::sources::content::Contents;
 use ferofs_build::tree::Tree;
-use ferofs_build::{Compression, Options};
+use ferofs_build::{Compression, Options, Params};
 use ferofs_format::Incompat;
 use ferofs_read::{Image, Source};
 
-use super::options::CreateOptions;
+use super::options::{CreateOptions, IgnoredAttributes};
 use super::survey::Survey;
 use crate::patch::image::history::History;
 use crate::patch::image::sector::SuperblockArea;
@@ -21,6 +21,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) survey: &'a Survey,
     pub(crate) tree: &'a Tree,
     pub(crate) contents: &'a Contents,
+    pub(crate) ignore: IgnoredAttributes,
 }
 
 /// All that a patch is made from.
@@ -35,4 +36,14 @@ pub(crate) struct CreateContext<'a> {
     pub(crate) compression: Option<Compression>,
     /// Features that the new image may use.
     pub(crate) allowed: Incompat,
+}
+
+impl CreateContext<'_> {
+    /// The compressors that a program must have to apply the patch: none if it carries all encoded bytes.
+    pub(crate) fn methods(&self) -> &[Params] {
+        match &self.compression {
+            Some(compression) if !self.options.portable => &compression.methods,
+            _ => &[],
+        }
+    }
 }

@@ -32,6 +32,26 @@ pub struct CreateOptions {
     /// Keep a directory whose entries are unchanged even if its parent has a new inode. Its `..` then names the parent's old
     /// inode: Linux ignores that, programs that check images report it.
     pub loose_parents: bool,
+    /// The patch contains encoded bytes, and not what to encode, so that programs with other versions of the compressors can
+    /// apply it. It is larger.
+    pub portable: bool,
+    /// Attributes in which an old inode may differ from the new file and stay nevertheless. Files with other differences get
+    /// all attributes of the new file. Verifying reports these differences, so it cannot be combined with this.
+    pub ignore: IgnoredAttributes,
+    /// Zstandard's level for the patch file; `None`: by the number of appended bytes.
+    pub(crate) level: Option<i32>,
+}
+
+/// Attributes that do not count as a change of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IgnoredAttributes {
+    /// The time of the last change of its content.
+    pub times: bool,
+    /// User and group.
+    pub owner: bool,
+    /// Extended attributes.
+    pub xattrs: bool,
 }
 
 impl CreateOptions {
@@ -39,7 +59,15 @@ impl CreateOptions {
     #[must_use]
     pub fn new(source: impl Into<PathBuf>) -> Self {
         let build = Options::new(source);
-        Self { build, encoding: Encoding::AsOld, keep_features: false, loose_parents: false }
+        Self {
+            build,
+            encoding: Encoding::AsOld,
+            keep_features: false,
+            loose_parents: false,
+            portable: false,
+            ignore: IgnoredAttributes::default(),
+            level: None,
+        }
     }
 }
 

@@ -1,67 +1,269 @@
-//! Compresses the appended bytes for the patch file, in pieces, each with similar bytes of the base as dictionary.
+//! Divides the appended bytes into pieces, and compresses each, with similar bytes of the base as dictionary.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
-use super::similar::SimilarRanges;
+use ferofs_build::tree::NodeId;
+use ferofs_codec::Params;
+use ferofs_format::{FileOffset, Nid};
+use ferofs_read::{Image, Source};
+
+use super::context::CreateContext;
+use super::metadata::emit::WrittenMetadata;
+use super::similar::OldRange;
+use super::units::{CheckedUnit, FoundUnit};
 use crate::error::{Error, Result};
-use crate::patch::format::piece::{PIECE_MAX, Piece, REFERENCES_MAX, encode, read_reference};
-use ferofs_build::Options;
-use ferofs_read::Source;
+use crate::patch::format::piece::{Base, PIECE_LEN, Piece, PieceKind, REFERENCES_MAX, compress};
+use crate::patch::format::plan::{Item, Plan, Reference};
+use crate::patch::format::reencode::Encoders;
 
-/// Zstandard's level up to [`LARGE`] appended bytes, and above. From level 13 on, Zstandard searches with binary trees, which
-/// takes seconds when the base is repetitive.
-const LEVELS: [i32; 2] = [12, 5];
+/// Zstandard's level up to [`LARGE`] appended bytes, and above.
+const LEVELS: [i32; 2] = [19, 12];
 /// Appended bytes above which speed counts more than size.
-const LARGE: u64 = 64 << 20;
-/// Bytes between two references up to which they are merged: a reference takes 12 bytes in the file, and each is a read.
+const LARGE: u64 = 128 << 20;
+/// Bytes between two references up to which they are merged: a reference takes some bytes in the plan, and each is a read.
 const GAP: u64 = 2048;
+/// Bytes of old content before and after the offset of new content that are searched in files larger than [`WHOLE_MAX`]: content
+/// seldom moves further.
+const AROUND: u64 = 4 << 20;
+/// Bytes of an old file up to which all of it is searched.
+const WHOLE_MAX: u64 = 12 << 20;
+/// Bytes around a piece of metadata whose inodes count as its own: directory blocks are near their inodes.
+const METADATA_AROUND: u64 = 256 << 10;
 
-/// Compresses `region`, which follows the base's `base_size` bytes.
-pub(crate) fn compress(
-    options: &Options,
-    base: &dyn Source,
-    base_size: u64,
-    region: &dyn Source,
-    similar: &[SimilarRanges],
-) -> Result<Vec<Piece>> {
-    let size = region.size();
-    let count = usize::try_from(size.div_ceil(PIECE_MAX as u64)).unwrap_or(usize::MAX);
-    let level = LEVELS[usize::from(size > LARGE)];
-    options.run.parallel(count, Vec::new, |prefix: &mut Vec<u8>, number| {
-        let start = number as u64 * PIECE_MAX as u64;
-        let len = (size - start).min(PIECE_MAX as u64) as usize;
-        let mut bytes = vec![0; len];
-        region.read_exact_at(start, &mut bytes).map_err(|e| Error::io_unnamed("read a temporary file", e))?;
-        let place = base_size + start..base_size + start + len as u64;
-        let references = references(similar, &place, base_size);
-        prefix.clear();
-        for (pos, len) in &references {
-            read_reference(base, *pos, *len, prefix)?;
-        }
-        let encoded = encode(&bytes, prefix, level).map_err(|e| Error::io_unnamed("compress", e))?;
-        Ok(match encoded {
-            Some(encoded) => Piece { len, encoded: true, bytes: encoded, references },
-            None => Piece { len, encoded: false, bytes, references: Vec::new() },
-        })
-    })
+/// Workers at most: each needs up to 300 MB for Zstandard's tables at these levels.
+const WORKERS_MAX: usize = 8;
+
+/// What the pieces are made from.
+pub(crate) struct Inputs<'a> {
+    pub(crate) context: &'a CreateContext<'a>,
+    /// The new image.
+    pub(crate) image: &'a Image,
+    pub(crate) written: &'a WrittenMetadata,
+    /// The appended bytes.
+    pub(crate) region: &'a dyn Source,
+    /// Where metadata starts in the new image.
+    pub(crate) metadata: u64,
+    pub(crate) units: &'a [FoundUnit],
+    /// The old file that each node's content resembles.
+    pub(crate) old_files: &'a HashMap<NodeId, Nid>,
+    /// Old metadata, by the position of the new inode that resembles it; sorted.
+    pub(crate) old_metadata: &'a [(u64, OldRange)],
+    /// Old stored content, for patches that carry encoded bytes.
+    pub(crate) old_content: &'a [OldRange],
+    pub(crate) methods: &'a [Params],
 }
 
-/// The ranges of the base that resemble the bytes at `place`, up to [`REFERENCES_MAX`] bytes.
-fn references(similar: &[SimilarRanges], place: &Range<u64>, base_size: u64) -> Vec<(u64, u32)> {
-    let touching =
-        similar.iter().filter(|ranges| ranges.new.start < place.end && place.start < ranges.new.end);
-    let mut ranges: Vec<(u64, u64)> = touching.flat_map(|ranges| ranges.old.iter().copied()).collect();
-    merge(&mut ranges, GAP);
-    let mut left = REFERENCES_MAX as u64;
-    let mut references = Vec::new();
-    for (start, end) in ranges {
-        let len = end.min(base_size).saturating_sub(start).min(left);
-        left -= len;
-        if len > 0 {
-            references.push((start, len as u32));
+/// A part of the appended bytes, before compression.
+#[derive(Clone, Debug)]
+enum Part {
+    /// Positions in the new image.
+    Raw(Range<u64>),
+    /// The number of a unit.
+    Unit(usize),
+}
+
+/// The parts of a piece.
+#[derive(Debug)]
+struct Group {
+    kind: PieceKind,
+    parts: Vec<Part>,
+    /// Positions in the new image.
+    range: Range<u64>,
+    references: Vec<Reference>,
+}
+
+/// Makes all pieces.
+pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
+    let context = inputs.context;
+    let options = context.inputs.options;
+    let groups = groups(inputs)?;
+    let by_size = LEVELS[usize::from(inputs.region.size() > LARGE)];
+    let level = context.options.level.unwrap_or(by_size);
+    ferofs_threads::parallel(
+        options.run.worker_count().min(WORKERS_MAX),
+        groups.len(),
+        || (Encoders::new(inputs.methods), Vec::new()),
+        |(encoders, dictionary), number| {
+            options.run.check_cancelled()?;
+            let group = &groups[number];
+            let (plan, payload) = fill(inputs, group, encoders)?;
+            let base = Base { source: &**context.base, image: context.inputs.old };
+            base.read(&plan.references, dictionary)?;
+            let compressed =
+                compress(&payload, dictionary, level).map_err(|e| Error::io_unnamed("compress", e))?;
+            let plan = match &compressed {
+                Some(_) => plan,
+                None => Plan { references: Vec::new(), ..plan },
+            };
+            Ok(Piece {
+                kind: group.kind,
+                plan: plan.encode()?,
+                payload_len: payload.len(),
+                region_len: (group.range.end - group.range.start) as usize,
+                compressed: compressed.is_some(),
+                payload: compressed.unwrap_or(payload),
+            })
+        },
+    )
+}
+
+/// The items and the payload of a piece.
+fn fill(inputs: &Inputs<'_>, group: &Group, encoders: &mut Encoders<'_>) -> Result<(Plan, Vec<u8>)> {
+    let start = inputs.context.area.size();
+    let read = |range: &Range<u64>| {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let io = |e| Error::io_unnamed("read a temporary file", e);
+        inputs.region.read_exact_at(range.start - start, &mut bytes).map_err(io).map(|()| bytes)
+    };
+    let compression = inputs.context.compression.as_ref();
+    let block = inputs.image.superblock().block_size.bytes() as u32;
+    let pcluster = compression.and_then(|compression| compression.pcluster).unwrap_or(block);
+    let (mut items, mut payload) = (Vec::new(), Vec::new());
+    let mut raw = 0;
+    let mut push_raw = |len: usize, items: &mut Vec<Item>, next: Option<Item>| {
+        raw += len;
+        if let Some(next) = next {
+            if raw > 0 {
+                items.push(Item::Raw { len: raw as u32 });
+            }
+            items.push(next);
+            raw = 0;
+        }
+    };
+    for part in &group.parts {
+        match part {
+            Part::Raw(range) => {
+                payload.extend_from_slice(&read(range)?);
+                push_raw((range.end - range.start) as usize, &mut items, None);
+            }
+            Part::Unit(number) => {
+                let unit = &inputs.units[*number];
+                let appended = read(&(unit.at..unit.at + unit.size))?;
+                let mut content = vec![0; unit.len as usize];
+                let inode = inputs.image.inode(inputs.written.nids[unit.node.index()])?;
+                inputs.image.read_at(&inode, FileOffset::new(unit.offset), &mut content)?;
+                let CheckedUnit { unit, payload: own } =
+                    unit.check(content, &appended, inputs.methods, encoders, block, pcluster)?;
+                payload.extend_from_slice(&own);
+                match unit {
+                    Some(unit) => push_raw(0, &mut items, Some(Item::Unit(unit))),
+                    None => push_raw(own.len(), &mut items, None),
+                }
+            }
         }
     }
-    references
+    if raw > 0 {
+        items.push(Item::Raw { len: raw as u32 });
+    }
+    Ok((Plan { references: group.references.clone(), items }, payload))
+}
+
+/// Divides the region into the parts of pieces.
+fn groups(inputs: &Inputs<'_>) -> Result<Vec<Group>> {
+    let start = inputs.context.area.size();
+    let end = start + inputs.region.size();
+    let mut parts = Vec::new();
+    let mut at = start;
+    let push_raw = |from: u64, to: u64, parts: &mut Vec<(Range<u64>, Part)>| {
+        let mut from = from;
+        while from < to {
+            // No part of a piece is content and metadata.
+            let border = if from < inputs.metadata { inputs.metadata.min(to) } else { to };
+            let next = border.min(from + PIECE_LEN as u64);
+            parts.push((from..next, Part::Raw(from..next)));
+            from = next;
+        }
+    };
+    for (number, unit) in inputs.units.iter().enumerate() {
+        push_raw(at, unit.at, &mut parts);
+        at = unit.at + unit.size;
+        parts.push((unit.at..at, Part::Unit(number)));
+    }
+    push_raw(at, end, &mut parts);
+
+    let mut groups: Vec<Group> = Vec::new();
+    let (mut payload, mut referred) = (0, 0);
+    for (range, part) in parts {
+        let kind = if range.start < inputs.metadata { PieceKind::Content } else { PieceKind::Metadata };
+        let len = match &part {
+            Part::Raw(range) => range.end - range.start,
+            Part::Unit(number) => inputs.units[*number].len,
+        };
+        let reference = reference(inputs, &part)?;
+        let known = |group: &Group| reference.is_none_or(|reference| group.references.contains(&reference));
+        let new_len =
+            |group: &Group| if known(group) { 0 } else { reference.map_or(0, |r| u64::from(r.len())) };
+        // Half of the dictionary of a piece of metadata is for old metadata.
+        let most = REFERENCES_MAX as u64 / if kind == PieceKind::Metadata { 2 } else { 1 };
+        match groups.last_mut() {
+            Some(group)
+                if group.kind == kind
+                    && payload + len <= PIECE_LEN as u64
+                    && group.range.end - group.range.start + (range.end - range.start)
+                        <= PIECE_LEN as u64
+                    && referred + new_len(group) <= most =>
+            {
+                payload += len;
+                referred += new_len(group);
+                if !known(group) {
+                    group.references.extend(reference);
+                }
+                group.range.end = range.end;
+                group.parts.push(part);
+            }
+            _ => {
+                payload = len;
+                referred = reference.map_or(0, |reference| u64::from(reference.len()));
+                let references = reference.into_iter().collect();
+                groups.push(Group { kind, parts: vec![part], range, references });
+            }
+        }
+    }
+    for group in &mut groups {
+        add_ranges(inputs, group);
+    }
+    Ok(groups)
+}
+
+/// The content of the old file that `part` resembles.
+fn reference(inputs: &Inputs<'_>, part: &Part) -> Result<Option<Reference>> {
+    let Part::Unit(number) = part else { return Ok(None) };
+    let unit = &inputs.units[*number];
+    let Some(nid) = inputs.old_files.get(&unit.node) else { return Ok(None) };
+    let size = inputs.context.inputs.old.inode(*nid)?.size();
+    let (from, to) = match size <= WHOLE_MAX {
+        true => (0, size),
+        false => {
+            let end = (unit.offset + unit.len).saturating_add(AROUND).min(size);
+            (unit.offset.saturating_sub(AROUND).min(end), end)
+        }
+    };
+    Ok((from < to).then(|| Reference::File { nid: nid.get(), offset: from, len: (to - from) as u32 }))
+}
+
+/// Adds old metadata, or old stored content, to the references of `group`.
+fn add_ranges(inputs: &Inputs<'_>, group: &mut Group) {
+    let mut ranges: Vec<(u64, u64)> = match group.kind {
+        PieceKind::Metadata => {
+            let (from, to) =
+                (group.range.start.saturating_sub(METADATA_AROUND), group.range.end + METADATA_AROUND);
+            let first = inputs.old_metadata.partition_point(|(at, _)| *at < from);
+            let near = inputs.old_metadata[first..].iter().take_while(|(at, _)| *at < to);
+            near.map(|(_, old)| (old.start, old.end)).collect()
+        }
+        PieceKind::Content => inputs.old_content.iter().map(|old| (old.start, old.end)).collect(),
+    };
+    merge(&mut ranges, GAP);
+    let used: u64 = group.references.iter().map(|reference| u64::from(reference.len())).sum();
+    let mut left = (REFERENCES_MAX as u64).saturating_sub(used);
+    for (start, end) in ranges {
+        let len = end.min(inputs.context.area.size()).saturating_sub(start).min(left);
+        left -= len;
+        if len > 0 {
+            group.references.push(Reference::Image { pos: start, len: len as u32 });
+        }
+    }
 }
 
 /// Sorts ranges, and merges those with at most `gap` bytes between them.

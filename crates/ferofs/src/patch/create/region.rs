@@ -11,20 +11,22 @@ use ferofs_build::tree::NodeId;
 use ferofs_build::tree::inode_sizes::InodeSizes;
 use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::verify::Verifier;
-use ferofs_format::Incompat;
 use ferofs_format::superblock::Superblock;
+use ferofs_format::{Incompat, Nid};
 use ferofs_read::Image;
 
 use super::content::ContentWriter;
 use super::context::{CreateContext, Inputs};
 use super::decide::directories::{self, Directories};
 use super::decide::files::ReuseDecisions;
-use super::metadata::emit::NewMetadata;
+use super::metadata::emit::{NewMetadata, WrittenMetadata};
 use super::metadata::root::{self, RootPlace};
+use super::segments::Segments;
 use super::similar::SimilarRanges;
-use super::{changes, configs, similar};
+use super::{changes, configs, pieces, similar, units};
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::change::Change;
+use crate::patch::format::piece::Piece;
 use crate::patch::image::history::{Origin, RECORD, Record};
 use crate::patch::image::overlay::Overlay;
 use crate::patch::image::sector::{SECTOR_POS, Sector};
@@ -41,8 +43,14 @@ pub(crate) struct Region {
     /// The new superblock's sector.
     pub(crate) sector: Sector,
     pub(crate) superblock: Superblock,
-    pub(crate) similar: Vec<SimilarRanges>,
     pub(crate) changes: Vec<Change>,
+    decisions: ReuseDecisions,
+    kept: Vec<Option<Nid>>,
+    written: WrittenMetadata,
+    segments: Segments,
+    similar: SimilarRanges,
+    /// Where metadata starts in the new image.
+    metadata: u64,
 }
 
 impl Region {
@@ -55,6 +63,31 @@ impl Region {
         Ok(match &self.root {
             Some((pos, bytes)) => overlay.with(*pos, bytes),
             None => overlay,
+        })
+    }
+
+    /// The appended bytes as pieces of a patch file.
+    pub(crate) fn pieces(&mut self, context: &CreateContext<'_>) -> Result<Vec<Piece>> {
+        let image = Image::open(self.result(context)?)?;
+        let region = self.output.appended(context.area.size())?;
+        let methods = context.methods();
+        let Self { decisions, kept, written, segments, similar, .. } = &*self;
+        let units = match (context.options.portable, &context.compression) {
+            (true, Some(_)) => Vec::new(),
+            _ => units::find(context, &image, decisions, kept, written, segments)?,
+        };
+        let old_files = units::old_files(context, decisions, &units);
+        pieces::make(&pieces::Inputs {
+            context,
+            image: &image,
+            written,
+            region: &region,
+            metadata: self.metadata,
+            units: &units,
+            old_files: &old_files,
+            old_metadata: &similar.metadata,
+            old_content: if units.is_empty() { &similar.content } else { &[] },
+            methods,
         })
     }
 }
@@ -94,8 +127,7 @@ pub(crate) fn write(
         spill: &mut spill,
     };
     let mut placed = writer.reuse(&mut decisions)?;
-    let before_data = writer.output.position();
-    let data = writer.encode(&decisions, &placed, warnings)?;
+    let (data, segments) = writer.encode(&decisions, &placed, warnings)?;
     features |= data_features(context, &placed, data.features);
     for (place, content) in placed.iter_mut().zip(data.contents.iter().copied()) {
         if matches!(place, StoredContent::None) {
@@ -122,9 +154,8 @@ pub(crate) fn write(
     }
     .emit(&superblock, start, &mut output)?;
     features |= written.features;
-    let metadata_end = output.position();
 
-    let end = (metadata_end + RECORD).next_multiple_of(block.bytes64());
+    let end = (output.position() + RECORD).next_multiple_of(block.bytes64());
     superblock.root = written.root;
     superblock.inodes = tree.nodes.len() as u64;
     superblock.blocks = end >> block.bits();
@@ -149,14 +180,7 @@ pub(crate) fn write(
     output.pad_to(end - RECORD)?;
     output.append(&record.to_bytes())?;
 
-    let similar = similar::find(
-        context,
-        &decisions,
-        &kept,
-        &old_dirs,
-        content_end..metadata_end,
-        before_data..content_end,
-    )?;
+    let similar = similar::find(context, &decisions, &kept, &old_dirs, &written)?;
     let mut region = Region {
         output,
         end,
@@ -165,12 +189,17 @@ pub(crate) fn write(
         root: written.free_root.clone(),
         sector,
         superblock,
-        similar,
         changes: Vec::new(),
+        decisions,
+        kept,
+        written,
+        segments,
+        similar,
+        metadata: content_end,
     };
     let image = Image::open(region.result(context)?)?;
-    let costs = changes::content_costs(context, &image, &kept, &written)?;
-    region.changes = changes::list(context.inputs, &decisions, &kept, &written, &costs)?;
+    let costs = changes::content_costs(context, &image, &region.kept, &region.written)?;
+    region.changes = changes::list(context.inputs, &region.decisions, &region.kept, &region.written, &costs)?;
     verify(context, region, &inode_sizes, &xattrs, &placed)
 }
 

@@ -7,7 +7,7 @@ use crate::patch::image::digest::Digest;
 use crate::patch::image::sector::Sector;
 
 pub(super) const MAGIC: [u8; 8] = *b"ferofspt";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -27,7 +27,7 @@ pub(super) struct RawHeader {
     pub(super) sector: Sector,
     pub(super) root_pos: U64,
     pub(super) root_len: U32,
-    pub(super) references: U32,
+    pub(super) methods: U32,
     pub(super) content_len: U64,
     pub(super) metadata_len: U64,
     pub(super) changes_len: U64,
@@ -37,19 +37,22 @@ pub(super) struct RawHeader {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RawPiece {
-    pub(super) len: U32,
-    pub(super) stored_len: U32,
-    /// 0: not compressed; 1: a Zstandard frame.
-    pub(super) encoding: U32,
-    pub(super) references: U32,
+    /// Bytes that it appends.
+    pub(super) region_len: U32,
+    /// Bytes of the decoded payload.
+    pub(super) payload_len: U32,
+    /// Bytes of the plan as stored.
+    pub(super) plan_stored: U32,
+    /// Bytes of the payload as stored.
+    pub(super) payload_stored: U32,
+    /// [`METADATA`] and [`COMPRESSED`].
+    pub(super) flags: U32,
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawReference {
-    pub(super) pos: U64,
-    pub(super) len: U32,
-}
+/// The piece describes metadata, not content.
+pub(super) const METADATA: u32 = 1;
+/// The payload is a Zstandard frame.
+pub(super) const COMPRESSED: u32 = 2;
 
 /// The checked header: base, result, and what else the patch changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

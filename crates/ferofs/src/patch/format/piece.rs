@@ -1,72 +1,196 @@
-//! The pieces of a patch file: parts of the appended bytes, each compressed alone, with bytes of the base as dictionary.
+//! The pieces of a patch file: parts of the appended bytes. A piece has a plan and a payload; the payload is compressed alone, with
+//! bytes of the base as dictionary. Layout: docs/PATCH.md.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
-use ferofs_read::Source;
+use ferofs_format::{FileOffset, Nid};
+use ferofs_read::{Image, Source};
+use zstd::zstd_safe;
 
+use super::plan::{Item, Plan, Reference};
+use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
 
-/// Bytes of a decoded piece at most. Smaller pieces find fewer repetitions; larger ones need more memory per worker.
-pub(crate) const PIECE_MAX: usize = 4 << 20;
-/// Bytes of a piece's dictionary at most, for the same reason. A patch that refers to more is malformed.
+/// Bytes of content that `create` puts into a piece: see [`PAYLOAD_MAX`].
+pub(crate) const PIECE_LEN: usize = 4 << 20;
+/// Bytes of a decoded payload at most: one unit of [`PIECE_LEN`] bytes that carries all its encoded bytes. Larger pieces need more
+/// memory to apply, and are malformed.
+pub(crate) const PAYLOAD_MAX: usize = 2 * PIECE_LEN;
+/// Bytes that a piece appends at most: a unit can be followed by the padding of its blocks. A piece with more is malformed.
+pub(crate) const REGION_MAX: usize = 3 * PIECE_LEN;
+/// Bytes of a piece's dictionary at most, as it is held in memory. A patch that refers to more is malformed.
 pub(crate) const REFERENCES_MAX: usize = 16 << 20;
-/// Zstandard's window for a piece with its dictionary: log2 of 32 MiB, the next power of two of both limits. A frame with a
-/// larger window is malformed.
+/// Zstandard's window for a piece with its dictionary: log2 of 32 MiB, the next power of two of both limits.
 const WINDOW_LOG_MAX: u32 = 25;
 /// The smallest window: smaller ones save no memory that counts.
 const WINDOW_LOG_MIN: u32 = 16;
 /// Bytes of a dictionary from which on long-distance matching pays.
 const LONG_DISTANCE_MIN: usize = 1 << 20;
+/// Bytes of content in an extent at least, but the last one of a unit: the smallest block. It bounds the calls of compressors.
+const EXTENT_MIN: u64 = 512;
 
-/// A part of the appended bytes.
+/// What a piece describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PieceKind {
+    /// Data of files.
+    Content,
+    /// Inodes, indexes and directories, with inline tails.
+    Metadata,
+}
+
+/// A part of the appended bytes, as stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
-    /// Bytes when decoded.
-    pub(crate) len: usize,
-    /// Whether it is compressed.
-    pub(crate) encoded: bool,
-    /// The bytes as stored in the patch.
-    pub(crate) bytes: Vec<u8>,
-    /// Ranges (position, length) of the base, one after the other the dictionary that it is compressed with.
-    pub(crate) references: Vec<(u64, u32)>,
+    pub(crate) kind: PieceKind,
+    /// The encoded plan.
+    pub(crate) plan: Vec<u8>,
+    /// Bytes of the payload when decoded.
+    pub(crate) payload_len: usize,
+    /// Bytes that it appends.
+    pub(crate) region_len: usize,
+    /// Whether the payload is compressed.
+    pub(crate) compressed: bool,
+    /// The payload as stored.
+    pub(crate) payload: Vec<u8>,
 }
 
-/// Appends a range of the base to `prefix`.
-pub(crate) fn read_reference(base: &dyn Source, pos: u64, len: u32, prefix: &mut Vec<u8>) -> Result<()> {
-    let start = prefix.len();
-    let end = start + len as usize;
-    if end > REFERENCES_MAX {
-        return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
-    }
-    prefix.resize(end, 0);
-    let have = base.size().saturating_sub(pos).min(len.into()) as usize;
-    if have == 0 {
-        return Ok(());
-    }
-    let present = &mut prefix[start..start + have];
-    base.read_exact_at(pos, present).map_err(|e| Error::io_unnamed("read the image", e))
+/// The base image, from which dictionaries are read.
+pub(crate) struct Base<'a> {
+    /// Its bytes.
+    pub(crate) source: &'a dyn Source,
+    /// The same image, for the content of files.
+    pub(crate) image: &'a Image,
 }
 
-/// Decodes a compressed piece of `len` bytes into `out`.
-pub(super) fn decode(stored: &[u8], prefix: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
-    let malformed = |_| Error::Patch(PatchFault::Malformed("a piece cannot be decoded"));
+impl Base<'_> {
+    /// Puts the bytes of all `references` into `dictionary`, one after the other.
+    pub(crate) fn read(&self, references: &[Reference], dictionary: &mut Vec<u8>) -> Result<()> {
+        let total =
+            references.iter().map(|reference| u64::from(reference.len())).fold(0, u64::saturating_add);
+        if total > REFERENCES_MAX as u64 {
+            return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
+        }
+        dictionary.clear();
+        dictionary.resize(total as usize, 0);
+        let mut rest = &mut dictionary[..];
+        for reference in references {
+            let (part, after) = rest.split_at_mut(reference.len() as usize);
+            rest = after;
+            match *reference {
+                Reference::Image { pos, .. } => {
+                    // Bytes past the end count as zeroes.
+                    let have = self.source.size().saturating_sub(pos).min(part.len() as u64) as usize;
+                    if have > 0 {
+                        self.source
+                            .read_exact_at(pos, &mut part[..have])
+                            .map_err(|e| Error::io_unnamed("read the image", e))?;
+                    }
+                }
+                Reference::File { nid, offset, .. } => {
+                    let inode = self.image.inode(Nid::new(nid))?;
+                    self.image.read_at(&inode, FileOffset::new(offset), part)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Decodes a compressed payload of `len` bytes into `out`.
+fn decode_payload(stored: &[u8], dictionary: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
+    let malformed = || Error::Patch(PatchFault::Malformed("a piece cannot be decoded"));
     out.clear();
-    let mut decoder = zstd::stream::read::Decoder::with_ref_prefix(stored, prefix).map_err(malformed)?;
-    decoder.window_log_max(WINDOW_LOG_MAX).map_err(malformed)?;
-    decoder.take(len as u64 + 1).read_to_end(out).map_err(malformed)?;
-    Ok(())
+    out.resize(len, 0);
+    // The whole output is one buffer, so no window is allocated, whatever the frame says.
+    let mut context = zstd_safe::DCtx::try_create().ok_or_else(malformed)?;
+    context.ref_prefix(dictionary).map_err(|_| malformed())?;
+    match context.decompress(&mut out[..], stored) {
+        Ok(found) if found == len => Ok(()),
+        _ => Err(malformed()),
+    }
 }
 
-/// Compresses `bytes` with `prefix` as dictionary; `None` if that does not make them shorter.
-pub(crate) fn encode(bytes: &[u8], prefix: &[u8], level: i32) -> std::io::Result<Option<Vec<u8>>> {
-    let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(Vec::new(), level, prefix)?;
-    let window = (bytes.len() + prefix.len())
+/// Compresses `bytes` with `dictionary`; `None` if that does not make them shorter.
+pub(crate) fn compress(bytes: &[u8], dictionary: &[u8], level: i32) -> std::io::Result<Option<Vec<u8>>> {
+    let mut encoder = zstd::stream::write::Encoder::with_ref_prefix(Vec::new(), level, dictionary)?;
+    let window = (bytes.len() + dictionary.len())
         .next_power_of_two()
         .trailing_zeros()
         .clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
     encoder.window_log(window)?;
-    encoder.long_distance_matching(prefix.len() > LONG_DISTANCE_MIN)?;
+    encoder.long_distance_matching(dictionary.len() > LONG_DISTANCE_MIN)?;
+    encoder.include_contentsize(false)?;
     encoder.write_all(bytes)?;
     let out = encoder.finish()?;
     Ok((out.len() < bytes.len()).then_some(out))
+}
+
+/// A stored piece, as the patch's tables describe it.
+pub(crate) struct StoredPiece<'a> {
+    pub(crate) plan: &'a [u8],
+    pub(crate) payload: &'a [u8],
+    pub(crate) payload_len: usize,
+    pub(crate) region_len: usize,
+    pub(crate) compressed: bool,
+}
+
+/// Buffers that are used again for each piece.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    dictionary: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl StoredPiece<'_> {
+    /// Makes the bytes that the piece appends, in `region`. `check` is called between units, and can end this.
+    pub(crate) fn decode(
+        &self,
+        base: &Base<'_>,
+        encoders: &mut Encoders<'_>,
+        buffers: &mut Buffers,
+        region: &mut Vec<u8>,
+        check: impl Fn() -> Result<()>,
+    ) -> Result<()> {
+        let malformed = |what| Err(Error::Patch(PatchFault::Malformed(what)));
+        let plan = Plan::decode(self.plan)?;
+        let sum = |len: fn(&Item) -> u64| plan.items.iter().map(len).fold(0, u64::saturating_add);
+        if sum(Item::payload_len) != self.payload_len as u64
+            || sum(Item::region_len) != self.region_len as u64
+        {
+            return malformed("the lengths in the plan of a piece do not add up");
+        }
+        let Buffers { dictionary, payload } = buffers;
+        base.read(&plan.references, dictionary)?;
+        if self.compressed {
+            decode_payload(self.payload, dictionary, self.payload_len, payload)?;
+        } else if self.payload.len() == self.payload_len {
+            payload.clear();
+            payload.extend_from_slice(self.payload);
+        } else {
+            return malformed("a piece has another length");
+        }
+        region.clear();
+        let mut rest = &payload[..];
+        for item in &plan.items {
+            check()?;
+            // The lengths were compared above.
+            let (own, after) = rest.split_at_checked(item.payload_len() as usize).unwrap_or((&[], &[]));
+            rest = after;
+            match item {
+                Item::Raw { .. } => region.extend_from_slice(own),
+                Item::Unit(unit) => {
+                    let most = u64::from(unit.content_len) / EXTENT_MIN + 2;
+                    if unit.extents.len() as u64 > most {
+                        return malformed("a unit has too many extents");
+                    }
+                    encoders.encode(unit, own, region)?;
+                }
+            }
+        }
+        if region.len() == self.region_len {
+            Ok(())
+        } else {
+            malformed("a piece makes another number of bytes")
+        }
+    }
 }

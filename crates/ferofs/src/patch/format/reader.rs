@@ -10,8 +10,10 @@ use ferofs_read::{FileSource, Source};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::change::{self, CHANGES_MAX, Change};
-use super::header::{Header, MAGIC, RawHeader, RawPiece, RawReference, VERSION};
-use super::piece::{PIECE_MAX, decode, read_reference};
+use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawHeader, RawPiece, VERSION};
+use super::method::{METHODS_MAX, RawMethod};
+use super::piece::{Base, Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
+use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::digest::Digest;
 use crate::patch::image::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, covered_end};
@@ -19,12 +21,31 @@ use crate::patch::image::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, covered_
 /// Bytes that are read and hashed at once.
 const BUFFER: usize = 1 << 20;
 
+/// Bytes of a stored piece at most: Zstandard makes no payload and no plan much longer.
+const STORED_MAX: u64 = 4 * PAYLOAD_MAX as u64;
+
+/// What makes up the size of a patch file, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SizeParts {
+    /// Data of files.
+    pub content: u64,
+    /// Inodes, indexes and directories, with inline tails.
+    pub metadata: u64,
+    /// How content is encoded again, and what it is compressed against.
+    pub plans: u64,
+    /// The list of changed files.
+    pub changes: u64,
+    /// The header, the tables and the digest.
+    pub header: u64,
+}
+
 /// An open patch. Its file is complete and undamaged.
 pub struct Patch {
     source: Box<dyn Source>,
     header: Header,
+    methods: Vec<RawMethod>,
     pieces: Vec<RawPiece>,
-    references: Vec<RawReference>,
     /// The list of changes: position, length, and decoded length.
     changes: (u64, u64, u64),
     /// The position of the pieces.
@@ -112,8 +133,11 @@ impl Patch {
             return fault(PatchFault::Malformed("the root's inode is too long"));
         }
         let root = cursor.bytes(root_len.into())?;
+        if raw.methods.get() > METHODS_MAX {
+            return fault(PatchFault::Malformed("it has too many compression methods"));
+        }
+        let methods: Vec<RawMethod> = cursor.table(raw.methods.get())?;
         let pieces: Vec<RawPiece> = cursor.table(raw.pieces.get())?;
-        let references: Vec<RawReference> = cursor.table(raw.references.get())?;
         let changes = (cursor.at, raw.changes_len.get(), raw.changes_decoded.get());
         let payload = cursor.at.checked_add(changes.1).filter(|payload| *payload <= cursor.end);
         let payload =
@@ -133,7 +157,7 @@ impl Patch {
             metadata_len: raw.metadata_len.get(),
         };
         let end = cursor.end;
-        let patch = Self { source, header, pieces, references, changes, payload, file_len: found, digest };
+        let patch = Self { source, header, methods, pieces, changes, payload, file_len: found, digest };
         patch.check_lengths(end)?;
         Ok(patch)
     }
@@ -149,28 +173,27 @@ impl Patch {
     fn check_lengths(&self, end: u64) -> Result<()> {
         let fault = |what| Err(Error::Patch(PatchFault::Malformed(what)));
         let header = &self.header;
-        let (mut len, mut stored, mut references) = (0u64, 0u64, 0u64);
+        let (mut len, mut stored) = (0u64, 0u64);
         for piece in &self.pieces {
-            len = len.saturating_add(piece.len.get().into());
-            stored = stored.saturating_add(piece.stored_len.get().into());
-            references = references.saturating_add(piece.references.get().into());
-            if piece.len.get() as usize > PIECE_MAX || piece.stored_len.get() as usize > 2 * PIECE_MAX {
+            len = len.saturating_add(piece.region_len.get().into());
+            stored = stored.saturating_add(piece.stored_len());
+            if piece.payload_len.get() as usize > PAYLOAD_MAX
+                || piece.region_len.get() as usize > REGION_MAX
+                || piece.stored_len() > STORED_MAX
+            {
                 return fault("a piece is too long");
+            }
+            if piece.flags.get() & !(METADATA | COMPRESSED) != 0 {
+                return fault("a piece has unknown flags");
             }
         }
         if header.base_size.checked_add(len) != Some(header.result_size) {
             return fault("the lengths of its pieces do not add up to the growth of the image");
         }
-        if self.payload.checked_add(stored) != Some(end) || references != self.references.len() as u64 {
-            return fault("the lengths of its pieces or references are wrong");
+        if self.payload.checked_add(stored) != Some(end) {
+            return fault("the lengths of its pieces are wrong");
         }
         let ends = |pos: u64, len: u64| pos.checked_add(len);
-        for reference in &self.references {
-            if ends(reference.pos.get(), reference.len.get().into()).is_none_or(|end| end > header.base_size)
-            {
-                return fault("it refers to bytes past the base's end");
-            }
-        }
         if let Some((pos, bytes)) = &header.root
             && (*pos < first_slot(&header.base_sector)
                 || ends(*pos, bytes.len() as u64).is_none_or(|end| end > header.base_size))
@@ -267,36 +290,63 @@ impl Patch {
         change::decode(&stored, decoded_len)
     }
 
+    /// What makes up the size of the file.
+    #[must_use]
+    pub fn size_parts(&self) -> SizeParts {
+        let mut parts = SizeParts::default();
+        for piece in &self.pieces {
+            let payload = u64::from(piece.payload_stored.get());
+            let part =
+                if piece.flags.get() & METADATA == 0 { &mut parts.content } else { &mut parts.metadata };
+            *part = part.saturating_add(payload);
+            parts.plans = parts.plans.saturating_add(piece.plan_stored.get().into());
+        }
+        parts.changes = self.changes.1;
+        let known = [parts.content, parts.metadata, parts.plans, parts.changes];
+        parts.header = known.iter().fold(self.file_len, |rest, part| rest.saturating_sub(*part));
+        parts
+    }
+
     /// Passes the bytes to be appended to `base` to `each`, piece by piece.
     pub(crate) fn region(
         &self,
-        base: &dyn Source,
+        base: &Base<'_>,
         cancel: &AtomicBool,
         mut each: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
+        let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<_>>>()?;
+        let mut encoders = Encoders::new(&methods);
         let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
-        let mut references = self.references.iter();
-        let (mut prefix, mut decoded) = (Vec::new(), Vec::new());
+        let (mut buffers, mut region) = (Buffers::default(), Vec::new());
+        let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
         for piece in &self.pieces {
-            if cancel.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            let stored = cursor.bytes(piece.stored_len.get().into())?;
-            prefix.clear();
-            for reference in references.by_ref().take(piece.references.get() as usize) {
-                read_reference(base, reference.pos.get(), reference.len.get(), &mut prefix)?;
-            }
-            if piece.encoding.get() == 0 {
-                decoded.clone_from(&stored);
-            } else {
-                decode(&stored, &prefix, piece.len.get() as usize, &mut decoded)?;
-            }
-            if decoded.len() != piece.len.get() as usize {
-                return Err(Error::Patch(PatchFault::Malformed("a piece has another length")));
-            }
-            each(&decoded)?;
+            check()?;
+            let (plan, payload) = (
+                cursor.bytes(piece.plan_stored.get().into())?,
+                cursor.bytes(piece.payload_stored.get().into())?,
+            );
+            let stored = StoredPiece {
+                plan: &plan,
+                payload: &payload,
+                payload_len: piece.payload_len.get() as usize,
+                region_len: piece.region_len.get() as usize,
+                compressed: piece.flags.get() & COMPRESSED != 0,
+            };
+            stored.decode(base, &mut encoders, &mut buffers, &mut region, check)?;
+            each(&region)?;
         }
         Ok(())
+    }
+
+    /// Checks that this program has the encoders that the patch needs.
+    pub(crate) fn check_encoders(&self) -> Result<()> {
+        self.methods.iter().try_for_each(|method| method.params().map(drop))
+    }
+}
+
+impl RawPiece {
+    fn stored_len(&self) -> u64 {
+        u64::from(self.plan_stored.get()).saturating_add(self.payload_stored.get().into())
     }
 }
 

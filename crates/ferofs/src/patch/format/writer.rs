@@ -1,28 +1,31 @@
 //! Writes a patch file.
 
+use ferofs_codec::Params;
 use zerocopy::IntoBytes;
 
 use super::change::{self, Change};
-use super::header::{Header, MAGIC, RawHeader, RawPiece, RawReference, VERSION};
-use super::piece::Piece;
+use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawHeader, RawPiece, VERSION};
+use super::method::RawMethod;
+use super::piece::{Piece, PieceKind};
 use crate::error::Result;
 use crate::patch::image::digest::Digest;
 
 /// Passes the bytes of a patch file to `out`, and returns their number.
 pub(crate) fn write(
     header: &Header,
+    methods: &[Params],
     pieces: &[Piece],
     changes: &[Change],
     mut out: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<u64> {
     let (changes, changes_decoded) = change::encode(changes)?;
-    let references: usize = pieces.iter().map(|piece| piece.references.len()).sum();
+    let methods: Vec<RawMethod> = methods.iter().map(RawMethod::new).collect();
     let root = header.root.as_ref().map_or(&[][..], |(_, bytes)| bytes);
-    let payload: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
+    let payload: usize = pieces.iter().map(|piece| piece.plan.len() + piece.payload.len()).sum();
     let len = size_of::<RawHeader>()
         + root.len()
         + size_of_val(pieces_table(pieces).as_slice())
-        + references * size_of::<RawReference>()
+        + size_of_val(methods.as_slice())
         + changes.len()
         + payload
         + size_of::<Digest>();
@@ -42,7 +45,7 @@ pub(crate) fn write(
         sector: header.sector,
         root_pos: header.root.as_ref().map_or(0, |(pos, _)| *pos).into(),
         root_len: (root.len() as u32).into(),
-        references: (references as u32).into(),
+        methods: (methods.len() as u32).into(),
         content_len: header.content_len.into(),
         metadata_len: header.metadata_len.into(),
         changes_len: (changes.len() as u64).into(),
@@ -55,24 +58,27 @@ pub(crate) fn write(
     };
     put(raw.as_bytes())?;
     put(root)?;
+    put(methods.as_bytes())?;
     put(pieces_table(pieces).as_bytes())?;
-    for (pos, len) in pieces.iter().flat_map(|piece| &piece.references) {
-        put(RawReference { pos: (*pos).into(), len: (*len).into() }.as_bytes())?;
-    }
     put(&changes)?;
     for piece in pieces {
-        put(&piece.bytes)?;
+        put(&piece.plan)?;
+        put(&piece.payload)?;
     }
     out(hasher.finalize().as_bytes())?;
     Ok(len as u64)
 }
 
 fn pieces_table(pieces: &[Piece]) -> Vec<RawPiece> {
-    let raw = |piece: &Piece| RawPiece {
-        len: (piece.len as u32).into(),
-        stored_len: (piece.bytes.len() as u32).into(),
-        encoding: u32::from(piece.encoded).into(),
-        references: (piece.references.len() as u32).into(),
+    let raw = |piece: &Piece| {
+        let metadata = if piece.kind == PieceKind::Metadata { METADATA } else { 0 };
+        RawPiece {
+            region_len: (piece.region_len as u32).into(),
+            payload_len: (piece.payload_len as u32).into(),
+            plan_stored: (piece.plan.len() as u32).into(),
+            payload_stored: (piece.payload.len() as u32).into(),
+            flags: (metadata | if piece.compressed { COMPRESSED } else { 0 }).into(),
+        }
     };
     pieces.iter().map(raw).collect()
 }

@@ -23,7 +23,7 @@ pub(super) struct Comparison {
     pub(super) same_type: bool,
     /// The size of a regular file, the target of a symbolic link, or the device number.
     pub(super) same_size: bool,
-    /// `same_size`, and the same owner, permissions, link count, time and extended attributes.
+    /// `same_size`, and the same owner, permissions, link count, time and extended attributes, but for those that are ignored.
     pub(super) same_attributes: bool,
 }
 
@@ -84,10 +84,10 @@ pub(super) fn compare_attributes(inputs: Inputs<'_>, id: NodeId, inode: &Inode) 
     };
     let same_attributes = same_size
         && disk.permissions == node.permissions
-        && (disk.uid, disk.gid) == (node.uid, node.gid)
+        && (inputs.ignore.owner || (disk.uid, disk.gid) == (node.uid, node.gid))
         && disk.nlink == node.nlink
-        && disk.mtime == node.mtime
-        && same_xattrs(inputs, id, inode)?;
+        && (inputs.ignore.times || disk.mtime == node.mtime)
+        && (inputs.ignore.xattrs || same_xattrs(inputs, id, inode)?);
     Ok(Comparison { same_type, same_size, same_attributes })
 }
 

@@ -1,0 +1,92 @@
+//! Versions of the compressors: two programs with the same version encode to the same bytes.
+
+use ferofs_format::Algorithm;
+
+/// The version of the LZ4 compressors. A change of any byte that one of them writes needs a new number; a test compares their
+/// output with a digest.
+const LZ4: u32 = 1;
+/// The version of libdeflate, 1.26, for which libdeflater has no constant. The same test notices another one.
+const DEFLATE: u32 = 126;
+
+/// The version of the compressor of `algorithm`. A program with the same version encodes the same content with the same
+/// [`Params`](crate::Params) to the same bytes.
+#[must_use]
+pub fn encoder_version(algorithm: Algorithm) -> u32 {
+    match algorithm {
+        Algorithm::Lz4 => LZ4,
+        Algorithm::Lzma => crate::lzma::library_version(),
+        Algorithm::Deflate => DEFLATE,
+        Algorithm::Zstd => zstd_safe::version_number(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fit, Method, Params, compressor};
+
+    /// Text, records and noise, the same at each call.
+    fn sample() -> Vec<u8> {
+        let mut state = 1u64;
+        let mut next = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize
+        };
+        let words: Vec<Vec<u8>> =
+            (0..400).map(|_| (0..2 + next() % 9).map(|_| b'a' + (next() % 26) as u8).collect()).collect();
+        let mut out = Vec::new();
+        while out.len() < 120_000 {
+            let word = &words[next() % words.len() * (next() % 100) / 100];
+            out.extend_from_slice(word);
+            out.push(b' ');
+        }
+        for number in 0..8000u32 {
+            out.extend_from_slice(&(number / 3).to_le_bytes());
+            out.extend_from_slice(&(next() as u16 & 0x0fff).to_le_bytes());
+        }
+        out.extend((0..20_000).map(|_| next() as u8));
+        out
+    }
+
+    /// A FNV-1a hash of the bytes of all clusters that `params` make of the sample.
+    fn digest(params: &Params, hash: &mut u64) {
+        let sample = sample();
+        for size in [4096, 65536] {
+            let mut encoder = compressor(params).unwrap();
+            let (mut at, mut block) = (0, vec![0; size]);
+            while at < sample.len() {
+                let (consumed, produced) = match encoder.fit(&sample, at, &mut block).unwrap() {
+                    Fit::Encoded { consumed, produced } => (consumed, produced),
+                    Fit::Incompressible => (size, 0),
+                };
+                at += consumed;
+                for byte in consumed.to_le_bytes().iter().chain(&block[..produced]) {
+                    *hash = (*hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+                }
+            }
+        }
+    }
+
+    /// If this fails, a compressor writes other bytes than before: its version in this file needs a new number, so that
+    /// patches that need the old one are refused, and then the digest here changes, too.
+    #[test]
+    fn each_version_has_the_bytes_that_it_had() {
+        let digest_of = |algorithm: Algorithm, levels: std::ops::RangeInclusive<u8>| {
+            let mut hash = 0xcbf2_9ce4_8422_2325;
+            for level in levels {
+                let mut params = Params::new(algorithm, Some(level)).unwrap();
+                digest(&params, &mut hash);
+                if let Method::Lz4(lz4) = &mut params.method {
+                    lz4.max_distance = 20_000;
+                    digest(&params, &mut hash);
+                }
+            }
+            hash
+        };
+        let digests = (digest_of(Algorithm::Lz4, 0..=12), digest_of(Algorithm::Deflate, 0..=12));
+        assert_eq!(
+            (LZ4, DEFLATE, digests),
+            (1, 126, (10_983_466_961_744_065_604, 9_047_508_027_732_435_503))
+        );
+    }
+}

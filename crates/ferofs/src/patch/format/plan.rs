@@ -1,0 +1,334 @@
+//! The plan of a piece: which bytes of the base its payload is compressed against, and how the payload becomes appended bytes.
+//! Layout: docs/PATCH.md.
+
+use crate::error::{Error, PatchFault, Result};
+
+/// Bytes of a decoded plan at most: a piece of 4 MiB with an item for every 4 bytes. It bounds the memory for a plan, and a plan
+/// beyond it is malformed.
+const PLAN_MAX: usize = 8 << 20;
+/// Zstandard's level for plans: they are short, so size counts more than speed.
+const LEVEL: i32 = 19;
+
+/// Bytes of the base, for the dictionary of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reference {
+    /// As the image stores them.
+    Image { pos: u64, len: u32 },
+    /// Decoded content of a file.
+    File { nid: u64, offset: u64, len: u32 },
+}
+
+impl Reference {
+    pub(crate) const fn len(&self) -> u32 {
+        match self {
+            Self::Image { len, .. } | Self::File { len, .. } => *len,
+        }
+    }
+}
+
+/// The next appended bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// The next bytes of the payload.
+    Raw { len: u32 },
+    /// Content that is encoded.
+    Unit(Unit),
+}
+
+/// Content that is encoded as extents. In the payload its decoded content comes first, then the bytes of carried extents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    /// Number of the method.
+    pub(crate) method: u8,
+    /// Bytes of decoded content.
+    pub(crate) content_len: u32,
+    pub(crate) extents: Vec<UnitExtent>,
+}
+
+/// An extent of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnitExtent {
+    pub(crate) kind: ExtentKind,
+    /// Bytes of content; 0 if only the compressor knows ([`ExtentKind::Fill`]).
+    pub(crate) len: u32,
+    /// Bytes that are appended for it.
+    pub(crate) size: u32,
+    /// Bytes of output that the compressor gets. [`ExtentKind::Fill`]: 0 means `size`. [`ExtentKind::Exact`]: at most `len`; 0
+    /// means more than any compressor needs.
+    pub(crate) capacity: u32,
+}
+
+/// How the bytes of an extent are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExtentKind {
+    /// The compressor takes as much of the unit's content as fills its output, and so determines the length.
+    Fill,
+    /// The compressor encodes exactly the extent's content.
+    Exact,
+    /// The content itself, and zeroes up to `size`.
+    Stored,
+    /// The payload has the encoded bytes, as no compressor here makes the same.
+    Carried,
+}
+
+impl ExtentKind {
+    const ALL: [Self; 4] = [Self::Fill, Self::Exact, Self::Stored, Self::Carried];
+}
+
+impl Item {
+    /// Bytes that it takes of the payload.
+    pub(crate) fn payload_len(&self) -> u64 {
+        match self {
+            Self::Raw { len } => u64::from(*len),
+            Self::Unit(unit) => u64::from(unit.content_len).saturating_add(unit.carried_len()),
+        }
+    }
+
+    /// Bytes that it appends to the image.
+    pub(crate) fn region_len(&self) -> u64 {
+        match self {
+            Self::Raw { len } => u64::from(*len),
+            Self::Unit(unit) => {
+                unit.extents.iter().map(|extent| u64::from(extent.size)).fold(0, u64::saturating_add)
+            }
+        }
+    }
+}
+
+impl Unit {
+    /// Bytes of carried extents.
+    pub(crate) fn carried_len(&self) -> u64 {
+        let carried = self.extents.iter().filter(|extent| extent.kind == ExtentKind::Carried);
+        carried.map(|extent| u64::from(extent.size)).fold(0, u64::saturating_add)
+    }
+}
+
+/// The references and items of a piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) references: Vec<Reference>,
+    pub(crate) items: Vec<Item>,
+}
+
+/// Fields that are stored one after another, so that Zstandard sees what they have in common.
+#[derive(Default)]
+struct Columns(Vec<u8>);
+
+impl Columns {
+    fn push(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    /// Values as differences to the value before.
+    fn push_deltas(&mut self, values: impl Iterator<Item = u64>) {
+        let mut last = 0u64;
+        for value in values {
+            let delta = value.wrapping_sub(last).cast_signed();
+            self.push(((delta << 1) ^ (delta >> 63)).cast_unsigned());
+            last = value;
+        }
+    }
+}
+
+/// Reads what [`Columns`] wrote.
+struct ColumnReader<'a>(&'a [u8]);
+
+impl ColumnReader<'_> {
+    fn next(&mut self) -> Result<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first().ok_or_else(malformed)?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(malformed())
+    }
+
+    fn next_u32(&mut self) -> Result<u32> {
+        u32::try_from(self.next()?).map_err(|_| malformed())
+    }
+
+    /// A number of things that take at least a byte each.
+    fn count(&mut self) -> Result<usize> {
+        let count = usize::try_from(self.next()?).map_err(|_| malformed())?;
+        if count > self.0.len() { Err(malformed()) } else { Ok(count) }
+    }
+
+    fn deltas(&mut self, count: usize) -> Result<Vec<u64>> {
+        let mut last = 0u64;
+        let mut values = Vec::with_capacity(count.min(self.0.len()));
+        for _ in 0..count {
+            let raw = self.next()?;
+            last = last.wrapping_add((raw >> 1) ^ (raw & 1).wrapping_neg());
+            values.push(last);
+        }
+        Ok(values)
+    }
+
+    fn column(&mut self, count: usize) -> Result<Vec<u32>> {
+        let mut values = Vec::with_capacity(count.min(self.0.len()));
+        for _ in 0..count {
+            values.push(self.next_u32()?);
+        }
+        Ok(values)
+    }
+}
+
+fn malformed() -> Error {
+    Error::Patch(PatchFault::Malformed("the plan of a piece is wrong"))
+}
+
+impl Plan {
+    /// The plan as stored.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        let mut columns = Columns::default();
+        let references = &self.references;
+        columns.push(references.len() as u64);
+        columns.push_deltas(references.iter().map(|reference| match reference {
+            Reference::Image { .. } => 0,
+            Reference::File { nid, .. } => nid.wrapping_add(1),
+        }));
+        columns.push_deltas(references.iter().map(|reference| match reference {
+            Reference::Image { pos, .. } => *pos,
+            Reference::File { offset, .. } => *offset,
+        }));
+        references.iter().for_each(|reference| columns.push(reference.len().into()));
+        columns.push(self.items.len() as u64);
+        // 0 for raw bytes, else the method's number and 1.
+        for item in &self.items {
+            columns.push(match item {
+                Item::Raw { .. } => 0,
+                Item::Unit(unit) => u64::from(unit.method) + 1,
+            });
+        }
+        for item in &self.items {
+            columns.push(
+                match item {
+                    Item::Raw { len } => *len,
+                    Item::Unit(unit) => unit.content_len,
+                }
+                .into(),
+            );
+        }
+        let units = || {
+            self.items.iter().filter_map(|item| match item {
+                Item::Unit(unit) => Some(unit),
+                Item::Raw { .. } => None,
+            })
+        };
+        units().for_each(|unit| columns.push(unit.extents.len() as u64));
+        let extents = || units().flat_map(|unit| &unit.extents);
+        let number = |kind| ExtentKind::ALL.iter().position(|known| *known == kind).unwrap_or(0) as u64;
+        extents().for_each(|extent| columns.push(number(extent.kind)));
+        extents().for_each(|extent| columns.push(extent.len.into()));
+        extents().for_each(|extent| columns.push(extent.size.into()));
+        extents().for_each(|extent| columns.push(extent.capacity.into()));
+        zstd::bulk::compress(&columns.0, LEVEL).map_err(|e| Error::io_unnamed("compress", e))
+    }
+
+    /// Decodes what [`Self::encode`] made.
+    pub(crate) fn decode(stored: &[u8]) -> Result<Self> {
+        let mut bytes = Vec::new();
+        let decoder = zstd::stream::read::Decoder::new(stored).map_err(|_| malformed())?;
+        std::io::Read::read_to_end(&mut std::io::Read::take(decoder, PLAN_MAX as u64 + 1), &mut bytes)
+            .map_err(|_| malformed())?;
+        if bytes.len() > PLAN_MAX {
+            return Err(malformed());
+        }
+        let mut columns = ColumnReader(&bytes);
+        let count = columns.count()?;
+        let nids = columns.deltas(count)?;
+        let positions = columns.deltas(count)?;
+        let lens = columns.column(count)?;
+        let references = nids.into_iter().zip(positions).zip(lens).map(|((nid, pos), len)| match nid {
+            0 => Reference::Image { pos, len },
+            nid => Reference::File { nid: nid.wrapping_sub(1), offset: pos, len },
+        });
+        let references = references.collect();
+        let count = columns.count()?;
+        let kinds = columns.column(count)?;
+        let lens = columns.column(count)?;
+        let mut counts = Vec::new();
+        for _ in kinds.iter().filter(|kind| **kind > 0) {
+            counts.push(columns.count()?);
+        }
+        let total = counts.iter().try_fold(0usize, |total, count| total.checked_add(*count));
+        let total = total.filter(|total| *total <= columns.0.len()).ok_or_else(malformed)?;
+        let mut extents = Vec::with_capacity(total);
+        let (extent_kinds, extent_lens) = (columns.column(total)?, columns.column(total)?);
+        let (sizes, capacities) = (columns.column(total)?, columns.column(total)?);
+        let sizes = sizes.into_iter().zip(capacities);
+        for ((kind, len), (size, capacity)) in extent_kinds.into_iter().zip(extent_lens).zip(sizes) {
+            let kind = *ExtentKind::ALL.get(kind as usize).ok_or_else(malformed)?;
+            extents.push(UnitExtent { kind, len, size, capacity });
+        }
+        if !columns.0.is_empty() {
+            return Err(malformed());
+        }
+        let (mut extents, mut counts) = (extents.into_iter(), counts.into_iter());
+        let mut items = Vec::with_capacity(count);
+        for (kind, len) in kinds.into_iter().zip(lens) {
+            items.push(match kind.checked_sub(1) {
+                None => Item::Raw { len },
+                Some(method) => Item::Unit(Unit {
+                    method: u8::try_from(method).map_err(|_| malformed())?,
+                    content_len: len,
+                    extents: extents.by_ref().take(counts.next().unwrap_or(0)).collect(),
+                }),
+            });
+        }
+        Ok(Self { references, items })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn plan() -> impl Strategy<Value = Plan> {
+        let reference = prop_oneof![
+            (any::<u64>(), any::<u32>()).prop_map(|(pos, len)| Reference::Image { pos, len }),
+            (0..u64::MAX, any::<u64>(), any::<u32>()).prop_map(|(nid, offset, len)| Reference::File {
+                nid,
+                offset,
+                len
+            }),
+        ];
+        let extent =
+            (0usize..4, any::<u32>(), any::<u32>(), any::<u32>()).prop_map(|(kind, len, size, capacity)| {
+                UnitExtent { kind: ExtentKind::ALL[kind], len, size, capacity }
+            });
+        let unit = (any::<u8>(), any::<u32>(), proptest::collection::vec(extent, 0..5))
+            .prop_map(|(method, content_len, extents)| Item::Unit(Unit { method, content_len, extents }));
+        let item = prop_oneof![any::<u32>().prop_map(|len| Item::Raw { len }), unit];
+        (proptest::collection::vec(reference, 0..20), proptest::collection::vec(item, 0..20))
+            .prop_map(|(references, items)| Plan { references, items })
+    }
+
+    proptest! {
+        #[test]
+        fn plans_round_trip(plan in plan()) {
+            prop_assert_eq!(Plan::decode(&plan.encode().unwrap()).unwrap(), plan);
+        }
+
+        #[test]
+        fn garbage_is_refused_without_panic(columns: Vec<u8>) {
+            let _ = Plan::decode(&columns);
+            let _ = Plan::decode(&zstd::bulk::compress(&columns, 1).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_plan_that_decodes_to_too_much_is_refused() {
+        let bomb = zstd::bulk::compress(&vec![0; PLAN_MAX + 1], 1).unwrap();
+        assert!(Plan::decode(&bomb).is_err());
+    }
+}

@@ -1,0 +1,237 @@
+//! Content that is encoded again when a patch is applied: every algorithm, other compressors, and pieces that lie.
+
+use super::*;
+use crate::patch::format::piece::{Base, Buffers, PAYLOAD_MAX, REFERENCES_MAX, REGION_MAX, StoredPiece};
+use crate::patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
+use crate::patch::format::reencode::Encoders;
+use ferofs_build::{IndexKind, Params};
+use ferofs_codec::Algorithm;
+
+/// The settings of all algorithms, with large pclusters, inline tails and records of extents.
+fn compressions() -> Vec<Compression> {
+    let mut all = Vec::new();
+    for (algorithm, level) in [
+        (Algorithm::Lz4, 0),
+        (Algorithm::Lz4, 9),
+        (Algorithm::Zstd, 3),
+        (Algorithm::Deflate, 3),
+        (Algorithm::Lzma, 0),
+    ] {
+        let mut in_blocks = Compression::new(Params::new(algorithm, Some(level)).unwrap());
+        let mut large = in_blocks.clone();
+        in_blocks.inline_tails = true;
+        large.pcluster = Some(64 << 10);
+        let mut records = in_blocks.clone();
+        (records.index, records.pcluster) = (IndexKind::Extents, Some(16 << 10));
+        records.inline_tails = false;
+        all.extend([in_blocks, large, records]);
+    }
+    all
+}
+
+/// Words that compress well, with a change in each `step` bytes.
+fn words(len: usize, step: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(len + 16);
+    let mut state = 7u64;
+    while out.len() < len {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let word = (state >> 40) % 3000;
+        if step > 0 && out.len() % step < 6 {
+            out.extend_from_slice(b"CHANGED ");
+        }
+        out.extend_from_slice(format!("w{word:x} ").as_bytes());
+    }
+    out.truncate(len);
+    out
+}
+
+/// An image whose files are encoded by `compression`, the largest of `large` bytes, and a new tree that changes most of them a
+/// little.
+fn fixture(compression: &Compression, large: usize) -> Fixture {
+    let fixture = Fixture { dir: tempfile::tempdir().unwrap() };
+    for (dir, step) in [("old", 0), ("new", 50_000)] {
+        let dir = fixture.path(dir);
+        std::fs::create_dir_all(dir.join("sub")).unwrap();
+        std::fs::write(dir.join("large"), words(large, step)).unwrap();
+        std::fs::write(dir.join("sub/small"), words(3000, step)).unwrap();
+        std::fs::write(dir.join("sub/middle"), words(150_001, step)).unwrap();
+        std::fs::write(dir.join("sub/random"), text(9000 + step / 100)).unwrap();
+    }
+    std::fs::write(fixture.path("new/come"), words(40_000, 7000)).unwrap();
+    let mut options = build::Options::new(fixture.path("old"));
+    options.data.compression = Some(compression.clone());
+    options.attributes.all_time = TIME;
+    build::build(&options, &fixture.path("image")).unwrap();
+    fixture
+}
+
+fn options(fixture: &Fixture, compression: &Compression) -> CreateOptions {
+    let mut options = CreateOptions::new(fixture.path("new"));
+    options.build.attributes.all_time = TIME;
+    options.build.image.build_time = Some(9);
+    options.encoding = Encoding::With(compression.clone());
+    // The default takes minutes without optimisation.
+    options.level = Some(3);
+    options
+}
+
+#[test]
+fn every_algorithm_gives_the_same_bytes_again() {
+    let go = AtomicBool::new(false);
+    for compression in compressions() {
+        let what = format!("{compression:?}");
+        // Files of more than 4 MiB are encoded in segments.
+        let is_fast = compression.methods[0].algorithm() == Algorithm::Lz4 && compression.pcluster.is_some();
+        let fixture = fixture(&compression, if is_fast { 4_700_000 } else { 400_000 });
+        let mut options = options(&fixture, &compression);
+        options.build.run.workers = std::num::NonZeroUsize::new(3);
+        create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
+        options.build.run.workers = std::num::NonZeroUsize::new(1);
+        create(&fixture.path("image"), &options, &fixture.path("again")).unwrap();
+        let read = |name: &str| std::fs::read(fixture.path(name)).unwrap();
+        assert!(read("patch") == read("again"), "{what}");
+        options.portable = true;
+        create(&fixture.path("image"), &options, &fixture.path("portable")).unwrap();
+        let (small, portable) = (fixture.patch(), Patch::open(&fixture.path("portable")).unwrap());
+        assert_eq!(small.result_digest(), portable.result_digest(), "{what}");
+        // Extents that need not fill blocks can be moved for Linux after they were encoded: such extents are carried.
+        if compression.index != IndexKind::Extents {
+            let (small, portable) = (small.file_len(), portable.file_len());
+            assert!(small < portable, "{what}: {small} {portable}");
+        }
+        let image = fixture.image();
+        let recorder = Recorder::new(image.clone());
+        apply(&recorder, &small, TrailingData::Keep, &go).unwrap();
+        let patched = recorder.bytes.into_inner().unwrap();
+        let other = Recorder::new(image.clone());
+        apply(&other, &portable, TrailingData::Keep, &go).unwrap();
+        assert!(patched == other.bytes.into_inner().unwrap(), "{what}");
+        assert_ne!(shown(patched), shown(image), "{what}");
+    }
+}
+
+#[test]
+fn a_patch_for_another_version_of_a_compressor_is_refused() {
+    let go = AtomicBool::new(false);
+    let compression = Compression::lz4(0).unwrap();
+    let fixture = fixture(&compression, 100_000);
+    create(&fixture.path("image"), &options(&fixture, &compression), &fixture.path("patch")).unwrap();
+    let mut bytes = std::fs::read(fixture.path("patch")).unwrap();
+    // The version of the first method is its last field.
+    let header = 1208 + fixture.patch().header().root.as_ref().map_or(0, |(_, bytes)| bytes.len());
+    bytes[header + 16] += 1;
+    let covered = bytes.len() - 32;
+    let digest = blake3::hash(&bytes[..covered]);
+    bytes[covered..].copy_from_slice(digest.as_bytes());
+    let patch = Patch::new(Box::new(bytes)).unwrap();
+    let recorder = Recorder::new(fixture.image());
+    let refused = apply(&recorder, &patch, TrailingData::Keep, &go).unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            crate::Error::Patch(PatchFault::Encoder { algorithm: "lz4", expected: 2, found: 1 })
+        ),
+        "{refused}"
+    );
+    assert!(*recorder.bytes.lock().unwrap() == fixture.image());
+    assert!(overlay(Arc::new(fixture.image()), &patch, &go).is_err());
+}
+
+#[test]
+fn files_that_differ_only_in_ignored_attributes_stay() {
+    let compression = Compression::lz4(0).unwrap();
+    let fixture = fixture(&compression, 100_000);
+    let mut options = options(&fixture, &compression);
+    options.build.source.path = fixture.path("old");
+    options.build.attributes.all_time = Some(build::Timestamp { secs: 99, nanos: 5 });
+    options.build.attributes.force_uid = Some(77);
+    let all = create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
+    assert!(all.growth > 0);
+    options.ignore.times = true;
+    assert!(create(&fixture.path("image"), &options, &fixture.path("patch")).is_ok());
+    options.ignore.owner = true;
+    let same = create(&fixture.path("image"), &options, &fixture.path("patch"));
+    assert!(matches!(same, Err(crate::Error::Patch(PatchFault::Unchanged))));
+    // A file with other differences gets all attributes of the new file.
+    std::fs::write(fixture.path("old/sub/small"), "other").unwrap();
+    create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
+    let patched = overlay(Arc::new(fixture.image()), &fixture.patch(), &AtomicBool::new(false)).unwrap();
+    let image = Image::open(patched).unwrap();
+    let disk = |path: &str| image.resolve(path.as_ref(), true).unwrap().on_disk().clone();
+    assert_eq!((disk("sub/small").uid, disk("sub/small").mtime.secs), (77, 99));
+    assert_eq!(disk("large").mtime.secs, 7);
+}
+
+/// Decodes a piece of `plan` with an uncompressed `payload` over the image of `fixture`.
+fn decode(fixture: &Fixture, plan: &Plan, payload: &[u8], region_len: usize) -> crate::Result<Vec<u8>> {
+    let bytes = fixture.image();
+    let image = Image::open(bytes.clone()).unwrap();
+    let base = Base { source: &bytes, image: &image };
+    let methods =
+        [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
+    let (plan, mut region) = (plan.encode().unwrap(), Vec::new());
+    let payload_len = payload.len();
+    let piece = StoredPiece { plan: &plan, payload, payload_len, region_len, compressed: false };
+    piece.decode(&base, &mut Encoders::new(&methods), &mut Buffers::default(), &mut region, || Ok(()))?;
+    Ok(region)
+}
+
+#[test]
+fn pieces_that_lie_are_refused() {
+    let fixture = fixture(&Compression::lz4(0).unwrap(), 100_000);
+    let content = words(20_000, 0);
+    let extent = |kind, len, size| UnitExtent { kind, len, size, capacity: 0 };
+    let unit = |method, extents: Vec<UnitExtent>| {
+        let unit = Unit { method, content_len: content.len() as u32, extents };
+        let region = unit.extents.iter().map(|extent| extent.size as usize).sum::<usize>();
+        let carried = unit.carried_len() as usize;
+        let mut payload = content.clone();
+        payload.resize(content.len() + carried.min(1 << 20), 1);
+        decode(&fixture, &Plan { references: Vec::new(), items: vec![Item::Unit(unit)] }, &payload, region)
+    };
+    let whole = content.len() as u32;
+    let sound = unit(1, vec![extent(ExtentKind::Exact, whole, 16 << 10)]).unwrap();
+    assert_eq!(sound.len(), 16 << 10);
+    assert_eq!(unit(0, vec![extent(ExtentKind::Stored, whole, whole + 5)]).unwrap().len(), content.len() + 5);
+    for (method, extents) in [
+        // An unknown method; too little and too much content; a capacity that is too small.
+        (2, vec![extent(ExtentKind::Exact, whole, 16 << 10)]),
+        (255, vec![extent(ExtentKind::Stored, whole, whole)]),
+        (1, vec![extent(ExtentKind::Exact, whole - 1, 16 << 10)]),
+        (1, vec![extent(ExtentKind::Exact, whole + 1, 16 << 10)]),
+        (1, vec![extent(ExtentKind::Exact, u32::MAX, 16 << 10)]),
+        (1, vec![extent(ExtentKind::Exact, 0, 0)]),
+        (1, vec![extent(ExtentKind::Exact, whole, 70)]),
+        (0, vec![extent(ExtentKind::Fill, 0, 4096)]),
+        (0, vec![extent(ExtentKind::Fill, 5, 4096)]),
+        (0, vec![extent(ExtentKind::Fill, 0, 0)]),
+        (0, vec![extent(ExtentKind::Stored, whole, whole - 1)]),
+        (0, vec![extent(ExtentKind::Carried, 0, 100)]),
+        (0, vec![extent(ExtentKind::Carried, whole + 1, 100)]),
+        (0, Vec::new()),
+        // More extents than there can be.
+        (0, vec![extent(ExtentKind::Stored, 1, 1); content.len()]),
+    ] {
+        let refused = unit(method, extents.clone());
+        assert!(
+            matches!(refused, Err(crate::Error::Patch(_) | crate::Error::Build(_))),
+            "{method} {extents:?}"
+        );
+    }
+    // Lengths that do not add up.
+    let raw = |len| Plan { references: Vec::new(), items: vec![Item::Raw { len }] };
+    assert_eq!(decode(&fixture, &raw(3), b"abc", 3).unwrap(), b"abc");
+    assert!(decode(&fixture, &raw(4), b"abc", 3).is_err());
+    assert!(decode(&fixture, &raw(3), b"abc", 4).is_err());
+    assert!(decode(&fixture, &raw(u32::MAX), b"abc", 3).is_err());
+    // References past the end are zeroes; to inodes that do not exist, or to too much, errors.
+    let refer = |reference: Reference, count: usize| {
+        let plan = Plan { references: vec![reference; count], ..raw(3) };
+        decode(&fixture, &plan, b"abc", 3)
+    };
+    assert!(refer(Reference::Image { pos: u64::MAX, len: 9 }, 1).is_ok());
+    assert!(refer(Reference::File { nid: u64::MAX - 1, offset: 0, len: 9 }, 1).is_err());
+    assert!(refer(Reference::Image { pos: 0, len: REFERENCES_MAX as u32 }, 2).is_err());
+    assert!(refer(Reference::Image { pos: 0, len: u32::MAX }, 1).is_err());
+    const { assert!(PAYLOAD_MAX + REGION_MAX + REFERENCES_MAX < 40 << 20) }
+}
