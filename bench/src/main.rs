@@ -5,6 +5,7 @@
 //! - [`charts`]: the figures and pictures of README.md and of the guide.
 //! - [`codec`], [`read`]: libraries alone; they start `crates/*/benches`.
 //! - [`fleet`]: images on servers.
+//! - [`redundant`]: the size of images of many versions of the same trees.
 //! - [`scale`]: many names, cold sources, and large indexes.
 //! - [`terminal`]: the picture of a terminal in README.md.
 //! - [`paper`]: the evaluation of the EROFS paper, with a report.
@@ -21,6 +22,7 @@ mod mount;
 mod paper;
 mod patch;
 mod read;
+mod redundant;
 mod scale;
 mod terminal;
 
@@ -65,6 +67,9 @@ Usage: cargo xtask bench COMMAND
   read [FILE] [--tree IMAGE | --no-tree]
                              measure the read engine: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
+  redundant [--only FAMILY]...
+                             sizes of images of many versions of the same trees, compared with mksquashfs, mkfs.erofs and archives by zstd;
+                             families: python, sqlalchemy (fetched by pip), nightly, layers (generated); needs 2 GB in target
   scale [--names N] [--rounds N] [--only PART]... [--dir DIR] [--dedupe-gb N] [--publish]
                              time and memory of trees of 10,000 to N (1,000,000) names, compared with mkfs.erofs and mksquashfs, of
                              builds from and onto a disk, of tiny images, and of the index of equal extents; needs 5 GB in DIR
@@ -104,6 +109,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["patch", options @ ..] => patch::patch(options)?,
         ["random", options @ ..] => mount::random::random(options)?,
         ["read", options @ ..] => read::read(options)?,
+        ["redundant", options @ ..] => redundant::redundant(options)?,
         ["scale", options @ ..] => scale::scale(options)?,
         ["sealed", options @ ..] => mount::sealed::sealed(options)?,
         ["terminal", options @ ..] => terminal::terminal(options)?,

@@ -1,0 +1,133 @@
+//! The families of redundant trees. Those from registries are fetched once into target/bench-redundant; the others are made from a seed.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use ferofs_devtools::shell;
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
+
+/// Releases of Python packages, as `pip download` names them.
+const PYTHON: [&str; 8] = [
+    "django==5.0.1",
+    "django==5.0.2",
+    "django==5.0.3",
+    "django==5.0.4",
+    "django==5.0.6",
+    "django==5.0.7",
+    "numpy==2.0.1",
+    "numpy==2.0.2",
+];
+const SQLALCHEMY: [&str; 8] = [
+    "sqlalchemy==2.0.20",
+    "sqlalchemy==2.0.22",
+    "sqlalchemy==2.0.24",
+    "sqlalchemy==2.0.26",
+    "sqlalchemy==2.0.28",
+    "sqlalchemy==2.0.30",
+    "sqlalchemy==2.0.32",
+    "sqlalchemy==2.0.34",
+];
+
+/// Nights of the snapshots.
+const NIGHTS: u64 = 30;
+/// Files of a snapshot, and of a layer.
+const FILES: u64 = 1500;
+/// Layers of the images of containers.
+const LAYERS: u64 = 8;
+
+/// Makes the tree of a family, with all versions in directories below it.
+type Make = fn(&Path) -> Result<()>;
+
+/// The families, by the names that `--only` selects.
+pub(super) const FAMILIES: [(&str, Make); 4] = [
+    ("python", |dir| wheels(dir, &PYTHON)),
+    ("sqlalchemy", |dir| wheels(dir, &SQLALCHEMY)),
+    ("nightly", nightly),
+    ("layers", layers),
+];
+
+/// Fetches wheels and unpacks each below `dir`, with the times of their files set to one second, as the fetching would be their time.
+fn wheels(dir: &Path, packages: &[&str]) -> Result<()> {
+    for package in packages {
+        let wheel = dir.with_extension("wheel");
+        fs::create_dir_all(&wheel)?;
+        let download = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest"];
+        shell::run(Command::new("python3").args(download).arg(&wheel).arg(package))?;
+        let file = fs::read_dir(&wheel)?.next().context("pip fetched nothing")??.path();
+        let version = dir.join(package.replace("==", "-"));
+        fs::create_dir_all(&version)?;
+        shell::run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(file).arg(&version))?;
+        fs::remove_dir_all(&wheel)?;
+    }
+    shell::run(Command::new("find").arg(dir).args(["-exec", "touch", "-hd", "@1700000000", "{}", "+"]))
+}
+
+/// A tree as it is on thirty nights: each night one file in fifty changes in a few places, one in a thousand is new, and one in a thousand is
+/// gone.
+fn nightly(dir: &Path) -> Result<()> {
+    let mut rng = Rng::new(1);
+    let mut files: Vec<(PathBuf, Vec<u8>)> = (0..FILES).map(|number| new_file(number, &mut rng)).collect();
+    for night in 0..NIGHTS {
+        if night > 0 {
+            for (_, content) in &mut files {
+                if rng.below(50) == 0 {
+                    edit(content, &mut rng);
+                }
+            }
+            let gone = rng.below(files.len() as u64) as usize;
+            files.swap_remove(gone);
+            files.push(new_file(FILES + night, &mut rng));
+        }
+        write_all(&dir.join(format!("night-{:02}", night + 1)), files.iter())?;
+    }
+    Ok(())
+}
+
+/// Layers of images that were built again each month: most files have a few changes, some are new.
+fn layers(dir: &Path) -> Result<()> {
+    let mut rng = Rng::new(2);
+    let mut files: Vec<(PathBuf, Vec<u8>)> = (0..FILES).map(|number| new_file(number, &mut rng)).collect();
+    for layer in 0..LAYERS {
+        for (_, content) in &mut files {
+            edit(content, &mut rng);
+        }
+        files.push(new_file(FILES + layer, &mut rng));
+        write_all(&dir.join(format!("layer-{}", layer + 1)), files.iter())?;
+    }
+    Ok(())
+}
+
+fn new_file(number: u64, rng: &mut Rng) -> (PathBuf, Vec<u8>) {
+    let path = format!("dir{}/sub{}/file{number}", number % 7, number % 61);
+    // One file in a hundred has a megabyte, the others some KiB.
+    let len = if rng.below(100) == 0 { 1 << 20 } else { 1 + rng.below(40_000) as usize };
+    (path.into(), Content::Text.bytes(len, rng))
+}
+
+/// Replaces some bytes in three places of a file, and adds a line.
+fn edit(content: &mut Vec<u8>, rng: &mut Rng) {
+    for _ in 0..3 {
+        let at = rng.below(content.len().max(1) as u64) as usize;
+        if let Some(byte) = content.get_mut(at) {
+            *byte = b'#';
+        }
+    }
+    let at = rng.below(content.len().max(1) as u64) as usize;
+    let line = format!("\nchange {}\n", rng.next_u64());
+    content.splice(at..at, line.into_bytes());
+}
+
+fn write_all<'a>(dir: &Path, files: impl Iterator<Item = &'a (PathBuf, Vec<u8>)>) -> Result<()> {
+    for (path, content) in files {
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(dir))?;
+        File::create(&path)
+            .and_then(|mut file| file.write_all(content))
+            .with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
