@@ -72,6 +72,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("build", "--estimate", "builds nothing: tests/it/build/estimate.rs"),
     ("build", "--pseudo-file", "tests/it/build/definitions.rs"),
     ("build", "--sort", "tests/it/build/definitions.rs"),
+    ("build", "--versions", "tests/it/build/versions.rs: takes several directories"),
     ("build", "--verbose", "prints more"),
     ("build", "--exclude-from", "tests/it/build/definitions.rs"),
     ("patch create", "--exclude-from", "the same as of build"),

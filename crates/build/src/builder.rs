@@ -375,7 +375,7 @@ fn read(
             Step::Layer { format, path } => {
                 add_links(&mut links, &mut layers)?;
                 layers.next_layer();
-                read_layer(options, format, &path, avoid, &mut contents, &mut layers, warnings)?;
+                read_layer(options, format, &path, b"", avoid, &mut contents, &mut layers, warnings)?;
                 layers.next_layer();
             }
             Step::Image { name, image } => {

@@ -34,7 +34,7 @@ pub mod worker;
 use ferofs_threads::{Pipeline, with_pipeline};
 
 use crate::data::append::Appender;
-use crate::data::encode::dedupe;
+use crate::data::encode::{SEGMENT, dedupe};
 use crate::data::identical::large;
 use crate::data::read_ahead::{ReadAhead, with_read_ahead};
 use crate::data::schedule::{Scheduled, Scheduler};
@@ -50,7 +50,7 @@ use crate::progress::Warning;
 use crate::progress::timings::Activity;
 
 /// Jobs under way for each worker. With fewer, workers wait while one slow job holds up the results of others; more take more
-/// memory, up to 8 MiB for each job.
+/// memory, up to 8 MiB for each job. With segments of more than [`SEGMENT`], up to 24 MiB, there is one job for each worker.
 const JOBS_PER_WORKER: usize = 3;
 
 /// The most bytes of a job: a segment of 4 MiB, and what it is encoded to.
@@ -82,10 +82,13 @@ pub fn run(
     let workers = options.run.worker_count();
     let mut duplicates = large::find(options, context)?;
     let mut appender = Appender::new(options, context, output, spill, warnings);
-    let limit = workers * JOBS_PER_WORKER + 2;
-    // A job can take 8 MiB: jobs may take a quarter of the memory limit, but each worker has one.
+    // Large segments must not take more memory than many small ones.
+    let jobs_per_worker = if context.segment() > SEGMENT { 1 } else { JOBS_PER_WORKER };
+    let limit = workers * jobs_per_worker + 2;
+    // A job can take 8 MiB, more with large segments: jobs may take a quarter of the memory limit, but each worker has one.
+    let job_bytes = JOB_BYTES / SEGMENT * context.segment();
     let by_memory =
-        |limit: &MemoryLimit| usize::try_from(limit.bytes() / (4 * JOB_BYTES)).unwrap_or(usize::MAX);
+        |limit: &MemoryLimit| usize::try_from(limit.bytes() / (4 * job_bytes)).unwrap_or(usize::MAX);
     let limit =
         options.run.memory_limit.as_ref().map_or(limit, |most| limit.min(by_memory(most).max(workers + 1)));
     // The extents that a job may refer to must be in the image before the job starts.

@@ -53,7 +53,7 @@ pub use ferofs_format::inode::{Rdev, Timestamp};
 pub use ferofs_format::{Algorithm, BlockSize};
 pub use options::attributes::Target;
 pub use options::compression::{Compression, Fragments, Hint, IndexKind, MetadataCompression, PCLUSTER_MAX};
-pub use options::data::{ChunkOptions, HotFiles, Priorities, PrioritiesError};
+pub use options::data::{ChunkOptions, ContentOrder, HotFiles, Priorities, PrioritiesError};
 pub use options::fs_config::{FsConfig, FsConfigError};
 pub use options::inodes::InodeForm;
 pub use options::labels::{Labels, LabelsError};

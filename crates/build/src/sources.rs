@@ -19,6 +19,7 @@ mod spool;
 #[cfg_attr(not(feature = "oci"), allow(dead_code, reason = "some parts are for layers of OCI images"))]
 pub mod tar;
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -72,6 +73,7 @@ pub fn block_size(format: SourceFormat, source: &Path) -> Result<BlockSize> {
 
 /// Fails if [`SourceData`] does not allow the other options.
 pub fn check(options: &Options) -> Result<()> {
+    check_versions(options)?;
     let plain = options.data.compression.is_none() && options.data.chunks.is_none();
     match options.source.data {
         SourceData::External => {}
@@ -97,6 +99,34 @@ pub fn check(options: &Options) -> Result<()> {
     Err(Error::Option { option: "content", problem })
 }
 
+/// Fails if [`crate::SourceOptions::version_names`] are not names of directories for all sources.
+fn check_versions(options: &Options) -> Result<()> {
+    let names = &options.source.version_names;
+    if names.is_empty() {
+        return Ok(());
+    }
+    let refuse = |problem| Err(Error::Option { option: "versions", problem });
+    if options.source.format != SourceFormat::Directory {
+        return refuse("only directories can be versions");
+    }
+    if names.len() != options.source.upper_layers.len() + 1 {
+        return refuse("each source needs a name");
+    }
+    let is_name = |name: &Vec<u8>| {
+        !matches!(name.as_slice(), b"" | b"." | b"..") && !name.contains(&b'/') && name.len() <= NAME_MAX
+    };
+    if !names.iter().all(is_name) {
+        return refuse("a name is empty, longer than 255 bytes, `.` or `..`, or has a slash");
+    }
+    match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
+        true => Ok(()),
+        false => refuse("two sources have the same name"),
+    }
+}
+
+/// Bytes of the longest name that Linux accepts.
+const NAME_MAX: usize = 255;
+
 /// Reads the names and attributes of all files in the source. Files of `avoid`, as device numbers and inode number, are left out.
 pub fn read_source(
     options: &Options,
@@ -105,7 +135,9 @@ pub fn read_source(
     time: Timestamp,
     warnings: &mut Vec<Warning>,
 ) -> Result<(Tree, Contents)> {
-    let is_plain = options.source.lower_image.is_none() && options.source.definitions.0.is_empty();
+    let is_plain = options.source.lower_image.is_none()
+        && options.source.definitions.0.is_empty()
+        && options.source.version_names.is_empty();
     if options.source.format == SourceFormat::Directory && is_plain {
         let contents = Contents::directory(&options.source.path)?;
         let tree = directory::walk(options, &options.source.path, contents.root()?, avoid, warnings)?;
@@ -124,7 +156,9 @@ pub fn read_source(
         if layer > 0 || options.source.lower_image.is_some() {
             layers.next_layer();
         }
-        read_layer(options, options.source.format, source, avoid, &mut contents, &mut layers, warnings)?;
+        let top = options.source.version_names.get(layer).map_or(&[][..], Vec::as_slice);
+        let format = options.source.format;
+        read_layer(options, format, source, top, avoid, &mut contents, &mut layers, warnings)?;
     }
     contents.finish_spool()?;
     for definition in &options.source.definitions.0 {
@@ -134,11 +168,14 @@ pub fn read_source(
     Ok((layers.finish(options, warnings)?, contents))
 }
 
-/// Reads the names and attributes of a source into the current layer. Files of `avoid` are left out of a directory: see [`read_source`].
+/// Reads the names and attributes of a source into the current layer. A directory goes below the directory `top` of the layer, which is empty
+/// for the root. Files of `avoid` are left out of a directory: see [`read_source`].
+#[allow(clippy::too_many_arguments)] // Two of them are for directories only.
 pub(crate) fn read_layer(
     options: &Options,
     format: SourceFormat,
     source: &Path,
+    top: &[u8],
     avoid: &[(u32, u32, u64)],
     contents: &mut Contents,
     layers: &mut LayeredTree,
@@ -172,7 +209,7 @@ pub(crate) fn read_layer(
             let tree = contents.directory_tree(layer);
             let misplaced = |(path, fault)| Error::Entry { path: source.join(path), fault };
             layers
-                .apply_directory(tree, |node, origin| match origin {
+                .apply_directory(top, tree, |node, origin| match origin {
                     Origin::File(identity) => Origin::LayerFile { layer, node, identity },
                     origin => origin,
                 })

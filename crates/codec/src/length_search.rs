@@ -32,10 +32,8 @@ pub(crate) trait FixedInput: Send {
 
 /// The most trials for one cluster. After them the longest input that fitted is taken.
 const MAX_TRIALS: u32 = 7;
-/// The part of the output that clusters may leave unused on average, in 1/1024: less unused space needs more trials.
-const SLACK: usize = 2;
 /// Outputs of at least this many bytes may stay unused to an eighth. Images store only the blocks that are used, and half a block of 4 KiB
-/// is [`SLACK`] of this size; a cluster that is shorter by an eighth compresses as well.
+/// is the least unused part of this size; a cluster that is shorter by an eighth compresses as well.
 const LARGE_OUTPUT: usize = 1 << 20;
 /// A parse covers the predicted length and this part of it: most trials that follow are not longer.
 const PARSE_MARGIN: usize = 16;
@@ -44,6 +42,8 @@ const PARSE_MARGIN: usize = 16;
 pub(crate) struct LengthSearch<E> {
     inner: E,
     window: usize,
+    /// The part of the output that clusters may leave unused on average, in 1/1024: less unused space needs more trials.
+    unused: usize,
     history: History,
     estimate: CostEstimate,
     scratch: Vec<u8>,
@@ -93,11 +93,12 @@ impl Trial {
 
 impl<E: FixedInput> LengthSearch<E> {
     /// Wraps `inner`, whose matches reach back at most `distance` bytes.
-    pub(crate) fn new(inner: E, window: usize, distance: usize) -> Self {
+    pub(crate) fn new(inner: E, window: usize, unused: u16, distance: usize) -> Self {
         let (history, estimate) = (History::NONE, CostEstimate::new(distance));
         Self {
             inner,
             window,
+            unused: unused.into(),
             history,
             estimate,
             scratch: Vec::new(),
@@ -146,7 +147,7 @@ impl<E: FixedInput> LengthSearch<E> {
     /// produced; both are 0 if encoding does not make the input smaller.
     fn find_length(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
         let (output, most) = (dst.len(), src.len());
-        let allowance = output * SLACK / 1024;
+        let allowance = output * self.unused / 1024;
         // The space that may stay unused. Trials aim at a size within it, so that a small error still is accepted.
         let slack = match output {
             LARGE_OUTPUT.. => output / 8,

@@ -54,8 +54,8 @@ pub fn compressor(params: &Params) -> Result<Box<dyn Compressor>, ParamsError> {
     Ok(match params.method {
         Method::Lz4(p) => Box::new(lz4::Lz4::new(p, params.window)),
         Method::Lzma(p) => Box::new(lzma::Encoder::new(p, params.window)?),
-        Method::Deflate(p) => Box::new(deflate::encoder(p, params.window)?),
-        Method::Zstd(p) => Box::new(zstd::encoder(p, params.window)?),
+        Method::Deflate(p) => Box::new(deflate::encoder(p, params.window, params.unused)?),
+        Method::Zstd(p) => Box::new(zstd::encoder(p, params.window, params.unused)?),
     })
 }
 

@@ -10,6 +10,9 @@ pub(crate) const DEFAULT_WINDOW: usize = 1 << 20;
 /// The smallest accepted [`Params::window`]: 64 KiB, the window in the EROFS paper.
 pub(crate) const MIN_WINDOW: usize = 64 << 10;
 
+/// The smallest and default [`Params::unused`]. Less unused space needs many more trials.
+pub(crate) const LEAST_UNUSED: u16 = 2;
+
 /// The parameters of LZ4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lz4Params {
@@ -70,6 +73,9 @@ pub struct Params {
     pub method: Method,
     /// The most input bytes of one cluster: 64 KiB to 12 MiB. A cluster may take more, up to four times the output.
     pub window: usize,
+    /// The part of the output, in 1/1024, that the clusters of [`Compressor::fit`](crate::Compressor::fit) may leave unused on average: 2 to 64. With
+    /// more, algorithms without an encoder for fixed-size output (DEFLATE, Zstandard) need fewer trials.
+    pub unused: u16,
 }
 
 const LZ4_LEVELS: &str = "0 (fast) to 12";
@@ -98,7 +104,7 @@ impl Params {
             Algorithm::Deflate => Method::Deflate(DeflateParams { level: level.unwrap_or(6) }),
             Algorithm::Zstd => Method::Zstd(ZstdParams { level: level.unwrap_or(3), window_log: 20 }),
         };
-        let params = Self { method, window: DEFAULT_WINDOW };
+        let params = Self { method, window: DEFAULT_WINDOW, unused: LEAST_UNUSED };
         params.check().map(|()| params)
     }
 
@@ -127,6 +133,7 @@ impl Params {
             false => Err(ParamsError::Range { field, value, range }),
         };
         within("window", self.window as u64, MIN_WINDOW as u64..=MAX_DECODED as u64)?;
+        within("unused", self.unused.into(), LEAST_UNUSED.into()..=64)?;
         match self.method {
             Method::Lz4(p) => {
                 level(p.level, p.level <= 12, LZ4_LEVELS)?;

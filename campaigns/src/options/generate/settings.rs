@@ -167,7 +167,7 @@ pub(crate) fn image(interface: Interface, model: &Model, rng: &mut Rng) -> Setti
             } else {
                 settings.add(&[
                     "--preset",
-                    rng.pick(&["default", "fast", "balanced", "small", "android", "live"]),
+                    rng.pick(&["default", "fast", "balanced", "small", "android", "live", "backup"]),
                 ]);
             }
             if rng.chance(30) {
@@ -224,6 +224,12 @@ fn compressed(settings: &mut Settings, interface: Interface, rng: &mut Rng) {
     }
     if interface == Interface::Build && rng.chance(8) {
         settings.add(&["--no-share"]);
+    }
+    if interface == Interface::Build && rng.chance(15) {
+        settings.add(&["--order", rng.pick(&["tree", "similar", "similar", "auto"])]);
+    }
+    if interface == Interface::Build && rng.chance(8) {
+        settings.add(&["--compress-large", rng.pick(&["lzma,1", "zstd,1", "lz4"])]);
     }
     if interface == Interface::Build && rng.chance(8) {
         let lines = b"# ferofs access profile 1\n3 0 4096 /n1\n2 0 9999999 /n2\n1 100 4000 /n0\n".to_vec();

@@ -76,7 +76,12 @@ impl<'a> Appender<'a> {
         Self {
             options,
             context,
-            packed: PackedInodeBuilder::new(spill.dir(), block.bytes64(), context.deflate_placer(0)),
+            packed: PackedInodeBuilder::new(
+                spill.dir(),
+                context.segment(),
+                block.bytes64(),
+                context.deflate_placer(0),
+            ),
             output,
             spill,
             warnings,

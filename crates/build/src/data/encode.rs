@@ -5,22 +5,24 @@ pub mod dedupe;
 pub mod deflate_pages;
 
 use ferofs_codec::{Compressor, Fit, right_align};
-use ferofs_format::BlockSize;
+use ferofs_format::{Algorithm, BlockSize};
 
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace, Mark};
 use crate::error::{Error, Result};
-use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind};
+use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind, PCLUSTER_MAX};
 use crate::progress::timings::{Activity, Timings};
 
-/// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it. A
-/// larger segment takes more memory in each worker; a smaller one shortens more extents. The image depends on this value, so it
-/// must not depend on the machine.
+/// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it, or of more if
+/// pclusters are large (see [`Compression::segment`]). A larger segment takes more memory in each worker; a smaller one shortens more extents. The
+/// image depends on this value, so it must not depend on the machine.
 pub const SEGMENT: u64 = 4 << 20;
 
-/// The most decoded bytes of an extent with a byte position (`48bit` layout). Linux has buffers of 1 MiB for the blocks of an LZ4
-/// pcluster and refuses larger ones, and an extent that starts within a block can need one block more than its size. Half of 1 MiB
-/// is always safe.
+/// One block more than the most encoded bytes of an extent with a byte position (`48bit` layout). Linux has buffers of 1 MiB for the
+/// blocks of an LZ4 pcluster and refuses larger ones, and an extent that starts within a block can need one block more than its size.
+const PLACED_MAX: usize = PCLUSTER_MAX as usize;
+
+/// The most bytes of an extent that is stored with a byte position: content behind it may be worth encoding.
 const SLICE_MAX: usize = 512 << 10;
 
 /// With fragments, the last pcluster of a file becomes a fragment if it leaves at least 1/64 of a block empty. If it leaves
@@ -118,7 +120,7 @@ impl<'a> Encoder<'a> {
         let compressor = match self.compressors.get_mut(file_compression.method) {
             Some(Some(compressor)) => compressor,
             slot => {
-                let compressor = self.compression.compressor(file_compression.method)?;
+                let compressor = self.compression.compressor(file_compression.method, self.block)?;
                 // No file has a method that does not exist: `Compression::check` refused it.
                 let Some(slot) = slot else { return Ok(None) };
                 slot.insert(compressor)
@@ -317,11 +319,15 @@ impl EncodeCall<'_, '_> {
         Ok(RangeEnd::Encoded)
     }
 
-    /// Cuts content into slices and encodes each one to the byte. The ratio of a slice gives the length of the next one, so that
-    /// it fills about 7/8 of a pcluster. Extents need not fill their pclusters here, so that one attempt per slice is enough.
+    /// Fills pclusters, and places each one to the byte. What does not get shorter is stored in slices.
     fn in_slices(&mut self, end: usize) -> Result<RangeEnd> {
-        let least = self.slice(self.file_compression.pcluster);
-        let mut slice = least;
+        let most = self.file_compression.pcluster.min(PLACED_MAX - self.block);
+        let method = self.compression.methods.get(self.file_compression.method);
+        // An extent by DEFLATE may have to be stored after all: see `deflate_pages`.
+        let longest = match method.map(|method| method.algorithm()) {
+            Some(Algorithm::Deflate) => SLICE_MAX,
+            _ => usize::MAX - self.src.len(),
+        };
         while self.pos < end {
             if self.log.size() > self.budget {
                 return Ok(RangeEnd::OverBudget);
@@ -331,49 +337,37 @@ impl EncodeCall<'_, '_> {
             {
                 return Ok(RangeEnd::Tail(tail));
             }
-            let len = slice.min(end - self.pos);
-            let (start, src) = (self.sink.extents.len(), &self.src[self.pos..self.pos + len]);
+            let (rest, start) = (end - self.pos, self.sink.extents.len());
             // Compressors need some capacity even for a few bytes.
-            self.sink.extents.resize(start + len.min(self.file_compression.pcluster).max(64), 0);
-            let out = &mut self.sink.extents[start..];
-            match self.compressor.fit_exact(src, out).map_err(Error::Encode)? {
-                Fit::Encoded { produced, .. } => {
-                    self.sink.extents.truncate(start + produced);
-                    self.push(len, true, produced);
-                    slice = self.slice(len * (self.file_compression.pcluster / 8 * 7) / produced).max(least);
-                }
-                Fit::Incompressible if len > least => {
-                    self.sink.extents.truncate(start);
-                    slice = least;
-                }
-                Fit::Incompressible => {
-                    self.sink.extents.truncate(start);
-                    self.sink.extents.extend_from_slice(src);
-                    self.push(len, false, len);
-                }
+            let (consumed, fit) = self.fit_bytes(most.min(rest.max(64)), end.min(self.pos + longest))?;
+            self.sink.extents.truncate(start + fit);
+            if consumed > 0 {
+                self.push(consumed, true, fit);
+                continue;
             }
+            let len = most.min(SLICE_MAX).min(rest);
+            self.sink.extents.extend_from_slice(&self.src[self.pos..self.pos + len]);
+            self.push(len, false, len);
         }
         Ok(RangeEnd::Encoded)
-    }
-
-    /// The length of a slice for [`Self::in_slices`]: about `wanted` bytes, in whole blocks.
-    fn slice(&self, wanted: usize) -> usize {
-        let most = self.compression.max_extent.map_or(usize::MAX, |most| most as usize);
-        (wanted.min(most).min(SLICE_MAX) / self.block * self.block).max(self.block)
     }
 
     /// Encodes as much as fits into `capacity` bytes, but nothing after `end`, and appends it to the sink's extents. Returns the
     /// bytes consumed and produced.
     fn fit(&mut self, capacity: usize, end: usize) -> Result<Option<(usize, usize)>> {
+        let (consumed, produced) = self.fit_bytes(capacity, end)?;
+        Ok((consumed > produced.next_multiple_of(self.block)).then_some((consumed, produced)))
+    }
+
+    /// The same, for a result that is placed to the byte. Both are 0 if encoding does not make the content shorter.
+    fn fit_bytes(&mut self, capacity: usize, end: usize) -> Result<(usize, usize)> {
         let start = self.sink.extents.len();
         self.sink.extents.resize(start + capacity, 0);
         let end = self.compression.max_extent.map_or(end, |most| end.min(self.pos + most as usize));
         let out = &mut self.sink.extents[start..];
         Ok(match self.compressor.fit(&self.src[..end], self.pos, out).map_err(Error::Encode)? {
-            Fit::Encoded { consumed, produced, .. } if consumed > produced.next_multiple_of(self.block) => {
-                Some((consumed, produced))
-            }
-            Fit::Encoded { .. } | Fit::Incompressible => None,
+            Fit::Encoded { consumed, produced, .. } => (consumed, produced),
+            Fit::Incompressible => (0, 0),
         })
     }
 

@@ -3,7 +3,9 @@
 //! The files of an access profile come first, if there is one. All others follow in the order of a program that walks the whole
 //! tree depth-first, the entries of a directory sorted by name. With fragments, nearby files of the same name become adjacent:
 //! they are often similar, for example a program's messages in many languages, and then compress better. Inodes keep the order of
-//! [`crate::tree`].
+//! [`crate::tree`]. The order by [similarity](similar) replaces the walk if the options ask for it.
+
+mod similar;
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -12,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use ferofs_format::BlockSize;
 
 use crate::options::compression::{Compression, Fragments};
-use crate::options::data::{DataOptions, Priorities};
+use crate::options::data::{ContentOrder, DataOptions, Priorities};
 use crate::options::run::tables::Table;
 use crate::paths::join;
 use crate::tree::{Kind, NodeId, Tree};
@@ -35,11 +37,16 @@ pub struct Order {
 impl Order {
     /// Decides the order for `tree`, with or without `compression`.
     pub fn new(tree: &Tree, compression: Option<&Compression>, block: BlockSize, data: &DataOptions) -> Self {
-        let mut nodes = in_tree_walk_order(tree);
-        if let Some(compression) = compression.filter(|compression| compression.fragments != Fragments::None)
-        {
-            group_equal_names(tree, &mut nodes, |size| compression.fragment_len(size, block));
-        }
+        let with_fragments = compression.filter(|compression| compression.fragments != Fragments::None);
+        let mut nodes = match (in_similar_order(tree, data.order, with_fragments), with_fragments) {
+            (Some(nodes), _) => nodes,
+            (None, None) => in_tree_walk_order(tree),
+            (None, Some(compression)) => {
+                let mut nodes = in_tree_walk_order(tree);
+                group_equal_names(tree, &mut nodes, |size| compression.fragment_len(size, block));
+                nodes
+            }
+        };
         if !data.priorities.0.is_empty() {
             let priorities = priorities(tree, &data.priorities);
             nodes.sort_by_key(|id| Reverse(priorities[id.index()]));
@@ -75,6 +82,22 @@ impl Order {
     /// Whether the content of `id` is stored uncompressed because it is read often.
     pub fn is_stored(&self, id: NodeId) -> bool {
         self.stored.contains(&id)
+    }
+}
+
+/// The order by similarity, if the options ask for it. `with_fragments` is the compression if it stores fragments.
+fn in_similar_order(
+    tree: &Tree,
+    order: ContentOrder,
+    with_fragments: Option<&Compression>,
+) -> Option<Table<NodeId>> {
+    match order {
+        ContentOrder::Tree => None,
+        ContentOrder::Similar => Some(similar::order(tree).nodes),
+        // Files without fragments are compressed alone, in any order.
+        ContentOrder::Auto => with_fragments.map(|_| similar::order(tree)).and_then(|similar| {
+            (similar.bytes_with_versions >= similar.bytes.div_ceil(2)).then_some(similar.nodes)
+        }),
     }
 }
 

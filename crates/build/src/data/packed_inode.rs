@@ -1,6 +1,6 @@
 //! The packed inode: all fragments one after another, encoded like the content of a file.
 //!
-//! The appending thread collects fragments into parts of [`SEGMENT`] bytes, which workers encode beside the files. Encoded
+//! The appending thread collects fragments into parts of one segment, which workers encode beside the files. Encoded
 //! parts go to a temporary file until the end of the data stage, so that the extents of the packed inode follow each other.
 
 use std::collections::VecDeque;
@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use crate::data::encode::Encoded;
 use crate::data::encode::deflate_pages::DeflatePlacer;
-use crate::data::encode::{Encoded, SEGMENT};
 use crate::data::extents::log::ExtentLog;
 use crate::error::{Error, Result};
 use crate::output::Output;
@@ -23,6 +23,8 @@ const COPY_LEN: usize = 1 << 20;
 pub(crate) struct PackedInodeBuilder {
     /// Where the temporary file is created.
     dir: PathBuf,
+    /// Bytes of a part.
+    segment: usize,
     /// Bytes of all fragments.
     size: u64,
     /// The last fragments, which are not yet a whole part.
@@ -37,10 +39,11 @@ pub(crate) struct PackedInodeBuilder {
 }
 
 impl PackedInodeBuilder {
-    /// Encoded parts go to a temporary file in `dir`; extents usually take `unit` bytes.
-    pub(crate) fn new(dir: &Path, unit: u64, placer: Option<DeflatePlacer>) -> Self {
+    /// Parts have `segment` bytes. Encoded parts go to a temporary file in `dir`; extents usually take `unit` bytes.
+    pub(crate) fn new(dir: &Path, segment: u64, unit: u64, placer: Option<DeflatePlacer>) -> Self {
         Self {
             dir: dir.to_owned(),
+            segment: segment as usize,
             size: 0,
             filling: Vec::new(),
             parts: VecDeque::new(),
@@ -65,10 +68,10 @@ impl PackedInodeBuilder {
         let offset = self.size;
         self.size += bytes.len() as u64;
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(SEGMENT as usize - self.filling.len()));
+            let (now, later) = bytes.split_at(bytes.len().min(self.segment - self.filling.len()));
             self.filling.extend_from_slice(now);
             bytes = later;
-            if self.filling.len() as u64 == SEGMENT {
+            if self.filling.len() == self.segment {
                 self.parts.push_back(std::mem::take(&mut self.filling));
             }
         }

@@ -33,6 +33,8 @@ pub(super) enum Scheduled {
 pub(super) struct Scheduler<'a> {
     context: WorkerContext<'a>,
     duplicates: &'a Duplicates,
+    /// The most bytes of a part of a large file.
+    segment: u64,
     nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
     batch: Vec<NodeId>,
     batch_bytes: u64,
@@ -47,7 +49,8 @@ impl<'a> Scheduler<'a> {
         nodes: std::iter::Copied<std::slice::Iter<'a, NodeId>>,
         duplicates: &'a Duplicates,
     ) -> Self {
-        Self { context, duplicates, nodes, batch: Vec::new(), batch_bytes: 0, splitting: None }
+        let segment = context.segment();
+        Self { context, duplicates, segment, nodes, batch: Vec::new(), batch_bytes: 0, splitting: None }
     }
 
     pub(super) fn next(&mut self) -> Option<Scheduled> {
@@ -112,7 +115,7 @@ impl<'a> Scheduler<'a> {
             return None;
         };
         let (node, store) = (*node, *store);
-        let (offset, len) = (*start, (*end - *start).min(SEGMENT));
+        let (offset, len) = (*start, (*end - *start).min(self.segment));
         *start += len;
         if start == end {
             ranges.pop();

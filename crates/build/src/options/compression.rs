@@ -1,12 +1,13 @@
 //! Compression settings: algorithms, sizes of pclusters, indexes, and where the tails of files go. Also what they mean for each
 //! file and for the superblock.
 
-use ferofs_codec::{Compressor, Method, Params};
+use ferofs_codec::{Compressor, MAX_DECODED, Method, Params};
 use ferofs_format::algorithm::{CompressionConfigs, DeflateConfig, LZMA_MAX_DICT_SIZE, Lz4Config};
 use ferofs_format::algorithm::{LzmaConfig, ZstdConfig};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{Algorithm, BlockSize, Incompat, superblock};
 
+use crate::data::encode::SEGMENT;
 use crate::error::{Error, Result};
 
 /// The largest pcluster that Linux reads, in bytes.
@@ -14,6 +15,14 @@ pub const PCLUSTER_MAX: u32 = 1 << 20;
 
 /// The most blocks of a pcluster. Linux does not mount LZ4 images with more, whatever the block size.
 const BLOCKS_MAX: u16 = 256;
+
+/// The most decoded bytes of a pcluster for each encoded byte of the largest pclusters: Linux decodes 12 MiB from 1 MiB. Smaller pclusters
+/// could have a higher ratio, but content with one is rare.
+const MAX_RATIO: u64 = 12;
+
+/// [`Params::unused`] of pclusters that are placed to the byte: they take no space for what they leave unused. They become shorter, and with
+/// more, images become more than 0.5 % larger.
+const PLACED_UNUSED: u16 = 24;
 
 /// How content is encoded.
 #[derive(Clone, Debug)]
@@ -28,6 +37,9 @@ pub struct Compression {
     pub fragment_pcluster: Option<u32>,
     /// Exceptions for some files; the first one that matches applies.
     pub hints: Vec<Hint>,
+    /// Index into [`Self::methods`] of the algorithm for files of more than [`SEGMENT`](crate::data::encode::SEGMENT); `None`: the first. No
+    /// other file is near them, so that they gain most from a large window, and decoding them takes as long in each order of reading.
+    pub large_files: Option<usize>,
     /// The most decoded bytes of an extent.
     pub max_extent: Option<u32>,
     /// How extents are indexed.
@@ -117,6 +129,7 @@ impl Compression {
             pcluster: None,
             fragment_pcluster: None,
             hints: Vec::new(),
+            large_files: None,
             max_extent: None,
             index: IndexKind::Compact,
             inline_tails: false,
@@ -158,16 +171,25 @@ impl Compression {
         if self.max_extent.is_some_and(|most| u64::from(most) < block.bytes64()) {
             return refuse("largest extent", "less than a block");
         }
+        if self.large_files.is_some_and(|method| method >= self.methods.len()) {
+            return refuse("compression of large files", "there is no algorithm with that number");
+        }
         if self.hints.iter().any(|hint| hint.method >= self.methods.len()) {
             return refuse("compress hints", "there is no algorithm with that number");
         }
         Ok(())
     }
 
-    /// How the file at `path`, relative to the source, is encoded; `None`: it is stored uncompressed.
-    pub fn for_file(&self, path: impl FnOnce() -> Vec<u8>, block: BlockSize) -> Option<FileCompression> {
+    /// How the file of `len` bytes at `path`, relative to the source, is encoded; `None`: it is stored uncompressed.
+    pub fn for_file(
+        &self,
+        len: u64,
+        path: impl FnOnce() -> Vec<u8>,
+        block: BlockSize,
+    ) -> Option<FileCompression> {
         let size = |size: Option<u32>| pcluster_size(size, block);
-        let usual = FileCompression { method: 0, pcluster: size(self.pcluster) };
+        let method = if len > SEGMENT { self.large_files.unwrap_or(0) } else { 0 };
+        let usual = FileCompression { method, pcluster: size(self.pcluster) };
         if self.hints.is_empty() {
             return Some(usual);
         }
@@ -226,6 +248,19 @@ impl Compression {
         blocks.min(most)
     }
 
+    /// The largest pcluster of files and fragments, in bytes.
+    fn largest_pcluster(&self, block: BlockSize) -> u64 {
+        let hinted = self.hints.iter().map(|hint| hint.pcluster);
+        let sizes = hinted.chain([self.pcluster, self.fragment_pcluster]);
+        sizes.map(|size| pcluster_size(size, block) as u64).max().unwrap_or(0)
+    }
+
+    /// Bytes of a large file or of the packed inode that are encoded with one call: at least [`SEGMENT`], and enough for two pclusters that
+    /// decode to as much as Linux allows, so that the cut between segments does not shorten every pcluster.
+    pub fn segment(&self, block: BlockSize) -> u64 {
+        SEGMENT.max(self.largest_pcluster(block) * 2 * MAX_RATIO)
+    }
+
     /// Whether a pcluster may have more than one block.
     pub fn is_big(&self, block: BlockSize) -> bool {
         self.max_blocks(block) > 1
@@ -266,10 +301,16 @@ impl Compression {
     }
 
     /// Creates the compressor of a method.
-    pub fn compressor(&self, method: usize) -> Result<Box<dyn Compressor>> {
+    pub fn compressor(&self, method: usize, block: BlockSize) -> Result<Box<dyn Compressor>> {
         let no_method = Error::Option { option: "compression", problem: "an algorithm is not in the list" };
-        let params = self.methods.get(method).ok_or(no_method)?;
-        ferofs_codec::compressor(params).map_err(Error::Params)
+        let mut params = *self.methods.get(method).ok_or(no_method)?;
+        // Versions of one file compress by more than four, which the default window allows the largest pclusters.
+        let window = self.largest_pcluster(block) * MAX_RATIO;
+        params.window = params.window.max(window as usize).min(MAX_DECODED);
+        if self.index == IndexKind::Extents {
+            params.unused = PLACED_UNUSED;
+        }
+        ferofs_codec::compressor(&params).map_err(Error::Params)
     }
 }
 

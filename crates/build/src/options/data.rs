@@ -24,8 +24,25 @@ pub struct DataOptions {
     pub hot_files: Option<HotFiles>,
     /// Files whose content comes before or after that of others. Hot files come before all.
     pub priorities: Priorities,
+    /// The order of the content of all other files.
+    pub order: ContentOrder,
     /// Content starts at multiples of this many blocks.
     pub alignment: NonZeroU32,
+}
+
+/// The order in which the content of files is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ContentOrder {
+    /// In the order of a program that reads the whole tree.
+    #[default]
+    Tree,
+    /// Versions of a file are adjacent: directories whose names are mostly the same are read at the same time. With fragments in
+    /// large pclusters, many versions of a tree take little more space than one; reading one version decodes data of the
+    /// others.
+    Similar,
+    /// [`Self::Similar`] if half of the content is in files that have versions, and there are fragments; else [`Self::Tree`].
+    Auto,
 }
 
 impl Default for DataOptions {
@@ -36,6 +53,7 @@ impl Default for DataOptions {
             share_identical: true,
             hot_files: None,
             priorities: Priorities::default(),
+            order: ContentOrder::default(),
             alignment: NonZeroU32::MIN,
         }
     }

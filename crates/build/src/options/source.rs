@@ -20,6 +20,9 @@ pub struct SourceOptions {
     pub format: SourceFormat,
     /// More sources of the same format, as layers above [`Self::path`]; the topmost is last.
     pub upper_layers: Vec<PathBuf>,
+    /// If not empty, [`Self::path`] and [`Self::upper_layers`] are directories, and the image has each one below its root, under the name with the same
+    /// number. Options for excluded files apply to the paths in each directory.
+    pub version_names: Vec<Vec<u8>>,
     /// An EROFS image as the layer below [`Self::path`]. Options for owners, times and excluded files do not apply to its
     /// files.
     pub lower_image: Option<PathBuf>,
@@ -59,6 +62,7 @@ impl SourceOptions {
             path,
             format: SourceFormat::Directory,
             upper_layers: Vec::new(),
+            version_names: Vec::new(),
             lower_image: None,
             plain_copy: None,
             data: SourceData::default(),

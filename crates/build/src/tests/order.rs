@@ -7,7 +7,7 @@ use ferofs_format::FileOffset;
 use ferofs_read::{ExtentData, HotRange, Location, Profile};
 
 use super::{TestBuild, prose, text, write_files};
-use crate::{ChunkOptions, Compression, Fragments, HotFiles};
+use crate::{ChunkOptions, Compression, ContentOrder, Fragments, HotFiles};
 
 #[test]
 fn data_is_stored_in_the_order_of_reads() {
@@ -88,4 +88,61 @@ fn images_do_not_depend_on_the_number_of_workers() {
     });
     images.sort_unstable_by_key(Vec::len);
     assert!(images[0] == images[1] && images[1] == images[2]);
+}
+
+#[test]
+fn versions_of_a_file_are_adjacent_in_the_order_by_similarity() {
+    let mut test = TestBuild::new();
+    test.options.data.compression = Some(Compression {
+        fragments: Fragments::All,
+        pcluster: Some(64 << 10),
+        ..Compression::new(ferofs_codec::Params::new(ferofs_codec::Algorithm::Zstd, Some(3)).unwrap())
+    });
+    // Three versions of 60 files, each changed a little: one version is larger than a pcluster decodes to.
+    for version in ["monday", "second", "v-3"] {
+        fs::create_dir_all(test.options.source.path.join(version).join("deep")).unwrap();
+        for number in 0..60 {
+            let own = prose(50, version.len() as u32 * 1000 + number);
+            test.write(&format!("{version}/deep/{number}"), [prose(40_000, number), own].concat());
+        }
+    }
+    let mut size = |order| {
+        test.options.data.order = order;
+        test.build().bytes_out
+    };
+    let (tree, similar) = (size(ContentOrder::Tree), size(ContentOrder::Similar));
+    assert!(similar * 2 < tree, "{similar} is not half of {tree}");
+    assert_eq!(size(ContentOrder::Auto), similar);
+    // Without versions, the automatic order is that of the tree.
+    fs::remove_dir_all(test.options.source.path.join("second")).unwrap();
+    fs::remove_dir_all(test.options.source.path.join("v-3")).unwrap();
+    let mut size = |order| {
+        test.options.data.order = order;
+        test.build().bytes_out
+    };
+    assert_eq!(size(ContentOrder::Auto), size(ContentOrder::Tree));
+}
+
+#[test]
+fn an_image_in_the_order_by_similarity_does_not_depend_on_the_number_of_threads() {
+    let mut test = TestBuild::new();
+    test.options.data.compression = Some(Compression {
+        fragments: Fragments::All,
+        pcluster: Some(1 << 20),
+        ..Compression::lz4(0).unwrap()
+    });
+    test.options.data.order = ContentOrder::Similar;
+    for version in 0..3 {
+        fs::create_dir(test.options.source.path.join(format!("v{version}"))).unwrap();
+        for number in 0..40 {
+            test.write(&format!("v{version}/{number}"), prose(200_000, version / 2 + number));
+        }
+    }
+    let mut built = |workers| {
+        test.options.run.workers = NonZeroUsize::new(workers);
+        test.build();
+        fs::read(test.image()).unwrap()
+    };
+    let first = built(1);
+    assert!(built(4) == first);
 }

@@ -126,6 +126,8 @@ pub(crate) struct CompressionOptions<'a> {
     pub(crate) metadata: Option<&'a str>,
     /// `--zD`.
     pub(crate) directories: bool,
+    /// `--compress-large`.
+    pub(crate) large: Option<&'a str>,
 }
 
 impl CompressionOptions<'_> {
@@ -138,8 +140,12 @@ impl CompressionOptions<'_> {
         block: BlockSize,
     ) -> Result<Option<Compression>, (&'static str, String)> {
         let Some(compressors) = self.compressors else {
-            let metadata = [("-m", self.metadata.is_some()), ("--zD", self.directories)];
-            if let Some((option, _)) = metadata.iter().find(|(_, given)| *given) {
+            let others = [
+                ("-m", self.metadata.is_some()),
+                ("--zD", self.directories),
+                ("--compress-large", self.large.is_some()),
+            ];
+            if let Some((option, _)) = others.iter().find(|(_, given)| *given) {
                 return Err((option, "needs a compressor (-z)".to_owned()));
             }
             return match self.pcluster {
@@ -173,6 +179,14 @@ impl CompressionOptions<'_> {
                 compression.methods.extend(self::methods(text, largest).map_err(|e| ("-m", e.to_string()))?);
             }
             compression.metadata = Some(MetadataCompression::new(number, pcluster));
+        }
+        if let Some(text) = self.large {
+            let large = self::methods(text, largest).map_err(|e| ("--compress-large", e.to_string()))?;
+            if large.len() > 1 {
+                return Err(("--compress-large", "takes one compressor".to_owned()));
+            }
+            compression.large_files = Some(compression.methods.len());
+            compression.methods.extend(large);
         }
         Ok(Some(compression))
     }

@@ -7,6 +7,7 @@ pub(crate) mod preset;
 mod requirement;
 mod seal;
 mod summary;
+mod versions;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -36,9 +37,10 @@ use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 use display::Display;
 use metadata::MetadataArgs;
 pub(crate) use metadata::source_date_epoch;
-use preset::{Form, Level, Preset};
+use preset::{Form, Level, Order, Preset};
 use requirement::Requirement;
 pub(crate) use seal::SealArgs;
+use versions::Version;
 
 /// Build an image from a directory, tar archives, an OCI image layout, or EROFS images
 ///
@@ -57,6 +59,11 @@ pub(crate) struct Args {
     // One list for sources and image: clap cannot split it, because options may stand between the paths.
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     paths: Vec<PathBuf>,
+
+    /// Build an image of several directories, each under its own name: SOURCE is NAME=DIR, or DIR, whose last part is the name. For versions of
+    /// one tree, see --preset backup
+    #[arg(long, conflicts_with_all = ["index_only", "aufs"])]
+    versions: bool,
 
     /// Type of the sources [default: detected from their content]
     #[arg(long, value_enum, value_name = "KIND")]
@@ -125,6 +132,11 @@ pub(crate) struct Args {
     #[arg(long)]
     compress_directories: bool,
 
+    /// Compress files of more than 4 MiB with this algorithm instead of that of -z. zstd finds repetitions up to 1 MiB back, lzma up to
+    /// 8 MiB, which matters for programs and databases [default: that of --preset, else that of -z]
+    #[arg(long, value_name = "X[,LEVEL]")]
+    compress_large: Option<String>,
+
     /// Read the pcluster size and the algorithm for some files from FILE
     ///
     /// Each line is `SIZE [NUMBER] REGEX`. It applies to paths, relative to SOURCE, in which the regular expression
@@ -144,6 +156,10 @@ pub(crate) struct Args {
     /// --record-profile` writes an access profile
     #[arg(long, value_name = "FILE", conflicts_with = "index_only")]
     profile: Option<PathBuf>,
+
+    /// Order in which the content of files is stored [default: that of --preset, else tree]
+    #[arg(long, value_enum, value_name = "ORDER", conflicts_with = "index_only")]
+    order: Option<Order>,
 
     /// Store content in the order of priorities: each line of FILE is `PATH PRIORITY`, as in mksquashfs's sort files, with a number from
     /// -32768 to 32767. Higher priorities come first; files without a line have 0, and the line of a directory holds for all below it
@@ -393,7 +409,18 @@ fn print_summary(
 
 impl Args {
     fn options(&self, source: &Path, upper: &[PathBuf], image: &Path) -> Result<(Options, Form), Failure> {
+        let mut versions = Vec::new();
+        if self.versions {
+            let sources = std::iter::once(source).chain(upper.iter().map(PathBuf::as_path));
+            versions = sources.map(Version::parse).collect::<Result<Vec<_>, _>>()?;
+        }
+        let directories: Vec<PathBuf> = versions.iter().map(|version| version.directory.clone()).collect();
+        let (source, upper) = match directories.split_first() {
+            Some((first, others)) => (first.as_path(), others),
+            None => (source, upper),
+        };
         let mut options = Options::new(source);
+        options.source.version_names = versions.into_iter().map(|version| version.name).collect();
         options.source.format = match self.from {
             Some(SourceKind::Dir) => SourceFormat::Directory,
             Some(SourceKind::Tar) => SourceFormat::Archive,
@@ -402,9 +429,13 @@ impl Args {
             None => SourceFormat::detect(source).map_err(Failure::without_subject)?,
         };
         if options.source.format == SourceFormat::Directory
+            && !self.versions
             && let Some(second) = upper.first()
         {
-            return Err(Failure::about(second, "a directory cannot be a layer: give it as the only source"));
+            return Err(Failure::about(
+                second,
+                "a directory cannot be a layer: give it as the only source, or use --versions",
+            ));
         }
         options.source.upper_layers = upper.to_vec();
         options.source.whiteouts = match (self.aufs, upper) {
@@ -454,6 +485,7 @@ impl Args {
         options.output.verify = self.verify;
         self.metadata.apply(&mut options)?;
         let form = self.form(options.image.block_size);
+        options.data.order = form.order.map(Order::content_order).unwrap_or_default();
         self.apply(&form, &mut options, image)?;
         Ok((options, form))
     }
@@ -486,28 +518,26 @@ impl Args {
         };
         let hints = self.compress_hints.as_ref().map(read).transpose()?;
         let setting = CompressionOptions {
-            compressors: form.compressors.as_deref(),
-            pcluster: form.cluster,
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes,
-            metadata: self.compress_metadata.as_deref(),
-            directories: self.compress_directories,
+            ..form.compression()
         };
         let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
         setting.compression(block_size).map_err(refuse)
     }
 
-    /// The values of -z, -C and -E, and of the preset.
+    /// The values of the options that a preset has, and of the preset.
     fn form(&self, block_size: BlockSize) -> Form {
         let has_default = self.compress.is_none() && !self.index_only && !self.metadata.has_chunks();
         let preset = self.preset.or(has_default.then_some(Preset::Default)).map(Preset::settings);
-        Form::new(
-            self.level.settings().or(preset),
-            self.compress.as_deref(),
-            self.cluster_size,
-            &self.features,
-            block_size,
-        )
+        let preset = self.level.settings().or(preset);
+        let mut form =
+            Form::new(preset, self.compress.as_deref(), self.cluster_size, &self.features, block_size);
+        form.large = self.compress_large.clone().or(form.large);
+        form.metadata = self.compress_metadata.clone().or(form.metadata);
+        form.directories |= self.compress_directories;
+        form.order = self.order.or(form.order);
+        form
     }
 }
 

@@ -195,6 +195,7 @@ impl Args {
             max_extent: self.max_extent_bytes.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
             metadata: self.metadata.as_deref(),
             directories: self.compress_directories.as_deref().is_some_and(|value| value != "0"),
+            ..CompressionOptions::default()
         };
         options.data.compression =
             setting.compression(options.image.block_size).map_err(|(option, reason)| {

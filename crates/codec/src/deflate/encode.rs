@@ -22,11 +22,12 @@ impl FixedInput for Inner {
 pub(crate) fn encoder(
     params: DeflateParams,
     window: usize,
+    unused: u16,
 ) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     let level = CompressionLvl::new(params.level.into()).map_err(|_| ParamsError::Level {
         algorithm: "deflate",
         level: params.level,
         range: "0 to 12",
     })?;
-    Ok(LengthSearch::new(Inner(Compressor::new(level)), window, 32 << 10))
+    Ok(LengthSearch::new(Inner(Compressor::new(level)), window, unused, 32 << 10))
 }

@@ -73,9 +73,10 @@ fn context(params: ZstdParams) -> Result<CCtx<'static>, ParamsError> {
 pub(crate) fn encoder(
     params: ZstdParams,
     window: usize,
+    unused: u16,
 ) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     // Refuses bad parameters now.
     drop(context(params)?);
     let inner = Inner { params, context: None, sequences: None };
-    Ok(LengthSearch::new(inner, window, 1 << params.window_log))
+    Ok(LengthSearch::new(inner, window, unused, 1 << params.window_log))
 }

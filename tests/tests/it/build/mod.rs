@@ -10,6 +10,7 @@
 //! - `mkfs`: the options of `mkfs.erofs`.
 //! - `round_trip`: extracting an image gives the source.
 //! - `threads`: any number of workers gives the same image, bit for bit.
+//! - `versions`: several versions of a tree in one image.
 
 mod callers;
 mod definitions;
@@ -21,3 +22,4 @@ mod memory;
 mod mkfs;
 mod round_trip;
 mod threads;
+mod versions;

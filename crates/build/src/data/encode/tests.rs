@@ -43,7 +43,7 @@ proptest! {
     ) {
         let (block, timings) = (BlockSize::DEFAULT, Timings::default());
         let mut encoder = Encoder::new(&compression, block, &timings);
-        let file_compression = compression.for_file(Vec::new, block).unwrap();
+        let file_compression = compression.for_file(0, Vec::new, block).unwrap();
         let following = if more { Following::MoreData } else { Following::EndOfFile { inline_capacity } };
         let (mut extents, mut tails) = (Vec::new(), Vec::new());
         let sink = Sink { extents: &mut extents, tails: &mut tails };

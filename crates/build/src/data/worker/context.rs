@@ -4,6 +4,7 @@ use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{Algorithm, BlockSize};
 
 use crate::data::base_image::BaseImage;
+use crate::data::encode::SEGMENT;
 use crate::data::encode::dedupe::ExtentIndex;
 use crate::data::encode::deflate_pages::DeflatePlacer;
 use crate::data::extents::index::IndexEncoder;
@@ -41,7 +42,13 @@ impl<'a> WorkerContext<'a> {
     /// How `node` is encoded; `None`: it is stored uncompressed.
     pub fn file_compression(&self, node: NodeId) -> Option<(&'a Compression, FileCompression)> {
         let compression = self.compression.filter(|_| !self.order.is_stored(node))?;
-        Some((compression, compression.for_file(|| self.tree.path_bytes(node), self.block_size)?))
+        let (size, path) = (self.tree.node(node).size, || self.tree.path_bytes(node));
+        Some((compression, compression.for_file(size, path, self.block_size)?))
+    }
+
+    /// The most bytes of content that are encoded with one call.
+    pub fn segment(&self) -> u64 {
+        self.compression.map_or(SEGMENT, |compression| compression.segment(self.block_size))
     }
 
     /// Encodes the indexes of compressed files.

@@ -8,10 +8,11 @@ use crate::tree::origin::Origin;
 use crate::tree::{Kind, Node, NodeId, Tree};
 
 impl LayeredTree {
-    /// Adds all files of `tree` to the current layer. `origin` gives the origin of a node, whose own origin it gets. On failure, returns
+    /// Adds all files of `tree` to the current layer, below the directory `top`, which is empty for the root. `origin` gives the origin of a node, whose own origin it gets. On failure, returns
     /// the path and the reason.
     pub(crate) fn apply_directory(
         &mut self,
+        top: &[u8],
         tree: &Tree,
         origin: impl Fn(NodeId, Origin) -> Origin,
     ) -> Result<(), (PathBuf, EntryFault)> {
@@ -19,11 +20,14 @@ impl LayeredTree {
         let mut firsts: Vec<Option<Vec<u8>>> = vec![None; tree.nodes.len()];
         let wrong = |id, fault| (tree.path(id), fault);
         let root = self.layered_file(tree, tree.node(NodeId::ROOT), Origin::None);
-        self.put(b"", root).map_err(|fault| wrong(NodeId::ROOT, fault))?;
+        self.put(top, root).map_err(|fault| wrong(NodeId::ROOT, fault))?;
         // The number of a directory is lower than the numbers of its entries.
         for id in tree.ids() {
             let Kind::Directory(dir) = tree.node(id).kind else { continue };
-            let base = tree.path_bytes(id);
+            let base = match id {
+                NodeId::ROOT => top.to_vec(),
+                _ => join(top, &tree.path_bytes(id)),
+            };
             for entry in tree.entries_of(dir) {
                 let path = join(&base, tree.text(entry.name));
                 let first = &mut firsts[entry.node.index()];

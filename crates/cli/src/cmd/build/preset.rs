@@ -4,9 +4,10 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use ferofs::build::BlockSize;
+use ferofs::build::{BlockSize, ContentOrder};
 
 use crate::args::byte_size;
+use crate::args::compression::CompressionOptions;
 use crate::args::features::{ExtendedError, ExtendedOptions};
 
 /// The purpose of an image.
@@ -29,6 +30,31 @@ pub(crate) enum Preset {
     /// For live media: Zstandard level 12, pclusters of 64 KiB, tail packing, because the medium is slower than the
     /// processor. Linux 6.10
     Live,
+    /// For many versions of the same trees: Zstandard level 15, pclusters of 1 MiB, fragments in the order of similarity, large files by LZMA,
+    /// compressed metadata. Whole trees are read at a useful speed, single files slowly. Linux 6.17
+    Backup,
+}
+
+/// The order in which the content of files is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// As a program reads the whole tree
+    Tree,
+    /// Versions of a file are adjacent, which large pclusters of fragments need to compress them as one. Directories with mostly the same names
+    /// are versions of each other
+    Similar,
+    /// similar if half of the content has versions, and there are fragments; else tree
+    Auto,
+}
+
+impl Order {
+    pub(crate) const fn content_order(self) -> ContentOrder {
+        match self {
+            Self::Tree => ContentOrder::Tree,
+            Self::Similar => ContentOrder::Similar,
+            Self::Auto => ContentOrder::Auto,
+        }
+    }
 }
 
 /// Values of the options that a preset or a level sets. Options on the command line change them.
@@ -40,7 +66,21 @@ pub(crate) struct Settings {
     cluster: Option<u32>,
     /// `-E`.
     features: &'static [&'static str],
+    redundant: Option<Redundant>,
 }
+
+/// Further settings, of presets for redundant trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Redundant {
+    /// `--compress-large`.
+    large: &'static str,
+    /// `-m`, with `--compress-directories`.
+    metadata: &'static str,
+    /// `--order`.
+    order: Order,
+}
+
+const BACKUP: Redundant = Redundant { large: "lzma,6", metadata: "64K", order: Order::Similar };
 
 impl Preset {
     pub(crate) const fn settings(self) -> Settings {
@@ -51,8 +91,10 @@ impl Preset {
             Self::Small => ("zstd,19", Some(128 << 10), &["fragments"]),
             Self::Android => ("lz4hc,9", None, &[]),
             Self::Live => ("zstd,12", Some(64 << 10), &["ztailpacking"]),
+            Self::Backup => ("zstd,15", Some(1 << 20), &["all-fragments", "48bit"]),
         };
-        Settings { compress, cluster, features }
+        let redundant = if matches!(self, Self::Backup) { Some(BACKUP) } else { None };
+        Settings { compress, cluster, features, redundant }
     }
 }
 
@@ -64,7 +106,7 @@ const LEVELS: [Settings; 10] = {
         cluster: Option<u32>,
         features: &'static [&'static str],
     ) -> Settings {
-        Settings { compress, cluster, features }
+        Settings { compress, cluster, features, redundant: None }
     }
     [
         level("none", None, &[]),
@@ -141,6 +183,14 @@ pub(crate) struct Form {
     pub(crate) cluster: Option<u32>,
     /// `-E`.
     pub(crate) features: Vec<String>,
+    /// `--compress-large`.
+    pub(crate) large: Option<String>,
+    /// `-m`.
+    pub(crate) metadata: Option<String>,
+    /// `--compress-directories`.
+    pub(crate) directories: bool,
+    /// `--order`.
+    pub(crate) order: Option<Order>,
 }
 
 impl Form {
@@ -159,6 +209,7 @@ impl Form {
         let (smallest, largest) = (block.bytes() as u32, (block.bytes() as u32).saturating_mul(256));
         let preset_cluster =
             preset.and_then(|preset| preset.cluster).map(|size| size.clamp(smallest, largest));
+        let redundant = preset.and_then(|preset| preset.redundant);
         let preset_features = preset.map_or(&[][..], |preset| preset.features);
         Self {
             compressors: compress.map(str::to_owned),
@@ -168,6 +219,22 @@ impl Form {
                 .map(|name| (*name).to_owned())
                 .chain(features.iter().cloned())
                 .collect(),
+            large: redundant.map(|redundant| redundant.large.to_owned()),
+            metadata: redundant.map(|redundant| redundant.metadata.to_owned()),
+            directories: redundant.is_some(),
+            order: redundant.map(|redundant| redundant.order),
+        }
+    }
+
+    /// The options about compression, without those that no preset sets.
+    pub(crate) fn compression(&self) -> CompressionOptions<'_> {
+        CompressionOptions {
+            compressors: self.compressors.as_deref(),
+            pcluster: self.cluster,
+            metadata: self.metadata.as_deref(),
+            directories: self.directories,
+            large: self.large.as_deref(),
+            ..CompressionOptions::default()
         }
     }
 
@@ -186,6 +253,18 @@ impl fmt::Display for Form {
         }
         if !self.features.is_empty() {
             write!(f, " -E {}", self.features.join(","))?;
+        }
+        if let Some(large) = &self.large {
+            write!(f, " --compress-large {large}")?;
+        }
+        if let Some(metadata) = &self.metadata {
+            write!(f, " -m {metadata}")?;
+        }
+        if self.directories {
+            write!(f, " --compress-directories")?;
+        }
+        if let Some(name) = self.order.as_ref().and_then(Order::to_possible_value) {
+            write!(f, " --order {}", name.get_name())?;
         }
         Ok(())
     }
@@ -207,6 +286,9 @@ mod tests {
         assert_eq!(form(Preset::Small, Some("zstd,3"), None, &[]), "-z zstd,3 -C 128K -E fragments");
         assert_eq!(form(Preset::Small, None, Some(1 << 20), &[]), "-z zstd,19 -C 1M -E fragments");
         assert_eq!(form(Preset::Small, Some("none"), None, &[]), "-z none");
+        let backup = "-C 1M -E all-fragments,48bit --compress-large lzma,6 -m 64K --compress-directories --order similar";
+        assert_eq!(form(Preset::Backup, None, None, &[]), format!("-z zstd,15 {backup}"));
+        assert_eq!(form(Preset::Backup, Some("none"), None, &[]), "-z none");
     }
 
     #[test]

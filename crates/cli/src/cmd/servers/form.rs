@@ -6,7 +6,6 @@ use std::path::Path;
 use ferofs::build::Options;
 
 use crate::args::byte_size;
-use crate::args::compression::CompressionOptions;
 use crate::cmd::build::preset::{Form, Preset};
 use crate::exit::Failure;
 
@@ -50,12 +49,10 @@ impl FormArgs {
             self.preset.or(self.compress.is_none().then_some(Preset::Balanced)).map(Preset::settings);
         let block = options.image.block_size;
         let form = Form::new(preset, self.compress.as_deref(), self.cluster_size, &self.features, block);
-        let compression = CompressionOptions {
-            compressors: form.compressors.as_deref(),
-            pcluster: form.cluster,
-            ..CompressionOptions::default()
-        };
-        let compression = compression.compression(block);
+        let compression = form.compression().compression(block);
+        if let Some(order) = form.order {
+            options.data.order = order.content_order();
+        }
         options.data.compression = compression.map_err(|(option, reason)| refuse(option, reason))?;
         let extended = form.extended().and_then(|extended| extended.apply(options));
         extended.map_err(|error| refuse("-E", error.to_string()))?;
