@@ -173,6 +173,7 @@ impl FoundUnit {
             let (mut at, mut from) = (0, 0);
             let mut encoded_again = 0;
             let mut candidates = candidates(algorithm, block, pcluster);
+            encoders.begin(method)?;
             for extent in &self.extents {
                 let (len, size) = (extent.len as usize, extent.size as usize);
                 let own = appended.get(from..from + size).unwrap_or_default();
@@ -184,6 +185,12 @@ impl FoundUnit {
                 } else {
                     for number in 0..candidates.len() {
                         let (kind, capacity) = candidates[number];
+                        let capacity = match (kind, capacity) {
+                            (ExtentKind::Fill, AS_BUILDER) => {
+                                builder_capacity(content.len() - at, block, pcluster)
+                            }
+                            (_, capacity) => capacity,
+                        };
                         let capacity =
                             if kind == ExtentKind::Fill && capacity == usual.size { 0 } else { capacity };
                         let attempt = UnitExtent { kind, capacity, ..usual };
@@ -193,16 +200,20 @@ impl FoundUnit {
                             let len = if kind == ExtentKind::Fill { 0 } else { attempt.len };
                             chosen = Some(UnitExtent { len, ..attempt });
                             encoded_again += size;
-                            // What was right for one extent is mostly right for the next one.
-                            candidates.swap(0, number);
+                            // What was right for one extent is mostly right for the next one. Zstandard remembers the extents
+                            // before, so all attempts but the first start anew.
+                            if algorithm != Algorithm::Zstd {
+                                candidates.swap(0, number);
+                            }
                             break;
                         }
                     }
                 }
-                extents.push(chosen.unwrap_or_else(|| {
+                if chosen.is_none() {
                     carried.extend_from_slice(own);
-                    UnitExtent { kind: ExtentKind::Carried, ..usual }
-                }));
+                    encoders.begin(method)?;
+                }
+                extents.push(chosen.unwrap_or(UnitExtent { kind: ExtentKind::Carried, ..usual }));
                 at += len;
                 from += size;
             }
@@ -222,11 +233,27 @@ impl FoundUnit {
     }
 }
 
+/// Instead of a capacity: what the builder gives its compressor.
+const AS_BUILDER: u32 = u32::MAX;
+
+/// The bytes of output for the rest of a file, as the builder chooses them: the extent must be at least one block smaller than its content.
+fn builder_capacity(rest: usize, block: u32, pcluster: u32) -> u32 {
+    let rest = u32::try_from(rest).unwrap_or(u32::MAX);
+    match rest <= block {
+        // An inline tail.
+        true => block,
+        false => pcluster.min((rest - 1) / block * block),
+    }
+}
+
 /// The ways to encode an extent that `check` tries: how, and the compressor's capacity.
 fn candidates(algorithm: Algorithm, block: u32, pcluster: u32) -> Vec<(ExtentKind, u32)> {
     match algorithm {
         // One call with the right length gives the bytes that the search for the length found.
-        Algorithm::Deflate | Algorithm::Zstd => vec![(ExtentKind::Exact, 0)],
+        Algorithm::Deflate => vec![(ExtentKind::Exact, 0)],
+        // The bytes depend on how much was searched for matches at once, which follows from the extents before: so the search is repeated.
+        // Extents with records are encoded alone.
+        Algorithm::Zstd => vec![(ExtentKind::Fill, AS_BUILDER), (ExtentKind::Exact, 0)],
         Algorithm::Lz4 | Algorithm::Lzma => {
             let mut all =
                 vec![(ExtentKind::Fill, 0), (ExtentKind::Fill, block), (ExtentKind::Fill, pcluster)];

@@ -23,6 +23,7 @@ pub(super) struct RawMethod {
     window: U32,
     /// See [`ferofs_codec::encoder_version`].
     encoder: U32,
+    unused: U16,
 }
 
 impl RawMethod {
@@ -40,6 +41,7 @@ impl RawMethod {
             // Checked parameters have a window of at most 12 MiB.
             window: (params.window as u32).into(),
             encoder: ferofs_codec::encoder_version(algorithm).into(),
+            unused: params.unused.into(),
         };
         match params.method {
             Method::Lz4(lz4) => (raw.level, raw.max_distance) = (lz4.level, lz4.max_distance.into()),
@@ -75,7 +77,7 @@ impl RawMethod {
             Algorithm::Deflate => Method::Deflate(DeflateParams { level }),
             Algorithm::Zstd => Method::Zstd(ZstdParams { level, window_log: self.window_log }),
         };
-        let params = Params { method, window: self.window.get() as usize };
+        let params = Params { method, window: self.window.get() as usize, unused: self.unused.get() };
         params.check().map_err(|_| malformed("a compression parameter is out of range"))?;
         Ok(params)
     }

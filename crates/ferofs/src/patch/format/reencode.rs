@@ -53,6 +53,7 @@ impl<'a> Encoders<'a> {
                         carried.split_at_checked(extent.size as usize).ok_or_else(malformed)?;
                     carried = rest;
                     out.extend_from_slice(bytes);
+                    compressor.begin();
                     extent.len as usize
                 }
                 _ => encode_extent(compressor, extent, content, at, out)?.ok_or_else(malformed)?,
@@ -60,6 +61,12 @@ impl<'a> Encoders<'a> {
             at = at.checked_add(consumed).filter(|at| *at <= content.len()).ok_or_else(malformed)?;
         }
         if at == content.len() && carried.is_empty() { Ok(()) } else { Err(malformed()) }
+    }
+
+    /// Starts the content of a unit, or continues after a carried extent.
+    pub(crate) fn begin(&mut self, method: u8) -> Result<()> {
+        self.compressor(method)?.begin();
+        Ok(())
     }
 
     /// Appends one extent of the content that starts at `at`, and returns the bytes of content in it; `None` if the compressor
@@ -72,9 +79,7 @@ impl<'a> Encoders<'a> {
         at: usize,
         out: &mut Vec<u8>,
     ) -> Result<Option<usize>> {
-        let compressor = self.compressor(method)?;
-        compressor.begin();
-        encode_extent(compressor, extent, content, at, out)
+        encode_extent(self.compressor(method)?, extent, content, at, out)
     }
 }
 
@@ -117,7 +122,10 @@ fn encode_extent(
                 capacity => capacity.min(len),
             };
             out.resize(start.saturating_add(capacity.clamp(CAPACITY_MIN, CAPACITY_MAX)), 0);
-            compressor.fit_exact(own, out.get_mut(start..).unwrap_or_default()).map_err(failed)?
+            let fit = compressor.fit_exact(own, out.get_mut(start..).unwrap_or_default()).map_err(failed)?;
+            // It was another input, so the next extent starts anew.
+            compressor.begin();
+            fit
         }
     };
     match fit {
