@@ -113,7 +113,7 @@ impl<'a> Appender<'a> {
             self.data.contents[node.index()] = match self.earlier_file(&piece) {
                 Some(earlier) => {
                     self.data.bytes_shared += self.context.tree.node(node).size;
-                    self.data.contents[earlier.index()].clone()
+                    self.data.contents[earlier.index()]
                 }
                 None => self.append_file(piece, bytes, tail)?,
             };

@@ -28,7 +28,7 @@ impl Appender<'_> {
                 }
                 continue;
             }
-            self.data.contents[id.index()] = self.data.contents[first.index()].clone();
+            self.data.contents[id.index()] = self.data.contents[first.index()];
             let size = self.context.tree.node(*id).size;
             self.data.bytes_shared += size;
             self.options.run.progress.bytes_done.fetch_add(size, Ordering::Relaxed);

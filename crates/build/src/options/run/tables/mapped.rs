@@ -128,6 +128,6 @@ fn allocate(file: &File, old: usize, new: usize) -> io::Result<()> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
         result => return Ok(result?),
     }
-    const ZEROES: [u8; LEAST] = [0; LEAST];
+    static ZEROES: [u8; LEAST] = [0; LEAST];
     (old..new).step_by(LEAST).try_for_each(|at| file.write_all_at(&ZEROES, at as u64))
 }
