@@ -135,7 +135,12 @@ fn options(help: &str) -> Vec<Vec<String>> {
     let of_line = |line: &str| {
         let column = line.trim_start().split("  ").next().unwrap_or_default();
         let words = column.split([' ', ',', '=', '[', '<']);
-        words.filter(|word| word.len() > 1 && word.starts_with('-')).map(str::to_owned).collect::<Vec<_>>()
+        let names = words.filter(|word| word.len() > 1 && word.starts_with('-'));
+        // mkfs.erofs writes `-b#` and `-zX` for short options with a value.
+        let name = |word: &str| {
+            if word.starts_with("--") { word.to_owned() } else { word.chars().take(2).collect() }
+        };
+        names.map(name).collect::<Vec<_>>()
     };
     lines.map(of_line).filter(|words| !words.is_empty()).collect()
 }

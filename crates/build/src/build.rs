@@ -1,6 +1,8 @@
 //! Runs the stages of a build: read the source's tree, write the data, then the metadata, and the superblock last, so that an
 //! incomplete image cannot be mounted.
 
+pub(crate) mod estimate;
+
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -23,7 +23,6 @@ mod builder;
 #[doc(hidden)]
 pub mod data;
 mod error;
-mod estimate;
 #[doc(hidden)]
 pub mod metadata;
 mod options;
@@ -40,6 +39,7 @@ pub mod tree;
 pub mod verify;
 
 pub use build::build;
+pub use build::estimate::{Estimate, Estimator};
 #[doc(hidden)]
 pub use build::now;
 pub use builder::{Attributes, Builder, Content};
@@ -47,7 +47,6 @@ pub use error::archive::ArchiveFault;
 pub use error::entry::EntryFault;
 pub use error::oci::OciFault;
 pub use error::{Error, Result};
-pub use estimate::{Estimate, Estimator};
 pub use ferofs_codec::{Lz4Params, Method, Params, ParamsError};
 pub use ferofs_format::inode::{Rdev, Timestamp};
 pub use ferofs_format::{Algorithm, BlockSize};

@@ -10,13 +10,9 @@ use ferofs_format::{Algorithm, BlockSize};
 use crate::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match};
 use crate::data::extents::log::{Extent, ExtentLog, ExtentPlace, Mark};
 use crate::error::{Error, Result};
+pub use crate::options::compression::SEGMENT;
 use crate::options::compression::{Compression, FileCompression, Fragments, IndexKind, PCLUSTER_MAX};
 use crate::progress::timings::{Activity, Timings};
-
-/// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it, or of more if
-/// pclusters are large (see [`Compression::segment`]). A larger segment takes more memory in each worker; a smaller one shortens more extents. The
-/// image depends on this value, so it must not depend on the machine.
-pub const SEGMENT: u64 = 4 << 20;
 
 /// One block more than the most encoded bytes of an extent with a byte position (`48bit` layout). Linux has buffers of 1 MiB for the
 /// blocks of an LZ4 pcluster and refuses larger ones, and an extent that starts within a block can need one block more than its size.

@@ -7,8 +7,12 @@ use ferofs_format::algorithm::{LzmaConfig, ZstdConfig};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::{Algorithm, BlockSize, Incompat, superblock};
 
-use crate::data::encode::SEGMENT;
 use crate::error::{Error, Result};
+
+/// Bytes of content that are encoded with one call: large files, the packed inode and metadata are cut at multiples of it, or of more if
+/// pclusters are large (see [`Compression::segment`]). A larger segment takes more memory in each worker; a smaller one shortens more extents. The
+/// image depends on this value, so it must not depend on the machine.
+pub const SEGMENT: u64 = 4 << 20;
 
 /// The largest pcluster that Linux reads, in bytes.
 pub const PCLUSTER_MAX: u32 = 1 << 20;
@@ -37,7 +41,7 @@ pub struct Compression {
     pub fragment_pcluster: Option<u32>,
     /// Exceptions for some files; the first one that matches applies.
     pub hints: Vec<Hint>,
-    /// Index into [`Self::methods`] of the algorithm for files of more than [`SEGMENT`](crate::data::encode::SEGMENT); `None`: the first. No
+    /// Index into [`Self::methods`] of the algorithm for files of more than [`SEGMENT`]; `None`: the first. No
     /// other file is near them, so that they gain most from a large window, and decoding them takes as long in each order of reading.
     pub large_files: Option<usize>,
     /// The most decoded bytes of an extent.
@@ -96,7 +100,7 @@ pub enum Fragments {
     None,
     /// Small files, and the tails of other files that do not fill a pcluster.
     Tails,
-    /// Files up to [`SEGMENT`](crate::data::encode::SEGMENT), and the tails of larger ones.
+    /// Files up to [`SEGMENT`], and the tails of larger ones.
     All,
 }
 

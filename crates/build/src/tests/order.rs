@@ -111,7 +111,8 @@ fn versions_of_a_file_are_adjacent_in_the_order_by_similarity() {
         test.build().bytes_out
     };
     let (tree, similar) = (size(ContentOrder::Tree), size(ContentOrder::Similar));
-    assert!(similar * 2 < tree, "{similar} is not half of {tree}");
+    // Small files of one name are adjacent in the order of the tree, too.
+    assert!(similar <= tree, "{similar} is more than {tree}");
     assert_eq!(size(ContentOrder::Auto), similar);
     // Without versions, the automatic order is that of the tree.
     fs::remove_dir_all(test.options.source.path.join("second")).unwrap();

@@ -38,8 +38,8 @@ fn other_file_systems_are_left_out() {
     };
     let (all, one) = (build("all", &[]), build("one", &["--one-file-system"]));
     Run::new("umount").arg(&other).run().success();
-    assert_eq!(all, "here\nhere/file\nother\nother/file\n");
-    assert_eq!(one, "here\nhere/file\nother\n");
+    assert_eq!(all, "here\nother\nhere/file\nother/file\n");
+    assert_eq!(one, "here\nother\nhere/file\n");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn each_preset_and_the_given_options_are_estimated() {
     };
     let json = run(&["--json", "-z", "zstd,3"]);
     assert_eq!(values(&json, "files"), ["50"]);
-    let names = ["default", "fast", "balanced", "small", "android", "live", "as given"];
+    let names = ["default", "fast", "balanced", "small", "android", "live", "backup", "as given"];
     assert_eq!(values(&json, "name"), names);
     let bytes_in: u64 = values(&json, "bytes_in")[0].parse().unwrap();
     let sizes: Vec<u64> = values(&json, "bytes_out").iter().map(|size| size.parse().unwrap()).collect();

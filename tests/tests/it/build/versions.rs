@@ -14,6 +14,7 @@ use crate::common::fixture::{Fixture, same};
 /// Three versions of a tree with one large file, in directories below the source of the result.
 fn versions() -> (Fixture, Vec<PathBuf>) {
     let fixture = Fixture::empty();
+    fs::create_dir_all(fixture.source()).unwrap();
     let mut directories = Vec::new();
     let mut large = Vec::new();
     // 30 MB that compress by about 20: one pcluster of 1 MiB decodes to 12 MiB, Linux's limit.

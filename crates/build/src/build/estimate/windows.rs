@@ -2,10 +2,10 @@
 
 use ferofs_codec::{Algorithm, Compressor, Fit, Params};
 
+use crate::build::estimate::identical::Stored;
 use crate::data::encode::SEGMENT;
 use crate::data::order::Order;
 use crate::error::{Error, Result};
-use crate::estimate::identical::Stored;
 use crate::options::run::RunOptions;
 use crate::sources::content::Contents;
 use crate::sources::reader::Reader;

@@ -33,14 +33,14 @@ use std::time::{Duration, Instant};
 
 use ferofs_codec::{Method, Params};
 
+use crate::build::estimate::encode::{Measured, Measurer};
+use crate::build::estimate::identical::Stored;
+use crate::build::estimate::metadata::Plan;
+use crate::build::estimate::regression::{Point, total};
+use crate::build::estimate::windows::{Probes, Stream, Window};
 use crate::build::now;
 use crate::data::order::Order;
 use crate::error::{Error, Result};
-use crate::estimate::encode::{Measured, Measurer};
-use crate::estimate::identical::Stored;
-use crate::estimate::metadata::Plan;
-use crate::estimate::regression::{Point, total};
-use crate::estimate::windows::{Probes, Stream, Window};
 use crate::options::Options;
 use crate::options::compression::Compression;
 use crate::options::source::SourceData;

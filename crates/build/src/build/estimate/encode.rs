@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::build::estimate::metadata;
+use crate::build::estimate::windows::Window;
 use crate::data::encode::EncodedTail;
 use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{Job, JobResult, PieceKind, Worker};
 use crate::error::{Error, Result};
-use crate::estimate::metadata;
-use crate::estimate::windows::Window;
 use crate::options::Options;
 use crate::options::compression::Compression;
 use crate::progress::timings::Timings;
