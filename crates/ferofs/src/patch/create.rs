@@ -11,25 +11,21 @@
 //! | [`content`] | copies extent maps, reuses blocks and extents, encodes the rest |
 //! | [`metadata`] | finds a position for the new root, and writes new inodes and directories |
 //! | [`configs`] | updates the superblock's compression algorithms |
-//! | [`similar`], [`changes`] | ranges to compress against; the list of changed files |
+//! | [`changes`] | the list of changed files |
 //! | [`region`] | runs these steps and gathers everything that is appended |
-//! | [`segments`], [`units`] | finds out how to encode new content again when the patch is applied |
-//! | [`pieces`] | compresses content and metadata for the patch file |
+//! | [`describe`] | compresses the appended bytes against the base, and says how to encode content again |
 
 pub(crate) mod changes;
 pub(crate) mod configs;
 pub(crate) mod content;
 pub(crate) mod context;
 pub(crate) mod decide;
+pub(crate) mod describe;
 pub(crate) mod encoding;
 pub(crate) mod metadata;
 pub(crate) mod options;
-pub(crate) mod pieces;
 pub(crate) mod region;
-pub(crate) mod segments;
-pub(crate) mod similar;
 pub(crate) mod survey;
-pub(crate) mod units;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ use ferofs_format::{Incompat, Nid};
 use self::extents::OldExtents;
 use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
-use super::segments::Segments;
+use super::describe::segments::Segments;
 use crate::error::Result;
 
 /// Writes the content of new inodes to `output`, and the bytes that follow inodes to `spill`.

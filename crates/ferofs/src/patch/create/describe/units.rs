@@ -10,11 +10,11 @@ use ferofs_codec::{Algorithm, Params};
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
-use super::context::CreateContext;
-use super::decide::files::{ReuseDecision, ReuseDecisions};
-use super::metadata::emit::WrittenMetadata;
 use super::segments::Segments;
 use crate::error::Result;
+use crate::patch::create::context::CreateContext;
+use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
+use crate::patch::create::metadata::emit::WrittenMetadata;
 use crate::patch::format::piece::PIECE_LEN;
 use crate::patch::format::plan::{ExtentKind, Unit, UnitExtent};
 use crate::patch::format::reencode::Encoders;
@@ -290,7 +290,7 @@ pub(crate) fn old_files(
             }
         }
         let node = context.inputs.tree.node(unit.node);
-        let name = super::survey::name_hash(context.inputs.tree.text(node.name));
+        let name = crate::patch::create::survey::name_hash(context.inputs.tree.text(node.name));
         let same_name = by_name.get(&name).into_iter().flatten();
         let nearest = same_name.min_by_key(|number| survey.files[**number].size.abs_diff(node.size));
         if let Some(number) = nearest {

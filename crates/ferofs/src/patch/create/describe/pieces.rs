@@ -8,11 +8,11 @@ use ferofs_codec::Params;
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{Image, Source};
 
-use super::context::CreateContext;
-use super::metadata::emit::WrittenMetadata;
 use super::similar::OldRange;
 use super::units::{CheckedUnit, FoundUnit};
 use crate::error::{Error, Result};
+use crate::patch::create::context::CreateContext;
+use crate::patch::create::metadata::emit::WrittenMetadata;
 use crate::patch::format::piece::{Base, PIECE_LEN, Piece, PieceKind, REFERENCES_MAX, compress};
 use crate::patch::format::plan::{Item, Plan, Reference};
 use crate::patch::format::reencode::Encoders;

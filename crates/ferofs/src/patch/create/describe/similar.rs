@@ -6,10 +6,10 @@ use ferofs_build::tree::NodeId;
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{ExtentData, Location};
 
-use super::context::{CreateContext, Inputs};
-use super::decide::files::{ReuseDecision, ReuseDecisions};
-use super::metadata::emit::WrittenMetadata;
 use crate::error::Result;
+use crate::patch::create::context::{CreateContext, Inputs};
+use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
+use crate::patch::create::metadata::emit::WrittenMetadata;
 
 /// Positions in the base.
 pub(crate) type OldRange = std::ops::Range<u64>;

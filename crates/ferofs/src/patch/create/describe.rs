@@ -1,0 +1,13 @@
+//! Describes the appended bytes for the patch file: what they resemble, and how they are encoded again.
+//!
+//! | module | job |
+//! |---|---|
+//! | [`segments`] | where the builder's compressors started again |
+//! | [`units`] | finds appended extents, and checks that they can be encoded again |
+//! | [`similar`] | finds ranges of the base that resemble the appended bytes |
+//! | [`pieces`] | divides and compresses content and metadata |
+
+pub(crate) mod pieces;
+pub(crate) mod segments;
+pub(crate) mod similar;
+pub(crate) mod units;
