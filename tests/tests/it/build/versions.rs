@@ -14,7 +14,6 @@ use crate::common::fixture::{Fixture, same};
 /// Three versions of a tree with one large file, in directories below the source of the result.
 fn versions() -> (Fixture, Vec<PathBuf>) {
     let fixture = Fixture::empty();
-    fs::create_dir_all(fixture.source()).unwrap();
     let mut directories = Vec::new();
     let mut large = Vec::new();
     // 30 MB that compress by about 20: one pcluster of 1 MiB decodes to 12 MiB, Linux's limit.
@@ -28,6 +27,7 @@ fn versions() -> (Fixture, Vec<PathBuf>) {
     }
     for name in ["first", "second", "2026-11-24"] {
         let directory = fixture.source().join(name);
+        fs::create_dir_all(&directory).unwrap();
         tree::create(&directory, &tree::Options::small()).unwrap();
         large[name.len() * 1_000_000] ^= 1;
         fs::write(directory.join("large"), &large).unwrap();
