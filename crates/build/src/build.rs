@@ -191,7 +191,7 @@ fn run_stages(
         contents: nodes,
         packed,
         spill,
-        behind_superblock: behind_superblock(&superblock, &superblock_area, options, output),
+        behind_superblock: behind_superblock(&superblock, &superblock_area, output),
     }
     .write(&mut superblock, output)?;
     let configs = match &options.data.compression {
@@ -253,12 +253,9 @@ fn run_stages(
 fn behind_superblock(
     superblock: &Superblock,
     area: &SuperblockArea,
-    options: &Options,
     output: &Output,
 ) -> Option<BehindSuperblock> {
-    let configs =
-        options.data.compression.as_ref().map(|compression| compression.configure(&mut superblock.clone()));
-    let start = area.end(superblock, configs.map_or(0, |configs| configs.len()));
+    let start = area.end(superblock);
     let has_data = output.position() > area.len();
     (output.position() <= BehindSuperblock::LARGEST).then_some(BehindSuperblock { start, has_data })
 }

@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 /// Bytes reserved for the configurations of the algorithms, after the superblock and its extension slots. All algorithms
 /// together need less.
 const CONFIGS: u64 = 256;
+/// Bytes of the configurations of all algorithms, which a patch may add: metadata begins behind them. Source: FORMAT.md 6.1.
+const ALL_CONFIGS: usize = 48;
 
 /// The plan of the area.
 #[derive(Debug)]
@@ -58,9 +60,9 @@ impl SuperblockArea {
         self.len
     }
 
-    /// Where metadata can begin in the last block of the area, whose configurations have `configs` bytes.
-    pub(crate) fn end(&self, superblock: &Superblock, configs: usize) -> u64 {
-        self.end.max((superblock::OFFSET + superblock.size() + configs) as u64)
+    /// Where metadata can begin in the last block of the area.
+    pub(crate) fn end(&self, superblock: &Superblock) -> u64 {
+        self.end.max((superblock::OFFSET + superblock.size() + ALL_CONFIGS) as u64)
     }
 
     /// The number of bytes that [`Self::bytes`] has. The checksum covers whole blocks, which can end after this area if they are small.
