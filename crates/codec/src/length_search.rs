@@ -19,6 +19,12 @@ pub(crate) trait FixedInput: Send {
     /// Compresses all of `src`; `None` if `dst` is too small.
     fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<usize>, EncodeError>;
 
+    /// Encodes as much of `src` as fits into `dst` but for a part of at most 128 KiB of input, in one pass. Returns the bytes taken and the
+    /// bytes produced; `None` if the compressor cannot do that, or if it failed.
+    fn fill(&mut self, _src: &[u8], _dst: &mut [u8]) -> Result<Option<(usize, usize)>, EncodeError> {
+        Ok(None)
+    }
+
     /// Searches matches in `src`, so that [`Self::encode_parsed`] takes less time than [`Self::compress`]. Returns whether it did.
     fn parse(&mut self, _src: &[u8]) -> bool {
         false
@@ -32,8 +38,9 @@ pub(crate) trait FixedInput: Send {
 
 /// The most trials for one cluster. After them the longest input that fitted is taken.
 const MAX_TRIALS: u32 = 7;
-/// Outputs of at least this many bytes may stay unused to an eighth. Images store only the blocks that are used, and half a block of 4 KiB
-/// is the least unused part of this size; a cluster that is shorter by an eighth compresses as well.
+/// Outputs of at least this many bytes are filled in one pass if the compressor can do that, else an eighth of them may stay unused. Images
+/// store only the blocks that are used, and a cluster that is shorter by an eighth compresses as well. With outputs of 256 KiB one pass takes
+/// 0.4 of the time, but images are 0.9 % larger.
 const LARGE_OUTPUT: usize = 1 << 20;
 /// A parse covers the predicted length and this part of it: most trials that follow are not longer.
 const PARSE_MARGIN: usize = 16;
@@ -147,6 +154,12 @@ impl<E: FixedInput> LengthSearch<E> {
     /// produced; both are 0 if encoding does not make the input smaller.
     fn find_length(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(usize, usize), EncodeError> {
         let (output, most) = (dst.len(), src.len());
+        if output >= LARGE_OUTPUT
+            && let Some(filled) = self.inner.fill(src, dst)?
+        {
+            self.trials += 1;
+            return Ok(filled);
+        }
         let allowance = output * self.unused / 1024;
         // The space that may stay unused. Trials aim at a size within it, so that a small error still is accepted.
         let slack = match output {

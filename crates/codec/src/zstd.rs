@@ -1,6 +1,10 @@
 //! Zstandard through libzstd: each cluster is one standard frame that declares its size.
 
 #[cfg(feature = "encode")]
+mod blocks;
+#[cfg(feature = "encode")]
+mod context;
+#[cfg(feature = "encode")]
 mod encode;
 #[cfg(feature = "encode")]
 mod sequences;

@@ -2,13 +2,14 @@
 
 use zstd_safe::{CCtx, CParameter};
 
+use super::blocks::Blocks;
 use super::sequences::Sequences;
 use crate::error::{EncodeError, ParamsError};
 use crate::length_search::{FixedInput, LengthSearch};
 use crate::params::ZstdParams;
 
 /// The longest input in bytes that is parsed once: four of libzstd's blocks. libzstd does not choose where blocks end if it only parses, which
-/// makes longer binaries 0.3 to 0.6 % larger. Longer input is compressed for each trial.
+/// makes longer binaries 0.3 to 0.6 % larger. Longer input is compressed for each trial, or once for large outputs.
 const MAX_PARSED: usize = 512 << 10;
 
 struct Inner {
@@ -16,6 +17,7 @@ struct Inner {
     /// Made for the first input that is compressed at once.
     context: Option<CCtx<'static>>,
     sequences: Option<Sequences>,
+    blocks: Option<Blocks>,
 }
 
 impl FixedInput for Inner {
@@ -33,6 +35,14 @@ impl FixedInput for Inner {
             // With accepted parameters libzstd only fails if the output is too small.
             Err(_) => Ok(None),
         }
+    }
+
+    fn fill(&mut self, src: &[u8], dst: &mut [u8]) -> Result<Option<(usize, usize)>, EncodeError> {
+        let blocks = match &mut self.blocks {
+            Some(blocks) => blocks,
+            none => none.insert(Blocks::new(self.params).ok_or(EncodeError::Memory)?),
+        };
+        Ok(blocks.fill(src, dst))
     }
 
     fn parse(&mut self, src: &[u8]) -> bool {
@@ -77,6 +87,6 @@ pub(crate) fn encoder(
 ) -> Result<LengthSearch<impl FixedInput>, ParamsError> {
     // Refuses bad parameters now.
     drop(context(params)?);
-    let inner = Inner { params, context: None, sequences: None };
+    let inner = Inner { params, context: None, sequences: None, blocks: None };
     Ok(LengthSearch::new(inner, window, unused, 1 << params.window_log))
 }

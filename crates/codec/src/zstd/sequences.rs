@@ -5,14 +5,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::ptr::NonNull;
 
 use zstd_safe::zstd_sys::{
-    ZSTD_CCtx, ZSTD_CCtx_setParameter, ZSTD_Sequence, ZSTD_SequenceFormat_e, ZSTD_cParameter,
-    ZSTD_compressSequences, ZSTD_createCCtx, ZSTD_freeCCtx, ZSTD_generateSequences, ZSTD_isError,
+    ZSTD_Sequence, ZSTD_SequenceFormat_e, ZSTD_cParameter, ZSTD_compressSequences, ZSTD_generateSequences,
     ZSTD_sequenceBound,
 };
 
+use super::context::{Context, common, is_ok};
 use crate::params::ZstdParams;
 
 /// The shortest match of the format, in bytes.
@@ -21,38 +20,6 @@ const MIN_MATCH: usize = 3;
 const NO_TABLES: c_int = 6;
 
 const END_OF_BLOCK: ZSTD_Sequence = ZSTD_Sequence { offset: 0, litLength: 0, matchLength: 0, rep: 0 };
-
-/// A compression context of libzstd.
-struct Context(NonNull<ZSTD_CCtx>);
-
-// SAFETY: the context is reached through this value alone, and libzstd binds it to no thread.
-unsafe impl Send for Context {}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: `ZSTD_createCCtx` made the context, and nothing uses it after this.
-        unsafe { ZSTD_freeCCtx(self.0.as_ptr()) };
-    }
-}
-
-impl Context {
-    /// A context with `parameters`; `None` if there is no memory or if a parameter is refused.
-    fn new(parameters: &[(ZSTD_cParameter, c_int)]) -> Option<Self> {
-        // SAFETY: the function has no conditions.
-        let context = Self(NonNull::new(unsafe { ZSTD_createCCtx() })?);
-        for (parameter, value) in parameters {
-            // SAFETY: the context is valid, and any value may be passed: a bad one is refused.
-            let result = unsafe { ZSTD_CCtx_setParameter(context.0.as_ptr(), *parameter, *value) };
-            is_ok(result).then_some(())?;
-        }
-        Some(context)
-    }
-}
-
-fn is_ok(result: usize) -> bool {
-    // SAFETY: the function has no conditions.
-    unsafe { ZSTD_isError(result) == 0 }
-}
 
 /// The matches of one input.
 pub(super) struct Sequences {
@@ -67,12 +34,7 @@ pub(super) struct Sequences {
 impl Sequences {
     /// `None` if libzstd gives no contexts.
     pub(super) fn new(params: ZstdParams) -> Option<Self> {
-        let common = [
-            (ZSTD_cParameter::ZSTD_c_compressionLevel, params.level.into()),
-            (ZSTD_cParameter::ZSTD_c_windowLog, params.window_log.into()),
-            (ZSTD_cParameter::ZSTD_c_contentSizeFlag, 1),
-            (ZSTD_cParameter::ZSTD_c_checksumFlag, 0),
-        ];
+        let common = common(params);
         // Blocks end where the sequences say so, and repeated offsets are found at each level.
         let blocks = ZSTD_SequenceFormat_e::ZSTD_sf_explicitBlockDelimiters as c_int;
         let only_encode = [
@@ -99,7 +61,7 @@ impl Sequences {
         self.sequences.reserve(most + 1);
         let (to, from) = (self.sequences.as_mut_ptr(), src.as_ptr().cast());
         // SAFETY: there is room for `most` sequences, and `src` is readable; the context is valid.
-        let count = unsafe { ZSTD_generateSequences(self.finder.0.as_ptr(), to, most, from, src.len()) };
+        let count = unsafe { ZSTD_generateSequences(self.finder.as_ptr(), to, most, from, src.len()) };
         if !is_ok(count) || count > most {
             return false;
         }
@@ -152,7 +114,7 @@ impl Sequences {
         }
         let sequences = &self.sequences[..=end];
         let (to, from) = (dst.as_mut_ptr().cast(), src.as_ptr().cast());
-        let encoder = self.encoder.0.as_ptr();
+        let encoder = self.encoder.as_ptr();
         // SAFETY: the pointers are of slices with these lengths, the context is valid, and the sequences are exactly `src`: `check` compared
         // all of them with the input, and the last one was cut to end with `src`.
         let size = unsafe {
