@@ -4,6 +4,7 @@
 //! Three changes: one byte in a file of 100 MB; a few hundred of N (50,000) files of DIR (/usr), as in a point release; a
 //! directory of 10,000 files renamed. Unchanged files of the new tree are hard links to the old tree's, which saves copying.
 
+mod deltas;
 mod real;
 
 use std::fs::{self, File};
@@ -20,12 +21,12 @@ use ferofs_tests::{Outcome, Run, scratch};
 use ferofs_devtools::install::{self, BSDIFF, XDELTA};
 use ferofs_devtools::shell;
 
+use self::deltas::{Deltas, deltas};
+
 /// A command that takes longer than this fails the benchmark: it hangs.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 /// Bytes of the one large file.
 const LARGE: usize = 100_000_000;
-/// Bytes of the largest image that bsdiff gets: it needs 17 times as much memory, and minutes.
-const BSDIFF_MAX: u64 = 40 << 20;
 /// The update changes one of this many files.
 const UPDATE_STEP: usize = 150;
 const ENCODINGS: [(&str, &[&str]); 3] =
@@ -104,23 +105,13 @@ fn measure(ferofs: &Path, work_dir: &Path, options: &[&str], [old, new, only]: [
     fs::copy(path("image"), path("patched"))?;
     let applied = succeed(patch("apply").args([path("patched"), path("patch")]))?;
     let growth = size(&path("patched"))? - size(&path("image"))?;
-    let xdelta = Run::limited("xdelta3", None, TIMEOUT).args(["-e", "-9", "-f", "-s"]);
-    let xdelta = succeed(xdelta.args([path("image"), path("rebuilt"), path("delta")]))?;
-    let bsdiff = match size(&path("rebuilt"))? < BSDIFF_MAX {
-        false => "-".to_owned(),
-        true => {
-            let bsdiff = Run::limited("bsdiff", None, TIMEOUT);
-            succeed(bsdiff.args([path("image"), path("rebuilt"), path("bsdelta")]))?;
-            size(&path("bsdelta"))?.to_string()
-        }
-    };
+    let Deltas { xdelta, xdelta_run, bsdiff } = deltas(work_dir)?;
     Ok(format!(
-        "{new_data:>11} {:>10} {growth:>10} {:>13} {:>13} {:>11} {:>13} {bsdiff:>11} {:>11} {:>13}",
+        "{new_data:>11} {:>10} {growth:>10} {:>13} {:>13} {xdelta:>11} {:>13} {bsdiff:>11} {:>11} {:>13}",
         size(&path("patch"))?,
         times(&created),
         times(&applied),
-        size(&path("delta"))?,
-        times(&xdelta),
+        times(&xdelta_run),
         size(&path("rebuilt"))?,
         times(&rebuilt),
     ))

@@ -12,7 +12,8 @@ use ferofs_devtools::install::{self, BSDIFF, CASYNC, UNZIP, XDELTA, ZSTD};
 use ferofs_devtools::shell;
 use ferofs_tests::{Outcome, Run, scratch};
 
-use super::{BSDIFF_MAX, TIMEOUT, size, succeed};
+use super::deltas::{Deltas, deltas};
+use super::{TIMEOUT, size, succeed};
 
 /// Encodings: a name, and options of `ferofs build` and `ferofs patch create`.
 const ENCODINGS: [(&str, &[&str]); 3] =
@@ -184,20 +185,11 @@ fn measure(ferofs: &Path, dir: &Path, options: &[&str], [old, new]: &[PathBuf; 2
     let dd = dd.arg(format!("skip={start}")).arg(format!("if={}", path("patched").display()));
     let copied = succeed(dd.arg(format!("of={}", path("copy").display())))?;
 
-    let xdelta = Run::limited("xdelta3", None, TIMEOUT).args(["-e", "-9", "-f", "-s"]);
-    succeed(xdelta.args([path("image"), path("rebuilt"), path("xdelta")]))?;
+    let Deltas { xdelta, bsdiff, .. } = deltas(dir)?;
     let zstd = Run::limited("zstd", None, TIMEOUT).args(["-q", "-f", "-19", "--long=27"]);
     let zstd = zstd.arg(format!("--patch-from={}", path("image").display()));
     succeed(zstd.arg(path("rebuilt")).arg("-o").arg(path("zdelta")))?;
-    let (xdelta, zstd) = (size(&path("xdelta"))?, size(&path("zdelta"))?);
-    let bsdiff = match size(&path("rebuilt"))? < BSDIFF_MAX {
-        false => "-".to_owned(),
-        true => {
-            let bsdiff = Run::limited("bsdiff", None, TIMEOUT);
-            succeed(bsdiff.args([path("image"), path("rebuilt"), path("bsdelta")]))?;
-            size(&path("bsdelta"))?.to_string()
-        }
-    };
+    let zstd = size(&path("zdelta"))?;
     let patch = size(&path("patch"))?;
     let bound = xdelta.min(zstd);
     Ok(format!(
