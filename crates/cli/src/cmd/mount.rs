@@ -72,6 +72,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.helper.fake {
         return Ok(0);
     }
+    check_directory(&args.dir)?;
     let daemon = is_daemon();
     let patched = !args.patches.is_empty();
     let sealed = args.image.seal.root.is_some();
@@ -116,6 +117,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
         message!("{}: {text}", Escaped::path(&args.image.path));
     }
     Ok(code)
+}
+
+/// Refuses what is no directory: FUSE would cover a file with a directory, which nobody can open. Other errors are for who mounts: the directory
+/// can be a mount that has lost its daemon.
+fn check_directory(dir: &Path) -> Result<(), Failure> {
+    match std::fs::metadata(dir) {
+        Ok(metadata) if !metadata.is_dir() => Err(Failure::about(dir, "not a directory")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::about(dir, error)),
+        _ => Ok(()),
+    }
 }
 
 /// Mounts with the kernel's driver; a sealed image through dm-verity. Returns how, for a message.

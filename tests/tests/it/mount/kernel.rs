@@ -141,3 +141,21 @@ fn type_of_mount(dir: &Path) -> Option<String> {
     let mut fields = mounts.lines().map(|line| line.split(' '));
     fields.find_map(|mut line| (line.nth(1) == dir.to_str()).then(|| line.next().map(str::to_owned))?)
 }
+
+/// FUSE would cover the file, and nobody could open it.
+#[test]
+fn only_directories_are_mounted_on() {
+    if !need::kernel_erofs("kernel mounts") {
+        return;
+    }
+    let fixture = Fixture::new(&tree::Options::small());
+    let image = fixture.build("lz4", ["-z", "lz4"]);
+    let file = fixture.directory("mount").join("file");
+    std::fs::write(&file, "content").unwrap();
+    let outcome = ferofs().arg("mount").args([&image, &file]).run().failure(1);
+    assert!(outcome.stderr.ends_with("file: not a directory\n"), "{}", outcome.stderr);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "content");
+    let missing = file.with_file_name("missing");
+    let outcome = ferofs().arg("mount").args([&image, &missing]).run().failure(1);
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+}
