@@ -76,7 +76,10 @@ impl Output {
                 (device.map_err(|e| Error::io("open", path, e))?, Target::Device)
             }
             Ok(old) if !old.is_file() => {
-                let problem = std::io::Error::other("neither a file nor a block device");
+                let problem = match old.is_dir() {
+                    true => std::io::ErrorKind::IsADirectory.into(),
+                    false => std::io::Error::other("neither a file nor a block device"),
+                };
                 return Err(Error::io("write", path, problem));
             }
             _ => {
@@ -129,8 +132,7 @@ impl Output {
     /// Creates the output for the bytes that a patch appends to an image of `start` bytes: a temporary file in `dir`, which has a
     /// hole before `start`.
     pub fn region(dir: &Path, start: u64) -> Result<Self> {
-        let file =
-            crate::output::spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
+        let file = spill::tempfile(dir).map_err(|e| Error::io("make a temporary file in", dir, e))?;
         let mut output = Self::new(file, dir, Target::TemporaryFile, 0);
         output.written = start;
         Ok(output)
@@ -156,7 +158,8 @@ impl Output {
             let problem = "standard output is a terminal";
             return Err(Error::Option { option: "image", problem });
         }
-        let file = tempfile::tempfile().map_err(|e| Error::io_unnamed("create a temporary file", e))?;
+        let dir = std::env::temp_dir();
+        let file = tempfile::tempfile_in(&dir).map_err(|e| Error::io("make a temporary file in", &dir, e))?;
         Ok(Self::new(file, Path::new("standard output"), Target::Stream, offset))
     }
 
@@ -358,7 +361,7 @@ mod tests {
     fn an_error_names_the_output_that_is_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let error = Output::create(dir.path(), 0).err().unwrap().to_string();
-        assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("neither a file"), "{error}");
+        assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("is a directory"), "{error}");
         assert!(matches!(Output::create(&dir.path().join("no/image"), 0), Err(Error::Io { .. })));
     }
 

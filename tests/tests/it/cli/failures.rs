@@ -158,3 +158,17 @@ fn a_full_standard_output_has_its_own_exit_code() {
         .status();
     assert_eq!(status.unwrap().code(), Some(2));
 }
+
+#[test]
+fn outputs_that_cannot_be_written_are_named() {
+    let fixture = Fixture::new(&tree::Options { deep: 0, wide: 3, ..tree::Options::small() });
+    let build = || ferofs().arg("build").arg(fixture.source());
+    let outcome = build().arg("-").env("TMPDIR", "/missing").run().failure(1);
+    assert!(
+        outcome.stderr.contains("/missing: make a temporary file in: No such file"),
+        "{}",
+        outcome.stderr
+    );
+    let outcome = build().arg(fixture.directory("existing")).run().failure(1);
+    assert!(outcome.stderr.contains("existing: write: is a directory"), "{}", outcome.stderr);
+}
