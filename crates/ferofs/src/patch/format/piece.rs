@@ -29,11 +29,6 @@ const LONG_DISTANCE_MIN: usize = 1 << 20;
 /// Bytes of content in an extent at least, but the last one of a unit: the smallest block. It bounds the calls of compressors.
 const EXTENT_MIN: u64 = 512;
 
-/// Bytes of payload that a thread encodes at a time, at least: less would cost more for passing it on than it gains.
-const PART_MIN: usize = 128 << 10;
-/// Parts of a piece at most: all but the last have [`PART_MIN`] bytes.
-pub(crate) const PARTS_MAX: usize = PAYLOAD_MAX / PART_MIN + 1;
-
 /// What a piece describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PieceKind {
@@ -75,7 +70,7 @@ impl Base<'_> {
         if total > REFERENCES_MAX as u64 {
             return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
         }
-        // Bytes of the piece before stay where they are overwritten below: clearing them is a visible part of the time.
+        dictionary.clear();
         dictionary.resize(total as usize, 0);
         let mut rest = &mut dictionary[..];
         for reference in references {
@@ -90,12 +85,10 @@ impl Base<'_> {
                             .read_exact_at(pos, &mut part[..have])
                             .map_err(|e| Error::io_unnamed("read the image", e))?;
                     }
-                    part[have..].fill(0);
                 }
                 Reference::File { nid, offset, .. } => {
                     let inode = self.image.inode(Nid::new(nid))?;
-                    let have = self.image.read_at(&inode, FileOffset::new(offset), part)?;
-                    part[have..].fill(0);
+                    self.image.read_at(&inode, FileOffset::new(offset), part)?;
                 }
             }
         }
@@ -103,15 +96,16 @@ impl Base<'_> {
     }
 }
 
-/// Decodes a compressed payload of `len` bytes.
-fn decode_payload(stored: &[u8], dictionary: &[u8], len: usize) -> Result<Vec<u8>> {
+/// Decodes a compressed payload of `len` bytes into `out`.
+fn decode_payload(stored: &[u8], dictionary: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
     let malformed = || Error::Patch(PatchFault::Malformed("a piece cannot be decoded"));
-    let mut out = vec![0; len];
+    out.clear();
+    out.resize(len, 0);
     // The whole output is one buffer, so no window is allocated, whatever the frame says.
     let mut context = zstd_safe::DCtx::try_create().ok_or_else(malformed)?;
     context.ref_prefix(dictionary).map_err(|_| malformed())?;
     match context.decompress(&mut out[..], stored) {
-        Ok(found) if found == len => Ok(out),
+        Ok(found) if found == len => Ok(()),
         _ => Err(malformed()),
     }
 }
@@ -140,25 +134,23 @@ pub(crate) struct StoredPiece<'a> {
     pub(crate) compressed: bool,
 }
 
-/// A piece with its decoded payload. Its parts can be encoded at the same time.
-pub(crate) struct DecodedPiece {
-    payload: Vec<u8>,
-    parts: Vec<PiecePart>,
-}
-
-/// Items of a piece that are encoded together.
+/// Buffers that are used again for each piece.
 #[derive(Default)]
-struct PiecePart {
-    items: Vec<Item>,
-    /// Where their payload starts.
-    start: usize,
-    payload_len: usize,
-    region_len: usize,
+pub(crate) struct Buffers {
+    dictionary: Vec<u8>,
+    payload: Vec<u8>,
 }
 
 impl StoredPiece<'_> {
-    /// Decodes the plan and the payload. `dictionary` is a buffer that is used again for each piece.
-    pub(crate) fn decode(&self, base: &Base<'_>, dictionary: &mut Vec<u8>) -> Result<DecodedPiece> {
+    /// Makes the bytes that the piece appends, in `region`. `check` is called between units, and can end this.
+    pub(crate) fn decode(
+        &self,
+        base: &Base<'_>,
+        encoders: &mut Encoders<'_>,
+        buffers: &mut Buffers,
+        region: &mut Vec<u8>,
+        check: impl Fn() -> Result<()>,
+    ) -> Result<()> {
         let malformed = |what| Err(Error::Patch(PatchFault::Malformed(what)));
         let plan = Plan::decode(self.plan)?;
         let sum = |len: fn(&Item) -> u64| plan.items.iter().map(len).fold(0, u64::saturating_add);
@@ -167,58 +159,21 @@ impl StoredPiece<'_> {
         {
             return malformed("the lengths in the plan of a piece do not add up");
         }
+        let Buffers { dictionary, payload } = buffers;
         base.read(&plan.references, dictionary)?;
-        let payload = if self.compressed {
-            decode_payload(self.payload, dictionary, self.payload_len)?
+        if self.compressed {
+            decode_payload(self.payload, dictionary, self.payload_len, payload)?;
         } else if self.payload.len() == self.payload_len {
-            self.payload.to_vec()
+            payload.clear();
+            payload.extend_from_slice(self.payload);
         } else {
             return malformed("a piece has another length");
-        };
-        Ok(DecodedPiece { payload, parts: parts(plan.items) })
-    }
-}
-
-/// Divides `items` into parts of [`PART_MIN`] bytes of payload or more.
-fn parts(items: Vec<Item>) -> Vec<PiecePart> {
-    let mut parts: Vec<PiecePart> = Vec::new();
-    let mut start = 0;
-    for item in items {
-        // The caller has compared the sums of both lengths with the limits of a piece.
-        let (payload_len, region_len) = (item.payload_len() as usize, item.region_len() as usize);
-        if parts.last().is_none_or(|part| part.payload_len >= PART_MIN) {
-            parts.push(PiecePart { start, ..PiecePart::default() });
         }
-        if let Some(part) = parts.last_mut() {
-            part.items.push(item);
-            part.payload_len += payload_len;
-            part.region_len += region_len;
-        }
-        start += payload_len;
-    }
-    parts
-}
-
-impl DecodedPiece {
-    /// The number of its parts, at most [`PARTS_MAX`].
-    pub(crate) const fn parts(&self) -> usize {
-        self.parts.len()
-    }
-
-    /// Makes the bytes that part `number` appends. `check` is called between units, and can end this.
-    pub(crate) fn encode(
-        &self,
-        number: usize,
-        encoders: &mut Encoders<'_>,
-        check: impl Fn() -> Result<()>,
-    ) -> Result<Vec<u8>> {
-        let malformed = |what| Err(Error::Patch(PatchFault::Malformed(what)));
-        let Some(part) = self.parts.get(number) else { return malformed("a piece lacks a part") };
-        let mut region = Vec::with_capacity(part.region_len);
-        let mut rest = self.payload.get(part.start..).unwrap_or_default();
-        for item in &part.items {
+        region.clear();
+        let mut rest = &payload[..];
+        for item in &plan.items {
             check()?;
-            // The lengths were compared when the piece was decoded.
+            // The lengths were compared above.
             let (own, after) = rest.split_at_checked(item.payload_len() as usize).unwrap_or((&[], &[]));
             rest = after;
             match item {
@@ -228,12 +183,12 @@ impl DecodedPiece {
                     if unit.extents.len() as u64 > most {
                         return malformed("a unit has too many extents");
                     }
-                    encoders.encode(unit, own, &mut region)?;
+                    encoders.encode(unit, own, region)?;
                 }
             }
         }
-        if region.len() == part.region_len {
-            Ok(region)
+        if region.len() == self.region_len {
+            Ok(())
         } else {
             malformed("a piece makes another number of bytes")
         }

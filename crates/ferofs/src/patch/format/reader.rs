@@ -1,10 +1,8 @@
 //! Reads a patch file. Nothing in it is used before the digest of the whole file was checked.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferofs_codec::{Algorithm, Params};
 use ferofs_format::BytePos;
 use ferofs_format::superblock::Superblock;
 use ferofs_read::error::Locate;
@@ -14,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use super::change::{self, CHANGES_MAX, Change};
 use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawHeader, RawPiece, VERSION};
 use super::method::{METHODS_MAX, RawMethod};
-use super::piece::{Base, DecodedPiece, PARTS_MAX, PAYLOAD_MAX, REGION_MAX, StoredPiece};
+use super::piece::{Base, Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
 use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::digest::Digest;
@@ -25,9 +23,6 @@ const BUFFER: usize = 1 << 20;
 
 /// Bytes of a stored piece at most: Zstandard makes no payload and no plan much longer.
 const STORED_MAX: u64 = 4 * PAYLOAD_MAX as u64;
-
-/// Threads that encode at most: each has tables of up to some MB, and few pieces have more parts that are worth a thread.
-const THREADS_MAX: usize = 4;
 
 /// What makes up the size of a patch file, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -312,8 +307,7 @@ impl Patch {
         parts
     }
 
-    /// Passes the bytes to be appended to `base` to `each`, in their order. While this thread reads the base and decodes a piece, other
-    /// threads encode the piece before it.
+    /// Passes the bytes to be appended to `base` to `each`, piece by piece.
     pub(crate) fn region(
         &self,
         base: &Base<'_>,
@@ -321,52 +315,33 @@ impl Patch {
         mut each: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<_>>>()?;
+        let mut encoders = Encoders::new(&methods);
+        let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
+        let (mut buffers, mut region) = (Buffers::default(), Vec::new());
         let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
-        let encode = |encoders: &mut Encoders<'_>, (piece, part): (Arc<DecodedPiece>, usize)| {
-            piece.encode(part, encoders, check)
-        };
-        let context = || Encoders::new(&methods);
-        ferofs_threads::with_pipeline(threads(&methods), PARTS_MAX, context, encode, |pipeline| {
-            let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
-            let mut dictionary = Vec::new();
-            for piece in &self.pieces {
-                check()?;
-                let (plan, payload) = (
-                    cursor.bytes(piece.plan_stored.get().into())?,
-                    cursor.bytes(piece.payload_stored.get().into())?,
-                );
-                let stored = StoredPiece {
-                    plan: &plan,
-                    payload: &payload,
-                    payload_len: piece.payload_len.get() as usize,
-                    region_len: piece.region_len.get() as usize,
-                    compressed: piece.flags.get() & COMPRESSED != 0,
-                };
-                let piece = Arc::new(stored.decode(base, &mut dictionary)?);
-                // Only now the piece before: so no more than two pieces are in memory.
-                while let Some(bytes) = pipeline.next_result()? {
-                    each(&bytes?)?;
-                }
-                (0..piece.parts()).for_each(|part| pipeline.submit((Arc::clone(&piece), part)));
-            }
-            while let Some(bytes) = pipeline.next_result()? {
-                each(&bytes?)?;
-            }
-            Ok(())
-        })
+        for piece in &self.pieces {
+            check()?;
+            let (plan, payload) = (
+                cursor.bytes(piece.plan_stored.get().into())?,
+                cursor.bytes(piece.payload_stored.get().into())?,
+            );
+            let stored = StoredPiece {
+                plan: &plan,
+                payload: &payload,
+                payload_len: piece.payload_len.get() as usize,
+                region_len: piece.region_len.get() as usize,
+                compressed: piece.flags.get() & COMPRESSED != 0,
+            };
+            stored.decode(base, &mut encoders, &mut buffers, &mut region, check)?;
+            each(&region)?;
+        }
+        Ok(())
     }
 
     /// Checks that this program has the encoders that the patch needs.
     pub(crate) fn check_encoders(&self) -> Result<()> {
         self.methods.iter().try_for_each(|method| method.params().map(drop))
     }
-}
-
-/// The number of threads that encode. LZMA's tables take about 10 times its dictionary, so only one thread has them.
-fn threads(methods: &[Params]) -> usize {
-    let has_large_tables = methods.iter().any(|method| method.algorithm() == Algorithm::Lzma);
-    let most = if has_large_tables { 1 } else { THREADS_MAX };
-    std::thread::available_parallelism().map_or(1, usize::from).min(most)
 }
 
 impl RawPiece {
