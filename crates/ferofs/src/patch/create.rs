@@ -7,6 +7,7 @@
 //! | [`options`] | the options and the result |
 //! | [`survey`], [`encoding`] | lists the inodes of the old image; finds out how it was encoded |
 //! | [`context`] | the inputs of all later steps |
+//! | [`sparse`] | finds the holes of files, which no step reads |
 //! | [`decide`] | decides for each new inode what it reuses of the old image |
 //! | [`content`] | copies extent maps, reuses blocks and extents, encodes the rest |
 //! | [`metadata`] | finds a position for the new root, and writes new inodes and directories |
@@ -25,6 +26,7 @@ pub(crate) mod encoding;
 pub(crate) mod metadata;
 pub(crate) mod options;
 pub(crate) mod region;
+mod sparse;
 pub(crate) mod survey;
 
 use std::path::Path;

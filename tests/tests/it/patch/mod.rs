@@ -1,7 +1,9 @@
 //! Patches: update images, and roll back.
 //!
 //! - `faults`: interrupted writes, and data behind an image.
+//! - `sparse`: files with holes.
 //! - `update`: patches change an image to the new tree and back; patches for other images are refused.
 
 mod faults;
+mod sparse;
 mod update;

@@ -62,7 +62,8 @@ impl ContentWriter<'_> {
                 && self.context.allowed.contains(Incompat::CHUNKED_FILE)
             {
                 let inode = old.inode(nid)?;
-                content = blocks::store(old, &inode, id, node.size, &mut reader, self.output, self.spill)?;
+                content =
+                    blocks::store(self.context.inputs, &inode, id, &mut reader, self.output, self.spill)?;
             }
             if let Some(content) = content {
                 placed[id.index()] = content;

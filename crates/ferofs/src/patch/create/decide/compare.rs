@@ -13,9 +13,7 @@ use ferofs_read::Inode;
 
 use crate::error::Result;
 use crate::patch::create::context::Inputs;
-
-/// Bytes that a worker compares or hashes at once: large files are divided among the workers.
-const PART: u64 = 4 << 20;
+use crate::patch::create::sparse::{self, PART};
 
 /// The properties in which a node and an old inode agree.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,20 +120,27 @@ pub(super) fn differences(
             (inputs.tree.node(node).kind, counterparts[node.index()], comparisons[node.index()].same_size)
             && !is_content_of(inputs, node, nid)
         {
-            let parts = inputs.tree.node(node).size.div_ceil(PART);
-            tasks.extend((0..parts).map(|part| (node, nid, part * PART)));
+            let size = inputs.tree.node(node).size;
+            let ranges = match size {
+                ..=PART => vec![(0, size)],
+                _ => sparse::union(
+                    &sparse::ranges_of_node(inputs, node),
+                    &sparse::ranges_of_inode(inputs.old, &inputs.old.inode(nid)?)?,
+                ),
+            };
+            tasks.extend(sparse::parts(&ranges, PART, size).map(|(offset, len)| (node, nid, offset, len)));
         }
     }
     inputs.options.run.parallel(
         tasks.len(),
         || (Reader::new(inputs.contents, inputs.tree), Vec::new(), Vec::new()),
         |(reader, ours, theirs), number| {
-            let (node, nid, offset) = tasks[number];
+            let (node, nid, offset, len) = tasks[number];
             let differs = &differ[node.index()];
             if differs.load(Ordering::Relaxed) {
                 return Ok::<_, crate::error::Error>(());
             }
-            let len = (inputs.tree.node(node).size - offset).min(PART) as usize;
+            let len = len as usize;
             ours.resize(len, 0);
             theirs.resize(len, 0);
             reader.read(node, offset, ours)?;
@@ -158,23 +163,25 @@ pub(super) fn kind_and_size(inputs: Inputs<'_>, node: NodeId) -> (FileType, u64)
 
 /// The digest of an old inode's content and file type, equal to [`new_digest`] of a node with the same content.
 pub(super) fn old_digest(inputs: Inputs<'_>, inode: &Inode, buffer: &mut Vec<u8>) -> Result<[u8; 32]> {
-    let mut hasher = blake3::Hasher::new();
+    let mut digest = ContentDigest::default();
     match (inode.file_type(), inode.on_disk().place) {
-        (FileType::Symlink, _) => drop(hasher.update(&inputs.old.read_link(inode)?)),
-        (_, Place::Device(rdev)) => drop(hasher.update(&rdev.encode().to_le_bytes())),
+        (FileType::Symlink, _) => digest.add(0, &inputs.old.read_link(inode)?),
+        (_, Place::Device(rdev)) => digest.add(0, &rdev.encode().to_le_bytes()),
         (FileType::Regular, _) => {
-            let mut at = 0;
-            while at < inode.size() {
-                buffer.resize((inode.size() - at).min(PART) as usize, 0);
+            let size = inode.size();
+            let ranges = match size {
+                ..=PART => vec![(0, size)],
+                _ => sparse::ranges_of_inode(inputs.old, inode)?,
+            };
+            for (at, len) in sparse::parts(&ranges, PART, size) {
+                buffer.resize(len as usize, 0);
                 let read = inputs.old.read_at(inode, FileOffset::new(at), buffer)?;
-                hasher.update(&buffer[..read]);
-                at += read.max(1) as u64;
+                digest.add(at, &buffer[..read]);
             }
         }
         _ => {}
     }
-    hasher.update(&[inode.file_type().mode_bits().to_le_bytes()[1]]);
-    Ok(*hasher.finalize().as_bytes())
+    Ok(digest.finish(inode.file_type()))
 }
 
 /// The digest of a node's content and file type.
@@ -184,22 +191,37 @@ pub(super) fn new_digest(
     reader: &mut Reader<'_>,
     buffer: &mut Vec<u8>,
 ) -> Result<[u8; 32]> {
-    let mut hasher = blake3::Hasher::new();
+    let mut digest = ContentDigest::default();
     let node = inputs.tree.node(id);
     match node.kind {
-        Kind::Symlink(target) => drop(hasher.update(inputs.tree.text(target))),
-        Kind::Device(_, rdev) => drop(hasher.update(&rdev.encode().to_le_bytes())),
+        Kind::Symlink(target) => digest.add(0, inputs.tree.text(target)),
+        Kind::Device(_, rdev) => digest.add(0, &rdev.encode().to_le_bytes()),
         Kind::Regular { .. } => {
-            let mut at = 0;
-            while at < node.size {
-                buffer.resize((node.size - at).min(PART) as usize, 0);
+            for (at, len) in sparse::parts(&sparse::ranges_of_node(inputs, id), PART, node.size) {
+                buffer.resize(len as usize, 0);
                 reader.read(id, at, buffer)?;
-                hasher.update(buffer);
-                at += buffer.len() as u64;
+                digest.add(at, buffer);
             }
         }
         Kind::Directory(_) | Kind::Fifo | Kind::Socket => {}
     }
-    hasher.update(&[node.kind.file_type().mode_bits().to_le_bytes()[1]]);
-    Ok(*hasher.finalize().as_bytes())
+    Ok(digest.finish(node.kind.file_type()))
+}
+
+/// A digest of content of a known length, in which parts of zeroes count nothing: it does not depend on where a file has holes.
+#[derive(Default)]
+struct ContentDigest(blake3::Hasher);
+
+impl ContentDigest {
+    /// Adds a part of the content, of [`PART`] bytes or up to the end, and its offset.
+    fn add(&mut self, offset: u64, bytes: &[u8]) {
+        if bytes.iter().any(|byte| *byte != 0) {
+            self.0.update(&offset.to_le_bytes()).update(bytes);
+        }
+    }
+
+    fn finish(mut self, file_type: FileType) -> [u8; 32] {
+        self.0.update(&[file_type.mode_bits().to_le_bytes()[1]]);
+        *self.0.finalize().as_bytes()
+    }
 }
