@@ -2,6 +2,8 @@
 //!
 //! The allocator remembers some blocks that have free space and puts each inode into the fullest one where it fits. So inodes
 //! stay near those before and after them, and little space is lost.
+//!
+//! Patches compute places with it, too: if it gives other places, the version of the patch format must be raised (docs/PATCH.md).
 
 use ferofs_format::BlockSize;
 use ferofs_format::units::SLOT_SIZE;
@@ -119,6 +121,22 @@ impl AreaAllocator {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn places_are_those_that_patches_rely_on() {
+        let mut area = AreaAllocator::new(BlockSize::from_bits(12).unwrap(), 0);
+        let (mut state, mut sum) = (1u64, 0u64);
+        for _ in 0..2000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let len = 32 + (state >> 33) % if state >> 60 == 0 { 9000 } else { 700 };
+            let place = match state >> 61 {
+                7 => area.allocate_blocks(len % 5),
+                _ => area.allocate(len, if len > 4064 { len % 1000 } else { 0 }),
+            };
+            sum = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(place);
+        }
+        assert_eq!((area.blocks(), sum), (823, 4_700_938_518_225_166_544));
+    }
 
     proptest! {
         #[test]

@@ -144,7 +144,8 @@ struct CreateArgs {
     #[arg(long)]
     portable: bool,
 
-    /// Keep a file of the old image as it is if it differs from the new one only in these attributes: times, owner, xattrs
+    /// Keep a file of the old image as it is if it differs from the new one only in these attributes: times, owner, mode,
+    /// xattrs
     #[arg(long, value_name = "WHAT,...", value_enum, value_delimiter = ',', conflicts_with = "verify")]
     ignore: Vec<Ignored>,
 
@@ -157,6 +158,7 @@ struct CreateArgs {
 enum Ignored {
     Times,
     Owner,
+    Mode,
     Xattrs,
 }
 
@@ -321,6 +323,7 @@ fn run_create(args: &CreateArgs) -> Outcome {
     let ignored = |what| args.ignore.contains(&what);
     options.ignore.times = ignored(Ignored::Times);
     options.ignore.owner = ignored(Ignored::Owner);
+    options.ignore.mode = ignored(Ignored::Mode);
     options.ignore.xattrs = ignored(Ignored::Xattrs);
     refuse_as_output(&args.output, &[&args.old, &args.new])?;
     cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD)?;

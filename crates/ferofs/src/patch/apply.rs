@@ -19,7 +19,6 @@ use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, reco
 use self::medium::Medium;
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::header::Header;
-use crate::patch::format::piece::Base;
 use crate::patch::format::reader::Patch;
 use crate::patch::image::digest::PartDigests;
 use crate::patch::image::history::{History, Origin};
@@ -31,6 +30,10 @@ use ferofs_read::{Image, OpenOptions, Source, Uuid};
 /// Bytes of the base's metadata that are cached while its files are read: applying needs little memory, and files are read
 /// mostly in the order of their inodes.
 const METADATA_CACHE: usize = 4 << 20;
+
+/// The work that reading the base may take, in multiples of what a sound image of its size needs for one reading of everything: pieces refer
+/// to the same content several times. Beyond it a patch is refused: its base has directories or files without an end.
+const WORK_LIMIT: u32 = 8;
 
 /// Checks that `image` is the one that the patch was made for, and returns the digests of its parts.
 fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Result<PartDigests> {
@@ -102,8 +105,7 @@ pub fn apply<M: Medium>(
     };
     let reader = medium.reader().map_err(|e| Error::io_unnamed("read the image", e))?;
     let image = open_base(reader)?;
-    let base = Base { source: medium, image: &image };
-    let region = |sink: &mut Sink<'_>| patch.region(&base, cancel, sink);
+    let region = |sink: &mut Sink<'_>| patch.region(medium, &image, cancel, sink);
     commit(medium, &area, &change, region, |result| check_result(result, header, &digests, cancel))
 }
 
@@ -111,6 +113,7 @@ pub fn apply<M: Medium>(
 fn open_base(source: Box<dyn Source>) -> Result<Image> {
     let mut options = OpenOptions::default();
     options.metadata_cache = METADATA_CACHE;
+    options.work_limit = Some(WORK_LIMIT);
     Ok(Image::open_with(source, Vec::new(), &options)?)
 }
 
@@ -139,7 +142,7 @@ pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &AtomicBool) -> Res
     patch.check_encoders()?;
     let mut region = Vec::new();
     let image = open_base(Box::new(Arc::clone(&base)))?;
-    patch.region(&Base { source: &*base, image: &image }, cancel, |bytes| {
+    patch.region(&*base, &image, cancel, |bytes| {
         region.extend_from_slice(bytes);
         Ok(())
     })?;

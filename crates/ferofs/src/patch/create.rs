@@ -153,8 +153,6 @@ fn append_file(
     let mut changed = vec![SECTOR_POS..SECTOR_POS + region.sector.len() as u64, start..end];
     changed.extend(region.root.iter().map(|(pos, bytes)| *pos..*pos + bytes.len() as u64));
     let after = before.changed(&result, end, &changed, &options.run.cancel)?;
-    let pieces = region.pieces(context)?;
-    let methods = context.methods();
     let header = Header {
         uuid: context.area.superblock().uuid,
         time,
@@ -165,15 +163,20 @@ fn append_file(
         result_size: end,
         result_digest: after.digest(),
         sector: region.sector,
-        root: region.root,
+        root: region.root.clone(),
         content_len: region.content_len,
         metadata_len: region.metadata_len,
+        new_parents: region.new_parents,
     };
+    let (pieces, relocations) = region.pieces(context, &header)?;
     let patch_len =
-        writer::write(&header, methods, &pieces, &region.changes, |bytes| Ok(output.append(bytes)?))?;
+        writer::write(&header, context.methods(), &pieces, &region.changes, &relocations, |bytes| {
+            Ok(output.append(bytes)?)
+        })?;
     Ok(PatchSummary {
         patch_len,
         growth: end - start,
+        growth_parts: region.growth,
         content_len: region.content_len,
         metadata_len: region.metadata_len,
         new_features: region.superblock.incompat - context.area.superblock().incompat,

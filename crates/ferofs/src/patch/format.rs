@@ -2,10 +2,13 @@
 //! docs/PATCH.md.
 
 pub(crate) mod change;
+pub(crate) mod columns;
 pub(crate) mod header;
 mod method;
 pub(crate) mod piece;
 pub(crate) mod plan;
+pub(crate) mod prediction;
 pub(crate) mod reader;
 pub(crate) mod reencode;
+pub(crate) mod relocation;
 pub(crate) mod writer;

@@ -17,7 +17,7 @@ use ferofs::escape::Escaped;
 pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
     let patch = Patch::open(path).about(path)?;
     let changes = patch.changes().about(path)?;
-    let parts = patch.size_parts();
+    let (parts, parents) = (patch.size_parts(), patch.new_parents());
     let [before, after] = patch.superblocks().about(path)?;
     let new_features: Vec<&str> =
         (after.incompat - before.incompat).iter_names().map(|(name, _)| name).collect();
@@ -49,6 +49,7 @@ pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
             "changes": sums(&changes).into_iter().map(|(kind, (count, bytes))| {
                 (kind.name().to_owned(), json!({ "files": count, "bytes": bytes }))
             }).collect::<serde_json::Map<String, Value>>(),
+            "new_parents": { "directories": parents.directories, "bytes": parents.bytes },
         });
         if files {
             value["files"] = changes.iter().map(list).collect();
@@ -88,6 +89,14 @@ pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
     for (kind, (count, bytes)) in sums(&changes) {
         print_line!("{:<14} {count} files, {}", kind.name(), HumanBytes(bytes))?;
     }
+    if parents.directories > 0 {
+        print_line!(
+            "{:<14} {} directories in which only .. changes, {}",
+            "new parents",
+            parents.directories,
+            HumanBytes(parents.bytes)
+        )?;
+    }
     if files {
         let mut changes = changes;
         changes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
@@ -115,19 +124,23 @@ pub(super) fn created_text(created: &PatchSummary) -> String {
         [] => String::new(),
         _ => format!("\nnew features: {}", features.join(", ")),
     };
+    let parts = created.growth_parts.named().into_iter().filter(|(_, bytes)| *bytes > 0);
+    let parts: Vec<String> = parts.map(|(name, bytes)| format!("{} {name}", HumanBytes(bytes))).collect();
     format!(
-        "patch of {}; the image grows by {}: {} of data, {} of metadata{features}",
+        "patch of {}; the image grows by {}: {}{features}",
         HumanBytes(created.patch_len),
         HumanBytes(created.growth),
-        HumanBytes(created.content_len),
-        HumanBytes(created.metadata_len),
+        parts.join(", "),
     )
 }
 
 pub(super) fn created_json(created: &PatchSummary) -> Value {
+    let parts = created.growth_parts.named().into_iter();
+    let parts: serde_json::Map<String, Value> =
+        parts.map(|(name, bytes)| (name.replace(' ', "_"), bytes.into())).collect();
     json!({
         "patch_bytes": created.patch_len,
-        "growth": { "bytes": created.growth, "content": created.content_len, "metadata": created.metadata_len },
+        "growth": { "bytes": created.growth, "content": created.content_len, "metadata": created.metadata_len, "parts": parts },
         "new_features": created.new_features.iter_names().map(|(name, _)| name).collect::<Vec<_>>(),
         "warnings": created.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })

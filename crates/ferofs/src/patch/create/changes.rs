@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ferofs_build::tree::Kind;
+use ferofs_build::tree::{Kind, NodeId};
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{ExtentData, Image, Location};
 
@@ -10,7 +10,7 @@ use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
 use super::metadata::emit::WrittenMetadata;
 use crate::error::Result;
-use crate::patch::format::change::{Change, ChangeKind};
+use crate::patch::format::change::{Change, ChangeKind, NewParents};
 
 /// Appended bytes of each node's content in the new `image`. Bytes that several files share count for the first.
 pub(crate) fn content_costs(
@@ -42,17 +42,24 @@ pub(crate) fn content_costs(
     Ok(costs)
 }
 
-/// The changes in the order of the tree, then the removed files. `costs` are those of [`content_costs`].
+/// The changes by path, then the removed files; and the directories `with_new_parent`, in which only `..` changes. `costs` are those of
+/// [`content_costs`].
 pub(crate) fn list(
     inputs: Inputs<'_>,
     decisions: &ReuseDecisions,
     kept: &[Option<Nid>],
     written: &WrittenMetadata,
     costs: &[u64],
-) -> Result<Vec<Change>> {
+    with_new_parent: &HashSet<NodeId>,
+) -> Result<(Vec<Change>, NewParents)> {
     let Inputs { old, tree, .. } = inputs;
-    let mut changes = Vec::new();
+    let (mut changes, mut new_parents) = (Vec::new(), NewParents::default());
     for id in tree.ids() {
+        if with_new_parent.contains(&id) {
+            new_parents.directories += 1;
+            new_parents.bytes += written.costs[id.index()];
+            continue;
+        }
         let counterpart = decisions.counterparts[id.index()];
         let kind = match (decisions.by_node[id.index()], counterpart, tree.node(id).kind) {
             (_, _, Kind::Directory(_)) if kept[id.index()].is_none() => ChangeKind::Directory,
@@ -87,5 +94,9 @@ pub(crate) fn list(
             }
         }
     }
-    Ok(changes)
+    changes.sort_by(|a: &Change, b| {
+        let is_removed = |change: &Change| change.kind == ChangeKind::Removed;
+        is_removed(a).cmp(&is_removed(b)).then_with(|| a.path.cmp(&b.path))
+    });
+    Ok((changes, new_parents))
 }

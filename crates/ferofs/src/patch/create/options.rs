@@ -50,6 +50,8 @@ pub struct IgnoredAttributes {
     pub times: bool,
     /// User and group.
     pub owner: bool,
+    /// Permissions.
+    pub mode: bool,
     /// Extended attributes.
     pub xattrs: bool,
 }
@@ -71,6 +73,45 @@ impl CreateOptions {
     }
 }
 
+/// What makes an image grow, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GrowthParts {
+    /// Stored or encoded content of new and changed files, but for inline tails.
+    pub content: u64,
+    /// Inodes of all but directories, with their xattrs, and symbolic links.
+    pub inodes: u64,
+    /// The indexes of these inodes.
+    pub indexes: u64,
+    /// Inline tails of new and changed content.
+    pub new_tails: u64,
+    /// Copies of inline tails whose file has other attributes, but the same content: a tail follows its inode.
+    pub copied_tails: u64,
+    /// Directories whose entries or attributes changed: also if an entry's inode has another place.
+    pub directories: u64,
+    /// Directories in which only `..` changed.
+    pub parents: u64,
+    /// Unused bytes before the ends of slots and blocks, and the record of the history.
+    pub padding: u64,
+}
+
+impl GrowthParts {
+    /// The parts with their names, for people; the sum is the growth.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 8] {
+        [
+            ("content", self.content),
+            ("inodes", self.inodes),
+            ("indexes", self.indexes),
+            ("new tails", self.new_tails),
+            ("copied tails", self.copied_tails),
+            ("directories", self.directories),
+            ("directories with another parent", self.parents),
+            ("padding", self.padding),
+        ]
+    }
+}
+
 /// The sizes of a new patch, and what it needs.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -79,6 +120,8 @@ pub struct PatchSummary {
     pub patch_len: u64,
     /// Bytes that the image grows by.
     pub growth: u64,
+    /// What [`growth`](Self::growth) consists of.
+    pub growth_parts: GrowthParts,
     /// Bytes of content in [`growth`](Self::growth).
     pub content_len: u64,
     /// Bytes of metadata in [`growth`](Self::growth).

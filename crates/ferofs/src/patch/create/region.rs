@@ -1,5 +1,6 @@
 //! Everything that a patch appends to the image, in order: content, metadata, and the record of the history.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,14 +20,17 @@ use super::content::ContentWriter;
 use super::context::{CreateContext, Inputs};
 use super::decide::directories::{self, Directories};
 use super::decide::files::ReuseDecisions;
+use super::describe::relocations::{self, Relocated};
 use super::describe::segments::Segments;
 use super::describe::similar::SimilarRanges;
 use super::describe::{pieces, similar, units};
 use super::metadata::emit::{NewMetadata, WrittenMetadata};
 use super::metadata::root::{self, RootPlace};
+use super::options::GrowthParts;
 use super::{changes, configs};
 use crate::error::{Error, PatchFault, Result};
-use crate::patch::format::change::Change;
+use crate::patch::format::change::{Change, NewParents};
+use crate::patch::format::header::Header;
 use crate::patch::format::piece::Piece;
 use crate::patch::image::history::{Origin, RECORD, Record};
 use crate::patch::image::overlay::Overlay;
@@ -39,17 +43,22 @@ pub(crate) struct Region {
     pub(crate) end: u64,
     pub(crate) content_len: u64,
     pub(crate) metadata_len: u64,
+    pub(crate) growth: GrowthParts,
     /// Position and bytes of the root's inode, if it goes into free slots of the base.
     pub(crate) root: Option<(u64, Vec<u8>)>,
     /// The new superblock's sector.
     pub(crate) sector: Sector,
     pub(crate) superblock: Superblock,
     pub(crate) changes: Vec<Change>,
+    pub(crate) new_parents: NewParents,
     decisions: ReuseDecisions,
     kept: Vec<Option<Nid>>,
     written: WrittenMetadata,
     segments: Segments,
     similar: SimilarRanges,
+    old_dirs: HashMap<NodeId, Nid>,
+    first_ino: u32,
+    root_place: RootPlace,
     /// Where metadata starts in the new image.
     metadata: u64,
 }
@@ -67,18 +76,34 @@ impl Region {
         })
     }
 
-    /// The appended bytes as pieces of a patch file.
-    pub(crate) fn pieces(&mut self, context: &CreateContext<'_>) -> Result<Vec<Piece>> {
+    /// The appended bytes as pieces of a patch file with `header`, and the encoded list of relocated inodes.
+    pub(crate) fn pieces(
+        &mut self,
+        context: &CreateContext<'_>,
+        header: &Header,
+    ) -> Result<(Vec<Piece>, Vec<u8>)> {
         let image = Image::open(self.result(context)?)?;
+        let Relocated { prediction, encoded } = relocations::list(&relocations::Inputs {
+            context,
+            image: &image,
+            decisions: &self.decisions,
+            kept: &self.kept,
+            old_dirs: &self.old_dirs,
+            written: &self.written,
+            header,
+            first_ino: self.first_ino,
+            root: self.root_place,
+        })?;
         let region = self.output.appended(context.area.size())?;
         let methods = context.methods();
         let Self { decisions, kept, written, segments, similar, .. } = &*self;
+        let old_metadata = similar.unpredicted(&prediction, written, context)?;
         let units = match (context.options.portable, &context.compression) {
             (true, Some(_)) => Vec::new(),
             _ => units::find(context, &image, decisions, kept, written, segments)?,
         };
         let old_files = units::old_files(context, decisions, &units);
-        pieces::make(&pieces::Inputs {
+        let pieces = pieces::make(&pieces::Inputs {
             context,
             image: &image,
             written,
@@ -86,10 +111,12 @@ impl Region {
             metadata: self.metadata,
             units: &units,
             old_files: &old_files,
-            old_metadata: &similar.metadata,
+            old_metadata: &old_metadata,
+            prediction: &prediction,
             old_content: if units.is_empty() { &similar.content } else { &[] },
             methods,
-        })
+        })?;
+        Ok((pieces, encoded))
     }
 }
 
@@ -102,7 +129,7 @@ pub(crate) fn write(
     warnings: &mut Vec<Warning>,
 ) -> Result<Region> {
     let Inputs { options, old, survey, tree, .. } = context.inputs;
-    let Directories { kept, old_dirs } =
+    let Directories { kept, old_dirs, with_new_parent } =
         directories::decide(context.inputs, &decisions, context.options.loose_parents)?;
     if kept[NodeId::ROOT.index()].is_some() {
         return Err(Error::Patch(PatchFault::Unchanged));
@@ -141,17 +168,20 @@ pub(crate) fn write(
         true => directories::in_old_blocks(context.inputs, &kept, &old_dirs, root)?,
         false => Vec::new(),
     };
+    let first_ino = survey.ino.wrapping_add(1);
     let written = NewMetadata {
         options,
         tree,
         inode_sizes: &inode_sizes,
         xattrs: &xattrs,
         contents: &placed,
+        decisions: &decisions,
         spill: &mut spill,
         kept: &kept,
+        with_new_parent: &with_new_parent,
         block_dirs: &block_dirs,
         root,
-        first_ino: survey.ino.wrapping_add(1),
+        first_ino,
     }
     .emit(&superblock, start, &mut output)?;
     features |= written.features;
@@ -182,25 +212,35 @@ pub(crate) fn write(
     output.append(&record.to_bytes())?;
 
     let similar = similar::find(context, &decisions, &kept, &old_dirs, &written)?;
+    let (content, known) = (content_end - content_start, written.growth);
+    let counted = known.named().iter().map(|(_, len)| len).sum::<u64>() + content;
+    let padding = (end - start).saturating_sub(counted);
     let mut region = Region {
         output,
         end,
-        content_len: content_end - content_start,
+        content_len: content,
         metadata_len: end - content_end + (content_start - start),
+        growth: GrowthParts { content, padding, ..known },
         root: written.free_root.clone(),
         sector,
         superblock,
         changes: Vec::new(),
+        new_parents: NewParents::default(),
         decisions,
         kept,
         written,
         segments,
         similar,
+        old_dirs,
+        first_ino,
+        root_place: root,
         metadata: content_end,
     };
     let image = Image::open(region.result(context)?)?;
     let costs = changes::content_costs(context, &image, &region.kept, &region.written)?;
-    region.changes = changes::list(context.inputs, &region.decisions, &region.kept, &region.written, &costs)?;
+    let Region { decisions, kept, written, .. } = &region;
+    let changes = changes::list(context.inputs, decisions, kept, written, &costs, &with_new_parent)?;
+    (region.changes, region.new_parents) = changes;
     verify(context, region, &inode_sizes, &xattrs, &placed)
 }
 

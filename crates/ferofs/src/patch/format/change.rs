@@ -1,24 +1,14 @@
 //! The list of changed files in a patch: information for people, not needed to apply the patch. Layout: docs/PATCH.md.
 
-use std::io::Read;
-
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
+use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
 
 /// Bytes of the decoded list at most: it is held in memory. Patches with a longer list are refused.
 pub(super) const CHANGES_MAX: u64 = 1 << 30;
 /// Zstandard's level for the list: it is short, so size counts more than speed.
-const LEVEL: i32 = 15;
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawChange {
-    kind: U32,
-    path_len: U32,
-    bytes: U64,
-}
+const LEVEL: i32 = 19;
+/// Most files grow an image by whole slots, which are this long.
+const SLOT: u64 = ferofs_format::units::SLOT_SIZE;
 
 /// How a file differs from the old image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +21,7 @@ pub enum ChangeKind {
     Attributes,
     /// It has the content of an old file of another path.
     Moved,
-    /// It is a directory with a new inode.
+    /// It is a directory with other entries or attributes. One in which only `..` changes is not listed: see [`NewParents`].
     Directory,
     /// It was removed.
     Removed,
@@ -45,6 +35,16 @@ pub struct Change {
     /// Its path from the root, in the new tree; in the old tree if it was removed.
     pub path: Vec<u8>,
     /// Bytes that the image grows by for it.
+    pub bytes: u64,
+}
+
+/// Directories that get a new inode only because their `..` changes, as their parent has a new inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NewParents {
+    /// Their number.
+    pub directories: u64,
+    /// Bytes that the image grows by for them.
     pub bytes: u64,
 }
 
@@ -66,36 +66,92 @@ impl ChangeKind {
     }
 }
 
-/// The list as it is stored, and its length before compression.
+/// The list as it is stored, and its length before compression. A path is stored without what it has in common with the path before.
 pub(super) fn encode(changes: &[Change]) -> Result<(Vec<u8>, u64)> {
-    let mut list = Vec::new();
-    for Change { kind, path, bytes } in changes {
-        let kind = ChangeKind::ALL.iter().position(|known| known == kind).unwrap_or(0) as u32;
-        let path_len = (path.len() as u32).into();
-        list.extend_from_slice(RawChange { kind: kind.into(), path_len, bytes: (*bytes).into() }.as_bytes());
-        list.extend_from_slice(path);
+    let mut columns = Columns::default();
+    columns.push(changes.len() as u64);
+    for Change { kind, .. } in changes {
+        columns.push(ChangeKind::ALL.iter().position(|known| known == kind).unwrap_or(0) as u64);
     }
-    let stored = zstd::bulk::compress(&list, LEVEL).map_err(|e| Error::io_unnamed("compress", e))?;
-    Ok((stored, list.len() as u64))
+    for Change { bytes, .. } in changes {
+        columns.push(match bytes % SLOT {
+            0 => (bytes / SLOT) << 1,
+            _ => (bytes << 1) | 1,
+        });
+    }
+    let paths = || {
+        let before = std::iter::once(&[][..]).chain(changes.iter().map(|change| &change.path[..]));
+        before.zip(changes.iter().map(|change| &change.path[..])).map(|(before, path)| {
+            let common = before.iter().zip(path).take_while(|(a, b)| a == b).count();
+            (common, path.get(common..).unwrap_or_default())
+        })
+    };
+    paths().for_each(|(common, _)| columns.push(common as u64));
+    paths().for_each(|(_, rest)| columns.push(rest.len() as u64));
+    paths().for_each(|(_, rest)| columns.push_bytes(rest));
+    Ok((columns.compress(LEVEL)?, columns.len() as u64))
 }
 
 /// Decodes a list whose length before compression was `decoded_len`.
 pub(super) fn decode(stored: &[u8], decoded_len: u64) -> Result<Vec<Change>> {
-    let malformed = || Error::Patch(PatchFault::Malformed("its list of changes cannot be decoded"));
-    let mut list = Vec::new();
-    let decoder = zstd::stream::read::Decoder::new(stored).map_err(|_| malformed())?;
-    decoder.take(decoded_len.saturating_add(1)).read_to_end(&mut list).map_err(|_| malformed())?;
+    const MALFORMED: &str = "its list of changes cannot be decoded";
+    let malformed = || Error::Patch(PatchFault::Malformed(MALFORMED));
+    let list = decompress(stored, usize::try_from(decoded_len).map_err(|_| malformed())?, MALFORMED)?;
     if list.len() as u64 != decoded_len {
         return Err(malformed());
     }
-    let mut changes = Vec::new();
-    let mut rest = &list[..];
-    while !rest.is_empty() {
-        let (raw, after) = RawChange::ref_from_prefix(rest).map_err(|_| malformed())?;
-        let (path, after) = after.split_at_checked(raw.path_len.get() as usize).ok_or_else(malformed)?;
-        let kind = ChangeKind::ALL.get(raw.kind.get() as usize).copied().ok_or_else(malformed)?;
-        changes.push(Change { kind, path: path.to_vec(), bytes: raw.bytes.get() });
-        rest = after;
+    let mut columns = ColumnReader::new(&list, MALFORMED);
+    let count = columns.count()?;
+    let kinds = columns.column(count)?;
+    let mut bytes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let value = columns.next()?;
+        bytes.push(if value & 1 == 0 { (value >> 1).saturating_mul(SLOT) } else { value >> 1 });
     }
+    let (common, rest) = (columns.column(count)?, columns.column(count)?);
+    let mut changes: Vec<Change> = Vec::with_capacity(count);
+    // Paths are longer than what is stored of them.
+    let mut total = 0u64;
+    for ((kind, bytes), (common, rest)) in kinds.into_iter().zip(bytes).zip(common.into_iter().zip(rest)) {
+        let kind = ChangeKind::ALL.get(kind as usize).copied().ok_or_else(malformed)?;
+        let before = changes.last().map_or(&[][..], |change| &change.path[..]);
+        let mut path = before.get(..common as usize).ok_or_else(malformed)?.to_vec();
+        total = total.saturating_add(u64::from(common)).saturating_add(rest.into());
+        if total > CHANGES_MAX {
+            return Err(malformed());
+        }
+        path.extend_from_slice(columns.bytes(rest as usize)?);
+        changes.push(Change { kind, path, bytes });
+    }
+    columns.finish()?;
     Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lists_round_trip(list: Vec<(u8, Vec<u8>, u64)>) {
+            let list: Vec<Change> = list
+                .into_iter()
+                .map(|(kind, path, bytes)| Change {
+                    kind: ChangeKind::ALL[usize::from(kind) % 6],
+                    path: path.iter().map(|byte| byte % 3).collect(),
+                    bytes: bytes >> 1,
+                })
+                .collect();
+            let (stored, len) = encode(&list).unwrap();
+            prop_assert_eq!(decode(&stored, len).unwrap(), list);
+            prop_assert!(decode(&stored, len + 1).is_err());
+        }
+
+        #[test]
+        fn garbage_is_refused_without_panic(columns: Vec<u8>) {
+            let _ = decode(&columns, columns.len() as u64);
+            let _ = decode(&zstd::bulk::compress(&columns, 1).unwrap(), columns.len() as u64);
+        }
+    }
 }

@@ -3,19 +3,32 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::change::NewParents;
 use crate::patch::image::digest::Digest;
 use crate::patch::image::sector::Sector;
 
 pub(super) const MAGIC: [u8; 8] = *b"ferofspt";
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
+/// Bytes of the decoded header with its tables at most: 20 for each piece, so 3 TB of appended bytes. A patch with a longer one is
+/// malformed.
+pub(super) const HEADER_MAX: usize = 16 << 20;
+
+/// The first bytes of a patch file. The header is compressed after them.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawStart {
+    pub(super) magic: [u8; 8],
+    pub(super) version: U32,
+    /// Bytes of the header as stored.
+    pub(super) header_len: U32,
+    pub(super) file_len: U64,
+}
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RawHeader {
-    pub(super) magic: [u8; 8],
-    pub(super) version: U32,
     pub(super) pieces: U32,
-    pub(super) file_len: U64,
+    pub(super) methods: U32,
     pub(super) uuid: [u8; 16],
     pub(super) time: U64,
     pub(super) base_state: U64,
@@ -27,11 +40,13 @@ pub(super) struct RawHeader {
     pub(super) sector: Sector,
     pub(super) root_pos: U64,
     pub(super) root_len: U32,
-    pub(super) methods: U32,
     pub(super) content_len: U64,
     pub(super) metadata_len: U64,
     pub(super) changes_len: U64,
     pub(super) changes_decoded: U64,
+    pub(super) relocations_len: U64,
+    pub(super) new_parents: U64,
+    pub(super) new_parents_bytes: U64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -73,4 +88,6 @@ pub(crate) struct Header {
     pub(crate) content_len: u64,
     /// Appended bytes of metadata.
     pub(crate) metadata_len: u64,
+    /// Directories in which only `..` changes.
+    pub(crate) new_parents: NewParents,
 }

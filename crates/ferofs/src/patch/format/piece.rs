@@ -8,6 +8,7 @@ use ferofs_read::{Image, Source};
 use zstd::zstd_safe;
 
 use super::plan::{Item, Plan, Reference};
+use super::prediction::Prediction;
 use super::reencode::Encoders;
 use crate::error::{Error, PatchFault, Result};
 
@@ -60,6 +61,8 @@ pub(crate) struct Base<'a> {
     pub(crate) source: &'a dyn Source,
     /// The same image, for the content of files.
     pub(crate) image: &'a Image,
+    /// What is predicted of the bytes that the patch appends.
+    pub(crate) prediction: &'a Prediction<'a>,
 }
 
 impl Base<'_> {
@@ -70,7 +73,7 @@ impl Base<'_> {
         if total > REFERENCES_MAX as u64 {
             return Err(Error::Patch(PatchFault::Malformed("a piece refers to too much")));
         }
-        dictionary.clear();
+        // Each part is written completely below: clearing all of it first takes a visible part of the time.
         dictionary.resize(total as usize, 0);
         let mut rest = &mut dictionary[..];
         for reference in references {
@@ -85,10 +88,13 @@ impl Base<'_> {
                             .read_exact_at(pos, &mut part[..have])
                             .map_err(|e| Error::io_unnamed("read the image", e))?;
                     }
+                    part[have..].fill(0);
                 }
+                Reference::Predicted { pos, .. } => self.prediction.fill(pos, part)?,
                 Reference::File { nid, offset, .. } => {
                     let inode = self.image.inode(Nid::new(nid))?;
-                    self.image.read_at(&inode, FileOffset::new(offset), part)?;
+                    let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;
+                    part[read..].fill(0);
                 }
             }
         }
@@ -99,7 +105,6 @@ impl Base<'_> {
 /// Decodes a compressed payload of `len` bytes into `out`.
 fn decode_payload(stored: &[u8], dictionary: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
     let malformed = || Error::Patch(PatchFault::Malformed("a piece cannot be decoded"));
-    out.clear();
     out.resize(len, 0);
     // The whole output is one buffer, so no window is allocated, whatever the frame says.
     let mut context = zstd_safe::DCtx::try_create().ok_or_else(malformed)?;

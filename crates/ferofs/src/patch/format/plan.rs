@@ -1,6 +1,7 @@
 //! The plan of a piece: which bytes of the base its payload is compressed against, and how the payload becomes appended bytes.
 //! Layout: docs/PATCH.md.
 
+use super::columns::{ColumnReader, Columns, decompress};
 use crate::error::{Error, PatchFault, Result};
 
 /// Bytes of a decoded plan at most: a piece of 4 MiB with an item for every 4 bytes. It bounds the memory for a plan, and a plan
@@ -16,12 +17,14 @@ pub(crate) enum Reference {
     Image { pos: u64, len: u32 },
     /// Decoded content of a file.
     File { nid: u64, offset: u64, len: u32 },
+    /// Bytes of the new image as they are [predicted](super::prediction).
+    Predicted { pos: u64, len: u32 },
 }
 
 impl Reference {
     pub(crate) const fn len(&self) -> u32 {
         match self {
-            Self::Image { len, .. } | Self::File { len, .. } => *len,
+            Self::Image { len, .. } | Self::File { len, .. } | Self::Predicted { len, .. } => *len,
         }
     }
 }
@@ -110,79 +113,10 @@ pub(crate) struct Plan {
     pub(crate) items: Vec<Item>,
 }
 
-/// Fields that are stored one after another, so that Zstandard sees what they have in common.
-#[derive(Default)]
-struct Columns(Vec<u8>);
-
-impl Columns {
-    fn push(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push((value & 0x7f) as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    /// Values as differences to the value before.
-    fn push_deltas(&mut self, values: impl Iterator<Item = u64>) {
-        let mut last = 0u64;
-        for value in values {
-            let delta = value.wrapping_sub(last).cast_signed();
-            self.push(((delta << 1) ^ (delta >> 63)).cast_unsigned());
-            last = value;
-        }
-    }
-}
-
-/// Reads what [`Columns`] wrote.
-struct ColumnReader<'a>(&'a [u8]);
-
-impl ColumnReader<'_> {
-    fn next(&mut self) -> Result<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first().ok_or_else(malformed)?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(malformed())
-    }
-
-    fn next_u32(&mut self) -> Result<u32> {
-        u32::try_from(self.next()?).map_err(|_| malformed())
-    }
-
-    /// A number of things that take at least a byte each.
-    fn count(&mut self) -> Result<usize> {
-        let count = usize::try_from(self.next()?).map_err(|_| malformed())?;
-        if count > self.0.len() { Err(malformed()) } else { Ok(count) }
-    }
-
-    fn deltas(&mut self, count: usize) -> Result<Vec<u64>> {
-        let mut last = 0u64;
-        let mut values = Vec::with_capacity(count.min(self.0.len()));
-        for _ in 0..count {
-            let raw = self.next()?;
-            last = last.wrapping_add((raw >> 1) ^ (raw & 1).wrapping_neg());
-            values.push(last);
-        }
-        Ok(values)
-    }
-
-    fn column(&mut self, count: usize) -> Result<Vec<u32>> {
-        let mut values = Vec::with_capacity(count.min(self.0.len()));
-        for _ in 0..count {
-            values.push(self.next_u32()?);
-        }
-        Ok(values)
-    }
-}
+const MALFORMED: &str = "the plan of a piece is wrong";
 
 fn malformed() -> Error {
-    Error::Patch(PatchFault::Malformed("the plan of a piece is wrong"))
+    Error::Patch(PatchFault::Malformed(MALFORMED))
 }
 
 impl Plan {
@@ -193,10 +127,11 @@ impl Plan {
         columns.push(references.len() as u64);
         columns.push_deltas(references.iter().map(|reference| match reference {
             Reference::Image { .. } => 0,
-            Reference::File { nid, .. } => nid.wrapping_add(1),
+            Reference::Predicted { .. } => 1,
+            Reference::File { nid, .. } => nid.wrapping_add(2),
         }));
         columns.push_deltas(references.iter().map(|reference| match reference {
-            Reference::Image { pos, .. } => *pos,
+            Reference::Image { pos, .. } | Reference::Predicted { pos, .. } => *pos,
             Reference::File { offset, .. } => *offset,
         }));
         references.iter().for_each(|reference| columns.push(reference.len().into()));
@@ -230,26 +165,21 @@ impl Plan {
         extents().for_each(|extent| columns.push(extent.len.into()));
         extents().for_each(|extent| columns.push(extent.size.into()));
         extents().for_each(|extent| columns.push(extent.capacity.into()));
-        zstd::bulk::compress(&columns.0, LEVEL).map_err(|e| Error::io_unnamed("compress", e))
+        columns.compress(LEVEL)
     }
 
     /// Decodes what [`Self::encode`] made.
     pub(crate) fn decode(stored: &[u8]) -> Result<Self> {
-        let mut bytes = Vec::new();
-        let decoder = zstd::stream::read::Decoder::new(stored).map_err(|_| malformed())?;
-        std::io::Read::read_to_end(&mut std::io::Read::take(decoder, PLAN_MAX as u64 + 1), &mut bytes)
-            .map_err(|_| malformed())?;
-        if bytes.len() > PLAN_MAX {
-            return Err(malformed());
-        }
-        let mut columns = ColumnReader(&bytes);
+        let bytes = decompress(stored, PLAN_MAX, MALFORMED)?;
+        let mut columns = ColumnReader::new(&bytes, MALFORMED);
         let count = columns.count()?;
         let nids = columns.deltas(count)?;
         let positions = columns.deltas(count)?;
         let lens = columns.column(count)?;
         let references = nids.into_iter().zip(positions).zip(lens).map(|((nid, pos), len)| match nid {
             0 => Reference::Image { pos, len },
-            nid => Reference::File { nid: nid.wrapping_sub(1), offset: pos, len },
+            1 => Reference::Predicted { pos, len },
+            nid => Reference::File { nid: nid.wrapping_sub(2), offset: pos, len },
         });
         let references = references.collect();
         let count = columns.count()?;
@@ -260,7 +190,7 @@ impl Plan {
             counts.push(columns.count()?);
         }
         let total = counts.iter().try_fold(0usize, |total, count| total.checked_add(*count));
-        let total = total.filter(|total| *total <= columns.0.len()).ok_or_else(malformed)?;
+        let total = total.filter(|total| *total <= columns.left()).ok_or_else(malformed)?;
         let mut extents = Vec::with_capacity(total);
         let (extent_kinds, extent_lens) = (columns.column(total)?, columns.column(total)?);
         let (sizes, capacities) = (columns.column(total)?, columns.column(total)?);
@@ -269,9 +199,7 @@ impl Plan {
             let kind = *ExtentKind::ALL.get(kind as usize).ok_or_else(malformed)?;
             extents.push(UnitExtent { kind, len, size, capacity });
         }
-        if !columns.0.is_empty() {
-            return Err(malformed());
-        }
+        columns.finish()?;
         let (mut extents, mut counts) = (extents.into_iter(), counts.into_iter());
         let mut items = Vec::with_capacity(count);
         for (kind, len) in kinds.into_iter().zip(lens) {
@@ -294,14 +222,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn plan() -> impl Strategy<Value = Plan> {
-        let reference = prop_oneof![
-            (any::<u64>(), any::<u32>()).prop_map(|(pos, len)| Reference::Image { pos, len }),
-            (0..u64::MAX, any::<u64>(), any::<u32>()).prop_map(|(nid, offset, len)| Reference::File {
-                nid,
-                offset,
-                len
-            }),
-        ];
+        let reference =
+            prop_oneof![
+                (any::<u64>(), any::<u32>()).prop_map(|(pos, len)| Reference::Image { pos, len }),
+                (any::<u64>(), any::<u32>()).prop_map(|(pos, len)| Reference::Predicted { pos, len }),
+                (0..u64::MAX - 1, any::<u64>(), any::<u32>())
+                    .prop_map(|(nid, offset, len)| Reference::File { nid, offset, len }),
+            ];
         let extent =
             (0usize..4, any::<u32>(), any::<u32>(), any::<u32>()).prop_map(|(kind, len, size, capacity)| {
                 UnitExtent { kind: ExtentKind::ALL[kind], len, size, capacity }

@@ -6,14 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferofs_format::BytePos;
 use ferofs_format::superblock::Superblock;
 use ferofs_read::error::Locate;
-use ferofs_read::{FileSource, Source};
+use ferofs_read::{FileSource, Image, Source};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-use super::change::{self, CHANGES_MAX, Change};
-use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawHeader, RawPiece, VERSION};
+use super::change::{self, CHANGES_MAX, Change, NewParents};
+use super::columns::decompress;
+use super::header::{
+    COMPRESSED, HEADER_MAX, Header, MAGIC, METADATA, RawHeader, RawPiece, RawStart, VERSION,
+};
 use super::method::{METHODS_MAX, RawMethod};
 use super::piece::{Base, Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
+use super::prediction::Prediction;
 use super::reencode::Encoders;
+use super::relocation::{COLUMNS_MAX, Relocations};
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::digest::Digest;
 use crate::patch::image::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, covered_end};
@@ -30,7 +35,7 @@ const STORED_MAX: u64 = 4 * PAYLOAD_MAX as u64;
 pub struct SizeParts {
     /// Data of files.
     pub content: u64,
-    /// Inodes, indexes and directories, with inline tails.
+    /// Inodes, indexes and directories, with inline tails, and the old inodes that they resemble.
     pub metadata: u64,
     /// How content is encoded again, and what it is compressed against.
     pub plans: u64,
@@ -48,6 +53,8 @@ pub struct Patch {
     pieces: Vec<RawPiece>,
     /// The list of changes: position, length, and decoded length.
     changes: (u64, u64, u64),
+    /// The position of the list of relocated inodes, which ends where the pieces start.
+    relocations: u64,
     /// The position of the pieces.
     payload: u64,
     file_len: u64,
@@ -104,10 +111,10 @@ impl Patch {
     pub fn new(source: Box<dyn Source>) -> Result<Self> {
         let fault = |fault| Err(Error::Patch(fault));
         let found = source.size();
-        if found < (size_of::<RawHeader>() + size_of::<Digest>()) as u64 {
+        if found < (size_of::<RawStart>() + size_of::<Digest>()) as u64 {
             let mut start = [0; 8];
             let is_cut = found >= 8 && source.read_exact_at(0, &mut start).is_ok() && start == MAGIC;
-            let expected = size_of::<RawHeader>() as u64;
+            let expected = size_of::<RawStart>() as u64;
             return fault(if is_cut {
                 PatchFault::Length { expected, found }
             } else {
@@ -115,33 +122,46 @@ impl Patch {
             });
         }
         let mut cursor = Cursor { source: &*source, at: 0, end: found };
-        let bytes = cursor.bytes(size_of::<RawHeader>() as u64)?;
-        let Ok(raw) = RawHeader::read_from_bytes(&bytes) else { return fault(PatchFault::NotAPatch) };
-        if raw.magic != MAGIC {
+        let bytes = cursor.bytes(size_of::<RawStart>() as u64)?;
+        let Ok(start) = RawStart::read_from_bytes(&bytes) else { return fault(PatchFault::NotAPatch) };
+        if start.magic != MAGIC {
             return fault(PatchFault::NotAPatch);
         }
-        if raw.version.get() != VERSION {
-            return fault(PatchFault::Version(raw.version.get()));
+        if start.version.get() != VERSION {
+            return fault(PatchFault::Version(start.version.get()));
         }
-        if raw.file_len.get() != found {
-            return fault(PatchFault::Length { expected: raw.file_len.get(), found });
+        if start.file_len.get() != found {
+            return fault(PatchFault::Length { expected: start.file_len.get(), found });
         }
         let digest = check_digest(&*source, &bytes)?;
         cursor.end = found - size_of::<Digest>() as u64;
+        if start.header_len.get() as usize > HEADER_MAX {
+            return fault(PatchFault::Malformed("its header is too long"));
+        }
+        let stored = cursor.bytes(start.header_len.get().into())?;
+        let tables = decompress(&stored, HEADER_MAX, "its header cannot be decoded")?;
+        let mut tables = Cursor { source: &tables, at: 0, end: tables.len() as u64 };
+        let raw: Vec<RawHeader> = tables.table(1)?;
+        let Some(raw) = raw.first() else { return fault(PatchFault::NotAPatch) };
         let root_len = raw.root_len.get();
         if root_len as usize > ROOT_MAX {
             return fault(PatchFault::Malformed("the root's inode is too long"));
         }
-        let root = cursor.bytes(root_len.into())?;
+        let root = tables.bytes(root_len.into())?;
         if raw.methods.get() > METHODS_MAX {
             return fault(PatchFault::Malformed("it has too many compression methods"));
         }
-        let methods: Vec<RawMethod> = cursor.table(raw.methods.get())?;
-        let pieces: Vec<RawPiece> = cursor.table(raw.pieces.get())?;
+        let methods: Vec<RawMethod> = tables.table(raw.methods.get())?;
+        let pieces: Vec<RawPiece> = tables.table(raw.pieces.get())?;
+        if tables.at != tables.end {
+            return fault(PatchFault::Malformed("its header is too long"));
+        }
         let changes = (cursor.at, raw.changes_len.get(), raw.changes_decoded.get());
-        let payload = cursor.at.checked_add(changes.1).filter(|payload| *payload <= cursor.end);
-        let payload =
-            payload.ok_or(Error::Patch(PatchFault::Malformed("a table is longer than the file")))?;
+        let too_long = || Error::Patch(PatchFault::Malformed("a table is longer than the file"));
+        let after =
+            |at: u64, len: u64| at.checked_add(len).filter(|after| *after <= cursor.end).ok_or_else(too_long);
+        let relocations = after(cursor.at, changes.1)?;
+        let payload = after(relocations, raw.relocations_len.get())?;
         let header = Header {
             uuid: raw.uuid,
             time: raw.time.get().cast_signed(),
@@ -155,9 +175,14 @@ impl Patch {
             root: (root_len > 0).then_some((raw.root_pos.get(), root)),
             content_len: raw.content_len.get(),
             metadata_len: raw.metadata_len.get(),
+            new_parents: NewParents {
+                directories: raw.new_parents.get(),
+                bytes: raw.new_parents_bytes.get(),
+            },
         };
         let end = cursor.end;
-        let patch = Self { source, header, methods, pieces, changes, payload, file_len: found, digest };
+        let patch =
+            Self { source, header, methods, pieces, changes, relocations, payload, file_len: found, digest };
         patch.check_lengths(end)?;
         Ok(patch)
     }
@@ -286,8 +311,14 @@ impl Patch {
     /// [`Error::Io`], [`Error::Patch`].
     pub fn changes(&self) -> Result<Vec<Change>> {
         let (at, len, decoded_len) = self.changes;
-        let stored = Cursor { source: &*self.source, at, end: self.payload }.bytes(len)?;
+        let stored = Cursor { source: &*self.source, at, end: self.relocations }.bytes(len)?;
         change::decode(&stored, decoded_len)
+    }
+
+    /// Directories that get a new inode only because `..` changes. They are not among the [changes](Self::changes).
+    #[must_use]
+    pub const fn new_parents(&self) -> NewParents {
+        self.header.new_parents
     }
 
     /// What makes up the size of the file.
@@ -301,21 +332,31 @@ impl Patch {
             *part = part.saturating_add(payload);
             parts.plans = parts.plans.saturating_add(piece.plan_stored.get().into());
         }
+        parts.metadata = parts.metadata.saturating_add(self.payload.saturating_sub(self.relocations));
         parts.changes = self.changes.1;
         let known = [parts.content, parts.metadata, parts.plans, parts.changes];
         parts.header = known.iter().fold(self.file_len, |rest, part| rest.saturating_sub(*part));
         parts
     }
 
-    /// Passes the bytes to be appended to `base` to `each`, piece by piece.
+    /// Passes the bytes to be appended to the base, `image` with the bytes `base`, to `each`, piece by piece.
     pub(crate) fn region(
         &self,
-        base: &Base<'_>,
+        base: &dyn Source,
+        image: &Image,
         cancel: &AtomicBool,
         mut each: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<_>>>()?;
         let mut encoders = Encoders::new(&methods);
+        let mut relocations = Cursor { source: &*self.source, at: self.relocations, end: self.payload };
+        let len = self.payload.saturating_sub(self.relocations);
+        if len > COLUMNS_MAX as u64 {
+            return Err(Error::Patch(PatchFault::Malformed("its list of relocated inodes is too long")));
+        }
+        let relocations = Relocations::decode(&relocations.bytes(len)?)?;
+        let prediction = &Prediction::new(&self.header, relocations, image, base)?;
+        let base = &Base { source: base, image, prediction };
         let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
         let (mut buffers, mut region) = (Buffers::default(), Vec::new());
         let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };

@@ -4,11 +4,17 @@ use ferofs_codec::Params;
 use zerocopy::IntoBytes;
 
 use super::change::{self, Change};
-use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawHeader, RawPiece, VERSION};
+use super::columns::compress;
+use super::header::{
+    COMPRESSED, HEADER_MAX, Header, MAGIC, METADATA, RawHeader, RawPiece, RawStart, VERSION,
+};
 use super::method::RawMethod;
 use super::piece::{Piece, PieceKind};
-use crate::error::Result;
+use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::digest::Digest;
+
+/// Zstandard's level for the header: it is short, so size counts more than speed.
+const LEVEL: i32 = 19;
 
 /// Passes the bytes of a patch file to `out`, and returns their number.
 pub(crate) fn write(
@@ -16,24 +22,15 @@ pub(crate) fn write(
     methods: &[Params],
     pieces: &[Piece],
     changes: &[Change],
+    relocations: &[u8],
     mut out: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<u64> {
     let (changes, changes_decoded) = change::encode(changes)?;
     let methods: Vec<RawMethod> = methods.iter().map(RawMethod::new).collect();
     let root = header.root.as_ref().map_or(&[][..], |(_, bytes)| bytes);
-    let payload: usize = pieces.iter().map(|piece| piece.plan.len() + piece.payload.len()).sum();
-    let len = size_of::<RawHeader>()
-        + root.len()
-        + size_of_val(pieces_table(pieces).as_slice())
-        + size_of_val(methods.as_slice())
-        + changes.len()
-        + payload
-        + size_of::<Digest>();
     let raw = RawHeader {
-        magic: MAGIC,
-        version: VERSION.into(),
         pieces: (pieces.len() as u32).into(),
-        file_len: (len as u64).into(),
+        methods: (methods.len() as u32).into(),
         uuid: header.uuid,
         time: header.time.cast_unsigned().into(),
         base_state: header.base_state.into(),
@@ -45,22 +42,41 @@ pub(crate) fn write(
         sector: header.sector,
         root_pos: header.root.as_ref().map_or(0, |(pos, _)| *pos).into(),
         root_len: (root.len() as u32).into(),
-        methods: (methods.len() as u32).into(),
         content_len: header.content_len.into(),
         metadata_len: header.metadata_len.into(),
         changes_len: (changes.len() as u64).into(),
         changes_decoded: changes_decoded.into(),
+        relocations_len: (relocations.len() as u64).into(),
+        new_parents: header.new_parents.directories.into(),
+        new_parents_bytes: header.new_parents.bytes.into(),
+    };
+    let tables = [raw.as_bytes(), root, methods.as_bytes(), pieces_table(pieces).as_bytes()].concat();
+    if tables.len() > HEADER_MAX {
+        return Err(Error::Patch(PatchFault::Malformed("it would have too many pieces")));
+    }
+    let stored = compress(&tables, LEVEL)?;
+    let payload: usize = pieces.iter().map(|piece| piece.plan.len() + piece.payload.len()).sum();
+    let len = size_of::<RawStart>()
+        + stored.len()
+        + changes.len()
+        + relocations.len()
+        + payload
+        + size_of::<Digest>();
+    let start = RawStart {
+        magic: MAGIC,
+        version: VERSION.into(),
+        header_len: (stored.len() as u32).into(),
+        file_len: (len as u64).into(),
     };
     let mut hasher = blake3::Hasher::new();
     let mut put = |bytes: &[u8]| {
         hasher.update(bytes);
         out(bytes)
     };
-    put(raw.as_bytes())?;
-    put(root)?;
-    put(methods.as_bytes())?;
-    put(pieces_table(pieces).as_bytes())?;
+    put(start.as_bytes())?;
+    put(&stored)?;
     put(&changes)?;
+    put(relocations)?;
     for piece in pieces {
         put(&piece.plan)?;
         put(&piece.payload)?;

@@ -3,7 +3,9 @@
 use super::*;
 use crate::patch::format::piece::{Base, Buffers, PAYLOAD_MAX, REFERENCES_MAX, REGION_MAX, StoredPiece};
 use crate::patch::format::plan::{ExtentKind, Item, Plan, Reference, Unit, UnitExtent};
+use crate::patch::format::prediction::Prediction;
 use crate::patch::format::reencode::Encoders;
+use crate::patch::format::relocation::Relocations;
 use ferofs_build::{IndexKind, Params};
 use ferofs_codec::Algorithm;
 
@@ -116,13 +118,10 @@ fn a_patch_for_another_version_of_a_compressor_is_refused() {
     let compression = Compression::lz4(0).unwrap();
     let fixture = fixture(&compression, 100_000);
     create(&fixture.path("image"), &options(&fixture, &compression), &fixture.path("patch")).unwrap();
-    let mut bytes = std::fs::read(fixture.path("patch")).unwrap();
-    // The version of the first method is its last field.
-    let header = 1208 + fixture.patch().header().root.as_ref().map_or(0, |(_, bytes)| bytes.len());
-    bytes[header + 16] += 1;
-    let covered = bytes.len() - 32;
-    let digest = blake3::hash(&bytes[..covered]);
-    bytes[covered..].copy_from_slice(digest.as_bytes());
+    // The version of the first method is nearly its last field.
+    let header = edited::HEADER + fixture.patch().header().root.as_ref().map_or(0, |(_, bytes)| bytes.len());
+    let bytes = std::fs::read(fixture.path("patch")).unwrap();
+    let bytes = edited::edited(&bytes, |parts| parts.header[header + 16] += 1);
     let patch = Patch::new(Box::new(bytes)).unwrap();
     let recorder = Recorder::new(fixture.image());
     let refused = apply(&recorder, &patch, TrailingData::Keep, &go).unwrap_err();
@@ -152,6 +151,15 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
     options.ignore.owner = true;
     let same = create(&fixture.path("image"), &options, &fixture.path("patch"));
     assert!(matches!(same, Err(crate::Error::Patch(PatchFault::Unchanged))));
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(fixture.path("old/large"), private).unwrap();
+    let attributes = create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
+    assert_eq!((attributes.growth_parts.content, attributes.growth_parts.new_tails), (0, 0));
+    let sum: u64 = attributes.growth_parts.named().iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(sum, attributes.growth);
+    options.ignore.mode = true;
+    let same = create(&fixture.path("image"), &options, &fixture.path("patch"));
+    assert!(matches!(same, Err(crate::Error::Patch(PatchFault::Unchanged))));
     // A file with other differences gets all attributes of the new file.
     std::fs::write(fixture.path("old/sub/small"), "other").unwrap();
     create(&fixture.path("image"), &options, &fixture.path("patch")).unwrap();
@@ -166,7 +174,12 @@ fn files_that_differ_only_in_ignored_attributes_stay() {
 fn decode(fixture: &Fixture, plan: &Plan, payload: &[u8], region_len: usize) -> crate::Result<Vec<u8>> {
     let bytes = fixture.image();
     let image = Image::open(bytes.clone()).unwrap();
-    let base = Base { source: &bytes, image: &image };
+    if !fixture.path("patch").exists() {
+        fixture.create("new", "patch").unwrap();
+    }
+    let prediction =
+        Prediction::new(fixture.patch().header(), Relocations::default(), &image, &bytes).unwrap();
+    let base = Base { source: &bytes, image: &image, prediction: &prediction };
     let methods =
         [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
     let (plan, mut region) = (plan.encode().unwrap(), Vec::new());
@@ -230,7 +243,7 @@ fn pieces_that_lie_are_refused() {
         decode(&fixture, &plan, b"abc", 3)
     };
     assert!(refer(Reference::Image { pos: u64::MAX, len: 9 }, 1).is_ok());
-    assert!(refer(Reference::File { nid: u64::MAX - 1, offset: 0, len: 9 }, 1).is_err());
+    assert!(refer(Reference::File { nid: u64::MAX - 2, offset: 0, len: 9 }, 1).is_err());
     assert!(refer(Reference::Image { pos: 0, len: REFERENCES_MAX as u32 }, 2).is_err());
     assert!(refer(Reference::Image { pos: 0, len: u32::MAX }, 1).is_err());
     const { assert!(PAYLOAD_MAX + REGION_MAX + REFERENCES_MAX < 40 << 20) }

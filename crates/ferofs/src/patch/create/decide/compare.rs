@@ -81,7 +81,7 @@ pub(super) fn compare_attributes(inputs: Inputs<'_>, id: NodeId, inode: &Inode) 
         Kind::Directory(_) | Kind::Fifo | Kind::Socket => true,
     };
     let same_attributes = same_size
-        && disk.permissions == node.permissions
+        && (inputs.ignore.mode || disk.permissions == node.permissions)
         && (inputs.ignore.owner || (disk.uid, disk.gid) == (node.uid, node.gid))
         && disk.nlink == node.nlink
         && (inputs.ignore.times || disk.mtime == node.mtime)

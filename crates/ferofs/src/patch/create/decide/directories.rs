@@ -18,6 +18,8 @@ pub(crate) struct Directories {
     pub(crate) kept: Vec<Option<Nid>>,
     /// The old directory that a new one resembles.
     pub(crate) old_dirs: HashMap<NodeId, Nid>,
+    /// Directories that get a new inode only because `..` changes.
+    pub(crate) with_new_parent: HashSet<NodeId>,
 }
 
 /// Decides which directories keep their inode: those with the same attributes whose entries all keep theirs. Works from the
@@ -74,15 +76,16 @@ pub(crate) fn decide(
             kept[id.index()] = Some(nid);
         }
     }
+    let mut with_new_parent = HashSet::new();
     // The root gets a new inode, so its subdirectories need a new `..`, and theirs, too.
     if !loose_parents && kept[NodeId::ROOT.index()].is_none() {
         for id in tree.ids() {
-            if matches!(tree.node(id).kind, Kind::Directory(_)) {
-                kept[id.index()] = None;
+            if matches!(tree.node(id).kind, Kind::Directory(_)) && kept[id.index()].take().is_some() {
+                with_new_parent.insert(id);
             }
         }
     }
-    Ok(Directories { kept, old_dirs })
+    Ok(Directories { kept, old_dirs, with_new_parent })
 }
 
 /// Lays out large directories that changed a little so that most of their old blocks stay. Sorted by node.

@@ -15,6 +15,7 @@ use crate::patch::create::context::CreateContext;
 use crate::patch::create::metadata::emit::WrittenMetadata;
 use crate::patch::format::piece::{Base, PIECE_LEN, Piece, PieceKind, REFERENCES_MAX, compress};
 use crate::patch::format::plan::{Item, Plan, Reference};
+use crate::patch::format::prediction::Prediction;
 use crate::patch::format::reencode::Encoders;
 
 /// Zstandard's level up to [`LARGE`] appended bytes, and above.
@@ -47,6 +48,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) units: &'a [FoundUnit],
     /// The old file that each node's content resembles.
     pub(crate) old_files: &'a HashMap<NodeId, Nid>,
+    /// What `apply` predicts of the appended bytes.
+    pub(crate) prediction: &'a Prediction<'a>,
     /// Old metadata, by the position of the new inode that resembles it; sorted.
     pub(crate) old_metadata: &'a [(u64, OldRange)],
     /// Old stored content, for patches that carry encoded bytes.
@@ -88,7 +91,8 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
             options.run.check_cancelled()?;
             let group = &groups[number];
             let (plan, payload) = fill(inputs, group, encoders)?;
-            let base = Base { source: &**context.base, image: context.inputs.old };
+            let base =
+                Base { source: &**context.base, image: context.inputs.old, prediction: inputs.prediction };
             base.read(&plan.references, dictionary)?;
             let compressed =
                 compress(&payload, dictionary, level).map_err(|e| Error::io_unnamed("compress", e))?;
@@ -254,6 +258,11 @@ fn add_ranges(inputs: &Inputs<'_>, group: &mut Group) {
         }
         PieceKind::Content => inputs.old_content.iter().map(|old| (old.start, old.end)).collect(),
     };
+    if group.kind == PieceKind::Metadata {
+        // First, so that it is as near to what resembles it in each piece.
+        let len = (group.range.end - group.range.start) as u32;
+        group.references.insert(0, Reference::Predicted { pos: group.range.start, len });
+    }
     merge(&mut ranges, GAP);
     let used: u64 = group.references.iter().map(|reference| u64::from(reference.len())).sum();
     let mut left = (REFERENCES_MAX as u64).saturating_sub(used);

@@ -1,6 +1,6 @@
 //! Finds ranges of the base that resemble the appended bytes: the patch file compresses the appended bytes against them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ferofs_build::tree::NodeId;
 use ferofs_format::{FileOffset, Nid};
@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::patch::create::context::{CreateContext, Inputs};
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
 use crate::patch::create::metadata::emit::WrittenMetadata;
+use crate::patch::format::prediction::Prediction;
 
 /// Positions in the base.
 pub(crate) type OldRange = std::ops::Range<u64>;
@@ -23,6 +24,30 @@ pub(crate) struct SimilarRanges {
     pub(crate) content: Vec<OldRange>,
 }
 
+impl SimilarRanges {
+    /// The old metadata that is not part of what `apply` predicts.
+    pub(crate) fn unpredicted(
+        &self,
+        prediction: &Prediction<'_>,
+        written: &WrittenMetadata,
+        context: &CreateContext<'_>,
+    ) -> Result<Vec<(u64, OldRange)>> {
+        let mut predicted = HashSet::new();
+        for (number, size) in (0u32..).zip(&written.sizes) {
+            if prediction.is_complete(number)? {
+                predicted.insert(position(context, written.nids[size.node.index()]));
+            }
+        }
+        Ok(self.metadata.iter().filter(|(new, _)| !predicted.contains(new)).cloned().collect())
+    }
+}
+
+/// The position of a new inode.
+fn position(context: &CreateContext<'_>, nid: Nid) -> u64 {
+    let slots = context.area.superblock().inode_base().map_or(0, |base| base.get());
+    slots.saturating_add(nid.get().saturating_mul(ferofs_format::units::SLOT_SIZE))
+}
+
 /// Finds the old inodes and directories that resemble the new ones, and the extents of changed files. `old_dirs` gives the old
 /// directory of each new one.
 pub(crate) fn find(
@@ -34,7 +59,6 @@ pub(crate) fn find(
 ) -> Result<SimilarRanges> {
     let Inputs { old, tree, .. } = context.inputs;
     let mut similar = SimilarRanges::default();
-    let slots = context.area.superblock().inode_base().map_or(0, |base| base.get());
     for id in tree.ids().filter(|id| kept[id.index()].is_none()) {
         let decision = decisions.by_node[id.index()];
         let nid = match decision {
@@ -42,8 +66,7 @@ pub(crate) fn find(
             ReuseDecision::New | ReuseDecision::KeepInode(_) => old_dirs.get(&id).copied(),
         };
         let Some(nid) = nid else { continue };
-        let new = slots
-            .saturating_add(written.nids[id.index()].get().saturating_mul(ferofs_format::units::SLOT_SIZE));
+        let new = position(context, written.nids[id.index()]);
         let inode = old.inode(nid)?;
         let extents = old.extents(&inode, FileOffset::new(0))?;
         let end = extents.metadata_end()?;

@@ -1,15 +1,16 @@
 //! Packs new directories. A large directory that changed a little keeps its old blocks, and only changed ones are written.
 //! Source: FORMAT.md 3, 5.
 
-use ferofs_format::dirent::{DirBlock, DirPacker, Dirent, write_block};
+use ferofs_format::dirent::{DirPacker, Dirent, write_block};
 use ferofs_format::inode::Place;
-use ferofs_format::{BlockAddr, BlockSize, DeviceId, FileOffset, Nid};
+use ferofs_format::{BlockAddr, BlockSize, DeviceId, Nid};
 use ferofs_format::{BytePos, Structure};
 
 use crate::error::Result;
+use crate::patch::format::prediction::old_blocks;
 use ferofs_build::metadata::self_check;
 use ferofs_build::tree::{Kind, NodeId, Tree};
-use ferofs_read::{ExtentData, Image, Inode, Location};
+use ferofs_read::{Image, Inode};
 
 /// Old directories with fewer blocks are written as a whole: a chunk table would save little.
 const LARGE: u64 = 4;
@@ -131,29 +132,6 @@ pub(crate) fn in_old_blocks(
         .sum();
     let size = (blocks.len() as u64 - 1) * block.bytes64() + used as u64;
     Ok(Some(DirectoryBlocks { blocks, size }))
-}
-
-/// The first name of each block, and the block's address if it is a whole block of the primary device.
-fn old_blocks(old: &Image, inode: &Inode) -> Result<Vec<(Vec<u8>, Option<BlockAddr>)>> {
-    let block = old.superblock().block_size;
-    let mut blocks = Vec::new();
-    let mut bytes = vec![0; block.bytes()];
-    for number in 0..block.blocks_for(inode.size()) {
-        let offset = FileOffset::new(number * block.bytes64());
-        let read = old.read_at(inode, offset, &mut bytes)?;
-        let first = DirBlock::parse(&bytes[..read]).ok().and_then(|block| block.get(0)?.ok());
-        let name = first.map_or(Vec::new(), |first| first.name.to_vec());
-        let extent = old.extents(inode, offset)?.next().transpose()?;
-        let addr = extent.and_then(|extent| match extent.data {
-            ExtentData::Stored { at: Location::Device(device, at) } if device == DeviceId::new(0) => {
-                let at = at.checked_add(offset.get() - extent.start.get())?;
-                (at.in_block(block) == 0).then(|| at.block(block))
-            }
-            _ => None,
-        });
-        blocks.push((name, addr));
-    }
-    Ok(blocks)
 }
 
 /// Whether the block at `addr` holds exactly the entries `group`.

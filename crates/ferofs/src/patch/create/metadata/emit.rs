@@ -1,6 +1,8 @@
 //! Writes new inodes: of files that changed, and of all directories above them. All other inodes stay where they are.
 //! Source: FORMAT.md 2, 3, 5.
 
+use std::collections::HashSet;
+
 use ferofs_format::inode::{DataLayout, FileType, Inode, Place};
 use ferofs_format::map::chunk::{ChunkFormat, ChunkPlace, EntryFormat};
 use ferofs_format::superblock::Superblock;
@@ -10,6 +12,8 @@ use ferofs_format::{BlockAddr, BlockSize, DeviceId, Incompat, Nid};
 use super::directory::{self, DirectoryBlocks};
 use super::root::RootPlace;
 use crate::error::Result;
+use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
+use crate::patch::create::options::GrowthParts;
 use ferofs_build::Options;
 use ferofs_build::data::stored::StoredContent;
 use ferofs_build::metadata::area::AreaAllocator;
@@ -27,9 +31,12 @@ pub(crate) struct NewMetadata<'a> {
     pub(crate) inode_sizes: &'a InodeSizes,
     pub(crate) xattrs: &'a XattrPlan,
     pub(crate) contents: &'a [StoredContent],
+    pub(crate) decisions: &'a ReuseDecisions,
     pub(crate) spill: &'a mut Spill,
     /// Inodes of the old image that stay, by node.
     pub(crate) kept: &'a [Option<Nid>],
+    /// Directories that get a new inode only because `..` changes.
+    pub(crate) with_new_parent: &'a HashSet<NodeId>,
     /// Large directories that keep old blocks, sorted by node.
     pub(crate) block_dirs: &'a [(NodeId, DirectoryBlocks)],
     pub(crate) root: RootPlace,
@@ -48,6 +55,24 @@ pub(crate) struct WrittenMetadata {
     pub(crate) features: Incompat,
     /// Bytes of new metadata, by node.
     pub(crate) costs: Vec<u64>,
+    /// What the new metadata consists of.
+    pub(crate) growth: GrowthParts,
+    /// The position of the new metadata.
+    pub(crate) base: u64,
+    /// The sizes of all new inodes, in the order of the tree.
+    pub(crate) sizes: Vec<NewSize>,
+}
+
+/// The size of a new inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewSize {
+    pub(crate) node: NodeId,
+    /// Bytes of the inode with all that follows it.
+    pub(crate) len: u64,
+    /// Blocks of a directory or a symbolic link.
+    pub(crate) blocks: u64,
+    /// The last bytes of `len` that are content.
+    pub(crate) inline: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +106,7 @@ impl NewMetadata<'_> {
         let mut written =
             WrittenMetadata { costs: vec![0; self.tree.nodes.len()], ..WrittenMetadata::default() };
         let places = self.plan(superblock, base, first, &mut written);
+        written.base = base;
         written.root = places.nids[NodeId::ROOT.index()];
         let data_end = base + places.total_blocks * block.bytes64();
         let mut bytes = Vec::new();
@@ -91,7 +117,7 @@ impl NewMetadata<'_> {
             match item {
                 Item::Inode(node) => {
                     let place = InodePlace { pos: base + pos, data_end };
-                    self.write_inode(*node, &places, superblock, place, &mut bytes)?;
+                    self.write_inode(*node, &places, superblock, place, &written.sizes, &mut bytes)?;
                 }
                 Item::Blocks(node) => self.write_blocks(*node, &places, block, &mut bytes)?,
             }
@@ -102,7 +128,7 @@ impl NewMetadata<'_> {
             bytes.clear();
             let pos = if let RootPlace::Free(pos) = self.root { pos } else { first };
             let place = InodePlace { pos, data_end };
-            self.write_inode(NodeId::ROOT, &places, superblock, place, &mut bytes)?;
+            self.write_inode(NodeId::ROOT, &places, superblock, place, &written.sizes, &mut bytes)?;
             match self.root {
                 RootPlace::Free(pos) => written.free_root = Some((pos, bytes)),
                 RootPlace::First | RootPlace::Anywhere => output.overwrite(first, &bytes)?,
@@ -150,6 +176,9 @@ impl NewMetadata<'_> {
             };
             let len = (self.inode_sizes.len(id) + after) as u64;
             written.costs[id.index()] = len.next_multiple_of(SLOT_SIZE) + blocks * block.bytes64();
+            let inline = self.contents[id.index()].inline_len();
+            written.sizes.push(NewSize { node: id, len, blocks, inline });
+            self.count(id, len, blocks * block.bytes64(), &mut written.growth);
             let apart = match self.root {
                 _ if id != NodeId::ROOT => None,
                 RootPlace::Anywhere => None,
@@ -159,7 +188,7 @@ impl NewMetadata<'_> {
             match apart {
                 Some(pos) => places.nids[id.index()] = nid(pos),
                 None => {
-                    let pos = packer.allocate(len, self.contents[id.index()].inline_len());
+                    let pos = packer.allocate(len, inline);
                     places.nids[id.index()] = nid(base + pos);
                     places.items.push((pos, Item::Inode(id)));
                 }
@@ -176,6 +205,25 @@ impl NewMetadata<'_> {
             written.features |= Incompat::CHUNKED_FILE;
         }
         places
+    }
+
+    /// Adds the inode of `id`, of `len` bytes with all that follows it, and its `blocks` to what the image grows by.
+    fn count(&self, id: NodeId, len: u64, blocks: u64, growth: &mut GrowthParts) {
+        // A root in free slots adds only its blocks.
+        let in_free_slots = id == NodeId::ROOT && matches!(self.root, RootPlace::Free(_));
+        let len = if in_free_slots { 0 } else { len };
+        if matches!(self.tree.node(id).kind, Kind::Directory(_)) {
+            let has_new_parent = self.with_new_parent.contains(&id);
+            let part = if has_new_parent { &mut growth.parents } else { &mut growth.directories };
+            *part += len + blocks;
+            return;
+        }
+        let content = &self.contents[id.index()];
+        let (after, tail) = (content.len_after() as u64, content.inline_len());
+        let is_copied = matches!(self.decisions.by_node[id.index()], ReuseDecision::SameContent(_));
+        growth.inodes += len.saturating_sub(after) + blocks;
+        growth.indexes += after.saturating_sub(tail);
+        *if is_copied { &mut growth.copied_tails } else { &mut growth.new_tails } += tail;
     }
 
     /// Bytes of a directory or symbolic link.
@@ -234,11 +282,14 @@ impl NewMetadata<'_> {
         places: &Layout,
         superblock: &Superblock,
         place: InodePlace,
+        sizes: &[NewSize],
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let mut inode =
             inode_sizes::inode(self.tree, self.xattrs, superblock, id, self.inode_sizes.version(id))?;
-        inode.ino = self.first_ino.wrapping_add(id.0);
+        // Inodes that are written have consecutive numbers, which a patch need not store.
+        let number = sizes.binary_search_by_key(&id, |size| size.node).unwrap_or(0);
+        inode.ino = self.first_ino.wrapping_add(number as u32);
         let mut own = Vec::new();
         let mut after = None;
         match &self.contents[id.index()] {

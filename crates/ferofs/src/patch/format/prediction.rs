@@ -1,0 +1,390 @@
+//! Predicts the bytes of new metadata from old inodes and directories, so that a patch only stores what differs. `create` and `apply`
+//! predict in the same way: what is predicted, and where, is part of the patch's format. Layout: docs/PATCH.md.
+
+mod directory;
+mod replay;
+
+use ferofs_build::metadata::area::AreaAllocator;
+use ferofs_format::inode::{DataLayout, FileType, Place};
+use ferofs_format::superblock::Superblock;
+use ferofs_format::units::SLOT_SIZE;
+use ferofs_format::{BlockAddr, BytePos, Nid, Structure};
+use ferofs_read::error::Locate;
+use ferofs_read::{FileOffset, Image, Inode, MetadataPlace, Source};
+
+use self::directory::Content;
+pub(crate) use self::directory::{old_blocks, old_entries};
+pub(crate) use self::replay::{Replay, fields_of};
+use super::header::Header;
+use super::relocation::{Edit, Relocated, Relocations, Target};
+use crate::error::{Error, PatchFault, Result};
+use crate::patch::image::history::{Origin, RECORD, Record};
+use crate::patch::image::sector::SECTOR_POS;
+
+/// Bytes of the shared and inline attributes of an inode at most, for a 16-bit count of 4-byte units.
+const XATTRS_MAX: usize = 1 << 18;
+
+/// A new inode.
+#[derive(Clone, Copy, Debug)]
+struct NewInode {
+    /// The old inode that it resembles.
+    source: Option<Nid>,
+    /// Where it is: slots from the start of the new metadata.
+    slot: u32,
+    /// Blocks from there.
+    first_block: u32,
+    len: u32,
+    blocks: u32,
+    /// The number of its first value, and of values.
+    first_value: u32,
+    values: u8,
+    in_chunks: bool,
+}
+
+/// The predicted bytes of what a patch appends.
+pub(crate) struct Prediction<'a> {
+    image: &'a Image,
+    superblock: Superblock,
+    /// The position of the new metadata.
+    base: u64,
+    first_ino: u32,
+    /// The position of the root's inode if it is not among the other metadata.
+    root: Option<u64>,
+    /// Whether that is in slots of the base.
+    root_is_free: bool,
+    inodes: Vec<NewInode>,
+    /// New inodes and their blocks by position: the inode's number and 1 bit that says whether it is its blocks.
+    order: Vec<u32>,
+    /// The inodes with a source, by that.
+    by_source: Vec<u32>,
+    /// The fields that differ from the source.
+    values: Vec<(u8, u64)>,
+    /// The number of an inode, and its edit; sorted.
+    edits: Vec<(u32, Edit)>,
+    /// The position and the bytes of the history's record.
+    record: (u64, Vec<u8>),
+}
+
+const fn malformed(what: &'static str) -> Error {
+    Error::Patch(PatchFault::Malformed(what))
+}
+
+impl<'a> Prediction<'a> {
+    /// Predicts what the patch with `header` appends to `image`, whose bytes are `source`.
+    pub(crate) fn new(
+        header: &Header,
+        relocations: Relocations,
+        image: &'a Image,
+        source: &dyn Source,
+    ) -> Result<Self> {
+        let superblock = Superblock::parse(&header.sector).located_at(BytePos::new(SECTOR_POS))?;
+        let outside = || malformed("its new metadata is outside of the appended bytes");
+        let base = header.base_size.checked_add(relocations.start);
+        let base = base.filter(|base| *base <= header.result_size).ok_or_else(outside)?;
+        if base % superblock.block_size.bytes64() != 0 {
+            return Err(outside());
+        }
+        let root = match (&header.root, relocations.root_is_first) {
+            (Some((pos, _)), _) => Some(*pos),
+            (None, true) => Some(header.base_size),
+            (None, false) => None,
+        };
+        let mut prediction = Self {
+            image,
+            base,
+            first_ino: relocations.first_ino,
+            root,
+            root_is_free: header.root.is_some(),
+            inodes: Vec::with_capacity(relocations.inodes.len()),
+            order: Vec::new(),
+            by_source: Vec::new(),
+            values: Vec::new(),
+            edits: Vec::new(),
+            record: record(header, source)?,
+            superblock,
+        };
+        let room = header.result_size - base;
+        prediction.place(relocations.inodes, room)?;
+        Ok(prediction)
+    }
+
+    /// Gives all new inodes their places, as `create` did.
+    fn place(&mut self, relocated: Vec<Relocated>, room: u64) -> Result<()> {
+        let outside = || malformed("its new metadata is outside of the appended bytes");
+        let block = self.superblock.block_size;
+        let mut replay = Replay::new(self.image, self.root_is_free);
+        let mut area = AreaAllocator::new(block, 0);
+        for (number, one) in relocated.into_iter().enumerate() {
+            let source = replay.source(one.source)?;
+            let predicted = match &source {
+                Some(source) => replay.sizes(source, &one, number == 0, block)?,
+                None => (0, 0),
+            };
+            let sum = |predicted: u64, more: i64| {
+                let sum = predicted.checked_add_signed(more).filter(|sum| *sum <= room);
+                sum.and_then(|sum| u32::try_from(sum).ok()).ok_or_else(outside)
+            };
+            let (len, blocks) = (sum(predicted.0, one.len)?, sum(predicted.1, one.blocks)?);
+            if one.inline > len || u64::from(one.inline) > block.bytes64() - SLOT_SIZE {
+                return Err(malformed("an inline tail is longer than its inode"));
+            }
+            let apart = number == 0 && self.root.is_some();
+            let pos = if apart || len == 0 { 0 } else { area.allocate(len.into(), one.inline.into()) };
+            let first_block = if blocks == 0 { 0 } else { area.allocate_blocks(blocks.into()) };
+            if area.blocks().checked_mul(block.bytes64()).is_none_or(|end| end > room) {
+                return Err(outside());
+            }
+            let slot = u32::try_from(pos / SLOT_SIZE).map_err(|_| outside())?;
+            let first_block = u32::try_from(first_block).map_err(|_| outside())?;
+            let source = source.map(|source| source.nid());
+            if !apart && len > 0 {
+                self.order.push((number as u32) << 1);
+            }
+            if blocks > 0 {
+                self.order.push((number as u32) << 1 | 1);
+            }
+            if source.is_some() {
+                self.by_source.push(number as u32);
+            }
+            let (first_value, values) = (self.values.len() as u32, one.fields.len() as u8);
+            self.values.extend(one.fields);
+            self.edits.extend(one.edits.into_iter().map(|edit| (number as u32, edit)));
+            let in_chunks = one.in_chunks;
+            self.inodes.push(NewInode {
+                source,
+                slot,
+                first_block,
+                len,
+                blocks,
+                first_value,
+                values,
+                in_chunks,
+            });
+        }
+        let mut order = std::mem::take(&mut self.order);
+        order.sort_unstable_by_key(|item| self.range(*item).0);
+        self.order = order;
+        let inodes = &self.inodes;
+        self.by_source.sort_by_key(|number| inodes.get(*number as usize).and_then(|inode| inode.source));
+        Ok(())
+    }
+
+    fn inode(&self, number: u32) -> Option<&NewInode> {
+        self.inodes.get(number as usize)
+    }
+
+    /// The position and the length of an item of [`Self::order`].
+    fn range(&self, item: u32) -> (u64, u64) {
+        let Some(inode) = self.inode(item >> 1) else { return (0, 0) };
+        // Each is at most the region's size.
+        match item & 1 {
+            0 => (self.base + u64::from(inode.slot) * SLOT_SIZE, inode.len.into()),
+            _ => {
+                let block = self.superblock.block_size.bytes64();
+                (self.base + u64::from(inode.first_block) * block, u64::from(inode.blocks) * block)
+            }
+        }
+    }
+
+    /// The inode number of the new inode `number`.
+    pub(crate) fn nid(&self, number: u32) -> Option<Nid> {
+        let pos = match self.root {
+            Some(pos) if number == 0 => pos,
+            _ => self.range(number << 1).0,
+        };
+        let slots = self.superblock.inode_base()?.get();
+        Some(Nid::new(pos.checked_sub(slots)? / SLOT_SIZE))
+    }
+
+    /// Whether all old metadata that new inode `number` resembles is in the prediction.
+    pub(crate) fn is_complete(&self, number: u32) -> Result<bool> {
+        match self.inode(number).and_then(|inode| inode.source) {
+            Some(source) => Ok(directory::is_predicted(&self.image.inode(source)?)),
+            None => Ok(false),
+        }
+    }
+
+    /// The new number of an old inode; the old number if it stays.
+    fn relocated(&self, old: Nid) -> Nid {
+        let source = |number: &u32| self.inode(*number).and_then(|inode| inode.source);
+        let first = self.by_source.partition_point(|number| source(number) < Some(old));
+        let found = self.by_source.get(first).filter(|number| source(number) == Some(old));
+        found.and_then(|number| self.nid(*number)).unwrap_or(old)
+    }
+
+    /// Puts the predicted bytes from `pos` on into `out`.
+    pub(crate) fn fill(&self, pos: u64, out: &mut [u8]) -> Result<()> {
+        out.fill(0);
+        let end = pos.saturating_add(out.len() as u64);
+        let first = self.order.partition_point(|item| {
+            let (start, len) = self.range(*item);
+            start.saturating_add(len) <= pos
+        });
+        for item in self.order.get(first..).unwrap_or_default() {
+            let (start, _) = self.range(*item);
+            if start >= end {
+                break;
+            }
+            let number = item >> 1;
+            let Some(inode) = self.inode(number) else { continue };
+            match item & 1 {
+                0 => self.fill_inode(number, inode, start, pos, out)?,
+                _ => overlay(out, pos, start, &self.blocks(number, inode)?),
+            }
+        }
+        if let (Some(root), Some(inode), false) = (self.root, self.inodes.first(), self.root_is_free)
+            && root < end
+        {
+            self.fill_inode(0, inode, root, pos, out)?;
+        }
+        overlay(out, pos, self.record.0, &self.record.1);
+        Ok(())
+    }
+
+    /// The old inode that `inode` resembles, and its form and place in the new image, without its content.
+    fn form(&self, number: u32, inode: &NewInode) -> Result<Option<(Inode, ferofs_format::inode::Inode)>> {
+        let Some(source) = inode.source else { return Ok(None) };
+        let source = self.image.inode(source)?;
+        let mut new = source.on_disk().clone();
+        let values = self.values.get(inode.first_value as usize..).unwrap_or_default();
+        replay::set_fields(&mut new, values.iter().take(inode.values.into()));
+        new.ino = self.first_ino.wrapping_add(number);
+        Ok(Some((source, new)))
+    }
+
+    fn first_block(&self, inode: &NewInode) -> BlockAddr {
+        match inode.blocks {
+            0 => BlockAddr::new(0),
+            _ => BlockAddr::new(
+                (self.base >> self.superblock.block_size.bits()) + u64::from(inode.first_block),
+            ),
+        }
+    }
+
+    /// The content of the new directory `number`; `None` if it is not predicted.
+    fn content(&self, number: u32, inode: &NewInode, source: &Inode) -> Result<Option<Content>> {
+        let first = self.edits.partition_point(|(of, _)| *of < number);
+        let edits = self.edits.get(first..).unwrap_or_default().iter();
+        let edits = edits.take_while(|(of, _)| *of == number).map(|(_, edit)| edit);
+        let block = self.superblock.block_size;
+        let Some(entries) = directory::new_entries(self.image, source, edits)? else { return Ok(None) };
+        let entries: Vec<_> = entries
+            .into_iter()
+            .map(|entry| {
+                let nid = match entry.target {
+                    Target::Old(nid) if entry.is_old => Some(self.relocated(Nid::new(nid))),
+                    Target::Old(nid) => Some(Nid::new(nid)),
+                    Target::New(number) => self.nid(number),
+                };
+                (entry.name, entry.file_type, nid.unwrap_or_default())
+            })
+            .collect();
+        match inode.in_chunks {
+            true => Content::in_chunks(self.image, source, &entries, self.first_block(inode)),
+            false => Ok(Content::flat(&entries, block)),
+        }
+    }
+
+    /// Puts the inode that starts at `start` into `out`, which starts at `pos`.
+    fn fill_inode(&self, number: u32, inode: &NewInode, start: u64, pos: u64, out: &mut [u8]) -> Result<()> {
+        let Some((source, mut new)) = self.form(number, inode)? else { return Ok(()) };
+        let old_len = source.on_disk().version.size() as u64;
+        let mut content = None;
+        match new.file_type {
+            FileType::Directory => {
+                content = self.content(number, inode, &source)?;
+                if let Some(content) = &content {
+                    content.set_in(
+                        &mut new,
+                        inode.blocks,
+                        self.superblock.block_size,
+                        self.first_block(inode),
+                    );
+                }
+            }
+            FileType::Symlink if new.layout == DataLayout::FlatInline => {
+                new.place = Place::Blocks(self.first_block(inode));
+            }
+            _ => {}
+        }
+        let mut head = Vec::new();
+        if new.write(&self.superblock, &mut head).is_err() {
+            return Ok(());
+        }
+        let xattrs = source.xattr_size().min(XATTRS_MAX);
+        let mut attributes = vec![0; xattrs];
+        let place = source.place();
+        self.image.read_metadata(at(place, old_len)?, Structure::Xattr, &mut attributes)?;
+        head.extend_from_slice(&attributes);
+        let after = head.len() as u64;
+        if let Some(content) = content {
+            head.extend_from_slice(content.tail(inode.blocks, self.superblock.block_size));
+        }
+        head.truncate(inode.len as usize);
+        overlay(out, pos, start, &head);
+        if new.file_type == FileType::Directory {
+            return Ok(());
+        }
+        // What follows the attributes is as it was: an index can be long, so only the needed part is read.
+        let end = self.image.extents(&source, FileOffset::new(0))?.metadata_end()?.pos.get();
+        let old_after = place.pos.get().saturating_add(old_len).saturating_add(xattrs as u64);
+        let len = end.saturating_sub(old_after).min(u64::from(inode.len).saturating_sub(after));
+        let from = start.saturating_add(after);
+        let (first, last) =
+            (from.max(pos), from.saturating_add(len).min(pos.saturating_add(out.len() as u64)));
+        if first < last {
+            let part = out.get_mut((first - pos) as usize..(last - pos) as usize).unwrap_or_default();
+            let place = at(place, (first - from).saturating_add(old_after - place.pos.get()))?;
+            self.image.read_metadata(place, Structure::Inode, part)?;
+        }
+        Ok(())
+    }
+
+    /// The blocks of a directory or a symbolic link.
+    fn blocks(&self, number: u32, inode: &NewInode) -> Result<Vec<u8>> {
+        let Some((source, new)) = self.form(number, inode)? else { return Ok(Vec::new()) };
+        let len = inode.blocks as usize * self.superblock.block_size.bytes();
+        let mut bytes = match new.file_type {
+            FileType::Directory => match self.content(number, inode, &source)? {
+                Some(content) => content.into_blocks(),
+                None => Vec::new(),
+            },
+            FileType::Symlink => self.image.read_link(&source)?,
+            _ => Vec::new(),
+        };
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+}
+
+/// `place` and `bytes` more.
+fn at(place: MetadataPlace, bytes: u64) -> Result<MetadataPlace> {
+    let overflow = || malformed("an inode is past the image");
+    Ok(MetadataPlace::on_device(place.pos.checked_add(bytes).ok_or_else(overflow)?))
+}
+
+/// Copies the part of `bytes`, which start at `start`, that is within `out`, which starts at `pos`.
+fn overlay(out: &mut [u8], pos: u64, start: u64, bytes: &[u8]) {
+    let skip = pos.saturating_sub(start).min(bytes.len() as u64) as usize;
+    let bytes = bytes.get(skip..).unwrap_or_default();
+    let from = start.saturating_sub(pos).min(out.len() as u64) as usize;
+    let out = out.get_mut(from..).unwrap_or_default();
+    out.iter_mut().zip(bytes).for_each(|(out, byte)| *out = *byte);
+}
+
+/// The position and the bytes of the record that the patch with `header` adds to the history.
+fn record(header: &Header, source: &dyn Source) -> Result<(u64, Vec<u8>)> {
+    let before = Record::read(source, header.base_size)?;
+    let record = Record {
+        origin: Origin::Patch,
+        number: header.base_state.wrapping_add(1),
+        time: header.time,
+        start: header.base_size,
+        end: header.result_size,
+        previous: before.map_or(0, |before| before.end),
+        before: header.base_sector,
+        after: header.sector,
+        root: header.root.as_ref().map_or((0, 0), |(pos, bytes)| (*pos, bytes.len() as u32)),
+    };
+    Ok((header.result_size.saturating_sub(RECORD), record.to_bytes()))
+}
