@@ -34,6 +34,8 @@ pub const XDELTA: Tool = Tool { program: "xdelta3", package: "xdelta3" };
 pub const BSDIFF: Tool = Tool { program: "bsdiff", package: "bsdiff" };
 /// Divides images into chunks by their content.
 pub const CASYNC: Tool = Tool { program: "casync", package: "casync" };
+/// Measures the memory of a program that it starts. Linux counts the memory of the process that starts a program, too, and this one is small.
+pub const TIME: Tool = Tool { program: "time", package: "time" };
 /// Compresses files, also against another file.
 pub const ZSTD: Tool = Tool { program: "zstd", package: "zstd" };
 /// Unpacks Python's wheels.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use ferofs_devtools::install::{self, BSDIFF, CASYNC, UNZIP, XDELTA, ZSTD};
+use ferofs_devtools::install::{self, BSDIFF, CASYNC, TIME, UNZIP, XDELTA, ZSTD};
 use ferofs_devtools::shell;
 use ferofs_tests::{Outcome, Run, scratch};
 
@@ -56,7 +56,7 @@ const PAIRS: [(&str, Pair); 6] = [
 
 /// Measures all pairs whose names are in `only`, or all of them.
 pub(super) fn real(only: &[&str], data: Option<&Path>) -> Result<()> {
-    install::install(&[XDELTA, BSDIFF, CASYNC, ZSTD, UNZIP])?;
+    install::install(&[XDELTA, BSDIFF, CASYNC, ZSTD, UNZIP, TIME])?;
     let ferofs = shell::build_ferofs("release")?;
     let work_dir = scratch();
     let data = data.unwrap_or(work_dir.path());
@@ -177,7 +177,9 @@ fn measure(ferofs: &Path, dir: &Path, options: &[&str], [old, new]: &[PathBuf; 2
     let create = run(ferofs).args(["patch", "create"]).args([path("image").as_path(), new]).args(options);
     let created = succeed(create.arg("-o").arg(path("patch")))?;
     fs::copy(path("image"), path("patched"))?;
-    let applied = succeed(run(ferofs).args(["patch", "apply"]).args([path("patched"), path("patch")]))?;
+    let timed = run(Path::new(TIME.program)).args(["--format", "%M", "--output"]).arg(path("memory")).arg(ferofs);
+    let applied = succeed(timed.args(["patch", "apply"]).args([path("patched"), path("patch")]))?;
+    let memory = fs::read_to_string(path("memory"))?;
     let growth = size(&path("patched"))? - size(&path("image"))?;
     // What applying writes, copied: with a sync, as applying syncs, too.
     let start = size(&path("image"))?;
@@ -199,7 +201,7 @@ fn measure(ferofs: &Path, dir: &Path, options: &[&str], [old, new]: &[PathBuf; 2
         seconds(&created),
         seconds(&applied),
         seconds(&copied),
-        applied.peak >> 10,
+        memory.trim(),
     ))
 }
 
