@@ -191,7 +191,7 @@ fn run_stages(
         contents: nodes,
         packed,
         spill,
-        behind_superblock: behind_superblock(&superblock, &superblock_area, output),
+        behind_superblock: behind_superblock(&superblock, &superblock_area, output.position()),
     }
     .write(&mut superblock, output)?;
     let configs = match &options.data.compression {
@@ -249,15 +249,16 @@ fn run_stages(
     })
 }
 
-/// Where metadata can begin behind the superblock: not in images with so much data that the root of a patch could not be near it.
+/// Where metadata can begin behind the superblock: not in images with so much data that the root of a patch could not be near it. The data ends
+/// at `data_end`.
 fn behind_superblock(
     superblock: &Superblock,
     area: &SuperblockArea,
-    output: &Output,
+    data_end: u64,
 ) -> Option<BehindSuperblock> {
     let start = area.end(superblock);
-    let has_data = output.position() > area.len();
-    (output.position() <= BehindSuperblock::LARGEST).then_some(BehindSuperblock { start, has_data })
+    let has_data = data_end > area.len();
+    (data_end <= BehindSuperblock::LARGEST).then_some(BehindSuperblock { start, has_data })
 }
 
 /// Fails if the image would have data that a seal does not cover.

@@ -9,25 +9,33 @@
 //! | windows of 256 KiB or more | encoded as in the image, at the fastest level of the algorithm | each setting |
 //! | some of the windows | encoded at the level of the setting | each setting with a slow level |
 //!
+//! Sparse files that a build stores in chunks are computed, and of other long holes one window stands for all. Compressed metadata is written
+//! and encoded, or a sample of it.
+//!
 //! Each sample is small, but its content need not be like the whole content. The larger sample before it tells how they differ, and a
 //! regression estimator corrects this ([`regression`]). No random numbers: the same source gives the same samples.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`identical`] | finds files whose content is stored once |
+//! | [`compressed`] | encodes a part of the metadata, if the setting compresses metadata |
+//! | [`identical`] | finds holes, and files whose content is stored once |
 //! | [`windows`] | chooses probes and windows |
 //! | [`encode`] | encodes windows with the code of the data stage |
 //! | [`metadata`] | computes the size of the metadata |
+//! | [`time`] | computes how long the workers take together |
 //! | [`regression`] | estimates a total from a sample |
 
+mod compressed;
 mod encode;
 mod identical;
 mod metadata;
 mod regression;
 #[cfg(test)]
 mod tests;
+mod time;
 mod windows;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -35,19 +43,22 @@ use ferofs_codec::{Method, Params};
 
 use crate::build::estimate::encode::{Measured, Measurer};
 use crate::build::estimate::identical::Stored;
-use crate::build::estimate::metadata::Plan;
+use crate::build::estimate::metadata::{Content, Plan};
 use crate::build::estimate::regression::{Point, total};
-use crate::build::estimate::windows::{Probes, Stream, Window};
+use crate::build::estimate::time::Jobs;
+use crate::build::estimate::windows::{Probes, Stream, StreamKind, Window, WindowLimits};
 use crate::build::now;
+use crate::data::chunks::sparse::ChunkPlan;
+use crate::data::encode::SEGMENT;
 use crate::data::order::Order;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::options::compression::Compression;
+use crate::options::compression::{Compression, Fragments};
 use crate::options::source::SourceData;
 use crate::progress::Warning;
 use crate::sources;
 use crate::sources::content::Contents;
-use crate::tree::{Kind, Tree, overrides};
+use crate::tree::{Kind, NodeId, Tree, overrides};
 use ferofs_format::inode::Timestamp;
 
 /// Bytes of the windows that are encoded at the fastest level: this part of the content, but within the limits. Less gives estimates that
@@ -55,10 +66,13 @@ use ferofs_format::inode::Timestamp;
 const WINDOWS_PART: u64 = 24;
 const WINDOWS_MIN: u64 = 12 << 20;
 const WINDOWS_MAX: u64 = 64 << 20;
+/// Not more than this part of small content, whatever the minimum is: an estimate must take a small part of the time of the builds.
+const WINDOWS_SHARE: u64 = 4;
 /// The same for the windows that are encoded at a slow level, which encodes about 4 MiB a second.
 const SLOW_PART: u64 = 96;
 const SLOW_MIN: u64 = 3 << 20;
 const SLOW_MAX: u64 = 10 << 20;
+const SLOW_SHARE: u64 = 28;
 /// The fewest bytes of a window. A window must hold some pclusters; more windows of fewer bytes represent the content better.
 const WINDOW_LEN: u64 = 256 << 10;
 /// A window has at least as many bytes as this many pclusters.
@@ -135,79 +149,118 @@ impl Estimator {
             let sizes = [compression.pcluster, compression.fragment_pcluster];
             sizes.into_iter().flatten().max().unwrap_or(0)
         });
-        let window = WINDOW_LEN.max(u64::from(largest) * PCLUSTERS);
-        let plan = metadata::plan(settings, &self.tree)?;
+        let block = settings.image.block_size;
+        let limits = WindowLimits {
+            len: WINDOW_LEN.max(u64::from(largest) * PCLUSTERS),
+            segment: compression.map_or(SEGMENT, |compression| compression.segment(block)),
+        };
+        let plan = Plan::new(settings, &self.tree)?;
+        let chunked = self.chunked(settings);
         let source = (&self.tree, &self.contents);
         let slow = Measurer::new(source, settings, &order, &plan.inode_sizes, compression);
         let fast_level = compression.map(at_fast_level);
         let fast = Measurer::new(source, settings, &order, &plan.inode_sizes, fast_level.as_ref());
         let is_slow = fast_level.as_ref().map(|fast| &fast.methods) != compression.map(|all| &all.methods);
+        let levels = Levels { fast: &fast, slow: is_slow.then_some(&slow) };
+        let has_fragments = compression.is_some_and(|compression| compression.fragments != Fragments::None);
         let mut sum = Sum::default();
-        for stream in Stream::of(&self.tree, &order, &self.stored, window) {
-            self.add_stream(&stream, window, &fast, is_slow.then_some(&slow), &mut sum)?;
+        let streams = Stream::of(&self.tree, &order, &self.stored, limits.len, &chunked);
+        let data = streams.iter().filter(|stream| stream.kind() != StreamKind::Holes);
+        let all = data.map(Stream::bytes).sum();
+        // As in a build, the packed inode comes last.
+        for stream in streams.iter().rev() {
+            let each = match stream.kind() {
+                StreamKind::Holes => holes(stream, limits, &levels, &mut sum)?,
+                _ => self.content(stream, all, limits, &levels, &mut sum)?,
+            };
+            let bytes = stream.bytes() as f64;
+            sum.size += each.size * bytes;
+            sum.fragments += each.fragments * bytes;
+            match stream.kind() {
+                StreamKind::Small if has_fragments => {
+                    sum.jobs.add(each.seconds, [stream.bytes()], limits.segment)
+                }
+                StreamKind::Small => sum.jobs.add(each.seconds, [stream.bytes()], time::BATCH),
+                _ => sum.jobs.add(each.seconds, stream.part_lens(), limits.segment),
+            }
         }
-        let workers = settings.run.worker_count() as f64;
+        // Chunks are not encoded.
+        let chunks =
+            chunked.values().flat_map(|plan| &plan.runs).map(|(start, end)| block.blocks_for(end - start));
+        sum.size += (chunks.sum::<u64>() * block.bytes64()) as f64;
+        let content = Content {
+            order: &order,
+            contents: &self.contents,
+            chunked: &chunked,
+            bytes: sum.size.max(0.0) as u64,
+            tails: &sum.tails,
+        };
+        let size = plan.image_size(&content)?.next_multiple_of(block.bytes64());
         // Workers wait for the processor while other programs use it, in the build as here.
         let load = if sum.processor > 0.0 { (sum.elapsed / sum.processor).max(1.0) } else { 1.0 };
-        let data = sum.seconds * load / workers;
-        let metadata = Plan::seconds(&self.tree);
-        let size = sum.size.max(0.0) as u64 + plan.size(settings, &self.tree, &sum.tails);
-        let blocks = settings.image.block_size.bytes64();
+        let workers = settings.run.worker_count();
+        let writing = time::writing(size as f64, sum.fragments) / workers as f64;
+        let seconds = sum.jobs.seconds(workers) * load + writing + plan.seconds();
         Ok(Estimate {
-            size: size.next_multiple_of(blocks),
-            time: self.walk_time + Duration::from_secs_f64(data + metadata),
+            size,
+            time: self.walk_time + Duration::from_secs_f64(seconds),
             sampled: sum.sampled as u64,
         })
     }
 
-    /// Adds the content of `stream`.
-    fn add_stream(
+    /// The sparse files that the data stage stores in chunks.
+    fn chunked(&self, settings: &Options) -> HashMap<NodeId, ChunkPlan> {
+        let (block, is_compressed) = (settings.image.block_size, settings.data.compression.is_some());
+        let plan = |id: NodeId, ranges: &[(u64, u64)]| {
+            ChunkPlan::new(self.tree.node(id).size, ranges, block, is_compressed)
+        };
+        self.stored.sparse().filter_map(|(id, ranges)| Some((id, plan(id, ranges)?))).collect()
+    }
+
+    /// What each byte of `stream` takes, which is a part of `all` bytes.
+    fn content(
         &self,
         stream: &Stream,
-        window: u64,
-        fast: &Measurer<'_>,
-        slow: Option<&Measurer<'_>>,
+        all: u64,
+        limits: WindowLimits,
+        levels: &Levels<'_>,
         sum: &mut Sum,
-    ) -> Result<()> {
+    ) -> Result<EachByte> {
         if stream.bytes() == 0 {
-            return Ok(());
+            return Ok(EachByte::default());
         }
         let count = |part: u64, least: u64, most: u64| {
-            let all = self.stored.bytes.max(1);
-            let wanted =
-                (all / part).clamp(least, most) as u128 * u128::from(stream.bytes()) / u128::from(all);
-            (wanted as u64).div_ceil(window).max(2)
+            let wanted = (all / part).clamp(least, most);
+            (wanted as u128 * u128::from(stream.bytes()) / u128::from(all.max(1))) as u64
         };
-        let windows = stream.windows(count(WINDOWS_PART, WINDOWS_MIN, WINDOWS_MAX), window);
+        let wanted = count(WINDOWS_PART, WINDOWS_MIN.min(all / WINDOWS_SHARE), WINDOWS_MAX);
+        let windows = stream.windows(wanted.div_ceil(limits.len).max(2), limits);
         let probes = Probes::of(&self.options.run, &self.tree, &self.contents, stream)?;
-        let measured = fast.measure(&windows)?;
+        let measured = levels.fast.measure(&windows)?;
         let compressible = self.compressibility(&windows)?;
         let points = |values: &[Measured], x: &[f64], value: fn(&Measured) -> f64| -> Vec<Point> {
             let each = values.iter().zip(x).filter(|(one, _)| one.bytes > 0.0);
             each.map(|(one, x)| Point { weight: one.bytes, x: *x, y: value(one) / one.bytes }).collect()
         };
         let size = |one: &Measured| one.size;
+        let fragments = |one: &Measured| one.fragments;
         let seconds = |one: &Measured| one.processor;
-        let bytes = stream.bytes() as f64;
-        let fast_size = total(&points(&measured, &compressible, size), probes.mean);
-        let fast_seconds = total(&points(&measured, &compressible, seconds), probes.mean);
+        let mean = |value| total(&points(&measured, &compressible, value), probes.mean);
+        let fast = EachByte { size: mean(size), fragments: mean(fragments), seconds: mean(seconds) };
         measured.iter().for_each(|one| sum.add_load(one));
-        let tails = measured.iter().flat_map(|one| one.tails.iter().copied());
-        sum.tails.extend(tails);
-        let (mut size_each, mut seconds_each) = (fast_size, fast_seconds);
-        if let Some(slow) = slow {
-            let wanted = count(SLOW_PART, SLOW_MIN, SLOW_MAX) as usize;
-            let chosen = windows::every(measured.len(), wanted);
-            let some: Vec<Window> = chosen.iter().map(|number| windows[*number].clone()).collect();
-            let again = slow.measure(&some)?;
-            again.iter().for_each(|one| sum.add_load(one));
-            let x: Vec<f64> = chosen.iter().map(|number| ratio(&measured[*number])).collect();
-            size_each = total(&points(&again, &x, size), fast_size);
-            seconds_each = total(&points(&again, &x, seconds), fast_size);
-        }
-        sum.size += size_each.max(0.0) * bytes;
-        sum.seconds += seconds_each.max(0.0) * bytes;
-        Ok(())
+        let Some(slow) = levels.slow else {
+            sum.add_tails(&measured);
+            return Ok(fast);
+        };
+        let wanted = count(SLOW_PART, SLOW_MIN.min(all / SLOW_SHARE), SLOW_MAX);
+        let chosen = windows::every(measured.len(), wanted.div_ceil(limits.len).max(1) as usize);
+        let some: Vec<Window> = chosen.iter().map(|number| windows[*number].clone()).collect();
+        let again = slow.measure(&some)?;
+        again.iter().for_each(|one| sum.add_load(one));
+        sum.add_tails(&again);
+        let x: Vec<f64> = chosen.iter().map(|number| ratio(&measured[*number])).collect();
+        let mean = |value| total(&points(&again, &x, value), fast.size);
+        Ok(EachByte { size: mean(size), fragments: mean(fragments), seconds: mean(seconds) })
     }
 
     /// How compressible each window is: see [`Probes::mean`].
@@ -218,12 +271,39 @@ impl Estimator {
     }
 }
 
+/// What each byte of a hole takes.
+fn holes(stream: &Stream, limits: WindowLimits, levels: &Levels<'_>, sum: &mut Sum) -> Result<EachByte> {
+    let Some(window) = stream.hole(limits.segment) else { return Ok(EachByte::default()) };
+    let measured = levels.slow.unwrap_or(levels.fast).measure(&[window])?;
+    measured.iter().for_each(|one| sum.add_load(one));
+    let each = |value: fn(&Measured) -> f64| measured.iter().map(|one| value(one) / one.bytes).sum();
+    Ok(EachByte { size: each(|one| one.size), fragments: 0.0, seconds: each(|one| one.processor) })
+}
+
+/// Encoders of the content.
+struct Levels<'a> {
+    fast: &'a Measurer<'a>,
+    /// At the level of the setting, if that is slow.
+    slow: Option<&'a Measurer<'a>>,
+}
+
+/// What one byte of content takes.
+#[derive(Clone, Copy, Default)]
+struct EachByte {
+    /// Bytes in the image.
+    size: f64,
+    /// Of them, those of fragments.
+    fragments: f64,
+    /// Processor time.
+    seconds: f64,
+}
+
 /// Sums over all content.
 #[derive(Default)]
 struct Sum {
     size: f64,
-    /// Processor time of all workers.
-    seconds: f64,
+    fragments: f64,
+    jobs: Jobs,
     /// Processor time and time of the samples.
     processor: f64,
     elapsed: f64,
@@ -237,6 +317,10 @@ impl Sum {
         self.processor += one.processor;
         self.elapsed += one.elapsed;
         self.sampled += one.bytes;
+    }
+
+    fn add_tails(&mut self, measured: &[Measured]) {
+        self.tails.extend(measured.iter().flat_map(|one| one.tails.iter().copied()));
     }
 }
 

@@ -26,7 +26,7 @@ use crate::tree::{Kind, NodeId, Tree};
 
 /// Bytes that stay free before the root inode. One slot: no inode has nid 0, which old C libraries treat as a deleted file. Two
 /// more slots: a patch can put a new root inode there.
-const RESERVED: u64 = 3 * SLOT_SIZE;
+pub(crate) const RESERVED: u64 = 3 * SLOT_SIZE;
 
 /// Writes the metadata of these inodes.
 pub(crate) struct MetadataWriter<'a> {
@@ -53,6 +53,13 @@ impl BehindSuperblock {
     /// The most bytes of an image whose metadata begins there. A patch can put its root inode only into the 2 MiB from the start of the metadata on,
     /// and not into the block of the superblock, which has a checksum.
     pub(crate) const LARGEST: u64 = 1 << 20;
+
+    /// Where the block of the superblock starts, and how many bytes of it the metadata leaves free; `None` if there are no others.
+    pub(crate) fn reserved(self, block: u64) -> Option<(u64, u64)> {
+        let base = self.start - self.start % block;
+        let reserved = (self.start - base).next_multiple_of(SLOT_SIZE).max(RESERVED);
+        (reserved < block).then_some((base, reserved))
+    }
 }
 
 fn allocate_packed(area: &mut AreaAllocator, packed: &PackedInode) -> u64 {
@@ -302,11 +309,7 @@ impl MetadataWriter<'_> {
         if in_metabox || !places.encoded_dirs.is_empty() || !is_small {
             return None;
         }
-        let base = behind.start - behind.start % block.bytes64();
-        let reserved = (behind.start - base).next_multiple_of(SLOT_SIZE).max(RESERVED);
-        if reserved >= block.bytes64() {
-            return None;
-        }
+        let (base, reserved) = behind.reserved(block.bytes64())?;
         let (planned_area, planned_places) = self.plan(block, None, false, reserved);
         let mut with_packed = planned_area.clone();
         self.packed.map(|packed| allocate_packed(&mut with_packed, packed));

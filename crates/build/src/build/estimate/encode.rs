@@ -6,14 +6,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::build::estimate::metadata;
 use crate::build::estimate::windows::Window;
-use crate::data::encode::EncodedTail;
+use crate::data::encode::{EncodedTail, SEGMENT};
 use crate::data::identical::small::IdenticalFiles;
 use crate::data::order::Order;
 use crate::data::worker::context::WorkerContext;
 use crate::data::worker::{Job, JobResult, PieceKind, Worker};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::options::compression::Compression;
+use crate::options::compression::{Compression, IndexKind};
 use crate::progress::timings::Timings;
 use crate::sources::content::Contents;
 use crate::tree::Tree;
@@ -24,8 +24,10 @@ use crate::tree::inode_sizes::InodeSizes;
 pub(super) struct Measured {
     /// Bytes of content.
     pub(super) bytes: f64,
-    /// Bytes in the image, without what [`metadata`] computes.
+    /// Bytes in the image, with inline tails, and without what [`metadata`] computes.
     pub(super) size: f64,
+    /// Of them, those of fragments.
+    pub(super) fragments: f64,
     /// Processor time, in seconds.
     pub(super) processor: f64,
     /// Time, in seconds.
@@ -93,6 +95,18 @@ impl<'a> Measurer<'a> {
         packed: &mut JobResult,
     ) -> Result<Measured> {
         let block = self.settings.image.block_size.bytes64();
+        let segment = self.compression.map_or(SEGMENT, |all| all.segment(self.settings.image.block_size));
+        // The end of a window cuts a pcluster, which then wastes half a block on average. In the image, another one follows, except where the
+        // data stage cuts, too.
+        let has_whole_blocks = self.compression.is_none_or(|all| all.index != IndexKind::Extents);
+        let cut = if has_whole_blocks { block as f64 / 2.0 } else { 0.0 };
+        let is_cut = match window {
+            Window::Files(..) => false,
+            Window::Range { node, offset, len } => {
+                let end = offset + len;
+                !end.is_multiple_of(segment) && end != self.tree.node(*node).size
+            }
+        };
         let (job, bytes) = match window {
             Window::Files(nodes, bytes) => (Job::Files(nodes.clone()), *bytes),
             Window::Range { node, offset, len } => {
@@ -101,9 +115,6 @@ impl<'a> Measurer<'a> {
             }
         };
         worker.run(0, &job, result)?;
-        // The end of a window cuts a pcluster, which then wastes half a block on average. In the image, another one follows.
-        let cut = block as f64 / 2.0;
-        let is_range = matches!(window, Window::Range { .. });
         let (mut size, mut fragments, mut inline) = (0.0, Vec::new(), Vec::new());
         let mut tails = result.tails.as_slice();
         for piece in &result.pieces {
@@ -120,7 +131,7 @@ impl<'a> Measurer<'a> {
                 PieceKind::Copied(_) | PieceKind::Reserved => size += bytes as f64,
                 PieceKind::Encoded(encoded, _) => {
                     size += encoded.log.size() as f64;
-                    if is_range && !encoded.log.is_flat() {
+                    if is_cut && !encoded.log.is_flat() {
                         size -= cut;
                     }
                     match encoded.tail {
@@ -135,18 +146,21 @@ impl<'a> Measurer<'a> {
                 PieceKind::Duplicate | PieceKind::Unreadable(_) => {}
             }
         }
+        let mut packed_size = 0.0;
         if !fragments.is_empty() {
             let whole = fragments.len() as f64;
             worker.run(0, &Job::Packed(fragments), packed)?;
             for piece in &packed.pieces {
                 if let PieceKind::Encoded(encoded, _) = &piece.kind {
                     let encoded = encoded.log.size() as f64;
-                    size += if encoded > cut { encoded - cut } else { encoded.min(whole) };
+                    packed_size += if encoded > cut { encoded - cut } else { encoded.min(whole) };
                 }
             }
         }
-        let tails = if is_range { Vec::new() } else { inline };
-        Ok(Measured { bytes: bytes as f64, size, tails, ..Measured::default() })
+        let tails = if matches!(window, Window::Range { .. }) { Vec::new() } else { inline };
+        let inline: f64 = tails.iter().map(|bytes| f64::from(*bytes)).sum();
+        let (bytes, size) = (bytes as f64, size + packed_size + inline);
+        Ok(Measured { bytes, size, fragments: packed_size, tails, ..Measured::default() })
     }
 }
 

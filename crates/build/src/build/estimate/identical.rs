@@ -1,10 +1,13 @@
-//! Finds files with the same content as an earlier one, from their sizes and from samples of their content.
+//! Finds what content an image stores: not that of files with the same content as an earlier one, which their sizes and samples of their content
+//! tell, and the holes of sparse files only if they are not stored in chunks.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::Result;
 use crate::options::Options;
 use crate::sources::content::Contents;
+use crate::sources::data_ranges::Ranges;
 use crate::sources::reader::Reader;
 use crate::tree::{Kind, NodeId, Tree};
 
@@ -19,8 +22,8 @@ const FILES_MAX: usize = 20_000;
 pub(super) struct Stored {
     /// By node.
     contains: Vec<bool>,
-    /// Bytes of these files.
-    pub(super) bytes: u64,
+    /// Where sparse files have data, if that is known.
+    sparse: HashMap<NodeId, Ranges>,
 }
 
 impl Stored {
@@ -28,19 +31,36 @@ impl Stored {
         self.contains[id.index()]
     }
 
-    /// Looks for identical files, if the options ask for that.
+    /// The ranges of a file of `size` bytes that have data.
+    pub(super) fn data_ranges(&self, id: NodeId, size: u64) -> Cow<'_, [(u64, u64)]> {
+        match self.sparse.get(&id) {
+            Some(ranges) => Cow::Borrowed(ranges),
+            None => Cow::Owned(vec![(0, size)]),
+        }
+    }
+
+    /// The sparse files, with the ranges that have data.
+    pub(super) fn sparse(&self) -> impl Iterator<Item = (NodeId, &Ranges)> {
+        self.sparse.iter().map(|(id, ranges)| (*id, ranges))
+    }
+
+    /// Looks for holes, and for identical files if the options ask for that.
     pub(super) fn find(options: &Options, tree: &Tree, contents: &Contents) -> Result<Self> {
         let is_file =
             |id: &NodeId| matches!(tree.node(*id).kind, Kind::Regular { .. }) && tree.node(*id).size > 0;
+        // A build compares sparse files with no others.
+        let is_sparse = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Regular { sparse: true });
         let mut contains = vec![false; tree.nodes.len()];
         tree.ids().filter(is_file).for_each(|id| contains[id.index()] = true);
         if options.data.share_identical {
-            for id in duplicates(options, tree, contents, tree.ids().filter(is_file))? {
+            let files = tree.ids().filter(|id| is_file(id) && !is_sparse(id));
+            for id in duplicates(options, tree, contents, files)? {
                 contains[id.index()] = false;
             }
         }
-        let bytes = tree.ids().filter(|id| contains[id.index()]).map(|id| tree.node(id).size).sum();
-        Ok(Self { contains, bytes })
+        let sparse = tree.ids().filter(|id| is_file(id) && is_sparse(id));
+        let sparse = sparse.filter_map(|id| Some((id, contents.data_ranges(tree, id)?))).collect();
+        Ok(Self { contains, sparse })
     }
 }
 

@@ -1,70 +1,302 @@
-//! The size of the metadata, which follows from the tree.
+//! The size of the metadata, which follows from the tree: a plan of its places, as the metadata stage makes one. What the metadata stage
+//! compresses is passed to [`compressed`](super::compressed).
+
+use std::collections::HashMap;
 
 use ferofs_format::dirent::DirPacker;
 use ferofs_format::inode::Timestamp;
-use ferofs_format::{BlockSize, Incompat};
+use ferofs_format::superblock::Superblock;
+use ferofs_format::units::SLOT_SIZE;
+use ferofs_format::{BlockSize, Incompat, Nid};
 
-use crate::build::{new_superblock, now};
+use crate::build::estimate::compressed::Sampler;
+use crate::build::{behind_superblock, new_superblock, now};
+use crate::data::chunks::sparse::ChunkPlan;
+use crate::data::encode::SEGMENT;
+use crate::data::order::Order;
 use crate::error::{Error, Result};
 use crate::metadata::area::AreaAllocator;
+use crate::metadata::superblock_area::SuperblockArea;
+use crate::metadata::write::{BehindSuperblock, RESERVED};
 use crate::options::Options;
 use crate::options::compression::{Compression, Fragments, IndexKind};
 use crate::options::inodes::InodeForm;
+use crate::sources::content::Contents;
 use crate::tree::inode_sizes::{self, InodeSizes};
+use crate::tree::xattr::XattrPlan;
 use crate::tree::{Kind, NodeId, Tree};
 
 /// Bytes of the map header of a compressed file.
 const HEADER: u64 = 8;
 /// Bytes of a compact index that are not its records: padding, and records of 4 bytes at its ends.
 const INDEX_PADDING: u64 = 8;
+/// Bytes of the record of an extent in an image whose extents are placed to the byte.
+const EXTENT_RECORD: u64 = 16;
 /// Seconds for each inode in the metadata stage: placing and writing it, and its name. Measured: 0.7 s for 500,000 inodes.
 const SECONDS_EACH: f64 = 1.4e-6;
 
-/// The metadata of an image.
-pub(super) struct Plan {
+/// The form of the metadata of an image.
+pub(super) struct Plan<'a> {
+    pub(super) settings: &'a Options,
+    pub(super) tree: &'a Tree,
+    pub(super) superblock: Superblock,
+    pub(super) xattrs: XattrPlan,
     pub(super) inode_sizes: InodeSizes,
-    /// Bytes of the shared xattrs.
-    shared: u64,
+    superblock_area: SuperblockArea,
 }
 
-impl Plan {
-    /// How long the metadata stage takes.
-    pub(super) fn seconds(tree: &Tree) -> f64 {
-        tree.nodes.len() as f64 * SECONDS_EACH
+/// The content of an image, as the data stage leaves it.
+pub(super) struct Content<'a> {
+    pub(super) order: &'a Order,
+    pub(super) contents: &'a Contents,
+    /// Files that are stored in chunks.
+    pub(super) chunked: &'a HashMap<NodeId, ChunkPlan>,
+    /// Bytes of the data, with all inline tails.
+    pub(super) bytes: u64,
+    /// The bytes of the inline tails of some files, which stand for all: a tail shares its block only with what fits beside it.
+    pub(super) tails: &'a [u16],
+}
+
+/// Places of inodes and of what follows them.
+struct Places {
+    area: AreaAllocator,
+    /// By node.
+    nids: Vec<Nid>,
+    /// Bytes of inline tails.
+    inline: u64,
+    /// Blocks of files whose place is known without their content.
+    known_blocks: u64,
+    /// Directories that are encoded, with their bytes.
+    encoded_dirs: Vec<(NodeId, u64)>,
+    /// Bytes of the metabox.
+    metabox: u64,
+}
+
+impl<'a> Plan<'a> {
+    /// Decides the form of the inodes of `tree`.
+    pub(super) fn new(settings: &'a Options, tree: &'a Tree) -> Result<Self> {
+        let mut superblock = new_superblock(settings)?;
+        let build_time = settings.image.build_time.unwrap_or_else(now);
+        let epoch = match settings.inodes.keep_mtime && settings.inodes.form != InodeForm::Compact {
+            true => inode_sizes::common_time(tree, build_time, superblock.incompat.contains(Incompat::BIT48)),
+            false => Timestamp { secs: build_time, nanos: 0 },
+        };
+        (superblock.epoch, superblock.fixed_nsec) = (epoch.secs, epoch.nanos);
+        let in_metabox = superblock.incompat.contains(Incompat::METABOX);
+        let root_xattrs = tree.node(NodeId::ROOT).xattrs;
+        let xattrs = tree.xattrs.plan(&settings.xattrs, root_xattrs, in_metabox).map_err(Error::Layout)?;
+        let superblock_area = SuperblockArea::new(&mut superblock, 0, &settings.xattrs.table())?;
+        let inode_sizes =
+            InodeSizes::new(tree, &xattrs, &superblock, &settings.inodes, &settings.source.path)?;
+        Ok(Self { settings, tree, superblock, xattrs, inode_sizes, superblock_area })
     }
 
-    /// Bytes of the superblock, the inodes with their indexes, xattrs and tails, and the directories. `tails` has the bytes of the tails of
-    /// some files, which stand for all: a tail shares its block only with what fits beside it.
-    pub(super) fn size(&self, settings: &Options, tree: &Tree, tails: &[u16]) -> u64 {
-        let block = settings.image.block_size;
-        let mut area = AreaAllocator::new(block, 0);
-        let mut tails = tails.iter().cycle();
-        let is_dir = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Directory(_));
-        for id in tree.ids().filter(is_dir).chain(tree.ids().filter(|id| !is_dir(id))) {
+    /// How long the metadata stage takes.
+    pub(super) fn seconds(&self) -> f64 {
+        self.tree.nodes.len() as f64 * SECONDS_EACH
+    }
+
+    fn in_metabox(&self) -> bool {
+        self.superblock.incompat.contains(Incompat::METABOX)
+    }
+
+    /// Bytes of the image with this content.
+    pub(super) fn image_size(&self, content: &Content<'_>) -> Result<u64> {
+        let block = self.settings.image.block_size;
+        let places = self.places(content, RESERVED);
+        let stored = content.bytes.saturating_sub(places.inline).next_multiple_of(block.bytes64());
+        let data = self.superblock_area.len() + stored + places.known_blocks * block.bytes64();
+        if let Some(size) = self.size_behind_superblock(content, &places, data) {
+            return Ok(size + self.xattrs.shared.len() as u64);
+        }
+        let mut size = data + self.xattrs.shared.len() as u64;
+        let mut sampler = Sampler::new(self, content, &places.nids)?;
+        if let Some(sampler) = &mut sampler {
+            size += sampler.directories(&places.encoded_dirs)?;
+        }
+        let packed = self.packed_inode_len(content.bytes);
+        Ok(size
+            + match &mut sampler {
+                Some(sampler) if self.in_metabox() => {
+                    let mut area = AreaAllocator::new(block, RESERVED);
+                    let metabox = sampler.metabox(places.metabox)?;
+                    let index = compact_index_len(block, places.metabox);
+                    area.allocate(inode_sizes::PACKED_LEN as u64 + index, 0);
+                    area.allocate(packed, 0);
+                    metabox + (places.area.blocks() + area.blocks()) * block.bytes64()
+                }
+                _ => {
+                    let mut area = places.area;
+                    area.allocate(packed, 0);
+                    area.blocks() * block.bytes64()
+                }
+            })
+    }
+
+    /// The size of an image, without shared xattrs, whose metadata begins in the block of the superblock; `None` if it does not.
+    fn size_behind_superblock(&self, content: &Content<'_>, places: &Places, data: u64) -> Option<u64> {
+        let block = self.settings.image.block_size.bytes64();
+        let behind = behind_superblock(&self.superblock, &self.superblock_area, data)?;
+        let is_small = places.area.blocks() * block < BehindSuperblock::LARGEST;
+        if self.in_metabox() || !places.encoded_dirs.is_empty() || !is_small {
+            return None;
+        }
+        let (base, reserved) = behind.reserved(block)?;
+        let mut area = self.places(content, reserved).area;
+        if data > self.superblock_area.len() {
+            area.allocate(self.packed_inode_len(content.bytes), 0);
+        }
+        let len = area.blocks() * block;
+        (!behind.has_data || area.blocks() == 1).then_some((base + len).max(data))
+    }
+
+    /// Plans places in an area whose first `reserved` bytes stay free.
+    fn places(&self, content: &Content<'_>, reserved: u64) -> Places {
+        let (tree, block) = (self.tree, self.settings.image.block_size);
+        let in_metabox = self.in_metabox();
+        let mut metabox = AreaAllocator::new(block, RESERVED);
+        let mut places = Places {
+            area: match in_metabox {
+                true => AreaAllocator::for_blocks(block),
+                false => AreaAllocator::new(block, reserved),
+            },
+            nids: vec![Nid::default(); tree.nodes.len()],
+            inline: 0,
+            known_blocks: 0,
+            encoded_dirs: Vec::new(),
+            metabox: 0,
+        };
+        let mut tails = content.tails.iter().cycle();
+        let compression = self.settings.data.compression.as_ref();
+        let encodes_dirs = compression.is_some_and(|compression| compression.directories);
+        for id in self.in_order() {
             let len = self.inode_sizes.len(id) as u64;
             let (after, inline, blocks) = match tree.node(id).kind {
-                Kind::Regular { .. } => {
-                    let (after, blocks) = after_file(settings, &self.inode_sizes, tree, id);
-                    let size = tree.node(id).size;
-                    let tail = if size == 0 || is_known(settings, size) { None } else { tails.next() };
-                    let room = block.bytes64().saturating_sub(len + after);
-                    let tail = tail.map_or(0, |tail| u64::from(*tail)).min(room).min(size);
-                    (after + tail, tail, blocks)
-                }
+                Kind::Regular { .. } => match content.chunked.get(&id) {
+                    Some(plan) => (plan.table_size(), 0, 0),
+                    None => {
+                        let (after, blocks) = self.after_file(id);
+                        places.known_blocks += blocks;
+                        let size = tree.node(id).size;
+                        let tail =
+                            if size == 0 || is_known(self.settings, size) { None } else { tails.next() };
+                        let room = block.bytes64().saturating_sub(len + after);
+                        let tail = tail.map_or(0, |tail| u64::from(*tail)).min(room).min(size);
+                        places.inline += tail;
+                        (after + tail, tail, 0)
+                    }
+                },
                 Kind::Directory(_) | Kind::Symlink(_) => {
-                    let size = own_size(settings, tree, id, block);
-                    let tail = self.inode_sizes.inline_tail(id, size, block) as u64;
-                    (tail, 0, block.blocks_for(size - tail))
+                    let size = self.own_size(id);
+                    let is_dir = matches!(tree.node(id).kind, Kind::Directory(_));
+                    if encodes_dirs && is_dir && size > block.bytes64() {
+                        places.encoded_dirs.push((id, size));
+                        (compact_index_len(block, size), 0, 0)
+                    } else {
+                        let tail = self.inode_sizes.inline_tail(id, size, block) as u64;
+                        (tail, 0, block.blocks_for(size - tail))
+                    }
                 }
                 _ => (0, 0, 0),
             };
-            area.allocate(len + after, inline);
+            places.nids[id.index()] = match in_metabox {
+                true => Nid::metabox_slot(metabox.allocate(len + after, inline) / SLOT_SIZE),
+                false => Nid::new(places.area.allocate(len + after, inline) / SLOT_SIZE),
+            };
             if blocks > 0 {
-                area.allocate_blocks(blocks);
+                places.area.allocate_blocks(blocks);
             }
         }
-        (area.blocks() + 1) * block.bytes64() + self.shared
+        places.metabox = metabox.blocks() * block.bytes64();
+        places
     }
+
+    /// All inodes in the order of the metadata: directories first.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = NodeId> {
+        let is_dir = |id: &NodeId| matches!(self.tree.node(*id).kind, Kind::Directory(_));
+        self.tree.ids().filter(is_dir).chain(self.tree.ids().filter(move |id| !is_dir(id)))
+    }
+
+    /// Bytes that follow the inode of a file, without inline tails that depend on the content, and blocks of a file that is stored in one block.
+    pub(super) fn after_file(&self, id: NodeId) -> (u64, u64) {
+        let (size, block) = (self.tree.node(id).size, self.settings.image.block_size);
+        if size == 0 {
+            return (0, 0);
+        }
+        if is_known(self.settings, size) {
+            let tail = self.inode_sizes.inline_tail(id, size, block) as u64;
+            return (tail, block.blocks_for(size - tail));
+        }
+        let Some(compression) = &self.settings.data.compression else { return (0, 0) };
+        if self.is_tiny(id) {
+            return (0, 0);
+        }
+        if is_whole_fragment(compression, size, block) {
+            return (HEADER, 0);
+        }
+        match compression.index {
+            IndexKind::Extents => (2 * HEADER, 0),
+            IndexKind::Compact => (compact_index_len(block, size), 0),
+            IndexKind::Full => (HEADER + INDEX_PADDING + 8 * block.blocks_for(size), 0),
+        }
+    }
+
+    /// Whether the content of a file takes no more slots behind its inode than what would refer to it elsewhere: so the data stage leaves it there.
+    pub(super) fn is_tiny(&self, id: NodeId) -> bool {
+        let (size, block) = (self.tree.node(id).size, self.settings.image.block_size);
+        let slots = |len: u64| (self.inode_sizes.len(id) as u64 + len).div_ceil(SLOT_SIZE);
+        let inline = self.inode_sizes.inline_tail(id, size, block) as u64;
+        size <= block.bytes64() && inline == size && slots(size) <= slots(2 * HEADER)
+    }
+
+    /// Bytes of the names of a directory, or of the target of a symbolic link.
+    pub(super) fn own_size(&self, id: NodeId) -> u64 {
+        match self.tree.node(id).kind {
+            Kind::Directory(dir) => {
+                let mut packer = DirPacker::new(self.settings.image.block_size);
+                let dots: &[usize] = if self.settings.inodes.dot_omitted { &[2] } else { &[1, 2] };
+                for len in dots {
+                    packer.push(*len);
+                }
+                for entry in self.tree.entries_of(dir) {
+                    packer.push(self.tree.text(entry.name).len());
+                }
+                packer.size()
+            }
+            Kind::Symlink(target) => self.tree.text(target).len() as u64,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the packed inode with its index, in an image with `data` bytes of data; 0 if there is none.
+    fn packed_inode_len(&self, data: u64) -> u64 {
+        let block = self.settings.image.block_size;
+        let Some(compression) = &self.settings.data.compression else { return 0 };
+        let is_file = |id: &NodeId| matches!(self.tree.node(*id).kind, Kind::Regular { .. });
+        let files = self.tree.ids().filter(is_file).map(|id| self.tree.node(id).size);
+        let fragments: u64 = files.map(|size| compression.fragment_len(size, block)).sum();
+        if fragments == 0 {
+            return 0;
+        }
+        let index = match compression.index {
+            IndexKind::Extents => {
+                let pcluster = compression.for_packed_inode(block).pcluster as u64;
+                HEADER + EXTENT_RECORD * data.min(fragments).div_ceil(pcluster)
+            }
+            IndexKind::Compact | IndexKind::Full => compact_index_len(block, fragments),
+        };
+        inode_sizes::PACKED_LEN as u64 + index
+    }
+}
+
+/// Bytes of a compact index of `size` bytes, with its header.
+fn compact_index_len(block: BlockSize, size: u64) -> u64 {
+    let each = match block.bits() {
+        0..=12 => 2,
+        13..=14 => 4,
+        _ => 8,
+    };
+    HEADER + INDEX_PADDING + each * block.blocks_for(size)
 }
 
 /// Whether the place of a file of `size` bytes is known without its content: it has at most one block, and no feature lets it share
@@ -78,71 +310,11 @@ pub(super) fn is_known(settings: &Options, size: u64) -> bool {
     size <= settings.image.block_size.bytes64() && !shares_blocks
 }
 
-/// Computes the metadata of `tree`.
-pub(super) fn plan(settings: &Options, tree: &Tree) -> Result<Plan> {
-    let mut superblock = new_superblock(settings)?;
-    let build_time = settings.image.build_time.unwrap_or_else(now);
-    let epoch = match settings.inodes.keep_mtime && settings.inodes.form != InodeForm::Compact {
-        true => inode_sizes::common_time(tree, build_time, superblock.incompat.contains(Incompat::BIT48)),
-        false => Timestamp { secs: build_time, nanos: 0 },
-    };
-    (superblock.epoch, superblock.fixed_nsec) = (epoch.secs, epoch.nanos);
-    let in_metabox = superblock.incompat.contains(Incompat::METABOX);
-    let root_xattrs = tree.node(NodeId::ROOT).xattrs;
-    let xattrs = tree.xattrs.plan(&settings.xattrs, root_xattrs, in_metabox).map_err(Error::Layout)?;
-    let inode_sizes = InodeSizes::new(tree, &xattrs, &superblock, &settings.inodes, &settings.source.path)?;
-    let shared = xattrs.shared.len() as u64;
-    Ok(Plan { inode_sizes, shared })
-}
-
-/// Bytes that follow the inode of a file, without inline tails that depend on the content, and blocks of a file that is stored in one block.
-fn after_file(settings: &Options, inode_sizes: &InodeSizes, tree: &Tree, id: NodeId) -> (u64, u64) {
-    let (size, block) = (tree.node(id).size, settings.image.block_size);
-    if size == 0 {
-        return (0, 0);
-    }
-    if is_known(settings, size) {
-        let tail = inode_sizes.inline_tail(id, size, block) as u64;
-        return (tail, block.blocks_for(size - tail));
-    }
-    let Some(compression) = &settings.data.compression else { return (0, 0) };
-    let pcluster = u64::from(compression.pcluster.unwrap_or(block.bytes() as u32));
-    if is_whole_fragment(compression, size, pcluster) {
-        return (HEADER, 0);
-    }
-    let each = match (compression.index, block.bits()) {
-        (IndexKind::Extents, _) => return (2 * HEADER, 0),
-        (IndexKind::Compact, 0..=12) => 2,
-        (IndexKind::Compact, 13..=14) => 4,
-        _ => 8,
-    };
-    (HEADER + INDEX_PADDING + each * block.blocks_for(size), 0)
-}
-
-/// Bytes of the names of a directory, or of the target of a symbolic link.
-fn own_size(settings: &Options, tree: &Tree, id: NodeId, block: BlockSize) -> u64 {
-    match tree.node(id).kind {
-        Kind::Directory(dir) => {
-            let mut packer = DirPacker::new(block);
-            let dots: &[usize] = if settings.inodes.dot_omitted { &[2] } else { &[1, 2] };
-            for len in dots {
-                packer.push(*len);
-            }
-            for entry in tree.entries_of(dir) {
-                packer.push(tree.text(entry.name).len());
-            }
-            packer.size()
-        }
-        Kind::Symlink(target) => tree.text(target).len() as u64,
-        _ => 0,
-    }
-}
-
 /// Whether the whole content of a file of `size` bytes becomes a fragment.
-fn is_whole_fragment(compression: &Compression, size: u64, pcluster: u64) -> bool {
+pub(super) fn is_whole_fragment(compression: &Compression, size: u64, block: BlockSize) -> bool {
     match compression.fragments {
         Fragments::None => false,
-        Fragments::Tails => size < pcluster,
-        Fragments::All => true,
+        Fragments::Tails => size < u64::from(compression.pcluster.unwrap_or(block.bytes() as u32)),
+        Fragments::All => size <= SEGMENT,
     }
 }

@@ -1,11 +1,12 @@
 //! Estimates against images.
 
 use std::fs;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 use super::*;
 use crate::build;
-use crate::options::compression::Fragments;
+use crate::options::compression::MetadataCompression;
 
 /// Bytes that are compressible in a way that depends on `kind`: words, numbers, or noise.
 fn content(kind: usize, number: usize, len: usize) -> Vec<u8> {
@@ -79,6 +80,58 @@ fn estimates_are_near_the_real_size() {
     }
 }
 
+/// The estimated and the real size.
+fn sizes(options: &Options) -> (u64, u64) {
+    let estimate = Estimator::new(options, &mut Vec::new()).unwrap().estimate(options).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    (estimate.size, build(options, &dir.path().join("image")).unwrap().bytes_out)
+}
+
+#[test]
+fn holes_take_no_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let hole = fs::File::create(dir.path().join("hole")).unwrap();
+    hole.set_len(1 << 30).unwrap();
+    let mut options = Options::new(dir.path());
+    for compression in [None, Some(Compression::lz4(0).unwrap())] {
+        options.data.compression = compression;
+        let (estimate, real) = sizes(&options);
+        assert_eq!(estimate, real);
+    }
+    // Not enough holes for chunks: they are compressed as zeroes.
+    let mut sparse = fs::File::create(dir.path().join("sparse")).unwrap();
+    sparse.seek(SeekFrom::Start(64 << 20)).unwrap();
+    sparse.write_all(&content(0, 1, 5 << 20)).unwrap();
+    sparse.seek(SeekFrom::Start(100 << 20)).unwrap();
+    sparse.write_all(&content(2, 1, 3 << 20)).unwrap();
+    let (estimate, real) = sizes(&options);
+    assert!((estimate as f64 / real as f64 - 1.0).abs() < 0.05, "{estimate} instead of {real}");
+}
+
+#[test]
+fn compressed_metadata_of_tiny_files_is_estimated() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::new(dir.path());
+    let mut compression = Compression::new(Params::new(crate::Algorithm::Zstd, Some(9)).unwrap());
+    options.data.compression = Some(compression.clone());
+    assert_eq!(sizes(&options), (4096, 4096), "an empty directory");
+    for number in 0..4000 {
+        let path = dir.path().join(format!("dir{}", number % 7));
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join(format!("file{number}")), number.to_string()).unwrap();
+    }
+    compression.pcluster = Some(64 << 10);
+    compression.fragments = Fragments::All;
+    compression.metadata = Some(MetadataCompression::new(0, 64 << 10));
+    for directories in [false, true] {
+        compression.directories = directories;
+        options.data.compression = Some(compression.clone());
+        let (estimate, real) = sizes(&options);
+        // Times and numbers of inodes compress a little differently than those of the image.
+        assert!(estimate.abs_diff(real) <= 2 * 4096 + real / 20, "{estimate} instead of {real}");
+    }
+}
+
 #[test]
 fn what_has_no_size_is_refused() {
     let mut options = Options::new("/nowhere");
@@ -91,7 +144,7 @@ fn what_has_no_size_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = Options::new(dir.path());
     let estimator = Estimator::new(&options, &mut Vec::new()).unwrap();
-    assert!(estimator.estimate(&options).unwrap().size <= 8192);
+    assert_eq!(estimator.estimate(&options).unwrap().size, 4096);
     options.data.chunks = Some(crate::ChunkOptions::new(1 << 20));
     assert!(estimator.estimate(&options).is_err());
 }

@@ -1,9 +1,11 @@
 //! Chooses parts of the content: at equal distances in the order of the image.
 
+use std::collections::HashMap;
+
 use ferofs_codec::{Algorithm, Compressor, Fit, Params};
 
 use crate::build::estimate::identical::Stored;
-use crate::data::encode::SEGMENT;
+use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::order::Order;
 use crate::error::{Error, Result};
 use crate::options::run::RunOptions;
@@ -17,13 +19,30 @@ pub(super) const PROBE_LEN: usize = 16 << 10;
 /// The most probes. Each reads one or a few files.
 const PROBES_MAX: u64 = 3000;
 
-/// Files that are stored in the same way, in the order of the image, without those whose content another file has.
+/// Content that is stored in the same way, in the order of the image, without that of files whose content another file has.
 pub(super) struct Stream {
-    files: Vec<(NodeId, u64)>,
-    /// By file: the bytes of the files before it, and last the bytes of all.
+    parts: Vec<Part>,
+    /// By part: the bytes of the parts before it, and last the bytes of all.
     starts: Vec<u64>,
-    /// Windows are parts of files, not several files.
-    is_large: bool,
+    kind: StreamKind,
+}
+
+/// A whole file, or a range of a sparse file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    node: NodeId,
+    offset: u64,
+    len: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamKind {
+    /// Whole files with fewer bytes than a window.
+    Small,
+    /// Larger files, of which windows are parts.
+    Large,
+    /// Long holes of files that are not stored in chunks.
+    Holes,
 }
 
 /// A part of the content that is encoded.
@@ -35,58 +54,124 @@ pub(super) enum Window {
     Range { node: NodeId, offset: u64, len: u64 },
 }
 
+/// Sizes that decide what a window is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowLimits {
+    /// About how many bytes a window has.
+    pub(super) len: u64,
+    /// The data stage cuts large files at multiples of this: no window crosses them.
+    pub(super) segment: u64,
+}
+
 impl Stream {
-    /// The streams of small and of large files. The former have fewer bytes than a window.
-    pub(super) fn of(tree: &Tree, order: &Order, stored: &Stored, window: u64) -> [Self; 2] {
-        let mut streams = [false, true].map(|is_large| Self { files: Vec::new(), starts: vec![0], is_large });
-        for id in order.ids().filter(|id| stored.contains(*id)) {
-            let size = tree.node(id).size;
-            let stream = &mut streams[usize::from(size > window)];
-            stream.files.push((id, size));
-            stream.starts.push(stream.bytes() + size);
+    /// The streams of all kinds. Files of `chunked` are in none of them.
+    pub(super) fn of(
+        tree: &Tree,
+        order: &Order,
+        stored: &Stored,
+        window: u64,
+        chunked: &HashMap<NodeId, ChunkPlan>,
+    ) -> [Self; 3] {
+        let mut streams = [StreamKind::Small, StreamKind::Large, StreamKind::Holes].map(Self::new);
+        let [small, large, holes] = &mut streams;
+        for node in order.ids().filter(|id| stored.contains(*id) && !chunked.contains_key(id)) {
+            let size = tree.node(node).size;
+            if size <= window {
+                small.push(Part { node, offset: 0, len: size });
+                continue;
+            }
+            let mut end = 0;
+            for (start, stop) in without_short_holes(&stored.data_ranges(node, size), window) {
+                holes.push(Part { node, offset: end, len: start - end });
+                large.push(Part { node, offset: start, len: stop - start });
+                end = stop;
+            }
+            holes.push(Part { node, offset: end, len: size - end });
         }
         streams
     }
 
-    /// Bytes of all files.
+    fn new(kind: StreamKind) -> Self {
+        Self { parts: Vec::new(), starts: vec![0], kind }
+    }
+
+    fn push(&mut self, part: Part) {
+        if part.len > 0 {
+            self.parts.push(part);
+            self.starts.push(self.bytes() + part.len);
+        }
+    }
+
+    pub(super) const fn kind(&self) -> StreamKind {
+        self.kind
+    }
+
+    /// Bytes of all parts.
     pub(super) fn bytes(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// `count` windows of about `len` bytes, or as many as there are.
-    pub(super) fn windows(&self, count: u64, len: u64) -> Vec<Window> {
+    /// The bytes of each part.
+    pub(super) fn part_lens(&self) -> impl Iterator<Item = u64> {
+        self.parts.iter().map(|part| part.len)
+    }
+
+    /// `count` windows, or as many as there are.
+    pub(super) fn windows(&self, count: u64, limits: WindowLimits) -> Vec<Window> {
+        let WindowLimits { len, segment } = limits;
         let count = count.min(self.bytes().div_ceil(len)).max(1);
         let mut windows = Vec::new();
         for number in 0..count {
             let at = place(self.bytes(), count, number);
-            if self.is_large {
-                let file = self.file_at(at);
-                let (node, size) = self.files[file];
-                // Within one segment, as the data stage cuts the file, and at a block boundary.
-                let within = (at - self.starts[file]) / len * len;
-                let start = within.min(size.saturating_sub(len)) / PROBE_LEN as u64 * PROBE_LEN as u64;
-                let end = (start + len).min(size).min((start / SEGMENT + 1) * SEGMENT);
-                windows.push(Window::Range { node, offset: start, len: end - start });
+            if self.kind != StreamKind::Small {
+                let number = self.part_at(at);
+                let part = self.parts[number];
+                // At a boundary of blocks, except in sparse files.
+                let within = (at - self.starts[number]) / len * len;
+                let start = within.min(part.len.saturating_sub(len)) / PROBE_LEN as u64 * PROBE_LEN as u64;
+                let start = part.offset + start;
+                let end = (start + len).min(part.offset + part.len).min((start / segment + 1) * segment);
+                windows.push(Window::Range { node: part.node, offset: start, len: end - start });
                 continue;
             }
             // The files that start within the window: each file has the same chance to be in a window, whatever its size is.
             let end = at.saturating_add(len / 2);
             let first = self.starts.partition_point(|start| *start < at.saturating_sub(len / 2));
-            let next = self.starts.partition_point(|start| *start < end).min(self.files.len());
-            let files = self.files.get(first..next).unwrap_or_default();
+            let next = self.starts.partition_point(|start| *start < end).min(self.parts.len());
+            let files = self.parts.get(first..next).unwrap_or_default();
             if !files.is_empty() {
-                let bytes = files.iter().map(|(_, size)| size).sum();
-                windows.push(Window::Files(files.iter().map(|(node, _)| *node).collect(), bytes));
+                let bytes = files.iter().map(|part| part.len).sum();
+                windows.push(Window::Files(files.iter().map(|part| part.node).collect(), bytes));
             }
         }
         windows
     }
 
-    /// The file that has the byte at `at` of the stream.
-    fn file_at(&self, at: u64) -> usize {
-        let files = self.starts.partition_point(|start| *start <= at);
-        files.saturating_sub(1).min(self.files.len().saturating_sub(1))
+    /// One window: all zeroes are alike. It starts where the data stage starts a part, if there is such a place.
+    pub(super) fn hole(&self, segment: u64) -> Option<Window> {
+        let Part { node, offset, len } = *self.parts.iter().max_by_key(|part| part.len)?;
+        let end = offset + len;
+        let start = Some(offset.next_multiple_of(segment)).filter(|start| *start < end).unwrap_or(offset);
+        Some(Window::Range { node, offset: start, len: segment.min(end - start) })
     }
+
+    /// The part that has the byte at `at` of the stream.
+    fn part_at(&self, at: u64) -> usize {
+        let parts = self.starts.partition_point(|start| *start <= at);
+        parts.saturating_sub(1).min(self.parts.len().saturating_sub(1))
+    }
+}
+
+/// Ranges of data, where holes with fewer bytes than `shortest` count as data.
+fn without_short_holes(ranges: &[(u64, u64)], shortest: u64) -> Vec<(u64, u64)> {
+    let mut wide: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in ranges {
+        match wide.last_mut() {
+            Some(last) if start - last.1 < shortest => last.1 = *end,
+            _ => wide.push((*start, *end)),
+        }
+    }
+    wide
 }
 
 /// The middle of part `number` of `count` equal parts of `bytes`.
@@ -145,14 +230,14 @@ impl<'a> Prober<'a> {
     /// The encoded size and the size of the piece at `at` of `stream`.
     fn probe(&mut self, stream: &Stream, at: u64) -> Result<(f64, f64)> {
         self.piece.clear();
-        let first = stream.file_at(at);
-        let mut offset = at - stream.starts[first].min(at);
-        for (node, size) in stream.files.iter().skip(first) {
-            self.append(*node, offset, size - offset.min(*size))?;
+        let first = stream.part_at(at);
+        let mut skipped = at - stream.starts[first].min(at);
+        for part in stream.parts.iter().skip(first) {
+            self.append(part.node, part.offset + skipped, part.len - skipped.min(part.len))?;
             if self.piece.len() >= PROBE_LEN {
                 break;
             }
-            offset = 0;
+            skipped = 0;
         }
         self.finish_piece()
     }
@@ -235,28 +320,47 @@ mod tests {
         assert_eq!(every(2, 5), [0, 1]);
     }
 
+    fn stream(kind: StreamKind, parts: impl IntoIterator<Item = Part>) -> Stream {
+        let mut stream = Stream::new(kind);
+        parts.into_iter().for_each(|part| stream.push(part));
+        stream
+    }
+
     #[test]
     fn windows_share_no_file_and_stay_in_their_file() {
-        let files: Vec<(NodeId, u64)> = (0..100).map(|n| (NodeId(n), 1000)).collect();
-        let starts = (0..=100).map(|n| n * 1000).collect();
-        let small = Stream { files, starts, is_large: false };
+        let segment = 4 << 20;
+        let files = (0..100).map(|n| Part { node: NodeId(n), offset: 0, len: 1000 });
+        let small = stream(StreamKind::Small, files);
         let mut seen = std::collections::HashSet::new();
-        for window in small.windows(50, 10_000) {
+        for window in small.windows(50, WindowLimits { len: 10_000, segment }) {
             let Window::Files(nodes, bytes) = window else { panic!("a range") };
             assert_eq!(bytes, 1000 * nodes.len() as u64);
             assert!(nodes.iter().all(|node| seen.insert(*node)));
         }
         assert!(seen.len() > 90, "{}", seen.len());
-        let sizes = [300 << 10, 9 << 20];
-        let large = Stream {
-            files: vec![(NodeId(0), sizes[0]), (NodeId(1), sizes[1])],
-            starts: vec![0, sizes[0], sizes[0] + sizes[1]],
-            is_large: true,
-        };
-        for window in large.windows(20, 256 << 10) {
+        // The second file is sparse, and has data in a part of it.
+        let parts = [
+            Part { node: NodeId(0), offset: 0, len: 300 << 10 },
+            Part { node: NodeId(1), offset: 11 << 20, len: 9 << 20 },
+        ];
+        let large = stream(StreamKind::Large, parts);
+        for window in large.windows(20, WindowLimits { len: 256 << 10, segment }) {
             let Window::Range { node, offset, len } = window else { panic!("files") };
-            assert!(len > 0 && offset + len <= sizes[node.index()]);
-            assert_eq!(offset / SEGMENT, (offset + len - 1) / SEGMENT);
+            let part = parts[node.index()];
+            assert!(len > 0 && offset >= part.offset && offset + len <= part.offset + part.len);
+            assert_eq!(offset / segment, (offset + len - 1) / segment);
         }
+    }
+
+    #[test]
+    fn holes_are_between_ranges_of_data() {
+        assert_eq!(without_short_holes(&[(0, 5), (7, 9), (20, 30)], 10), [(0, 9), (20, 30)]);
+        let holes = [(3, 1 << 20), ((5 << 20) + 1, 20 << 20)];
+        let holes = holes.map(|(offset, len)| Part { node: NodeId(0), offset, len });
+        let Some(Window::Range { offset, len, .. }) = stream(StreamKind::Holes, holes).hole(4 << 20) else {
+            panic!("no hole")
+        };
+        assert_eq!((offset, len), (8 << 20, 4 << 20));
+        assert!(stream(StreamKind::Holes, []).hole(4 << 20).is_none());
     }
 }
