@@ -53,12 +53,21 @@ pub struct Output {
 enum Target {
     /// A block device, which is written in place.
     Device,
-    /// A temporary file, which is copied to standard output at the end.
-    Stream,
+    /// A temporary file in this directory, which is copied to standard output at the end.
+    Stream(PathBuf),
     /// A temporary file without a name, which the system deletes when it is closed.
     TemporaryFile,
     /// A file that gets its name when it is complete.
     Named(PendingName),
+}
+
+/// The error of a write to an output with this name. It is about the file that was written, not about a stream that gets its content later.
+fn write_error(target: &Target, path: &Path, error: std::io::Error) -> Error {
+    match target {
+        Target::Stream(dir) => Error::io("write a temporary file in", dir, error),
+        Target::TemporaryFile => Error::io("write a temporary file in", path, error),
+        Target::Device | Target::Named(_) => Error::io("write", path, error),
+    }
 }
 
 impl Output {
@@ -160,7 +169,7 @@ impl Output {
         }
         let dir = std::env::temp_dir();
         let file = tempfile::tempfile_in(&dir).map_err(|e| Error::io("make a temporary file in", &dir, e))?;
-        Ok(Self::new(file, Path::new("standard output"), Target::Stream, offset))
+        Ok(Self::new(file, Path::new("standard output"), Target::Stream(dir), offset))
     }
 
     /// Copies the bytes of the existing file before `offset`.
@@ -208,7 +217,9 @@ impl Output {
             },
         };
         let len = self.buffer.len() as u64;
-        background.write(&mut self.buffer, self.written).map_err(|e| Error::io("write", &self.path, e))?;
+        background
+            .write(&mut self.buffer, self.written)
+            .map_err(|e| write_error(&self.target, &self.path, e))?;
         self.written += len;
         Ok(())
     }
@@ -216,7 +227,7 @@ impl Output {
     /// Waits until all full buffers are written.
     fn wait(&mut self) -> Result<()> {
         let waited = self.background.as_mut().map_or(Ok(()), Background::wait);
-        waited.map_err(|e| Error::io("write", &self.path, e))
+        waited.map_err(|e| write_error(&self.target, &self.path, e))
     }
 
     /// Appends `len` bytes of `source` from position `at` on. The kernel copies them if it can, in half the time of reading and
@@ -264,7 +275,7 @@ impl Output {
         if can_have_hole && position.saturating_sub(self.position()) >= HOLE {
             self.flush()?;
             let len = self.offset + position;
-            self.file.set_len(len).map_err(|e| Error::io("extend", &self.path, e))?;
+            self.file.set_len(len).map_err(|e| write_error(&self.target, &self.path, e))?;
             self.written = position;
         }
         while let Some(missing) = position.checked_sub(self.position()).filter(|n| *n > 0) {
@@ -301,7 +312,7 @@ impl Output {
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        self.writer.write(bytes, at).map_err(|e| Error::io("write", &self.path, e))
+        self.writer.write(bytes, at).map_err(|e| write_error(&self.target, &self.path, e))
     }
 
     /// How long writing took so far.
@@ -340,13 +351,13 @@ impl Output {
     /// Makes the image durable, and then gives it its name.
     pub fn finish(mut self) -> Result<()> {
         self.flush()?;
-        if matches!(self.target, Target::Stream) {
+        if matches!(self.target, Target::Stream(_)) {
             let path = self.path.clone();
             return self.copy_to(&mut std::io::stdout().lock())?.map_err(|e| Error::io("write", path, e));
         }
         match self.target {
             Target::Named(name) => name.publish(&self.file),
-            Target::Device | Target::TemporaryFile | Target::Stream => {
+            Target::Device | Target::TemporaryFile | Target::Stream(_) => {
                 self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))
             }
         }
@@ -362,7 +373,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = Output::create(dir.path(), 0).err().unwrap().to_string();
         assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("is a directory"), "{error}");
-        assert!(matches!(Output::create(&dir.path().join("no/image"), 0), Err(Error::Io { .. })));
+        let error = Output::create(&dir.path().join("no/image"), 0).err().unwrap().to_string();
+        assert!(error.starts_with(&format!("{}/no: create a file in", dir.path().display())), "{error}");
+        assert!(!error.contains(".ferofs"), "{error}");
+    }
+
+    #[test]
+    fn an_error_of_a_temporary_file_names_its_directory() {
+        // Open for reading only, so that each write fails.
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "").unwrap();
+        let file = File::open(&path).unwrap();
+        let target = Target::Stream(dir.path().to_owned());
+        let mut output = Output::new(file, Path::new("standard output"), target, 0);
+        output.append(b"data").unwrap();
+        let error = output.finish().unwrap_err().to_string();
+        assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("temporary file"), "{error}");
+        assert!(!error.contains("standard output"), "{error}");
     }
 
     #[test]

@@ -99,7 +99,13 @@ impl Failure {
 /// An error of standard output, or of another stream or call without a file name.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self { subject: None, reason: error.into(), code: OUTPUT_FAILURE }
+        // These come from writing only, and files that are written have names.
+        let is_full = matches!(
+            error.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        );
+        let subject = is_full.then(|| PathBuf::from("standard output"));
+        Self { subject, reason: error.into(), code: OUTPUT_FAILURE }
     }
 }
 

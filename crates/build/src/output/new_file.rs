@@ -95,7 +95,8 @@ impl PendingName {
         }
         let temporary = unused_name(path)?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary);
-        let file = file.map_err(|e| Error::io("create", &temporary, e))?;
+        // The name of the temporary file says nothing to the user: the directory is what is missing or cannot be written.
+        let file = file.map_err(|e| Error::io("create a file in", dir_of(path), e))?;
         Ok((file, name(Some(temporary))))
     }
 

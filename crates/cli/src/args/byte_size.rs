@@ -4,32 +4,82 @@
 const WRONG: &str = "not a number of bytes, for example 65536, 64K, 1M or 1MiB";
 
 /// Parses a number of bytes for an option of the command line.
-pub(crate) fn argument<T: TryFrom<u64>>(text: &str) -> Result<T, &'static str> {
-    parse(text).ok_or(WRONG)
+///
+/// # Errors
+/// What is wrong: the form, or that the number is larger than `T` can hold.
+pub(crate) fn argument<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let most = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>().clamp(1, size_of::<u64>()));
+    let bytes = limited(text, most)?;
+    T::try_from(bytes).map_err(|_| too_large(most))
+}
+
+/// The same with at least one byte.
+pub(crate) fn not_zero(text: &str) -> Result<u64, String> {
+    match argument(text)? {
+        0 => Err("must be more than 0".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// The same with at most `most` bytes.
+pub(crate) fn limited(text: &str, most: u64) -> Result<u64, String> {
+    match bytes(text) {
+        Parsed::Bytes(bytes) if bytes <= most => Ok(bytes),
+        Parsed::Bytes(_) | Parsed::TooLarge => Err(too_large(most)),
+        Parsed::Wrong => Err(WRONG.to_owned()),
+    }
+}
+
+fn too_large(most: u64) -> String {
+    format!("too large: at most {}", exact(most))
 }
 
 /// Parses a number of bytes as mount(8) does: `512`, `0x200`, `1K` and `1KiB` (1024), `1KB` (1000), and so on to E. Upper and lower case mean
 /// the same. `None` also for a number that `T` cannot hold.
 pub(crate) fn parse<T: TryFrom<u64>>(text: &str) -> Option<T> {
-    T::try_from(bytes(text)?).ok()
+    match bytes(text) {
+        Parsed::Bytes(bytes) => T::try_from(bytes).ok(),
+        Parsed::TooLarge | Parsed::Wrong => None,
+    }
 }
 
-fn bytes(text: &str) -> Option<u64> {
+/// What a text says.
+enum Parsed {
+    Bytes(u64),
+    /// A number that 64 bits cannot hold.
+    TooLarge,
+    /// Not a number of bytes.
+    Wrong,
+}
+
+fn bytes(text: &str) -> Parsed {
+    match number(text) {
+        Some(bytes) => u64::try_from(bytes).map_or(Parsed::TooLarge, Parsed::Bytes),
+        None => Parsed::Wrong,
+    }
+}
+
+/// The number, or the largest one for a number that has too many digits; `None` if `text` is not a number of bytes.
+fn number(text: &str) -> Option<u128> {
+    let saturated = |digits: &str, radix| match u128::from_str_radix(digits, radix) {
+        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => Some(u128::MAX),
+        number => number.ok(),
+    };
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        return u64::from_str_radix(digits, 16).ok().filter(|_| is_number);
+        return saturated(digits, 16).filter(|_| is_number);
     }
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let number: u64 = number.parse().ok()?;
+    let number = saturated(number, 10)?;
     let unit = unit.to_ascii_uppercase();
     let Some(letter) = unit.chars().next() else { return Some(number) };
     let power = u32::try_from("KMGTPE".find(letter)?).ok()?.checked_add(1)?;
-    let base: u64 = match unit.get(1..)? {
+    let base: u128 = match unit.get(1..)? {
         "" | "IB" => 1024,
         "B" => 1000,
         _ => return None,
     };
-    number.checked_mul(base.checked_pow(power)?)
+    Some(number.saturating_mul(base.saturating_pow(power)))
 }
 
 /// Prints `bytes` as an option takes them, with the largest unit that needs no fraction: `64K`, `1M`, `1000`.
@@ -83,6 +133,18 @@ mod tests {
         ] {
             assert_eq!(parse::<u64>(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_is_told_from_a_wrong_one() {
+        let wrong = |text: &str| argument::<u32>(text).unwrap_err();
+        assert_eq!(wrong("1T"), "too large: at most 4294967295");
+        assert_eq!(wrong(&"9".repeat(50)), "too large: at most 4294967295");
+        assert_eq!(wrong("0x10000000000000000"), "too large: at most 4294967295");
+        assert_eq!(argument::<u64>("16E").unwrap_err(), format!("too large: at most {}", u64::MAX));
+        assert_eq!(limited("2M", 1 << 20).unwrap_err(), "too large: at most 1M");
+        assert_eq!((wrong("-1"), wrong("1X")), (WRONG.to_owned(), WRONG.to_owned()));
+        assert_eq!((not_zero("1K"), not_zero("0").is_err()), (Ok(1024), true));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 use crate::args::byte_size;
 
 /// Names of compressors, for messages.
-pub(crate) const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate, libdeflate or zstd";
+pub(crate) const COMPRESSORS: &str = "lz4, lz4hc, lzma, deflate (also called libdeflate) or zstd";
 
 /// Why the value of `-z` or `-m` is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +16,8 @@ pub(crate) enum CompressionError {
     Compressor(String),
     #[error("{0} is not a number")]
     Number(String),
+    #[error("dictsize={0}: {1}")]
+    Size(String, String),
     #[error("unknown option {0} of a compressor; the options are level=N and dictsize=BYTES")]
     Unknown(String),
     #[error("{0} does not take dictsize")]
@@ -67,7 +69,8 @@ fn compressor(text: &str) -> Result<Compressor, CompressionError> {
                 compressor.level = Some(level.parse().map_err(|_| not_a_number(level))?)
             }
             Some(("dictsize", size)) => {
-                compressor.dictionary = Some(byte_size::parse(size).ok_or_else(|| not_a_number(size))?);
+                let wrong = |reason| CompressionError::Size(size.to_owned(), reason);
+                compressor.dictionary = Some(byte_size::argument(size).map_err(wrong)?);
             }
             Some((option, _)) => return Err(CompressionError::Unknown(option.to_owned())),
         }
@@ -124,8 +127,8 @@ pub(crate) struct CompressionOptions<'a> {
     pub(crate) max_extent: Option<u32>,
     /// `-m`: the cluster size of the metabox, and its compressor.
     pub(crate) metadata: Option<&'a str>,
-    /// `--zD`.
-    pub(crate) directories: bool,
+    /// The option that compresses directories, if it is given: the command lines have different names for it.
+    pub(crate) directories: Option<&'static str>,
     /// `--compress-large`.
     pub(crate) large: Option<&'a str>,
 }
@@ -142,7 +145,7 @@ impl CompressionOptions<'_> {
         let Some(compressors) = self.compressors else {
             let others = [
                 ("-m", self.metadata.is_some()),
-                ("--zD", self.directories),
+                (self.directories.unwrap_or_default(), self.directories.is_some()),
                 ("--compress-large", self.large.is_some()),
             ];
             if let Some((option, _)) = others.iter().find(|(_, given)| *given) {
@@ -171,7 +174,7 @@ impl CompressionOptions<'_> {
         compression.pcluster = self.pcluster;
         compression.hints = hints;
         compression.max_extent = self.max_extent;
-        compression.directories = self.directories;
+        compression.directories = self.directories.is_some();
         if let Some((pcluster, method)) = metadata {
             let mut number = 0;
             if let Some(text) = method {
@@ -181,6 +184,12 @@ impl CompressionOptions<'_> {
             compression.metadata = Some(MetadataCompression::new(number, pcluster));
         }
         if let Some(text) = self.large {
+            if text == "none" {
+                let reason = format!(
+                    "takes {COMPRESSORS}, not none: --compress-hints with the size 0 stores files uncompressed"
+                );
+                return Err(("--compress-large", reason));
+            }
             let large = self::methods(text, largest).map_err(|e| ("--compress-large", e.to_string()))?;
             if large.len() > 1 {
                 return Err(("--compress-large", "takes one compressor".to_owned()));
@@ -260,6 +269,19 @@ mod tests {
         assert_eq!(one("zstd,x").unwrap_err().to_string(), "x is not a number");
         assert_eq!(one("zstd,99").unwrap_err().to_string(), "zstd has no level 99: 1 to 22");
         assert_eq!(one("zstd,dictsize=3000").unwrap_err(), CompressionError::Dictionary);
+        let large = one("zstd,dictsize=1T").unwrap_err().to_string();
+        assert_eq!(large, "dictsize=1T: too large: at most 4294967295");
+    }
+
+    #[test]
+    fn a_refused_option_has_the_name_that_the_user_gave() {
+        let directories = Some("--compress-directories");
+        let options = CompressionOptions { directories, ..CompressionOptions::default() };
+        assert_eq!(options.compression(BlockSize::DEFAULT).unwrap_err().0, "--compress-directories");
+        let large = Some("none");
+        let options = CompressionOptions { compressors: Some("lz4"), large, ..CompressionOptions::default() };
+        let (option, reason) = options.compression(BlockSize::DEFAULT).unwrap_err();
+        assert!(option == "--compress-large" && reason.contains("not none"), "{reason}");
     }
 
     #[test]

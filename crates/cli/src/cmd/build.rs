@@ -18,8 +18,9 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Compression, Definitions, HotFiles, MemoryLimit, Options, Platform, Priorities, SourceData,
-    SourceFormat, Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
+    BlockSize, Compression, Definitions, HotFiles, MemoryLimit, Options, PCLUSTER_MAX, Platform, Priorities,
+    SourceData, SourceFormat, Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size,
+    build,
 };
 
 use ferofs::read::{ParseUuidError, Uuid};
@@ -112,7 +113,7 @@ pub(crate) struct Args {
 
     /// Largest compressed size of a pcluster: a multiple of the block size, up to 256
     /// blocks and at most 1M. A larger size makes the image smaller and random reads slower [default: that of --preset; the block size with -z alone]
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::argument::<u32>)]
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = cluster_size, allow_negative_numbers = true)]
     cluster_size: Option<u32>,
 
     /// Turn on features, separated by commas; ^X turns X off
@@ -177,7 +178,7 @@ pub(crate) struct Args {
     /// Most memory of the build. Beyond half of it, tables with an entry for each name move to temporary files in the directory of the image,
     /// and the build goes on, slower; the image does not depend on it. The tables of an archive's members do not move. A warning says if more
     /// was needed [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = byte_size::argument::<u64>)]
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::not_zero, allow_negative_numbers = true)]
     memory_limit: Option<u64>,
 
     /// Block size: a power of two from 512 to 64K. Linux mounts block sizes up to its page size [default:
@@ -306,6 +307,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.estimate {
         // The parser wants at least one path. Messages about options name the source, because there is no image.
         let Some((source, upper)) = args.paths.split_first() else { return Ok(0) };
+        if let Some(image) = args.estimated_image() {
+            return Err(Failure::about(image, "--estimate writes no image: leave this path out"));
+        }
         let (options, given) = args.options(source, upper, source)?;
         let apply = |form: &Form, options: &mut Options| args.apply(form, options, source);
         let Args { quiet, json, .. } = *args;
@@ -408,6 +412,14 @@ fn print_summary(
 }
 
 impl Args {
+    /// The image that the command line names although an estimate writes none: the last path, which is no source then.
+    fn estimated_image(&self) -> Option<&Path> {
+        let (last, sources) = self.paths.split_last()?;
+        let first = sources.first()?;
+        let is_layer = first.is_file() && last.exists();
+        (!self.versions && !is_layer).then_some(last.as_path())
+    }
+
     fn options(&self, source: &Path, upper: &[PathBuf], image: &Path) -> Result<(Options, Form), Failure> {
         let mut versions = Vec::new();
         if self.versions {
@@ -549,9 +561,14 @@ pub(super) fn all_time(option: Option<Option<i64>>, time: Option<i64>) -> Result
     Ok(Some(Timestamp { secs, nanos: 0 }))
 }
 
-fn block_size(text: &str) -> Result<BlockSize, &'static str> {
+fn block_size(text: &str) -> Result<BlockSize, String> {
     let bytes = byte_size::argument(text)?;
-    BlockSize::from_bytes(bytes).ok_or("not a power of two from 512 to 65536")
+    BlockSize::from_bytes(bytes).ok_or_else(|| "not a power of two from 512 to 65536".to_owned())
+}
+
+/// The largest pcluster that Linux reads.
+fn cluster_size(text: &str) -> Result<u32, String> {
+    byte_size::limited(text, PCLUSTER_MAX.into()).map(|bytes| bytes as u32)
 }
 
 /// Parses a UUID; `clear` is all zeroes.
@@ -568,6 +585,13 @@ mod tests {
         assert_eq!(uuid("00112233-4455-6677-8899-aabbccddeeff").unwrap()[..2], [0x00, 0x11]);
         assert_eq!(uuid("clear"), Ok([0; 16]));
         assert!(uuid("0011").is_err());
+    }
+
+    #[test]
+    fn clusters_have_at_most_a_megabyte() {
+        assert_eq!(cluster_size("1M"), Ok(1 << 20));
+        assert_eq!(cluster_size("1T").unwrap_err(), "too large: at most 1M");
+        assert!(cluster_size("-1").unwrap_err().starts_with("not a number of bytes"));
     }
 
     #[test]

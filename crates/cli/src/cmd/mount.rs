@@ -203,6 +203,7 @@ fn unmount(dir: &Path) -> Outcome {
             let status = status.map_err(|e| Failure::about(Path::new("fusermount3"), e))?;
             Ok(if status.success() { 0 } else { FAILURE })
         }
+        Err(Errno::INVAL) => Err(Failure::about(dir, "not a mount point")),
         Err(error) => Err(Failure::about(dir, io::Error::from(error))),
     }
 }

@@ -194,7 +194,7 @@ impl Args {
             hints: hints.as_deref(),
             max_extent: self.max_extent_bytes.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
             metadata: self.metadata.as_deref(),
-            directories: self.compress_directories.as_deref().is_some_and(|value| value != "0"),
+            directories: self.compress_directories.as_deref().filter(|value| *value != "0").map(|_| "--zD"),
             ..CompressionOptions::default()
         };
         options.data.compression =

@@ -49,6 +49,45 @@ fn wrong_arguments_are_reported() {
 }
 
 #[test]
+fn wrong_values_are_told_with_what_is_taken() {
+    let fixture = Fixture::empty();
+    fs::write(fixture.source().join("file"), "content").unwrap();
+    let image = fixture.path("image");
+    let cases: [(&[&str], &str); 10] = [
+        (&["--offset", "1"], "--offset: 1 is not a multiple of the block size, 4096"),
+        (&["--offset", "512", "-b", "1024"], "--offset: 512 is not a multiple of the block size, 1024"),
+        (&["--memory-limit", "0"], "must be more than 0"),
+        (&["-C", "1T"], "too large: at most 1M"),
+        (&["-C", "-1"], "not a number of bytes"),
+        (&["--max-extent-bytes", "1T"], "too large: at most 4294967295"),
+        (&["-z", "zstd,dictsize=1T"], "dictsize=1T: too large"),
+        (&["-z", "none", "--compress-directories"], "--compress-directories: needs a compressor"),
+        (&["-z", "lz4", "--compress-large", "none"], "zstd, not none"),
+        (&["--estimate"], "--estimate writes no image: leave this path out"),
+    ];
+    for (args, expected) in cases {
+        let outcome = ferofs().arg("build").args(args).args([fixture.source(), image.clone()]).run();
+        assert!(outcome.code != 0 && outcome.stderr.contains(expected), "{args:?}: {}", outcome.stderr);
+        assert!(!image.exists(), "{args:?}");
+    }
+    ferofs().args(["build", "--offset", "8K"]).args([fixture.source(), image]).run().success();
+    let missing = fixture.path("no-directory");
+    let outcome = ferofs().arg("build").args([fixture.source(), missing.join("image")]).run();
+    let expected = format!("{}: create a file in", missing.display());
+    assert!(outcome.code == 1 && outcome.stderr.contains(&expected), "{}", outcome.stderr);
+}
+
+#[test]
+fn unmounting_what_is_not_mounted_says_so() {
+    if !need::root("unmounting") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let outcome = ferofs().arg("umount").arg(fixture.source()).run();
+    assert!(outcome.code == 1 && outcome.stderr.contains("not a mount point"), "{}", outcome.stderr);
+}
+
+#[test]
 fn options_set_the_fields_of_the_superblock() {
     let fixture = Fixture::new(&tree::Options::small());
     let uuid = "c3ba3bd2-0e3c-4c6e-9a3f-0d0f3a5f6e71";
@@ -129,6 +168,8 @@ fn a_full_standard_output_is_an_error() {
             stderr.contains("No space left on device") && !stderr.contains("panicked"),
             "{command:?}: {stderr}"
         );
+        let is_named = ["standard output: ", "-: write archive: "].iter().any(|name| stderr.contains(name));
+        assert!(is_named, "{command:?}: {stderr}");
     }
     // If messages cannot be written, the exit code stays the same.
     let full = fs::File::options().write(true).open("/dev/full").unwrap();

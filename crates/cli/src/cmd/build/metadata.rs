@@ -1,7 +1,7 @@
 //! Options of `ferofs build` for inodes, extended attributes and the layout of the image.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use ferofs::build::{ChunkOptions, DIGEST_NAME, InodeForm, Labels, Options, XattrOptions};
@@ -64,7 +64,7 @@ pub(super) struct MetadataArgs {
     #[arg(long, value_name = "FILE", requires = "chunk_size")]
     chunk_device: Option<PathBuf>,
 
-    /// Start of the image in its file or block device, in bytes
+    /// Start of the image in its file or block device: a multiple of the block size
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = byte_size::argument::<u64>)]
     offset: u64,
 
@@ -123,6 +123,11 @@ impl MetadataArgs {
             chunks.device.clone_from(&self.chunk_device);
             chunks
         });
+        let block = options.image.block_size.bytes64();
+        if !self.offset.is_multiple_of(block) {
+            let reason = format!("{} is not a multiple of the block size, {block}", self.offset);
+            return Err(Failure::about(Path::new("--offset"), reason));
+        }
         options.output.offset = self.offset;
         options.output.size_alignment = self.align_size;
         Ok(())

@@ -232,7 +232,7 @@ impl Form {
             compressors: self.compressors.as_deref(),
             pcluster: self.cluster,
             metadata: self.metadata.as_deref(),
-            directories: self.directories,
+            directories: self.directories.then_some("--compress-directories"),
             large: self.large.as_deref(),
             ..CompressionOptions::default()
         }

@@ -186,6 +186,6 @@ impl Decode {
     }
 }
 
-fn bytes(text: &str) -> Result<usize, &'static str> {
+fn bytes(text: &str) -> Result<usize, String> {
     byte_size::argument(text)
 }
