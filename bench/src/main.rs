@@ -4,6 +4,7 @@
 //! - [`build`], [`extract`], [`patch`], [`mount`]: one job of the command `ferofs`, compared with other tools.
 //! - [`charts`]: the figures and pictures of README.md and of the guide.
 //! - [`codec`], [`read`]: libraries alone; they start `crates/*/benches`.
+//! - [`estimate`]: `ferofs build --estimate` compared with the builds.
 //! - [`fleet`]: images on servers.
 //! - [`redundant`]: the size of images of many versions of the same trees.
 //! - [`scale`]: many names, cold sources, and large indexes.
@@ -16,6 +17,7 @@ mod build;
 mod charts;
 mod codec;
 mod common;
+mod estimate;
 mod extract;
 mod fleet;
 mod mount;
@@ -42,6 +44,8 @@ Usage: cargo xtask bench COMMAND
                              least 3 rounds with --publish, which writes the pictures and tables of README.md and
                              docs/guide; --draw makes them from the published figures; needs root; an hour
   codec                      time the codecs alone
+  estimate [--rounds N] [--only PRESET]... TREE...
+                             compare the size and the time that ferofs build --estimate says about TREE with those of the builds
   fleet [--rounds N] [--quick] [--only PART]... [--dir DIR] [--publish]
                              time images on servers, at several latencies: the first file, complete reads compared with
                              downloads, 200 mounts on one machine; needs 8 GB in DIR (target/bench-fleet), and root; parts:
@@ -102,6 +106,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         ["build", options @ ..] => build::build(options)?,
         ["charts", options @ ..] => charts::charts(options)?,
         ["codec", options @ ..] => codec::codec(options)?,
+        ["estimate", options @ ..] => estimate::estimate(options)?,
         ["extract", options @ ..] => extract::extract(options)?,
         ["fleet", options @ ..] => fleet::fleet(options)?,
         ["mount", options @ ..] => mount::mount(options)?,
