@@ -177,7 +177,8 @@ fn measure(ferofs: &Path, dir: &Path, options: &[&str], [old, new]: &[PathBuf; 2
     let create = run(ferofs).args(["patch", "create"]).args([path("image").as_path(), new]).args(options);
     let created = succeed(create.arg("-o").arg(path("patch")))?;
     fs::copy(path("image"), path("patched"))?;
-    let timed = run(Path::new(TIME.program)).args(["--format", "%M", "--output"]).arg(path("memory")).arg(ferofs);
+    let timed =
+        run(Path::new(TIME.program)).args(["--format", "%M", "--output"]).arg(path("memory")).arg(ferofs);
     let applied = succeed(timed.args(["patch", "apply"]).args([path("patched"), path("patch")]))?;
     let memory = fs::read_to_string(path("memory"))?;
     let growth = size(&path("patched"))? - size(&path("image"))?;

@@ -347,6 +347,9 @@ impl Account<'_> {
             // A command that refused must have changed nothing.
             return self.compare_image();
         }
+        if let Some(image) = &mut self.image {
+            image.loose_parents |= settings.has("--loose-parents");
+        }
         self.model = self.model.overlaid(&upper);
         self.states.push(self.model.clone());
         self.compare_image()

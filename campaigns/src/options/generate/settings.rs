@@ -466,10 +466,10 @@ pub(crate) fn patch(command: &str, model: &Model, rng: &mut Rng) -> Settings {
     if rng.chance(10) {
         settings.add(&["--json"]);
     }
+    if rng.chance(15) {
+        settings.add(&["--loose-parents"]);
+    }
     if command == "create" {
-        if rng.chance(15) {
-            settings.add(&["--loose-parents"]);
-        }
         if rng.chance(15) {
             settings.add(&["--portable"]);
         }

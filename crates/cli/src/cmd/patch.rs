@@ -179,6 +179,11 @@ struct AddArgs {
     #[command(flatten)]
     change: ChangeArgs,
 
+    /// Do not rewrite a directory if only the inode number of its parent changes. The image grows less, and Linux accepts
+    /// it, but programs that check images report a wrong `..` entry
+    #[arg(long)]
+    loose_parents: bool,
+
     #[command(flatten)]
     trailing: TrailingArgs,
 }
@@ -337,7 +342,8 @@ fn run_create(args: &CreateArgs) -> Outcome {
 
 fn run_add(args: &AddArgs) -> Outcome {
     args.change.shown.apply();
-    let options = args.change.options(&args.image, &args.source)?;
+    let mut options = args.change.options(&args.image, &args.source)?;
+    options.loose_parents = args.loose_parents;
     if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Archive) {
         return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
     }

@@ -24,7 +24,7 @@ pub(super) fn copy(
     let block = old.superblock().block_size;
     let extents = old.extents(inode, FileOffset::new(0))?;
     let (start, end) = (inode.end()?, extents.metadata_end()?);
-    if start.in_metabox {
+    if start.in_metabox != end.in_metabox {
         return Ok(None);
     }
     let len = end.pos.get().saturating_sub(start.pos.get());
