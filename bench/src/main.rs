@@ -72,8 +72,9 @@ Usage: cargo xtask bench COMMAND
                              measure the read engine: FILE (512 MiB of Debian's linux-source) in an LZ4 image of 4 KiB
                              clusters, and every file of IMAGE (50,000 of the same in LZMA fragments)
   redundant [--only FAMILY]...
-                             sizes of images of many versions of the same trees, compared with mksquashfs, mkfs.erofs and archives by zstd;
-                             families: python, sqlalchemy (fetched by pip), nightly, layers (generated); needs 2 GB in target
+                             sizes of images of many versions of the same trees, compared with mksquashfs, mkfs.erofs and archives by zstd, and of
+                             snapshots that are added one by one; families: python, sqlalchemy (fetched by pip), headers (by apt-get),
+                             nightly, layers (generated); needs 2 GB in target; 15 minutes
   scale [--names N] [--rounds N] [--only PART]... [--dir DIR] [--dedupe-gb N] [--publish]
                              time and memory of trees of 10,000 to N (1,000,000) names, compared with mkfs.erofs and mksquashfs, of
                              builds from and onto a disk, of tiny images, and of the index of equal extents; needs 5 GB in DIR

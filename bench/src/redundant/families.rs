@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ferofs_devtools::shell;
 use ferofs_tests::content::Content;
 use ferofs_tests::rng::Rng;
@@ -35,18 +35,27 @@ const SQLALCHEMY: [&str; 8] = [
 /// Nights of the snapshots.
 const NIGHTS: u64 = 30;
 /// Files of a snapshot, and of a layer.
-const FILES: u64 = 1500;
+const FILES: u64 = 600;
 /// Layers of the images of containers.
 const LAYERS: u64 = 8;
+
+/// Releases of the kernel's headers: the newest that apt knows. Debian's archive keeps only some.
+const HEADERS: usize = 6;
+/// The packages of these headers, as a regular expression of apt.
+const HEADERS_PACKAGES: &str = "^linux-headers-6.1.0-[0-9]+-common$";
 
 /// Makes the tree of a family, with all versions in directories below it.
 type Make = fn(&Path) -> Result<()>;
 
+/// The family of snapshots.
+pub(super) const NIGHTLY: &str = "nightly";
+
 /// The families, by the names that `--only` selects.
-pub(super) const FAMILIES: [(&str, Make); 4] = [
+pub(super) const FAMILIES: [(&str, Make); 5] = [
     ("python", |dir| wheels(dir, &PYTHON)),
     ("sqlalchemy", |dir| wheels(dir, &SQLALCHEMY)),
-    ("nightly", nightly),
+    ("headers", headers),
+    (NIGHTLY, nightly),
     ("layers", layers),
 ];
 
@@ -56,18 +65,49 @@ fn wheels(dir: &Path, packages: &[&str]) -> Result<()> {
         let wheel = dir.with_extension("wheel");
         fs::create_dir_all(&wheel)?;
         let download = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest"];
-        shell::run(Command::new("python3").args(download).arg(&wheel).arg(package))?;
+        // For one platform, so that all machines measure the same files.
+        let platform =
+            ["--python-version", "3.12", "--platform", "any", "--platform", "manylinux2014_x86_64"];
+        let older = ["--platform", "manylinux_2_17_x86_64"];
+        shell::run(
+            Command::new("python3").args(download).arg(&wheel).args(platform).args(older).arg(package),
+        )?;
         let file = fs::read_dir(&wheel)?.next().context("pip fetched nothing")??.path();
         let version = dir.join(package.replace("==", "-"));
         fs::create_dir_all(&version)?;
         shell::run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(file).arg(&version))?;
         fs::remove_dir_all(&wheel)?;
     }
+    set_times(dir)
+}
+
+/// Fetches the newest packages of headers and unpacks each below `dir`.
+fn headers(dir: &Path) -> Result<()> {
+    let output = Command::new("apt-cache").args(["search", "--names-only", HEADERS_PACKAGES]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut names: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    names.sort_unstable();
+    if names.len() < HEADERS {
+        bail!("apt knows {} packages {HEADERS_PACKAGES}, {HEADERS} are needed: apt-get update", names.len());
+    }
+    let fetched = dir.with_extension("fetched");
+    fs::create_dir_all(&fetched)?;
+    for name in names.iter().rev().take(HEADERS) {
+        shell::run(Command::new("apt-get").current_dir(&fetched).args(["download", "--quiet", name]))?;
+        let package = fs::read_dir(&fetched)?.next().context("apt-get fetched nothing")??.path();
+        shell::run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(dir.join(name)))?;
+        fs::remove_file(package)?;
+    }
+    fs::remove_dir_all(&fetched)?;
+    set_times(dir)
+}
+
+/// Sets all times below `dir` to one second.
+fn set_times(dir: &Path) -> Result<()> {
     shell::run(Command::new("find").arg(dir).args(["-exec", "touch", "-hd", "@1700000000", "{}", "+"]))
 }
 
-/// A tree as it is on thirty nights: each night one file in fifty changes in a few places, one in a thousand is new, and one in a thousand is
-/// gone.
+/// A tree as it is on thirty nights: each night one file in fifty changes in a few places, one file is new, and one is gone.
 fn nightly(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(1);
     let mut files: Vec<(PathBuf, Vec<u8>)> = (0..FILES).map(|number| new_file(number, &mut rng)).collect();
@@ -84,7 +124,7 @@ fn nightly(dir: &Path) -> Result<()> {
         }
         write_all(&dir.join(format!("night-{:02}", night + 1)), files.iter())?;
     }
-    Ok(())
+    set_times(dir)
 }
 
 /// Layers of images that were built again each month: most files have a few changes, some are new.
@@ -98,7 +138,7 @@ fn layers(dir: &Path) -> Result<()> {
         files.push(new_file(FILES + layer, &mut rng));
         write_all(&dir.join(format!("layer-{}", layer + 1)), files.iter())?;
     }
-    Ok(())
+    set_times(dir)
 }
 
 fn new_file(number: u64, rng: &mut Rng) -> (PathBuf, Vec<u8>) {
