@@ -80,6 +80,36 @@ fn every_state_of_a_chain_of_updates_is_shown() {
 }
 
 #[test]
+fn an_added_version_shares_the_content_of_inodes_in_the_metabox() {
+    if !need::kernel_erofs("a version that is added, through the kernel")
+        || !need::fuse("the same through FUSE")
+    {
+        return;
+    }
+    for options in ["-z zstd -C 64K -E 48bit,all-fragments -m 4K", "-z zstd -C 64K -m 4K"] {
+        let fixture = Fixture::new(&tree::Options::small());
+        let (first, upper) = (fixture.source().join("first"), fixture.directory("upper"));
+        fs::create_dir(&first).unwrap();
+        for number in 0..10 {
+            let bytes = Content::Noise.bytes(40_960 + number, &mut Rng::new(number as u64));
+            fs::write(first.join(format!("{number}")), bytes).unwrap();
+        }
+        let image = fixture.build("image", options.split(' '));
+        let after = fixture.path("after");
+        update::copy(&fixture.source(), &after).unwrap();
+        update::copy(&first, &upper.join("second")).unwrap();
+        // With the attributes of its root, which replaces that of the image.
+        Run::new("cp").arg("-a").arg(upper.join(".")).arg(&after).run().success();
+        let before = fs::metadata(&image).unwrap().len();
+        ferofs().args(["patch", "add", "--loose-parents"]).args([&image, &upper]).run().success();
+        let growth = fs::metadata(&image).unwrap().len() - before;
+        // As much as one file: the metadata of ten.
+        assert!(growth < 40_000, "{options}: {growth}");
+        assert_shows(&fixture, &image, &after);
+    }
+}
+
+#[test]
 fn an_added_tree_is_merged_over_the_old_one() {
     if !need::kernel_erofs("images with additions through the kernel") || !need::fuse("the same through FUSE")
     {
