@@ -22,6 +22,7 @@
 //! | [`windows`] | chooses probes and windows |
 //! | [`encode`] | encodes windows with the code of the data stage |
 //! | [`metadata`] | computes the size of the metadata |
+//! | [`size`] | adds up data and metadata |
 //! | [`time`] | computes how long the workers take together |
 //! | [`regression`] | estimates a total from a sample |
 
@@ -30,6 +31,7 @@ mod encode;
 mod identical;
 mod metadata;
 mod regression;
+mod size;
 #[cfg(test)]
 mod tests;
 mod time;

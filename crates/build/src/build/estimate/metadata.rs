@@ -1,5 +1,5 @@
-//! The size of the metadata, which follows from the tree: a plan of its places, as the metadata stage makes one. What the metadata stage
-//! compresses is passed to [`compressed`](super::compressed).
+//! The size of the metadata, which follows from the tree: a plan of its places, as the metadata stage makes one.
+//! [`size`](super::size) makes the size of the image of it.
 
 use std::collections::HashMap;
 
@@ -9,15 +9,14 @@ use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
 use ferofs_format::{BlockSize, Incompat, Nid};
 
-use crate::build::estimate::compressed::Sampler;
-use crate::build::{behind_superblock, new_superblock, now};
+use crate::build::{new_superblock, now};
 use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::SEGMENT;
 use crate::data::order::Order;
 use crate::error::{Error, Result};
 use crate::metadata::area::AreaAllocator;
 use crate::metadata::superblock_area::SuperblockArea;
-use crate::metadata::write::{BehindSuperblock, RESERVED};
+use crate::metadata::write::RESERVED;
 use crate::options::Options;
 use crate::options::compression::{Compression, Fragments, IndexKind};
 use crate::options::inodes::InodeForm;
@@ -42,7 +41,7 @@ pub(super) struct Plan<'a> {
     pub(super) superblock: Superblock,
     pub(super) xattrs: XattrPlan,
     pub(super) inode_sizes: InodeSizes,
-    superblock_area: SuperblockArea,
+    pub(super) superblock_area: SuperblockArea,
 }
 
 /// The content of an image, as the data stage leaves it.
@@ -58,18 +57,18 @@ pub(super) struct Content<'a> {
 }
 
 /// Places of inodes and of what follows them.
-struct Places {
-    area: AreaAllocator,
+pub(super) struct Places {
+    pub(super) area: AreaAllocator,
     /// By node.
-    nids: Vec<Nid>,
+    pub(super) nids: Vec<Nid>,
     /// Bytes of inline tails.
-    inline: u64,
+    pub(super) inline: u64,
     /// Blocks of files whose place is known without their content.
-    known_blocks: u64,
+    pub(super) known_blocks: u64,
     /// Directories that are encoded, with their bytes.
-    encoded_dirs: Vec<(NodeId, u64)>,
+    pub(super) encoded_dirs: Vec<(NodeId, u64)>,
     /// Bytes of the metabox.
-    metabox: u64,
+    pub(super) metabox: u64,
 }
 
 impl<'a> Plan<'a> {
@@ -96,62 +95,12 @@ impl<'a> Plan<'a> {
         self.tree.nodes.len() as f64 * SECONDS_EACH
     }
 
-    fn in_metabox(&self) -> bool {
+    pub(super) fn in_metabox(&self) -> bool {
         self.superblock.incompat.contains(Incompat::METABOX)
     }
 
-    /// Bytes of the image with this content.
-    pub(super) fn image_size(&self, content: &Content<'_>) -> Result<u64> {
-        let block = self.settings.image.block_size;
-        let places = self.places(content, RESERVED);
-        let stored = content.bytes.saturating_sub(places.inline).next_multiple_of(block.bytes64());
-        let data = self.superblock_area.len() + stored + places.known_blocks * block.bytes64();
-        if let Some(size) = self.size_behind_superblock(content, &places, data) {
-            return Ok(size + self.xattrs.shared.len() as u64);
-        }
-        let mut size = data + self.xattrs.shared.len() as u64;
-        let mut sampler = Sampler::new(self, content, &places.nids)?;
-        if let Some(sampler) = &mut sampler {
-            size += sampler.directories(&places.encoded_dirs)?;
-        }
-        let packed = self.packed_inode_len(content.bytes);
-        Ok(size
-            + match &mut sampler {
-                Some(sampler) if self.in_metabox() => {
-                    let mut area = AreaAllocator::new(block, RESERVED);
-                    let metabox = sampler.metabox(places.metabox)?;
-                    let index = compact_index_len(block, places.metabox);
-                    area.allocate(inode_sizes::PACKED_LEN as u64 + index, 0);
-                    area.allocate(packed, 0);
-                    metabox + (places.area.blocks() + area.blocks()) * block.bytes64()
-                }
-                _ => {
-                    let mut area = places.area;
-                    area.allocate(packed, 0);
-                    area.blocks() * block.bytes64()
-                }
-            })
-    }
-
-    /// The size of an image, without shared xattrs, whose metadata begins in the block of the superblock; `None` if it does not.
-    fn size_behind_superblock(&self, content: &Content<'_>, places: &Places, data: u64) -> Option<u64> {
-        let block = self.settings.image.block_size.bytes64();
-        let behind = behind_superblock(&self.superblock, &self.superblock_area, data)?;
-        let is_small = places.area.blocks() * block < BehindSuperblock::LARGEST;
-        if self.in_metabox() || !places.encoded_dirs.is_empty() || !is_small {
-            return None;
-        }
-        let (base, reserved) = behind.reserved(block)?;
-        let mut area = self.places(content, reserved).area;
-        if data > self.superblock_area.len() {
-            area.allocate(self.packed_inode_len(content.bytes), 0);
-        }
-        let len = area.blocks() * block;
-        (!behind.has_data || area.blocks() == 1).then_some((base + len).max(data))
-    }
-
     /// Plans places in an area whose first `reserved` bytes stay free.
-    fn places(&self, content: &Content<'_>, reserved: u64) -> Places {
+    pub(super) fn places(&self, content: &Content<'_>, reserved: u64) -> Places {
         let (tree, block) = (self.tree, self.settings.image.block_size);
         let in_metabox = self.in_metabox();
         let mut metabox = AreaAllocator::new(block, RESERVED);
@@ -269,7 +218,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Bytes of the packed inode with its index, in an image with `data` bytes of data; 0 if there is none.
-    fn packed_inode_len(&self, data: u64) -> u64 {
+    pub(super) fn packed_inode_len(&self, data: u64) -> u64 {
         let block = self.settings.image.block_size;
         let Some(compression) = &self.settings.data.compression else { return 0 };
         let is_file = |id: &NodeId| matches!(self.tree.node(*id).kind, Kind::Regular { .. });
@@ -290,7 +239,7 @@ impl<'a> Plan<'a> {
 }
 
 /// Bytes of a compact index of `size` bytes, with its header.
-fn compact_index_len(block: BlockSize, size: u64) -> u64 {
+pub(super) fn compact_index_len(block: BlockSize, size: u64) -> u64 {
     let each = match block.bits() {
         0..=12 => 2,
         13..=14 => 4,
