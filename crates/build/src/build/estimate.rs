@@ -74,7 +74,8 @@ const WINDOWS_SHARE: u64 = 4;
 const SLOW_PART: u64 = 96;
 const SLOW_MIN: u64 = 3 << 20;
 const SLOW_MAX: u64 = 10 << 20;
-const SLOW_SHARE: u64 = 28;
+/// A smaller part gave an error of 7.5 % instead of 0 for LZMA on a tree of 41 MB.
+const SLOW_SHARE: u64 = 14;
 /// The fewest bytes of a window. A window must hold some pclusters; more windows of fewer bytes represent the content better.
 const WINDOW_LEN: u64 = 256 << 10;
 /// A window has at least as many bytes as this many pclusters.
