@@ -6,7 +6,7 @@ mod families;
 mod snapshots;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -76,7 +76,8 @@ pub(crate) fn redundant(options: &[&str]) -> Result<()> {
 /// Prints the sizes of images of `tree`.
 fn sizes(tree: &Path, image: &Path, ferofs: &Path) -> Result<()> {
     let bin = peers::installed(&scratch::target_dir());
-    let peer = |name: &str| bin.as_ref().map_or_else(|| PathBuf::from(name), |bin| bin.join(name));
+    let bin = bin.context("mksquashfs and mkfs.erofs are missing: run `cargo xtask peers` first")?;
+    let peer = |name: &str| bin.join(name);
     let line = |what: &str, run: Run| -> Result<()> {
         let outcome = succeed(what, run)?;
         let size = fs::metadata(image).with_context(|| what.to_owned())?.len();

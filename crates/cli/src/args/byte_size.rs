@@ -1,5 +1,7 @@
 //! Parses and prints numbers of bytes.
 
+use ferofs::build::{BlockSize, PCLUSTER_MAX};
+
 /// What every option that takes a number of bytes understands, for messages.
 const WRONG: &str = "not a number of bytes, for example 65536, 64K, 1M or 1MiB";
 
@@ -28,6 +30,17 @@ pub(crate) fn limited(text: &str, most: u64) -> Result<u64, String> {
         Parsed::Bytes(_) | Parsed::TooLarge => Err(too_large(most)),
         Parsed::Wrong => Err(WRONG.to_owned()),
     }
+}
+
+/// The size of a block.
+pub(crate) fn block(text: &str) -> Result<BlockSize, String> {
+    let bytes = argument(text)?;
+    BlockSize::from_bytes(bytes).ok_or_else(|| "not a power of two from 512 to 65536".to_owned())
+}
+
+/// The size of a pcluster, at most the largest that Linux reads.
+pub(crate) fn pcluster(text: &str) -> Result<u32, String> {
+    limited(text, PCLUSTER_MAX.into()).map(|bytes| bytes as u32)
 }
 
 fn too_large(most: u64) -> String {
@@ -152,5 +165,19 @@ mod tests {
         assert_eq!(human(1023), "1023 B");
         assert_eq!(human(1536), "1.5 KiB");
         assert_eq!([0, 1000, 64 << 10, 3 << 20].map(exact), ["0", "1000", "64K", "3M"]);
+    }
+
+    #[test]
+    fn pclusters_have_at_most_a_megabyte() {
+        assert_eq!(pcluster("1M"), Ok(1 << 20));
+        assert_eq!(pcluster("1T").unwrap_err(), "too large: at most 1M");
+        assert!(pcluster("-1").unwrap_err().starts_with("not a number of bytes"));
+    }
+
+    #[test]
+    fn block_sizes_are_powers_of_two() {
+        assert_eq!(block("4096"), Ok(BlockSize::DEFAULT));
+        assert_eq!(block("4K"), Ok(BlockSize::DEFAULT));
+        assert!(block("4095").is_err() && block("256").is_err() && block("x").is_err());
     }
 }

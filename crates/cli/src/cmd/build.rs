@@ -7,6 +7,7 @@ pub(crate) mod preset;
 mod requirement;
 mod seal;
 mod summary;
+pub(crate) mod uuid;
 mod versions;
 
 use std::ffi::OsString;
@@ -18,12 +19,10 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use ferofs::build::{
-    BlockSize, Compression, Definitions, HotFiles, MemoryLimit, Options, PCLUSTER_MAX, Platform, Priorities,
-    SourceData, SourceFormat, Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size,
-    build,
+    BlockSize, Compression, Definitions, HotFiles, MemoryLimit, Options, Platform, Priorities, SourceData,
+    SourceFormat, Summary, Timestamp, Warning, Whiteouts, block_size as natural_block_size, build,
 };
 
-use ferofs::read::{ParseUuidError, Uuid};
 use ferofs::seal::{BuildSeal, BuiltSeal};
 
 use crate::args::byte_size;
@@ -113,7 +112,7 @@ pub(crate) struct Args {
 
     /// Largest compressed size of a pcluster: a multiple of the block size, up to 256
     /// blocks and at most 1M. A larger size makes the image smaller and random reads slower [default: that of --preset; the block size with -z alone]
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = cluster_size, allow_negative_numbers = true)]
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::pcluster, allow_negative_numbers = true)]
     cluster_size: Option<u32>,
 
     /// Turn on features, separated by commas; ^X turns X off
@@ -183,7 +182,7 @@ pub(crate) struct Args {
 
     /// Block size: a power of two from 512 to 64K. Linux mounts block sizes up to its page size [default:
     /// 4096; with --index-only the block size of the sources, which is 512 for archives]
-    #[arg(short, long, value_name = "SIZE", value_parser = block_size)]
+    #[arg(short, long, value_name = "SIZE", value_parser = byte_size::block)]
     block_size: Option<BlockSize>,
 
     /// Set the build time of the image, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
@@ -195,7 +194,7 @@ pub(crate) struct Args {
     all_time: Option<Option<i64>>,
 
     /// UUID of the image; `clear` sets all zeroes [default: random]
-    #[arg(short = 'U', long, value_parser = uuid)]
+    #[arg(short = 'U', long, value_parser = uuid::parse)]
     uuid: Option<[u8; 16]>,
 
     /// Label of the image, at most 16 bytes [default: empty]
@@ -559,45 +558,4 @@ pub(super) fn all_time(option: Option<Option<i64>>, time: Option<i64>) -> Result
     let missing = || Failure::about("--all-time".as_ref(), "no time: give --all-time=SECS, or -T too");
     let secs = seconds.or(time).ok_or_else(missing)?;
     Ok(Some(Timestamp { secs, nanos: 0 }))
-}
-
-fn block_size(text: &str) -> Result<BlockSize, String> {
-    let bytes = byte_size::argument(text)?;
-    BlockSize::from_bytes(bytes).ok_or_else(|| "not a power of two from 512 to 65536".to_owned())
-}
-
-/// The largest pcluster that Linux reads.
-fn cluster_size(text: &str) -> Result<u32, String> {
-    byte_size::limited(text, PCLUSTER_MAX.into()).map(|bytes| bytes as u32)
-}
-
-/// Parses a UUID; `clear` is all zeroes.
-pub(crate) fn uuid(text: &str) -> Result<[u8; 16], ParseUuidError> {
-    if text == "clear" { Ok([0; 16]) } else { text.parse().map(|Uuid(bytes)| bytes) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uuid_may_be_cleared() {
-        assert_eq!(uuid("00112233-4455-6677-8899-aabbccddeeff").unwrap()[..2], [0x00, 0x11]);
-        assert_eq!(uuid("clear"), Ok([0; 16]));
-        assert!(uuid("0011").is_err());
-    }
-
-    #[test]
-    fn clusters_have_at_most_a_megabyte() {
-        assert_eq!(cluster_size("1M"), Ok(1 << 20));
-        assert_eq!(cluster_size("1T").unwrap_err(), "too large: at most 1M");
-        assert!(cluster_size("-1").unwrap_err().starts_with("not a number of bytes"));
-    }
-
-    #[test]
-    fn block_sizes_are_powers_of_two() {
-        assert_eq!(block_size("4096"), Ok(BlockSize::DEFAULT));
-        assert_eq!(block_size("4K"), Ok(BlockSize::DEFAULT));
-        assert!(block_size("4095").is_err() && block_size("256").is_err() && block_size("x").is_err());
-    }
 }

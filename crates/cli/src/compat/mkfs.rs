@@ -261,7 +261,7 @@ impl Args {
         options.image.uuid = match self.uuid.as_deref() {
             None | Some("random") => None,
             Some(text) => {
-                let uuid = crate::cmd::build::uuid(text);
+                let uuid = crate::cmd::build::uuid::parse(text);
                 Some(uuid.map_err(|reason| refusal("-U", text.to_owned(), reason.to_string()))?)
             }
         };

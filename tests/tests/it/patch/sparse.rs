@@ -77,6 +77,26 @@ fn holes_may_come_and_go() {
     }
 }
 
+/// Files that moved and hold only zeroes differ in nothing but their sizes.
+#[test]
+fn files_of_zeroes_are_told_apart() {
+    for options in ["-z none", "-z lz4"] {
+        let fixture = Fixture::empty();
+        let next = fixture.directory("next");
+        for (dir, moved) in [(fixture.source(), "before"), (next.clone(), "after")] {
+            for len in [0, 1, 100, 4096, 4097, 200_000, (4 << 20) + 1, 5 << 20] {
+                File::create(dir.join(format!("{moved}-hole-{len}"))).unwrap().set_len(len).unwrap();
+                fs::write(dir.join(format!("{moved}-zeroes-{len}")), vec![0; len as usize]).unwrap();
+            }
+        }
+        let image = fixture.build("image", options.split(' '));
+        patch(&image, &next, &fixture.path("patch"));
+        assert_valid(&image);
+        let extracted = fixture.extract(&image, "extracted");
+        compare(&next, &extracted, &same()).unwrap().assert_same();
+    }
+}
+
 /// Reading the holes of these files would take hours.
 #[test]
 fn terabytes_of_holes_are_not_read() {

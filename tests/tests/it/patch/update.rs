@@ -109,6 +109,32 @@ fn an_added_version_shares_the_content_of_inodes_in_the_metabox() {
     }
 }
 
+/// Files that moved keep their inodes, whose numbers in a metabox have 64 bits.
+#[test]
+fn a_directory_keeps_names_of_inodes_in_the_metabox() {
+    if !need::kernel_erofs("moved inodes of a metabox, through the kernel")
+        || !need::fuse("the same through FUSE")
+    {
+        return;
+    }
+    for options in ["-z zstd -C 64K -m 4K", "--preset backup"] {
+        let fixture = Fixture::empty();
+        for number in 0..40 {
+            let dir = fixture.source().join(format!("directory-{}", number % 4));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join(format!("file-{number}")), format!("content {number}")).unwrap();
+        }
+        let image = fixture.build("image", options.split(' '));
+        let (next, patch) = (fixture.path("next"), fixture.path("patch"));
+        update::copy(&fixture.source(), &next).unwrap();
+        fs::rename(next.join("directory-1/file-5"), next.join("directory-2/moved")).unwrap();
+        fs::rename(next.join("directory-3"), next.join("directory-0/inside")).unwrap();
+        create(&image, &next, &patch);
+        apply(&image, &patch);
+        assert_shows(&fixture, &image, &next);
+    }
+}
+
 #[test]
 fn an_added_tree_is_merged_over_the_old_one() {
     if !need::kernel_erofs("images with additions through the kernel") || !need::fuse("the same through FUSE")

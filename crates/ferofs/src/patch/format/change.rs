@@ -7,6 +7,8 @@ use crate::error::{Error, PatchFault, Result};
 pub(super) const CHANGES_MAX: u64 = 1 << 30;
 /// Zstandard's level for the list: it is short, so size counts more than speed.
 const LEVEL: i32 = 19;
+/// The numbers that a change has in the list, each of a byte or more.
+const NUMBERS: usize = 4;
 /// Most files grow an image by whole slots, which are this long.
 const SLOT: u64 = ferofs_format::units::SLOT_SIZE;
 
@@ -102,6 +104,9 @@ pub(super) fn decode(stored: &[u8], decoded_len: u64) -> Result<Vec<Change>> {
     }
     let mut columns = ColumnReader::new(&list, MALFORMED);
     let count = columns.count()?;
+    if count > columns.left() / NUMBERS {
+        return Err(malformed());
+    }
     let kinds = columns.column(count)?;
     let mut bytes = Vec::with_capacity(count);
     for _ in 0..count {

@@ -311,7 +311,7 @@ impl<'a> Prediction<'a> {
         if new.write(&self.superblock, &mut head).is_err() {
             return Ok(());
         }
-        let xattrs = source.xattr_size().min(XATTRS_MAX);
+        let xattrs = source.xattr_size().min(XATTRS_MAX).min(inode.len as usize);
         let mut attributes = vec![0; xattrs];
         let place = source.place();
         self.image.read_metadata(at(place, old_len)?, Structure::Xattr, &mut attributes)?;

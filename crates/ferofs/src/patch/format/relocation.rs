@@ -78,6 +78,9 @@ pub(crate) struct Relocations {
 
 /// The bit of the mask for [`Relocated::in_chunks`]; lower bits are for fields.
 const IN_CHUNKS: u64 = 1 << FIELDS;
+/// The bit of an added name's type for [`Target::Old`]; lower bits are the file type. An inode number needs all 64 bits of its column:
+/// the highest one says that the inode is in the metabox.
+const OLD: u64 = 1 << 4;
 
 const MALFORMED: &str = "its list of relocated inodes is wrong";
 
@@ -125,13 +128,15 @@ impl Relocations {
         edits().for_each(|edit| {
             columns.push(match edit {
                 Edit::Removed(_) => 0,
-                Edit::Added { file_type, .. } => u64::from(file_type.mode_bits() >> 12),
+                Edit::Added { file_type, target, .. } => {
+                    let kind = u64::from(file_type.mode_bits() >> 12);
+                    kind | if matches!(target, Target::Old(_)) { OLD } else { 0 }
+                }
             });
         });
         columns.push_deltas(edits().map(|edit| match edit {
-            Edit::Removed(number) => u64::from(*number) << 1,
-            Edit::Added { target: Target::New(number), .. } => u64::from(*number) << 1,
-            Edit::Added { target: Target::Old(nid), .. } => (nid << 1) | 1,
+            Edit::Removed(number) | Edit::Added { target: Target::New(number), .. } => u64::from(*number),
+            Edit::Added { target: Target::Old(nid), .. } => *nid,
         }));
         let names = || {
             edits().filter_map(|edit| match edit {
@@ -174,15 +179,16 @@ impl Relocations {
         let mut name_lens = columns.column(added)?.into_iter();
         let mut edits = Vec::with_capacity(total);
         for (kind, value) in kinds.into_iter().zip(values) {
-            let number = u32::try_from(value >> 1);
+            let number = || u32::try_from(value).map_err(|_| malformed());
             edits.push(if kind == 0 {
-                Edit::Removed(number.map_err(|_| malformed())?)
+                Edit::Removed(number()?)
             } else {
-                let kind = u16::try_from(kind).ok().and_then(|kind| kind.checked_mul(1 << 12));
-                let file_type = kind.and_then(FileType::from_mode).ok_or_else(malformed)?;
-                let target = match value & 1 {
-                    0 => Target::New(number.map_err(|_| malformed())?),
-                    _ => Target::Old(value >> 1),
+                let mode =
+                    u16::try_from(kind & !(OLD as u32)).ok().and_then(|kind| kind.checked_mul(1 << 12));
+                let file_type = mode.and_then(FileType::from_mode).ok_or_else(malformed)?;
+                let target = match kind & OLD as u32 {
+                    0 => Target::New(number()?),
+                    _ => Target::Old(value),
                 };
                 let name = columns.bytes(name_lens.next().unwrap_or(0) as usize)?.to_vec();
                 Edit::Added { name, file_type, target }
@@ -228,8 +234,7 @@ mod tests {
             any::<u64>().prop_map(SourceCode::Nid),
             (any::<bool>(), 0u32..1 << 30).prop_map(|(is_dir, skip)| SourceCode::Next { is_dir, skip }),
         ];
-        let target =
-            prop_oneof![any::<u32>().prop_map(Target::New), (0..u64::MAX >> 1).prop_map(Target::Old)];
+        let target = prop_oneof![any::<u32>().prop_map(Target::New), any::<u64>().prop_map(Target::Old)];
         let added = (any::<Vec<u8>>(), target).prop_map(|(name, target)| Edit::Added {
             name,
             file_type: FileType::Symlink,

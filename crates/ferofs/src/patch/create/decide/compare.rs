@@ -163,7 +163,8 @@ pub(super) fn kind_and_size(inputs: Inputs<'_>, node: NodeId) -> (FileType, u64)
 
 /// The digest of an old inode's content and file type, equal to [`new_digest`] of a node with the same content.
 pub(super) fn old_digest(inputs: Inputs<'_>, inode: &Inode, buffer: &mut Vec<u8>) -> Result<[u8; 32]> {
-    let mut digest = ContentDigest::default();
+    let is_regular = inode.file_type() == FileType::Regular;
+    let mut digest = ContentDigest::new(if is_regular { inode.size() } else { 0 });
     match (inode.file_type(), inode.on_disk().place) {
         (FileType::Symlink, _) => digest.add(0, &inputs.old.read_link(inode)?),
         (_, Place::Device(rdev)) => digest.add(0, &rdev.encode().to_le_bytes()),
@@ -191,8 +192,9 @@ pub(super) fn new_digest(
     reader: &mut Reader<'_>,
     buffer: &mut Vec<u8>,
 ) -> Result<[u8; 32]> {
-    let mut digest = ContentDigest::default();
     let node = inputs.tree.node(id);
+    let is_regular = matches!(node.kind, Kind::Regular { .. });
+    let mut digest = ContentDigest::new(if is_regular { node.size } else { 0 });
     match node.kind {
         Kind::Symlink(target) => digest.add(0, inputs.tree.text(target)),
         Kind::Device(_, rdev) => digest.add(0, &rdev.encode().to_le_bytes()),
@@ -208,11 +210,17 @@ pub(super) fn new_digest(
     Ok(digest.finish(node.kind.file_type()))
 }
 
-/// A digest of content of a known length, in which parts of zeroes count nothing: it does not depend on where a file has holes.
-#[derive(Default)]
+/// A digest of a file's size and content, in which parts of zeroes count nothing: it does not depend on where a file has holes.
 struct ContentDigest(blake3::Hasher);
 
 impl ContentDigest {
+    /// The digest of a file with so many bytes; 0 if the file is not a regular one.
+    fn new(size: u64) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&size.to_le_bytes());
+        Self(hasher)
+    }
+
     /// Adds a part of the content, of [`PART`] bytes or up to the end, and its offset.
     fn add(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.iter().any(|byte| *byte != 0) {

@@ -42,19 +42,21 @@ pub(crate) struct Relocated<'a> {
 /// Lists all new inodes; none if they are too many, or too large.
 pub(crate) fn list<'a>(inputs: &Inputs<'a>) -> Result<Relocated<'a>> {
     if inputs.written.sizes.len() <= INODES_MAX {
-        match predict(inputs, relocate(inputs)?) {
+        match predict(inputs, &relocate(inputs)?) {
             Ok(Some(relocated)) if is_as_written(inputs, &relocated.prediction) => return Ok(relocated),
             Ok(_) | Err(Error::Patch(_)) => {}
             Err(error) => return Err(error),
         }
     }
-    let none = predict(inputs, Relocations::default())?;
+    let none = predict(inputs, &Relocations::default())?;
     none.ok_or(Error::Patch(TOO_MANY))
 }
 
 /// The list as stored, if it is short enough.
-fn predict<'a>(inputs: &Inputs<'a>, relocations: Relocations) -> Result<Option<Relocated<'a>>> {
+fn predict<'a>(inputs: &Inputs<'a>, relocations: &Relocations) -> Result<Option<Relocated<'a>>> {
     let Some(encoded) = relocations.encode()? else { return Ok(None) };
+    // What `apply` decodes, so that a value that the list cannot hold is noticed here.
+    let relocations = Relocations::decode(&encoded)?;
     let (old, base) = (inputs.context.inputs.old, &**inputs.context.base);
     let prediction = Prediction::new(inputs.header, relocations, old, base)?;
     Ok(Some(Relocated { prediction, encoded }))
