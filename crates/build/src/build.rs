@@ -23,7 +23,6 @@ use crate::error::{Error, Result};
 use crate::metadata::superblock_area::SuperblockArea;
 use crate::metadata::write::{BehindSuperblock, MetadataWriter};
 use crate::options::Options;
-use crate::options::compression::IndexKind;
 use crate::options::inodes::InodeForm;
 use crate::options::source::SourceData;
 use crate::output::Output;
@@ -120,7 +119,13 @@ fn run_stages(
     superblock.build_time = u32::try_from(build_time.saturating_sub(epoch.secs)).unwrap_or(0);
     let root_xattrs = tree.node(NodeId::ROOT).xattrs;
     let in_metabox = superblock.incompat.contains(Incompat::METABOX);
-    let xattrs = tree.xattrs.plan(&options.xattrs, root_xattrs, in_metabox).map_err(Error::Layout)?;
+    let is_wide = inode_sizes::is_wide(&tree, &superblock);
+    let mut xattr_options = options.xattrs.clone();
+    if is_wide {
+        // The shared ones follow the data, and their address has 32 bits.
+        xattr_options.inline_limit = Some(u32::MAX);
+    }
+    let xattrs = tree.xattrs.plan(&xattr_options, root_xattrs, in_metabox).map_err(Error::Layout)?;
     if !xattrs.is_empty && options.xattrs.name_filter {
         superblock.compat |= Compat::XATTR_FILTER;
         superblock.xattr_filter = true;
@@ -152,6 +157,7 @@ fn run_stages(
         let context = deduplicated::ChunkContext {
             options,
             chunks,
+            is_wide,
             tree: &tree,
             order: &order,
             inode_sizes: &inode_sizes,
@@ -177,6 +183,7 @@ fn run_stages(
     // The metadata stage needs memory of its own.
     drop((identical_files, order, extent_index));
     contents.check_unchanged()?;
+    options.check_size(output.position())?;
     superblock.incompat |= data.features;
     let encoded = Instant::now();
 
@@ -192,8 +199,10 @@ fn run_stages(
         packed,
         spill,
         behind_superblock: behind_superblock(&superblock, &superblock_area, output.position()),
+        area: BlockAddr::new(0),
     }
     .write(&mut superblock, output)?;
+    options.check_size(output.position())?;
     let configs = match &options.data.compression {
         // Encoded files and encoded metadata set this bit.
         Some(compression) if superblock.incompat.contains(Incompat::LZ4_0PADDING) => {
@@ -277,19 +286,14 @@ pub(crate) fn new_superblock(options: &Options) -> Result<Superblock> {
     let mut superblock = Superblock::new(options.image.block_size);
     if let Some(compression) = &options.data.compression {
         compression.check(options.image.block_size)?;
-        if compression.index == IndexKind::Extents {
-            // The `48bit` layout changes the form of inodes, and inodes get their size before the data is encoded.
-            superblock.incompat |= Incompat::BIT48;
-        }
         if compression.metadata.is_some() {
-            superblock.incompat |= Incompat::BIT48 | Incompat::METABOX;
+            superblock.incompat |= Incompat::METABOX;
             superblock.ext_slots = 1;
             superblock.metabox = Some(Nid::new(0));
         }
     }
-    if options.inodes.dot_omitted {
-        superblock.incompat |= Incompat::BIT48;
-    }
+    // The feature changes the form of inodes, which get their size before the data is encoded.
+    superblock.incompat.set(Incompat::BIT48, options.has_wide_addresses());
     superblock.compat = Compat::MTIME;
     superblock.compat.set(Compat::SB_CHKSUM, options.image.checksum);
     superblock.uuid = match options.image.uuid {

@@ -114,6 +114,11 @@ pub enum Error {
     /// The fs_config file, a table of owners and modes, has no entry for a file.
     #[error("{}: not in the fs_config file", Escaped::path(.0))]
     NotInFsConfig(PathBuf),
+    /// The image would have 2^32 blocks or more, and no addresses for them.
+    #[error(
+        "2^32 blocks or more need wide addresses (-E 48bit, for Linux 6.15 and newer), or larger blocks (-b)"
+    )]
+    TooManyBlocks,
     /// An option's value is out of its range.
     #[error("{option}: {problem}")]
     Option {

@@ -18,6 +18,9 @@ pub(crate) mod xattrs;
 
 use std::path::PathBuf;
 
+use crate::error::{Error, Result};
+use compression::{Compression, IndexKind};
+
 pub use attributes::AttributeOptions;
 pub use data::DataOptions;
 pub use image::{ImageOptions, OutputOptions};
@@ -71,6 +74,24 @@ impl Options {
             image: ImageOptions::default(),
             output: OutputOptions::default(),
             run: RunOptions::default(),
+        }
+    }
+
+    /// Whether the image has addresses of 48 bits.
+    pub(crate) fn has_wide_addresses(&self) -> bool {
+        let by_compression = |compression: &Compression| {
+            compression.index == IndexKind::Extents || compression.metadata.is_some()
+        };
+        self.image.wide_addresses
+            || self.inodes.dot_omitted
+            || self.data.compression.as_ref().is_some_and(by_compression)
+    }
+
+    /// Fails if an image of `bytes` has more blocks than its addresses can name.
+    pub(crate) fn check_size(&self, bytes: u64) -> Result<()> {
+        match self.image.block_size.blocks_for(bytes) {
+            blocks if blocks >= 1 << 32 && !self.has_wide_addresses() => Err(Error::TooManyBlocks),
+            _ => Ok(()),
         }
     }
 }

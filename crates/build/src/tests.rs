@@ -7,6 +7,7 @@ mod round_trip;
 mod sharing;
 mod source;
 mod verify;
+mod wide;
 
 use std::fs;
 use std::path::{Path, PathBuf};

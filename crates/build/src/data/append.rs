@@ -118,7 +118,7 @@ impl<'a> Appender<'a> {
                 None => self.append_file(piece, bytes, tail)?,
             };
         }
-        Ok(())
+        self.options.check_size(self.output.position())
     }
 
     /// The first file with the content of this one, if that is another file.

@@ -29,6 +29,9 @@ pub(super) enum Scheduled {
     LargeFile(LargeFile),
 }
 
+/// The most bytes of a part for which space is only reserved.
+const RESERVED_PART: u64 = 1 << 40;
+
 /// Creates jobs, one at a time.
 pub(super) struct Scheduler<'a> {
     context: WorkerContext<'a>,
@@ -115,7 +118,8 @@ impl<'a> Scheduler<'a> {
             return None;
         };
         let (node, store) = (*node, *store);
-        let (offset, len) = (*start, (*end - *start).min(self.segment));
+        let limit = if self.context.is_reserved(node) { RESERVED_PART } else { self.segment };
+        let (offset, len) = (*start, (*end - *start).min(limit));
         *start += len;
         if start == end {
             ranges.pop();

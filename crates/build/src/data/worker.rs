@@ -146,8 +146,7 @@ impl<'a> Worker<'a> {
             Job::Files(files) => files.iter().try_for_each(|node| self.file(*node, result)),
             Job::Part { node, offset, len, store, last } => {
                 result.bytes_read += *len as u64;
-                let is_zero = self.context.tree.node(*node).origin == Origin::Zeroes;
-                if is_zero && self.context.file_compression(*node).is_none() {
+                if self.context.is_reserved(*node) {
                     result.pieces.push(Piece::new(*node, PieceKind::Reserved));
                     return Ok(());
                 }

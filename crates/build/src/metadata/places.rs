@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use ferofs_format::Nid;
 use ferofs_format::units::SLOT_SIZE;
+use ferofs_format::{BlockAddr, BlockSize, BytePos, Nid};
 
 use crate::data::stored::StoredContent;
 use crate::options::run::tables::Table;
@@ -32,8 +32,10 @@ pub(super) enum ItemKind {
 /// The places of all items.
 #[derive(Default)]
 pub(super) struct Places {
-    /// By node.
+    /// By node; numbers count from the start of the metadata area, or of the metabox.
     pub(super) nids: Table<Nid>,
+    /// Slots before the metadata area: see [`slots_before`].
+    pub(super) slots_before: u64,
     /// All nodes that the image has, in the order of their inodes.
     pub(super) inodes: Table<NodeId>,
     /// Whether the inodes are in the metabox, not in the metadata area.
@@ -49,7 +51,29 @@ pub(super) struct Places {
     pub(super) total_blocks: u64,
 }
 
+/// The block that inode numbers count from, if the metadata area begins with block `first`: its address has only 32 bits.
+pub(super) fn meta_block(first: BlockAddr) -> BlockAddr {
+    BlockAddr::new(first.get().min(u32::MAX.into()))
+}
+
+/// Slots between the block that inode numbers count from and a metadata area that begins at the position `start`: 0 unless that is behind
+/// 2^32 blocks.
+pub(super) fn slots_before(start: u64, block: BlockSize) -> u64 {
+    let first = BytePos::new(start).block(block);
+    ((first.get() - meta_block(first).get()) << block.bits()) / SLOT_SIZE
+}
+
 impl Places {
+    /// The number of the inode of `id` in the image.
+    pub(super) fn nid(&self, id: NodeId) -> Nid {
+        Nid::new(self.nids[id.index()].get() + self.slots_before)
+    }
+
+    /// The number of an inode `pos` bytes from the start of the metadata area.
+    pub(super) fn nid_in_area(&self, pos: u64) -> Nid {
+        Nid::new(self.slots_before + pos / SLOT_SIZE)
+    }
+
     /// Where the inode of `id` is, in bytes from the start of the metadata area or of the metabox.
     pub(super) fn inode_pos(&self, id: NodeId) -> u64 {
         self.nids[id.index()].slot() * SLOT_SIZE

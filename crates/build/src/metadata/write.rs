@@ -7,13 +7,13 @@ use ferofs_format::dirent::{DirPacker, Dirent, write_block};
 use ferofs_format::inode::{DataLayout, FileType, Inode, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
 use ferofs_format::units::SLOT_SIZE;
-use ferofs_format::{BlockAddr, BlockSize, Fault, FormatError, Incompat, Nid, Structure};
+use ferofs_format::{BlockAddr, BlockSize, BytePos, Fault, FormatError, Incompat, Nid, Structure};
 
 use crate::data::stored::{PackedInode, StoredContent};
 use crate::error::{Error, Result};
 use crate::metadata::area::AreaAllocator;
 use crate::metadata::compressed::{EncodedContent, MetadataEncoder, Queue};
-use crate::metadata::places::{Item, ItemKind, Places};
+use crate::metadata::places::{Item, ItemKind, Places, meta_block, slots_before};
 use crate::metadata::self_check::{self, InodePlace};
 use crate::options::Options;
 use crate::options::compression::Compression;
@@ -38,6 +38,8 @@ pub(crate) struct MetadataWriter<'a> {
     pub(crate) packed: Option<&'a PackedInode>,
     pub(crate) spill: &'a mut Spill,
     pub(crate) behind_superblock: Option<BehindSuperblock>,
+    /// Where the area begins that was written last.
+    pub(crate) area: BlockAddr,
 }
 
 /// Free space in the last block of the superblock's area.
@@ -86,6 +88,12 @@ impl MetadataWriter<'_> {
         let in_metabox = superblock.incompat.contains(Incompat::METABOX);
         let (mut area, mut places) = self.plan(block, encoder.as_ref(), in_metabox, RESERVED);
         let behind_superblock = self.plan_behind_superblock(block, in_metabox, &mut area, &mut places);
+        let start = output.position().next_multiple_of(block.bytes64());
+        places.slots_before = slots_before(start, block);
+        if places.slots_before > 0 && (in_metabox || !places.encoded_dirs.is_empty()) {
+            let problem = "its index has no addresses behind 2^32 blocks";
+            return Err(Error::Option { option: "compressed metadata", problem });
+        }
         if let Some(encoder) = &encoder {
             self.encode_directories(encoder, &mut places, superblock, output)?;
         }
@@ -103,7 +111,7 @@ impl MetadataWriter<'_> {
             area = AreaAllocator::new(block, RESERVED);
             let pos = area.allocate((inode_sizes::PACKED_LEN + metabox.index.len()) as u64, 0);
             places.others = vec![Item { pos, kind: ItemKind::Metabox }];
-            superblock.metabox = Some(Nid::new(pos / SLOT_SIZE));
+            superblock.metabox = Some(places.nid_in_area(pos));
         }
         if let Some(packed) = self.packed {
             let pos = allocate_packed(&mut area, packed);
@@ -112,9 +120,9 @@ impl MetadataWriter<'_> {
         }
         places.others.sort_unstable();
         places.total_blocks = area.blocks();
-        superblock.root = places.nids[0];
+        superblock.root = places.nid(NodeId::ROOT);
         superblock.inodes = places.inodes.len() as u64;
-        superblock.packed = places.packed.map(|pos| Nid::new(pos / SLOT_SIZE));
+        superblock.packed = places.packed.map(|pos| places.nid_in_area(pos));
         let (len, metabox) = (places.total_blocks * block.bytes64(), metabox.as_ref());
         match behind_superblock {
             Some(base) => self.write_behind_superblock(&places, base..base + len, superblock, output)?,
@@ -183,7 +191,8 @@ impl MetadataWriter<'_> {
         mut write: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let block = superblock.block_size;
-        superblock.meta = BlockAddr::new(base >> block.bits());
+        self.area = BytePos::new(base).block(block);
+        superblock.meta = meta_block(self.area);
         let mut bytes = Vec::new();
         for item in places.items() {
             self.options.run.check_cancelled()?;
@@ -430,7 +439,7 @@ impl MetadataWriter<'_> {
                 out.resize(start + (out.len() - start).next_multiple_of(block.bytes()), 0);
                 dirents.clear();
             }
-            let nid = places.nids[node.index()];
+            let nid = places.nid(node);
             dirents.push(Dirent { nid, file_type: Some(self.tree.node(node).kind.file_type()), name });
         }
         self.write_dir_block(id, &dirents, out)
@@ -551,7 +560,7 @@ impl MetadataWriter<'_> {
             matches!(inode.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
         if has_content {
             let index = places.content_blocks.binary_search_by_key(&id, |(node, _)| *node);
-            let start = index.map_or(0, |index| superblock.meta.get() + places.content_blocks[index].1);
+            let start = index.map_or(0, |index| self.area.get() + places.content_blocks[index].1);
             inode.place = Place::Blocks(BlockAddr::new(start));
         }
     }

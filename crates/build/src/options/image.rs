@@ -21,6 +21,9 @@ pub struct ImageOptions {
     pub label: Vec<u8>,
     /// Whether the superblock has a checksum.
     pub checksum: bool,
+    /// Addresses of 48 bits, for an image of 2^32 blocks or more (Linux 6.15). Without them, the build of such an image fails. The
+    /// index of a compressed file has them with [`IndexKind::Extents`](super::compression::IndexKind::Extents) only.
+    pub wide_addresses: bool,
 }
 
 impl Default for ImageOptions {
@@ -31,6 +34,7 @@ impl Default for ImageOptions {
             uuid: None,
             label: Vec::new(),
             checksum: true,
+            wide_addresses: false,
         }
     }
 }

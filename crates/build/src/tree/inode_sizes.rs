@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ferofs_format::inode::{DataLayout, FileType, Inode, InodeVersion, Place, Timestamp};
 use ferofs_format::superblock::Superblock;
-use ferofs_format::{BlockSize, xattr};
+use ferofs_format::{BlockSize, Incompat, xattr};
 
 use crate::error::{Error, Result};
 use crate::options::inodes::{InodeForm, InodeOptions};
@@ -57,11 +57,14 @@ impl InodeSizes {
         options: &InodeOptions,
         source: &Path,
     ) -> Result<Self> {
+        let is_wide = is_wide(tree, superblock);
         let inode_size = |id| {
             let mut inode = inode(tree, xattrs, superblock, id, InodeVersion::Extended)?;
-            let fits = inode.fits_compact(superblock);
+            // In the compact form, the high bits of an address take the place of the link count.
+            let one_link = inode.nlink == 1 && inode.file_type != FileType::Directory;
+            let fits = inode.fits_compact(superblock) && (one_link || !is_wide);
             inode.mtime = shared_time(superblock);
-            let fits_without_time = fits || inode.fits_compact(superblock);
+            let fits_without_time = fits || inode.fits_compact(superblock) && (one_link || !is_wide);
             let version = match options.form {
                 InodeForm::Extended => InodeVersion::Extended,
                 InodeForm::Compact if !fits_without_time => return Err(too_large(tree, source, id)),
@@ -107,6 +110,14 @@ impl InodeSizes {
     }
 }
 
+/// Whether addresses in the image can need more than 32 bits, and may have them: with `48BIT` and from half of 2^32 blocks on, as
+/// metadata follows the data.
+pub fn is_wide(tree: &Tree, superblock: &Superblock) -> bool {
+    let blocks = |bytes: u64| bytes.div_ceil(superblock.block_size.bytes64());
+    let data = tree.nodes.iter().fold(superblock.blocks, |sum, node| sum.saturating_add(blocks(node.size)));
+    superblock.incompat.contains(Incompat::BIT48) && data >= 1 << 31
+}
+
 /// The packed inode or the metabox inode, without a position.
 pub fn packed_inode(size: u64, ino: u32, mtime: Timestamp) -> Inode {
     Inode {
@@ -134,6 +145,7 @@ fn too_large(tree: &Tree, source: &Path, id: NodeId) -> Error {
         ("an owner for compact inodes of", node.uid.into(), u16::MAX.into()),
         ("a group for compact inodes of", node.gid.into(), u16::MAX.into()),
         ("a link count for compact inodes of", node.nlink.into(), u16::MAX.into()),
+        ("a link count for compact inodes, in an image of 2^31 blocks or more, of", node.nlink.into(), 1),
     ];
     let (what, value, limit) =
         values.into_iter().find(|(_, value, limit)| value > limit).unwrap_or(values[0]);

@@ -185,6 +185,7 @@ impl ExtendedOptions {
         options.inodes.inline_data &= self.inline_data;
         options.inodes.dot_omitted = self.dot_omitted;
         options.image.checksum &= self.checksum;
+        options.image.wide_addresses = self.layout_48bit;
         options.xattrs.name_filter &= self.name_filter;
         let Some(compression) = &mut options.data.compression else {
             let given = [(self.tail_packing, "ztailpacking"), (self.fragments.is_some(), "fragments")];

@@ -129,6 +129,7 @@ pub(crate) fn append_patch(
 fn build_options(options: &CreateOptions, old: &Image) -> Options {
     let mut build = options.build.clone();
     build.image.block_size = old.superblock().block_size;
+    build.image.wide_addresses = old.superblock().incompat.contains(ferofs_format::Incompat::BIT48);
     build.source.skip_unreadable = false;
     build.xattrs.prefixes = old.xattr_prefixes().to_vec();
     build.xattrs.digest = None;

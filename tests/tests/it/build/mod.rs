@@ -11,6 +11,7 @@
 //! - `round_trip`: extracting an image gives the source.
 //! - `threads`: any number of workers gives the same image, bit for bit.
 //! - `versions`: several versions of a tree in one image.
+//! - `wide`: images with more blocks than 32 bits can count.
 
 mod callers;
 mod definitions;
@@ -23,3 +24,4 @@ mod mkfs;
 mod round_trip;
 mod threads;
 mod versions;
+mod wide;

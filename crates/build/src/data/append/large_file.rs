@@ -180,7 +180,8 @@ impl Appender<'_> {
 
     fn chunked(&mut self, node: NodeId, plan: &ChunkPlan, start: BlockAddr) -> Result<StoredContent> {
         check_table_size(plan.table_size(), || self.context.contents.path(self.context.tree, node))?;
-        let (format, table) = plan.encode(start).map_err(Error::Layout)?;
+        let inode_len = self.context.inode_sizes.len(node);
+        let (format, table) = plan.encode(start, inode_len).map_err(Error::Layout)?;
         self.data.features |= Incompat::CHUNKED_FILE;
         Ok(StoredContent::Chunked { format, table: self.spill.push(&table)? })
     }

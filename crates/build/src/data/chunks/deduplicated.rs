@@ -46,6 +46,8 @@ type Hash = [u8; blake3::OUT_LEN];
 pub(crate) struct ChunkContext<'a> {
     pub(crate) options: &'a Options,
     pub(crate) chunks: &'a ChunkOptions,
+    /// Whether addresses can need more than 32 bits.
+    pub(crate) is_wide: bool,
     pub(crate) tree: &'a Tree,
     pub(crate) order: &'a Order,
     pub(crate) inode_sizes: &'a InodeSizes,
@@ -81,6 +83,7 @@ pub(crate) fn run(
 ) -> Result<Data> {
     let block = context.options.image.block_size;
     let entries = match context.chunks.force_indexes || device.is_some() {
+        _ if context.is_wide => EntryFormat::Indexes48,
         true => EntryFormat::Indexes,
         false => EntryFormat::Addresses,
     };
@@ -181,6 +184,7 @@ impl ChunkWriter<'_> {
         let progress = &self.context.options.run.progress;
         progress.bytes_done.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
         progress.files_done.fetch_add(batch.slices.len() as u64, Ordering::Relaxed);
+        self.context.options.check_size(self.store.output.position())?;
         let (mut bytes, mut hashes) = (batch.bytes.as_slice(), batch.hashes.iter());
         let mut failures = batch.failures.into_iter().peekable();
         for (number, slice) in batch.slices.into_iter().enumerate() {

@@ -78,12 +78,27 @@ impl ChunkPlan {
         self.size.div_ceil(self.chunk_size()) * 4
     }
 
-    /// The chunk format for the inode and the table that follows it, when the stored ranges start at `first`.
-    pub fn encode(&self, first: BlockAddr) -> std::result::Result<(u16, Vec<u8>), FormatError> {
+    /// The chunk format for the inode and the table that follows it, when the stored ranges start at `first`, and the inode has `inode_len`
+    /// bytes with its xattrs.
+    pub fn encode(
+        &self,
+        first: BlockAddr,
+        inode_len: usize,
+    ) -> std::result::Result<(u16, Vec<u8>), FormatError> {
         let fault = ferofs_format::Fault::Map("no such chunk size");
         let fault = FormatError::new(ferofs_format::Structure::ChunkIndex, fault);
-        let format = ChunkFormat::new(self.extra_bits, EntryFormat::Addresses).ok_or(fault)?;
-        let mut table = Vec::with_capacity(self.table_size() as usize);
+        let stored: u64 =
+            self.runs.iter().map(|(start, end)| (end - start).div_ceil(self.chunk_size())).sum();
+        let end =
+            stored.checked_shl(self.extra_bits.into()).and_then(|blocks| blocks.checked_add(first.get()));
+        let entries = match end {
+            Some(0..=0xffff_ffff) => EntryFormat::Addresses,
+            _ => EntryFormat::Indexes48,
+        };
+        let format = ChunkFormat::new(self.extra_bits, entries).ok_or(fault)?;
+        // Entries are aligned to their size, and inodes start at multiples of 32.
+        let mut table = vec![0; inode_len.next_multiple_of(format.entry_size()) - inode_len];
+        table.reserve_exact(self.table_size() as usize / 4 * format.entry_size());
         let mut runs = self.runs.iter().peekable();
         let mut addr = first.get();
         for chunk in 0..self.size.div_ceil(self.chunk_size()) {
@@ -125,12 +140,16 @@ mod tests {
         let size = (1 << 30) + 5;
         let plan = ChunkPlan::new(size, &[(8192, 12288), (1 << 30, size)], BLOCK, false).unwrap();
         assert_eq!(plan.runs.len(), 2);
-        let (format, table) = plan.encode(BlockAddr::new(7)).unwrap();
-        let format = ChunkFormat::parse(format).unwrap();
-        let used: Vec<_> = table.chunks(4).filter_map(|entry| format.decode(entry).unwrap()).collect();
-        assert_eq!(used.len(), 2);
-        assert_eq!(used[0].addr, BlockAddr::new(7));
-        assert_eq!(used[1].addr, BlockAddr::new(7 + (1 << plan.extra_bits)));
+        // The last address has 32 bits, or more.
+        for (first, padding) in [(7, 0), ((1 << 32) - 4, 4)] {
+            let (format, table) = plan.encode(BlockAddr::new(first), 36).unwrap();
+            let format = ChunkFormat::parse(format).unwrap();
+            let entries = table[padding..].chunks(format.entry_size());
+            let used: Vec<_> = entries.filter_map(|entry| format.decode(entry).unwrap()).collect();
+            assert_eq!(used.len(), 2);
+            assert_eq!(used[0].addr, BlockAddr::new(first));
+            assert_eq!(used[1].addr, BlockAddr::new(first + (1 << plan.extra_bits)));
+        }
     }
 
     #[test]

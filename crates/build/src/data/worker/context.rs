@@ -14,6 +14,7 @@ use crate::options::compression::{Compression, FileCompression, IndexKind};
 use crate::progress::timings::Timings;
 use crate::sources::content::Contents;
 use crate::tree::inode_sizes::InodeSizes;
+use crate::tree::origin::Origin;
 use crate::tree::{NodeId, Tree};
 
 /// Bytes to which the length of an inode with its xattrs is rounded up, if another file may have the same content. Files with
@@ -44,6 +45,11 @@ impl<'a> WorkerContext<'a> {
         let compression = self.compression.filter(|_| !self.order.is_stored(node))?;
         let (size, path) = (self.tree.node(node).size, || self.tree.path_bytes(node));
         Some((compression, compression.for_file(size, path, self.block_size)?))
+    }
+
+    /// Whether the image only reserves space for the content of `node`.
+    pub fn is_reserved(&self, node: NodeId) -> bool {
+        self.tree.node(node).origin == Origin::Zeroes && self.file_compression(node).is_none()
     }
 
     /// The most bytes of content that are encoded with one call.

@@ -62,8 +62,16 @@ impl ContentWriter<'_> {
                 && self.context.allowed.contains(Incompat::CHUNKED_FILE)
             {
                 let inode = old.inode(nid)?;
-                content =
-                    blocks::store(self.context.inputs, &inode, id, &mut reader, self.output, self.spill)?;
+                let inode_len = self.inode_sizes.len(id);
+                content = blocks::store(
+                    self.context.inputs,
+                    &inode,
+                    id,
+                    inode_len,
+                    &mut reader,
+                    self.output,
+                    self.spill,
+                )?;
             }
             if let Some(content) = content {
                 placed[id.index()] = content;

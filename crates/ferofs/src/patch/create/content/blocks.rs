@@ -27,12 +27,13 @@ const SPARSE_EXTRA_BITS_MAX: u8 = 20;
 /// At least one block with data in this number must be an old one. With fewer, the builder encodes the file instead.
 const REUSED_ONE_IN: usize = 8;
 
-/// Stores the content of `node` and reuses the blocks that it has in common with `inode`. Returns `None` and writes nothing
-/// when these are too few.
+/// Stores the content of `node`, whose new inode has `inode_len` bytes with its attributes, and reuses the blocks that it has in common with
+/// `inode`. Returns `None` and writes nothing when these are too few.
 pub(super) fn store(
     inputs: Inputs<'_>,
     inode: &Inode,
     node: NodeId,
+    inode_len: usize,
     reader: &mut Reader<'_>,
     output: &mut Output,
     spill: &mut Spill,
@@ -51,12 +52,16 @@ pub(super) fn store(
     }
     let file = ChunkedFile { blocks: &blocks, count: size.div_ceil(block.bytes64()), block: block.bytes64() };
     let extra_bits = file.best_extra_bits();
-    let Some(format) = ChunkFormat::new(extra_bits, EntryFormat::Addresses) else { return Ok(None) };
-    check_table_size(file.table_size(extra_bits), || inputs.contents.path(inputs.tree, node))?;
     output.pad_to(output.position().next_multiple_of(block.bytes64()))?;
+    let is_wide = (output.position() >> block.bits()).saturating_add(file.count) > u32::MAX.into();
+    let entries = if is_wide { EntryFormat::Indexes48 } else { EntryFormat::Addresses };
+    let Some(format) = ChunkFormat::new(extra_bits, entries) else { return Ok(None) };
+    check_table_size(file.table_size(extra_bits), || inputs.contents.path(inputs.tree, node))?;
     let chunk_size = block.bytes64() << extra_bits;
     let mut chunks = file.chunks(extra_bits).peekable();
-    let (mut table, mut buffer) = (Vec::new(), Vec::new());
+    // Entries are aligned to their size, and inodes start at multiples of 32.
+    let mut table = vec![0; inode_len.next_multiple_of(format.entry_size()) - inode_len];
+    let mut buffer = Vec::new();
     for number in 0..size.div_ceil(chunk_size) {
         let addr = match chunks.next_if(|chunk| chunk.number == number).map(|chunk| chunk.content()) {
             None | Some(BlockContent::Zeroes) => None,

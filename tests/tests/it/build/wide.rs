@@ -1,0 +1,120 @@
+//! Images of 2^32 blocks or more, which need addresses of 48 bits. Blocks of 512 bytes reach them with 2 TiB, which are reserved for the
+//! members of an archive and never written.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::tar::Header;
+use ferofs_tests::{Mount, Run, ferofs, need};
+
+use crate::common::fixture::Fixture;
+use crate::common::mkfs::mkfs_command;
+
+/// Bytes of each large member: three of them are more than 2^32 blocks of 512 bytes.
+const LARGE: u64 = 800 << 30;
+
+/// An archive that is mostly holes: large members, a small file behind them with two names, and a directory that has blocks of its own.
+fn archive(dir: &Path) -> PathBuf {
+    let path = dir.join("archive");
+    let mut archive = File::create(&path).unwrap();
+    let mut add = |header: Header, skipped: u64| {
+        archive.write_all(&header.bytes()).unwrap();
+        archive.seek(SeekFrom::Current(skipped as i64)).unwrap();
+    };
+    for name in ["large-1", "large-2", "large-3"] {
+        // Sizes from 8 GiB on are binary.
+        let size = [&[0x80, 0, 0, 0], &LARGE.to_be_bytes()[..]].concat();
+        add(Header::new(name, b'0', 0).with(124, &size), LARGE);
+    }
+    add(Header::new("small", b'0', 1000), 1024);
+    add(Header::new("link", b'1', 0).to("small"), 0);
+    add(Header::new("directory/", b'5', 0).with(100, b"0000755\0"), 0);
+    for number in 0..100 {
+        add(Header::new(&format!("directory/a-rather-long-name-{number}"), b'0', 0), 0);
+    }
+    archive.write_all(&[0; 1024]).unwrap();
+    path
+}
+
+fn mkfs(fixture: &Fixture, archive: &Path, options: &str) -> Run {
+    let run = mkfs_command(fixture).args([options, "-b512", "--tar=f", "--clean=rvsp", "--quiet"]);
+    run.arg(fixture.path("image")).arg(archive)
+}
+
+/// The position in the image of the first extent of `path`.
+fn position(image: &Path, path: &str) -> u64 {
+    let inspected = ferofs().args(["inspect", "--json", "--path", path]).arg(image).run().success();
+    let report = String::from_utf8(inspected.stdout).unwrap();
+    let (_, position) = report.split_once("\"position\":").unwrap();
+    position.split(|next: char| !next.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+/// Fails unless the mount shows all files, and `content` in the small one.
+fn assert_shows(mount: &Mount, content: &[u8]) {
+    let root = mount.path();
+    for name in ["small", "link"] {
+        assert!(fs::read(root.join(name)).unwrap() == content, "{name}");
+        assert_eq!(fs::metadata(root.join(name)).unwrap().nlink(), 2);
+    }
+    assert_eq!(fs::read_dir(root.join("directory")).unwrap().count(), 100);
+    let large = File::open(root.join("large-3")).unwrap();
+    assert_eq!(large.metadata().unwrap().len(), LARGE);
+    let mut end = [1; 100];
+    large.read_exact_at(&mut end, LARGE - 100).unwrap();
+    assert_eq!(end, [0; 100]);
+}
+
+#[test]
+fn images_of_more_blocks_than_32_bits_can_count() {
+    if !need::kernel_erofs("images of 2^32 blocks, through the kernel")
+        || !need::fuse("the same through FUSE")
+    {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let archive = archive(&fixture.path(""));
+    let refused = mkfs(&fixture, &archive, "-Enoinline_data").run();
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("2^32 blocks or more need wide addresses"), "{}", refused.stderr);
+
+    mkfs(&fixture, &archive, "-E48bit,noinline_data").run().success();
+    let image = fixture.path("image");
+    assert!(fs::metadata(&image).unwrap().len() > 512 << 32);
+    let content: Vec<u8> = (0..1000).map(|number| number as u8 | 1).collect();
+    let at = position(&image, "small");
+    assert!(at > 512 << 32, "{at}");
+    File::options().write(true).open(&image).unwrap().write_all_at(&content, at).unwrap();
+    ferofs().arg("check").arg(&image).run().success();
+
+    let shown = |content: &[u8]| {
+        let dir = fixture.path("mounted");
+        fs::create_dir_all(&dir).unwrap();
+        for mount in [Mount::kernel(&image, &dir), Mount::fuse(ferofs_path(), &image, &dir)] {
+            let mount = mount.unwrap();
+            assert_shows(&mount, content);
+            mount.unmount().unwrap();
+        }
+    };
+    shown(&content);
+    let extract = ferofs().arg("extract").arg(&image).arg(fixture.path("extracted"));
+    extract.args(["--path", "/small"]).run().success();
+    assert!(fs::read(fixture.path("extracted/small")).unwrap() == content);
+
+    // Patches, and back.
+    let upper = fixture.directory("upper");
+    fs::write(upper.join("added"), b"added").unwrap();
+    fs::create_dir(upper.join("directory")).unwrap();
+    fs::write(upper.join("directory/also"), vec![7; 3000]).unwrap();
+    ferofs().args(["patch", "add"]).args([&image, &upper]).run().success();
+    ferofs().arg("check").arg(&image).run().success();
+    let mount = Mount::kernel(&image, &fixture.path("mounted")).unwrap();
+    assert_eq!(fs::read(mount.path().join("added")).unwrap(), b"added");
+    assert_eq!(fs::read(mount.path().join("directory/also")).unwrap(), [7; 3000]);
+    assert_eq!(fs::read_dir(mount.path().join("directory")).unwrap().count(), 101);
+    mount.unmount().unwrap();
+    ferofs().args(["patch", "rollback"]).arg(&image).run().success();
+    shown(&content);
+}
