@@ -63,6 +63,14 @@ pub enum Error {
     /// A patch, or an image's history, cannot be used.
     #[error(transparent)]
     Patch(#[from] PatchFault),
+    /// One of several patches cannot be used.
+    #[error("{}: {cause}", Escaped::path(path))]
+    InPatch {
+        /// The file of the patch.
+        path: PathBuf,
+        /// The reason.
+        cause: Box<Error>,
+    },
     /// A change of an image failed after its first write.
     #[error("{cause}; {image}")]
     Unfinished {

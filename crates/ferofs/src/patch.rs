@@ -7,7 +7,7 @@
 //! | `format` | the patch file |
 //! | `apply` | applies a patch, rolls back, repairs |
 //! | `image` | what both sides need of an image: superblock sector, history, digest, interrupted changes |
-//! | `add`, `squash` | creates and applies at once; builds the current tree again |
+//! | `add`, `compose`, `squash` | creates and applies at once; makes one patch of several; builds the current tree again |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -41,6 +41,7 @@
 
 mod add;
 mod apply;
+mod compose;
 mod create;
 mod format;
 mod image;
@@ -52,6 +53,7 @@ pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};
 pub use self::apply::rollback::rollback;
 pub use self::apply::{apply, overlay};
+pub use self::compose::compose;
 pub use self::create::create;
 pub use self::create::options::{CreateOptions, Encoding, GrowthParts, IgnoredAttributes, PatchSummary};
 pub use self::format::change::{Change, ChangeKind, NewParents};

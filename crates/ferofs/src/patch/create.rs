@@ -92,8 +92,10 @@ pub(crate) fn append_patch(
     let mut warnings = Vec::new();
     let time = build.image.build_time.unwrap_or_else(ferofs_build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
-    let (tree, contents) =
-        ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?;
+    let (tree, contents) = match &options.new_image {
+        Some(new) => ferofs_build::sources::read_opened_image(&build, new, temporary, stamp, &mut warnings)?,
+        None => ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?,
+    };
     let survey = Survey::new(&image, &build)?;
     let inputs = Inputs {
         options: &build,
