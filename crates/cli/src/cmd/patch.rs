@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use ferofs::build::build;
-use ferofs::patch::{FileMedium, Patch, Repaired, log, repair, rollback, squash_options};
+use ferofs::patch::{FileMedium, Patch, Repaired, log, repair, rollback, squash_in_place, squash_options};
 use ferofs::read::{FileSource, Hex};
 use indicatif::HumanBytes;
 
@@ -115,6 +115,9 @@ struct RepairArgs {
 }
 
 /// Write a new image with the current tree of an image, without its history
+///
+/// With --in-place, the new image replaces the file. It is built beside the old one, compared with it and synced first, so the old one stays
+/// if anything fails. This needs space for both.
 #[derive(clap::Args)]
 struct SquashArgs {
     /// The image
@@ -122,8 +125,12 @@ struct SquashArgs {
     image: PathBuf,
 
     /// The new image
-    #[arg(value_name = "OUT")]
-    out: PathBuf,
+    #[arg(value_name = "OUT", required_unless_present = "in_place")]
+    out: Option<PathBuf>,
+
+    /// Put the new image in the place of IMAGE, which is a regular file, with its owner, group and permissions
+    #[arg(long, conflicts_with = "out")]
+    in_place: bool,
 
     #[command(flatten)]
     encoding: EncodingArgs,
@@ -192,11 +199,16 @@ fn run_squash(args: &SquashArgs) -> Outcome {
     }
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
     let display = create::show_build(&options.run.progress);
-    let built = build(&options, &args.out);
+    let before = std::fs::metadata(&args.image).map_or(0, |metadata| metadata.len());
+    let built = match &args.out {
+        Some(out) => build(&options, out).map_err(ferofs::Error::from),
+        None => squash_in_place(&args.image, &options),
+    };
     drop(display);
     let summary = built.about(&args.image)?;
     if wants_summary() {
-        print_line!("{} of an image without history", HumanBytes(summary.bytes_out))?;
+        let (after, before) = (HumanBytes(summary.bytes_out), HumanBytes(before));
+        print_line!("{after} of an image without history, instead of {before}")?;
     }
     Ok(0)
 }

@@ -2,18 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use super::apply::overlay;
 use super::create::create;
 use super::create::options::{CreateOptions, PatchSummary};
-use super::format::reader::Patch;
+use super::sequence::PatchReader;
 use crate::error::{Error, Result};
 use ferofs_build::SourceFormat;
 use ferofs_read::{FileSource, Image, Source};
 
 /// Makes a patch that leads from the image `base` to the tree that `patches` show, one applied to the result of the other, and
-/// writes it to `out`. It holds nothing that only the states between had. Its time is that of the last patch, unless
+/// writes it to `out`. Of a file with several patches those are taken that fit. The new patch holds nothing that only the states between had. Its time is that of the last patch, unless
 /// `options` has one. The source in `options` is not used.
 ///
 /// # Errors
@@ -29,8 +27,11 @@ pub fn compose(
     let mut last = None;
     for path in patches {
         let in_patch = |error| Error::InPatch { path: path.clone(), cause: Box::new(error) };
-        let (next, time) = applied(image, path, &options.build.run.cancel).map_err(in_patch)?;
-        (image, last) = (next, Some((path, time)));
+        let cancel = &options.build.run.cancel;
+        let next = PatchReader::open(path).and_then(|mut patches| patches.overlay(image, cancel));
+        let (next, applied) = next.map_err(in_patch)?;
+        image = next;
+        last = applied.time.map(|time| (path, time));
     }
     if let Some((path, time)) = last {
         path.clone_into(&mut options.build.source.path);
@@ -39,10 +40,4 @@ pub fn compose(
     options.build.source.format = SourceFormat::Image;
     options.new_image = Some(Image::open(image)?);
     create(base, &options, out)
-}
-
-/// The image that the patch in the file `path` makes of `base`, and the time of the patch.
-fn applied(base: Arc<dyn Source>, path: &Path, cancel: &AtomicBool) -> Result<(Arc<dyn Source>, i64)> {
-    let patch = Patch::open(path)?;
-    Ok((overlay(base, &patch, cancel)?, patch.time()))
 }

@@ -145,3 +145,170 @@ fn a_chain_that_does_not_fit_is_not_composed() {
     let own = ferofs().args(["patch", "compose"]).args([&base, first]).arg("-o").arg(first).run().failure(1);
     assert!(own.stderr.contains("also an input"), "{}", own.stderr);
 }
+
+/// The bytes of all files, one after another, in a new file.
+fn joined(fixture: &Fixture, name: &str, files: &[&Path]) -> PathBuf {
+    let path = fixture.path(name);
+    fs::write(&path, files.iter().flat_map(|file| fs::read(file).unwrap()).collect::<Vec<u8>>()).unwrap();
+    path
+}
+
+/// Applies the patches in a file to a copy of `image`, from the file and from a pipe, and returns the copy.
+fn applied_both_ways(fixture: &Fixture, image: &Path, patches: &Path) -> PathBuf {
+    let copies = ["from-file", "from-pipe"].map(|name| fixture.path(name));
+    for (copy, is_pipe) in copies.iter().zip([false, true]) {
+        fs::copy(image, copy).unwrap();
+        let apply = ferofs().args(["patch", "apply"]).arg(copy);
+        match is_pipe {
+            false => apply.arg(patches).run().success(),
+            true => apply.arg("-").input(fs::File::open(patches).unwrap()).run().success(),
+        };
+    }
+    let [copy, piped] = copies;
+    assert!(fs::read(&copy).unwrap() == fs::read(&piped).unwrap());
+    copy
+}
+
+#[test]
+fn of_a_file_with_several_patches_those_that_fit_are_applied() {
+    let fixture = fixture();
+    let Chain { base, patches, trees, last } = chain(&fixture, "-z lz4", 3, 30_000);
+    let [first, second, third] = [&patches[0], &patches[1], &patches[2]];
+    let all = joined(&fixture, "all", &[first, second, third]);
+    // From each state of the chain the rest of it leads to the last tree, with the same bytes.
+    let mut image = fixture.path("image");
+    fs::copy(&base, &image).unwrap();
+    for (done, patch) in patches.iter().enumerate() {
+        let result = applied_both_ways(&fixture, &image, &all);
+        assert!(fs::read(&result).unwrap() == fs::read(&last).unwrap(), "{done}");
+        assert_eq!(states(&result).0, 4);
+        ferofs().args(["patch", "apply"]).args([&image, patch]).run().success();
+    }
+    let refused = ferofs().args(["patch", "apply"]).args([&image, &all]).run().failure(1);
+    assert!(refused.stderr.contains("applied already"), "{}", refused.stderr);
+    assert_shows(&fixture, &image, &trees[3]);
+    // In the wrong order, one pass applies only what fits.
+    let wrong = joined(&fixture, "wrong", &[second, first]);
+    image = applied_both_ways(&fixture, &base, &wrong);
+    assert_shows(&fixture, &image, &trees[1]);
+    // If none fits, the message says for which images they are, and nothing changes.
+    let others = joined(&fixture, "others", &[second, third]);
+    let before = fs::read(&base).unwrap();
+    for arguments in [vec![base.as_path(), &others], vec![base.as_path(), Path::new("-")]] {
+        let apply = ferofs().args(["patch", "apply"]).args(arguments).input(fs::File::open(&others).unwrap());
+        let refused = apply.run().failure(1);
+        for expected in ["none of the 2 patches", "state 1 of", "state 2 of"] {
+            assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+        }
+    }
+    assert!(fs::read(&base).unwrap() == before);
+    // In memory, too: a mount, and the input of compose.
+    let composed = fixture.path("composed");
+    ferofs().args(["patch", "compose"]).args([&base, &all]).arg("-o").arg(&composed).run().success();
+    ferofs().args(["patch", "apply"]).args([&base, &composed]).run().success();
+    assert_shows(&fixture, &base, &trees[3]);
+    let shown = ferofs().args(["patch", "show", "--json"]).arg(&all).run().success();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.starts_with("{\"patches\":[") && shown.matches("\"patch_bytes\"").count() == 3, "{shown}");
+    let shown = ferofs().args(["patch", "show"]).arg(&all).run().success();
+    assert!(String::from_utf8(shown.stdout).unwrap().contains("patch 3 of 3"));
+}
+
+#[test]
+fn one_patch_file_is_for_several_bases() {
+    let fixture = fixture();
+    let Chain { base, patches, trees, .. } = chain(&fixture, "-z lz4", 2, 30_000);
+    // Another image of the first tree: stored instead of compressed.
+    fs::rename(fixture.source(), fixture.path("moved")).unwrap();
+    update::copy(&trees[0], &fixture.source()).unwrap();
+    let stored = fixture.build("stored", ["-z", "none"]);
+    let mut middle = fixture.path("middle");
+    fs::copy(&base, &middle).unwrap();
+    ferofs().args(["patch", "apply"]).args([&middle, &patches[0]]).run().success();
+    let file = fixture.path("for-all");
+    let create = ferofs().args(["patch", "create", "--json", "-T", "9"]);
+    let created = create.args([&base, &stored, &middle, &trees[2]]).arg("-o").arg(&file).run().success();
+    let created = String::from_utf8(created.stdout).unwrap();
+    assert!(
+        created.starts_with("{\"patches\":[") && created.matches("\"patch_bytes\"").count() == 3,
+        "{created}"
+    );
+    for image in [&base, &stored, &middle] {
+        let copy = applied_both_ways(&fixture, image, &file);
+        assert_shows(&fixture, &copy, &trees[2]);
+        assert_eq!(states(&copy).1, 9);
+    }
+    let stranger = fixture.build("stranger", ["-z", "lz4hc"]);
+    let refused = ferofs().args(["patch", "apply"]).args([&stranger, &file]).run().failure(1);
+    assert!(refused.stderr.contains("none of the 3 patches"), "{}", refused.stderr);
+    // The same superblock, but other content: the digest decides.
+    middle = fixture.path("other");
+    let mut bytes = fs::read(&base).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&middle, &bytes).unwrap();
+    let refused = ferofs().args(["patch", "apply"]).args([&middle, &file]).run().failure(1);
+    assert!(refused.stderr.contains("none of the 3 patches") && fs::read(&middle).unwrap() == bytes);
+    // A base that has the tree already is named, and no file is left.
+    let none = fixture.path("none");
+    let create = ferofs().args(["patch", "create"]).args([&base, &stored, &trees[0]]).arg("-o").arg(&none);
+    let refused = create.run().failure(1);
+    assert!(
+        refused.stderr.contains("base: there is nothing to patch") && !none.exists(),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn a_damaged_file_of_several_patches_is_refused() {
+    let fixture = fixture();
+    let Chain { base, patches, .. } = chain(&fixture, "-z lz4", 2, 30_000);
+    let all = joined(&fixture, "all", &[&patches[0], &patches[1]]);
+    let (bytes, before) = (fs::read(&all).unwrap(), fs::read(&base).unwrap());
+    let middle = size(&patches[0]) as usize;
+    let bad = fixture.path("bad");
+    let apply = |is_pipe: bool, bytes: &[u8]| {
+        fs::write(&bad, bytes).unwrap();
+        fs::write(&base, &before).unwrap();
+        let apply = ferofs().args(["patch", "apply"]).arg(&base);
+        let apply =
+            if is_pipe { apply.arg("-").input(fs::File::open(&bad).unwrap()) } else { apply.arg(&bad) };
+        (apply.run().failure(1).stderr, states(&base).0)
+    };
+    // Of a file, all starts and lengths are checked first. From a pipe the patches before the defect are applied.
+    for cut in [middle + 1, middle + 23, middle + 300, bytes.len() - 1] {
+        let (message, count) = apply(false, &bytes[..cut]);
+        assert!(count == 1 && message.contains("bad: "), "{cut}: {message}");
+        let (message, count) = apply(true, &bytes[..cut]);
+        assert!(
+            count == 2 && message.contains("patch 2 of the file") && message.contains("(1 before it"),
+            "{message}"
+        );
+    }
+    let (message, count) =
+        apply(false, &[&bytes[..], b"trailing bytes, which are no patch at all, but many"].concat());
+    assert!(count == 1 && message.contains("not a patch"), "{message}");
+    // A patch with a wrong byte is not used, nor passed over.
+    for is_pipe in [false, true] {
+        for (at, expected) in [(middle - 40, 1), (middle + 1000, 2)] {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 1;
+            let (message, count) = apply(is_pipe, &wrong);
+            assert!(count == expected && message.contains("damaged"), "{at}: {message}");
+        }
+    }
+    let swapped = [&bytes[middle..], &bytes[..middle]].concat();
+    let mut wrong = swapped.clone();
+    wrong[(bytes.len() - middle) / 2] ^= 1;
+    let (message, count) = apply(true, &wrong);
+    assert!(count == 1 && message.contains("damaged"), "{message}");
+    // One signature is for one patch.
+    let (key, cert, signature) = (fixture.path("key"), fixture.path("cert"), fixture.path("signature"));
+    fs::write(&signature, b"not read").unwrap();
+    let signed = ferofs().args(["patch", "apply"]).args([&base, &all]).arg("--signature").arg(&signature);
+    let refused = signed.arg("--cert").arg(&cert).run().failure(1);
+    assert!(refused.stderr.contains("a signature is for one patch"), "{}", refused.stderr);
+    let sign = ferofs().args(["patch", "sign"]).arg(&all).arg("--key").arg(&key).arg("--cert").arg(&cert);
+    let refused = sign.arg("-o").arg(&signature).run().failure(1);
+    assert!(refused.stderr.contains("several patches"), "{}", refused.stderr);
+}

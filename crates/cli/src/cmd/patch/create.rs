@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferofs::build::{Activity, Progress, SourceFormat};
-use ferofs::patch::{self, CreateOptions, PatchSummary};
+use ferofs::escape::Escaped;
+use ferofs::patch::{self, CreateOptions, PatchFile, PatchSummary};
 use indicatif::HumanBytes;
 
 use super::args::{ChangeArgs, EncodingArgs, TrailingArgs};
@@ -20,14 +21,13 @@ use crate::signals::{GRACE_PERIOD, GRACE_PERIOD_IN_PLACE, cancel_on_signals};
 
 /// Create a patch that turns an image into a new one
 ///
-/// The old image may be any image that Linux mounts from one device. It does not change.
+/// The old image may be any image that Linux mounts from one device. It does not change. With several old images, the file has
+/// one patch for each, and `ferofs patch apply` takes the one that fits.
 #[derive(clap::Args)]
 pub(super) struct CreateArgs {
-    /// The old image
-    old: PathBuf,
-
-    /// The new tree: an image, a directory, or a tar archive
-    new: PathBuf,
+    /// The old image, or several, and then the new tree: an image, a directory, or a tar archive
+    #[arg(value_names = ["OLD", "NEW"], num_args = 2.., required = true)]
+    paths: Vec<PathBuf>,
 
     /// The patch to write
     #[arg(short, long, value_name = "FILE")]
@@ -144,23 +144,54 @@ pub(super) struct AddArgs {
 
 pub(super) fn create(args: &CreateArgs) -> Outcome {
     args.change.shown.apply();
-    let mut options = args.change.options(&args.old, &args.new)?;
-    options.build.source.excludes = args.excludes.excludes()?;
-    options.loose_parents = args.loose_parents;
-    options.portable = args.portable;
-    let ignored = |what| args.ignore.contains(&what);
-    options.ignore.times = ignored(Ignored::Times);
-    options.ignore.owner = ignored(Ignored::Owner);
-    options.ignore.mode = ignored(Ignored::Mode);
-    options.ignore.xattrs = ignored(Ignored::Xattrs);
-    refuse_as_output(&args.output, &[&args.old, &args.new])?;
-    cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD)?;
-    let display = show_progress(&options);
-    let created = patch::create(&args.old, &options, &args.output).about(&args.old);
-    drop(display);
-    let created = created?;
-    print_created(&created, args.change.json)?;
+    let Some((new, old)) = args.paths.split_last() else { return Ok(0) };
+    if old.len() > 1 && new.as_os_str() == "-" {
+        return Err(Failure::about(new, "standard input can be read only once: give one old image"));
+    }
+    let inputs: Vec<&Path> = args.paths.iter().map(PathBuf::as_path).collect();
+    refuse_as_output(&args.output, &inputs)?;
+    let mut all = Vec::with_capacity(old.len());
+    for old in old {
+        all.push(args.options(old, new)?);
+    }
+    // One signal ends all of them.
+    let cancel = Arc::new(AtomicBool::new(false));
+    cancel_on_signals(&cancel, GRACE_PERIOD)?;
+    // The patches are made at the same time: they say which image they lead to by its time, too.
+    let now = all.iter().find_map(|options| options.build.image.build_time);
+    let now = now.unwrap_or_else(ferofs::build::now);
+    let mut file = PatchFile::create(&args.output).map_err(Failure::without_subject)?;
+    let mut created = Vec::with_capacity(old.len());
+    for (old, mut options) in old.iter().zip(all) {
+        options.build.run.cancel = Arc::clone(&cancel);
+        options.build.image.build_time = Some(now);
+        let display = show_progress(&options);
+        let appended = file.append(old, &options).about(old);
+        drop(display);
+        created.push((old, appended?));
+    }
+    file.finish().map_err(Failure::without_subject)?;
+    match &created[..] {
+        [(_, created)] => print_created(created, args.change.json)?,
+        _ => print_several(&created, args.change.json)?,
+    }
     Ok(0)
+}
+
+impl CreateArgs {
+    /// The library options for a patch from `old` to `new`.
+    fn options(&self, old: &Path, new: &Path) -> Result<CreateOptions, Failure> {
+        let mut options = self.change.options(old, new)?;
+        options.build.source.excludes = self.excludes.excludes()?;
+        options.loose_parents = self.loose_parents;
+        options.portable = self.portable;
+        let ignored = |what| self.ignore.contains(&what);
+        options.ignore.times = ignored(Ignored::Times);
+        options.ignore.owner = ignored(Ignored::Owner);
+        options.ignore.mode = ignored(Ignored::Mode);
+        options.ignore.xattrs = ignored(Ignored::Xattrs);
+        Ok(options)
+    }
 }
 
 pub(super) fn compose(args: &ComposeArgs) -> Outcome {
@@ -231,6 +262,23 @@ fn print_created(created: &PatchSummary, json: bool) -> Result<(), Failure> {
         print_line!("{}", show::created_json(created))?;
     } else if wants_summary() {
         print_line!("{}", show::created_text(created))?;
+    }
+    Ok(())
+}
+
+/// As [`print_created`], for a file with a patch for each of these images.
+fn print_several(created: &[(&PathBuf, PatchSummary)], json: bool) -> Result<(), Failure> {
+    for (old, summary) in created {
+        for warning in &summary.warnings {
+            message!("{warning}");
+        }
+        if !json && wants_summary() {
+            print_line!("{}: {}", Escaped::path(old), show::created_text(summary))?;
+        }
+    }
+    if json {
+        let patches: Vec<_> = created.iter().map(|(_, summary)| show::created_json(summary)).collect();
+        print_line!("{}", serde_json::json!({ "patches": patches }))?;
     }
     Ok(())
 }
