@@ -168,6 +168,25 @@ pub fn read_source(
     Ok((layers.finish(options, warnings)?, contents))
 }
 
+/// As [`read_source`], for an image that is open already. Its name in messages is that of the source in `options`.
+///
+/// # Errors
+/// As [`read_source`].
+pub fn read_opened_image(
+    options: &Options,
+    image: &Image,
+    temporary: &Path,
+    time: Timestamp,
+    warnings: &mut Vec<Warning>,
+) -> Result<(Tree, Contents)> {
+    let mut contents = Contents::archives(temporary, &options.source.path);
+    let number = contents.add_opened_image(image, &options.source.path)?;
+    let mut layers = LayeredTree::new(time);
+    image::read(options, number, Whiteouts::Keep, &contents, &mut layers)?;
+    contents.finish_spool()?;
+    Ok((layers.finish(options, warnings)?, contents))
+}
+
 /// Reads the names and attributes of a source into the current layer. A directory goes below the directory `top` of the layer, which is empty
 /// for the root. Files of `avoid` are left out of a directory: see [`read_source`].
 #[allow(clippy::too_many_arguments)] // Two of them are for directories only.

@@ -63,6 +63,24 @@ pub enum Error {
     /// A patch, or an image's history, cannot be used.
     #[error(transparent)]
     Patch(#[from] PatchFault),
+    /// One of several patches cannot be used.
+    #[error("{}: {cause}", Escaped::path(path))]
+    InPatch {
+        /// The file of the patch.
+        path: PathBuf,
+        /// The reason.
+        cause: Box<Error>,
+    },
+    /// A later patch of a file with several patches cannot be used. The image is in the state after the ones before it that fit.
+    #[error("patch {number} of the file: {cause} ({applied} before it are applied)")]
+    InSequence {
+        /// The number of the patch in the file, from 1 on.
+        number: usize,
+        /// The number of patches before it that were applied.
+        applied: u64,
+        /// The reason.
+        cause: Box<Error>,
+    },
     /// A change of an image failed after its first write.
     #[error("{cause}; {image}")]
     Unfinished {

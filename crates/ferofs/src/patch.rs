@@ -5,9 +5,10 @@
 //! |---|---|
 //! | `create` | makes a patch: compares, encodes, lays out |
 //! | `format` | the patch file |
+//! | `sequence` | files of several patches |
 //! | `apply` | applies a patch, rolls back, repairs |
 //! | `image` | what both sides need of an image: superblock sector, history, digest, interrupted changes |
-//! | `add`, `squash` | creates and applies at once; builds the current tree again |
+//! | `add`, `compose`, `squash` | creates and applies at once; makes one patch of several; builds the current tree again |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -41,9 +42,11 @@
 
 mod add;
 mod apply;
+mod compose;
 mod create;
 mod format;
 mod image;
+mod sequence;
 mod squash;
 
 pub use self::add::add;
@@ -52,12 +55,14 @@ pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};
 pub use self::apply::rollback::rollback;
 pub use self::apply::{apply, overlay};
-pub use self::create::create;
+pub use self::compose::compose;
 pub use self::create::options::{CreateOptions, Encoding, GrowthParts, IgnoredAttributes, PatchSummary};
+pub use self::create::{PatchFile, create};
 pub use self::format::change::{Change, ChangeKind, NewParents};
 pub use self::format::reader::{Patch, SizeParts};
 pub use self::image::history::{Origin, State, log};
-pub use self::squash::{squash, squash_options};
+pub use self::sequence::{AppliedPatches, PatchReader};
+pub use self::squash::{squash, squash_in_place, squash_options};
 pub use crate::error::PatchFault;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ferofs::patch::{Patch, overlay};
+use ferofs::patch::PatchReader;
 use ferofs::read::{FileSource, Image, OpenOptions, Source};
 
 use super::byte_size;
@@ -146,8 +146,8 @@ impl OpenFiles {
             check_end(&primary).about(&self.path)?;
         }
         for (path, file) in self.patches {
-            let patch = Patch::new(Box::new(file)).about(&path)?;
-            primary = overlay(primary, &patch, &AtomicBool::new(false)).about(&path)?;
+            let mut patches = PatchReader::new(Arc::new(file)).about(&path)?;
+            (primary, _) = patches.overlay(primary, &AtomicBool::new(false)).about(&path)?;
         }
         let extra = self.extra.into_iter().map(|file| Box::new(file) as Box<dyn Source>).collect();
         Image::open_with(Box::new(primary), extra, options).about(&self.path)

@@ -1,33 +1,26 @@
 //! `ferofs patch`: creates, shows and applies patches, and manages the history of an image.
 
+mod apply;
+mod args;
+mod create;
 mod show;
 
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
-use ferofs::build::{Activity, Progress, SourceFormat, build};
-use ferofs::patch::{
-    CreateOptions, Encoding, FileMedium, Patch, PatchSummary, Repaired, TrailingData, add, apply, create,
-    log, repair, rollback, squash_options,
-};
-use ferofs::read::{FileSource, Hex, Image};
+use ferofs::build::build;
+use ferofs::patch::{FileMedium, Patch, Repaired, log, repair, rollback, squash_in_place, squash_options};
+use ferofs::read::{FileSource, Hex};
 use indicatif::HumanBytes;
 
-use crate::args::byte_size;
-use crate::args::compression::CompressionOptions;
-use crate::args::exclude::ExcludeArgs;
-use crate::args::image::refuse_as_output;
-use crate::args::signature::{self, SignArgs};
-use crate::cmd::build::{all_time, source_date_epoch};
+use self::args::{EncodingArgs, TrailingArgs};
+use crate::args::signature::SignArgs;
+use crate::cmd::build::source_date_epoch;
 use crate::exit::{About, Failure, Outcome};
-use crate::print::output::{message, print_line};
-use crate::print::progress::Display;
+use crate::print::output::print_line;
 use crate::print::verbosity::{OutputArgs, wants_summary};
-use crate::signals::{GRACE_PERIOD, GRACE_PERIOD_IN_PLACE, cancel_on_signals};
+use crate::signals::{GRACE_PERIOD, cancel_on_signals};
 
 /// Update an image in place with a small patch, go back to an earlier state, and show the history
 #[derive(clap::Args)]
@@ -38,154 +31,16 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    Create(Box<CreateArgs>),
-    Add(Box<AddArgs>),
+    Create(Box<create::CreateArgs>),
+    Compose(Box<create::ComposeArgs>),
+    Add(Box<create::AddArgs>),
     Show(ShowArgs),
-    Apply(ApplyArgs),
+    Apply(apply::ApplyArgs),
     Sign(PatchSignArgs),
     Log(LogArgs),
     Rollback(RollbackArgs),
     Repair(RepairArgs),
     Squash(Box<SquashArgs>),
-}
-
-/// Options about the encoding of new data.
-#[derive(clap::Args)]
-struct EncodingArgs {
-    /// Compress new data with this algorithm; `ferofs build --help` lists the values [default: as most data of the old
-    /// image]
-    #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
-    compress: Option<String>,
-
-    /// Largest compressed size of a pcluster: a multiple of the block size, up to 1M
-    /// [default: the block size; without -z as in the old image]
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::argument::<u32>, requires = "compress")]
-    cluster_size: Option<u32>,
-
-    /// Number of worker threads, 1 or more; the result does not depend on it [default: one for each processor]
-    #[arg(long, value_name = "N")]
-    workers: Option<NonZeroUsize>,
-}
-
-/// The option about data behind the image.
-#[derive(clap::Args)]
-struct TrailingArgs {
-    /// Let the image grow over data behind it in its file or block device, for example a footer, a hash tree or an
-    /// archive. This data is lost, even if the change fails
-    #[arg(long)]
-    grow_over: bool,
-}
-
-impl TrailingArgs {
-    const fn trailing(&self) -> TrailingData {
-        if self.grow_over { TrailingData::Overwrite } else { TrailingData::Keep }
-    }
-}
-
-/// Options of the commands that create a change from a source.
-#[derive(clap::Args)]
-struct ChangeArgs {
-    #[command(flatten)]
-    encoding: EncodingArgs,
-
-    /// Use only features that the image already has, so that every kernel that mounts the old image mounts the new one
-    #[arg(long)]
-    keep_features: bool,
-
-    /// Set the time of every file of the source to SECS, in seconds since 1970 [default of SECS: the time of -T]
-    #[arg(long, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
-    all_time: Option<Option<i64>>,
-
-    /// Set the owner and the group of all files of the source to root
-    #[arg(long)]
-    all_root: bool,
-
-    /// Set the time of the patch, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
-    #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
-    time: Option<i64>,
-
-    /// Compare the result with the source before the patch is written or applied
-    #[arg(long)]
-    verify: bool,
-
-    /// Print the summary as one JSON object
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    shown: OutputArgs,
-}
-
-/// Create a patch that turns an image into a new one
-///
-/// The old image may be any image that Linux mounts from one device. It does not change.
-#[derive(clap::Args)]
-struct CreateArgs {
-    /// The old image
-    old: PathBuf,
-
-    /// The new tree: an image, a directory, or a tar archive
-    new: PathBuf,
-
-    /// The patch to write
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
-
-    #[command(flatten)]
-    change: ChangeArgs,
-
-    /// Do not rewrite a directory if only the inode number of its parent changes. The patch is smaller, and Linux accepts
-    /// it, but programs that check images report a wrong `..` entry
-    #[arg(long)]
-    loose_parents: bool,
-
-    /// Make a patch that programs with other versions of the compressors can apply: it contains compressed data, not what to
-    /// compress, and is larger
-    #[arg(long)]
-    portable: bool,
-
-    /// Keep a file of the old image as it is if it differs from the new one only in these attributes: times, owner, mode,
-    /// xattrs
-    #[arg(long, value_name = "WHAT,...", value_enum, value_delimiter = ',', conflicts_with = "verify")]
-    ignore: Vec<Ignored>,
-
-    #[command(flatten)]
-    excludes: ExcludeArgs,
-}
-
-/// An attribute that does not count as a change.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Ignored {
-    Times,
-    Owner,
-    Mode,
-    Xattrs,
-}
-
-/// Add a directory or a tar archive to the tree of an image, in place
-///
-/// Files replace files of the same name; existing directories keep their other entries. The change is atomic: after a
-/// power failure the image shows either the old tree or the new one. `ferofs patch rollback` goes back to the old tree.
-#[derive(clap::Args)]
-struct AddArgs {
-    /// The image: a file or a block device
-    #[arg(value_name = "IMAGE")]
-    image: PathBuf,
-
-    /// The source to add: a directory or a tar archive
-    #[arg(value_name = "SOURCE")]
-    source: PathBuf,
-
-    #[command(flatten)]
-    change: ChangeArgs,
-
-    /// Do not rewrite a directory if only the inode number of its parent changes. The image grows less, and Linux accepts
-    /// it, but programs that check images report a wrong `..` entry
-    #[arg(long)]
-    loose_parents: bool,
-
-    #[command(flatten)]
-    trailing: TrailingArgs,
 }
 
 /// Show the image that a patch applies to, its size, and what makes up the size
@@ -201,34 +56,6 @@ struct ShowArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// Apply a patch to an image, in place
-///
-/// The change is atomic: after a power failure the image shows either the old tree or the new one.
-#[derive(clap::Args)]
-struct ApplyArgs {
-    /// The image: a file or a block device
-    #[arg(value_name = "IMAGE")]
-    image: PathBuf,
-
-    /// The patch, or - for standard input
-    #[arg(value_name = "PATCH")]
-    patch: PathBuf,
-
-    /// Change nothing unless this is a signature of the patch by one of the certificates of --cert
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    signature: Option<PathBuf>,
-
-    /// A trusted certificate, in PEM; may be given several times
-    #[arg(long, value_name = "FILE", requires = "signature")]
-    cert: Vec<PathBuf>,
-
-    #[command(flatten)]
-    trailing: TrailingArgs,
-
-    #[command(flatten)]
-    shown: OutputArgs,
 }
 
 /// Sign a patch
@@ -288,6 +115,9 @@ struct RepairArgs {
 }
 
 /// Write a new image with the current tree of an image, without its history
+///
+/// With --in-place, the new image replaces the file. It is built beside the old one, compared with it and synced first, so the old one stays
+/// if anything fails. This needs space for both.
 #[derive(clap::Args)]
 struct SquashArgs {
     /// The image
@@ -295,8 +125,12 @@ struct SquashArgs {
     image: PathBuf,
 
     /// The new image
-    #[arg(value_name = "OUT")]
-    out: PathBuf,
+    #[arg(value_name = "OUT", required_unless_present = "in_place")]
+    out: Option<PathBuf>,
+
+    /// Put the new image in the place of IMAGE, which is a regular file, with its owner, group and permissions
+    #[arg(long, conflicts_with = "out")]
+    in_place: bool,
 
     #[command(flatten)]
     encoding: EncodingArgs,
@@ -307,132 +141,17 @@ struct SquashArgs {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     match &args.command {
-        Command::Create(args) => run_create(args),
-        Command::Add(args) => run_add(args),
+        Command::Create(args) => create::create(args),
+        Command::Compose(args) => create::compose(args),
+        Command::Add(args) => create::add(args),
         Command::Show(args) => show::run(&args.patch, args.files, args.json),
-        Command::Apply(args) => run_apply(args),
+        Command::Apply(args) => apply::run(args),
         Command::Sign(args) => run_sign(args),
         Command::Log(args) => run_log(args),
         Command::Rollback(args) => run_rollback(args),
         Command::Repair(args) => run_repair(args),
         Command::Squash(args) => run_squash(args),
     }
-}
-
-fn run_create(args: &CreateArgs) -> Outcome {
-    args.change.shown.apply();
-    let mut options = args.change.options(&args.old, &args.new)?;
-    options.build.source.excludes = args.excludes.excludes()?;
-    options.loose_parents = args.loose_parents;
-    options.portable = args.portable;
-    let ignored = |what| args.ignore.contains(&what);
-    options.ignore.times = ignored(Ignored::Times);
-    options.ignore.owner = ignored(Ignored::Owner);
-    options.ignore.mode = ignored(Ignored::Mode);
-    options.ignore.xattrs = ignored(Ignored::Xattrs);
-    refuse_as_output(&args.output, &[&args.old, &args.new])?;
-    cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD)?;
-    let display = show_progress(&options);
-    let created = create(&args.old, &options, &args.output).about(&args.old);
-    drop(display);
-    let created = created?;
-    print_created(&created, args.change.json)?;
-    Ok(0)
-}
-
-fn run_add(args: &AddArgs) -> Outcome {
-    args.change.shown.apply();
-    let mut options = args.change.options(&args.image, &args.source)?;
-    options.loose_parents = args.loose_parents;
-    if !matches!(options.build.source.format, SourceFormat::Directory | SourceFormat::Archive) {
-        return Err(Failure::about(&args.source, "not a directory and not a tar archive: use ferofs build"));
-    }
-    cancel_on_signals(&options.build.run.cancel, GRACE_PERIOD_IN_PLACE)?;
-    let display = show_progress(&options);
-    let added = add(&args.image, &options, args.trailing.trailing()).about(&args.image);
-    drop(display);
-    match added? {
-        Some(added) => print_created(&added, args.change.json)?,
-        None if args.change.json => print_line!("null")?,
-        None if wants_summary() => print_line!("nothing to add: the image has all of it already")?,
-        None => {}
-    }
-    Ok(0)
-}
-
-impl ChangeArgs {
-    /// The library options to change `image` by `source`.
-    fn options(&self, image: &Path, source: &Path) -> Result<CreateOptions, Failure> {
-        let mut options = CreateOptions::new(source);
-        let new = &mut options.build;
-        new.source.format = SourceFormat::detect(source).map_err(Failure::without_subject)?;
-        new.run.workers = self.encoding.workers;
-        new.output.verify = self.verify;
-        new.image.build_time = self.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
-        new.attributes.all_time = all_time(self.all_time, self.time)?;
-        (new.attributes.force_uid, new.attributes.force_gid) =
-            (self.all_root.then_some(0), self.all_root.then_some(0));
-        options.encoding = self.encoding.for_image(image)?;
-        options.keep_features = self.keep_features;
-        Ok(options)
-    }
-}
-
-/// Shows how far the comparison of the new tree with the old image is, if standard error is a terminal.
-fn show_progress(options: &CreateOptions) -> Option<Display> {
-    show_build(&options.build.run.progress)
-}
-
-fn show_build(progress: &Arc<Progress>) -> Option<Display> {
-    let progress = Arc::clone(progress);
-    Display::on_terminal(move |bar| {
-        let (found, read) =
-            (progress.found.load(Ordering::Relaxed), progress.timings.spent(Activity::Read).bytes);
-        bar.set_message(format!("{found} files found, {} read", HumanBytes(read)));
-    })
-}
-
-/// Prints the warnings and the summary of a new patch or a change.
-fn print_created(created: &PatchSummary, json: bool) -> Result<(), Failure> {
-    for warning in &created.warnings {
-        message!("{warning}");
-    }
-    if json {
-        print_line!("{}", show::created_json(created))?;
-    } else if wants_summary() {
-        print_line!("{}", show::created_text(created))?;
-    }
-    Ok(())
-}
-
-fn run_apply(args: &ApplyArgs) -> Outcome {
-    args.shown.apply();
-    let patch = match args.patch.as_os_str() == "-" {
-        true => patch_from_stdin().about(Path::new("standard input"))?,
-        false => Patch::open(&args.patch).about(&args.patch)?,
-    };
-    if let Some(path) = &args.signature {
-        signature::check(&Hex(&patch.digest()).to_string(), path, &args.cert)?;
-    }
-    let medium = FileMedium::open(&args.image).about(&args.image)?;
-    let cancel = Arc::new(AtomicBool::new(false));
-    cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
-    let display = Display::on_terminal(|bar| bar.set_message("checking the image, and writing what changes"));
-    let applied = apply(&medium, &patch, args.trailing.trailing(), &cancel);
-    drop(display);
-    applied.about(&args.image)?;
-    if wants_summary() {
-        print_line!("the image has the new tree, which the next mount shows")?;
-    }
-    Ok(0)
-}
-
-/// Stores the patch in a temporary file: nothing of it may be used before its digest, which comes last, was checked.
-fn patch_from_stdin() -> Result<Patch, ferofs::Error> {
-    let failed = |e| ferofs::Error::io_unnamed("store the patch in a temporary file", e);
-    let mut file = tempfile::tempfile().map_err(failed)?;
-    std::io::copy(&mut std::io::stdin().lock(), &mut file).map_err(failed)?;
-    Patch::new(Box::new(FileSource::new(file, 0).map_err(failed)?))
 }
 
 fn run_sign(args: &PatchSignArgs) -> Outcome {
@@ -479,43 +198,17 @@ fn run_squash(args: &SquashArgs) -> Outcome {
         options.data.compression = compression;
     }
     cancel_on_signals(&options.run.cancel, GRACE_PERIOD)?;
-    let display = show_build(&options.run.progress);
-    let built = build(&options, &args.out);
+    let display = create::show_build(&options.run.progress);
+    let before = std::fs::metadata(&args.image).map_or(0, |metadata| metadata.len());
+    let built = match &args.out {
+        Some(out) => build(&options, out).map_err(ferofs::Error::from),
+        None => squash_in_place(&args.image, &options),
+    };
     drop(display);
     let summary = built.about(&args.image)?;
     if wants_summary() {
-        print_line!("{} of an image without history", HumanBytes(summary.bytes_out))?;
+        let (after, before) = (HumanBytes(summary.bytes_out), HumanBytes(before));
+        print_line!("{after} of an image without history, instead of {before}")?;
     }
     Ok(0)
-}
-
-impl EncodingArgs {
-    /// The encoding of new data for `image`.
-    fn for_image(&self, image: &Path) -> Result<Encoding, Failure> {
-        let opened =
-            Image::open(FileSource::open(image, 0).map_err(Failure::without_subject)?).about(image)?;
-        Ok(match self.compression(image, opened.superblock().block_size)? {
-            None => Encoding::AsOld,
-            Some(None) => Encoding::Stored,
-            Some(Some(compression)) => Encoding::With(compression),
-        })
-    }
-
-    /// The compression that the options select: `None`: as in the old image; `Some(None)`: no compression.
-    #[allow(clippy::option_option, reason = "no option, and the option none, mean different things")]
-    fn compression(
-        &self,
-        image: &Path,
-        block: ferofs::build::BlockSize,
-    ) -> Result<Option<Option<ferofs::build::Compression>>, Failure> {
-        let Some(name) = self.compress.as_deref() else { return Ok(None) };
-        let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
-        let setting = CompressionOptions {
-            compressors: Some(name).filter(|name| *name != "none"),
-            pcluster: self.cluster_size,
-            ..CompressionOptions::default()
-        };
-        let compression = setting.compression(block).map_err(refuse)?;
-        Ok(Some(compression))
-    }
 }

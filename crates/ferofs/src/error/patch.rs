@@ -18,6 +18,12 @@ pub enum PatchFault {
         /// Bytes of the file.
         found: u64,
     },
+    /// The file has another patch behind the first one.
+    #[error("the file has several patches, one after another, and this needs a file with one")]
+    Several,
+    /// No patch of a file is for this image: the images that they are for.
+    #[error("none of the {} patches is for this image: they are for {}", .0.len(), .0.join(", for "))]
+    NoneFits(Vec<String>),
     /// The file's checksum is wrong.
     #[error("the patch is damaged: its checksum is another")]
     Damaged,
@@ -120,6 +126,11 @@ pub enum PatchFault {
     /// The image is in the wanted state already.
     #[error("the image is in state {0} already")]
     SameState(u64),
+    /// A device cannot be replaced by a new image in one step.
+    #[error(
+        "not a regular file: a new image takes the place of the old one by a new file, which a device cannot get. Squash into          a file, and copy that"
+    )]
+    NotAFile,
     /// Another process has locked the image to change it.
     #[error("another process is changing the image")]
     Busy,

@@ -35,8 +35,8 @@ const METADATA_CACHE: usize = 4 << 20;
 /// to the same content several times. Beyond it a patch is refused: its base has directories or files without an end.
 const WORK_LIMIT: u32 = 8;
 
-/// Checks that `image` is the one that the patch was made for, and returns the digests of its parts.
-fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Result<PartDigests> {
+/// Checks that `image` has the superblock of the image that the patch with `header` was made for, and returns it.
+pub(crate) fn check_state(image: &dyn Source, header: &Header) -> Result<SuperblockArea> {
     let area = SuperblockArea::read(image)?;
     let fault = |fault| Err(Error::Patch(fault));
     if area.superblock().uuid != header.uuid {
@@ -60,6 +60,13 @@ fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Resul
             PatchFault::OtherState { expected, found }
         });
     }
+    Ok(area)
+}
+
+/// Checks that `image` is the one that the patch was made for, and returns the digests of its parts.
+fn check_base(image: &dyn Source, header: &Header, cancel: &AtomicBool) -> Result<PartDigests> {
+    let area = check_state(image, header)?;
+    let fault = |fault| Err(Error::Patch(fault));
     let mut masked = MaskedSource::new(image, &area)?;
     if let Some((pos, bytes)) = &header.root {
         // The slots of the root hold zeroes, or this very root if applying the patch was interrupted.

@@ -29,7 +29,7 @@ pub(crate) mod region;
 mod sparse;
 pub(crate) mod survey;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ferofs_build::Options;
@@ -61,12 +61,46 @@ const METADATA_CACHE: usize = 64 << 20;
 /// [`PatchFault::Unchanged`], [`PatchFault::NoRootSlot`] and others in [`Error::Patch`], and all errors of building. No
 /// patch is left behind then.
 pub fn create(old: &Path, options: &CreateOptions, patch: &Path) -> Result<PatchSummary> {
-    let temporary = patch.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
-    let mut output = Output::create(patch, 0)?;
-    let avoid = output.own_files();
-    let created = append_patch(old, options, &avoid, temporary, &mut output)?;
-    output.finish()?;
+    let mut file = PatchFile::create(patch)?;
+    let created = file.append(old, options)?;
+    file.finish()?;
     Ok(created)
+}
+
+/// A patch file that is being written. It can have several patches, for example for several base images.
+#[derive(Debug)]
+pub struct PatchFile {
+    output: Output,
+    /// The directory for temporary files.
+    temporary: PathBuf,
+}
+
+impl PatchFile {
+    /// Creates the file `path`, which gets its name with [`Self::finish`].
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn create(path: &Path) -> Result<Self> {
+        let temporary = path.parent().filter(|dir| dir.is_dir()).unwrap_or(Path::new("."));
+        Ok(Self { output: Output::create(path, 0)?, temporary: temporary.to_owned() })
+    }
+
+    /// Makes a patch that turns `old`, an image, into one that shows the new tree, and appends it to the file.
+    ///
+    /// # Errors
+    /// As [`create`]. Drop the file then.
+    pub fn append(&mut self, old: &Path, options: &CreateOptions) -> Result<PatchSummary> {
+        let avoid = self.output.own_files();
+        append_patch(old, options, &avoid, &self.temporary, &mut self.output)
+    }
+
+    /// Makes the file durable, and gives it its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish(self) -> Result<()> {
+        Ok(self.output.finish()?)
+    }
 }
 
 /// Makes a patch and appends it to `output`. The new tree leaves out the files in `avoid`, the output among them.
@@ -92,8 +126,10 @@ pub(crate) fn append_patch(
     let mut warnings = Vec::new();
     let time = build.image.build_time.unwrap_or_else(ferofs_build::now);
     let stamp = Timestamp { secs: time, nanos: 0 };
-    let (tree, contents) =
-        ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?;
+    let (tree, contents) = match &options.new_image {
+        Some(new) => ferofs_build::sources::read_opened_image(&build, new, temporary, stamp, &mut warnings)?,
+        None => ferofs_build::sources::read_source(&build, avoid, temporary, stamp, &mut warnings)?,
+    };
     let survey = Survey::new(&image, &build)?;
     let inputs = Inputs {
         options: &build,

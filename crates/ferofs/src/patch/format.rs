@@ -11,4 +11,5 @@ pub(crate) mod prediction;
 pub(crate) mod reader;
 pub(crate) mod reencode;
 pub(crate) mod relocation;
+pub(crate) mod start;
 pub(crate) mod writer;

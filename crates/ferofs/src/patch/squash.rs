@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
+use super::apply::commit::{TrailingData, check_trailing, recover};
+use super::apply::medium::FileMedium;
 use super::create::encoding;
 use super::create::survey::Survey;
-use crate::error::Result;
+use super::image::sector::SuperblockArea;
+use crate::error::{Error, PatchFault, Result};
 use ferofs_build::{Fragments, Options, SourceFormat, Summary, build};
-use ferofs_read::{FileSource, Image};
+use ferofs_read::{FileSource, Image, Source};
 
 /// The options to build the current tree of `image` again: with its block size, UUID, label and time, and encoded like the old
 /// image as far as that shows.
@@ -43,4 +46,30 @@ pub fn squash_options(image: &Path) -> Result<Options> {
 /// As [`squash_options`] and [`build`].
 pub fn squash(image: &Path, out: &Path) -> Result<Summary> {
     Ok(build(&squash_options(image)?, out)?)
+}
+
+/// Puts a new image with the current tree of `image` in the place of `image`, a regular file. `options` are those of
+/// [`squash_options`], perhaps changed. The new image is built beside the old one, compared with it, and synced, and then gets its name, owner, group
+/// and permissions: after an error or a power failure the old image is there. Programs that have the old image open keep it, and so do
+/// other hard links.
+///
+/// # Errors
+/// [`PatchFault::NotAFile`]; [`PatchFault::TrailingData`] and [`PatchFault::Sealed`] if other data follows the image; [`PatchFault::Busy`]; as
+/// [`build`].
+pub fn squash_in_place(image: &Path, options: &Options) -> Result<Summary> {
+    // The target of a symbolic link is replaced, not the link.
+    let path = image.canonicalize().map_err(|e| Error::io("open", image, e))?;
+    if !path.metadata().map_err(|e| Error::io("stat", image, e))?.is_file() {
+        return Err(Error::Patch(PatchFault::NotAFile));
+    }
+    // This locks the image against other changes until the end.
+    let medium = FileMedium::open(&path)?;
+    let area = SuperblockArea::read(&medium)?;
+    recover(&medium, &area)?;
+    // The new file ends with the image.
+    check_trailing(&medium, area.size()..medium.size(), TrailingData::Keep)?;
+    let mut options = options.clone();
+    options.source.path.clone_from(&path);
+    (options.output.verify, options.output.keep_attributes) = (true, true);
+    Ok(build(&options, &path)?)
 }

@@ -1,9 +1,13 @@
 //! Patches: update images, and roll back.
 //!
+//! - `chain`: one patch for a chain of patches, and files of several patches.
 //! - `faults`: interrupted writes, and data behind an image.
 //! - `sparse`: files with holes.
+//! - `squash`: new images without history.
 //! - `update`: patches change an image to the new tree and back; patches for other images are refused.
 
+mod chain;
 mod faults;
 mod sparse;
+mod squash;
 mod update;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ferofs::patch::{Change, ChangeKind, Origin, Patch, PatchSummary, State};
-use ferofs::read::{Hex, Uuid};
+use ferofs::patch::{Change, ChangeKind, Origin, Patch, PatchReader, PatchSummary, State};
+use ferofs::read::{Hex, Superblock, Uuid};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -15,97 +15,123 @@ use ferofs::escape::Escaped;
 
 /// Runs `ferofs patch show`.
 pub(super) fn run(path: &Path, files: bool, as_json: bool) -> Outcome {
-    let patch = Patch::open(path).about(path)?;
-    let changes = patch.changes().about(path)?;
-    let (parts, parents) = (patch.size_parts(), patch.new_parents());
-    let [before, after] = patch.superblocks().about(path)?;
-    let new_features: Vec<&str> =
-        (after.incompat - before.incompat).iter_names().map(|(name, _)| name).collect();
+    let mut reader = PatchReader::open(path).about(path)?;
+    let mut patches = Vec::new();
+    while let Some(patch) = reader.next_patch().about(path)? {
+        patches.push(patch);
+    }
     if as_json {
-        let list = |change: &Change| {
-            json!({
-                "path": String::from_utf8_lossy(&change.path),
-                "change": change.kind.name(),
-                "bytes": change.bytes,
-            })
-        };
-        let mut value = json!({
-            "uuid": Uuid(patch.uuid()).to_string(),
-            "time": patch.time(),
-            "patch_bytes": patch.file_len(),
-            "patch_parts": {
-                "content": parts.content, "metadata": parts.metadata, "plans": parts.plans, "changes": parts.changes,
-                "header": parts.header,
-            },
-            "base": { "state": patch.base_state(), "bytes": patch.base_size(), "digest": Hex(&patch.base_digest()).to_string() },
-            "result": { "bytes": patch.result_size(), "digest": Hex(&patch.result_digest()).to_string() },
-            "growth": {
-                "bytes": patch.result_size() - patch.base_size(),
-                "content": patch.content_len(),
-                "metadata": patch.metadata_len(),
-            },
-            "inodes": { "before": before.inodes, "after": after.inodes },
-            "new_features": new_features,
-            "changes": sums(&changes).into_iter().map(|(kind, (count, bytes))| {
-                (kind.name().to_owned(), json!({ "files": count, "bytes": bytes }))
-            }).collect::<serde_json::Map<String, Value>>(),
-            "new_parents": { "directories": parents.directories, "bytes": parents.bytes },
-        });
-        if files {
-            value["files"] = changes.iter().map(list).collect();
+        let mut all = Vec::with_capacity(patches.len());
+        for patch in &patches {
+            all.push(patch_json(patch, files).about(path)?);
         }
+        let value = match <[Value; 1]>::try_from(all) {
+            Ok([one]) => one,
+            Err(several) => json!({ "patches": several }),
+        };
         print_line!("{}", json_text(&value))?;
         return Ok(0);
     }
-    print_line!("for image      {}, state {}", Uuid(patch.uuid()), patch.base_state())?;
-    print_line!(
-        "base           {} bytes, digest {}",
-        patch.base_size(),
-        Hex(&patch.base_digest()).to_string()
-    )?;
-    print_line!(
-        "result         {} bytes, digest {}",
-        patch.result_size(),
-        Hex(&patch.result_digest()).to_string()
-    )?;
-    print_line!(
-        "patch          {}: {} for data, {} for metadata, {} for how to encode it, {} for the list of changes",
-        HumanBytes(patch.file_len()),
-        HumanBytes(parts.content),
-        HumanBytes(parts.metadata),
-        HumanBytes(parts.plans),
-        HumanBytes(parts.changes),
-    )?;
-    print_line!(
-        "image grows by {}: {} of data, {} of metadata",
-        HumanBytes(patch.result_size() - patch.base_size()),
-        HumanBytes(patch.content_len()),
-        HumanBytes(patch.metadata_len()),
-    )?;
-    print_line!("inodes         {} become {}", before.inodes, after.inodes)?;
+    for (number, patch) in patches.iter().enumerate() {
+        if patches.len() > 1 {
+            print_line!("{}patch {} of {}", if number > 0 { "\n" } else { "" }, number + 1, patches.len())?;
+        }
+        print_line!("{}", patch_text(patch, files).about(path)?)?;
+    }
+    Ok(0)
+}
+
+fn patch_json(patch: &Patch, files: bool) -> Result<Value, ferofs::Error> {
+    let changes = patch.changes()?;
+    let (parts, parents) = (patch.size_parts(), patch.new_parents());
+    let [before, after] = patch.superblocks()?;
+    let list = |change: &Change| {
+        json!({
+            "path": String::from_utf8_lossy(&change.path),
+            "change": change.kind.name(),
+            "bytes": change.bytes,
+        })
+    };
+    let mut value = json!({
+        "uuid": Uuid(patch.uuid()).to_string(),
+        "time": patch.time(),
+        "patch_bytes": patch.file_len(),
+        "patch_parts": {
+            "content": parts.content, "metadata": parts.metadata, "plans": parts.plans, "changes": parts.changes,
+            "header": parts.header,
+        },
+        "base": { "state": patch.base_state(), "bytes": patch.base_size(), "digest": Hex(&patch.base_digest()).to_string() },
+        "result": { "bytes": patch.result_size(), "digest": Hex(&patch.result_digest()).to_string() },
+        "growth": {
+            "bytes": patch.result_size() - patch.base_size(),
+            "content": patch.content_len(),
+            "metadata": patch.metadata_len(),
+        },
+        "inodes": { "before": before.inodes, "after": after.inodes },
+        "new_features": new_features(&before, &after),
+        "changes": sums(&changes).into_iter().map(|(kind, (count, bytes))| {
+            (kind.name().to_owned(), json!({ "files": count, "bytes": bytes }))
+        }).collect::<serde_json::Map<String, Value>>(),
+        "new_parents": { "directories": parents.directories, "bytes": parents.bytes },
+    });
+    if files {
+        value["files"] = changes.iter().map(list).collect();
+    }
+    Ok(value)
+}
+
+/// The names of features that only the patched image needs.
+fn new_features(before: &Superblock, after: &Superblock) -> Vec<&'static str> {
+    (after.incompat - before.incompat).iter_names().map(|(name, _)| name).collect()
+}
+
+fn patch_text(patch: &Patch, files: bool) -> Result<String, ferofs::Error> {
+    let mut changes = patch.changes()?;
+    let (parts, parents) = (patch.size_parts(), patch.new_parents());
+    let [before, after] = patch.superblocks()?;
+    let mut lines = vec![
+        format!("for image      {}, state {}", Uuid(patch.uuid()), patch.base_state()),
+        format!("base           {} bytes, digest {}", patch.base_size(), Hex(&patch.base_digest())),
+        format!("result         {} bytes, digest {}", patch.result_size(), Hex(&patch.result_digest())),
+        format!(
+            "patch          {}: {} for data, {} for metadata, {} for how to encode it, {} for the list of changes",
+            HumanBytes(patch.file_len()),
+            HumanBytes(parts.content),
+            HumanBytes(parts.metadata),
+            HumanBytes(parts.plans),
+            HumanBytes(parts.changes),
+        ),
+        format!(
+            "image grows by {}: {} of data, {} of metadata",
+            HumanBytes(patch.result_size() - patch.base_size()),
+            HumanBytes(patch.content_len()),
+            HumanBytes(patch.metadata_len()),
+        ),
+        format!("inodes         {} become {}", before.inodes, after.inodes),
+    ];
+    let new_features = new_features(&before, &after);
     if !new_features.is_empty() {
-        print_line!("new features   {}", new_features.join(", "))?;
+        lines.push(format!("new features   {}", new_features.join(", ")));
     }
     for (kind, (count, bytes)) in sums(&changes) {
-        print_line!("{:<14} {count} files, {}", kind.name(), HumanBytes(bytes))?;
+        lines.push(format!("{:<14} {count} files, {}", kind.name(), HumanBytes(bytes)));
     }
     if parents.directories > 0 {
-        print_line!(
+        lines.push(format!(
             "{:<14} {} directories in which only .. changes, {}",
             "new parents",
             parents.directories,
             HumanBytes(parents.bytes)
-        )?;
+        ));
     }
     if files {
-        let mut changes = changes;
         changes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
         for change in changes {
             let path = Escaped(&change.path);
-            print_line!("{:>12} {:<10} /{path}", change.bytes, change.kind.name())?;
+            lines.push(format!("{:>12} {:<10} /{path}", change.bytes, change.kind.name()));
         }
     }
-    Ok(0)
+    Ok(lines.join("\n"))
 }
 
 fn sums(changes: &[Change]) -> BTreeMap<ChangeKind, (u64, u64)> {

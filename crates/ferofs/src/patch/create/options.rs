@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ferofs_build::{Compression, Options, Warning};
 use ferofs_format::Incompat;
+use ferofs_read::Image;
 
 /// How new content is encoded.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +39,8 @@ pub struct CreateOptions {
     /// Attributes in which an old inode may differ from the new file and stay nevertheless. Files with other differences get
     /// all attributes of the new file. Verifying reports these differences, so it cannot be combined with this.
     pub ignore: IgnoredAttributes,
+    /// The new tree, instead of the source of [`Self::build`].
+    pub(crate) new_image: Option<Image>,
     /// Zstandard's level for the patch file; `None`: by the number of appended bytes.
     pub(crate) level: Option<i32>,
 }
@@ -68,6 +71,7 @@ impl CreateOptions {
             loose_parents: false,
             portable: false,
             ignore: IgnoredAttributes::default(),
+            new_image: None,
             level: None,
         }
     }

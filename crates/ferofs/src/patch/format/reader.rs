@@ -7,21 +7,19 @@ use ferofs_format::BytePos;
 use ferofs_format::superblock::Superblock;
 use ferofs_read::error::Locate;
 use ferofs_read::{FileSource, Image, Source};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::IntoBytes;
 
 use super::change::{self, CHANGES_MAX, Change, NewParents};
-use super::columns::decompress;
-use super::header::{
-    COMPRESSED, HEADER_MAX, Header, MAGIC, METADATA, RawHeader, RawPiece, RawStart, VERSION,
-};
-use super::method::{METHODS_MAX, RawMethod};
+use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawPiece};
+use super::method::RawMethod;
 use super::piece::{Base, Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
 use super::prediction::Prediction;
 use super::reencode::Encoders;
 use super::relocation::{COLUMNS_MAX, Relocations};
+use super::start::{Cursor, Start};
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::image::digest::Digest;
-use crate::patch::image::sector::{ROOT_MAX, SECTOR, SECTOR_POS, Sector, covered_end};
+use crate::patch::image::sector::{SECTOR, SECTOR_POS, Sector, covered_end};
 
 /// Bytes that are read and hashed at once.
 const BUFFER: usize = 1 << 20;
@@ -67,34 +65,6 @@ impl std::fmt::Debug for Patch {
     }
 }
 
-/// Reads the parts of a patch file in their order.
-struct Cursor<'a> {
-    source: &'a dyn Source,
-    at: u64,
-    end: u64,
-}
-
-impl Cursor<'_> {
-    fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
-        let end = self.at.checked_add(len).filter(|end| *end <= self.end);
-        let end = end.ok_or(Error::Patch(PatchFault::Malformed("a table is longer than the file")))?;
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-        self.source.read_exact_at(self.at, &mut bytes).map_err(|e| Error::io_unnamed("read the patch", e))?;
-        self.at = end;
-        Ok(bytes)
-    }
-
-    fn table<T: FromBytes + Immutable + KnownLayout + Unaligned + Clone>(
-        &mut self,
-        count: u32,
-    ) -> Result<Vec<T>> {
-        let len = u64::from(count).saturating_mul(size_of::<T>() as u64);
-        let bytes = self.bytes(len)?;
-        // This cannot fail: the length is a multiple of the record's, and records need no alignment.
-        Ok(<[T]>::ref_from_bytes(&bytes).map(<[T]>::to_vec).unwrap_or_default())
-    }
-}
-
 impl Patch {
     /// Opens the patch in the file `path`, and checks its length and checksum.
     ///
@@ -109,78 +79,28 @@ impl Patch {
     /// # Errors
     /// As [`Self::open`].
     pub fn new(source: Box<dyn Source>) -> Result<Self> {
-        let fault = |fault| Err(Error::Patch(fault));
         let found = source.size();
-        if found < (size_of::<RawStart>() + size_of::<Digest>()) as u64 {
-            let mut start = [0; 8];
-            let is_cut = found >= 8 && source.read_exact_at(0, &mut start).is_ok() && start == MAGIC;
-            let expected = size_of::<RawStart>() as u64;
-            return fault(if is_cut {
-                PatchFault::Length { expected, found }
-            } else {
-                PatchFault::NotAPatch
-            });
+        let fixed = Start::fixed(&*source)?;
+        let expected = fixed.file_len.get();
+        if expected != found {
+            let mut next = [0; MAGIC.len()];
+            let is_followed =
+                expected < found && source.read_exact_at(expected, &mut next).is_ok() && next == MAGIC;
+            return Err(Error::Patch(match is_followed {
+                true => PatchFault::Several,
+                false => PatchFault::Length { expected, found },
+            }));
         }
-        let mut cursor = Cursor { source: &*source, at: 0, end: found };
-        let bytes = cursor.bytes(size_of::<RawStart>() as u64)?;
-        let Ok(start) = RawStart::read_from_bytes(&bytes) else { return fault(PatchFault::NotAPatch) };
-        if start.magic != MAGIC {
-            return fault(PatchFault::NotAPatch);
-        }
-        if start.version.get() != VERSION {
-            return fault(PatchFault::Version(start.version.get()));
-        }
-        if start.file_len.get() != found {
-            return fault(PatchFault::Length { expected: start.file_len.get(), found });
-        }
-        let digest = check_digest(&*source, &bytes)?;
-        cursor.end = found - size_of::<Digest>() as u64;
-        if start.header_len.get() as usize > HEADER_MAX {
-            return fault(PatchFault::Malformed("its header is too long"));
-        }
-        let stored = cursor.bytes(start.header_len.get().into())?;
-        let tables = decompress(&stored, HEADER_MAX, "its header cannot be decoded")?;
-        let mut tables = Cursor { source: &tables, at: 0, end: tables.len() as u64 };
-        let raw: Vec<RawHeader> = tables.table(1)?;
-        let Some(raw) = raw.first() else { return fault(PatchFault::NotAPatch) };
-        let root_len = raw.root_len.get();
-        if root_len as usize > ROOT_MAX {
-            return fault(PatchFault::Malformed("the root's inode is too long"));
-        }
-        let root = tables.bytes(root_len.into())?;
-        if raw.methods.get() > METHODS_MAX {
-            return fault(PatchFault::Malformed("it has too many compression methods"));
-        }
-        let methods: Vec<RawMethod> = tables.table(raw.methods.get())?;
-        let pieces: Vec<RawPiece> = tables.table(raw.pieces.get())?;
-        if tables.at != tables.end {
-            return fault(PatchFault::Malformed("its header is too long"));
-        }
-        let changes = (cursor.at, raw.changes_len.get(), raw.changes_decoded.get());
+        let digest = check_digest(&*source, fixed.as_bytes())?;
+        let start = Start::after(&fixed, &*source)?;
+        let end = found - size_of::<Digest>() as u64;
         let too_long = || Error::Patch(PatchFault::Malformed("a table is longer than the file"));
         let after =
-            |at: u64, len: u64| at.checked_add(len).filter(|after| *after <= cursor.end).ok_or_else(too_long);
-        let relocations = after(cursor.at, changes.1)?;
-        let payload = after(relocations, raw.relocations_len.get())?;
-        let header = Header {
-            uuid: raw.uuid,
-            time: raw.time.get().cast_signed(),
-            base_state: raw.base_state.get(),
-            base_size: raw.base_size.get(),
-            base_digest: raw.base_digest,
-            base_sector: raw.base_sector,
-            result_size: raw.result_size.get(),
-            result_digest: raw.result_digest,
-            sector: raw.sector,
-            root: (root_len > 0).then_some((raw.root_pos.get(), root)),
-            content_len: raw.content_len.get(),
-            metadata_len: raw.metadata_len.get(),
-            new_parents: NewParents {
-                directories: raw.new_parents.get(),
-                bytes: raw.new_parents_bytes.get(),
-            },
-        };
-        let end = cursor.end;
+            |at: u64, len: u64| at.checked_add(len).filter(|after| *after <= end).ok_or_else(too_long);
+        let changes = (start.len, start.changes_len, start.changes_decoded);
+        let relocations = after(start.len, start.changes_len)?;
+        let payload = after(relocations, start.relocations_len)?;
+        let Start { header, methods, pieces, .. } = start;
         let patch =
             Self { source, header, methods, pieces, changes, relocations, payload, file_len: found, digest };
         patch.check_lengths(end)?;

@@ -1,0 +1,128 @@
+//! `ferofs patch apply`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ferofs::patch::{FileMedium, Patch, PatchFault, PatchReader, apply};
+use ferofs::read::{FileSource, Hex};
+
+use super::args::TrailingArgs;
+use crate::args::signature;
+use crate::exit::{About, Failure, Outcome};
+use crate::print::output::print_line;
+use crate::print::progress::Display;
+use crate::print::verbosity::{OutputArgs, wants_summary};
+use crate::signals::{GRACE_PERIOD_IN_PLACE, cancel_on_signals};
+
+/// Apply a patch to an image, in place
+///
+/// The change is atomic: after a power failure the image shows either the old tree or the new one. Of a file with several patches, one
+/// after another, those that fit the state of the image are applied in their order; each is a change of its own.
+#[derive(clap::Args)]
+pub(super) struct ApplyArgs {
+    /// The image: a file or a block device
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The patch or patches, or - for standard input
+    #[arg(value_name = "PATCH")]
+    patch: PathBuf,
+
+    /// Change nothing unless this is a signature of the patch by one of the certificates of --cert
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    signature: Option<PathBuf>,
+
+    /// A trusted certificate, in PEM; may be given several times
+    #[arg(long, value_name = "FILE", requires = "signature")]
+    cert: Vec<PathBuf>,
+
+    #[command(flatten)]
+    trailing: TrailingArgs,
+
+    #[command(flatten)]
+    shown: OutputArgs,
+}
+
+pub(super) fn run(args: &ApplyArgs) -> Outcome {
+    args.shown.apply();
+    let is_stream = args.patch.as_os_str() == "-";
+    let patch_name = if is_stream { Path::new("standard input") } else { &args.patch };
+    let mut patches = match &args.signature {
+        Some(signature) => Input::Signed(Box::new(signed(args, signature, patch_name)?)),
+        None if is_stream => Input::All(PatchReader::stream(std::io::stdin())),
+        None => Input::All(PatchReader::open(&args.patch).about(patch_name)?),
+    };
+    let medium = FileMedium::open(&args.image).about(&args.image)?;
+    let cancel = Arc::new(AtomicBool::new(false));
+    cancel_on_signals(&cancel, GRACE_PERIOD_IN_PLACE)?;
+    let display = Display::on_terminal(|bar| bar.set_message("checking the image, and writing what changes"));
+    let trailing = args.trailing.trailing();
+    let applied = match &mut patches {
+        Input::All(patches) => patches.apply(&medium, trailing, &cancel).map(|applied| applied.count),
+        Input::Signed(patch) => apply(&medium, patch, trailing, &cancel).map(|()| 1),
+    };
+    drop(display);
+    let count = match applied {
+        Err(error) if is_about_patch(&error) => return Err(Failure::about(patch_name, error)),
+        applied => applied.about(&args.image)?,
+    };
+    if wants_summary() {
+        match count {
+            1 => print_line!("the image has the new tree, which the next mount shows")?,
+            _ => print_line!(
+                "applied {count} patches: the image has the last tree, which the next mount shows"
+            )?,
+        }
+    }
+    Ok(0)
+}
+
+/// The patches to apply.
+enum Input {
+    /// Those of a file or a stream that fit.
+    All(PatchReader),
+    /// One patch, whose signature was checked.
+    Signed(Box<Patch>),
+}
+
+/// Opens the only patch, and checks its signature.
+fn signed(args: &ApplyArgs, signature: &Path, name: &Path) -> Result<Patch, Failure> {
+    let patch = match args.patch.as_os_str() == "-" {
+        true => patch_from_stdin(),
+        false => Patch::open(&args.patch),
+    };
+    let patch = match patch {
+        Err(ferofs::Error::Patch(PatchFault::Several)) => {
+            let reason =
+                "a signature is for one patch, and the file has several: apply each with its own signature";
+            return Err(Failure::about(name, reason));
+        }
+        patch => patch.about(name)?,
+    };
+    signature::check(&Hex(&patch.digest()).to_string(), signature, &args.cert)?;
+    Ok(patch)
+}
+
+/// Whether an error is about the file with the patch, not about the image.
+fn is_about_patch(error: &ferofs::Error) -> bool {
+    let ferofs::Error::Patch(fault) = error else {
+        return matches!(error, ferofs::Error::InSequence { .. });
+    };
+    matches!(
+        fault,
+        PatchFault::NotAPatch
+            | PatchFault::Version(_)
+            | PatchFault::Length { .. }
+            | PatchFault::Damaged
+            | PatchFault::Malformed(_)
+    )
+}
+
+/// Stores the patch in a temporary file: nothing of it may be used before its digest, which comes last, was checked.
+fn patch_from_stdin() -> Result<Patch, ferofs::Error> {
+    let failed = |e| ferofs::Error::io_unnamed("store the patch in a temporary file", e);
+    let mut file = tempfile::tempfile().map_err(failed)?;
+    std::io::copy(&mut std::io::stdin().lock(), &mut file).map_err(failed)?;
+    Patch::new(Box::new(FileSource::new(file, 0).map_err(failed)?))
+}

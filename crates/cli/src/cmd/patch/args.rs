@@ -1,0 +1,130 @@
+//! Options that several commands about patches have.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use ferofs::build::SourceFormat;
+use ferofs::patch::{CreateOptions, Encoding, TrailingData};
+use ferofs::read::{FileSource, Image};
+
+use crate::args::byte_size;
+use crate::args::compression::CompressionOptions;
+use crate::cmd::build::{all_time, source_date_epoch};
+use crate::exit::{About, Failure};
+use crate::print::verbosity::OutputArgs;
+
+/// Options about the encoding of new data.
+#[derive(clap::Args)]
+pub(super) struct EncodingArgs {
+    /// Compress new data with this algorithm; `ferofs build --help` lists the values [default: as most data of the old
+    /// image]
+    #[arg(short = 'z', long, value_name = "X[,LEVEL]")]
+    compress: Option<String>,
+
+    /// Largest compressed size of a pcluster: a multiple of the block size, up to 1M
+    /// [default: the block size; without -z as in the old image]
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = byte_size::argument::<u32>, requires = "compress")]
+    cluster_size: Option<u32>,
+
+    /// Number of worker threads, 1 or more; the result does not depend on it [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub(super) workers: Option<NonZeroUsize>,
+}
+
+/// The option about data behind the image.
+#[derive(clap::Args)]
+pub(super) struct TrailingArgs {
+    /// Let the image grow over data behind it in its file or block device, for example a footer, a hash tree or an
+    /// archive. This data is lost, even if the change fails
+    #[arg(long)]
+    grow_over: bool,
+}
+
+impl TrailingArgs {
+    pub(super) const fn trailing(&self) -> TrailingData {
+        if self.grow_over { TrailingData::Overwrite } else { TrailingData::Keep }
+    }
+}
+
+/// Options of the commands that create a change from a source.
+#[derive(clap::Args)]
+pub(super) struct ChangeArgs {
+    #[command(flatten)]
+    encoding: EncodingArgs,
+
+    /// Use only features that the image already has, so that every kernel that mounts the old image mounts the new one
+    #[arg(long)]
+    keep_features: bool,
+
+    /// Set the time of every file of the source to SECS, in seconds since 1970 [default of SECS: the time of -T]
+    #[arg(long, value_name = "SECS", num_args = 0..=1, require_equals = true, allow_hyphen_values = true)]
+    all_time: Option<Option<i64>>,
+
+    /// Set the owner and the group of all files of the source to root
+    #[arg(long)]
+    all_root: bool,
+
+    /// Set the time of the patch, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
+    #[arg(short = 'T', long, value_name = "SECS", allow_hyphen_values = true)]
+    time: Option<i64>,
+
+    /// Compare the result with the source before the patch is written or applied
+    #[arg(long)]
+    verify: bool,
+
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) shown: OutputArgs,
+}
+
+impl ChangeArgs {
+    /// The library options to change `image` by `source`.
+    pub(super) fn options(&self, image: &Path, source: &Path) -> Result<CreateOptions, Failure> {
+        let mut options = CreateOptions::new(source);
+        let new = &mut options.build;
+        new.source.format = SourceFormat::detect(source).map_err(Failure::without_subject)?;
+        new.run.workers = self.encoding.workers;
+        new.output.verify = self.verify;
+        new.image.build_time = self.time.map_or_else(source_date_epoch, |time| Ok(Some(time)))?;
+        new.attributes.all_time = all_time(self.all_time, self.time)?;
+        (new.attributes.force_uid, new.attributes.force_gid) =
+            (self.all_root.then_some(0), self.all_root.then_some(0));
+        options.encoding = self.encoding.for_image(image)?;
+        options.keep_features = self.keep_features;
+        Ok(options)
+    }
+}
+
+impl EncodingArgs {
+    /// The encoding of new data for `image`.
+    pub(super) fn for_image(&self, image: &Path) -> Result<Encoding, Failure> {
+        let opened =
+            Image::open(FileSource::open(image, 0).map_err(Failure::without_subject)?).about(image)?;
+        Ok(match self.compression(image, opened.superblock().block_size)? {
+            None => Encoding::AsOld,
+            Some(None) => Encoding::Stored,
+            Some(Some(compression)) => Encoding::With(compression),
+        })
+    }
+
+    /// The compression that the options select: `None`: as in the old image; `Some(None)`: no compression.
+    #[allow(clippy::option_option, reason = "no option, and the option none, mean different things")]
+    pub(super) fn compression(
+        &self,
+        image: &Path,
+        block: ferofs::build::BlockSize,
+    ) -> Result<Option<Option<ferofs::build::Compression>>, Failure> {
+        let Some(name) = self.compress.as_deref() else { return Ok(None) };
+        let refuse = |(option, reason)| Failure::about(image, format!("{option}: {reason}"));
+        let setting = CompressionOptions {
+            compressors: Some(name).filter(|name| *name != "none"),
+            pcluster: self.cluster_size,
+            ..CompressionOptions::default()
+        };
+        let compression = setting.compression(block).map_err(refuse)?;
+        Ok(Some(compression))
+    }
+}
