@@ -26,7 +26,7 @@ pub fn squash_options(image: &Path) -> Result<Options> {
     options.xattrs.prefixes =
         old.xattr_prefixes().iter().filter(|prefix| prefix.base != 0).cloned().collect();
     options.image.checksum = superblock.compat.contains(ferofs_format::Compat::SB_CHKSUM);
-    options.data.compression = encoding::of_image(&old, &Survey::new(&old, &options)?)?;
+    options.data.compression = encoding::of_image(&old, &Survey::new(&old, &options)?, None)?;
     if let Some(compression) = &mut options.data.compression
         && superblock.packed.is_some()
     {

@@ -38,6 +38,9 @@ pub struct CreateOptions {
     /// Attributes in which an old inode may differ from the new file and stay nevertheless. Files with other differences get
     /// all attributes of the new file. Verifying reports these differences, so it cannot be combined with this.
     pub ignore: IgnoredAttributes,
+    /// Encode new metadata and new fragments behind those of the old image, if these are compressed together. A patch file has them as encoded
+    /// bytes then, and not as differences to old ones.
+    pub(crate) grow: bool,
     /// Zstandard's level for the patch file; `None`: by the number of appended bytes.
     pub(crate) level: Option<i32>,
 }
@@ -68,6 +71,7 @@ impl CreateOptions {
             loose_parents: false,
             portable: false,
             ignore: IgnoredAttributes::default(),
+            grow: false,
             level: None,
         }
     }
