@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use ferofs_format::{BlockAddr, BytePos};
 
+use crate::data::base_image::BaseImage;
 use crate::data::chunks::sparse::ChunkPlan;
 use crate::data::encode::EncodedTail;
 use crate::data::encode::deflate_pages::DeflatePlacer;
@@ -81,6 +82,7 @@ impl<'a> Appender<'a> {
                 context.segment(),
                 block.bytes64(),
                 context.deflate_placer(0),
+                context.base_image.and_then(BaseImage::packed).map_or(0, |earlier| earlier.size),
             ),
             output,
             spill,
@@ -204,10 +206,18 @@ impl<'a> Appender<'a> {
     pub(super) fn finish(mut self, peak_tasks: usize) -> Result<Data> {
         self.data.peak_tasks = peak_tasks;
         if self.packed.size() > 0 {
-            self.align()?;
+            // Behind earlier content, extents are placed to the byte.
+            if self.context.base_image.and_then(BaseImage::packed).is_none() {
+                self.align()?;
+            }
             let first = BytePos::new(self.output.position());
             self.packed.append_to(self.output)?;
-            let (log, size) = (self.packed.log().clone(), self.packed.size());
+            let (mut log, mut size) = (self.packed.log().clone(), self.packed.size());
+            if let Some(earlier) = self.context.base_image.and_then(BaseImage::packed) {
+                let mut all = earlier.log.clone();
+                all.extend(&log);
+                (log, size) = (all, earlier.size + size);
+            }
             let tail = &FileTail::None;
             let file = FileExtents { log: &log, tail, size, first, algorithm: self.algorithm(0) };
             let content = self.indexed(file, PACKED_LEN)?;

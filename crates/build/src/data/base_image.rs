@@ -1,9 +1,19 @@
 //! The interface to an existing image that a new one is built on. `ferofs::patch` implements it.
 
 use crate::data::encode::dedupe::Match;
+use crate::data::extents::log::ExtentLog;
 use crate::error::Result;
 use crate::sources::data_ranges::Ranges;
 use crate::tree::NodeId;
+
+/// The content of a file that exists in the image, and that new content follows.
+#[derive(Clone, Debug)]
+pub struct EarlierContent {
+    /// Bytes of the file.
+    pub size: u64,
+    /// Its extents, all of them shared.
+    pub log: ExtentLog,
+}
 
 /// An existing image whose data the new image can use. Several workers call it at the same time.
 pub trait BaseImage: Sync {
@@ -18,4 +28,7 @@ pub trait BaseImage: Sync {
     /// Where to split `node`: ranges without gaps from its start to its end, which divide as few extents of the base image
     /// as possible.
     fn split_ranges(&self, node: NodeId) -> Option<Ranges>;
+
+    /// The content of the packed inode, if new fragments follow it; `None` if new fragments get a packed inode of their own.
+    fn packed(&self) -> Option<&EarlierContent>;
 }

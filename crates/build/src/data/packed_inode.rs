@@ -25,6 +25,8 @@ pub(crate) struct PackedInodeBuilder {
     dir: PathBuf,
     /// Bytes of a part.
     segment: usize,
+    /// Where the first fragment is in the packed inode: content of an earlier image can be before it.
+    start: u64,
     /// Bytes of all fragments.
     size: u64,
     /// The last fragments, which are not yet a whole part.
@@ -40,10 +42,18 @@ pub(crate) struct PackedInodeBuilder {
 
 impl PackedInodeBuilder {
     /// Parts have `segment` bytes. Encoded parts go to a temporary file in `dir`; extents usually take `unit` bytes.
-    pub(crate) fn new(dir: &Path, segment: u64, unit: u64, placer: Option<DeflatePlacer>) -> Self {
+    /// The first fragment is at `start`.
+    pub(crate) fn new(
+        dir: &Path,
+        segment: u64,
+        unit: u64,
+        placer: Option<DeflatePlacer>,
+        start: u64,
+    ) -> Self {
         Self {
             dir: dir.to_owned(),
             segment: segment as usize,
+            start,
             size: 0,
             filling: Vec::new(),
             parts: VecDeque::new(),
@@ -53,7 +63,7 @@ impl PackedInodeBuilder {
         }
     }
 
-    /// Bytes of all fragments so far.
+    /// Bytes of all fragments so far, without what is before the first one.
     pub(crate) const fn size(&self) -> u64 {
         self.size
     }
@@ -65,7 +75,7 @@ impl PackedInodeBuilder {
 
     /// Adds a fragment; returns its offset in the packed inode.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> u64 {
-        let offset = self.size;
+        let offset = self.start + self.size;
         self.size += bytes.len() as u64;
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(self.segment - self.filling.len()));

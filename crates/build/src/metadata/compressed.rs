@@ -5,14 +5,15 @@
 use std::collections::VecDeque;
 
 use ferofs_format::inode::DataLayout;
-use ferofs_format::{Algorithm, BlockSize, BytePos};
+use ferofs_format::{Algorithm, BlockSize, BytePos, Fault, FormatError, Structure};
 use ferofs_threads::{Pipeline, with_pipeline};
 
+use crate::data::base_image::EarlierContent;
 use crate::data::encode::{Encoder, Following, SEGMENT, Sink};
 use crate::data::extents::index::{FileExtents, FileTail, IndexEncoder};
 use crate::data::extents::log::ExtentLog;
 use crate::error::{Error, Result};
-use crate::options::compression::{Compression, FileCompression};
+use crate::options::compression::{Compression, FileCompression, IndexKind};
 use crate::output::Output;
 use crate::progress::timings::Timings;
 
@@ -20,7 +21,7 @@ use crate::progress::timings::Timings;
 const PIECES_PER_WORKER: usize = 2;
 
 /// Encodes metadata in whole blocks, without inline tails and fragments.
-pub(crate) struct MetadataEncoder<'a> {
+pub struct MetadataEncoder<'a> {
     compression: &'a Compression,
     timings: &'a Timings,
     index_encoder: IndexEncoder,
@@ -31,12 +32,12 @@ pub(crate) struct MetadataEncoder<'a> {
 
 /// Content that is encoded and appended.
 #[derive(Debug)]
-pub(crate) struct EncodedContent {
-    pub(crate) size: u64,
-    pub(crate) layout: DataLayout,
-    pub(crate) blocks: u64,
+pub struct EncodedContent {
+    pub size: u64,
+    pub layout: DataLayout,
+    pub blocks: u64,
     /// The index, which follows the inode.
-    pub(crate) index: Vec<u8>,
+    pub index: Vec<u8>,
 }
 
 /// A piece of content for a worker.
@@ -63,7 +64,7 @@ struct PendingContent {
 }
 
 /// Takes content, one after another, and appends it to the image. Nothing else may be appended meanwhile.
-pub(crate) struct Queue<'q, 'a> {
+pub struct Queue<'q, 'a> {
     encoder: &'q MetadataEncoder<'a>,
     pipeline: &'q mut Pipeline<Piece, Result<EncodedPiece>>,
     output: &'q mut Output,
@@ -71,11 +72,14 @@ pub(crate) struct Queue<'q, 'a> {
     filling: Vec<u8>,
     pending: Option<PendingContent>,
     finished: VecDeque<EncodedContent>,
+    /// Content that the next one follows, in the same file.
+    earlier: Option<&'q EarlierContent>,
 }
 
 impl<'a> MetadataEncoder<'a> {
-    /// `compression` comes from [`Compression::for_metadata`].
-    pub(crate) fn new(
+    /// `compression` comes from [`Compression::for_metadata`], or places extents to the byte and does not use DEFLATE, which Linux
+    /// does not decode at each place.
+    pub fn new(
         compression: &'a Compression,
         file_compression: FileCompression,
         block: BlockSize,
@@ -101,6 +105,37 @@ impl<'a> MetadataEncoder<'a> {
         output: &mut Output,
         drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<T>,
     ) -> Result<T> {
+        self.drive(output, None, drive)
+    }
+
+    /// Encodes and appends more content of a file that exists in the image. `drive` adds the content and ends it once. Returns the
+    /// whole file.
+    ///
+    /// # Errors
+    /// Those of `drive`, and of encoding and writing.
+    pub fn encode_after<E: From<Error>>(
+        &self,
+        earlier: &EarlierContent,
+        output: &mut Output,
+        drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<(), E>,
+    ) -> Result<EncodedContent, E> {
+        let content = self.drive(output, Some(earlier), |queue| match drive(queue) {
+            Err(error) => Ok(Err(error)),
+            Ok(()) => {
+                queue.wait()?;
+                Ok(Ok(queue.finished()))
+            }
+        })??;
+        let fault = Fault::Map("the content has no end");
+        content.ok_or_else(|| Error::Layout(FormatError::new(Structure::Inode, fault)).into())
+    }
+
+    fn drive<T>(
+        &self,
+        output: &mut Output,
+        earlier: Option<&EarlierContent>,
+        drive: impl FnOnce(&mut Queue<'_, 'a>) -> Result<T>,
+    ) -> Result<T> {
         let encoder = || Encoder::new(self.compression, self.index_encoder.block, self.timings);
         let work = |encoder: &mut Encoder<'a>, piece| self.encode(encoder, piece);
         let limit = self.workers * PIECES_PER_WORKER + 1;
@@ -113,6 +148,7 @@ impl<'a> MetadataEncoder<'a> {
                 filling: Vec::new(),
                 pending: None,
                 finished,
+                earlier,
             })
         })
     }
@@ -142,7 +178,7 @@ impl<'a> MetadataEncoder<'a> {
 
 impl Queue<'_, '_> {
     /// Adds bytes to the content.
-    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(SEGMENT as usize - self.filling.len()));
             self.filling.extend_from_slice(now);
@@ -155,7 +191,7 @@ impl Queue<'_, '_> {
     }
 
     /// Ends the content. Its index is made for an inode of `inode_len` bytes with its xattrs.
-    pub(crate) fn end(&mut self, inode_len: usize) -> Result<()> {
+    pub fn end(&mut self, inode_len: usize) -> Result<()> {
         self.submit(Some(inode_len))
     }
 
@@ -186,9 +222,16 @@ impl Queue<'_, '_> {
             Some(pending) => pending,
             None => {
                 let block = self.encoder.index_encoder.block.bytes64();
-                self.output.pad_to(self.output.position().next_multiple_of(block))?;
+                if self.encoder.index_encoder.index != IndexKind::Extents {
+                    self.output.pad_to(self.output.position().next_multiple_of(block))?;
+                }
                 let first = BytePos::new(self.output.position());
-                PendingContent { log: ExtentLog::new(block), first, size: 0 }
+                match self.earlier.take() {
+                    Some(EarlierContent { size, log }) => {
+                        PendingContent { log: log.clone(), first, size: *size }
+                    }
+                    None => PendingContent { log: ExtentLog::new(block), first, size: 0 },
+                }
             }
         };
         if let Some(log) = log {

@@ -21,7 +21,7 @@ pub fn add(image: &Path, options: &CreateOptions, trailing: TrailingData) -> Res
     let mut options = options.clone();
     options.build.source.lower_image = Some(image.to_owned());
     // The patch is applied at once and never sent, so its size does not count.
-    (options.portable, options.level) = (true, Some(1));
+    (options.portable, options.level, options.grow) = (true, Some(1), true);
     // This locks the image against other changes until the end.
     let medium = FileMedium::open(image)?;
     let itself = std::fs::metadata(image).map_err(|e| Error::io("stat", image, e))?;

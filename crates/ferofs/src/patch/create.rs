@@ -40,6 +40,7 @@ use ferofs_read::{FileSource, Image, OpenOptions, Source};
 
 use self::context::{CreateContext, Inputs};
 use self::decide::files::ReuseDecisions;
+use self::decide::growth::Growth;
 use self::options::{CreateOptions, Encoding, PatchSummary};
 use self::region::Region;
 use self::survey::Survey;
@@ -140,8 +141,18 @@ pub(crate) fn append_patch(
         ignore: options.ignore,
     };
     let decisions = ReuseDecisions::new(inputs)?;
+    let mut growth = match options.grow {
+        true => Growth::new(inputs, &decisions)?,
+        false => Growth::default(),
+    };
+    if !matches!(options.encoding, Encoding::AsOld) {
+        // The caller's settings say how new content is stored.
+        growth.packed = None;
+    }
     let compression = match &options.encoding {
-        Encoding::AsOld => encoding::of_image(&image, &survey)?,
+        Encoding::AsOld => {
+            encoding::of_image(&image, &survey, growth.packed.as_ref().map(|packed| packed.algorithm))?
+        }
         Encoding::Stored => None,
         Encoding::With(compression) => Some(compression.clone()),
     };
@@ -155,7 +166,7 @@ pub(crate) fn append_patch(
     let allowed = if options.keep_features { area.superblock().incompat } else { Incompat::all() };
     let context =
         CreateContext { options, inputs, base: &base, area: &area, history: &history, compression, allowed };
-    let region = region::write(&context, decisions, temporary, time, &mut warnings)?;
+    let region = region::write(&context, decisions, &growth, temporary, time, &mut warnings)?;
     contents.check_unchanged()?;
     let created = append_file(&context, region, time, output)?;
     Ok(PatchSummary { warnings, ..created })

@@ -29,7 +29,7 @@ pub fn squash_options(image: &Path) -> Result<Options> {
     options.xattrs.prefixes =
         old.xattr_prefixes().iter().filter(|prefix| prefix.base != 0).cloned().collect();
     options.image.checksum = superblock.compat.contains(ferofs_format::Compat::SB_CHKSUM);
-    options.data.compression = encoding::of_image(&old, &Survey::new(&old, &options)?)?;
+    options.data.compression = encoding::of_image(&old, &Survey::new(&old, &options)?, None)?;
     options.image.wide_addresses = options.data.compression.is_none() && superblock.blocks >= 1 << 32;
     if let Some(compression) = &mut options.data.compression
         && superblock.packed.is_some()

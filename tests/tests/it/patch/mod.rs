@@ -2,12 +2,14 @@
 //!
 //! - `chain`: one patch for a chain of patches, and files of several patches.
 //! - `faults`: interrupted writes, and data behind an image.
+//! - `growth`: additions that are compressed together.
 //! - `sparse`: files with holes.
 //! - `squash`: new images without history.
 //! - `update`: patches change an image to the new tree and back; patches for other images are refused.
 
 mod chain;
 mod faults;
+mod growth;
 mod sparse;
 mod squash;
 mod update;

@@ -51,7 +51,7 @@ fn apply(image: &Path, patch: &Path) {
 }
 
 /// Fails unless the image shows `tree`, through Linux and through FUSE.
-fn assert_shows(fixture: &Fixture, image: &Path, tree: &Path) {
+pub(super) fn assert_shows(fixture: &Fixture, image: &Path, tree: &Path) {
     let dir = fixture.path("shown");
     fs::create_dir_all(&dir).unwrap();
     let mount = Mount::kernel(image, &dir).unwrap();

@@ -24,12 +24,14 @@ use ferofs_format::{Incompat, Nid};
 use self::extents::OldExtents;
 use super::context::{CreateContext, Inputs};
 use super::decide::files::{ReuseDecision, ReuseDecisions};
+use super::decide::growth::Growth;
 use super::describe::segments::Segments;
 use crate::error::Result;
 
 /// Writes the content of new inodes to `output`, and the bytes that follow inodes to `spill`.
 pub(crate) struct ContentWriter<'a> {
     pub(crate) context: &'a CreateContext<'a>,
+    pub(crate) growth: &'a Growth,
     /// Inodes of the old image that stay, by node: their content needs no work.
     pub(crate) kept: &'a [Option<Nid>],
     pub(crate) inode_sizes: &'a InodeSizes,
@@ -108,6 +110,7 @@ impl ContentWriter<'_> {
             from: decisions.by_node.iter().map(changed_from).collect(),
             compression,
             sizes: tree.nodes.iter().map(|node| node.size).collect(),
+            packed: self.growth.packed.as_ref().map(|packed| &packed.earlier),
         };
         let sharing = compression.filter(|_| self.context.allowed.contains(Incompat::DEDUPE));
         let known = match sharing {

@@ -1,5 +1,7 @@
-//! Decides what the new tree reuses of the old image: files first, then the directories above them.
+//! Decides what the new tree reuses of the old image: files first, then the directories above them. Then
+//! whether the metabox and the packed inode grow.
 
 mod compare;
 pub(crate) mod directories;
 pub(crate) mod files;
+pub(crate) mod growth;

@@ -3,3 +3,4 @@
 pub(crate) mod directory;
 pub(crate) mod emit;
 pub(crate) mod root;
+pub(crate) mod special;

@@ -41,6 +41,9 @@ pub struct CreateOptions {
     pub ignore: IgnoredAttributes,
     /// The new tree, instead of the source of [`Self::build`].
     pub(crate) new_image: Option<Image>,
+    /// Encode new metadata and new fragments behind those of the old image, if these are compressed together. A patch file has them as encoded
+    /// bytes then, and not as differences to old ones.
+    pub(crate) grow: bool,
     /// Zstandard's level for the patch file; `None`: by the number of appended bytes.
     pub(crate) level: Option<i32>,
 }
@@ -72,6 +75,7 @@ impl CreateOptions {
             portable: false,
             ignore: IgnoredAttributes::default(),
             new_image: None,
+            grow: false,
             level: None,
         }
     }

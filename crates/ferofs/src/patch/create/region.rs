@@ -20,12 +20,14 @@ use super::content::ContentWriter;
 use super::context::{CreateContext, Inputs};
 use super::decide::directories::{self, Directories};
 use super::decide::files::ReuseDecisions;
+use super::decide::growth::Growth;
 use super::describe::relocations::{self, Relocated};
 use super::describe::segments::Segments;
 use super::describe::similar::SimilarRanges;
 use super::describe::{pieces, similar, units};
 use super::metadata::emit::{NewMetadata, WrittenMetadata};
 use super::metadata::root::{self, RootPlace};
+use super::metadata::special;
 use super::options::GrowthParts;
 use super::{changes, configs};
 use crate::error::{Error, PatchFault, Result};
@@ -124,6 +126,7 @@ impl Region {
 pub(crate) fn write(
     context: &CreateContext<'_>,
     mut decisions: ReuseDecisions,
+    growth: &Growth,
     temporary: &Path,
     time: i64,
     warnings: &mut Vec<Warning>,
@@ -149,6 +152,7 @@ pub(crate) fn write(
     let content_start = output.position();
     let mut writer = ContentWriter {
         context,
+        growth,
         kept: &kept,
         inode_sizes: &inode_sizes,
         output: &mut output,
@@ -164,7 +168,9 @@ pub(crate) fn write(
     }
     let content_end = output.position();
 
-    let block_dirs = match context.allowed.contains(Incompat::CHUNKED_FILE) {
+    // Linux reads the chunk table of an inode in the metabox, erofs-utils 1.9 does not.
+    let in_chunks = context.allowed.contains(Incompat::CHUNKED_FILE) && growth.metabox.is_none();
+    let block_dirs = match in_chunks {
         true => directories::in_old_blocks(context.inputs, &kept, &old_dirs, root)?,
         false => Vec::new(),
     };
@@ -182,9 +188,12 @@ pub(crate) fn write(
         block_dirs: &block_dirs,
         root,
         first_ino,
+        metabox: growth.metabox.as_ref(),
     }
     .emit(&superblock, start, &mut output)?;
     features |= written.features;
+    let (metabox, packed) = (written.metabox.as_ref(), data.packed.as_ref());
+    special::append(context.inputs.old, growth, (metabox, packed), &mut superblock, &mut spill, &mut output)?;
 
     let end = (output.position() + RECORD).next_multiple_of(block.bytes64());
     superblock.root = written.root;

@@ -7,7 +7,7 @@ use ferofs_format::{Algorithm, BlockSize, DeviceId, FileOffset, Nid};
 
 use crate::error::Result;
 use ferofs_build::Options;
-use ferofs_build::data::base_image::BaseImage;
+use ferofs_build::data::base_image::{BaseImage, EarlierContent};
 use ferofs_build::data::encode::SEGMENT;
 use ferofs_build::data::encode::dedupe::{ExtentFingerprint, ExtentIndex, Match, StoredExtent};
 use ferofs_build::sources::data_ranges::Ranges;
@@ -25,6 +25,8 @@ pub(super) struct OldExtents<'a> {
     pub(super) compression: Option<&'a Compression>,
     /// File sizes in the new tree, by node.
     pub(super) sizes: Vec<u64>,
+    /// The old packed inode, if it grows.
+    pub(super) packed: Option<&'a EarlierContent>,
 }
 
 impl OldExtents<'_> {
@@ -104,6 +106,10 @@ impl BaseImage for OldExtents<'_> {
             }
         }
         Ok(matches)
+    }
+
+    fn packed(&self) -> Option<&EarlierContent> {
+        self.packed
     }
 
     fn split_ranges(&self, node: NodeId) -> Option<Ranges> {

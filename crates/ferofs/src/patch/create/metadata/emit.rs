@@ -13,14 +13,16 @@ use super::directory::{self, DirectoryBlocks};
 use super::root::RootPlace;
 use crate::error::Result;
 use crate::patch::create::decide::files::{ReuseDecision, ReuseDecisions};
+use crate::patch::create::decide::growth::GrowingMetabox;
 use crate::patch::create::options::GrowthParts;
 use ferofs_build::Options;
 use ferofs_build::data::stored::StoredContent;
 use ferofs_build::metadata::area::AreaAllocator;
+use ferofs_build::metadata::compressed::{EncodedContent, MetadataEncoder};
 use ferofs_build::metadata::self_check::{self, InodePlace};
 use ferofs_build::output::Output;
 use ferofs_build::output::spill::Spill;
-use ferofs_build::tree::inode_sizes::{self, InodeSizes};
+use ferofs_build::tree::inode_sizes::{self, InodeSizes, PACKED_LEN};
 use ferofs_build::tree::xattr::XattrPlan;
 use ferofs_build::tree::{Kind, NodeId, Tree};
 
@@ -42,12 +44,16 @@ pub(crate) struct NewMetadata<'a> {
     pub(crate) root: RootPlace,
     /// The first free inode number of those that `stat` shows.
     pub(crate) first_ino: u32,
+    /// The metabox, if new inodes go there.
+    pub(crate) metabox: Option<&'a GrowingMetabox>,
 }
 
 /// Where the new metadata is.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenMetadata {
     pub(crate) root: Nid,
+    /// The content of the metabox, if it has grown.
+    pub(crate) metabox: Option<EncodedContent>,
     /// The nid of each node.
     pub(crate) nids: Vec<Nid>,
     /// Position and bytes of the root's inode, if it goes into free slots of the base.
@@ -75,6 +81,22 @@ pub(crate) struct NewSize {
     pub(crate) inline: u64,
 }
 
+impl WrittenMetadata {
+    /// Divides the `encoded` bytes of all new metadata among inodes and parts, in proportion to their sizes before compression.
+    fn scale(&mut self, encoded: u64) {
+        let decoded: u64 = self.growth.named().iter().map(|(_, len)| len).sum();
+        let scale = |bytes: &mut u64| {
+            let scaled = u128::from(*bytes) * u128::from(encoded) / u128::from(decoded.max(1));
+            *bytes = u64::try_from(scaled).unwrap_or(u64::MAX);
+        };
+        self.costs.iter_mut().for_each(scale);
+        let GrowthParts { content, inodes, indexes, new_tails, copied_tails, directories, parents, padding } =
+            &mut self.growth;
+        let parts = [content, inodes, indexes, new_tails, copied_tails, directories, parents, padding];
+        parts.into_iter().for_each(scale);
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     Inode(NodeId),
@@ -87,6 +109,8 @@ struct Layout {
     nids: Vec<Nid>,
     /// Offsets from the start of the new metadata, sorted.
     items: Vec<(u64, Item)>,
+    /// Inodes in the metabox, with their positions in its content, sorted.
+    in_metabox: Vec<(u64, NodeId)>,
     /// The first new block of each directory or symbolic link that has any, sorted by node.
     blocks: Vec<(NodeId, BlockAddr)>,
     total_blocks: u64,
@@ -101,8 +125,11 @@ impl NewMetadata<'_> {
         output: &mut Output,
     ) -> Result<WrittenMetadata> {
         let block = superblock.block_size;
-        let base = output.position().next_multiple_of(block.bytes64());
-        output.pad_to(base)?;
+        let start = output.position();
+        let base = start.next_multiple_of(block.bytes64());
+        if self.metabox.is_none() {
+            output.pad_to(base)?;
+        }
         let mut written =
             WrittenMetadata { costs: vec![0; self.tree.nodes.len()], ..WrittenMetadata::default() };
         let places = self.plan(superblock, base, first, &mut written);
@@ -123,8 +150,16 @@ impl NewMetadata<'_> {
             }
             output.append(&bytes)?;
         }
-        output.pad_to(base + places.total_blocks * block.bytes64())?;
-        if self.root != RootPlace::Anywhere {
+        if places.total_blocks > 0 {
+            output.pad_to(data_end)?;
+        }
+        if let Some(metabox) = self.metabox {
+            written.metabox =
+                Some(self.append_metabox(metabox, &places, superblock, &written.sizes, output)?);
+            // A patch does not predict what is in the metabox.
+            written.sizes.clear();
+            written.scale(output.position() - start);
+        } else if self.root != RootPlace::Anywhere {
             bytes.clear();
             let pos = if let RootPlace::Free(pos) = self.root { pos } else { first };
             let place = InodePlace { pos, data_end };
@@ -136,6 +171,38 @@ impl NewMetadata<'_> {
         }
         written.nids = places.nids;
         Ok(written)
+    }
+
+    /// Encodes the new inodes behind the old content of the metabox.
+    fn append_metabox(
+        &mut self,
+        metabox: &GrowingMetabox,
+        places: &Layout,
+        superblock: &Superblock,
+        sizes: &[NewSize],
+        output: &mut Output,
+    ) -> Result<EncodedContent> {
+        let GrowingMetabox { earlier, compression, .. } = metabox;
+        let (block, run) = (superblock.block_size, &self.options.run);
+        let file = compression.for_directories(block);
+        let timings = &run.progress.timings;
+        let encoder = MetadataEncoder::new(compression, file, block, timings, run.worker_count())?;
+        // All blocks that the inodes refer to are written already.
+        let data_end = output.position();
+        let (mut bytes, mut end) = (Vec::new(), earlier.size);
+        encoder.encode_after(earlier, output, |queue| {
+            for &(pos, node) in &places.in_metabox {
+                run.check_cancelled()?;
+                bytes.clear();
+                self.write_inode(node, places, superblock, InodePlace { pos, data_end }, sizes, &mut bytes)?;
+                queue.push(&vec![0; (pos - end) as usize])?;
+                queue.push(&bytes)?;
+                end = pos + bytes.len() as u64;
+            }
+            // Readers read the metabox in whole blocks.
+            queue.push(&vec![0; (end.next_multiple_of(block.bytes64()) - end) as usize])?;
+            Ok(queue.end(PACKED_LEN)?)
+        })
     }
 
     fn block_dir(&self, id: NodeId) -> Option<&DirectoryBlocks> {
@@ -154,10 +221,16 @@ impl NewMetadata<'_> {
         // Appended metadata is always after the position that nids count from.
         let slots = superblock.inode_base().map_or(0, ferofs_format::BytePos::get);
         let nid = |pos: u64| Nid::new((pos - slots) / SLOT_SIZE);
-        let mut packer = AreaAllocator::new(block, 0);
+        let mut packer = match self.metabox {
+            Some(_) => AreaAllocator::for_blocks(block),
+            None => AreaAllocator::new(block, 0),
+        };
+        let mut inodes = AreaAllocator::new(block, 0);
+        let metabox_end = self.metabox.map(|metabox| metabox.earlier.size.next_multiple_of(block.bytes64()));
         let mut places = Layout {
             nids: self.kept.iter().map(|kept| kept.unwrap_or_default()).collect(),
             items: Vec::new(),
+            in_metabox: Vec::new(),
             blocks: Vec::new(),
             total_blocks: 0,
         };
@@ -186,6 +259,11 @@ impl NewMetadata<'_> {
                 RootPlace::Free(pos) => Some(pos),
             };
             match apart {
+                _ if let Some(end) = metabox_end => {
+                    let pos = end + inodes.allocate(len, inline);
+                    places.nids[id.index()] = Nid::metabox_slot(pos / SLOT_SIZE);
+                    places.in_metabox.push((pos, id));
+                }
                 Some(pos) => places.nids[id.index()] = nid(pos),
                 None => {
                     let pos = packer.allocate(len, inline);
@@ -200,6 +278,7 @@ impl NewMetadata<'_> {
             }
         }
         places.items.sort_unstable();
+        places.in_metabox.sort_unstable();
         places.total_blocks = packer.blocks();
         if !self.block_dirs.is_empty() {
             written.features |= Incompat::CHUNKED_FILE;
