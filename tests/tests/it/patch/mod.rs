@@ -1,13 +1,17 @@
 //! Patches: update images, and roll back.
 //!
 //! - `chain`: one patch for a chain of patches, and files of several patches.
+//! - `cost`: the stated cost of applying.
 //! - `faults`: interrupted writes, and data behind an image.
+//! - `growth`: images that grow little.
 //! - `sparse`: files with holes.
 //! - `squash`: new images without history.
 //! - `update`: patches change an image to the new tree and back; patches for other images are refused.
 
 mod chain;
+mod cost;
 mod faults;
+mod growth;
 mod sparse;
 mod squash;
 mod update;
