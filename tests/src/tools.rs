@@ -44,6 +44,7 @@ pub const TEST_TOOLS: &[Tool] = &[
     tool("strace", "strace"),
     tool("systemd-dissect", "systemd-container"),
     tool("tar", "tar"),
+    tool("time", "time"),
     tool("timeout", "coreutils"),
     tool("umount", "mount"),
     tool("unshare", "util-linux"),

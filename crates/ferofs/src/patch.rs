@@ -6,6 +6,7 @@
 //! | `create` | makes a patch: compares, encodes, lays out |
 //! | `format` | the patch file |
 //! | `sequence` | files of several patches |
+//! | `cost` | what applying a patch costs |
 //! | `apply` | applies a patch, rolls back, repairs |
 //! | `image` | what both sides need of an image: superblock sector, history, digest, interrupted changes |
 //! | `add`, `compose`, `squash` | creates and applies at once; makes one patch of several; builds the current tree again |
@@ -43,6 +44,7 @@
 mod add;
 mod apply;
 mod compose;
+mod cost;
 mod create;
 mod format;
 mod image;
@@ -51,11 +53,13 @@ mod squash;
 
 pub use self::add::add;
 pub use self::apply::commit::TrailingData;
+pub use self::apply::lazy_region::PieceCache;
 pub use self::apply::medium::{FileMedium, Medium};
 pub use self::apply::repair::{Repaired, repair};
 pub use self::apply::rollback::rollback;
-pub use self::apply::{apply, overlay};
+pub use self::apply::{apply, overlay, overlay_with};
 pub use self::compose::compose;
+pub use self::cost::ApplyCost;
 pub use self::create::options::{CreateOptions, Encoding, GrowthParts, IgnoredAttributes, PatchSummary};
 pub use self::create::{PatchFile, create};
 pub use self::format::change::{Change, ChangeKind, NewParents};

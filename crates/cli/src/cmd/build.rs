@@ -123,6 +123,11 @@ pub(crate) struct Args {
     #[arg(short = 'E', long, value_name = "X[,...]", allow_hyphen_values = true)]
     features: Vec<String>,
 
+    /// Build an image that grows little by patches: no tails of files are stored behind inodes, as a patch copies them whenever an
+    /// attribute of the file changes. Compressed images get fragments, which need Linux 6.1. -E wins
+    #[arg(long, conflicts_with_all = ["index_only", "chunk_size"])]
+    for_updates: bool,
+
     /// Compress inodes, and the attributes and data stored behind them, in pclusters of at most SIZE bytes, with X
     /// [default: the first algorithm of -z] (Linux 6.17)
     #[arg(short = 'm', long, value_name = "SIZE[:X]")]
@@ -544,6 +549,9 @@ impl Args {
         let preset = self.level.settings().or(preset);
         let mut form =
             Form::new(preset, self.compress.as_deref(), self.cluster_size, &self.features, block_size);
+        if self.for_updates {
+            form.keep_tails_apart(&self.features);
+        }
         form.large = self.compress_large.clone().or(form.large);
         form.metadata = self.compress_metadata.clone().or(form.metadata);
         form.directories |= self.compress_directories;

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`medium`] | the file or block device that an image is changed on |
 //! | [`commit`](mod@commit) | writes a change in a safe order, and undoes it if it fails |
+//! | [`lazy_region`] | decodes pieces when they are read, for an image in memory |
 //! | [`rollback`] | makes an earlier state of the history current |
 //! | [`repair`] | restores a damaged superblock from the history |
 
 pub(crate) mod commit;
+pub(crate) mod lazy_region;
 pub(crate) mod medium;
 pub(crate) mod repair;
 pub(crate) mod rollback;
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use self::commit::{ImageChange, Sink, TrailingData, check_trailing, commit, recover};
+use self::lazy_region::{LazyRegion, PieceCache};
 use self::medium::Medium;
 use crate::error::{Error, PatchFault, Result};
 use crate::patch::format::header::Header;
@@ -30,6 +33,9 @@ use ferofs_read::{Image, OpenOptions, Source, Uuid};
 /// Bytes of the base's metadata that are cached while its files are read: applying needs little memory, and files are read
 /// mostly in the order of their inodes.
 const METADATA_CACHE: usize = 4 << 20;
+
+/// Threads that read the base and encode at the same time, at most. Each has tables of a compressor, and memory is bounded.
+pub(crate) const THREADS_MAX: usize = 4;
 
 /// The work that reading the base may take, in multiples of what a sound image of its size needs for one reading of everything: pieces refer
 /// to the same content several times. Beyond it a patch is refused: its base has directories or files without an end.
@@ -112,7 +118,8 @@ pub fn apply<M: Medium>(
     };
     let reader = medium.reader().map_err(|e| Error::io_unnamed("read the image", e))?;
     let image = open_base(reader)?;
-    let region = |sink: &mut Sink<'_>| patch.region(medium, &image, cancel, sink);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let region = |sink: &mut Sink<'_>| patch.pieces(medium, &image, threads)?.all(cancel, sink);
     commit(medium, &area, &change, region, |result| check_result(result, header, &digests, cancel))
 }
 
@@ -137,26 +144,41 @@ fn check_result(result: &dyn Source, header: &Header, base: &PartDigests, cancel
     }
 }
 
-/// The image that `patch` makes of `base`, in memory.
+/// The image that `patch` makes of `base`, in memory. Pieces of the patch are decoded when they are read, and up to
+/// [`PieceCache::DEFAULT`] bytes of them stay in memory. All are decoded once here, to compare the digest of the result.
 ///
 /// # Errors
 /// As [`apply`]; nothing is written.
 pub fn overlay(base: Arc<dyn Source>, patch: &Patch, cancel: &AtomicBool) -> Result<Arc<dyn Source>> {
+    overlay_with(base, patch, &PieceCache::default(), cancel)
+}
+
+/// As [`overlay`], with a cache that several patches can share.
+///
+/// # Errors
+/// As [`overlay`].
+pub fn overlay_with(
+    base: Arc<dyn Source>,
+    patch: &Patch,
+    cache: &PieceCache,
+    cancel: &AtomicBool,
+) -> Result<Arc<dyn Source>> {
     let header = patch.header();
     let digests = check_base(&*base, header, cancel)?;
     let area = SuperblockArea::read(&*base)?;
     let base: Arc<dyn Source> = Arc::new(MaskedSource::new(base, &area)?);
     patch.check_encoders()?;
-    let mut region = Vec::new();
     let image = open_base(Box::new(Arc::clone(&base)))?;
-    patch.region(&*base, &image, cancel, |bytes| {
-        region.extend_from_slice(bytes);
-        Ok(())
-    })?;
-    let mut overlay = Overlay::new(base, header.base_size, Box::new(region)).with(SECTOR_POS, &header.sector);
+    let region = Arc::new(LazyRegion::new(patch.pieces(Arc::clone(&base), &image, 1)?, cache));
+    let mut overlay = Overlay::new(Arc::clone(&base), header.base_size, Box::new(Arc::clone(&region)))
+        .with(SECTOR_POS, &header.sector);
     if let Some((pos, bytes)) = &header.root {
         overlay = overlay.with(*pos, bytes);
     }
+    // This decodes each piece, within the limit on work. From here on a piece takes the same work each time.
     check_result(&overlay, header, &digests, cancel)?;
+    let mut options = OpenOptions::default();
+    options.metadata_cache = METADATA_CACHE;
+    region.set_image(&Image::open_with(Box::new(base), Vec::new(), &options)?);
     Ok(Arc::new(overlay))
 }

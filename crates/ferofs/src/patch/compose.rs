@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::apply::lazy_region::PieceCache;
 use super::create::create;
 use super::create::options::{CreateOptions, PatchSummary};
 use super::sequence::PatchReader;
@@ -24,11 +25,11 @@ pub fn compose(
 ) -> Result<PatchSummary> {
     let mut options = options.clone();
     let mut image: Arc<dyn Source> = Arc::new(FileSource::open(base, 0)?);
-    let mut last = None;
+    let (cache, mut last) = (PieceCache::default(), None);
     for path in patches {
         let in_patch = |error| Error::InPatch { path: path.clone(), cause: Box::new(error) };
         let cancel = &options.build.run.cancel;
-        let next = PatchReader::open(path).and_then(|mut patches| patches.overlay(image, cancel));
+        let next = PatchReader::open(path).and_then(|mut patches| patches.overlay(image, &cache, cancel));
         let (next, applied) = next.map_err(in_patch)?;
         image = next;
         last = applied.time.map(|time| (path, time));

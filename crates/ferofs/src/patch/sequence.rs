@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::apply::commit::TrailingData;
+use super::apply::lazy_region::PieceCache;
 use super::apply::medium::Medium;
-use super::apply::{apply, check_state, overlay};
+use super::apply::{apply, check_state, overlay_with};
 use super::format::reader::Patch;
 use super::format::start::Start;
 use crate::error::{Error, PatchFault, Result};
@@ -252,13 +253,14 @@ impl PatchReader {
         )
     }
 
-    /// The image that the patches that fit make of `base`, in memory, in their order, each as [`overlay`] does.
+    /// The image that the patches that fit make of `base`, in memory, in their order, each as [`overlay_with`] does.
     ///
     /// # Errors
-    /// As [`overlay`]; [`PatchFault::NoneFits`].
+    /// As [`overlay_with`]; [`PatchFault::NoneFits`].
     pub fn overlay(
         &mut self,
         base: Arc<dyn Source>,
+        cache: &PieceCache,
         cancel: &AtomicBool,
     ) -> Result<(Arc<dyn Source>, AppliedPatches)> {
         let mut image = base;
@@ -266,7 +268,7 @@ impl PatchReader {
             &mut image,
             |image| &**image,
             |image, patch| {
-                *image = overlay(Arc::clone(image), patch, cancel)?;
+                *image = overlay_with(Arc::clone(image), patch, cache, cancel)?;
                 Ok(())
             },
         )?;

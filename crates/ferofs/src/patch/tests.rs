@@ -2,6 +2,7 @@
 
 mod edited;
 mod faults;
+mod in_memory;
 mod prediction;
 mod reencoding;
 

@@ -133,7 +133,7 @@ fn after_an_interrupted_change_any_patch_can_be_applied() {
     };
     let (new, new_other) = (applied(&base, &patch), applied(&base, &other));
     let mut interrupted = 0;
-    for call in ["pwrite64", "fsync", "fallocate", "ftruncate"] {
+    for call in ["pwrite64", "fdatasync", "fallocate", "ftruncate"] {
         for fault in ["signal=KILL", "error=EIO", "error=ENOSPC"] {
             for number in 1.. {
                 fs::write(&changed, &base).unwrap();

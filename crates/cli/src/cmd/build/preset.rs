@@ -226,6 +226,19 @@ impl Form {
         }
     }
 
+    /// Adds the features with which patches grow an image least, before those that the command line has (`given`), which win: no tails of files
+    /// behind inodes, which are copied whenever an attribute changes.
+    pub(crate) fn keep_tails_apart(&mut self, given: &[String]) {
+        let own = self.features.len().saturating_sub(given.len());
+        let tails: &[&str] = match self.compressors {
+            None => &["^inline_data"],
+            // All of the tails are in them already, or whole files.
+            Some(_) if self.features.iter().take(own).any(|name| name.contains("fragments")) => &[],
+            Some(_) => &["^ztailpacking", "fragments"],
+        };
+        self.features.splice(own..own, tails.iter().map(|name| (*name).to_owned()));
+    }
+
     /// The options about compression, without those that no preset sets.
     pub(crate) fn compression(&self) -> CompressionOptions<'_> {
         CompressionOptions {
@@ -277,6 +290,27 @@ mod tests {
     fn form(preset: Preset, compress: Option<&str>, cluster: Option<u32>, features: &[&str]) -> String {
         let features: Vec<String> = features.iter().map(|name| (*name).to_owned()).collect();
         Form::new(Some(preset.settings()), compress, cluster, &features, BlockSize::DEFAULT).to_string()
+    }
+
+    #[test]
+    fn images_for_updates_keep_tails_apart_unless_the_features_are_given() {
+        let form = |preset: Option<Preset>, compress: Option<&str>, given: &[&str]| {
+            let given: Vec<String> = given.iter().map(|name| (*name).to_owned()).collect();
+            let preset = preset.map(Preset::settings);
+            let mut form = Form::new(preset, compress, None, &given, BlockSize::DEFAULT);
+            form.keep_tails_apart(&given);
+            form.extended().unwrap()
+        };
+        let kept = |form: ExtendedOptions| (form.fragments.is_some(), form.tail_packing, form.inline_data);
+        assert_eq!(kept(form(Some(Preset::Balanced), None, &[])), (true, false, true));
+        assert_eq!(kept(form(None, Some("zstd"), &["dedupe"])), (true, false, true));
+        assert_eq!(kept(form(Some(Preset::Default), None, &[])), (true, false, true));
+        assert!(form(Some(Preset::Backup), None, &[]).fragments.unwrap().all);
+        assert_eq!(kept(form(None, Some("none"), &[])), (false, false, false));
+        // What is given wins.
+        assert_eq!(kept(form(Some(Preset::Balanced), None, &["^fragments"])), (false, false, true));
+        assert_eq!(kept(form(None, Some("lz4"), &["^fragments", "ztailpacking"])), (false, true, true));
+        assert_eq!(kept(form(None, Some("none"), &["inline_data"])), (false, false, true));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! bytes of the base as dictionary. Layout: docs/PATCH.md.
 
 use std::io::Write;
+use std::sync::{Mutex, PoisonError};
 
 use ferofs_format::{FileOffset, Nid};
 use ferofs_read::{Image, Source};
@@ -62,7 +63,9 @@ pub(crate) struct Base<'a> {
     /// The same image, for the content of files.
     pub(crate) image: &'a Image,
     /// What is predicted of the bytes that the patch appends.
-    pub(crate) prediction: &'a Prediction<'a>,
+    pub(crate) prediction: &'a Prediction,
+    /// The number of threads that read it.
+    pub(crate) threads: usize,
 }
 
 impl Base<'_> {
@@ -76,30 +79,67 @@ impl Base<'_> {
         // Each part is written completely below: clearing all of it first takes a visible part of the time.
         dictionary.resize(total as usize, 0);
         let mut rest = &mut dictionary[..];
+        let mut parts = Vec::with_capacity(references.len());
         for reference in references {
-            let (part, after) = rest.split_at_mut(reference.len() as usize);
+            let (mut part, after) = std::mem::take(&mut rest).split_at_mut(reference.len() as usize);
             rest = after;
-            match *reference {
-                Reference::Image { pos, .. } => {
-                    // Bytes past the end count as zeroes.
-                    let have = self.source.size().saturating_sub(pos).min(part.len() as u64) as usize;
-                    if have > 0 {
-                        self.source
-                            .read_exact_at(pos, &mut part[..have])
-                            .map_err(|e| Error::io_unnamed("read the image", e))?;
-                    }
-                    part[have..].fill(0);
+            let mut reference = *reference;
+            while let Some((first, others)) = reference.split() {
+                let (own, later) = std::mem::take(&mut part).split_at_mut(first.len() as usize);
+                parts.push((first, own));
+                (reference, part) = (others, later);
+            }
+            parts.push((reference, part));
+        }
+        parallel(self.threads, parts, || |(reference, part)| self.read_one(reference, part))
+    }
+
+    fn read_one(&self, reference: Reference, part: &mut [u8]) -> Result<()> {
+        match reference {
+            Reference::Image { pos, .. } => {
+                // Bytes past the end count as zeroes.
+                let have = self.source.size().saturating_sub(pos).min(part.len() as u64) as usize;
+                if have > 0 {
+                    self.source
+                        .read_exact_at(pos, &mut part[..have])
+                        .map_err(|e| Error::io_unnamed("read the image", e))?;
                 }
-                Reference::Predicted { pos, .. } => self.prediction.fill(pos, part)?,
-                Reference::File { nid, offset, .. } => {
-                    let inode = self.image.inode(Nid::new(nid))?;
-                    let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;
-                    part[read..].fill(0);
-                }
+                part[have..].fill(0);
+            }
+            Reference::Predicted { pos, .. } => self.prediction.fill(pos, part)?,
+            Reference::File { nid, offset, .. } => {
+                let inode = self.image.inode(Nid::new(nid))?;
+                let read = self.image.read_at(&inode, FileOffset::new(offset), part)?;
+                part[read..].fill(0);
             }
         }
         Ok(())
     }
+}
+
+/// Calls the functions that `start` gives, one for each thread, with all `parts`, in up to `threads` threads. The order of the calls is any.
+fn parallel<T: Send, F: FnMut(T) -> Result<()>>(
+    threads: usize,
+    parts: Vec<T>,
+    start: impl Fn() -> F + Sync,
+) -> Result<()> {
+    let threads = threads.min(parts.len());
+    let parts = Mutex::new(parts.into_iter());
+    let work = || {
+        let mut each = start();
+        loop {
+            let next = parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(part) = next else { return Ok(()) };
+            each(part)?;
+        }
+    };
+    if threads <= 1 {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        let started = ferofs_threads::start(scope, threads, || work)?;
+        started.into_iter().try_for_each(|thread| ferofs_threads::pass_on(thread.join()))
+    })
 }
 
 /// Decodes a compressed payload of `len` bytes into `out`.
@@ -139,6 +179,32 @@ pub(crate) struct StoredPiece<'a> {
     pub(crate) compressed: bool,
 }
 
+/// Bytes of memory that decoding a piece takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PieceSizes {
+    /// The plan and the payload as stored, and the decoded plan.
+    pub(crate) stored: u64,
+    pub(crate) dictionary: u64,
+    pub(crate) payload: u64,
+    pub(crate) region: u64,
+}
+
+impl PieceSizes {
+    /// The larger of each.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            stored: self.stored.max(other.stored),
+            dictionary: self.dictionary.max(other.dictionary),
+            payload: self.payload.max(other.payload),
+            region: self.region.max(other.region),
+        }
+    }
+
+    pub(crate) fn sum(self) -> u64 {
+        [self.stored, self.dictionary, self.payload, self.region].into_iter().fold(0, u64::saturating_add)
+    }
+}
+
 /// Buffers that are used again for each piece.
 #[derive(Default)]
 pub(crate) struct Buffers {
@@ -151,10 +217,10 @@ impl StoredPiece<'_> {
     pub(crate) fn decode(
         &self,
         base: &Base<'_>,
-        encoders: &mut Encoders<'_>,
+        encoders: &mut [Encoders],
         buffers: &mut Buffers,
         region: &mut Vec<u8>,
-        check: impl Fn() -> Result<()>,
+        check: impl Fn() -> Result<()> + Sync,
     ) -> Result<()> {
         let malformed = |what| Err(Error::Patch(PatchFault::Malformed(what)));
         let plan = Plan::decode(self.plan)?;
@@ -176,21 +242,31 @@ impl StoredPiece<'_> {
         }
         region.clear();
         let mut rest = &payload[..];
+        let mut jobs = Vec::with_capacity(plan.items.len());
         for item in &plan.items {
-            check()?;
             // The lengths were compared above.
             let (own, after) = rest.split_at_checked(item.payload_len() as usize).unwrap_or((&[], &[]));
             rest = after;
-            match item {
-                Item::Raw { .. } => region.extend_from_slice(own),
-                Item::Unit(unit) => {
-                    let most = u64::from(unit.content_len) / EXTENT_MIN + 2;
-                    if unit.extents.len() as u64 > most {
-                        return malformed("a unit has too many extents");
-                    }
-                    encoders.encode(unit, own, region)?;
+            if let Item::Unit(unit) = item {
+                let most = u64::from(unit.content_len) / EXTENT_MIN + 2;
+                if unit.extents.len() as u64 > most {
+                    return malformed("a unit has too many extents");
                 }
             }
+            jobs.push((item, own));
+        }
+        match encoders {
+            [_, _, ..] if jobs.len() > 1 => {
+                region.resize(self.region_len, 0);
+                return encode_in_threads(jobs, encoders, region, check);
+            }
+            [encoders, ..] => {
+                for (item, own) in jobs {
+                    check()?;
+                    append(item, own, encoders, region)?;
+                }
+            }
+            [] => {}
         }
         if region.len() == self.region_len {
             Ok(())
@@ -198,4 +274,56 @@ impl StoredPiece<'_> {
             malformed("a piece makes another number of bytes")
         }
     }
+}
+
+/// Appends the bytes of `item` to `region`. `own` is its part of the payload.
+fn append(item: &Item, own: &[u8], encoders: &mut Encoders, region: &mut Vec<u8>) -> Result<()> {
+    match item {
+        Item::Raw { .. } => {
+            region.extend_from_slice(own);
+            Ok(())
+        }
+        Item::Unit(unit) => encoders.encode(unit, own, region),
+    }
+}
+
+/// Puts the bytes of all items, which follow one another, into `region`, which is as long as they are. Each of `encoders` gets a thread.
+fn encode_in_threads(
+    jobs: Vec<(&Item, &[u8])>,
+    encoders: &mut [Encoders],
+    region: &mut [u8],
+    check: impl Fn() -> Result<()> + Sync,
+) -> Result<()> {
+    let mut rest = region;
+    let mut parts = Vec::with_capacity(jobs.len());
+    for (item, own) in jobs {
+        let len = item.region_len() as usize;
+        // The lengths were compared before.
+        let Some((part, after)) = std::mem::take(&mut rest).split_at_mut_checked(len) else { break };
+        rest = after;
+        parts.push((item, own, part));
+    }
+    let threads = encoders.len();
+    let encoders = Mutex::new(encoders.iter_mut());
+    parallel(threads, parts, || {
+        let mut encoders = encoders.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let mut encoded = Vec::new();
+        let check = &check;
+        move |(item, own, part): (&Item, &[u8], &mut [u8])| {
+            check()?;
+            let made = match (item, &mut encoders) {
+                (Item::Unit(unit), Some(encoders)) => {
+                    encoded.clear();
+                    encoders.encode(unit, own, &mut encoded)?;
+                    &encoded[..]
+                }
+                _ => own,
+            };
+            if made.len() != part.len() {
+                return Err(Error::Patch(PatchFault::Malformed("a piece makes another number of bytes")));
+            }
+            part.copy_from_slice(made);
+            Ok(())
+        }
+    })
 }

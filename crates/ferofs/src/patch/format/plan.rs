@@ -21,7 +21,32 @@ pub(crate) enum Reference {
     Predicted { pos: u64, len: u32 },
 }
 
+/// Bytes that one thread reads at once for a dictionary.
+const FILE_PART: u32 = 1 << 20;
+/// The same for predicted bytes, which take longer.
+const PREDICTED_PART: u32 = 1 << 18;
+
 impl Reference {
+    /// The first part that one thread reads, and the rest; `None` if it is one part.
+    pub(crate) fn split(self) -> Option<(Self, Self)> {
+        let most = if matches!(self, Self::Predicted { .. }) { PREDICTED_PART } else { FILE_PART };
+        let rest = self.len().checked_sub(most).filter(|rest| *rest > 0)?;
+        let more = u64::from(most);
+        Some(match self {
+            Self::Image { pos, .. } => {
+                (Self::Image { pos, len: most }, Self::Image { pos: pos.saturating_add(more), len: rest })
+            }
+            Self::Predicted { pos, .. } => (
+                Self::Predicted { pos, len: most },
+                Self::Predicted { pos: pos.saturating_add(more), len: rest },
+            ),
+            Self::File { nid, offset, .. } => (
+                Self::File { nid, offset, len: most },
+                Self::File { nid, offset: offset.saturating_add(more), len: rest },
+            ),
+        })
+    }
+
     pub(crate) const fn len(&self) -> u32 {
         match self {
             Self::Image { len, .. } | Self::File { len, .. } | Self::Predicted { len, .. } => *len,
@@ -166,6 +191,21 @@ impl Plan {
         extents().for_each(|extent| columns.push(extent.size.into()));
         extents().for_each(|extent| columns.push(extent.capacity.into()));
         columns.compress(LEVEL)
+    }
+
+    /// An upper bound of the memory that decoding it takes, in bytes: it is decoded column by column first.
+    pub(crate) fn memory(&self) -> u64 {
+        let extents = self.items.iter().map(|item| match item {
+            Item::Raw { .. } => 0,
+            Item::Unit(unit) => unit.extents.len(),
+        });
+        let extents = extents.fold(0usize, usize::saturating_add);
+        let sizes = [
+            (self.references.len(), 2 * size_of::<Reference>()),
+            (self.items.len(), 2 * size_of::<Item>()),
+            (extents, 4 * size_of::<UnitExtent>()),
+        ];
+        sizes.iter().fold(0, |sum: u64, (count, size)| sum.saturating_add(count.saturating_mul(*size) as u64))
     }
 
     /// Decodes what [`Self::encode`] made.

@@ -42,8 +42,8 @@ struct NewInode {
 }
 
 /// The predicted bytes of what a patch appends.
-pub(crate) struct Prediction<'a> {
-    image: &'a Image,
+pub(crate) struct Prediction {
+    image: Image,
     superblock: Superblock,
     /// The position of the new metadata.
     base: u64,
@@ -69,12 +69,12 @@ const fn malformed(what: &'static str) -> Error {
     Error::Patch(PatchFault::Malformed(what))
 }
 
-impl<'a> Prediction<'a> {
+impl Prediction {
     /// Predicts what the patch with `header` appends to `image`, whose bytes are `source`.
     pub(crate) fn new(
         header: &Header,
         relocations: Relocations,
-        image: &'a Image,
+        image: &Image,
         source: &dyn Source,
     ) -> Result<Self> {
         let superblock = Superblock::parse(&header.sector).located_at(BytePos::new(SECTOR_POS))?;
@@ -90,7 +90,7 @@ impl<'a> Prediction<'a> {
             (None, false) => None,
         };
         let mut prediction = Self {
-            image,
+            image: image.clone(),
             base,
             first_ino: relocations.first_ino,
             root,
@@ -112,7 +112,8 @@ impl<'a> Prediction<'a> {
     fn place(&mut self, relocated: Vec<Relocated>, room: u64) -> Result<()> {
         let outside = || malformed("its new metadata is outside of the appended bytes");
         let block = self.superblock.block_size;
-        let mut replay = Replay::new(self.image, self.root_is_free);
+        let image = self.image.clone();
+        let mut replay = Replay::new(&image, self.root_is_free);
         let mut area = AreaAllocator::new(block, 0);
         for (number, one) in relocated.into_iter().enumerate() {
             let source = replay.source(one.source)?;
@@ -167,6 +168,11 @@ impl<'a> Prediction<'a> {
         let inodes = &self.inodes;
         self.by_source.sort_by_key(|number| inodes.get(*number as usize).and_then(|inode| inode.source));
         Ok(())
+    }
+
+    /// Reads the old image through `image` from now on.
+    pub(crate) fn set_image(&mut self, image: &Image) {
+        self.image = image.clone();
     }
 
     fn inode(&self, number: u32) -> Option<&NewInode> {
@@ -267,7 +273,7 @@ impl<'a> Prediction<'a> {
         let edits = self.edits.get(first..).unwrap_or_default().iter();
         let edits = edits.take_while(|(of, _)| *of == number).map(|(_, edit)| edit);
         let block = self.superblock.block_size;
-        let Some(entries) = directory::new_entries(self.image, source, edits)? else { return Ok(None) };
+        let Some(entries) = directory::new_entries(&self.image, source, edits)? else { return Ok(None) };
         let entries: Vec<_> = entries
             .into_iter()
             .map(|entry| {
@@ -280,7 +286,7 @@ impl<'a> Prediction<'a> {
             })
             .collect();
         match inode.in_chunks {
-            true => Content::in_chunks(self.image, source, &entries, self.first_block(inode)),
+            true => Content::in_chunks(&self.image, source, &entries, self.first_block(inode)),
             false => Ok(Content::flat(&entries, block)),
         }
     }

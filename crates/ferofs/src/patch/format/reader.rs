@@ -1,8 +1,10 @@
 //! Reads a patch file. Nothing in it is used before the digest of the whole file was checked.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ferofs_codec::{Algorithm, Params};
 use ferofs_format::BytePos;
 use ferofs_format::superblock::Superblock;
 use ferofs_read::error::Locate;
@@ -12,7 +14,8 @@ use zerocopy::IntoBytes;
 use super::change::{self, CHANGES_MAX, Change, NewParents};
 use super::header::{COMPRESSED, Header, MAGIC, METADATA, RawPiece};
 use super::method::RawMethod;
-use super::piece::{Base, Buffers, PAYLOAD_MAX, REGION_MAX, StoredPiece};
+use super::piece::{Base, Buffers, PAYLOAD_MAX, PieceSizes, REGION_MAX, StoredPiece};
+use super::plan::Plan;
 use super::prediction::Prediction;
 use super::reencode::Encoders;
 use super::relocation::{COLUMNS_MAX, Relocations};
@@ -45,7 +48,7 @@ pub struct SizeParts {
 
 /// An open patch. Its file is complete and undamaged.
 pub struct Patch {
-    source: Box<dyn Source>,
+    source: Arc<dyn Source>,
     header: Header,
     methods: Vec<RawMethod>,
     pieces: Vec<RawPiece>,
@@ -101,6 +104,7 @@ impl Patch {
         let relocations = after(start.len, start.changes_len)?;
         let payload = after(relocations, start.relocations_len)?;
         let Start { header, methods, pieces, .. } = start;
+        let source = Arc::from(source);
         let patch =
             Self { source, header, methods, pieces, changes, relocations, payload, file_len: found, digest };
         patch.check_lengths(end)?;
@@ -259,49 +263,159 @@ impl Patch {
         parts
     }
 
-    /// Passes the bytes to be appended to the base, `image` with the bytes `base`, to `each`, piece by piece.
-    pub(crate) fn region(
-        &self,
-        base: &dyn Source,
-        image: &Image,
-        cancel: &AtomicBool,
-        mut each: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<_>>>()?;
-        let mut encoders = Encoders::new(&methods);
+    /// The parameters of all methods; `None` for those that this program does not have.
+    pub(crate) fn known_methods(&self) -> Vec<Option<Params>> {
+        self.methods.iter().map(|method| method.params().ok()).collect()
+    }
+
+    /// Passes the memory for each piece, without its dictionary, and its plan to `each`.
+    pub(crate) fn each_plan(&self, mut each: impl FnMut(PieceSizes, &Plan)) -> Result<()> {
+        let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
+        for piece in &self.pieces {
+            let plan = Plan::decode(&cursor.bytes(piece.plan_stored.get().into())?)?;
+            cursor.at = cursor.at.saturating_add(piece.payload_stored.get().into());
+            let sizes = PieceSizes {
+                stored: piece.stored_len().saturating_add(plan.memory()),
+                dictionary: 0,
+                payload: piece.payload_len.get().into(),
+                region: piece.region_len.get().into(),
+            };
+            each(sizes, &plan);
+        }
+        Ok(())
+    }
+
+    /// An upper bound of the memory for predicted metadata, in bytes.
+    pub(crate) fn prediction_memory(&self) -> Result<u64> {
+        // An old inode waits in a queue, and is noted as used.
+        let queues = self.superblocks()?[0].inodes.min(1 << 20).saturating_mul(24);
+        Ok(self.relocations()?.memory().saturating_add(queues))
+    }
+
+    fn relocations(&self) -> Result<Relocations> {
         let mut relocations = Cursor { source: &*self.source, at: self.relocations, end: self.payload };
         let len = self.payload.saturating_sub(self.relocations);
         if len > COLUMNS_MAX as u64 {
             return Err(Error::Patch(PatchFault::Malformed("its list of relocated inodes is too long")));
         }
-        let relocations = Relocations::decode(&relocations.bytes(len)?)?;
-        let prediction = &Prediction::new(&self.header, relocations, image, base)?;
-        let base = &Base { source: base, image, prediction };
-        let mut cursor = Cursor { source: &*self.source, at: self.payload, end: self.file_len };
-        let (mut buffers, mut region) = (Buffers::default(), Vec::new());
-        let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
-        for piece in &self.pieces {
-            check()?;
-            let (plan, payload) = (
-                cursor.bytes(piece.plan_stored.get().into())?,
-                cursor.bytes(piece.payload_stored.get().into())?,
-            );
-            let stored = StoredPiece {
-                plan: &plan,
-                payload: &payload,
-                payload_len: piece.payload_len.get() as usize,
-                region_len: piece.region_len.get() as usize,
-                compressed: piece.flags.get() & COMPRESSED != 0,
-            };
-            stored.decode(base, &mut encoders, &mut buffers, &mut region, check)?;
-            each(&region)?;
-        }
-        Ok(())
+        Relocations::decode(&relocations.bytes(len)?)
+    }
+
+    /// Decodes the pieces of the appended bytes. The base is `image`, with the bytes `base`.
+    /// Up to `threads` threads read and encode.
+    pub(crate) fn pieces<S: Source>(
+        &self,
+        base: S,
+        image: &Image,
+        threads: usize,
+    ) -> Result<PieceDecoder<S>> {
+        let methods = self.methods.iter().map(RawMethod::params).collect::<Result<Vec<_>>>()?;
+        // The tables of the other compressors are too large to have them several times.
+        let is_small = methods.iter().all(|params| params.algorithm() == Algorithm::Lz4);
+        let encoders = if is_small { threads.max(1) } else { 1 };
+        let relocations = self.relocations()?;
+        let prediction = Prediction::new(&self.header, relocations, image, &base)?;
+        let mut at = self.payload;
+        let pieces = self.pieces.iter().map(|piece| {
+            let start = at;
+            at = at.saturating_add(piece.stored_len());
+            (start, *piece)
+        });
+        Ok(PieceDecoder {
+            source: Arc::clone(&self.source),
+            pieces: pieces.collect(),
+            encoders: (0..encoders).map(|_| Encoders::new(&methods)).collect(),
+            threads,
+            base,
+            image: image.clone(),
+            prediction,
+            buffers: Buffers::default(),
+        })
     }
 
     /// Checks that this program has the encoders that the patch needs.
     pub(crate) fn check_encoders(&self) -> Result<()> {
         self.methods.iter().try_for_each(|method| method.params().map(drop))
+    }
+}
+
+/// Makes the bytes that the pieces of a patch append, in any order.
+pub(crate) struct PieceDecoder<S> {
+    /// The patch file.
+    source: Arc<dyn Source>,
+    /// The pieces, and their positions in the patch file.
+    pieces: Vec<(u64, RawPiece)>,
+    /// One for each thread that encodes.
+    encoders: Vec<Encoders>,
+    /// The number of threads that read the base.
+    threads: usize,
+    base: S,
+    image: Image,
+    prediction: Prediction,
+    buffers: Buffers,
+}
+
+impl<S: Source> PieceDecoder<S> {
+    /// The number of bytes that each piece appends.
+    pub(crate) fn lens(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.pieces.iter().map(|(_, piece)| piece.region_len.get().into())
+    }
+
+    /// Puts the bytes that piece `number` appends into `region`. `check` is called between units, and can end this.
+    pub(crate) fn decode(
+        &mut self,
+        number: usize,
+        region: &mut Vec<u8>,
+        check: impl Fn() -> Result<()> + Sync,
+    ) -> Result<()> {
+        region.clear();
+        let Some((at, piece)) = self.pieces.get(number) else { return Ok(()) };
+        let mut cursor =
+            Cursor { source: &*self.source, at: *at, end: at.saturating_add(piece.stored_len()) };
+        let (plan, payload) =
+            (cursor.bytes(piece.plan_stored.get().into())?, cursor.bytes(piece.payload_stored.get().into())?);
+        let stored = StoredPiece {
+            plan: &plan,
+            payload: &payload,
+            payload_len: piece.payload_len.get() as usize,
+            region_len: piece.region_len.get() as usize,
+            compressed: piece.flags.get() & COMPRESSED != 0,
+        };
+        let base = Base {
+            source: &self.base,
+            image: &self.image,
+            prediction: &self.prediction,
+            threads: self.threads,
+        };
+        stored.decode(&base, &mut self.encoders, &mut self.buffers, region, check)
+    }
+
+    /// Passes the bytes of all pieces to `each`, in their order.
+    pub(crate) fn all(
+        &mut self,
+        cancel: &AtomicBool,
+        mut each: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let check = || if cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) };
+        let mut region = Vec::new();
+        for number in 0..self.pieces.len() {
+            check()?;
+            self.decode(number, &mut region, check)?;
+            each(&region)?;
+        }
+        Ok(())
+    }
+
+    /// Frees the memory that is kept for the next piece.
+    pub(crate) fn release(&mut self) {
+        self.buffers = Buffers::default();
+        self.encoders.iter_mut().for_each(Encoders::release);
+    }
+
+    /// Reads the files of the base through `image` from now on.
+    pub(crate) fn set_image(&mut self, image: &Image) {
+        self.prediction.set_image(image);
+        self.image = image.clone();
     }
 }
 

@@ -11,8 +11,8 @@ const CAPACITY_MIN: usize = 64;
 const CAPACITY_MAX: usize = ferofs_codec::MAX_ENCODED;
 
 /// The compressors of a patch, each created when it is first used.
-pub(crate) struct Encoders<'a> {
-    methods: &'a [Params],
+pub(crate) struct Encoders {
+    methods: Vec<Params>,
     compressors: Vec<Option<Box<dyn Compressor>>>,
 }
 
@@ -20,9 +20,14 @@ fn malformed() -> Error {
     Error::Patch(PatchFault::Malformed("a unit does not encode to what it says"))
 }
 
-impl<'a> Encoders<'a> {
-    pub(crate) fn new(methods: &'a [Params]) -> Self {
-        Self { methods, compressors: methods.iter().map(|_| None).collect() }
+impl Encoders {
+    pub(crate) fn new(methods: &[Params]) -> Self {
+        Self { methods: methods.to_vec(), compressors: methods.iter().map(|_| None).collect() }
+    }
+
+    /// Frees the memory of all compressors.
+    pub(crate) fn release(&mut self) {
+        self.compressors.fill_with(|| None);
     }
 
     fn compressor(&mut self, method: u8) -> Result<&mut dyn Compressor> {

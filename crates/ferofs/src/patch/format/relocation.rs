@@ -99,6 +99,22 @@ impl SourceCode {
 }
 
 impl Relocations {
+    /// An upper bound of the memory that decoding the list and predicting from it take, in bytes, without the queues of old inodes.
+    pub(crate) fn memory(&self) -> u64 {
+        // Besides the inode: its place, its positions in two orders, and the columns that it was decoded from.
+        const OF_INODE: usize = size_of::<Relocated>() + 160;
+        let of = |inode: &Relocated| {
+            let names = inode.edits.iter().map(|edit| match edit {
+                Edit::Added { name, .. } => name.len(),
+                Edit::Removed(_) => 0,
+            });
+            let edits = inode.edits.len().saturating_mul(4 * size_of::<Edit>());
+            let fields = inode.fields.len().saturating_mul(4 * size_of::<(u8, u64)>());
+            names.fold(OF_INODE, usize::saturating_add).saturating_add(edits).saturating_add(fields)
+        };
+        self.inodes.iter().map(of).fold(0, usize::saturating_add) as u64
+    }
+
     /// The list as stored; `None` if it is too long.
     pub(crate) fn encode(&self) -> Result<Option<Vec<u8>>> {
         let mut columns = Columns::default();

@@ -12,6 +12,10 @@ use ferofs_threads as threads;
 /// Bytes of a part. Another size gives other digests, so it is part of the file format.
 const PART: u64 = 1 << 20;
 
+/// Threads that hash at the same time, at most. Each has a buffer of [`PART`] bytes, and a patch is applied in bounded memory on machines with
+/// many processors, too.
+const WORKERS_MAX: usize = 8;
+
 /// A BLAKE3 hash.
 pub(crate) type Digest = [u8; 32];
 
@@ -71,7 +75,8 @@ impl PartDigests {
 }
 
 fn hash(source: &dyn Source, size: u64, wanted: &[usize], cancel: &AtomicBool) -> Result<Vec<Digest>> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len().max(1));
+    let workers =
+        std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX).min(wanted.len().max(1));
     let next = AtomicUsize::new(0);
     let have = source.size();
     // The digest of a part that is a hole: an image can have terabytes of them.

@@ -179,13 +179,13 @@ fn decode(fixture: &Fixture, plan: &Plan, payload: &[u8], region_len: usize) -> 
     }
     let prediction =
         Prediction::new(fixture.patch().header(), Relocations::default(), &image, &bytes).unwrap();
-    let base = Base { source: &bytes, image: &image, prediction: &prediction };
+    let base = Base { source: &bytes, image: &image, prediction: &prediction, threads: 2 };
     let methods =
         [Params::new(Algorithm::Lz4, Some(0)).unwrap(), Params::new(Algorithm::Zstd, Some(3)).unwrap()];
     let (plan, mut region) = (plan.encode().unwrap(), Vec::new());
     let payload_len = payload.len();
     let piece = StoredPiece { plan: &plan, payload, payload_len, region_len, compressed: false };
-    piece.decode(&base, &mut Encoders::new(&methods), &mut Buffers::default(), &mut region, || Ok(()))?;
+    piece.decode(&base, &mut [Encoders::new(&methods)], &mut Buffers::default(), &mut region, || Ok(()))?;
     Ok(region)
 }
 

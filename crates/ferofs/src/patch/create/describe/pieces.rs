@@ -49,7 +49,7 @@ pub(crate) struct Inputs<'a> {
     /// The old file that each node's content resembles.
     pub(crate) old_files: &'a HashMap<NodeId, Nid>,
     /// What `apply` predicts of the appended bytes.
-    pub(crate) prediction: &'a Prediction<'a>,
+    pub(crate) prediction: &'a Prediction,
     /// Old metadata, by the position of the new inode that resembles it; sorted.
     pub(crate) old_metadata: &'a [(u64, OldRange)],
     /// Old stored content, for patches that carry encoded bytes.
@@ -91,8 +91,12 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
             options.run.check_cancelled()?;
             let group = &groups[number];
             let (plan, payload) = fill(inputs, group, encoders)?;
-            let base =
-                Base { source: &**context.base, image: context.inputs.old, prediction: inputs.prediction };
+            let base = Base {
+                source: &**context.base,
+                image: context.inputs.old,
+                prediction: inputs.prediction,
+                threads: 1,
+            };
             base.read(&plan.references, dictionary)?;
             let compressed =
                 compress(&payload, dictionary, level).map_err(|e| Error::io_unnamed("compress", e))?;
@@ -113,7 +117,7 @@ pub(crate) fn make(inputs: &Inputs<'_>) -> Result<Vec<Piece>> {
 }
 
 /// The items and the payload of a piece.
-fn fill(inputs: &Inputs<'_>, group: &Group, encoders: &mut Encoders<'_>) -> Result<(Plan, Vec<u8>)> {
+fn fill(inputs: &Inputs<'_>, group: &Group, encoders: &mut Encoders) -> Result<(Plan, Vec<u8>)> {
     let start = inputs.context.area.size();
     let read = |range: &Range<u64>| {
         let mut bytes = vec![0; (range.end - range.start) as usize];

@@ -34,13 +34,13 @@ pub(crate) struct Inputs<'a> {
 }
 
 /// The list as stored, and what `apply` makes of it.
-pub(crate) struct Relocated<'a> {
-    pub(crate) prediction: Prediction<'a>,
+pub(crate) struct Relocated {
+    pub(crate) prediction: Prediction,
     pub(crate) encoded: Vec<u8>,
 }
 
 /// Lists all new inodes; none if they are too many, or too large.
-pub(crate) fn list<'a>(inputs: &Inputs<'a>) -> Result<Relocated<'a>> {
+pub(crate) fn list(inputs: &Inputs<'_>) -> Result<Relocated> {
     if inputs.written.sizes.len() <= INODES_MAX {
         match predict(inputs, &relocate(inputs)?) {
             Ok(Some(relocated)) if is_as_written(inputs, &relocated.prediction) => return Ok(relocated),
@@ -53,7 +53,7 @@ pub(crate) fn list<'a>(inputs: &Inputs<'a>) -> Result<Relocated<'a>> {
 }
 
 /// The list as stored, if it is short enough.
-fn predict<'a>(inputs: &Inputs<'a>, relocations: &Relocations) -> Result<Option<Relocated<'a>>> {
+fn predict(inputs: &Inputs<'_>, relocations: &Relocations) -> Result<Option<Relocated>> {
     let Some(encoded) = relocations.encode()? else { return Ok(None) };
     // What `apply` decodes, so that a value that the list cannot hold is noticed here.
     let relocations = Relocations::decode(&encoded)?;
@@ -63,7 +63,7 @@ fn predict<'a>(inputs: &Inputs<'a>, relocations: &Relocations) -> Result<Option<
 }
 
 /// Whether all predicted inodes have the places of the written ones.
-fn is_as_written(inputs: &Inputs<'_>, prediction: &Prediction<'_>) -> bool {
+fn is_as_written(inputs: &Inputs<'_>, prediction: &Prediction) -> bool {
     let nid = |size: &NewSize| inputs.written.nids.get(size.node.index()).copied();
     inputs.written.sizes.iter().enumerate().all(|(number, size)| prediction.nid(number as u32) == nid(size))
 }

@@ -28,7 +28,7 @@ impl SimilarRanges {
     /// The old metadata that is not part of what `apply` predicts.
     pub(crate) fn unpredicted(
         &self,
-        prediction: &Prediction<'_>,
+        prediction: &Prediction,
         written: &WrittenMetadata,
         context: &CreateContext<'_>,
     ) -> Result<Vec<(u64, OldRange)>> {

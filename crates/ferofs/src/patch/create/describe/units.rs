@@ -154,7 +154,7 @@ impl FoundUnit {
         content: Vec<u8>,
         appended: &[u8],
         methods: &[Params],
-        encoders: &mut Encoders<'_>,
+        encoders: &mut Encoders,
         block: u32,
         pcluster: u32,
     ) -> Result<CheckedUnit> {

@@ -1,0 +1,177 @@
+//! The bytes that a patch appends, decoded when they are read, for an image that is patched in memory.
+//!
+//! Each piece has one digest: that of its first decoding, which is before or during the comparison of the digest of the whole
+//! result. A piece that is decoded again must have the same digest, so all bytes that are ever read are the compared ones.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, PatchFault, Result};
+use crate::patch::format::reader::PieceDecoder;
+use crate::patch::image::digest::Digest;
+use ferofs_read::{Image, Source};
+
+/// Decoded pieces of all patches that share it. A clone is the same cache.
+#[derive(Clone, Debug)]
+pub struct PieceCache(Arc<Mutex<Cached>>);
+
+#[derive(Debug)]
+struct Cached {
+    /// Bytes that it may hold.
+    limit: usize,
+    bytes: usize,
+    /// The region, the number of the piece, and its bytes; the last one was used last.
+    pieces: VecDeque<(u64, usize, Arc<Vec<u8>>)>,
+}
+
+impl PieceCache {
+    /// The bytes that a cache holds by default. A patch that appends less is decoded once. A patch that appends more is read slower in places that are
+    /// far from each other: each read of a piece that is not there decodes up to 4 MiB of content.
+    pub const DEFAULT: usize = 64 << 20;
+
+    /// A cache of at most `limit` bytes. Pieces that are being read, and the last one in any case, are not counted.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Mutex::new(Cached { limit, bytes: 0, pieces: VecDeque::new() })))
+    }
+
+    /// Bytes of the pieces in it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        locked(&self.0).bytes
+    }
+
+    fn get(&self, region: u64, number: usize) -> Option<Arc<Vec<u8>>> {
+        let mut cached = locked(&self.0);
+        let found = cached.pieces.iter().position(|(of, piece, _)| (*of, *piece) == (region, number))?;
+        let entry = cached.pieces.remove(found)?;
+        let bytes = Arc::clone(&entry.2);
+        cached.pieces.push_back(entry);
+        Some(bytes)
+    }
+
+    /// Frees space for a piece of `len` bytes.
+    fn make_space(&self, len: usize) {
+        locked(&self.0).make_space(len);
+    }
+
+    fn put(&self, region: u64, number: usize, bytes: &Arc<Vec<u8>>) {
+        let mut cached = locked(&self.0);
+        cached.make_space(bytes.len());
+        cached.bytes = cached.bytes.saturating_add(bytes.len());
+        cached.pieces.push_back((region, number, Arc::clone(bytes)));
+    }
+}
+
+impl Cached {
+    fn make_space(&mut self, len: usize) {
+        while self.bytes.saturating_add(len) > self.limit
+            && let Some((_, _, bytes)) = self.pieces.pop_front()
+        {
+            self.bytes = self.bytes.saturating_sub(bytes.len());
+        }
+    }
+}
+
+impl Default for PieceCache {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT)
+    }
+}
+
+/// Numbers the regions of the process, as keys of caches.
+static NEXT_REGION: AtomicU64 = AtomicU64::new(0);
+
+/// The bytes that a patch appends.
+pub(crate) struct LazyRegion {
+    number: u64,
+    /// Where each piece ends.
+    ends: Vec<u64>,
+    decoding: Mutex<Decoding>,
+    cache: PieceCache,
+}
+
+struct Decoding {
+    decoder: PieceDecoder<Arc<dyn Source>>,
+    /// The digest of each piece that was decoded.
+    digests: Vec<Option<Digest>>,
+}
+
+impl LazyRegion {
+    pub(crate) fn new(decoder: PieceDecoder<Arc<dyn Source>>, cache: &PieceCache) -> Self {
+        let mut end = 0u64;
+        let ends: Vec<u64> = decoder
+            .lens()
+            .map(|len| {
+                end = end.saturating_add(len);
+                end
+            })
+            .collect();
+        let digests = vec![None; ends.len()];
+        let number = NEXT_REGION.fetch_add(1, Ordering::Relaxed);
+        Self { number, ends, decoding: Mutex::new(Decoding { decoder, digests }), cache: cache.clone() }
+    }
+
+    /// Reads the files of the base through `image` from now on.
+    pub(crate) fn set_image(&self, image: &Image) {
+        locked(&self.decoding).decoder.set_image(image);
+    }
+
+    fn piece(&self, number: usize) -> Result<Arc<Vec<u8>>> {
+        if let Some(bytes) = self.cache.get(self.number, number) {
+            return Ok(bytes);
+        }
+        // One piece is decoded at a time, so that memory is bounded.
+        let mut decoding = locked(&self.decoding);
+        if let Some(bytes) = self.cache.get(self.number, number) {
+            return Ok(bytes);
+        }
+        let Decoding { decoder, digests } = &mut *decoding;
+        let len = decoder.lens().nth(number).unwrap_or(0);
+        self.cache.make_space(usize::try_from(len).unwrap_or(usize::MAX));
+        let mut bytes = Vec::new();
+        let decoded = decoder.decode(number, &mut bytes, || Ok(()));
+        decoder.release();
+        decoded?;
+        bytes.shrink_to_fit();
+        let digest = *blake3::hash(&bytes).as_bytes();
+        if let Some(known) = digests.get_mut(number)
+            && *known.get_or_insert(digest) != digest
+        {
+            return Err(Error::Patch(PatchFault::ResultDiffers));
+        }
+        let bytes = Arc::new(bytes);
+        self.cache.put(self.number, number, &bytes);
+        Ok(bytes)
+    }
+}
+
+impl Source for LazyRegion {
+    fn size(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn read_exact_at(&self, pos: u64, mut buf: &mut [u8]) -> io::Result<()> {
+        let mut at = pos;
+        while !buf.is_empty() {
+            let number = self.ends.partition_point(|end| *end <= at);
+            let Some(end) = self.ends.get(number) else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+            let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+            let piece = self.piece(number).map_err(io::Error::other)?;
+            let len = end.saturating_sub(at).min(buf.len() as u64) as usize;
+            let skip = at.saturating_sub(start) as usize;
+            let (now, later) = std::mem::take(&mut buf).split_at_mut(len);
+            let bytes = piece.get(skip..).and_then(|rest| rest.get(..len));
+            now.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+            (buf, at) = (later, at.saturating_add(len as u64));
+        }
+        Ok(())
+    }
+}
+
+/// A lock whose holder cannot leave a half change.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,136 @@
+//! What applying a patch costs, as the patch file alone tells.
+
+use ferofs_codec::{Algorithm, Method, Params};
+
+use super::apply::THREADS_MAX;
+use super::format::piece::PieceSizes;
+use super::format::plan::{ExtentKind, Item, Reference};
+use super::format::reader::Patch;
+use super::image::sector::SECTOR;
+use crate::error::Result;
+
+/// What applying needs besides a piece: the program itself with its stack and its threads, the reader of the image with its cache of
+/// metadata, and a buffer of 1 MiB for each thread that hashes.
+const FIXED: u64 = 24 << 20;
+
+/// Bytes of decoded extents of old files that the reader of the image holds at most while it fills a dictionary.
+const DECODED: u64 = 2 << 20;
+
+/// What applying a patch costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ApplyCost {
+    /// Bytes that are read for the digests: the image once, and what is appended.
+    pub digest_read: u64,
+    /// Bytes of the image, decoded, against which the payloads of all pieces are decoded: old files, and old metadata.
+    pub base_read: u64,
+    /// Bytes that are written to the image: what is appended, the journal, the sector under it, the superblock's sector, and the root
+    /// inode in free slots. Changes that are undone write more.
+    pub written: u64,
+    /// An upper bound of the memory of the process, in bytes: the largest piece, the tables of the compressors, and the program.
+    pub memory: u64,
+    /// Bytes of content that each algorithm encodes again.
+    pub encoded: Vec<(&'static str, u64)>,
+    /// Appended bytes that are not encoded: stored content, bytes that the patch carries, and metadata.
+    pub copied: u64,
+}
+
+impl Patch {
+    /// What applying the patch costs. It reads the plans of all pieces, and no payload.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`], [`crate::Error::Patch`].
+    pub fn apply_cost(&self) -> Result<ApplyCost> {
+        let header = self.header();
+        let growth = self.result_size().saturating_sub(self.base_size());
+        let root = header.root.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+        let mut cost = ApplyCost {
+            digest_read: self.base_size().saturating_add(growth),
+            written: growth.saturating_add(2 * SECTOR as u64).saturating_add(root),
+            ..ApplyCost::default()
+        };
+        let methods = self.known_methods();
+        // The buffers for pieces are used again, so the largest of each counts.
+        let mut most = PieceSizes::default();
+        let mut encoded =
+            [(Algorithm::Lz4, 0u64), (Algorithm::Lzma, 0), (Algorithm::Deflate, 0), (Algorithm::Zstd, 0)];
+        let mut used = vec![false; methods.len()];
+        self.each_plan(|sizes, plan| {
+            let dictionary = plan.references.iter().map(|reference| u64::from(reference.len()));
+            let dictionary = dictionary.fold(0, u64::saturating_add);
+            cost.base_read = plan
+                .references
+                .iter()
+                .filter(|reference| !matches!(reference, Reference::Predicted { .. }))
+                .fold(cost.base_read, |sum, reference| sum.saturating_add(reference.len().into()));
+            most = most.max(PieceSizes { dictionary, ..sizes });
+            for item in &plan.items {
+                let Item::Unit(unit) = item else {
+                    cost.copied = cost.copied.saturating_add(item.region_len());
+                    continue;
+                };
+                let copied = unit
+                    .extents
+                    .iter()
+                    .filter(|extent| matches!(extent.kind, ExtentKind::Stored | ExtentKind::Carried));
+                let (content, size) = copied.fold((0u64, 0u64), |(content, size), extent| {
+                    (content.saturating_add(extent.len.into()), size.saturating_add(extent.size.into()))
+                });
+                cost.copied = cost.copied.saturating_add(size);
+                let number = usize::from(unit.method);
+                let len = u64::from(unit.content_len).saturating_sub(content);
+                if let (Some(Some(params)), true) = (methods.get(number), len > 0) {
+                    let sum = encoded.iter_mut().find(|(algorithm, _)| *algorithm == params.algorithm());
+                    if let Some((_, sum)) = sum {
+                        *sum = sum.saturating_add(len);
+                    }
+                    if let Some(used) = used.get_mut(number) {
+                        *used = true;
+                    }
+                }
+            }
+        })?;
+        let encoded = encoded.into_iter().filter(|(_, len)| *len > 0);
+        cost.encoded = encoded.map(|(algorithm, len)| (algorithm.name(), len)).collect();
+        let tables =
+            methods.iter().zip(used).filter(|(_, used)| *used).filter_map(|(params, _)| params.as_ref());
+        let tables = tables.map(tables_of).fold(0, u64::saturating_add);
+        // With LZ4 several threads encode, with a table each, and before their bytes come together.
+        let is_lz4 = methods.iter().flatten().all(|params| params.algorithm() == Algorithm::Lz4);
+        let (tables, apart) =
+            if is_lz4 { (tables.saturating_mul(THREADS_MAX as u64), most.region) } else { (tables, 0) };
+        cost.memory = [FIXED, DECODED, most.sum(), apart, tables, self.prediction_memory()?]
+            .into_iter()
+            .fold(0, u64::saturating_add);
+        Ok(cost)
+    }
+}
+
+/// An upper bound for the tables of the compressor with `params`, in bytes, as far as they are used.
+fn tables_of(params: &Params) -> u64 {
+    const MIB: u64 = 1 << 20;
+    match params.method {
+        Method::Lz4(lz4) => match lz4.level {
+            0..=2 => MIB,
+            _ => 4 * MIB,
+        },
+        // liblzma: 4 bytes for each second byte of the dictionary, and the content of an extent with 8 to 10 bytes for each of its
+        // bytes. The dictionary is at most 16 times as large as the largest output.
+        Method::Lzma(lzma) => {
+            let dictionary = u64::from(lzma.dict_size).min(16 * ferofs_codec::MAX_ENCODED as u64);
+            dictionary.saturating_mul(2).saturating_add(11 * params.window as u64).saturating_add(4 * MIB)
+        }
+        Method::Deflate(deflate) => {
+            if deflate.level < 10 {
+                2 * MIB
+            } else {
+                12 * MIB
+            }
+        }
+        Method::Zstd(zstd) => {
+            let window = 1u64 << zstd.window_log.min(27);
+            // Tables of 4 bytes for each position, up to three of them at high levels, and the window's own buffers.
+            window.saturating_mul(if zstd.level < 13 { 10 } else { 24 }).saturating_add(2 * MIB)
+        }
+    }
+}

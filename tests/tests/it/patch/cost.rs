@@ -1,0 +1,78 @@
+//! What `ferofs patch show` says about the cost of applying, compared with what applying takes.
+
+use std::fs;
+
+use ferofs_tests::content::Content;
+use ferofs_tests::rng::Rng;
+use ferofs_tests::run::ferofs_path;
+use ferofs_tests::{Run, ferofs, need};
+
+use crate::common::fixture::Fixture;
+
+/// The first number of this name in the JSON text.
+fn number(json: &str, name: &str) -> u64 {
+    let rest = json.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{json}: no {name}")).1;
+    rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_stated_cost_is_that_of_applying() {
+    let Some(time) = need::tool("time", "the memory of applying a patch") else { return };
+    for (options, algorithm) in [
+        ("-z none", None),
+        ("-z lz4", Some("lz4")),
+        ("-z lz4hc,12 -C 64K", Some("lz4")),
+        ("-z deflate,12 -C 64K", Some("deflate")),
+        ("-z lzma,6 -C 64K", Some("lzma")),
+        ("-z zstd,19 -C 128K -E fragments", Some("zstd")),
+    ] {
+        let fixture = Fixture::empty();
+        let (source, next) = (fixture.source(), fixture.directory("next"));
+        for name in 0..6u64 {
+            let mut bytes = Content::Mixed.bytes(2_000_000, &mut Rng::new(name));
+            fs::write(source.join(format!("file{name}")), &bytes).unwrap();
+            for at in (0..bytes.len()).step_by(70_000) {
+                bytes[at] ^= 0x55;
+            }
+            fs::write(next.join(format!("file{name}")), &bytes).unwrap();
+        }
+        fs::write(next.join("new"), Content::Text.bytes(3_000_000, &mut Rng::new(77))).unwrap();
+        let (image, patch, memory) =
+            (fixture.build("image", options.split(' ')), fixture.path("patch"), fixture.path("memory"));
+        ferofs().args(["patch", "create"]).args([&image, &next]).arg("-o").arg(&patch).run().success();
+        let shown = ferofs().args(["patch", "show", "--json"]).arg(&patch).run().success();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        let before = fs::metadata(&image).unwrap().len();
+        Run::new(&time)
+            .args(["--format", "%M", "--output"])
+            .arg(&memory)
+            .arg(ferofs_path())
+            .args(["patch", "apply"])
+            .args([&image, &patch])
+            .run()
+            .success();
+        let peak = fs::read_to_string(&memory).unwrap().trim().parse::<u64>().unwrap() << 10;
+        let bound = number(&shown, "memory");
+        assert!(peak <= bound, "{options}: {peak} bytes, but {bound} are stated");
+        assert!(bound < 3 * peak, "{options}: {peak} bytes, and {bound} are stated");
+        if !options.contains("lzma") {
+            assert!(bound < 64_000_000, "{options}: {bound}");
+        }
+        let after = fs::metadata(&image).unwrap().len();
+        let written = number(&shown, "written");
+        assert!((after - before + 1024..after - before + 5200).contains(&written), "{options}: {written}");
+        assert_eq!(number(&shown, "digest_read"), after, "{options}");
+        let encoded = shown.split_once("\"encoded\":").unwrap().1;
+        match algorithm {
+            Some(name) => assert!(number(encoded, name) > 1_000_000, "{options}: {shown}"),
+            None => {
+                assert!(encoded.starts_with("{}") && number(&shown, "copied") == after - before, "{shown}")
+            }
+        }
+        // Old content is not read if nothing is compressed against it.
+        assert!(number(&shown, "base_read") > 1_000_000, "{options}: {shown}");
+        let text = ferofs().args(["patch", "show"]).arg(&patch).run().success();
+        let text = String::from_utf8(text.stdout).unwrap();
+        assert!(text.contains("applying") && text.contains("encodes again") == algorithm.is_some(), "{text}");
+    }
+}

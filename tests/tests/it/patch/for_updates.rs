@@ -1,0 +1,69 @@
+//! Images for updates grow little: `ferofs build --for-updates`.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use ferofs_tests::content::Content;
+use ferofs_tests::ferofs;
+use ferofs_tests::rng::Rng;
+
+use crate::common::fixture::Fixture;
+use crate::common::mkfs::assert_valid;
+
+/// The number of files.
+const FILES: u64 = 1000;
+
+/// Gives each file of `tree` its own time.
+fn touch(tree: &Path, start: u64) {
+    for (number, entry) in fs::read_dir(tree).unwrap().enumerate() {
+        let file = fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(start + 3 * number as u64)).unwrap();
+    }
+}
+
+/// The bytes that `image` grows by if all times change, and nothing else.
+fn growth(fixture: &Fixture, image: &Path) -> u64 {
+    let patch = fixture.path("patch");
+    let before = fs::metadata(image).unwrap().len();
+    touch(&fixture.source(), 1_700_000_000);
+    ferofs().args(["patch", "create"]).args([image, &fixture.source()]).arg("-o").arg(&patch).run().success();
+    ferofs().args(["patch", "apply"]).args([image, &patch]).run().success();
+    assert_valid(image);
+    ferofs().arg("diff").args([image, &fixture.source()]).run().success();
+    fs::metadata(image).unwrap().len() - before
+}
+
+#[test]
+fn with_new_times_an_image_for_updates_grows_by_inodes_and_directories_only() {
+    for (options, most) in
+        [("-z none", 130), ("-z lz4", 150), ("-z zstd -C 64K", 150), ("--preset balanced", 150)]
+    {
+        let fixture = Fixture::empty();
+        for number in 0..FILES {
+            let bytes = Content::Text.bytes(300 + number as usize * 3, &mut Rng::new(number));
+            fs::write(fixture.source().join(format!("file{number}")), bytes).unwrap();
+        }
+        let build = |name: &str, more: &str| {
+            touch(&fixture.source(), 1_600_000_000);
+            let all = options.split(' ').chain(more.split(' ').filter(|option| !option.is_empty()));
+            fixture.build(name, all)
+        };
+        let usual = build("usual", "");
+        let usual = growth(&fixture, &usual);
+        let image = build("image", "--for-updates");
+        let grown = growth(&fixture, &image);
+        assert!(grown < most * FILES, "{options}: {grown} bytes");
+        assert!(3 * grown < usual, "{options}: {grown} and {usual}");
+        // What -E says wins: the image is as without the option.
+        let (given, same) = match options {
+            "-z none" => ("inline_data", ""),
+            "--preset balanced" => ("^fragments,ztailpacking", ""),
+            _ => ("^fragments", ""),
+        };
+        let given =
+            build("given", &format!("-U 8e9a2c3b-4f4e-4a53-9c22-8b6ef2a7c001 --for-updates -E {given}"));
+        let same = build("same", &format!("-U 8e9a2c3b-4f4e-4a53-9c22-8b6ef2a7c001 {same}"));
+        assert!(fs::read(&given).unwrap().len() == fs::read(&same).unwrap().len(), "{options}");
+    }
+}
